@@ -214,7 +214,7 @@ fn check_config(arguments: &ConfigArguments) -> ExitCode {
         return code;
     }
     // They do not keep a daemon from starting, so they are no mistakes.
-    for complaint in telemetry::Settings::from_environment().complaints {
+    for complaint in telemetry::TelemetrySettings::from_environment().complaints {
         eprintln!("hookwatch: {complaint}");
     }
     println!("the configuration is valid");

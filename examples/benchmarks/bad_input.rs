@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use hookwatch::lab::backend::{Backend, Behaviour, Role};
+use hookwatch::lab::backend::{BackendRole, Behaviour, LabBackend};
 use hookwatch::lab::certs::Authority;
 use kube::Client;
 use serde_json::{Value, json};
@@ -108,19 +108,19 @@ async fn beside<T: 'static>(others: impl AsyncFnOnce(&Client) -> anyhow::Result<
 }
 
 async fn backends(
-    role: Role,
+    role: BackendRole,
     hosts: &[IpAddr],
-) -> anyhow::Result<(Vec<Backend>, Vec<SocketAddr>, Authority)> {
+) -> anyhow::Result<(Vec<LabBackend>, Vec<SocketAddr>, Authority)> {
     let authority = Authority::new("bad input")?;
     let certificate = authority.issue(&estate::server_name(SERVICE))?;
-    let backends = Backend::start_group(hosts, role, &certificate).await?;
-    let addresses = backends.iter().map(Backend::address).collect();
+    let backends = LabBackend::start_group(hosts, role, &certificate).await?;
+    let addresses = backends.iter().map(LabBackend::address).collect();
     Ok((backends, addresses, authority))
 }
 
-async fn bundles(client: &Client) -> anyhow::Result<Vec<Backend>> {
+async fn bundles(client: &Client) -> anyhow::Result<Vec<LabBackend>> {
     let (backends, addresses, authority) =
-        backends(Role::Validating, &[IpAddr::from([127, 0, 31, 1])]).await?;
+        backends(BackendRole::Validating, &[IpAddr::from([127, 0, 31, 1])]).await?;
     estate::register_service(client, SERVICE, &addresses).await?;
     let mut webhooks = Vec::new();
     for nth in 0..BUNDLES {
@@ -142,9 +142,9 @@ async fn bundles(client: &Client) -> anyhow::Result<Vec<Backend>> {
     Ok(backends)
 }
 
-async fn conversions(client: &Client) -> anyhow::Result<Vec<Backend>> {
+async fn conversions(client: &Client) -> anyhow::Result<Vec<LabBackend>> {
     let (backends, addresses, authority) =
-        backends(Role::Conversion, &[IpAddr::from([127, 0, 37, 1])]).await?;
+        backends(BackendRole::Conversion, &[IpAddr::from([127, 0, 37, 1])]).await?;
     estate::register_service(client, SERVICE, &addresses).await?;
     for nth in 0..CONVERSIONS {
         let definition = definition(nth, &authority.pem());
@@ -175,9 +175,9 @@ fn definition(nth: usize, bundle: &str) -> Value {
     })
 }
 
-async fn closing(client: &Client) -> anyhow::Result<Vec<Backend>> {
+async fn closing(client: &Client) -> anyhow::Result<Vec<LabBackend>> {
     let (backends, addresses, authority) =
-        backends(Role::Validating, &[IpAddr::from([127, 0, 38, 1])]).await?;
+        backends(BackendRole::Validating, &[IpAddr::from([127, 0, 38, 1])]).await?;
     for backend in &backends {
         backend.behave(Behaviour::CloseAfterAnswer).await?;
     }
@@ -187,11 +187,11 @@ async fn closing(client: &Client) -> anyhow::Result<Vec<Backend>> {
     Ok(backends)
 }
 
-async fn endpoints(client: &Client) -> anyhow::Result<Vec<Backend>> {
+async fn endpoints(client: &Client) -> anyhow::Result<Vec<LabBackend>> {
     let hosts: Vec<IpAddr> = (0..ENDPOINTS)
         .map(|nth| IpAddr::from([127, 0, 32 + (nth / 250) as u8, 1 + (nth % 250) as u8]))
         .collect();
-    let (backends, addresses, authority) = backends(Role::Validating, &hosts).await?;
+    let (backends, addresses, authority) = backends(BackendRole::Validating, &hosts).await?;
     estate::register_service(client, SERVICE, &addresses).await?;
     let webhook = estate::webhook("w.example.com", SERVICE, 0, &authority.pem());
     estate::register(client, "endpoints", &[webhook]).await?;
@@ -207,9 +207,9 @@ impl Drop for Until {
     }
 }
 
-async fn changes(client: &Client) -> anyhow::Result<(Vec<Backend>, Until)> {
+async fn changes(client: &Client) -> anyhow::Result<(Vec<LabBackend>, Until)> {
     let hosts = [IpAddr::from([127, 0, 36, 1]), IpAddr::from([127, 0, 36, 2])];
-    let (backends, addresses, authority) = backends(Role::Validating, &hosts).await?;
+    let (backends, addresses, authority) = backends(BackendRole::Validating, &hosts).await?;
     let [first, second] = addresses[..] else {
         anyhow::bail!("two backends");
     };

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use hookwatch::domain::cluster::hook::{Backend, BackendAddress, BackendPath, Hook, ProbeLevel};
-use hookwatch::domain::observe::probe::Connection;
+use hookwatch::domain::observe::probe::ConnectionKind;
 use hookwatch::domain::time::Time;
-use hookwatch::io::observe::probe::{Limits, ProbeRequest, Prober};
-use hookwatch::lab::backend::{Backend as Served, Role};
+use hookwatch::io::observe::probe::{ProbeLimits, ProbeRequest, Prober};
+use hookwatch::lab::backend::{BackendRole, LabBackend as Served};
 use hookwatch::lab::certs::Authority;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -47,7 +47,7 @@ pub async fn serve(authority_into: &Path) -> anyhow::Result<()> {
     std::fs::write(authority_into, authority.pem())?;
     let certificate = authority.issue(&server_name())?;
     let all = IpAddr::from(Ipv4Addr::UNSPECIFIED);
-    let backends = Served::start_group(&[all], Role::Validating, &certificate).await?;
+    let backends = Served::start_group(&[all], BackendRole::Validating, &certificate).await?;
     println!("{}", backends.first().context("a backend")?.address().port());
     tokio::task::spawn_blocking(|| std::io::stdin().lines().last()).await?;
     Ok(())
@@ -56,7 +56,7 @@ pub async fn serve(authority_into: &Path) -> anyhow::Result<()> {
 /// One way to probe.
 enum Way {
     /// As hookwatch does, so far and on this connection.
-    Prober(Arc<Prober>, Arc<Hook>, ProbeLevel, Connection),
+    Prober(Arc<Prober>, Arc<Hook>, ProbeLevel, ConnectionKind),
     /// Connect, handshake, close; nothing is measured or kept.
     Bare(TlsConnector, ServerName<'static>),
 }
@@ -65,14 +65,14 @@ impl Way {
     fn new(name: &str, ca: &[u8], targets: usize, port: u16) -> anyhow::Result<Self> {
         let (level, connection) = match name {
             "bare" => return Self::bare(ca),
-            "handshake" => (ProbeLevel::Handshake, Connection::Fresh),
-            "http" => (ProbeLevel::Http, Connection::Fresh),
-            "kept" => (ProbeLevel::Http, Connection::Kept),
+            "handshake" => (ProbeLevel::Handshake, ConnectionKind::Fresh),
+            "http" => (ProbeLevel::Http, ConnectionKind::Fresh),
+            "kept" => (ProbeLevel::Http, ConnectionKind::Kept),
             other => anyhow::bail!("no way to probe is called {other}"),
         };
-        let limits = Limits {
-            kept: targets,
-            ..Limits::default()
+        let limits = ProbeLimits {
+            pooled: targets,
+            ..ProbeLimits::default()
         };
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let prober = Prober::new(provider, limits, Arc::new(now))?;

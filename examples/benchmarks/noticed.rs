@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use futures::{StreamExt, TryStreamExt};
 use hookwatch::app::config::{Config, ConfigArguments};
-use hookwatch::app::run::Daemon;
+use hookwatch::app::run::RunningDaemon;
 use hookwatch::domain::act::fence::AutoBreak;
 use hookwatch::lab::api::{ApiServer, ApiServerOptions};
 use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::cluster::{Cluster, LabHook};
-use hookwatch::lab::control_plane::Reach;
+use hookwatch::lab::control_plane::BackendReach;
 use hookwatch::lab::directory::PrivateDirectory;
-use hookwatch::lab::workload::{Workload, WorkloadOptions};
+use hookwatch::lab::workload::{LabWorkload, WorkloadOptions};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
@@ -128,12 +128,12 @@ async fn play(
     (prometheus, exporter): (&Path, &Path),
 ) -> anyhow::Result<Noticed> {
     let server = ApiServer::start(ApiServerOptions::default()).await?;
-    let cluster = Cluster::start(&server.kubeconfig(), Reach::Loopback).await?;
+    let cluster = Cluster::start(&server.kubeconfig(), BackendReach::Loopback).await?;
     let load = WorkloadOptions {
         clients: 2,
         pace: Duration::from_millis(250),
     };
-    let _workload = Workload::start(&server.kubeconfig(), &load).await?;
+    let _workload = LabWorkload::start(&server.kubeconfig(), &load).await?;
     let directory = PrivateDirectory::create()?;
     let daemon = start_daemon(&directory, &server.kubeconfig()).await?;
     let probed = start_exporter(exporter, &directory, &cluster).await?;
@@ -200,7 +200,7 @@ async fn firing(prometheus: SocketAddr) -> Option<Vec<String>> {
     Some(names.map(str::to_owned).collect())
 }
 
-async fn start_daemon(directory: &PrivateDirectory, kubeconfig: &str) -> anyhow::Result<Daemon> {
+async fn start_daemon(directory: &PrivateDirectory, kubeconfig: &str) -> anyhow::Result<RunningDaemon> {
     let arguments = ConfigArguments {
         kubeconfig: Some(directory.write("kubeconfig", kubeconfig)?),
         listen: Some("127.0.0.1:0".to_owned()),
@@ -212,7 +212,7 @@ async fn start_daemon(directory: &PrivateDirectory, kubeconfig: &str) -> anyhow:
     // The lab's account may do everything.
     config.without_fence = true;
     config.leadership.enabled = false;
-    Daemon::start(config).await
+    RunningDaemon::start(config).await
 }
 
 /// An exporter that probes a webhook's endpoints as the API server would dial them.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use hookwatch::lab::api::{ApiServer, ApiServerOptions};
-use hookwatch::lab::backend::{Backend, Behaviour, Role};
+use hookwatch::lab::backend::{BackendRole, Behaviour, LabBackend};
 use hookwatch::lab::certs::Authority;
 use hookwatch::lab::cluster::client_for;
 use hookwatch::lab::directory::PrivateDirectory;
@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// A daemon, what it watches, and the webhook that breaks.
 pub struct Watched {
     pub daemon: Process,
-    broken: Backend,
+    broken: LabBackend,
     address: SocketAddr,
     // They end with this.
     _server: ApiServer,
@@ -53,7 +53,7 @@ impl Watched {
         let authority = Authority::new("broken")?;
         let certificate = authority.issue(&estate::server_name(service))?;
         let hosts = [IpAddr::from([127, 0, 30, host])];
-        let broken = Backend::start_group(&hosts, Role::Validating, &certificate).await?;
+        let broken = LabBackend::start_group(&hosts, BackendRole::Validating, &certificate).await?;
         let broken = broken.into_iter().next().context("a backend")?;
         estate::add(&client, service, WEBHOOK, broken.address(), &authority.pem()).await?;
         let directory = PrivateDirectory::create()?;

@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use clap::ValueEnum;
-use hookwatch::domain::act::breaker::action::News;
+use hookwatch::domain::act::breaker::action::NoticeKind;
 use hookwatch::domain::act::breaker::{
-    Action, Breaker, HeldBack, Judged, Matches, Observation, Pattern, Policy, PolicyRule, Rung, Settings,
-    Stage, To,
+    Action, Breaker, BreakerSettings, HeldBack, HookState, Judged, Matches, Observation, Pattern, Policy,
+    PolicyRule, Rung, To,
 };
 use hookwatch::domain::act::fence::AutoBreak;
 use hookwatch::domain::cluster::hook::HookId;
@@ -86,7 +86,7 @@ pub struct Act {
 pub struct Said {
     pub at: At,
     pub hook: usize,
-    pub news: News,
+    pub news: NoticeKind,
 }
 
 /// What came of it.
@@ -127,7 +127,7 @@ pub struct Breaking {
 
 impl Breaking {
     pub fn new(cluster: Arc<Cluster>, farthest: Farthest, random: Random, begin: At) -> Self {
-        let settings = Settings::new("campaign", AutoBreak::On, farthest.policy(&cluster));
+        let settings = BreakerSettings::new("campaign", AutoBreak::On, farthest.policy(&cluster));
         let hooks = cluster.hooks.iter().enumerate();
         let mut breaking = Self {
             breaker: Breaker::new(settings),
@@ -208,7 +208,7 @@ impl Breaking {
                         let said = Said {
                             at: now,
                             hook: *hook,
-                            news: told.news,
+                            news: told.kind,
                         };
                         self.broken.said.push(said);
                     }
@@ -294,7 +294,7 @@ impl Breaking {
     /// Hooks that are not, or may not be, as their owners have them.
     fn involved(&self) -> Vec<HookId> {
         let stages = self.breaker.stages();
-        let changed = stages.filter(|(_, stage)| *stage != Stage::Enforcing);
+        let changed = stages.filter(|(_, stage)| *stage != HookState::Enforcing);
         let noted = self.breaker.book().into_iter().flat_map(|book| &book.entries);
         let noted = noted.filter(|(_, entry)| entry.counts()).map(|(hook, _)| hook);
         changed.map(|(hook, _)| hook).chain(noted).cloned().collect()
@@ -306,7 +306,9 @@ impl Broken {
     pub fn held_back(&self, hook: usize, (from, until): (At, At)) -> Option<HeldBack> {
         let mut said = self.said.iter().rev();
         said.find_map(|said| match said.news {
-            News::HeldBack(reason) if said.hook == hook && (from..=until).contains(&said.at) => Some(reason),
+            NoticeKind::HeldBack(reason) if said.hook == hook && (from..=until).contains(&said.at) => {
+                Some(reason)
+            }
             _ => None,
         })
     }

@@ -9,7 +9,7 @@ use hookwatch::domain::diagnose::verdict::Verdict;
 use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::thresholds;
 use hookwatch::domain::vocabulary::{Cause, Health, NotAHook, Writes};
-use hookwatch::domain::watchdog::{Effect, Event, Watchdog};
+use hookwatch::domain::watchdog::{Event, Watchdog, WatchdogEffect};
 
 use crate::breaking::{Breaking, Broken, Farthest};
 use crate::incident::Incident;
@@ -312,7 +312,7 @@ pub fn play_with(incident: &Incident, manner: Manner, each: &mut dyn FnMut(At, &
             tick = instant(watchdog.due()).max(now);
             for effect in effects {
                 match effect {
-                    Effect::Publish(assessment, judged) => {
+                    WatchdogEffect::Publish(assessment, judged) => {
                         each(now, &assessment);
                         // What is said later is about the way back alone.
                         if now <= incident.end {
@@ -322,7 +322,7 @@ pub fn play_with(incident: &Incident, manner: Manner, each: &mut dyn FnMut(At, &
                             breaking.judged(Judged::clone(&judged), now);
                         }
                     }
-                    Effect::Attend(attention) => observers.attend(attention),
+                    WatchdogEffect::Attend(attention) => observers.attend(attention),
                     _ => {}
                 }
             }

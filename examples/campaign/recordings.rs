@@ -10,8 +10,8 @@ use hookwatch::app::replay::replay_scrapes;
 use hookwatch::domain::cluster::hook::{HookId, HookKind};
 use hookwatch::domain::observe::snapshot::Snapshot;
 use hookwatch::domain::time::Time;
-use hookwatch::domain::vocabulary::{Cause, Effect as HookEffect, Health, NotAHook};
-use hookwatch::domain::watchdog::{Effect, Event, Watchdog};
+use hookwatch::domain::vocabulary::{Cause, Effect, Health, NotAHook};
+use hookwatch::domain::watchdog::{Event, Watchdog, WatchdogEffect};
 
 use crate::model::cluster::{
     Backend, Cluster, HookSpec, Reads, Release, ReplicaSpec, Routing, Rule, Service,
@@ -34,7 +34,7 @@ const HEAD: At = 30 * SECOND;
 const PACE: At = 6 * SECOND;
 const SCRAPES: At = 13;
 
-type Named = Vec<(String, Cause, HookEffect)>;
+type Named = Vec<(String, Cause, Effect)>;
 
 fn service(name: &str, backends: u8, index: u8) -> Service {
     Service {
@@ -175,7 +175,7 @@ fn model(cluster: Cluster) -> (Said, Vec<Snapshot>) {
         let now = scrape.at;
         watchdog.handle(Event::Scraped(Box::new(scrape)), now);
         for effect in watchdog.handle(Event::Tick, now) {
-            let Effect::Publish(assessment, _) = effect else {
+            let WatchdogEffect::Publish(assessment, _) = effect else {
                 continue;
             };
             for verdict in &assessment.hooks {

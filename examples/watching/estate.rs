@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::Context;
-use hookwatch::lab::backend::{Backend, Role};
+use hookwatch::lab::backend::{BackendRole, LabBackend};
 use hookwatch::lab::certs::Authority;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
@@ -41,7 +41,7 @@ pub async fn serve(process: usize, services: usize, host: Option<IpAddr>) -> any
     let names: Vec<String> = (0..services).map(server_name).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let certificate = authority.issue_names(&names)?;
-    let backends = Backend::start_group(&hosts, Role::Validating, &certificate).await?;
+    let backends = LabBackend::start_group(&hosts, BackendRole::Validating, &certificate).await?;
     let port = backends.first().context("a backend")?.address().port();
     println!("{}", json!({"port": port, "ca": authority.pem()}));
     loop {
@@ -49,7 +49,7 @@ pub async fn serve(process: usize, services: usize, host: Option<IpAddr>) -> any
         if line.is_none() {
             return Ok(());
         }
-        let counters = backends.iter().map(Backend::counters);
+        let counters = backends.iter().map(LabBackend::counters);
         let asked: u64 = counters
             .map(|counters| counters.others() + counters.reviews())
             .sum();

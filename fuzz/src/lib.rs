@@ -8,10 +8,10 @@ use std::time::Duration;
 use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::replay;
 use hookwatch::domain::act::breaker::book::Book;
-use hookwatch::domain::act::bypass::edit::{Author, Plan, Wish, plan};
-use hookwatch::domain::act::bypass::{STATE_ANNOTATION, State, Writer, touched};
+use hookwatch::domain::act::bypass::edit::{Author, Desired, Plan, plan};
+use hookwatch::domain::act::bypass::{BypassAnnotation, ObjectWriter, STATE_ANNOTATION, touched};
 use hookwatch::domain::act::leadership::Bid;
-use hookwatch::domain::act::ledger::Reading;
+use hookwatch::domain::act::ledger::LedgerReading;
 use hookwatch::domain::cluster::condition::CONDITION_PREFIX;
 use hookwatch::domain::diagnose::verdict::Verdict;
 use hookwatch::domain::observe::canary::{CallFailure, CanaryOutcome};
@@ -24,7 +24,7 @@ use hookwatch::domain::observe::stored::answer::Clocks;
 use hookwatch::domain::text::MAX_MESSAGE;
 use hookwatch::domain::time::Time;
 use hookwatch::domain::vocabulary::Health;
-use hookwatch::domain::watchdog::{Effect, Event, Watchdog};
+use hookwatch::domain::watchdog::{Event, Watchdog, WatchdogEffect};
 use hookwatch::io::observe::probe::check_answer;
 use serde_json::{Value, json};
 
@@ -92,7 +92,7 @@ pub fn prometheus_answer(data: &[u8]) {
     };
     assert!(scrapes.is_sorted_by_key(|scrape| scrape.at));
     let mut core = Watchdog::new("hookwatch");
-    let reading = stored::Reading {
+    let reading = stored::PrometheusReading {
         source: "http://127.0.0.1:9090".to_owned(),
         at: NOW,
         took: Duration::from_millis(80),
@@ -121,10 +121,10 @@ pub fn state_annotation(data: &[u8]) {
     let Ok(annotation) = std::str::from_utf8(data) else {
         return;
     };
-    if let Ok(state) = State::read(Some(annotation))
+    if let Ok(state) = BypassAnnotation::read(Some(annotation))
         && let Some(written) = state.text()
     {
-        let again = State::read(Some(&written)).map(|state| state.text());
+        let again = BypassAnnotation::read(Some(&written)).map(|state| state.text());
         assert_eq!(again, Ok(Some(written)), "what is kept changes on the way");
     }
     let mut object = changed(annotation);
@@ -132,7 +132,7 @@ pub fn state_annotation(data: &[u8]) {
     let hooks = touched(&object);
     for (webhook, _) in hooks.iter().take(20) {
         let mut steps = 0;
-        while let Ok(Plan::Edit(edit)) = plan(&object, webhook, &Wish::Restore, &author(), NOW) {
+        while let Ok(Plan::Edit(edit)) = plan(&object, webhook, &Desired::Restore, &author(), NOW) {
             let patch: json_patch::Patch =
                 serde_json::from_value(edit.patch.clone()).expect("it plans a JSON patch");
             json_patch::patch(&mut object, &patch).unwrap_or_else(|error| panic!("{error}: {}", edit.patch));
@@ -155,13 +155,13 @@ pub fn ledger(data: &[u8]) {
     let Ok(annotation) = std::str::from_utf8(data) else {
         return;
     };
-    let reading = Reading::of(Some(annotation));
+    let reading = LedgerReading::of(Some(annotation));
     let record = reading.record("1");
     let book = reading.book();
     if let Ok(book) = &book
         && let Some(written) = reading.with_book(book)
     {
-        let again = Reading::of(Some(&written));
+        let again = LedgerReading::of(Some(&written));
         assert_eq!(again.record("1"), record, "another one holds it");
         assert_eq!(again.book().as_ref(), Ok(book), "the book changes on the way");
     }
@@ -174,7 +174,7 @@ pub fn ledger(data: &[u8]) {
     };
     if let Some(written) = reading.with(&bid, "2026-11-21T00:11:02Z") {
         assert_eq!(
-            Reading::of(Some(&written)).record("2").holder.as_deref(),
+            LedgerReading::of(Some(&written)).record("2").holder.as_deref(),
             Some("a")
         );
     }
@@ -260,7 +260,7 @@ fn protobuf(
     chunks: &[&[u8]],
 ) -> (
     (Snapshot, Complaints),
-    hookwatch::domain::observe::exposition::protobuf::Standing,
+    hookwatch::domain::observe::exposition::protobuf::BodyStanding,
 ) {
     let mut exposition = ProtobufExposition::new();
     chunks.iter().for_each(|chunk| exposition.feed(chunk));
@@ -284,7 +284,7 @@ fn hear(core: &mut Watchdog, (snapshot, complaints): (Snapshot, Complaints), at:
 
 fn judge(core: &mut Watchdog, at: Time) {
     for effect in core.handle(Event::Tick, at) {
-        if let Effect::Publish(assessment, _) = effect {
+        if let WatchdogEffect::Publish(assessment, _) = effect {
             assessment.hooks.iter().for_each(is_sound);
             assert!(serde_json::to_string(&assessment).is_ok());
         }
@@ -325,7 +325,7 @@ fn author() -> Author {
     Author {
         namespace: "hookwatch".to_owned(),
         account: "system:serviceaccount:hookwatch:hookwatch".to_owned(),
-        writer: Writer {
+        writer: ObjectWriter {
             identity: "replica".to_owned(),
             version: "0".to_owned(),
         },

@@ -8,15 +8,15 @@ mod text;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use self::baseline::Baseline;
+use self::baseline::AuditBaseline;
 use super::by_hand::arguments::{kind, target};
 use super::progress::during;
 use crate::domain::audit::findings::{UNREADABLE_INPUT, sort};
-use crate::domain::audit::{Auditor, Estate, Failure, Finding, Forecast, Severity, findings};
+use crate::domain::audit::{Auditor, BackendFailure, Estate, Finding, FindingSeverity, Forecast, findings};
 use crate::domain::cluster::hook::HookKind;
 use crate::domain::time::Time;
 use crate::io::client::{ConnectOptions, Connection};
-use crate::io::cluster::estate::{Unreadable, assemble, cluster, manifests};
+use crate::io::cluster::estate::{UnreadableObject, assemble, cluster, manifests};
 
 /// The exit code where nothing could be audited.
 pub const NOT_AUDITED: u8 = 3;
@@ -65,7 +65,7 @@ pub enum AuditOutput {
 }
 
 /// What was found.
-pub struct Report {
+pub struct AuditReport {
     /// The findings that count, the worst first.
     pub findings: Vec<Finding>,
     /// How many were accepted before.
@@ -85,7 +85,7 @@ pub struct Report {
 /// # Errors
 /// When there is no way to the cluster, a baseline cannot be read or written, or nothing can be printed.
 pub async fn audit(arguments: AuditArguments) -> anyhow::Result<ExitCode> {
-    let baseline = match arguments.baseline.as_deref().map(Baseline::read).transpose() {
+    let baseline = match arguments.baseline.as_deref().map(AuditBaseline::read).transpose() {
         Ok(baseline) => baseline.unwrap_or_default(),
         Err(why) => return Ok(usage(&why)),
     };
@@ -117,7 +117,7 @@ pub async fn audit(arguments: AuditArguments) -> anyhow::Result<ExitCode> {
         Err(why) => return Ok(usage(&why)),
     };
     if let Some(path) = &arguments.write_baseline {
-        Baseline::of(&report.findings).write(path)?;
+        AuditBaseline::of(&report.findings).write(path)?;
         eprintln!(
             "hookwatch: {} findings are accepted in {}",
             report.findings.len(),
@@ -146,7 +146,7 @@ enum Unread {
 async fn of_cluster(
     arguments: &AuditArguments,
     context: Option<String>,
-) -> Result<(Estate, Vec<Unreadable>), Unread> {
+) -> Result<(Estate, Vec<UnreadableObject>), Unread> {
     let options = ConnectOptions {
         kubeconfig: arguments.kubeconfig.clone(),
         context,
@@ -188,19 +188,19 @@ fn now() -> Time {
 /// By the worst of the findings.
 pub fn exit_code(findings: &[Finding]) -> u8 {
     match findings.iter().map(|finding| finding.severity).max() {
-        None | Some(Severity::Info) => 0,
-        Some(Severity::Warning) => 1,
-        Some(Severity::Critical) => 2,
+        None | Some(FindingSeverity::Info) => 0,
+        Some(FindingSeverity::Warning) => 1,
+        Some(FindingSeverity::Critical) => 2,
     }
 }
 
 /// Finds and forecasts. `Err` says why the webhook that was asked for is none.
 fn report(
     estate: &Estate,
-    unreadable: &[Unreadable],
+    unreadable: &[UnreadableObject],
     arguments: &AuditArguments,
-    baseline: &Baseline,
-) -> Result<Report, String> {
+    baseline: &AuditBaseline,
+) -> Result<AuditReport, String> {
     let auditor = Auditor::new(estate);
     let chosen = match &arguments.if_down {
         Some(target) => chosen(estate, target, arguments.kind)?,
@@ -220,8 +220,8 @@ fn report(
     found.retain(|finding| !baseline.accepts(finding));
     let forecasts = chosen
         .iter()
-        .flat_map(|at| Failure::ALL.map(|failure| auditor.forecast(*at, failure)));
-    Ok(Report {
+        .flat_map(|at| BackendFailure::ALL.map(|failure| auditor.forecast(*at, failure)));
+    Ok(AuditReport {
         accepted: before - found.len(),
         findings: found,
         forecasts: forecasts.collect(),
@@ -254,7 +254,7 @@ fn chosen(
     }
 }
 
-fn finding(unreadable: &Unreadable) -> Finding {
+fn finding(unreadable: &UnreadableObject) -> Finding {
     Finding {
         kind: UNREADABLE_INPUT,
         severity: UNREADABLE_INPUT.severity,

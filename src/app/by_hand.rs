@@ -14,15 +14,16 @@ use std::sync::Arc;
 use super::engine::clock;
 use super::progress::during;
 use super::{BAD_USAGE, Output};
-use crate::domain::act::bypass::edit::{Author, Plan, Refusal, Why, Wish, plan};
-use crate::domain::act::bypass::{Phase, Standing, Writer, standing, touched};
+use crate::domain::act::bypass::edit::{Author, Desired, EditRefusal, Plan, Why, plan};
+use crate::domain::act::bypass::{BypassPhase, BypassStanding, ObjectWriter, standing, touched};
 use crate::domain::cluster::hook::{HookId, HookKind};
 use crate::domain::report::announcement::of_action;
 use crate::domain::time::Time;
 use crate::io::Clock;
-use crate::io::act::audit::Record;
+use crate::io::act::audit::AuditRecord;
 use crate::io::act::breaker::{
-    Hand, Outcome, Patience, Refused, Report, knows_match_conditions, own_user, servers,
+    ConfigWriter, PatchOutcome, PatchRefusal, PatchReport, RetryPolicy, knows_match_conditions, own_user,
+    servers,
 };
 use crate::io::act::ledger::LedgerObject;
 use crate::io::client::{ConnectOptions, Connection};
@@ -41,13 +42,13 @@ const KINDS: [HookKind; 2] = [HookKind::Validating, HookKind::Mutating];
 struct Deed {
     hook: HookId,
     uid: String,
-    wish: Wish,
+    desired: Desired,
 }
 
 /// A way to a cluster, and as whom.
 struct Session {
     connection: Connection,
-    hand: Hand,
+    writer: ConfigWriter,
     author: Author,
     ledger: LedgerObject,
     events: EventWriter,
@@ -55,7 +56,7 @@ struct Session {
     arguments: ClusterArguments,
     /// Whether everything came to a good end so far.
     well: bool,
-    records: Vec<Record>,
+    records: Vec<AuditRecord>,
 }
 
 /// Bypasses one hook.
@@ -70,15 +71,15 @@ pub async fn break_hook(arguments: BreakArguments) -> anyhow::Result<ExitCode> {
         evidence: vec!["It was requested with `hookwatch break`.".to_owned()],
         expires: Some(now + arguments.at_most),
     };
-    let wish = arguments.rung.wish(why);
+    let desired = arguments.rung.desired(why);
     let found = match session.find(&arguments.target, arguments.kind).await {
         Ok(found) => found,
         Err(why) => return session.usage(&why),
     };
     let (hook, object) = found;
     let uid = uid(&object);
-    if session.show(&hook, &object, &wish).await && session.agreed() {
-        session.carry_out(Deed { hook, uid, wish }).await?;
+    if session.show(&hook, &object, &desired).await && session.agreed() {
+        session.carry_out(Deed { hook, uid, desired }).await?;
     }
     session.end()
 }
@@ -89,7 +90,7 @@ pub async fn break_hook(arguments: BreakArguments) -> anyhow::Result<ExitCode> {
 /// When there is no way to the cluster.
 pub async fn plan_hook(arguments: PlanArguments) -> anyhow::Result<ExitCode> {
     let mut session = Session::open(arguments.cluster).await?;
-    let wish = arguments.rung.wish(Why {
+    let desired = arguments.rung.desired(Why {
         reason: "It was requested with `hookwatch break`.".to_owned(),
         evidence: Vec::new(),
         expires: None,
@@ -98,7 +99,7 @@ pub async fn plan_hook(arguments: PlanArguments) -> anyhow::Result<ExitCode> {
         Ok(found) => found,
         Err(why) => return session.usage(&why),
     };
-    session.show(&hook, &object, &wish).await;
+    session.show(&hook, &object, &desired).await;
     session.end()
 }
 
@@ -121,7 +122,7 @@ pub async fn restore(arguments: RestoreArguments) -> anyhow::Result<ExitCode> {
             for kind in KINDS {
                 match during(
                     &format!("listing {}s", kind.configuration_kind()),
-                    session.hand.list(kind),
+                    session.writer.list(kind),
                 )
                 .await
                 {
@@ -142,9 +143,9 @@ pub async fn restore(arguments: RestoreArguments) -> anyhow::Result<ExitCode> {
     }
     let mut shown = Vec::new();
     for (hook, object) in deeds {
-        if session.show(&hook, &object, &Wish::Restore).await {
-            let (uid, wish) = (uid(&object), Wish::Restore);
-            shown.push(Deed { hook, uid, wish });
+        if session.show(&hook, &object, &Desired::Restore).await {
+            let (uid, desired) = (uid(&object), Desired::Restore);
+            shown.push(Deed { hook, uid, desired });
         }
     }
     if shown.is_empty() {
@@ -182,7 +183,7 @@ fn names(object: &serde_json::Value) -> String {
     }
 }
 
-fn told(outcome: &Outcome) -> String {
+fn told(outcome: &PatchOutcome) -> String {
     outcome.detail().unwrap_or_else(|| outcome.as_str().to_owned())
 }
 
@@ -204,7 +205,7 @@ impl Session {
         let author = Author {
             namespace: arguments.namespace.clone(),
             account: format!("{}hookwatch", accounts(&arguments.namespace)),
-            writer: Writer {
+            writer: ObjectWriter {
                 identity: identity.clone(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
             },
@@ -213,7 +214,7 @@ impl Session {
         };
         let clock = clock();
         Ok(Self {
-            hand: Hand::new(servers, Arc::clone(&clock), Patience::default()),
+            writer: ConfigWriter::new(servers, Arc::clone(&clock), RetryPolicy::default()),
             author,
             ledger: LedgerObject::new(&connection),
             events: EventWriter::new(&connection, &identity),
@@ -233,7 +234,7 @@ impl Session {
     ) -> Result<(HookId, serde_json::Value), String> {
         let (mut found, mut others) = (Vec::new(), Vec::new());
         for kind in KINDS.into_iter().filter(|it| kind.is_none_or(|kind| kind == *it)) {
-            let reading = self.hand.read(kind, configuration);
+            let reading = self.writer.read(kind, configuration);
             let read = during(
                 &format!("reading {} {configuration}", kind.configuration_kind()),
                 reading,
@@ -285,14 +286,14 @@ impl Session {
     }
 
     /// Shows what would be changed. Whether there is anything to do.
-    async fn show(&mut self, hook: &HookId, object: &serde_json::Value, wish: &Wish) -> bool {
-        match plan(object, &hook.webhook, wish, &self.author, (self.clock)()) {
+    async fn show(&mut self, hook: &HookId, object: &serde_json::Value, desired: &Desired) -> bool {
+        match plan(object, &hook.webhook, desired, &self.author, (self.clock)()) {
             Ok(Plan::Edit(edit)) => {
-                self.say(&show::changes(hook, wish, &edit.changes));
+                self.say(&show::changes(hook, desired, &edit.changes));
                 true
             }
             Ok(Plan::AlreadySo) => {
-                let left = *wish == Wish::Restore && standing(object, &hook.webhook).is_ignored();
+                let left = *desired == Desired::Restore && standing(object, &hook.webhook).is_ignored();
                 let what = if left {
                     "its failures are ignored, and only an administrator can end that: the fence is around this account."
                 } else {
@@ -306,7 +307,7 @@ impl Session {
                 false
             }
             Err(refusal) => {
-                let refused: Refused = Refusal::into(refusal);
+                let refused: PatchRefusal = EditRefusal::into(refusal);
                 self.failed(&format!("{}: {refused}.", hook.object()));
                 false
             }
@@ -352,11 +353,11 @@ impl Session {
     }
 
     async fn carry_out(&mut self, deed: Deed) -> anyhow::Result<()> {
-        let Deed { hook, uid, wish } = deed;
-        let work = self.hand.carry_out(&hook, &wish, &self.author);
+        let Deed { hook, uid, desired } = deed;
+        let work = self.writer.carry_out(&hook, &desired, &self.author);
         let report = during(&format!("changing {}", hook.object()), work).await;
         let now = (self.clock)();
-        let record = Record::new(&hook, &wish, &self.author, &report, now);
+        let record = AuditRecord::new(&hook, &desired, &self.author, &report, now);
         for step in &record.steps {
             eprintln!("  {step}");
         }
@@ -365,29 +366,29 @@ impl Session {
         }
         self.records.push(record);
         match &report.outcome {
-            Outcome::Applied | Outcome::AlreadySo => {
-                self.say(&format!("{}: {}.", hook.object(), show::done(&wish)));
-                self.see(&hook, &wish).await;
+            PatchOutcome::Applied | PatchOutcome::AlreadySo => {
+                self.say(&format!("{}: {}.", hook.object(), show::done(&desired)));
+                self.see(&hook, &desired).await;
             }
-            Outcome::Gone => self.say(&format!("{}: there is no such webhook any more.", hook.object())),
+            PatchOutcome::Gone => self.say(&format!("{}: there is no such webhook any more.", hook.object())),
             outcome => self.failed(&format!("{}: {}.", hook.object(), told(outcome))),
         }
-        if report.outcome == Outcome::Applied {
-            self.announce(&hook, &uid, &wish, &report, now).await;
+        if report.outcome == PatchOutcome::Applied {
+            self.announce(&hook, &uid, &desired, &report, now).await;
         }
         Ok(())
     }
 
     /// Says which API servers go by it.
-    async fn see(&mut self, hook: &HookId, wish: &Wish) {
-        let asking = self.hand.shown(hook, wish, &self.author);
+    async fn see(&mut self, hook: &HookId, desired: &Desired) {
+        let asking = self.writer.shown(hook, desired, &self.author);
         for shown in during(
             "asking each API server whether it has the change in force",
             asking,
         )
         .await
         {
-            match shown.heard {
+            match shown.propagated {
                 Ok(()) => self.say(&format!("  API server {} has it in force.", shown.server)),
                 Err(why) => self.say(&format!(
                     "  API server {}: not known whether it has it in force: {why}",
@@ -397,9 +398,9 @@ impl Session {
         }
     }
 
-    async fn announce(&self, hook: &HookId, uid: &str, wish: &Wish, report: &Report, now: Time) {
-        let (reason, warning) = show::event(wish);
-        let note = show::note(hook, wish, report, &self.author);
+    async fn announce(&self, hook: &HookId, uid: &str, desired: &Desired, report: &PatchReport, now: Time) {
+        let (reason, warning) = show::event(desired);
+        let note = show::note(hook, desired, report, &self.author);
         let said = of_action(hook, uid, reason, warning, &note);
         if let (outcome, Some(why)) = self.events.write(&said, now).await
             && outcome != EventOutcome::Written
@@ -421,19 +422,21 @@ impl Session {
 }
 
 /// Whether a bypass has to be over. One that nothing explains is vouched for by nobody; one without an end goes on.
-fn is_over(standing: &Standing, now: Time) -> bool {
+fn is_over(standing: &BypassStanding, now: Time) -> bool {
     match standing {
-        Standing::Bypassed {
-            phase: Phase::Restored,
+        BypassStanding::Bypassed {
+            phase: BypassPhase::Restored,
             ..
         } => true,
-        Standing::Bypassed { entry, .. } | Standing::Reverted { entry } => {
+        BypassStanding::Bypassed { entry, .. } | BypassStanding::Reverted { entry } => {
             entry.expires().is_some_and(|expires| expires <= now)
         }
         // A shield that was put up and taken away meanwhile has cost it the time that was said.
-        Standing::Ignored { entry } => entry.expires().is_none_or(|expires| expires <= now),
-        Standing::Original | Standing::OursWithoutAnnotation { .. } | Standing::Gone { .. } => true,
+        BypassStanding::Ignored { entry } => entry.expires().is_none_or(|expires| expires <= now),
+        BypassStanding::Original
+        | BypassStanding::OursWithoutAnnotation { .. }
+        | BypassStanding::Gone { .. } => true,
         // It cannot be brought back, and that is said.
-        Standing::Twice => true,
+        BypassStanding::Twice => true,
     }
 }

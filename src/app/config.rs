@@ -21,7 +21,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use self::section::{Notes, Section};
-use crate::domain::act::breaker::Times;
+use crate::domain::act::breaker::BreakerTimes;
 use crate::domain::act::breaker::policy::Policy;
 use crate::domain::act::fence::AutoBreak;
 use crate::domain::cluster::hook::{HookId, ProbeLevel};
@@ -110,7 +110,7 @@ pub struct Config {
     /// What the file says that does nothing any more; no mistake.
     pub warnings: Vec<ConfigError>,
     /// How long the breaker takes over things: no key says so either, only a test that has no minutes to wait.
-    pub breaker_times: Times,
+    pub breaker_times: BreakerTimes,
     /// How several daemons agree on one that leads.
     pub leadership: LeadershipConfig,
     /// Whether the leader writes Kubernetes Events.
@@ -298,7 +298,7 @@ impl Config {
             audit_log,
             without_fence: false,
             warnings: Vec::new(),
-            breaker_times: Times::default(),
+            breaker_times: BreakerTimes::default(),
             leadership,
             events,
             alertmanager,

@@ -29,16 +29,16 @@ use clap::builder::PossibleValuesParser;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
-use self::breaking::Breaking;
+use self::breaking::BreakerFollower;
 use self::director::Director;
 use self::pages::Pages;
 use self::played::Played;
-use self::stage::Stage;
+use self::stage::DemoStage;
 use self::survival::survive;
-use self::teller::{Account, Teller};
+use self::teller::{Teller, TimelineWriter};
 use crate::app::progress::during;
 use crate::domain::act::bypass::Rung;
-use crate::lab::control_plane::Kind;
+use crate::lab::control_plane::ControlPlaneKind;
 use crate::lab::envtest::{binaries, namespace};
 use crate::lab::monitoring::{Monitoring, Programs};
 use crate::lab::scenario::{SCENARIOS, SHAPES, Scenario, by_name};
@@ -69,7 +69,7 @@ pub struct DemoArguments {
     pub scenario: Option<String>,
     /// What to play on; envtest is a real etcd and kube-apiserver, as setup-envtest installs them
     #[arg(long, value_name = "KIND", value_enum, default_value_t)]
-    pub control_plane: Kind,
+    pub control_plane: ControlPlaneKind,
     /// How to print the outcome
     #[arg(long, value_enum, default_value_t)]
     pub output: DemoOutput,
@@ -110,7 +110,7 @@ impl DemoArguments {
     /// # Errors
     /// When that was begun and could not be ended.
     pub fn make_ready(&self) -> anyhow::Result<()> {
-        if self.control_plane == Kind::Envtest && !self.list {
+        if self.control_plane == ControlPlaneKind::Envtest && !self.list {
             // Said before the change of place, and not after a wait.
             binaries::find()?;
             namespace::enter()?;
@@ -158,7 +158,7 @@ impl DemoColor {
 /// What one demo is to do.
 pub struct DemoOptions {
     /// What to play on.
-    pub control_plane: Kind,
+    pub control_plane: ControlPlaneKind,
     /// What to break.
     pub scenario: &'static Scenario,
     /// How long its parts take.
@@ -196,14 +196,14 @@ async fn play(
     start_daemon: impl FnMut(DaemonArguments) -> StartingDaemon,
 ) -> anyhow::Result<Played> {
     let started = Instant::now();
-    let stage = Stage::set_up(
+    let stage = DemoStage::set_up(
         options.control_plane,
         Some(options.scenario),
         options.auto_break,
         start_daemon,
     );
     let stage = uninterrupted(during(SETTING_UP, stage)).await?;
-    let account = Account {
+    let account = TimelineWriter {
         out: options.timeline,
         colour: options.colour,
     };
@@ -214,7 +214,7 @@ async fn play(
             Some(programs) => Some(Pages::new(stage.monitor(programs).await?)),
             None => None,
         };
-        let breaking = options.auto_break.map(|_| Breaking::new(stage.client()));
+        let breaking = options.auto_break.map(|_| BreakerFollower::new(stage.client()));
         director.with_pages(pages).with_breaker(breaking).play().await
     };
     let played = uninterrupted(play).await;
@@ -312,7 +312,7 @@ async fn hold(
     let started = Instant::now();
     let scenario = arguments.scenario.as_deref().map(by_name).transpose()?;
     let stage = tokio::select! {
-        stage = during(SETTING_UP, Stage::set_up(arguments.control_plane, scenario, arguments.auto_break, start_daemon)) => stage?,
+        stage = during(SETTING_UP, DemoStage::set_up(arguments.control_plane, scenario, arguments.auto_break, start_daemon)) => stage?,
         interrupted = interruption() => return interrupted,
     };
     let held = tokio::select! {
@@ -326,7 +326,7 @@ async fn hold(
 
 /// Breaks what is to be broken, and then goes on for ever.
 async fn keep(
-    stage: &Stage,
+    stage: &DemoStage,
     arguments: &DemoArguments,
     programs: Option<&Programs>,
     colour: bool,
@@ -340,7 +340,7 @@ async fn keep(
     let _injected = match arguments.scenario.as_deref() {
         None => None,
         Some(name) => {
-            let account = Account {
+            let account = TimelineWriter {
                 out: timeline(arguments.output),
                 colour,
             };
@@ -360,7 +360,7 @@ fn timeline(output: DemoOutput) -> Option<Box<dyn Write + Send>> {
 }
 
 /// What a person needs to look around in a held demo.
-fn held(stage: &Stage, arguments: &DemoArguments, monitoring: Option<&Monitoring>) -> String {
+fn held(stage: &DemoStage, arguments: &DemoArguments, monitoring: Option<&Monitoring>) -> String {
     let kubeconfig = stage.kubeconfig_path().display().to_string();
     let (api_server, daemon) = (stage.api_url(), stage.daemon_url());
     // From outside neither would be reached.
@@ -606,7 +606,7 @@ mod tests {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let (noted, out) = (Arc::new(noted), Shared::default());
         let options = DemoOptions {
-            control_plane: Kind::Embedded,
+            control_plane: ControlPlaneKind::Embedded,
             scenario: by_name("ca-mismatch").unwrap(),
             timing: hasty(),
             timeline: Some(Box::new(out.clone())),
@@ -676,7 +676,7 @@ mod tests {
     async fn a_daemon_that_does_not_start_ends_the_demo() {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let options = DemoOptions {
-            control_plane: Kind::Embedded,
+            control_plane: ControlPlaneKind::Embedded,
             scenario: by_name("quiet").unwrap(),
             timing: hasty(),
             timeline: None,

@@ -14,7 +14,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use super::Output;
 use super::config::{Config, ConfigArguments, ConfigError};
 use super::engine::Engine;
-use super::progress::{Line, during};
+use super::progress::{ProgressLine, during};
 use crate::domain::diagnose::rules::suffices;
 use crate::domain::diagnose::verdict::Verdict;
 use crate::domain::report::assessment::Assessment;
@@ -71,7 +71,7 @@ pub enum Conclusion {
 
 /// What counts for a conclusion.
 #[derive(Debug, Clone, Copy)]
-pub struct Facts {
+pub struct ConclusionFacts {
     /// A hook that takes part in admission is failing.
     pub admission_culprit: bool,
     /// Another hook is.
@@ -84,8 +84,8 @@ pub struct Facts {
     pub writes: Writes,
 }
 
-impl From<Facts> for Conclusion {
-    fn from(facts: Facts) -> Self {
+impl From<ConclusionFacts> for Conclusion {
+    fn from(facts: ConclusionFacts) -> Self {
         // A broken API of one kind of object is no answer to the question why writes are impaired.
         if facts.admission_culprit {
             Self::HookFailing
@@ -116,7 +116,7 @@ impl Conclusion {
         let admission = |verdict: &Verdict| verdict.kind.is_admission();
         let is_culprit = |verdict: &&Verdict| is_culprit(verdict.health, verdict.bypass.is_some());
         let culprits = || assessment.hooks.iter().filter(is_culprit);
-        Self::from(Facts {
+        Self::from(ConclusionFacts {
             admission_culprit: culprits().any(admission),
             other_culprit: culprits().any(|verdict| !admission(verdict)),
             blind: sources.inventory_age_seconds.is_none() || !sources.hooks_listed || sources.self_doubt,
@@ -189,7 +189,7 @@ pub async fn diagnose(configs: Vec<Config>, arguments: &DiagnoseArguments) -> an
         Ok([config]) => config,
         Err(configs) => return several::diagnose(configs, arguments).await,
     };
-    let look = match examine(config, arguments.at_most, &mut Line::new()).await {
+    let look = match examine(config, arguments.at_most, &mut ProgressLine::new()).await {
         Ok(look) => look,
         Err(error) => {
             // Exit code 1 would accuse a hook.
@@ -205,7 +205,7 @@ pub async fn diagnose(configs: Vec<Config>, arguments: &DiagnoseArguments) -> an
 }
 
 /// Looks at one cluster, with nothing told on the way but on the line.
-async fn examine(mut config: Config, at_most: Duration, line: &mut Line) -> anyhow::Result<Look> {
+async fn examine(mut config: Config, at_most: Duration, line: &mut ProgressLine) -> anyhow::Result<Look> {
     config.scrapes.interval = config.scrapes.alert_interval;
     config.probes.rates.interval = config.probes.rates.alert_interval;
     config.canaries.interval = config.canaries.alert_interval;
@@ -234,7 +234,7 @@ async fn examine(mut config: Config, at_most: Duration, line: &mut Line) -> anyh
 }
 
 /// Watches the assessments until they say the same for a while.
-async fn look(engine: &Engine, at_most: Duration, line: &mut Line) -> Option<Arc<Assessment>> {
+async fn look(engine: &Engine, at_most: Duration, line: &mut ProgressLine) -> Option<Arc<Assessment>> {
     let (began, mut latest) = (Instant::now(), None);
     let mut held: Option<(Conclusion, Instant)> = None;
     let mut tick = tokio::time::interval(Duration::from_millis(250));

@@ -20,19 +20,19 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use self::announce::{Announce, Announcements};
-use self::breaker::{Breaking, Judgement};
+use self::breaker::{BreakerTask, Judgement};
 use self::core_task::Core;
 use self::push::Push;
 use self::replicas::Candidacy;
 use super::config::Config;
-use crate::domain::act::fence::Breaker;
-use crate::domain::act::leadership::{Place, ReplicaView};
+use crate::domain::act::fence::BreakerView;
+use crate::domain::act::leadership::{LeadershipObject, ReplicaView};
 use crate::domain::cluster::inventory::InventoryHealth;
 use crate::domain::diagnose::verdict::{ControlPlane, Verdict};
 use crate::domain::report::assessment::Assessment;
 use crate::domain::time::Time;
 use crate::domain::vocabulary::{Health, Writes};
-use crate::domain::watchdog::{Attention, Change, Event, Watchdog};
+use crate::domain::watchdog::{Attention, Event, LoggedChange, Watchdog};
 use crate::io::Clock;
 use crate::io::client::greeting::Obstacle;
 use crate::io::client::{ConnectOptions, Connection};
@@ -41,7 +41,7 @@ use crate::io::report::Reported;
 use crate::io::report::events::EventWriter;
 use crate::io::report::metrics::{CertificateEnd, Metrics};
 use crate::io::report::page::past::Past;
-use crate::io::telemetry::{Settings, Telemetry, TraceId};
+use crate::io::telemetry::{Telemetry, TelemetrySettings, TraceId};
 
 /// Events that may wait for the core. It needs microseconds for one; past this the observers wait.
 const EVENTS: usize = 1_024;
@@ -89,14 +89,14 @@ impl Engine {
     /// # Errors
     /// When the kubeconfig cannot be used, or the TLS provider, or the folder for recordings.
     pub async fn start(config: &Config) -> anyhow::Result<Self> {
-        Self::start_with(config, Settings::off()).await
+        Self::start_with(config, TelemetrySettings::off()).await
     }
 
     /// The same, and sends traces and metrics as `telemetry` wants it.
     ///
     /// # Errors
     /// As [`start`](Self::start).
-    pub async fn start_with(config: &Config, telemetry: Settings) -> anyhow::Result<Self> {
+    pub async fn start_with(config: &Config, telemetry: TelemetrySettings) -> anyhow::Result<Self> {
         let clock = clock();
         let connection = connect(config).await?;
         let recorder = recorder(config, clock())?;
@@ -223,7 +223,7 @@ fn act(
         tasks.spawn(writing);
         announcements
     });
-    let breaking = Breaking {
+    let breaking = BreakerTask {
         connection: connection.clone(),
         clock: Arc::clone(clock),
         metrics: Arc::clone(&shown.metrics),
@@ -263,28 +263,28 @@ fn greet(connection: Connection) -> watch::Receiver<Option<Obstacle>> {
 }
 
 /// One line per change; nothing is logged while nothing changes. Where there is a trace of it, the line says which.
-fn log(change: &Change, trace: Option<TraceId>) {
+fn log(change: &LoggedChange, trace: Option<TraceId>) {
     match change {
-        Change::Hook { from, verdict } => log_verdict(from.is_none(), verdict, trace),
-        Change::ControlPlane(plane) => log_control_plane(plane, trace),
-        Change::Inventory { watch, health } => log_watch(watch, health),
-        Change::Finding(found) => {
+        LoggedChange::Hook { from, verdict } => log_verdict(from.is_none(), verdict, trace),
+        LoggedChange::ControlPlane(plane) => log_control_plane(plane, trace),
+        LoggedChange::Inventory { watch, health } => log_watch(watch, health),
+        LoggedChange::Finding(found) => {
             tracing::warn!(object = found.object, "critical and new: {}", found.message)
         }
-        Change::Breaker(breaker) => log_breaker(breaker),
-        Change::ProbePace(late) if late.is_empty() => tracing::info!("probes are on time again"),
-        Change::ProbePace(late) => tracing::warn!("probes are late: {}", late.join("; ")),
-        Change::ApiServers(Err(why)) => tracing::warn!(
+        LoggedChange::Breaker(breaker) => log_breaker(breaker),
+        LoggedChange::ProbePace(late) if late.is_empty() => tracing::info!("probes are on time again"),
+        LoggedChange::ProbePace(late) => tracing::warn!("probes are late: {}", late.join("; ")),
+        LoggedChange::ApiServers(Err(why)) => tracing::warn!(
             why,
             "the list of API servers is unknown; the configured address stands for all of them"
         ),
-        Change::ApiServers(Ok(())) => tracing::info!("the list of API servers is known again"),
-        Change::Replica { view, .. } => log_replica(view),
-        Change::Scrape {
+        LoggedChange::ApiServers(Ok(())) => tracing::info!("the list of API servers is known again"),
+        LoggedChange::Replica { view, .. } => log_replica(view),
+        LoggedChange::Scrape {
             target,
             failure: Some(why),
         } => tracing::warn!(target, why, "a scrape failed"),
-        Change::Scrape {
+        LoggedChange::Scrape {
             target,
             failure: None,
         } => tracing::info!(target, "scrapes succeed again"),
@@ -347,7 +347,7 @@ fn log_watch(watch: &str, health: &InventoryHealth) {
     }
 }
 
-fn log_breaker(breaker: &Breaker) {
+fn log_breaker(breaker: &BreakerView) {
     let (wanted, effective) = (breaker.wanted.as_str(), breaker.effective.as_str());
     let frozen = breaker.frozen.as_deref();
     if breaker.wanted == breaker.effective && frozen.is_none() {
@@ -359,7 +359,7 @@ fn log_breaker(breaker: &Breaker) {
 
 fn log_replica(view: &ReplicaView) {
     let (role, identity) = (view.role.as_str(), &*view.identity);
-    let (holder, by) = (view.holder.as_deref(), view.by.map(Place::as_str));
+    let (holder, by) = (view.holder.as_deref(), view.by.map(LeadershipObject::as_str));
     match &view.trouble {
         Some(trouble) => tracing::warn!(role, identity, holder, by, "{trouble}"),
         None => tracing::info!(role, identity, holder, by, "leadership"),

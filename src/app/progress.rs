@@ -15,12 +15,12 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 /// A line on standard error that is written over, where that is a terminal.
 #[derive(Debug)]
-pub struct Line {
+pub struct ProgressLine {
     terminal: bool,
     shown: bool,
 }
 
-impl Line {
+impl ProgressLine {
     /// Nothing is shown yet.
     pub fn new() -> Self {
         Self {
@@ -57,13 +57,13 @@ impl Line {
     }
 }
 
-impl Default for Line {
+impl Default for ProgressLine {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Drop for Line {
+impl Drop for ProgressLine {
     fn drop(&mut self) {
         self.clear();
     }
@@ -71,7 +71,7 @@ impl Drop for Line {
 
 /// Does something, and says what and for how long when it takes more than a moment.
 pub async fn during<T>(what: &str, work: impl Future<Output = T>) -> T {
-    let (began, mut line) = (Instant::now(), Line::new());
+    let (began, mut line) = (Instant::now(), ProgressLine::new());
     let mut tick = interval_at(began + QUIET, AGAIN);
     let mut work = std::pin::pin!(work);
     loop {

@@ -18,8 +18,8 @@ use crate::domain::diagnose::verdict::Verdict;
 use crate::domain::recording::Player;
 use crate::domain::report::assessment::Assessment;
 use crate::domain::time::Time;
-use crate::domain::vocabulary::{Cause, Effect as HookEffect, Health, NotAHook};
-use crate::domain::watchdog::{Effect, Event, Watchdog};
+use crate::domain::vocabulary::{Cause, Effect, Health, NotAHook};
+use crate::domain::watchdog::{Event, Watchdog, WatchdogEffect};
 
 /// What `replay` was asked for.
 #[derive(Debug, Clone, clap::Args)]
@@ -57,7 +57,7 @@ pub struct Replay {
     /// Every change of a hook's health or cause, in order.
     pub turns: Vec<Turn>,
     /// Every change of what trouble is laid to no hook, in order.
-    pub elsewhere: Vec<Elsewhere>,
+    pub elsewhere: Vec<NonHookCauseChange>,
     /// The hooks that were named as culprits, each with the cause it was named for with the most confidence.
     pub culprits: Vec<Culprit>,
     /// The last assessment.
@@ -84,7 +84,7 @@ pub struct Turn {
 
 /// One change of what is wrong with the control plane itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Elsewhere {
+pub struct NonHookCauseChange {
     /// When.
     pub at: Time,
     /// What is wrong from then on; `None` when that is over.
@@ -101,7 +101,7 @@ pub struct Culprit {
     /// What was wrong with it.
     pub cause: Cause,
     /// What that did.
-    pub effect: HookEffect,
+    pub effect: Effect,
     /// The highest confidence reached.
     pub confidence: f64,
     /// When it was first named.
@@ -227,9 +227,9 @@ impl Replay {
         self
     }
 
-    fn take(&mut self, at: Time, effects: Vec<Effect>, each: Each<'_>) {
+    fn take(&mut self, at: Time, effects: Vec<WatchdogEffect>, each: Each<'_>) {
         for effect in effects {
-            let Effect::Publish(assessment, _) = effect else {
+            let WatchdogEffect::Publish(assessment, _) = effect else {
                 continue;
             };
             each(at, &assessment);
@@ -242,7 +242,7 @@ impl Replay {
                 .as_ref()
                 .map(|found| found.cause);
             if self.elsewhere.last().and_then(|last| last.cause) != cause {
-                self.elsewhere.push(Elsewhere { at, cause });
+                self.elsewhere.push(NonHookCauseChange { at, cause });
             }
             self.last = Some(assessment);
         }

@@ -12,11 +12,11 @@ use super::config::Config;
 use super::engine::Engine;
 use crate::io::http;
 use crate::io::report::Reported;
-use crate::io::telemetry::Settings;
+use crate::io::telemetry::TelemetrySettings;
 
 /// The running daemon.
 #[derive(Debug)]
-pub struct Daemon {
+pub struct RunningDaemon {
     /// Where it listens.
     pub address: SocketAddr,
     engine: Engine,
@@ -24,7 +24,7 @@ pub struct Daemon {
     stop: watch::Sender<bool>,
 }
 
-impl Daemon {
+impl RunningDaemon {
     /// Begins to listen, then to observe.
     ///
     /// # Errors
@@ -44,7 +44,7 @@ impl Daemon {
         for warning in &config.warnings {
             tracing::warn!("{warning}");
         }
-        let engine = Engine::start_with(&config, Settings::from_environment()).await?;
+        let engine = Engine::start_with(&config, TelemetrySettings::from_environment()).await?;
         let shown = Reported {
             assessment: engine.assessment.clone(),
             metrics: engine.metrics.clone(),
@@ -87,7 +87,7 @@ pub async fn until_signal(config: Config) -> anyhow::Result<ExitCode> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     // Credentials may come from a helper program that takes its time: even then a signal is obeyed.
     let mut daemon = tokio::select! {
-        started = Daemon::start(config) => started?,
+        started = RunningDaemon::start(config) => started?,
         _ = interrupt.recv() => return Ok(ExitCode::SUCCESS),
         _ = terminate.recv() => return Ok(ExitCode::SUCCESS),
     };

@@ -9,9 +9,9 @@ use std::path::PathBuf;
 
 use crate::io::client::{ConnectOptions, Connection};
 use crate::io::daemon::tunnel::Tunnel;
-use crate::io::daemon::{Address, AskError, Daemon, Files, Way};
+use crate::io::daemon::{Address, AskError, DaemonClient, DaemonFiles, DaemonRoute};
 
-pub use guard::Guard;
+pub use guard::TerminalGuard;
 pub use status::{StatusArguments, status};
 pub use top::{TopArguments, top};
 
@@ -70,8 +70,8 @@ impl ServerArguments {
     }
 
     /// The daemon that is meant.
-    async fn daemon(&self, in_cluster: bool) -> anyhow::Result<Daemon> {
-        let files = Files {
+    async fn daemon(&self, in_cluster: bool) -> anyhow::Result<DaemonClient> {
+        let files = DaemonFiles {
             ca: self.ca_file.clone(),
             certificate: self.cert_file.clone().zip(self.key_file.clone()),
             token: self.token_file.clone(),
@@ -81,7 +81,7 @@ impl ServerArguments {
                 Some(address) => address.clone(),
                 None => HERE.parse()?,
             };
-            return Ok(Daemon::new(address, Way::Direct, files));
+            return Ok(DaemonClient::new(address, DaemonRoute::Direct, files));
         }
         let options = ConnectOptions {
             kubeconfig: self.kubeconfig.clone(),
@@ -100,7 +100,11 @@ impl ServerArguments {
             prefix: String::new(),
         };
         let tunnel = Tunnel::new(connection, self.namespace.clone());
-        Ok(Daemon::new(address, Way::Tunnel(Box::new(tunnel)), files))
+        Ok(DaemonClient::new(
+            address,
+            DaemonRoute::Tunnel(Box::new(tunnel)),
+            files,
+        ))
     }
 
     /// What can be done when there is no answer.

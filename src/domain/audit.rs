@@ -17,9 +17,9 @@ use std::time::Duration;
 use serde::Serialize;
 use strum::{IntoStaticStr, VariantArray};
 
-pub use estate::{Estate, Source, Subject};
-pub use findings::{Finding, Severity};
-pub use forecast::{Auditor, Casualty, Failure, Forecast};
+pub use estate::{AuditedHook, Estate, SourceLocation};
+pub use findings::{Finding, FindingSeverity};
+pub use forecast::{Auditor, BackendFailure, Casualty, Forecast};
 
 /// What a control plane does, as far as an outage of a webhook can end it.
 #[derive(

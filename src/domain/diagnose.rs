@@ -26,7 +26,7 @@ use super::vocabulary::{Cause, Effect, Health};
 use conditions::Hit;
 use cost::Costs;
 use evidence::Evidence;
-use rules::Rule;
+use rules::DiagnosisRule;
 use scene::Scene;
 
 /// Hooks named by metrics alone that are reported at most, of admission and beside it each.
@@ -45,7 +45,7 @@ pub fn diagnose<'a>(all: impl Iterator<Item = Evidence<'a>>) -> Vec<(Evidence<'a
 }
 
 /// The rule that applies, with how the hook is by it.
-fn find(evidence: Evidence<'_>) -> (&'static Rule, (Evidence<'_>, Health, Hit)) {
+fn find(evidence: Evidence<'_>) -> (&'static DiagnosisRule, (Evidence<'_>, Health, Hit)) {
     let (rule, hit) = rules::first(rules::TABLE, &evidence);
     // Broken it may be, but no person is to be woken for a hook that matches nothing.
     let never_called = evidence.hook.is_some_and(|hook| hook.rules.is_empty());
@@ -60,7 +60,7 @@ fn find(evidence: Evidence<'_>) -> (&'static Rule, (Evidence<'_>, Health, Hit)) 
 /// carried on.
 fn verdict(
     evidence: &Evidence<'_>,
-    rule: &'static Rule,
+    rule: &'static DiagnosisRule,
     health: Health,
     hit: Hit,
     costs: &Costs<'_>,

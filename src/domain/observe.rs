@@ -2,10 +2,10 @@
 
 pub mod canaries;
 pub mod canary;
-pub mod clocks;
+pub mod deadlines;
 pub mod exposition;
 pub mod history;
-pub mod kept;
+pub mod keepalive;
 pub mod node_leases;
 pub mod observations;
 pub mod probe;

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::observe::canary::FurtherCanary;
 use super::time::Time;
-use super::watchdog::{Effect, Event, Watchdog};
+use super::watchdog::{Event, Watchdog, WatchdogEffect};
 
 /// The version of the format. A reader takes this one only.
 pub const VERSION: u32 = 1;
@@ -38,7 +38,7 @@ pub struct Header {
 /// One line. `E` is [`Event`] for a reader and may be a reference for a writer.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Line<E = Event> {
+pub enum RecordingLine<E = Event> {
     /// The first line of a part.
     Recording(Header),
     /// What was known when the part began; nothing new to who has read the parts before.
@@ -89,19 +89,19 @@ impl Player {
     ///
     /// # Errors
     /// When the line does not belong where it is.
-    pub fn play(&mut self, line: Line) -> Result<Option<(Time, Vec<Effect>)>, Unplayable> {
+    pub fn play(&mut self, line: RecordingLine) -> Result<Option<(Time, Vec<WatchdogEffect>)>, Unplayable> {
         match line {
-            Line::Recording(header) => {
+            RecordingLine::Recording(header) => {
                 self.begin(header)?;
                 Ok(None)
             }
-            Line::Known(at, event) => {
+            RecordingLine::Known(at, event) => {
                 let playing = self.playing()?;
                 // Who has played the parts before has it from there, and must not be told twice.
                 Ok(playing.alone.then(|| (at, playing.core.handle(event, at))))
             }
-            Line::Observed(at, event) => Ok(Some((at, self.playing()?.core.handle(event, at)))),
-            Line::Lost(_, count) => {
+            RecordingLine::Observed(at, event) => Ok(Some((at, self.playing()?.core.handle(event, at)))),
+            RecordingLine::Lost(_, count) => {
                 self.lost += count;
                 Ok(None)
             }
@@ -146,8 +146,8 @@ mod tests {
     use super::*;
     use crate::domain::cluster::inventory::{Inventory, Problem};
 
-    fn header(part: u32) -> Line {
-        Line::Recording(Header {
+    fn header(part: u32) -> RecordingLine {
+        RecordingLine::Recording(Header {
             version: VERSION,
             hookwatch: "test".into(),
             began: Time::from_unix_millis(7),
@@ -169,10 +169,10 @@ mod tests {
     }
 
     fn problems(player: &mut Player) -> Vec<String> {
-        let tick = Line::Observed(Time::from_unix_millis(9_000), Event::Tick);
+        let tick = RecordingLine::Observed(Time::from_unix_millis(9_000), Event::Tick);
         let (_, effects) = player.play(tick).unwrap().unwrap();
         let published = effects.into_iter().find_map(|effect| match effect {
-            Effect::Publish(assessment, _) => Some(assessment),
+            WatchdogEffect::Publish(assessment, _) => Some(assessment),
             _ => None,
         });
         let problems = &published.unwrap().problems;
@@ -184,7 +184,10 @@ mod tests {
         let mut player = Player::default();
         player.play(header(3)).unwrap();
         player
-            .play(Line::Known(Time::from_unix_millis(8), inventory("known")))
+            .play(RecordingLine::Known(
+                Time::from_unix_millis(8),
+                inventory("known"),
+            ))
             .unwrap();
         assert_eq!(problems(&mut player), ["known"]);
     }
@@ -194,10 +197,13 @@ mod tests {
         let mut player = Player::default();
         player.play(header(3)).unwrap();
         player
-            .play(Line::Observed(Time::from_unix_millis(8), inventory("observed")))
+            .play(RecordingLine::Observed(
+                Time::from_unix_millis(8),
+                inventory("observed"),
+            ))
             .unwrap();
         player.play(header(4)).unwrap();
-        let known = Line::Known(Time::from_unix_millis(8), inventory("known"));
+        let known = RecordingLine::Known(Time::from_unix_millis(8), inventory("known"));
         assert!(player.play(known).unwrap().is_none());
         assert_eq!(problems(&mut player), ["observed"]);
     }
@@ -207,7 +213,10 @@ mod tests {
         let mut player = Player::default();
         player.play(header(3)).unwrap();
         player
-            .play(Line::Observed(Time::from_unix_millis(8), inventory("observed")))
+            .play(RecordingLine::Observed(
+                Time::from_unix_millis(8),
+                inventory("observed"),
+            ))
             .unwrap();
         player.play(header(5)).unwrap();
         assert_eq!(problems(&mut player), [""; 0]);
@@ -215,17 +224,19 @@ mod tests {
 
     #[test]
     fn what_does_not_begin_as_a_recording_is_refused() {
-        let tick = Line::Observed(Time::from_unix_millis(9), Event::Tick);
+        let tick = RecordingLine::Observed(Time::from_unix_millis(9), Event::Tick);
         assert_eq!(Player::default().play(tick), Err(Unplayable::NoHeader));
     }
 
     #[test]
     fn another_version_is_refused_by_its_number() {
-        let Line::Recording(mut header) = header(0) else {
+        let RecordingLine::Recording(mut header) = header(0) else {
             unreachable!()
         };
         header.version = 99;
-        let refused = Player::default().play(Line::Recording(header)).unwrap_err();
+        let refused = Player::default()
+            .play(RecordingLine::Recording(header))
+            .unwrap_err();
         assert!(refused.to_string().contains("version 99"), "{refused}");
     }
 }

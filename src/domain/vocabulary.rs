@@ -65,7 +65,7 @@ pub enum Cause {
     Partial,
     /// Calls fail in bursts around changes of its endpoints: one is Ready before it serves, or listed while it stops.
     RolloutGap,
-    /// The API server calls it on kept connections to a backend that is gone; new connections are fine.
+    /// The API server calls it on pooled connections to a backend that is gone; new connections are fine.
     StaleConnection,
     /// There is no way to it: no route, no name, or nothing that comes back when it is dialled.
     Unreachable,

@@ -1,7 +1,7 @@
 //! The core: observations go in, an assessment and the wish to look closer come out.
 //!
 //! [`Watchdog`] owns all memory and does nothing by itself. It is handed every observation as an [`Event`] and,
-//! whenever one is due, a [`Event::Tick`]; what it wants done comes back as [`Effect`]s. So any incident is a
+//! whenever one is due, a [`Event::Tick`]; what it wants done comes back as [`WatchdogEffect`]s. So any incident is a
 //! list of events, and a recording replays to the same verdicts.
 
 mod alone;
@@ -17,22 +17,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::act::breaker::{Freeze, HookStanding, Judged};
-use super::act::fence::{AutoBreak, Breaker, Proof};
+use super::act::fence::{AutoBreak, BreakerView, Proof};
 use super::act::leadership::{ReplicaReport, ReplicaView};
 use super::cluster::hook::{Backend, HookId, HookKind};
 use super::cluster::inventory::{Inventory, InventoryHealth, Problem, WatchReport};
 use super::diagnose::evidence::Evidence;
-use super::diagnose::plane::{Plane, Witnessed, summary};
+use super::diagnose::plane::{LastWitnessed, PlaneEvidence, summary};
 use super::diagnose::scene::{Before, Scene, Subject};
-use super::diagnose::verdict::{ControlPlane, Elsewhere, Verdict};
+use super::diagnose::verdict::{ControlPlane, NonHookCause, Verdict};
 use super::diagnose::{diagnose, most_urgent_first, unlisted};
 use super::observe::canary::FurtherCanary;
-use super::observe::clocks;
+use super::observe::deadlines;
 use super::observe::observations::{Observations, Sick};
 use super::observe::probe::CertificateFacts;
 use super::observe::schedule::{ProbePace, Stretch};
-use super::observe::snapshot::{Operation, Scrape, ScrapeFailure};
-use super::observe::stored::Reading;
+use super::observe::snapshot::{Scrape, ScrapeFailure, WriteOperation};
+use super::observe::stored::PrometheusReading;
 use super::report::announcement::Announcer;
 use super::report::assessment::Assessment;
 use super::thresholds as t;
@@ -42,8 +42,8 @@ use super::vocabulary::{Health, Writes};
 use alone::{Alone, Lesson, elsewhere, plane, remembered, temper, temper_elsewhere};
 use auditing::Auditing;
 use facts::Court;
-pub use messages::{Attention, Change, Effect, Event};
-use pace::Pace;
+pub use messages::{Attention, Event, LoggedChange, WatchdogEffect};
+use pace::TickPace;
 use tampering::Tampering;
 
 /// The core's memory. See the module's head.
@@ -53,7 +53,7 @@ pub struct Watchdog {
     tampering: Tampering,
     verdicts: BTreeMap<Subject, Before>,
     plane: Option<(Writes, Time)>,
-    witnessed: Witnessed,
+    witnessed: LastWitnessed,
     /// What hookwatch's own witnesses come to by themselves; `None` while nothing but those is judged by.
     alone: Option<Alone>,
     attention: Attention,
@@ -65,7 +65,7 @@ pub struct Watchdog {
     replica_view: Option<ReplicaView>,
     announcer: Announcer,
     auditing: Auditing,
-    pace: Pace,
+    pace: TickPace,
 }
 
 impl Watchdog {
@@ -90,7 +90,7 @@ impl Watchdog {
     }
 
     /// Takes one observation in and says what is wanted. Only a tick assesses.
-    pub fn handle(&mut self, event: Event, now: Time) -> Vec<Effect> {
+    pub fn handle(&mut self, event: Event, now: Time) -> Vec<WatchdogEffect> {
         self.pace.observed(&event, now);
         let seen = &mut self.seen;
         match event {
@@ -150,7 +150,7 @@ impl Watchdog {
         self.seen.take_inventory(inventory, now);
     }
 
-    fn take_watches(&mut self, watches: Vec<WatchReport>) -> Vec<Effect> {
+    fn take_watches(&mut self, watches: Vec<WatchReport>) -> Vec<WatchdogEffect> {
         let known = std::mem::replace(&mut self.seen.watches, watches);
         let before = |watch: &str| {
             let known = known.iter().find(|known| known.watch == watch);
@@ -160,12 +160,12 @@ impl Watchdog {
         let changed = changed.filter(|report| before(&report.watch) != report.health);
         let changes = changed.map(|WatchReport { watch, health, .. }| {
             let (watch, health) = (watch.clone(), health.clone());
-            Effect::Tell(Change::Inventory { watch, health })
+            WatchdogEffect::Tell(LoggedChange::Inventory { watch, health })
         });
         changes.collect()
     }
 
-    fn take_scrape(&mut self, scrape: Scrape) -> Vec<Effect> {
+    fn take_scrape(&mut self, scrape: Scrape) -> Vec<WatchdogEffect> {
         let target = scrape.target.clone();
         let state = self.seen.servers.get(&target);
         state.succeeded(scrape.at, scrape.snapshot.missing());
@@ -176,56 +176,56 @@ impl Watchdog {
             self.seen.rollouts.count(span, (gained, usual), changed);
         }
         let failure = None;
-        tell(over, || Change::Scrape { target, failure })
+        tell(over, || LoggedChange::Scrape { target, failure })
     }
 
-    fn take_scrape_failure(&mut self, failure: ScrapeFailure) -> Vec<Effect> {
+    fn take_scrape_failure(&mut self, failure: ScrapeFailure) -> Vec<WatchdogEffect> {
         let (target, why) = (failure.target.clone(), failure.why.clone());
         let news = self.seen.servers.get(&target).failed(failure);
         let failure = Some(why);
-        tell(news, || Change::Scrape { target, failure })
+        tell(news, || LoggedChange::Scrape { target, failure })
     }
 
-    fn take_stored(&mut self, reading: Reading) -> Vec<Effect> {
+    fn take_stored(&mut self, reading: PrometheusReading) -> Vec<WatchdogEffect> {
         let target = prometheus(&reading.source);
         let over = self.seen.stored.take(reading);
         let failure = None;
-        tell(over, || Change::Scrape { target, failure })
+        tell(over, || LoggedChange::Scrape { target, failure })
     }
 
-    fn take_stored_failure(&mut self, failure: ScrapeFailure) -> Vec<Effect> {
+    fn take_stored_failure(&mut self, failure: ScrapeFailure) -> Vec<WatchdogEffect> {
         let (target, why) = (prometheus(&failure.target), failure.why.clone());
         let news = self.seen.stored.failed(failure);
         let failure = Some(why);
-        tell(news, || Change::Scrape { target, failure })
+        tell(news, || LoggedChange::Scrape { target, failure })
     }
 
-    fn take_pace(&mut self, pace: ProbePace) -> Vec<Effect> {
+    fn take_pace(&mut self, pace: ProbePace) -> Vec<WatchdogEffect> {
         let said = pace.stretch.as_ref().map(Stretch::sentences).unwrap_or_default();
         let before = std::mem::replace(&mut self.seen.pace, pace);
         tell(before.stretch.is_some() == said.is_empty(), || {
-            Change::ProbePace(said)
+            LoggedChange::ProbePace(said)
         })
     }
 
     /// Takes in what changes what the breaker may do, and tells it when it does.
-    fn tell_of_breaker(&mut self, take: impl FnOnce(&mut Self)) -> Vec<Effect> {
+    fn tell_of_breaker(&mut self, take: impl FnOnce(&mut Self)) -> Vec<WatchdogEffect> {
         let before = self.breaker();
         take(self);
         let breaker = self.breaker();
-        tell(breaker != before, || Change::Breaker(breaker))
+        tell(breaker != before, || LoggedChange::Breaker(breaker))
     }
 
-    fn take_api_servers(&mut self, read: Result<(), String>) -> Vec<Effect> {
+    fn take_api_servers(&mut self, read: Result<(), String>) -> Vec<WatchdogEffect> {
         let unlisted = &mut self.seen.unlisted_api_servers;
         let before = std::mem::replace(unlisted, read.clone().err());
         tell(before.is_some() != unlisted.is_some(), || {
-            Change::ApiServers(read)
+            LoggedChange::ApiServers(read)
         })
     }
 
     /// Also time alone changes what a replica is: a leader that does not renew is none.
-    fn look_at_replica(&mut self, now: Time) -> Vec<Effect> {
+    fn look_at_replica(&mut self, now: Time) -> Vec<WatchdogEffect> {
         let Some(report) = &self.replica else {
             return Vec::new();
         };
@@ -237,19 +237,19 @@ impl Watchdog {
             !before.same_place(&view) || before.trouble.is_some() != view.trouble.is_some()
         });
         let (from, view) = (before.map(|before| before.role), Box::new(view));
-        tell(news, || Change::Replica { from, view })
+        tell(news, || LoggedChange::Replica { from, view })
     }
 
-    fn breaker(&self) -> Breaker {
-        Breaker {
+    fn breaker(&self) -> BreakerView {
+        BreakerView {
             hooks: self.standings.clone(),
             frozen: self.frozen.as_ref().map(Freeze::sentence),
-            ..Breaker::new(self.auto_break, self.fence.as_ref())
+            ..BreakerView::new(self.auto_break, self.fence.as_ref())
         }
     }
 
     /// Judges everything anew.
-    fn assess(&mut self, now: Time) -> Vec<Effect> {
+    fn assess(&mut self, now: Time) -> Vec<WatchdogEffect> {
         self.seen.servers.forget_the_gone(now);
         let own = self.seen.history.windows(now);
         let stored = self.seen.stored_windows(&own, now);
@@ -304,7 +304,7 @@ impl Watchdog {
             audit: self.auditing.known(),
             problems,
         };
-        effects.push(Effect::Publish(Arc::new(assessment), judged));
+        effects.push(WatchdogEffect::Publish(Arc::new(assessment), judged));
         effects
     }
 
@@ -317,19 +317,19 @@ impl Watchdog {
     }
 
     /// Says what is to be looked at closely, where that has changed.
-    fn attend(&mut self, attention: Attention, now: Time) -> Option<Effect> {
+    fn attend(&mut self, attention: Attention, now: Time) -> Option<WatchdogEffect> {
         self.pace.judged(&attention, now);
         if attention == self.attention {
             return None;
         }
         self.attention = attention.clone();
-        Some(Effect::Attend(attention))
+        Some(WatchdogEffect::Attend(attention))
     }
 
     fn control_plane(
         &self,
-        plane: &Plane<'_>,
-        (writes, elsewhere): (Writes, Option<Elsewhere>),
+        plane: &PlaneEvidence<'_>,
+        (writes, elsewhere): (Writes, Option<NonHookCause>),
         verdicts: &[Verdict],
         sick: &[Sick],
     ) -> ControlPlane {
@@ -339,15 +339,15 @@ impl Watchdog {
         let failing = verdicts.iter().find(|verdict| verdict.health == Health::Failing);
         let failing = failing.map(|verdict| &*verdict.webhook);
         let symptoms = seen.servers.symptoms(&seen.history, failing, sick, now);
-        let clocks = (writes == Writes::Blocked).then(|| clocks::running(&seen.canaries, since, now));
+        let clocks = (writes == Writes::Blocked).then(|| deadlines::running(&seen.canaries, since, now));
         ControlPlane {
             writes,
             since,
             summary: summary(writes, verdicts, elsewhere.as_ref(), &symptoms),
             clocks: clocks.unwrap_or_default(),
             write_seconds: plane.write_seconds(),
-            create_seconds: plane.write_seconds_of(Operation::Create),
-            update_seconds: plane.write_seconds_of(Operation::Update),
+            create_seconds: plane.write_seconds_of(WriteOperation::Create),
+            update_seconds: plane.write_seconds_of(WriteOperation::Update),
             usual_write_seconds: plane.baseline.write.median(),
             not_a_hook: elsewhere,
             symptoms,
@@ -356,18 +356,18 @@ impl Watchdog {
     }
 
     /// What changed since the last tick, as far as a person would want to read about it.
-    fn changes(&self, verdicts: &[Verdict], control_plane: &ControlPlane) -> Vec<Effect> {
+    fn changes(&self, verdicts: &[Verdict], control_plane: &ControlPlane) -> Vec<WatchdogEffect> {
         let news = verdicts.iter().filter_map(|verdict| {
             let before = self.verdicts.get(&verdict.subject());
             let from = before.map(|before| (before.health, before.cause));
             let changed = from != Some((verdict.health, verdict.cause));
             let verdict = Box::new(changed.then(|| verdict.clone())?);
-            Some(Effect::Tell(Change::Hook { from, verdict }))
+            Some(WatchdogEffect::Tell(LoggedChange::Hook { from, verdict }))
         });
-        let mut effects: Vec<Effect> = news.collect();
+        let mut effects: Vec<WatchdogEffect> = news.collect();
         let changed = self.plane.map(|(writes, _)| writes) != Some(control_plane.writes);
         effects.extend(tell(changed, || {
-            Change::ControlPlane(Box::new(control_plane.clone()))
+            LoggedChange::ControlPlane(Box::new(control_plane.clone()))
         }));
         effects
     }
@@ -391,7 +391,7 @@ impl Watchdog {
         problems
     }
 
-    fn announce(&mut self, verdicts: &[Verdict], now: Time) -> impl Iterator<Item = Effect> {
+    fn announce(&mut self, verdicts: &[Verdict], now: Time) -> impl Iterator<Item = WatchdogEffect> {
         let leads = self.replica.as_ref().is_some_and(|report| report.leads(now));
         let inventory = self.seen.inventory.as_ref();
         let uid = |id: &_| {
@@ -399,7 +399,8 @@ impl Watchdog {
             Some(hook.configuration_uid.clone())
         };
         let said = self.announcer.look(verdicts, uid, leads, now);
-        said.into_iter().map(|said| Effect::Announce(Box::new(said)))
+        said.into_iter()
+            .map(|said| WatchdogEffect::Announce(Box::new(said)))
     }
 }
 
@@ -433,8 +434,8 @@ fn for_breaker(
 }
 
 /// One change, if there is one.
-fn tell(news: bool, change: impl FnOnce() -> Change) -> Vec<Effect> {
-    news.then(|| Effect::Tell(change())).into_iter().collect()
+fn tell(news: bool, change: impl FnOnce() -> LoggedChange) -> Vec<WatchdogEffect> {
+    news.then(|| WatchdogEffect::Tell(change())).into_iter().collect()
 }
 
 #[cfg(test)]

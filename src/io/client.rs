@@ -109,7 +109,7 @@ impl Connection {
     /// # Errors
     /// When the first of these that is there cannot be used, or none is there. The message names the file.
     pub async fn open(options: &ConnectOptions) -> Result<Self, ConnectError> {
-        let source = Source::choose(options, std::env::var_os("KUBECONFIG"), default_kubeconfig());
+        let source = ConfigSource::choose(options, std::env::var_os("KUBECONFIG"), default_kubeconfig());
         Self::from_config(source.load(options.context.as_deref()).await?).await
     }
 
@@ -259,12 +259,12 @@ fn default_kubeconfig() -> Option<PathBuf> {
 
 /// Where the configuration comes from.
 #[derive(Debug, PartialEq, Eq)]
-enum Source {
+enum ConfigSource {
     Files(Vec<PathBuf>, &'static str),
     Pod { looked_for: String },
 }
 
-impl Source {
+impl ConfigSource {
     fn choose(
         options: &ConnectOptions,
         kubeconfig_variable: Option<OsString>,
@@ -326,7 +326,7 @@ impl Source {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::testing::{Reply, Server, soon};
+    use crate::io::testing::{TestReply, TestServer, soon};
 
     fn path(text: &str) -> PathBuf {
         PathBuf::from(text)
@@ -342,20 +342,20 @@ mod tests {
         let none = ConnectOptions::default();
         let variable = || Some(OsString::from("/a::/b"));
         assert_eq!(
-            Source::choose(&flag, variable(), Some(default.clone())),
-            Source::Files(vec![path("/flag")], "from --kubeconfig")
+            ConfigSource::choose(&flag, variable(), Some(default.clone())),
+            ConfigSource::Files(vec![path("/flag")], "from --kubeconfig")
         );
         assert_eq!(
-            Source::choose(&none, variable(), Some(default.clone())),
-            Source::Files(vec![path("/a"), path("/b")], "from KUBECONFIG")
+            ConfigSource::choose(&none, variable(), Some(default.clone())),
+            ConfigSource::Files(vec![path("/a"), path("/b")], "from KUBECONFIG")
         );
         assert_eq!(
-            Source::choose(&none, Some(OsString::new()), Some(default.clone())),
-            Source::Files(vec![default], "the default")
+            ConfigSource::choose(&none, Some(OsString::new()), Some(default.clone())),
+            ConfigSource::Files(vec![default], "the default")
         );
         assert_eq!(
-            Source::choose(&none, None, Some(path("/nowhere/config"))),
-            Source::Pod {
+            ConfigSource::choose(&none, None, Some(path("/nowhere/config"))),
+            ConfigSource::Pod {
                 looked_for: "/nowhere/config".to_owned()
             }
         );
@@ -388,7 +388,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_context_needs_a_kubeconfig() {
-        let pod = Source::Pod {
+        let pod = ConfigSource::Pod {
             looked_for: "/home/u/.kube/config".to_owned(),
         };
         let said = pod.load(Some("prod")).await.expect_err("no file").to_string();
@@ -400,7 +400,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_replica_is_trusted_under_the_configured_servers_name_only() {
-        let server = Server::start_tls("api.example", |_| Reply::json(200, "{}")).await;
+        let server = TestServer::start_tls("api.example", |_| TestReply::json(200, "{}")).await;
         let ask = async |config| {
             let connection = Connection::from_config(config).await.expect("a client");
             let client = connection.direct(server.address).await.expect("a client");
@@ -422,7 +422,7 @@ mod tests {
 
     #[tokio::test]
     async fn debugging_a_connection_shows_no_credentials() {
-        let server = Server::start(|_| Reply::Hang).await;
+        let server = TestServer::start(|_| TestReply::Hang).await;
         let shown = format!("{:?}", server.connection().await);
         assert_eq!(shown, format!("Connection(http://{}/)", server.address));
     }

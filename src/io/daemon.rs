@@ -44,7 +44,7 @@ const MAX_MESSAGE: usize = 4 << 10;
 
 /// Files that a daemon may want to see, or that say which daemon it has to be.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Files {
+pub struct DaemonFiles {
     /// Authorities that its certificate may come from, PEM; the system's where there is none.
     pub ca: Option<PathBuf>,
     /// A client certificate with its chain, and its key, PEM.
@@ -55,7 +55,7 @@ pub struct Files {
 
 /// How the daemon is reached.
 #[derive(Debug)]
-pub enum Way {
+pub enum DaemonRoute {
     /// By its address.
     Direct,
     /// Through the API server, to its Pod.
@@ -107,7 +107,7 @@ pub enum AskError {
 
 /// What a daemon answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct DaemonAnswer {
     /// The newest assessment, JSON.
     pub assessment: Bytes,
     /// What it says when it judges nothing any more.
@@ -116,16 +116,16 @@ pub struct Answer {
 
 /// A daemon that can be asked.
 #[derive(Debug)]
-pub struct Daemon {
+pub struct DaemonClient {
     address: Address,
-    way: Way,
-    files: Files,
+    way: DaemonRoute,
+    files: DaemonFiles,
     kept: Option<SendRequest<Empty<Bytes>>>,
 }
 
-impl Daemon {
+impl DaemonClient {
     /// Gets ready to ask; nothing is opened yet.
-    pub const fn new(address: Address, way: Way, files: Files) -> Self {
+    pub const fn new(address: Address, way: DaemonRoute, files: DaemonFiles) -> Self {
         Self {
             address,
             way,
@@ -137,8 +137,8 @@ impl Daemon {
     /// Who is asked, for a person.
     pub fn name(&self) -> String {
         match &self.way {
-            Way::Direct => self.address.to_string(),
-            Way::Tunnel(tunnel) => tunnel.to_string(),
+            DaemonRoute::Direct => self.address.to_string(),
+            DaemonRoute::Tunnel(tunnel) => tunnel.to_string(),
         }
     }
 
@@ -146,7 +146,7 @@ impl Daemon {
     ///
     /// # Errors
     /// When there is no answer, or one that is none.
-    pub async fn ask(&mut self) -> Result<Answer, AskError> {
+    pub async fn ask(&mut self) -> Result<DaemonAnswer, AskError> {
         if let Some(mut kept) = self.kept.take() {
             // The daemon may have closed it at any moment; that says nothing yet.
             if let Ok(answer) = self.ask_over(&mut kept).await {
@@ -160,7 +160,7 @@ impl Daemon {
         Ok(answer)
     }
 
-    async fn ask_over(&self, connection: &mut SendRequest<Empty<Bytes>>) -> Result<Answer, AskError> {
+    async fn ask_over(&self, connection: &mut SendRequest<Empty<Bytes>>) -> Result<DaemonAnswer, AskError> {
         let (status, assessment) = self.get(connection, "/api/v1/assessment", MAX_ASSESSMENT).await?;
         let server = self.name();
         let said =
@@ -181,7 +181,7 @@ impl Daemon {
         let (status, said) = self.get(connection, "/live", MAX_MESSAGE).await?;
         let silent = (status == StatusCode::SERVICE_UNAVAILABLE)
             .then(|| bounded(String::from_utf8_lossy(&said).trim()));
-        Ok(Answer { assessment, silent })
+        Ok(DaemonAnswer { assessment, silent })
     }
 
     async fn get(
@@ -230,7 +230,7 @@ impl Daemon {
             None
         };
         match &self.way {
-            Way::Direct => {
+            DaemonRoute::Direct => {
                 let dialling = async {
                     let target = (self.address.host.as_str(), self.address.port);
                     let stream = TcpStream::connect(target)
@@ -248,7 +248,7 @@ impl Daemon {
                     ))),
                 }
             }
-            Way::Tunnel(tunnel) => {
+            DaemonRoute::Tunnel(tunnel) => {
                 let stream = tunnel.open().await?;
                 match timeout(CONNECT, self.greet(stream, tls)).await {
                     Ok(connected) => connected.map_err(unreachable),
@@ -311,7 +311,7 @@ async fn whole(mut body: Incoming, most: usize) -> Result<Bytes, String> {
     Ok(read.into())
 }
 
-impl Files {
+impl DaemonFiles {
     async fn token(&self) -> Result<Option<HeaderValue>, TrustError> {
         match &self.token {
             Some(path) => trust::token(path).await.map(Some),

@@ -21,7 +21,7 @@ const MAX_ANSWER: usize = 2_048;
 
 /// One server and how to be let in. Every secret is in a file; here is only where.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
+pub struct EndpointTarget {
     /// Its address with the prefix of its paths, as `--web.external-url` has it. Without credentials.
     pub url: Url,
     /// PEM file with the authorities that may have signed its certificate; `None` for those of the system.
@@ -51,7 +51,7 @@ pub enum Auth {
     },
 }
 
-impl Target {
+impl EndpointTarget {
     /// What it is called in logs and metrics: host, port and prefix.
     pub fn name(&self) -> String {
         let host = self.url.host_str().unwrap_or_default();
@@ -88,14 +88,14 @@ pub enum EndpointError {
 }
 
 /// The way to one server.
-pub(super) struct Endpoint {
-    pub(super) target: Target,
+pub(super) struct EndpointClient {
+    pub(super) target: EndpointTarget,
     client: Option<(Material, Client)>,
 }
 
-impl Endpoint {
+impl EndpointClient {
     /// Nothing is read and nothing dialled yet.
-    pub(super) fn new(target: Target) -> Self {
+    pub(super) fn new(target: EndpointTarget) -> Self {
         Self { target, client: None }
     }
 

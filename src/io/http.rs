@@ -127,7 +127,7 @@ fn told(shown: Reported, judged: LastJudged, access: Access) -> Router {
     let page = Router::new()
         .route("/", get(status::whole))
         .route("/fragment", get(status::fragment))
-        .with_state(status::Status::new(shown.clone(), judged));
+        .with_state(status::StatusPage::new(shown.clone(), judged));
     Router::new()
         .route("/api/v1/assessment", get(assessment))
         .with_state(shown)

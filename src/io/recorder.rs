@@ -14,7 +14,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use crate::domain::observe::canary::FurtherCanary;
-use crate::domain::recording::{Header, Line, VERSION};
+use crate::domain::recording::{Header, RecordingLine, VERSION};
 use crate::domain::time::Time;
 use crate::domain::watchdog::Event;
 
@@ -54,21 +54,21 @@ pub struct RecorderError {
 /// Records what it is handed. Dropping it writes out what waits.
 #[derive(Debug)]
 pub struct Recorder {
-    queue: Option<SyncSender<Entry>>,
+    queue: Option<SyncSender<QueuedLine>>,
     lost: u64,
     writer: Option<JoinHandle<()>>,
 }
 
 /// A line on its way to the disk.
 #[derive(Debug)]
-struct Entry {
+struct QueuedLine {
     text: String,
-    kept: Option<Kept>,
+    kept: Option<CarriedEvent>,
 }
 
 /// What is observed only when it changes, so that every part has to begin with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kept {
+enum CarriedEvent {
     Inventory,
     Watches,
 }
@@ -102,27 +102,27 @@ impl Recorder {
     pub fn record(&mut self, now: Time, event: &Event) {
         if self.lost > 0 {
             let lost = self.lost;
-            if self.send(None, &Line::<&Event>::Lost(now, lost)) {
+            if self.send(None, &RecordingLine::<&Event>::Lost(now, lost)) {
                 self.lost = 0;
             }
         }
         let kept = match event {
-            Event::Inventory(_) => Some(Kept::Inventory),
-            Event::Watches(_) => Some(Kept::Watches),
+            Event::Inventory(_) => Some(CarriedEvent::Inventory),
+            Event::Watches(_) => Some(CarriedEvent::Watches),
             _ => None,
         };
-        if !self.send(kept, &Line::Observed(now, event)) {
+        if !self.send(kept, &RecordingLine::Observed(now, event)) {
             self.lost += 1;
         }
     }
 
-    fn send(&self, kept: Option<Kept>, line: &Line<&Event>) -> bool {
+    fn send(&self, kept: Option<CarriedEvent>, line: &RecordingLine<&Event>) -> bool {
         let Ok(text) = serde_json::to_string(line) else {
             return false;
         };
         self.queue
             .as_ref()
-            .is_some_and(|queue| queue.try_send(Entry { text, kept }).is_ok())
+            .is_some_and(|queue| queue.try_send(QueuedLine { text, kept }).is_ok())
     }
 }
 
@@ -142,7 +142,7 @@ struct Parts {
     options: RecorderOptions,
     began: Time,
     next: u32,
-    open: Option<GzEncoder<Counted>>,
+    open: Option<GzEncoder<CountedFile>>,
     inventory: Option<String>,
     watches: Option<String>,
     failed: Option<Instant>,
@@ -152,12 +152,12 @@ struct Parts {
 
 /// A file that knows how much was written to it.
 #[derive(Debug)]
-struct Counted {
+struct CountedFile {
     file: File,
     bytes: u64,
 }
 
-impl Write for Counted {
+impl Write for CountedFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.file.write(bytes)?;
         self.bytes += written as u64;
@@ -183,7 +183,7 @@ impl Parts {
         }
     }
 
-    fn write_all(&mut self, entries: &Receiver<Entry>) {
+    fn write_all(&mut self, entries: &Receiver<QueuedLine>) {
         let mut flushed = Instant::now();
         loop {
             match entries.recv_timeout(FLUSH) {
@@ -201,7 +201,7 @@ impl Parts {
         self.note(result);
     }
 
-    fn take(&mut self, entry: Entry) {
+    fn take(&mut self, entry: QueuedLine) {
         if self.open.is_none() && self.failed.is_none_or(|failed| failed.elapsed() >= RETRY) {
             let result = self.begin();
             self.note(result);
@@ -217,8 +217,8 @@ impl Parts {
         // The next part says it again, as known and no longer as news.
         let known = || entry.text.replacen("\"observed\"", "\"known\"", 1);
         match entry.kept {
-            Some(Kept::Inventory) => self.inventory = Some(known()),
-            Some(Kept::Watches) => self.watches = Some(known()),
+            Some(CarriedEvent::Inventory) => self.inventory = Some(known()),
+            Some(CarriedEvent::Watches) => self.watches = Some(known()),
             None => {}
         }
     }
@@ -279,13 +279,13 @@ impl Parts {
         // A part that could be made but not written to must not stand in the way of the next.
         self.next += 1;
         let file = private(&self.options.directory.join(name))?;
-        let mut part = GzEncoder::new(Counted { file, bytes: 0 }, Compression::fast());
-        writeln!(part, "{}", json(&Line::<&Event>::Recording(header))?)?;
+        let mut part = GzEncoder::new(CountedFile { file, bytes: 0 }, Compression::fast());
+        writeln!(part, "{}", json(&RecordingLine::<&Event>::Recording(header))?)?;
         for known in [&self.inventory, &self.watches].into_iter().flatten() {
             writeln!(part, "{known}")?;
         }
         if self.lost > 0 {
-            let lost = Line::<&Event>::Lost(self.began, std::mem::take(&mut self.lost));
+            let lost = RecordingLine::<&Event>::Lost(self.began, std::mem::take(&mut self.lost));
             writeln!(part, "{}", json(&lost)?)?;
         }
         self.open = Some(part);
@@ -327,7 +327,7 @@ pub fn is_part(name: &str) -> bool {
         })
 }
 
-fn json(line: &Line<&Event>) -> io::Result<String> {
+fn json(line: &RecordingLine<&Event>) -> io::Result<String> {
     serde_json::to_string(line).map_err(io::Error::other)
 }
 
@@ -412,9 +412,9 @@ mod tests {
             health: crate::domain::cluster::inventory::InventoryHealth::Current,
             known_good: Some(NOW),
         }]);
-        parts.take(Entry {
-            text: json(&Line::Observed(NOW, &watches)).unwrap(),
-            kept: Some(Kept::Watches),
+        parts.take(QueuedLine {
+            text: json(&RecordingLine::Observed(NOW, &watches)).unwrap(),
+            kept: Some(CarriedEvent::Watches),
         });
         parts.flush().unwrap();
         parts.end().unwrap();
@@ -448,8 +448,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let mut parts = Parts::new(options(directory.path(), 1 << 20), NOW);
         parts.begin().unwrap();
-        parts.take(Entry {
-            text: json(&Line::Observed(NOW, &Event::Tick)).unwrap(),
+        parts.take(QueuedLine {
+            text: json(&RecordingLine::Observed(NOW, &Event::Tick)).unwrap(),
             kept: None,
         });
         parts.flush().unwrap();

@@ -25,9 +25,9 @@ use super::report::Reported;
 use super::report::metrics::Signal;
 
 pub use logs::{LogFormat, start};
-pub use observation::Observation;
+pub use observation::ObservationSpan;
 pub use opentelemetry::trace::TraceId;
-pub use settings::{Destination, MetricsSettings, Protocol, Settings, TracesSettings};
+pub use settings::{Destination, MetricsSettings, Protocol, TelemetrySettings, TracesSettings};
 pub use trace::Tracer;
 
 /// Who made spans and metrics, within the service.
@@ -39,11 +39,11 @@ pub const FLUSH: Duration = Duration::from_secs(5);
 #[derive(Debug, Default)]
 pub struct Telemetry {
     tracer: Tracer,
-    running: Option<Running>,
+    running: Option<RunningTelemetry>,
 }
 
 #[derive(Debug)]
-struct Running {
+struct RunningTelemetry {
     tasks: JoinSet<()>,
     stop: watch::Sender<bool>,
 }
@@ -51,7 +51,7 @@ struct Running {
 impl Telemetry {
     /// Begins to send what `settings` ask for. What cannot be sent as asked is said in the log and left out: a daemon
     /// that watches matters more than one that is watched. Must be called inside the runtime.
-    pub fn start(settings: Settings, shown: &Reported, clock: &Clock) -> Self {
+    pub fn start(settings: TelemetrySettings, shown: &Reported, clock: &Clock) -> Self {
         for complaint in &settings.complaints {
             tracing::warn!("{complaint}");
         }
@@ -67,20 +67,20 @@ impl Telemetry {
         {
             let (queue, waiting) = queue::queue(traces.queue, counts.clone());
             let delivery =
-                delivery::Delivery::new(transport, Signal::Traces, counts.clone(), stopped.clone());
+                delivery::SignalDelivery::new(transport, Signal::Traces, counts.clone(), stopped.clone());
             tasks.spawn(waiting.send(delivery, traces.batch, traces.delay, settings.resource.clone()));
             tracer = Tracer::new(traces, queue, clock);
         }
         if let Some(metrics) = settings.metrics
             && let Some(transport) = open(&metrics.destination, Signal::Metrics)
         {
-            let delivery = delivery::Delivery::new(transport, Signal::Metrics, counts.clone(), stopped);
-            let source = bridge::Source::new(shown.clone(), settings.resource, clock);
+            let delivery = delivery::SignalDelivery::new(transport, Signal::Metrics, counts.clone(), stopped);
+            let source = bridge::MetricSource::new(shown.clone(), settings.resource, clock);
             tasks.spawn(periodic::send(source, delivery, metrics.interval));
         }
         Self {
             tracer,
-            running: Some(Running { tasks, stop }),
+            running: Some(RunningTelemetry { tasks, stop }),
         }
     }
 
@@ -91,7 +91,7 @@ impl Telemetry {
 
     /// Delivers what is waiting, for at most [`FLUSH`].
     pub async fn stop(self) {
-        let Some(Running { mut tasks, stop }) = self.running else {
+        let Some(RunningTelemetry { mut tasks, stop }) = self.running else {
             return;
         };
         self.tracer.end();

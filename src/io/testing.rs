@@ -20,7 +20,7 @@ use crate::domain::time::Time;
 
 /// One request as it came.
 #[derive(Debug, Clone)]
-pub(super) struct Asked {
+pub(super) struct ReceivedRequest {
     pub(super) method: String,
     /// Path and query.
     pub(super) target: String,
@@ -29,7 +29,7 @@ pub(super) struct Asked {
 }
 
 /// What to answer.
-pub(super) enum Reply {
+pub(super) enum TestReply {
     /// Status, content type, body.
     Whole(u16, &'static str, String),
     /// These bytes, then the connection is closed.
@@ -42,7 +42,7 @@ pub(super) enum Reply {
     Stream(mpsc::UnboundedReceiver<String>),
 }
 
-impl Reply {
+impl TestReply {
     pub(super) fn json(status: u16, body: impl ToString) -> Self {
         Self::Whole(status, "application/json", body.to_string())
     }
@@ -54,32 +54,34 @@ impl Reply {
     }
 }
 
-type Handler = dyn Fn(&Asked) -> Reply + Send + Sync;
+type Handler = dyn Fn(&ReceivedRequest) -> TestReply + Send + Sync;
 
 /// The server; it ends with its connections when this is dropped.
-pub(super) struct Server {
+pub(super) struct TestServer {
     pub(super) address: SocketAddr,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    asked: Arc<Mutex<Vec<ReceivedRequest>>>,
     /// PEM-less root certificate, with TLS.
     root: Option<Vec<u8>>,
     task: JoinHandle<()>,
 }
 
-impl Drop for Server {
+impl Drop for TestServer {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-impl Server {
-    pub(super) async fn start(handler: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Self {
+impl TestServer {
+    pub(super) async fn start(
+        handler: impl Fn(&ReceivedRequest) -> TestReply + Send + Sync + 'static,
+    ) -> Self {
         Self::listen("127.0.0.1:0", None, handler).await
     }
 
     /// With TLS and a certificate for `name`.
     pub(super) async fn start_tls(
         name: &str,
-        handler: impl Fn(&Asked) -> Reply + Send + Sync + 'static,
+        handler: impl Fn(&ReceivedRequest) -> TestReply + Send + Sync + 'static,
     ) -> Self {
         Self::listen("127.0.0.1:0", Some(name), handler).await
     }
@@ -87,7 +89,7 @@ impl Server {
     pub(super) async fn listen(
         at: &str,
         tls_name: Option<&str>,
-        handler: impl Fn(&Asked) -> Reply + Send + Sync + 'static,
+        handler: impl Fn(&ReceivedRequest) -> TestReply + Send + Sync + 'static,
     ) -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let listener = TcpListener::bind(at).await.expect("a free port on loopback");
@@ -127,7 +129,7 @@ impl Server {
     }
 
     /// Every request so far.
-    pub(super) fn asked(&self) -> Vec<Asked> {
+    pub(super) fn asked(&self) -> Vec<ReceivedRequest> {
         self.asked.lock().expect("no poison").clone()
     }
 
@@ -148,7 +150,11 @@ impl Server {
     }
 }
 
-async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, seen: &Mutex<Vec<Asked>>, handler: &Handler) {
+async fn serve(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    seen: &Mutex<Vec<ReceivedRequest>>,
+    handler: &Handler,
+) {
     let mut stream = BufReader::new(stream);
     let Some(asked) = read(&mut stream).await else {
         return;
@@ -159,7 +165,7 @@ async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, seen: &Mutex<Vec<Ask
     let _ = answer(&mut stream, reply).await;
 }
 
-async fn read(stream: &mut (impl AsyncBufReadExt + Unpin)) -> Option<Asked> {
+async fn read(stream: &mut (impl AsyncBufReadExt + Unpin)) -> Option<ReceivedRequest> {
     let mut line = String::new();
     stream.read_line(&mut line).await.ok().filter(|read| *read > 0)?;
     let mut words = line.split_ascii_whitespace().map(str::to_owned);
@@ -176,7 +182,7 @@ async fn read(stream: &mut (impl AsyncBufReadExt + Unpin)) -> Option<Asked> {
     let length = headers.get("content-length").and_then(|it| it.parse().ok());
     let mut body = vec![0; length.unwrap_or(0)];
     stream.read_exact(&mut body).await.ok()?;
-    Some(Asked {
+    Some(ReceivedRequest {
         method,
         target,
         headers,
@@ -184,9 +190,9 @@ async fn read(stream: &mut (impl AsyncBufReadExt + Unpin)) -> Option<Asked> {
     })
 }
 
-async fn answer(stream: &mut (impl AsyncWrite + Unpin), reply: Reply) -> std::io::Result<()> {
+async fn answer(stream: &mut (impl AsyncWrite + Unpin), reply: TestReply) -> std::io::Result<()> {
     match reply {
-        Reply::Whole(status, kind, body) => {
+        TestReply::Whole(status, kind, body) => {
             let length = body.len();
             let head = format!(
                 "HTTP/1.1 {status} X\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n"
@@ -194,16 +200,16 @@ async fn answer(stream: &mut (impl AsyncWrite + Unpin), reply: Reply) -> std::io
             stream.write_all(head.as_bytes()).await?;
             stream.write_all(body.as_bytes()).await?;
         }
-        Reply::Raw(bytes) => stream.write_all(&bytes).await?,
-        Reply::Hang => std::future::pending().await,
-        Reply::Endless(kind, bytes) => {
+        TestReply::Raw(bytes) => stream.write_all(&bytes).await?,
+        TestReply::Hang => std::future::pending().await,
+        TestReply::Endless(kind, bytes) => {
             let head = format!("HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\nconnection: close\r\n\r\n");
             stream.write_all(head.as_bytes()).await?;
             loop {
                 stream.write_all(&bytes).await?;
             }
         }
-        Reply::Stream(mut pieces) => {
+        TestReply::Stream(mut pieces) => {
             let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n";
             stream.write_all(head.as_bytes()).await?;
             while let Some(piece) = pieces.recv().await {

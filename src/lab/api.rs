@@ -47,11 +47,11 @@ use tokio_rustls::TlsAcceptor;
 
 use admission::Admission;
 use call::Caller;
-use identity::Identity;
+use identity::ServerIdentity;
 pub use knobs::Knobs;
-use metrics::Metrics;
-use others::Others;
-use store::Store;
+use metrics::ApiMetrics;
+use others::ExtensionApi;
+use store::ObjectStore;
 
 /// Most connections open at once.
 const MAX_CONNECTIONS: usize = 1_024;
@@ -82,26 +82,26 @@ impl Default for ApiServerOptions {
 /// A running API server. Dropping it stops everything it started, open connections included.
 #[derive(Debug)]
 pub struct ApiServer {
-    state: Arc<State>,
+    state: Arc<ApiState>,
     kubeconfig: String,
     _tasks: JoinSet<()>,
 }
 
 /// What every request works with.
 #[derive(Debug)]
-struct State {
-    store: Store,
+struct ApiState {
+    store: ObjectStore,
     knobs: Arc<Knobs>,
-    metrics: Metrics,
+    metrics: ApiMetrics,
     admission: Admission,
     address: SocketAddr,
     token: String,
     request_limit: Duration,
 }
 
-impl State {
+impl ApiState {
     /// Takes the time of one etcd operation and counts it.
-    async fn etcd(&self, kind: &kinds::Kind, operation: &str) {
+    async fn etcd(&self, kind: &kinds::ServedKind, operation: &str) {
         let begin = Instant::now();
         self.knobs.storage_operation().await;
         self.metrics.etcd_done(kind, operation, begin.elapsed());
@@ -122,12 +122,13 @@ impl ApiServer {
             .with_context(|| format!("cannot listen on {listen}"))?;
         let address = listener.local_addr().context("the listener has no address")?;
         let identity =
-            Identity::new(address).context("cannot make the certificates of the lab's API server")?;
-        let metrics = Metrics::new().context("cannot register metrics")?;
-        let others = Others::new(&metrics, options.handshake_timeout).context("cannot register metrics")?;
+            ServerIdentity::new(address).context("cannot make the certificates of the lab's API server")?;
+        let metrics = ApiMetrics::new().context("cannot register metrics")?;
+        let others =
+            ExtensionApi::new(&metrics, options.handshake_timeout).context("cannot register metrics")?;
         let caller = Caller::new(metrics.missing_san.clone(), options.handshake_timeout);
-        let state = Arc::new(State {
-            store: Store::new(),
+        let state = Arc::new(ApiState {
+            store: ObjectStore::new(),
             knobs: Arc::new(Knobs::new()),
             metrics,
             admission: Admission::new(caller),
@@ -170,7 +171,7 @@ impl ApiServer {
 }
 
 /// Takes connections in. All of them end with this task.
-async fn accept(listener: TcpListener, acceptor: TlsAcceptor, state: Arc<State>) {
+async fn accept(listener: TcpListener, acceptor: TlsAcceptor, state: Arc<ApiState>) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -189,7 +190,7 @@ async fn accept(listener: TcpListener, acceptor: TlsAcceptor, state: Arc<State>)
     }
 }
 
-async fn connection(tcp: TcpStream, acceptor: TlsAcceptor, state: Arc<State>) {
+async fn connection(tcp: TcpStream, acceptor: TlsAcceptor, state: Arc<ApiState>) {
     let _ = tcp.set_nodelay(true);
     let Ok(Ok(stream)) = timeout(CLIENT_PATIENCE, acceptor.accept(tcp)).await else {
         return;
@@ -209,7 +210,7 @@ async fn connection(tcp: TcpStream, acceptor: TlsAcceptor, state: Arc<State>) {
 }
 
 /// Publishes once a second what is measured per second.
-async fn tick(state: Arc<State>) {
+async fn tick(state: Arc<ApiState>) {
     let mut seconds = interval(Duration::from_secs(1));
     loop {
         seconds.tick().await;

@@ -63,7 +63,7 @@ impl Behaviour {
 
 /// Which kind of hook a backend serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
+pub enum BackendRole {
     /// Healthy means: allow.
     Validating,
     /// Healthy means: allow, and add an annotation by JSONPatch.
@@ -77,7 +77,7 @@ pub enum Role {
 
 /// What a backend was asked, since it was started.
 #[derive(Debug, Default)]
-pub struct Counters {
+pub struct BackendCounters {
     reviews: AtomicU64,
     others: AtomicU64,
     traceparents: Mutex<VecDeque<String>>,
@@ -86,7 +86,7 @@ pub struct Counters {
 /// How many trace contexts a backend remembers.
 const TRACEPARENTS: usize = 256;
 
-impl Counters {
+impl BackendCounters {
     fn note(&self, traceparent: &str) {
         if let Ok(mut kept) = self.traceparents.lock() {
             kept.truncate(TRACEPARENTS - 1);
@@ -119,20 +119,20 @@ impl Counters {
 
 /// A running backend. Dropping it closes its listener and its connections.
 #[derive(Debug)]
-pub struct Backend {
+pub struct LabBackend {
     address: SocketAddr,
-    counters: Arc<Counters>,
-    commands: mpsc::Sender<Command>,
+    counters: Arc<BackendCounters>,
+    commands: mpsc::Sender<BackendCommand>,
     server: JoinHandle<()>,
 }
 
 /// What the server's task is told; it answers when the change is in force.
-enum Command {
+enum BackendCommand {
     Behave(Behaviour, oneshot::Sender<()>),
     Serve(TlsAcceptor, oneshot::Sender<()>),
 }
 
-impl Backend {
+impl LabBackend {
     /// Starts healthy backends on all of `hosts`, every one on the same port, so that one EndpointSlice can hold
     /// them.
     ///
@@ -140,7 +140,7 @@ impl Backend {
     /// When no port is free on all of the addresses (after some attempts), or the certificate does not load.
     pub async fn start_group(
         hosts: &[IpAddr],
-        role: Role,
+        role: BackendRole,
         certificate: &ServingCertificate,
     ) -> anyhow::Result<Vec<Self>> {
         let acceptor = TlsAcceptor::from(certificate.server_config()?);
@@ -151,12 +151,12 @@ impl Backend {
             .collect()
     }
 
-    fn start(listener: TcpListener, role: Role, acceptor: TlsAcceptor) -> anyhow::Result<Self> {
+    fn start(listener: TcpListener, role: BackendRole, acceptor: TlsAcceptor) -> anyhow::Result<Self> {
         let address = listener.local_addr().context("the address of a backend")?;
-        let counters = Arc::new(Counters::default());
+        let counters = Arc::new(BackendCounters::default());
         let (behaviour, _) = watch::channel(Behaviour::Healthy);
         let (commands, received) = mpsc::channel(1);
-        let server = Server {
+        let server = BackendServer {
             address,
             role,
             acceptor,
@@ -179,7 +179,7 @@ impl Backend {
     }
 
     /// What it was asked so far.
-    pub fn counters(&self) -> &Counters {
+    pub fn counters(&self) -> &BackendCounters {
         &self.counters
     }
 
@@ -188,7 +188,7 @@ impl Backend {
     /// # Errors
     /// When the backend's task has ended, or a refused backend cannot get its port back.
     pub async fn behave(&self, behaviour: Behaviour) -> anyhow::Result<()> {
-        self.command(|done| Command::Behave(behaviour, done)).await
+        self.command(|done| BackendCommand::Behave(behaviour, done)).await
     }
 
     /// Serves another certificate from now on. Existing connections are closed, so nobody goes on under the old one.
@@ -197,10 +197,13 @@ impl Backend {
     /// When the certificate does not load, or the backend's task has ended.
     pub async fn serve_certificate(&self, certificate: &ServingCertificate) -> anyhow::Result<()> {
         let acceptor = TlsAcceptor::from(certificate.server_config()?);
-        self.command(|done| Command::Serve(acceptor, done)).await
+        self.command(|done| BackendCommand::Serve(acceptor, done)).await
     }
 
-    async fn command(&self, command: impl FnOnce(oneshot::Sender<()>) -> Command) -> anyhow::Result<()> {
+    async fn command(
+        &self,
+        command: impl FnOnce(oneshot::Sender<()>) -> BackendCommand,
+    ) -> anyhow::Result<()> {
         let (done, in_force) = oneshot::channel();
         let sent = self.commands.send(command(done)).await.is_ok();
         anyhow::ensure!(
@@ -212,25 +215,25 @@ impl Backend {
     }
 }
 
-impl Drop for Backend {
+impl Drop for LabBackend {
     fn drop(&mut self) {
         self.server.abort();
     }
 }
 
 /// The task of one backend: it owns the listener and every connection.
-struct Server {
+struct BackendServer {
     address: SocketAddr,
-    role: Role,
+    role: BackendRole,
     acceptor: TlsAcceptor,
     gate: Arc<Gate>,
     behaviour: watch::Sender<Behaviour>,
-    counters: Arc<Counters>,
+    counters: Arc<BackendCounters>,
     connections: JoinSet<()>,
 }
 
-impl Server {
-    async fn run(mut self, listener: TcpListener, mut commands: mpsc::Receiver<Command>) {
+impl BackendServer {
+    async fn run(mut self, listener: TcpListener, mut commands: mpsc::Receiver<BackendCommand>) {
         let mut listener = Some(listener);
         loop {
             let stopped = *self.behaviour.borrow() == Behaviour::Stopped;
@@ -246,9 +249,9 @@ impl Server {
         }
     }
 
-    async fn obey(&mut self, command: Command, listener: &mut Option<TcpListener>) {
+    async fn obey(&mut self, command: BackendCommand, listener: &mut Option<TcpListener>) {
         let done = match command {
-            Command::Behave(behaviour, done) => {
+            BackendCommand::Behave(behaviour, done) => {
                 if matches!(behaviour, Behaviour::Refused | Behaviour::Reset) {
                     self.connections.shutdown().await;
                 }
@@ -273,7 +276,7 @@ impl Server {
                 }
                 done
             }
-            Command::Serve(acceptor, done) => {
+            BackendCommand::Serve(acceptor, done) => {
                 self.acceptor = acceptor;
                 self.connections.shutdown().await;
                 done
@@ -387,15 +390,15 @@ mod tests {
 
     struct Lab {
         authority: Authority,
-        backend: Backend,
+        backend: LabBackend,
     }
 
     impl Lab {
-        async fn start(role: Role) -> Self {
+        async fn start(role: BackendRole) -> Self {
             let authority = Authority::new("lab").unwrap();
             let certificate = authority.issue(NAME).unwrap();
             let hosts = [IpAddr::V4(Ipv4Addr::LOCALHOST)];
-            let mut group = Backend::start_group(&hosts, role, &certificate).await.unwrap();
+            let mut group = LabBackend::start_group(&hosts, role, &certificate).await.unwrap();
             Self {
                 authority,
                 backend: group.remove(0),
@@ -486,7 +489,7 @@ mod tests {
 
     #[tokio::test]
     async fn healthy_allows_echoes_the_uid_keeps_the_connection_and_refuses_other_methods() {
-        let lab = Lab::start(Role::Validating).await;
+        let lab = Lab::start(BackendRole::Validating).await;
         let mut client = lab.connect().await.unwrap();
         for _ in 0..2 {
             let response = client.review(&plain()).await.unwrap();
@@ -504,7 +507,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_mutating_backend_annotates_with_a_patch_that_applies_to_any_object() {
-        let lab = Lab::start(Role::Mutating).await;
+        let lab = Lab::start(BackendRole::Mutating).await;
         let mut client = lab.connect().await.unwrap();
         for mut object in [
             plain(),
@@ -526,7 +529,7 @@ mod tests {
 
     #[tokio::test]
     async fn slow_answers_late_and_right() {
-        let lab = Lab::start(Role::Validating).await;
+        let lab = Lab::start(BackendRole::Validating).await;
         let delay = Duration::from_millis(200);
         lab.behave(Behaviour::Slow(delay)).await;
         let mut client = lab.connect().await.unwrap();
@@ -538,7 +541,7 @@ mod tests {
 
     #[tokio::test]
     async fn stopped_freezes_old_connections_and_lets_the_kernel_accept_new_ones() {
-        let lab = Lab::start(Role::Validating).await;
+        let lab = Lab::start(BackendRole::Validating).await;
         let old = lab.connect().await.unwrap();
         lab.behave(Behaviour::Stopped).await;
         let mut old = old.review_later();
@@ -559,7 +562,7 @@ mod tests {
 
     #[tokio::test]
     async fn accept_and_hang_answers_nobody_and_resumes_everybody() {
-        let lab = Lab::start(Role::Validating).await;
+        let lab = Lab::start(BackendRole::Validating).await;
         let old = lab.connect().await.unwrap();
         lab.behave(Behaviour::AcceptAndHang).await;
         let mut old = old.review_later();
@@ -573,7 +576,7 @@ mod tests {
 
     #[tokio::test]
     async fn hang_after_tls_reads_the_request_and_answers_only_when_it_is_over() {
-        let lab = Lab::start(Role::Validating).await;
+        let lab = Lab::start(BackendRole::Validating).await;
         lab.behave(Behaviour::HangAfterTls).await;
         let client = lab.connect().await.expect("the handshake works");
         let mut answer = client.review_later();
@@ -585,7 +588,7 @@ mod tests {
 
     #[tokio::test]
     async fn close_after_answer_takes_no_second_request_on_a_connection() {
-        let lab = Lab::start(Role::Validating).await;
+        let lab = Lab::start(BackendRole::Validating).await;
         lab.behave(Behaviour::CloseAfterAnswer).await;
         let client = lab.connect().await.unwrap();
         let (status, client) = within(client.review_later()).await.unwrap().unwrap();
@@ -596,7 +599,7 @@ mod tests {
 
     #[tokio::test]
     async fn refused_closes_everything_and_comes_back_on_the_same_port() {
-        let lab = Lab::start(Role::Validating).await;
+        let lab = Lab::start(BackendRole::Validating).await;
         let address = lab.backend.address();
         let old = lab.connect().await.unwrap();
         lab.behave(Behaviour::Refused).await;
@@ -613,7 +616,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_http_error_meets_every_method() {
-        let lab = Lab::start(Role::Validating).await;
+        let lab = Lab::start(BackendRole::Validating).await;
         lab.behave(Behaviour::HttpStatus(500, "boom".into())).await;
         let mut client = lab.connect().await.unwrap();
         for method in [Method::POST, Method::GET] {
@@ -626,7 +629,7 @@ mod tests {
 
     #[tokio::test]
     async fn wrong_answers_are_wrong_in_the_one_way_asked_for() {
-        let lab = Lab::start(Role::Validating).await;
+        let lab = Lab::start(BackendRole::Validating).await;
         lab.behave(Behaviour::NotAnAdmissionReview).await;
         let (status, answer) = lab.ask().await;
         assert_eq!(
@@ -655,7 +658,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_endless_body_goes_on_until_the_behaviour_changes() {
-        let lab = Lab::start(Role::Validating).await;
+        let lab = Lab::start(BackendRole::Validating).await;
         lab.behave(Behaviour::EndlessBody).await;
         let mut client = lab.connect().await.unwrap();
         let mut body = client.review(&plain()).await.unwrap().into_body();
@@ -670,7 +673,7 @@ mod tests {
 
     #[tokio::test]
     async fn another_certificate_meets_everybody_at_once() {
-        let lab = Lab::start(Role::Validating).await;
+        let lab = Lab::start(BackendRole::Validating).await;
         let old = lab.connect().await.unwrap();
         let expired = lab.authority.issue_expired(NAME).unwrap();
         lab.backend.serve_certificate(&expired).await.unwrap();
@@ -686,7 +689,7 @@ mod tests {
     async fn a_group_shares_one_port_on_distinct_addresses() {
         let certificate = Authority::new("lab").unwrap().issue(NAME).unwrap();
         let hosts = [2, 3, 4].map(|last| IpAddr::V4(Ipv4Addr::new(127, 0, 0, last)));
-        let group = Backend::start_group(&hosts, Role::Validating, &certificate)
+        let group = LabBackend::start_group(&hosts, BackendRole::Validating, &certificate)
             .await
             .unwrap();
         assert_eq!(group.len(), 3);

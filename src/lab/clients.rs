@@ -23,27 +23,27 @@ use self::kubelet::Kubelet;
 use self::leader_election::{ATTEMPT_LIMIT, hold_and_work};
 use self::lease::RemoteLease;
 pub use self::ledger::Casualties;
-use self::ledger::Ledger;
+use self::ledger::LossLedger;
 use self::node_lifecycle::NodeLifecycle;
 use self::real::{READ_LIMIT, RealLeader, watch_nodes};
-use self::requests::Identity;
+use self::requests::ClientIdentity;
 use super::cluster::client_for;
-use super::control_plane::{ControlPlane, Reach};
+use super::control_plane::{BackendReach, LabControlPlane};
 use super::envtest::Controller;
-use super::workload::{Record, Workload};
+use super::workload::{LabWorkload, WorkloadRecord};
 
 /// As kube-controller-manager has itself authenticated.
-const CONTROLLER_MANAGER: Identity = Identity {
+const CONTROLLER_MANAGER: ClientIdentity = ClientIdentity {
     user: "system:kube-controller-manager",
     groups: &["system:authenticated"],
 };
 /// As kube-scheduler has itself authenticated.
-const SCHEDULER: Identity = Identity {
+const SCHEDULER: ClientIdentity = ClientIdentity {
     user: "system:kube-scheduler",
     groups: &["system:authenticated"],
 };
 /// The account of the node-lifecycle controller, with `--use-service-account-credentials`.
-const NODE_CONTROLLER: Identity = Identity {
+const NODE_CONTROLLER: ClientIdentity = ClientIdentity {
     user: "system:serviceaccount:kube-system:node-controller",
     groups: &[
         "system:serviceaccounts",
@@ -52,7 +52,7 @@ const NODE_CONTROLLER: Identity = Identity {
     ],
 };
 /// As an API server has itself authenticated at its own loopback address.
-const API_SERVER: Identity = Identity {
+const API_SERVER: ClientIdentity = ClientIdentity {
     user: "system:apiserver",
     groups: &["system:masters", "system:authenticated"],
 };
@@ -74,7 +74,7 @@ pub enum Leaders {
 /// ends them all.
 pub struct ControlPlaneClients {
     leaders: Leaders,
-    ledger: Arc<Ledger>,
+    ledger: Arc<LossLedger>,
     start_api_server: Arc<Notify>,
     tasks: JoinSet<()>,
 }
@@ -86,15 +86,15 @@ impl ControlPlaneClients {
     /// # Errors
     /// When a client cannot be made, a real control plane refuses the nodes their rights, or a real leader does not lead.
     pub async fn start(
-        control_plane: &ControlPlane,
+        control_plane: &LabControlPlane,
         nodes: &[String],
-        workload: &Workload,
+        workload: &LabWorkload,
     ) -> anyhow::Result<Self> {
         let kubeconfig = control_plane.kubeconfig();
-        if control_plane.reach() != Reach::Loopback {
+        if control_plane.reach() != BackendReach::Loopback {
             permit_nodes(&client_for(&kubeconfig).await?).await?;
         }
-        let ledger = Arc::new(Ledger::new(workload.record()));
+        let ledger = Arc::new(LossLedger::new(workload.record()));
         let mut tasks = JoinSet::new();
         let books = (workload.record(), Arc::clone(&ledger));
         let leaders = if let Some(controllers) = control_plane.controllers()? {
@@ -108,7 +108,7 @@ impl ControlPlaneClients {
 
         for (place, node) in nodes.iter().enumerate() {
             let user = format!("system:node:{node}");
-            let identity = Identity {
+            let identity = ClientIdentity {
                 user: &user,
                 groups: NODE_GROUPS,
             };
@@ -167,7 +167,7 @@ impl ControlPlaneClients {
 }
 
 /// The record of how writes go, and the ledger of what is lost.
-type RecordAndLedger = (Arc<Record>, Arc<Ledger>);
+type RecordAndLedger = (Arc<WorkloadRecord>, Arc<LossLedger>);
 
 /// Starts the real leaders, waits until they lead, and follows what becomes of them and of the nodes.
 async fn follow(
@@ -200,7 +200,7 @@ async fn simulate(
         Arc::clone(&ledger),
     );
     let lifecycle = Arc::new(lifecycle);
-    let leader = async |identity: &Identity, name: &'static str| {
+    let leader = async |identity: &ClientIdentity, name: &'static str| {
         let client = identity.client(kubeconfig).await?;
         let agent = format!("{name}/v1.36.2 (linux/amd64) leader-election");
         anyhow::Ok(RemoteLease::new(
@@ -269,14 +269,14 @@ mod tests {
         // The lab's clients take the process's provider; a second test installing it is no error.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let api = ApiServer::start(ApiServerOptions::default()).await.unwrap();
-        let control_plane = ControlPlane::Embedded(api);
+        let control_plane = LabControlPlane::Embedded(api);
         let kubeconfig = control_plane.kubeconfig();
-        let cluster = Cluster::start(&kubeconfig, Reach::Loopback).await.unwrap();
+        let cluster = Cluster::start(&kubeconfig, BackendReach::Loopback).await.unwrap();
         let no_tenants = WorkloadOptions {
             clients: 0,
             ..WorkloadOptions::default()
         };
-        let workload = Workload::start(&kubeconfig, &no_tenants).await.unwrap();
+        let workload = LabWorkload::start(&kubeconfig, &no_tenants).await.unwrap();
         let nodes = cluster.nodes();
         let clients = ControlPlaneClients::start(&control_plane, &nodes, &workload)
             .await

@@ -17,9 +17,9 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::Value;
 use strum::VariantArray;
 
-use super::backend::{Backend, Behaviour, Role};
+use super::backend::{BackendRole, Behaviour, LabBackend};
 use super::certs::Authority;
-use super::control_plane::Reach;
+use super::control_plane::BackendReach;
 use crate::domain::cluster::hook::{HookKind, SPARE_ANNOTATION};
 
 /// One of the lab's hooks.
@@ -105,8 +105,8 @@ impl LabHook {
     }
 
     /// Addresses, one per backend, that no other hook of the lab uses.
-    fn hosts(self, reach: Reach) -> Vec<IpAddr> {
-        if reach == Reach::Url {
+    fn hosts(self, reach: BackendReach) -> Vec<IpAddr> {
+        if reach == BackendReach::Url {
             // A url names one host.
             return vec![reach.host(1)];
         }
@@ -124,7 +124,7 @@ impl LabHook {
 
 /// How a hook is asked, where that is otherwise than [`LabHook`] says.
 #[derive(Debug)]
-pub struct Shape {
+pub struct HookShape {
     /// The hook whose Service it is called at.
     pub at: LabHook,
     /// `failurePolicy: Ignore` instead of `Fail`.
@@ -144,10 +144,10 @@ pub struct Cluster {
     client: kube::Client,
     authority: Authority,
     other_authority: Authority,
-    reach: Reach,
+    reach: BackendReach,
     /// Whether its API server finds backends by Endpoints.
     goes_by_endpoints: bool,
-    backends: Vec<(LabHook, Vec<Backend>)>,
+    backends: Vec<(LabHook, Vec<LabBackend>)>,
 }
 
 /// A client for the API server that a kubeconfig names.
@@ -167,17 +167,17 @@ impl Cluster {
     ///
     /// # Errors
     /// When a backend cannot start, or the API server refuses an object for another reason than that it is there.
-    pub async fn start(kubeconfig: &str, reach: Reach) -> anyhow::Result<Self> {
+    pub async fn start(kubeconfig: &str, reach: BackendReach) -> anyhow::Result<Self> {
         let client = client_for(kubeconfig).await?;
         let authority = Authority::new("hookwatch lab")?;
         let mut backends = Vec::new();
         for &hook in LabHook::ALL {
             let role = match hook.kind() {
-                HookKind::Mutating => Role::Mutating,
-                _ => Role::Validating,
+                HookKind::Mutating => BackendRole::Mutating,
+                _ => BackendRole::Validating,
             };
             let certificate = authority.issue(&certified_name(hook, reach))?;
-            let group = Backend::start_group(&hook.hosts(reach), role, &certificate).await?;
+            let group = LabBackend::start_group(&hook.hosts(reach), role, &certificate).await?;
             backends.push((hook, group));
         }
         let cluster = Self {
@@ -203,7 +203,7 @@ impl Cluster {
     }
 
     /// The backends of one hook.
-    pub fn backends(&self, hook: LabHook) -> &[Backend] {
+    pub fn backends(&self, hook: LabHook) -> &[LabBackend] {
         self.backends
             .iter()
             .find(|(of, _)| *of == hook)
@@ -242,7 +242,7 @@ impl Cluster {
     ///
     /// # Errors
     /// When the configuration cannot be read or written.
-    pub async fn arrange(&self, hook: LabHook, shape: &Shape) -> anyhow::Result<()> {
+    pub async fn arrange(&self, hook: LabHook, shape: &HookShape) -> anyhow::Result<()> {
         let wanted = objects::arranged(self, hook, shape);
         let api = self.configurations(hook);
         self.update(&api, hook.configuration(), |object| {
@@ -357,10 +357,10 @@ impl Cluster {
 }
 
 /// The name that a hook's API server expects in its backends' certificates.
-fn certified_name(hook: LabHook, reach: Reach) -> String {
+fn certified_name(hook: LabHook, reach: BackendReach) -> String {
     match reach {
-        Reach::Url => reach.host(1).to_string(),
-        Reach::Loopback | Reach::Namespace => hook.server_name(),
+        BackendReach::Url => reach.host(1).to_string(),
+        BackendReach::Loopback | BackendReach::Namespace => hook.server_name(),
     }
 }
 

@@ -14,7 +14,7 @@ use super::workload::ReadFlood;
 
 /// Which control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub enum Kind {
+pub enum ControlPlaneKind {
     /// The one in this process: nothing to install.
     #[default]
     Embedded,
@@ -23,20 +23,20 @@ pub enum Kind {
     Envtest,
 }
 
-impl Kind {
+impl ControlPlaneKind {
     /// How hooks reach their backends on one of this kind, here.
-    pub fn reach(self) -> Reach {
+    pub fn reach(self) -> BackendReach {
         match self {
-            Self::Embedded => Reach::Loopback,
-            Self::Envtest if namespace::entered() => Reach::Namespace,
-            Self::Envtest => Reach::Url,
+            Self::Embedded => BackendReach::Loopback,
+            Self::Envtest if namespace::entered() => BackendReach::Namespace,
+            Self::Envtest => BackendReach::Url,
         }
     }
 }
 
 /// A running control plane. Dropping it ends it.
 #[derive(Debug)]
-pub enum ControlPlane {
+pub enum LabControlPlane {
     /// In this process.
     Embedded(ApiServer),
     /// A real one.
@@ -45,7 +45,7 @@ pub enum ControlPlane {
 
 /// How hooks reach their backends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
+pub enum BackendReach {
     /// Through Services whose endpoints are 127.0.0.x; only the embedded API server takes such endpoints.
     Loopback,
     /// Through Services whose endpoints are addresses of a network namespace of our own.
@@ -54,7 +54,7 @@ pub enum Reach {
     Url,
 }
 
-impl Reach {
+impl BackendReach {
     /// The address that ends in this byte.
     pub const fn host(self, last: u8) -> IpAddr {
         match self {
@@ -73,9 +73,9 @@ const USUAL_CORES: usize = 2;
 /// as usual, which is less than half of the embedded one's trouble.
 const FLOOD_FACTOR: usize = 3;
 
-/// A trouble of the control plane itself, in force for as long as this lives, or until [`ControlPlane::mend`].
+/// A trouble of the control plane itself, in force for as long as this lives, or until [`LabControlPlane::mend`].
 #[derive(Debug)]
-pub enum Trouble {
+pub enum ControlPlaneFault {
     /// Nothing to hold: a knob of the embedded one was turned.
     Knob,
     /// etcd is being stopped again and again.
@@ -86,19 +86,19 @@ pub enum Trouble {
     Script(Script),
 }
 
-impl ControlPlane {
+impl LabControlPlane {
     /// Starts one. What it has to keep in files goes into `directory`, which must be private and outlive it.
     ///
     /// # Errors
     /// When it does not start; for envtest also when its binaries are missing.
-    pub async fn start(kind: Kind, directory: &Path) -> anyhow::Result<Self> {
+    pub async fn start(kind: ControlPlaneKind, directory: &Path) -> anyhow::Result<Self> {
         Ok(match kind {
-            Kind::Embedded => Self::Embedded(
+            ControlPlaneKind::Embedded => Self::Embedded(
                 ApiServer::start(ApiServerOptions::default())
                     .await
                     .context("starting the lab's API server")?,
             ),
-            Kind::Envtest => Self::Envtest(
+            ControlPlaneKind::Envtest => Self::Envtest(
                 Envtest::start(directory)
                     .await
                     .context("starting a real control plane")?,
@@ -135,23 +135,23 @@ impl ControlPlane {
     }
 
     /// How hooks reach their backends.
-    pub fn reach(&self) -> Reach {
+    pub fn reach(&self) -> BackendReach {
         match self {
-            Self::Embedded(_) => Kind::Embedded,
-            Self::Envtest(_) => Kind::Envtest,
+            Self::Embedded(_) => ControlPlaneKind::Embedded,
+            Self::Envtest(_) => ControlPlaneKind::Envtest,
         }
         .reach()
     }
 
     /// Slows the storage down: every operation of the embedded one takes `delay`; a real etcd stands still four
     /// fifths of the time, which comes to about as much.
-    pub fn slow_storage(&self, delay: Duration) -> Trouble {
+    pub fn slow_storage(&self, delay: Duration) -> ControlPlaneFault {
         match self {
             Self::Embedded(api) => {
                 api.knobs().set_storage_latency(delay, STORAGE_JITTER);
-                Trouble::Knob
+                ControlPlaneFault::Knob
             }
-            Self::Envtest(envtest) => Trouble::Throttle(envtest.throttle_etcd()),
+            Self::Envtest(envtest) => ControlPlaneFault::Throttle(envtest.throttle_etcd()),
         }
     }
 
@@ -159,11 +159,11 @@ impl ControlPlane {
     ///
     /// # Errors
     /// On a real one.
-    pub fn firewall(&self, server_name: &str) -> anyhow::Result<Trouble> {
+    pub fn firewall(&self, server_name: &str) -> anyhow::Result<ControlPlaneFault> {
         match self {
             Self::Embedded(api) => {
                 api.knobs().firewall(Some(server_name));
-                Ok(Trouble::Knob)
+                Ok(ControlPlaneFault::Knob)
             }
             Self::Envtest(_) => anyhow::bail!("a real API server has no such knob"),
         }
@@ -174,7 +174,7 @@ impl ControlPlane {
     ///
     /// # Errors
     /// When a client cannot be made.
-    pub async fn flood(&self, readers: usize, cores: usize) -> anyhow::Result<Trouble> {
+    pub async fn flood(&self, readers: usize, cores: usize) -> anyhow::Result<ControlPlaneFault> {
         let readers = match self {
             Self::Embedded(api) => {
                 api.knobs().set_cpu(cores);
@@ -187,11 +187,11 @@ impl ControlPlane {
         for _ in 0..readers {
             clients.push(client_for(&kubeconfig).await?);
         }
-        Ok(Trouble::Flood(ReadFlood::start(clients)))
+        Ok(ControlPlaneFault::Flood(ReadFlood::start(clients)))
     }
 
     /// Ends every trouble of the control plane itself.
-    pub fn mend(&self, troubles: Vec<Trouble>) {
+    pub fn mend(&self, troubles: Vec<ControlPlaneFault>) {
         drop(troubles);
         if let Self::Embedded(api) = self {
             api.knobs().set_storage_latency(USUAL_STORAGE, STORAGE_JITTER);

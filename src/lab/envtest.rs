@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 use self::binaries::Binaries;
 pub use self::controllers::Controller;
-use self::process::{Guard, Process};
+use self::process::{Process, ProcessGuard};
 pub use self::server::SecondApiServer;
 use self::server::{Launch, Origin};
 pub use self::throttle::Throttle;
@@ -74,7 +74,7 @@ pub struct Envtest {
     // In the order in which they end.
     kube_apiserver: Process,
     etcd: Arc<Process>,
-    guard: Arc<Guard>,
+    guard: Arc<ProcessGuard>,
     controllers: Option<binaries::Controllers>,
     origin: Box<Origin>,
     address: SocketAddr,
@@ -113,7 +113,7 @@ impl Envtest {
     }
 
     async fn attempt(binaries: &Binaries, directory: &Path, options: Options) -> anyhow::Result<Self> {
-        let guard = Arc::new(Guard::start(directory)?);
+        let guard = Arc::new(ProcessGuard::start(directory)?);
         let host = api_server_host(namespace::entered());
         let (clients, peers, secure) = (free_port(LOOPBACK)?, free_port(LOOPBACK)?, free_port(host)?);
         let data = directory.join(format!("etcd-{clients}"));
@@ -125,7 +125,7 @@ impl Envtest {
             &guard,
         )?;
         let address = SocketAddr::from((host, secure));
-        let files = Files::write(&directory.join(format!("kube-apiserver-{secure}")), host)?;
+        let files = EnvtestFiles::write(&directory.join(format!("kube-apiserver-{secure}")), host)?;
         let mut arguments = api_server_arguments(&files, clients, address);
         let audit_log = if options.audit {
             Some(audit(&files.directory, &mut arguments)?)
@@ -274,7 +274,7 @@ fn etcd_arguments(data: &Path, clients: u16, peers: u16) -> Vec<OsString> {
     arguments
 }
 
-fn api_server_arguments(files: &Files, etcd: u16, address: SocketAddr) -> Vec<OsString> {
+fn api_server_arguments(files: &EnvtestFiles, etcd: u16, address: SocketAddr) -> Vec<OsString> {
     let mut arguments = vec![
         flag("etcd-servers", format!("http://127.0.0.1:{etcd}")),
         flag("bind-address", address.ip().to_string()),
@@ -323,13 +323,13 @@ fn flag(name: &str, value: impl AsRef<std::ffi::OsStr>) -> OsString {
 }
 
 /// Keys, certificates and tokens, in files as the API server wants them.
-struct Files {
+struct EnvtestFiles {
     directory: PathBuf,
     authority: Authority,
     token: String,
 }
 
-impl Files {
+impl EnvtestFiles {
     fn write(directory: &Path, host: IpAddr) -> anyhow::Result<Self> {
         let authority = Authority::new("hookwatch lab API server")?;
         let serving = authority.issue_names(&[NAMES.as_slice(), &[&host.to_string()]].concat())?;
@@ -359,7 +359,7 @@ impl Files {
     }
 }
 
-impl std::fmt::Debug for Files {
+impl std::fmt::Debug for EnvtestFiles {
     // What is in them is secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Files({})", self.directory.display())

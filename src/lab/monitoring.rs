@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use super::directory::PrivateDirectory;
-use super::envtest::process::{Guard, Process};
+use super::envtest::process::{Process, ProcessGuard};
 
 /// What is shipped: the demo shows these and no others.
 const RULES: &str = include_str!("../../alerts/hookwatch.rules.yaml");
@@ -70,7 +70,7 @@ impl Programs {
 
 /// An alert as Prometheus has it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct Alert {
+pub struct PrometheusAlert {
     /// All labels, `alertname` and `severity` among them.
     pub labels: BTreeMap<String, String>,
     /// The texts.
@@ -81,7 +81,7 @@ pub struct Alert {
 
 /// An alert as a receiver of Alertmanager gets it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct Page {
+pub struct ReceivedAlert {
     /// The group that it is delivered with: for a pager, one incident.
     #[serde(skip)]
     pub group: String,
@@ -101,7 +101,7 @@ pub struct Page {
 struct Notification {
     group_key: String,
     status: String,
-    alerts: Vec<Page>,
+    alerts: Vec<ReceivedAlert>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -111,10 +111,10 @@ struct AlertsAnswer {
 
 #[derive(Debug, Deserialize)]
 struct Alerts {
-    alerts: Vec<Alert>,
+    alerts: Vec<PrometheusAlert>,
 }
 
-type Received = Arc<Mutex<Vec<Page>>>;
+type Received = Arc<Mutex<Vec<ReceivedAlert>>>;
 
 /// Everything between a daemon's metrics and the person who is paged. Dropping it ends both programs.
 #[derive(Debug)]
@@ -122,7 +122,7 @@ pub struct Monitoring {
     prometheus: Process,
     alertmanager: Process,
     // After the processes: when we are killed before they are ended, it ends them.
-    _guard: Guard,
+    _guard: ProcessGuard,
     // After everything that has files in it.
     _directory: PrivateDirectory,
     receiver: JoinHandle<()>,
@@ -156,7 +156,7 @@ impl Monitoring {
 
     async fn attempt(programs: &Programs, daemon: &str) -> anyhow::Result<Self> {
         let directory = PrivateDirectory::create()?;
-        let guard = Guard::start(directory.path())?;
+        let guard = ProcessGuard::start(directory.path())?;
         let received = Received::default();
         let (receiver_at, receiver) = receive(Arc::clone(&received)).await?;
         let (alertmanager_at, prometheus_at) = two_free_ports().await?;
@@ -241,13 +241,13 @@ impl Monitoring {
     ///
     /// # Errors
     /// When Prometheus does not answer in time.
-    pub async fn alerts(&self) -> anyhow::Result<Vec<Alert>> {
+    pub async fn alerts(&self) -> anyhow::Result<Vec<PrometheusAlert>> {
         let url = format!("{}/api/v1/alerts", self.prometheus_url());
         Ok(self.read::<AlertsAnswer>(&url).await?.data.alerts)
     }
 
     /// Everything that was delivered so far, in order.
-    pub fn received(&self) -> Vec<Page> {
+    pub fn received(&self) -> Vec<ReceivedAlert> {
         self.received
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -334,7 +334,7 @@ async fn receive(received: Received) -> anyhow::Result<(SocketAddr, JoinHandle<(
 async fn take(State(received): State<Received>, Json(notification): Json<Notification>) {
     let mut received = received.lock().unwrap_or_else(PoisonError::into_inner);
     let room = MAX_KEPT.saturating_sub(received.len());
-    let pages = notification.alerts.into_iter().map(|page| Page {
+    let pages = notification.alerts.into_iter().map(|page| ReceivedAlert {
         group: notification.group_key.clone(),
         group_status: notification.status.clone(),
         ..page

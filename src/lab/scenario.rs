@@ -10,8 +10,8 @@ use anyhow::Context;
 use strum::IntoStaticStr;
 
 use super::backend::Behaviour;
-use super::cluster::{Cluster, LabHook, Shape};
-use super::control_plane::{ControlPlane, Reach, Trouble};
+use super::cluster::{Cluster, HookShape, LabHook};
+use super::control_plane::{BackendReach, ControlPlaneFault, LabControlPlane};
 use super::script::Script;
 
 pub use self::shapes::SHAPES;
@@ -49,7 +49,7 @@ pub struct Scenario {
 #[derive(Debug)]
 struct Arranged {
     hook: LabHook,
-    shape: Shape,
+    shape: HookShape,
 }
 
 /// The verdict that a scenario calls for on one hook.
@@ -115,17 +115,17 @@ enum Fault {
 }
 
 /// What a scenario is carried out on.
-pub struct Target<'a> {
+pub struct ScenarioTarget<'a> {
     /// The lab cluster.
     pub cluster: &'a Arc<Cluster>,
     /// What it runs on.
-    pub control_plane: &'a ControlPlane,
+    pub control_plane: &'a LabControlPlane,
 }
 
 /// A fault that is in force. [`Injected::clear`] ends it.
 pub struct Injected {
     scenario: &'static Scenario,
-    troubles: Vec<Trouble>,
+    troubles: Vec<ControlPlaneFault>,
 }
 
 /// The scenario of that name.
@@ -176,7 +176,7 @@ impl Scenario {
     }
 
     /// Why it cannot be played where backends are reached like this; `None` when it can.
-    pub fn unplayable(&self, reach: Reach) -> Option<&'static str> {
+    pub fn unplayable(&self, reach: BackendReach) -> Option<&'static str> {
         const WITHOUT: &str = "backends can be reached by url only here, which leaves one backend per hook and no \
                                EndpointSlices; a network namespace (Linux, with unshare and ip, as root or with \
                                user namespaces allowed) gives both";
@@ -186,7 +186,7 @@ impl Scenario {
             .faults
             .iter()
             .any(|fault| matches!(fault, Fault::Firewall(_)));
-        if needs_wall && reach != Reach::Loopback {
+        if needs_wall && reach != BackendReach::Loopback {
             return Some(EMBEDDED);
         }
         let needs_services = self.faults.iter().any(|fault| match fault {
@@ -198,14 +198,14 @@ impl Scenario {
             Fault::Behave { hook, backends, .. } => *backends < hook.backends(),
             _ => false,
         });
-        (needs_services && reach == Reach::Url).then_some(WITHOUT)
+        (needs_services && reach == BackendReach::Url).then_some(WITHOUT)
     }
 
     /// Sets the hooks up as the scenario wants them, which are well still.
     ///
     /// # Errors
     /// When a configuration cannot be changed.
-    pub async fn arrange(&self, target: &Target<'_>) -> anyhow::Result<()> {
+    pub async fn arrange(&self, target: &ScenarioTarget<'_>) -> anyhow::Result<()> {
         if self.first_hook().is_some() {
             for &hook in LabHook::ALL {
                 target.cluster.unregister(hook).await?;
@@ -221,7 +221,7 @@ impl Scenario {
     ///
     /// # Errors
     /// When a fault cannot be injected.
-    pub async fn inject(&'static self, target: &Target<'_>) -> anyhow::Result<Injected> {
+    pub async fn inject(&'static self, target: &ScenarioTarget<'_>) -> anyhow::Result<Injected> {
         let mut troubles = Vec::new();
         for fault in self.faults {
             let trouble = fault
@@ -242,7 +242,7 @@ impl Injected {
     ///
     /// # Errors
     /// When something cannot be put back; the rest is put back all the same.
-    pub async fn clear(self, target: &Target<'_>) -> anyhow::Result<()> {
+    pub async fn clear(self, target: &ScenarioTarget<'_>) -> anyhow::Result<()> {
         target.control_plane.mend(self.troubles);
         let mut first_error = Ok(());
         // Backwards, so that no state appears that was not there on the way in.
@@ -255,7 +255,7 @@ impl Injected {
 }
 
 impl Fault {
-    async fn inject(&self, target: &Target<'_>) -> anyhow::Result<Option<Trouble>> {
+    async fn inject(&self, target: &ScenarioTarget<'_>) -> anyhow::Result<Option<ControlPlaneFault>> {
         let cluster = target.cluster;
         match self {
             Self::Behave {
@@ -270,7 +270,7 @@ impl Fault {
             Self::RestartWithoutEnd(hook) => {
                 let (cluster, hook) = (Arc::clone(cluster), *hook);
                 let restarts = async move { cluster.restart_without_end(hook).await };
-                return Ok(Some(Trouble::Script(Script::start(restarts))));
+                return Ok(Some(ControlPlaneFault::Script(Script::start(restarts))));
             }
             Self::FirstHook(hook) => {
                 cluster
@@ -284,12 +284,12 @@ impl Fault {
                     .await?;
                 let (cluster, hook) = (Arc::clone(cluster), *hook);
                 let controller = async move { cluster.make_pods_anew(hook).await };
-                return Ok(Some(Trouble::Script(Script::start(controller))));
+                return Ok(Some(ControlPlaneFault::Script(Script::start(controller))));
             }
             Self::OnlyNodeLost(hook) => {
                 let (cluster, hook) = (Arc::clone(cluster), *hook);
                 let loss = async move { cluster.lose_the_only_node(hook).await };
-                return Ok(Some(Trouble::Script(Script::start(loss))));
+                return Ok(Some(ControlPlaneFault::Script(Script::start(loss))));
             }
             Self::Firewall(hook) => return target.control_plane.firewall(&hook.server_name()).map(Some),
             Self::SlowStorage(delay) => return Ok(Some(target.control_plane.slow_storage(*delay))),
@@ -300,7 +300,7 @@ impl Fault {
         Ok(None)
     }
 
-    async fn clear(&self, target: &Target<'_>) -> anyhow::Result<()> {
+    async fn clear(&self, target: &ScenarioTarget<'_>) -> anyhow::Result<()> {
         let cluster = target.cluster;
         match self {
             Self::Behave { hook, backends, .. } => {
@@ -334,7 +334,7 @@ mod tests {
     use crate::lab::api::{ApiServer, ApiServerOptions};
 
     struct Lab {
-        control_plane: ControlPlane,
+        control_plane: LabControlPlane,
         cluster: Arc<Cluster>,
     }
 
@@ -343,7 +343,7 @@ mod tests {
             // The lab's clients take the process's provider; a second test installing it is no error.
             let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
             let api = ApiServer::start(ApiServerOptions::default()).await.unwrap();
-            let control_plane = ControlPlane::Embedded(api);
+            let control_plane = LabControlPlane::Embedded(api);
             let cluster = Cluster::start(&control_plane.kubeconfig(), control_plane.reach())
                 .await
                 .unwrap();
@@ -353,8 +353,8 @@ mod tests {
             }
         }
 
-        fn target(&self) -> Target<'_> {
-            Target {
+        fn target(&self) -> ScenarioTarget<'_> {
+            ScenarioTarget {
                 cluster: &self.cluster,
                 control_plane: &self.control_plane,
             }
@@ -414,7 +414,7 @@ mod tests {
     fn without_services_exactly_what_needs_them_is_not_played() {
         let unplayable: Vec<_> = SCENARIOS
             .iter()
-            .filter(|scenario| scenario.unplayable(Reach::Url).is_some())
+            .filter(|scenario| scenario.unplayable(BackendReach::Url).is_some())
             .map(|scenario| scenario.name)
             .collect();
         assert_eq!(
@@ -431,7 +431,7 @@ mod tests {
         );
         let needs_the_embedded_one: Vec<_> = SCENARIOS
             .iter()
-            .filter(|scenario| scenario.unplayable(Reach::Namespace).is_some())
+            .filter(|scenario| scenario.unplayable(BackendReach::Namespace).is_some())
             .map(|scenario| scenario.name)
             .collect();
         assert_eq!(needs_the_embedded_one, ["firewalled"]);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 pub use self::record::{FirstFailure, FirstSuccess, Flow, Recent, Totals};
-pub(in crate::lab) use self::record::{Record, Ticket};
+pub(in crate::lab) use self::record::{RequestTicket, WorkloadRecord};
 pub(in crate::lab) use self::timeouts::is_timeout;
 use super::cluster::{LabHook, client_for};
 
@@ -44,18 +44,18 @@ impl Default for WorkloadOptions {
 }
 
 /// A running workload. Dropping it stops it at once; requests under way are abandoned.
-pub struct Workload {
-    record: Arc<Record>,
+pub struct LabWorkload {
+    record: Arc<WorkloadRecord>,
     clients: JoinSet<()>,
 }
 
-impl Workload {
+impl LabWorkload {
     /// Starts the clients.
     ///
     /// # Errors
     /// When the kubeconfig cannot be used.
     pub async fn start(kubeconfig: &str, options: &WorkloadOptions) -> anyhow::Result<Self> {
-        let record = Arc::new(Record::default());
+        let record = Arc::new(WorkloadRecord::default());
         let mut clients = JoinSet::new();
         for number in 0..options.clients {
             let client = client_for(kubeconfig).await?;
@@ -66,7 +66,7 @@ impl Workload {
     }
 
     /// Where the control plane's own clients write down how their writes go, so that flows hold them too.
-    pub(in crate::lab) fn record(&self) -> Arc<Record> {
+    pub(in crate::lab) fn record(&self) -> Arc<WorkloadRecord> {
         Arc::clone(&self.record)
     }
 
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
     use crate::lab::api::{ApiServer, ApiServerOptions};
     use crate::lab::cluster::Cluster;
-    use crate::lab::control_plane::Reach;
+    use crate::lab::control_plane::BackendReach;
 
     /// A guard against a test that hangs, not a measurement.
     const GUARD: Duration = Duration::from_secs(30);
@@ -166,12 +166,12 @@ mod tests {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let api = ApiServer::start(ApiServerOptions::default()).await.unwrap();
         let kubeconfig = api.kubeconfig();
-        let _cluster = Cluster::start(&kubeconfig, Reach::Loopback).await.unwrap();
+        let _cluster = Cluster::start(&kubeconfig, BackendReach::Loopback).await.unwrap();
         let options = WorkloadOptions {
             pace: Duration::from_millis(5),
             ..WorkloadOptions::default()
         };
-        let workload = Workload::start(&kubeconfig, &options).await.unwrap();
+        let workload = LabWorkload::start(&kubeconfig, &options).await.unwrap();
         until(|| workload.totals().written > 200 && workload.totals().listed > 20).await;
         assert_eq!(workload.first_failure(), None);
         assert_eq!(workload.totals().failed, 0);

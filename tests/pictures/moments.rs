@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use flate2::read::GzDecoder;
-use hookwatch::app::terminal::view::Known;
-use hookwatch::app::terminal::view::seen::Seen;
-use hookwatch::app::terminal::view::text::Text;
+use hookwatch::app::terminal::view::ViewModel;
+use hookwatch::app::terminal::view::shown::ShownAssessment;
+use hookwatch::app::terminal::view::text::CleanText;
 use hookwatch::domain::act::fence::AutoBreak;
 use hookwatch::domain::audit::standing::Audited;
-use hookwatch::domain::recording::Line;
+use hookwatch::domain::recording::RecordingLine;
 use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::time::Time;
-use hookwatch::domain::watchdog::{Effect, Event, Watchdog};
+use hookwatch::domain::watchdog::{Event, Watchdog, WatchdogEffect};
 use hookwatch::io::report::page::past::Past;
 
 /// What there is to draw.
@@ -22,13 +22,13 @@ pub struct Moment {
     pub assessment: Arc<Assessment>,
     pub past: Past,
     /// What `top` has, which asks once a second.
-    pub known: Known,
+    pub known: ViewModel,
 }
 
 struct Playing {
     core: Watchdog,
     past: Past,
-    known: Known,
+    known: ViewModel,
     heard: Option<Time>,
     last: Option<Arc<Assessment>>,
 }
@@ -47,9 +47,9 @@ pub fn moment(recording: &str, after: Duration) -> Moment {
     let mut playing = Playing {
         core: Watchdog::new("hookwatch").wanting(mode),
         past: Past::default(),
-        known: Known {
-            server: Text::new("http://127.0.0.1:9880"),
-            ..Known::default()
+        known: ViewModel {
+            server: CleanText::new("http://127.0.0.1:9880"),
+            ..ViewModel::default()
         },
         heard: None,
         last: None,
@@ -57,10 +57,12 @@ pub fn moment(recording: &str, after: Duration) -> Moment {
     let mut began = None;
     for line in lines {
         match serde_json::from_str(&line.unwrap()).unwrap() {
-            Line::Recording(header) => began = Some(header.began),
-            Line::Observed(at, _) if at.since(began.unwrap()) > after => break,
-            Line::Observed(at, event) => playing.observe(event, at),
-            Line::Known(..) | Line::Lost(..) => panic!("a recording from its beginning, and whole"),
+            RecordingLine::Recording(header) => began = Some(header.began),
+            RecordingLine::Observed(at, _) if at.since(began.unwrap()) > after => break,
+            RecordingLine::Observed(at, event) => playing.observe(event, at),
+            RecordingLine::Known(..) | RecordingLine::Lost(..) => {
+                panic!("a recording from its beginning, and whole")
+            }
         }
     }
     Moment {
@@ -75,14 +77,14 @@ impl Playing {
         self.past.observed(&event, at);
         for effect in self.core.handle(event, at) {
             match effect {
-                Effect::Publish(assessment, _) => self.publish(assessment, at),
-                Effect::Tell(change) => self.past.told(&change, at),
-                Effect::Audit(request) => {
+                WatchdogEffect::Publish(assessment, _) => self.publish(assessment, at),
+                WatchdogEffect::Tell(change) => self.past.told(&change, at),
+                WatchdogEffect::Audit(request) => {
                     let findings = request.carry_out(&|| {});
                     let (at, took) = (request.at, Duration::ZERO);
                     self.observe(Event::Audited(Box::new(Audited { at, took, findings })), at);
                 }
-                Effect::Announce(_) | Effect::Attend(_) => {}
+                WatchdogEffect::Announce(_) | WatchdogEffect::Attend(_) => {}
             }
         }
     }
@@ -93,7 +95,7 @@ impl Playing {
             .heard
             .is_none_or(|heard| at.since(heard) >= Duration::from_secs(1))
         {
-            let seen = Seen::parse(&serde_json::to_vec(&*assessment).unwrap()).unwrap();
+            let seen = ShownAssessment::parse(&serde_json::to_vec(&*assessment).unwrap()).unwrap();
             self.known.history.heard(&seen);
             self.known.seen = Some(Arc::new(seen));
             self.heard = Some(at);

@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use hookwatch::app::terminal::view::screen;
-use hookwatch::app::terminal::view::state::State;
+use hookwatch::app::terminal::view::state::ScreenState;
 use hookwatch::app::terminal::view::text::cut;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -21,7 +21,13 @@ fn top(name: &str, title: &str, (recording, at): (&str, u64), (columns, rows): (
     let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
     terminal
         .draw(|frame| {
-            screen::draw(&known, &State::default(), true, frame.area(), frame.buffer_mut());
+            screen::draw(
+                &known,
+                &ScreenState::default(),
+                true,
+                frame.area(),
+                frame.buffer_mut(),
+            );
         })
         .unwrap();
     same(name, &svg(title, terminal.backend().buffer()));

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use hookwatch::lab::monitoring::{Monitoring, Page, Programs};
+use hookwatch::lab::monitoring::{Monitoring, Programs, ReceivedAlert};
 use serde_json::{Value, json};
 
 /// A guard against a test that hangs, not a measurement.
@@ -154,7 +154,7 @@ impl Sender<'_> {
     }
 
     /// Waits until what was delivered is as wanted.
-    async fn until(&self, what: &str, wanted: impl Fn(&[Page]) -> bool) -> Vec<Page> {
+    async fn until(&self, what: &str, wanted: impl Fn(&[ReceivedAlert]) -> bool) -> Vec<ReceivedAlert> {
         let begin = Instant::now();
         loop {
             let received = self.monitoring.received();
@@ -167,7 +167,7 @@ impl Sender<'_> {
     }
 }
 
-fn source(page: &Page) -> &str {
+fn source(page: &ReceivedAlert) -> &str {
     page.labels.get("source").map_or("", String::as_str)
 }
 
@@ -226,7 +226,7 @@ async fn two_senders_of_one_alert_make_one_incident_that_lasts_until_both_are_do
 
     // Prometheus is done, or dies; hookwatch still fires.
     sender.send(&[scraped], true).await;
-    let mine = |page: &&Page| page.group == incident;
+    let mine = |page: &&ReceivedAlert| page.group == incident;
     sender
         .until("hookwatch's own comes forward", |received| {
             received

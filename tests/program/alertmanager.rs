@@ -9,18 +9,18 @@ use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use hookwatch::app::config::{Config, ConfigArguments};
-use hookwatch::app::run::Daemon;
-use hookwatch::domain::report::alerts::{Alert, Batch, Ended};
+use hookwatch::app::run::RunningDaemon;
+use hookwatch::domain::report::alerts::{Alert, Batch, ResolvedAlert};
 use hookwatch::domain::time::Time;
-use hookwatch::io::endpoint::{Auth, Target};
-use hookwatch::io::report::alertmanager::{Alertmanager as Way, Envelope, body};
+use hookwatch::io::endpoint::{Auth, EndpointTarget};
+use hookwatch::io::report::alertmanager::{AlertEnvelope, Alertmanager as Way, body};
 use hookwatch::lab::api::{ApiServer, ApiServerOptions};
 use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::certs::Authority;
 use hookwatch::lab::cluster::{Cluster, LabHook};
-use hookwatch::lab::control_plane::Reach;
+use hookwatch::lab::control_plane::BackendReach;
 use hookwatch::lab::directory::PrivateDirectory;
-use hookwatch::lab::workload::{Workload, WorkloadOptions};
+use hookwatch::lab::workload::{LabWorkload, WorkloadOptions};
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard};
 
@@ -123,7 +123,7 @@ fn names_it(alert: &Value) -> bool {
 /// A control plane with hooks and users. One at a time, for each wants the machine for itself.
 struct Lab {
     // In the order in which they end.
-    _users: Workload,
+    _users: LabWorkload,
     cluster: Cluster,
     api: ApiServer,
     arguments: ConfigArguments,
@@ -137,8 +137,10 @@ impl Lab {
         let turn = TURN.lock().await;
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let api = ApiServer::start(ApiServerOptions::default()).await.unwrap();
-        let cluster = Cluster::start(&api.kubeconfig(), Reach::Loopback).await.unwrap();
-        let users = Workload::start(&api.kubeconfig(), &WorkloadOptions::default())
+        let cluster = Cluster::start(&api.kubeconfig(), BackendReach::Loopback)
+            .await
+            .unwrap();
+        let users = LabWorkload::start(&api.kubeconfig(), &WorkloadOptions::default())
             .await
             .unwrap();
         let directory = PrivateDirectory::create().unwrap();
@@ -157,9 +159,9 @@ impl Lab {
         }
     }
 
-    async fn daemon(&self, configuration: &str) -> Daemon {
+    async fn daemon(&self, configuration: &str) -> RunningDaemon {
         let config = Config::parse(configuration, &self.arguments).unwrap();
-        Daemon::start(config).await.unwrap()
+        RunningDaemon::start(config).await.unwrap()
     }
 
     async fn behave(&self, behaviour: Behaviour) {
@@ -403,13 +405,16 @@ fn ours(webhook: &str) -> Alert {
 }
 
 async fn push(way: &mut Way, firing: Vec<Alert>, ended: Vec<Alert>) {
-    let envelope = Envelope {
+    let envelope = AlertEnvelope {
         labels: BTreeMap::new(),
         generator_url: None,
         ahead: Duration::from_secs(130),
     };
     let now = Time::from_unix_millis(20_000);
-    let ended = ended.into_iter().map(|alert| Ended { alert, at: now }).collect();
+    let ended = ended
+        .into_iter()
+        .map(|alert| ResolvedAlert { alert, at: now })
+        .collect();
     let batch = Batch { firing, ended };
     let body = body(&batch, &envelope, now, SystemTime::now()).unwrap();
     until("it takes the push", async || {
@@ -419,7 +424,7 @@ async fn push(way: &mut Way, firing: Vec<Alert>, ended: Vec<Alert>) {
 }
 
 fn way(alertmanager: &Alertmanager) -> Way {
-    let target = Target {
+    let target = EndpointTarget {
         url: format!("http://{}/", alertmanager.address).parse().unwrap(),
         ca_file: None,
         client_certificate: None,

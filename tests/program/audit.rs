@@ -11,10 +11,12 @@ mod published;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use hookwatch::domain::audit::{Auditor, Estate, Failure, Finding, Forecast, Function, findings as found};
+use hookwatch::domain::audit::{
+    Auditor, BackendFailure, Estate, Finding, Forecast, Function, findings as found,
+};
 use hookwatch::domain::time::Time;
 use hookwatch::io::cluster::estate::manifests::Manifests;
-use hookwatch::io::cluster::estate::{Unreadable, assemble};
+use hookwatch::io::cluster::estate::{UnreadableObject, assemble};
 use serde_json::{Value, json};
 
 /// What the binary did.
@@ -64,7 +66,7 @@ fn example(name: &str) -> PathBuf {
 }
 
 /// An estate of manifests.
-fn estate(texts: &[&str]) -> (Estate, Vec<Unreadable>) {
+fn estate(texts: &[&str]) -> (Estate, Vec<UnreadableObject>) {
     let mut read = Manifests::default();
     for text in texts {
         read.text("test.yaml", text);
@@ -107,7 +109,7 @@ fn webhook(kind: &str, name: &str, more: Value) -> Value {
 }
 
 /// What is foretold of the first webhook.
-fn forecast(estate: &Estate, failure: Failure) -> Forecast {
+fn forecast(estate: &Estate, failure: BackendFailure) -> Forecast {
     Auditor::new(estate).forecast(0, failure)
 }
 

@@ -6,18 +6,18 @@ use std::time::Duration;
 use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::demo::{BreakerReport, DemoOptions, DemoReport, Timing, run, start_daemon};
 use hookwatch::app::engine::{Engine, clock};
-use hookwatch::domain::act::bypass::edit::{Author, Why, Wish};
-use hookwatch::domain::act::bypass::{Rung, Writer, touched};
+use hookwatch::domain::act::bypass::edit::{Author, Desired, Why};
+use hookwatch::domain::act::bypass::{ObjectWriter, Rung, touched};
 use hookwatch::domain::act::fence::AutoBreak;
 use hookwatch::domain::cluster::hook::{HookId, HookKind};
 use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::vocabulary::Health;
-use hookwatch::io::act::breaker::{Hand, Outcome, Patience, Server};
+use hookwatch::io::act::breaker::{ApiServerClient, ConfigWriter, PatchOutcome, RetryPolicy};
 use hookwatch::lab::api::{ApiServer, ApiServerOptions};
 use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::clients::Casualties;
 use hookwatch::lab::cluster::{Cluster, LabHook, client_for};
-use hookwatch::lab::control_plane::{Kind, Reach};
+use hookwatch::lab::control_plane::{BackendReach, ControlPlaneKind};
 use hookwatch::lab::directory::PrivateDirectory;
 use hookwatch::lab::scenario::by_name;
 
@@ -46,7 +46,7 @@ fn play(scenario: &str, permitted: Rung) -> DemoReport {
     // Fails when another test of this file came first, which is as good.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let options = DemoOptions {
-        control_plane: Kind::Embedded,
+        control_plane: ControlPlaneKind::Embedded,
         scenario: by_name(scenario).unwrap(),
         timing: Timing::default(),
         timeline: None,
@@ -189,24 +189,24 @@ fn a_bypass_that_is_found_at_the_start_is_brought_back_when_its_hook_is_well() {
     runtime.block_on(async {
         let server = ApiServer::start(ApiServerOptions::default()).await.unwrap();
         let kubeconfig = server.kubeconfig();
-        let _cluster = Cluster::start(&kubeconfig, Reach::Loopback).await.unwrap();
+        let _cluster = Cluster::start(&kubeconfig, BackendReach::Loopback).await.unwrap();
         let client = client_for(&kubeconfig).await.unwrap();
-        let hand = Hand::new(
-            vec![Server::new("lab", client, true)],
+        let writer = ConfigWriter::new(
+            vec![ApiServerClient::new("lab", client, true)],
             clock(),
-            Patience::default(),
+            RetryPolicy::default(),
         );
         let opa = LabHook::Opa;
         let hook = HookId::new(opa.kind(), opa.configuration(), opa.webhook());
         let read = async || {
-            let object = hand.read(hook.kind, &hook.configuration).await.unwrap();
+            let object = writer.read(hook.kind, &hook.configuration).await.unwrap();
             object.unwrap()
         };
         let original = read().await["webhooks"].to_string();
         let author = Author {
             namespace: "hookwatch".to_owned(),
             account: "system:serviceaccount:hookwatch:hookwatch".to_owned(),
-            writer: Writer {
+            writer: ObjectWriter {
                 identity: "one that was killed".to_owned(),
                 version: "0.0.1".to_owned(),
             },
@@ -218,12 +218,12 @@ fn a_bypass_that_is_found_at_the_start_is_brought_back_when_its_hook_is_well() {
             evidence: Vec::new(),
             expires: None,
         };
-        let wish = Wish::Bypass {
+        let desired = Desired::Bypass {
             rung: Rung::Shield,
             why,
         };
-        let report = hand.carry_out(&hook, &wish, &author).await;
-        assert_eq!(report.outcome, Outcome::Applied);
+        let report = writer.carry_out(&hook, &desired, &author).await;
+        assert_eq!(report.outcome, PatchOutcome::Applied);
 
         let directory = PrivateDirectory::create().unwrap();
         let arguments = ConfigArguments {
@@ -254,7 +254,7 @@ fn with_plan_it_is_said_what_would_be_done_and_nothing_is_touched() {
     runtime.block_on(async {
         let server = ApiServer::start(ApiServerOptions::default()).await.unwrap();
         let kubeconfig = server.kubeconfig();
-        let cluster = Cluster::start(&kubeconfig, Reach::Loopback).await.unwrap();
+        let cluster = Cluster::start(&kubeconfig, BackendReach::Loopback).await.unwrap();
         let directory = PrivateDirectory::create().unwrap();
         let arguments = ConfigArguments {
             kubeconfig: Some(directory.write("kubeconfig", &kubeconfig).unwrap()),
@@ -298,13 +298,13 @@ fn with_plan_it_is_said_what_would_be_done_and_nothing_is_touched() {
         let metrics = String::from_utf8(metrics).unwrap();
         assert!(metrics.contains("hookwatch_breaker_would_bypass{rung=\"shield\"} 1"));
         let client = client_for(&kubeconfig).await.unwrap();
-        let hand = Hand::new(
-            vec![Server::new("lab", client, true)],
+        let writer = ConfigWriter::new(
+            vec![ApiServerClient::new("lab", client, true)],
             clock(),
-            Patience::default(),
+            RetryPolicy::default(),
         );
         for kind in [HookKind::Validating, HookKind::Mutating] {
-            for object in hand.list(kind).await.unwrap() {
+            for object in writer.list(kind).await.unwrap() {
                 assert!(touched(&object).is_empty(), "{object}");
                 assert_ne!(
                     object["metadata"]["name"], "hookwatch-ledger",

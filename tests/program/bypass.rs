@@ -9,14 +9,14 @@ mod shielding;
 
 use assert_cmd::Command;
 use bypassing::{
-    applied, assert_restored, author_of, every_rung_comes_and_goes, ignore, killed_anywhere_is_brought_back,
-    one_that_is_lost_is_made_good, read, straight, validating, wish,
+    applied, assert_restored, author_of, desired, every_rung_comes_and_goes, ignore,
+    killed_anywhere_is_brought_back, one_that_is_lost_is_made_good, read, straight, validating,
 };
-use cutting::{Cutting, Fate, author, hand};
-use hookwatch::domain::act::bypass::edit::{Refusal, Wish};
+use cutting::{Cutting, Fate, author, writer};
+use hookwatch::domain::act::bypass::edit::{Desired, EditRefusal};
 use hookwatch::domain::act::bypass::{Rung, STATE_ANNOTATION};
 use hookwatch::domain::cluster::hook::{HookId, HookKind};
-use hookwatch::io::act::breaker::{Outcome, Refused, Server, Step};
+use hookwatch::io::act::breaker::{ApiServerClient, PatchOutcome, PatchRefusal, PatchStep};
 use hookwatch::lab::api::{ApiServer, ApiServerOptions};
 use hookwatch::lab::cluster::client_for;
 use hookwatch::lab::directory::PrivateDirectory;
@@ -112,7 +112,7 @@ async fn a_hook_that_frames_another_in_what_it_says_accuses_itself_alone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_is_killed_between_any_two_requests_leaves_what_can_be_brought_back() {
     let lab = lab().await;
-    let bypasses = [wish(Rung::Shield), wish(Rung::Skip), ignore()];
+    let bypasses = [desired(Rung::Shield), desired(Rung::Skip), ignore()];
     let places = killed_anywhere_is_brought_back(&lab.client, &a(), &bypasses).await;
     assert!(places > 50, "{places} places");
 }
@@ -131,14 +131,14 @@ async fn another_api_server_takes_over_from_one_that_is_away() {
     let busy = Cutting::start(lab.client.clone(), |_| Fate::Answered(429, Some(60))).await;
     let well = Cutting::start(lab.client.clone(), |_| Fate::Pass).await;
     let servers = vec![away.server().await, busy.server().await, well.server().await];
-    let hand = hand(servers);
-    applied(&hand, &a(), &wish(Rung::Skip)).await;
-    let shown = hand.shown(&a(), &Wish::Probation, &author()).await;
+    let writer = writer(servers);
+    applied(&writer, &a(), &desired(Rung::Skip)).await;
+    let shown = writer.shown(&a(), &Desired::Probation, &author()).await;
     assert!(
-        shown.iter().all(|shown| shown.heard.is_err()),
+        shown.iter().all(|shown| shown.propagated.is_err()),
         "it is not on probation: {shown:?}"
     );
-    applied(&hand, &a(), &Wish::Restore).await;
+    applied(&writer, &a(), &Desired::Restore).await;
     assert!(away.count() > 0 && busy.count() > 0 && well.count() > 0);
 }
 
@@ -146,17 +146,22 @@ async fn another_api_server_takes_over_from_one_that_is_away() {
 async fn nobody_to_ask_is_said_in_time() {
     let lab = lab().await;
     let away = Cutting::start(lab.client.clone(), |_| Fate::Lost).await;
-    let patience = hookwatch::io::act::breaker::Patience {
+    let patience = hookwatch::io::act::breaker::RetryPolicy {
         whole: std::time::Duration::from_millis(300),
         first_wait: std::time::Duration::from_millis(20),
         ..Default::default()
     };
-    let hand = hookwatch::io::act::breaker::Hand::new(vec![away.server().await], cutting::clock(), patience);
-    let report = hand.carry_out(&a(), &Wish::Restore, &author()).await;
-    assert!(matches!(report.outcome, Outcome::GaveUp(_)), "{report:?}");
-    let none = hookwatch::io::act::breaker::Hand::new(Vec::<Server>::new(), cutting::clock(), patience);
-    let report = none.carry_out(&a(), &Wish::Restore, &author()).await;
-    assert!(matches!(report.outcome, Outcome::GaveUp(_)), "{report:?}");
+    let writer =
+        hookwatch::io::act::breaker::ConfigWriter::new(vec![away.server().await], cutting::clock(), patience);
+    let report = writer.carry_out(&a(), &Desired::Restore, &author()).await;
+    assert!(matches!(report.outcome, PatchOutcome::GaveUp(_)), "{report:?}");
+    let none = hookwatch::io::act::breaker::ConfigWriter::new(
+        Vec::<ApiServerClient>::new(),
+        cutting::clock(),
+        patience,
+    );
+    let report = none.carry_out(&a(), &Desired::Restore, &author()).await;
+    assert!(matches!(report.outcome, PatchOutcome::GaveUp(_)), "{report:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -185,16 +190,16 @@ async fn whoever_keeps_changing_the_object_is_given_way_to() {
     })
     .await;
     let report = cutting
-        .hand()
+        .writer()
         .await
         .carry_out(&a(), &ignore(), &author_of(&ignore()))
         .await;
-    assert_eq!(report.outcome, Outcome::Contended, "{:?}", report.steps);
+    assert_eq!(report.outcome, PatchOutcome::Contended, "{:?}", report.steps);
     assert!(
         report
             .steps
             .iter()
-            .all(|step| matches!(step, Step::Conflict { .. }))
+            .all(|step| matches!(step, PatchStep::Conflict { .. }))
     );
     assert_eq!(report.steps.len(), 6);
     drop(cutting);
@@ -227,17 +232,23 @@ async fn what_must_not_be_touched_is_refused_and_stays_as_it_is() {
     )
     .await;
     full(&lab).await;
-    let hand = straight(&lab.client);
-    for (configuration, refusal) in [("off", Refusal::OptedOut), ("full", Refusal::ConditionsFull(64))] {
+    let writer = straight(&lab.client);
+    for (configuration, refusal) in [
+        ("off", EditRefusal::OptedOut),
+        ("full", EditRefusal::ConditionsFull(64)),
+    ] {
         let hook = validating(configuration, "a.example.com");
-        let before = read(&hand, &hook).await;
-        let report = hand.carry_out(&hook, &wish(Rung::Skip), &author()).await;
-        assert_eq!(report.outcome, Outcome::Refused(Refused::ByPlan(refusal)));
-        assert_eq!(read(&hand, &hook).await, before);
+        let before = read(&writer, &hook).await;
+        let report = writer.carry_out(&hook, &desired(Rung::Skip), &author()).await;
+        assert_eq!(
+            report.outcome,
+            PatchOutcome::Refused(PatchRefusal::ByPlan(refusal))
+        );
+        assert_eq!(read(&writer, &hook).await, before);
     }
     for hook in [validating("none", "a.example.com"), validating("policy", "none")] {
-        let report = hand.carry_out(&hook, &wish(Rung::Skip), &author()).await;
-        assert_eq!(report.outcome, Outcome::Gone);
+        let report = writer.carry_out(&hook, &desired(Rung::Skip), &author()).await;
+        assert_eq!(report.outcome, PatchOutcome::Gone);
     }
 }
 
@@ -297,8 +308,8 @@ async fn a_mistyped_name_is_answered_with_those_that_there_are() {
 async fn a_person_bypasses_a_hook_and_brings_it_back_without_a_daemon() {
     let lab = lab().await;
     let terminal = Terminal::new(&lab);
-    let hand = straight(&lab.client);
-    let original = read(&hand, &a()).await;
+    let writer = straight(&lab.client);
+    let original = read(&writer, &a()).await;
     let (path, audit) = terminal.audit();
     let log = path.to_str().unwrap();
     let hook = ["policy/a.example.com", "--kind", "validating", "--audit-log", log];
@@ -316,7 +327,7 @@ async fn a_person_bypasses_a_hook_and_brings_it_back_without_a_daemon() {
             && shown.contains("hookwatch.dev/shield"),
         "{shown}"
     );
-    assert_eq!(read(&hand, &a()).await, original, "nobody agreed");
+    assert_eq!(read(&writer, &a()).await, original, "nobody agreed");
 
     let asked = |rung| {
         [
@@ -333,7 +344,7 @@ async fn a_person_bypasses_a_hook_and_brings_it_back_without_a_daemon() {
         "{code:?} {said}"
     );
     assert_eq!(
-        read(&hand, &a()).await,
+        read(&writer, &a()).await,
         original,
         "a match condition can be added"
     );
@@ -342,7 +353,7 @@ async fn a_person_bypasses_a_hook_and_brings_it_back_without_a_daemon() {
         code == Some(0) && shown.contains("bypassed (skip) until") && shown.contains("has it in force"),
         "{code:?} {shown} {said}"
     );
-    let bypassed = read(&hand, &a()).await;
+    let bypassed = read(&writer, &a()).await;
     let text = bypassed["metadata"]["annotations"][STATE_ANNOTATION]
         .as_str()
         .unwrap();
@@ -384,7 +395,7 @@ async fn a_person_bypasses_a_hook_and_brings_it_back_without_a_daemon() {
         (&done[0]["action"], &done[0]["outcome"]),
         (&json!("restore"), &json!("applied"))
     );
-    assert_restored(&read(&hand, &a()).await, &original, "by hand");
+    assert_restored(&read(&writer, &a()).await, &original, "by hand");
     let audit = audit();
     let actions: Vec<&str> = audit.iter().filter_map(|line| line["action"].as_str()).collect();
     assert_eq!(actions, ["bypass", "restore"]);
@@ -400,9 +411,9 @@ async fn a_person_bypasses_a_hook_and_brings_it_back_without_a_daemon() {
 async fn a_person_has_failures_ignored_where_no_condition_can_be_added_and_ends_that() {
     let lab = lab().await;
     full(&lab).await;
-    let (terminal, hand) = (Terminal::new(&lab), straight(&lab.client));
+    let (terminal, writer) = (Terminal::new(&lab), straight(&lab.client));
     let hook = validating("full", "a.example.com");
-    let original = read(&hand, &hook).await;
+    let original = read(&writer, &hook).await;
     let asked = [
         "break",
         "full/a.example.com",
@@ -421,7 +432,7 @@ async fn a_person_has_failures_ignored_where_no_condition_can_be_added_and_ends_
         shown.contains("- \"Fail\"") && shown.contains("+ \"Ignore\""),
         "{shown}"
     );
-    let ignored = read(&hand, &hook).await;
+    let ignored = read(&writer, &hook).await;
     let fields = |object: &Value| {
         (
             object["webhooks"][0]["failurePolicy"].clone(),
@@ -435,15 +446,15 @@ async fn a_person_has_failures_ignored_where_no_condition_can_be_added_and_ends_
         code == Some(0) && shown.contains("- \"Ignore\""),
         "{code:?} {shown} {said}"
     );
-    assert_restored(&read(&hand, &hook).await, &original, "ignored by hand");
+    assert_restored(&read(&writer, &hook).await, &original, "ignored by hand");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_over_is_brought_back_and_what_is_not_stays() {
     let lab = lab().await;
     let terminal = Terminal::new(&lab);
-    let hand = straight(&lab.client);
-    let original = read(&hand, &a()).await;
+    let writer = straight(&lab.client);
+    let original = read(&writer, &a()).await;
     let short = [
         "break",
         "policy/a.example.com",
@@ -468,21 +479,21 @@ async fn what_is_over_is_brought_back_and_what_is_not_stays() {
     assert_eq!(terminal.run(&long).await.0, Some(0));
     // What a rule lets stay at its limit has no end.
     let held = HookId::new(HookKind::Mutating, "policy", "b.example.com");
-    let Wish::Bypass { rung, mut why } = wish(Rung::Shield) else {
+    let Desired::Bypass { rung, mut why } = desired(Rung::Shield) else {
         panic!("a bypass")
     };
     why.expires = None;
-    applied(&hand, &held, &Wish::Bypass { rung, why }).await;
-    let stays = read(&hand, &held).await;
+    applied(&writer, &held, &Desired::Bypass { rung, why }).await;
+    let stays = read(&writer, &held).await;
     tokio::time::sleep(std::time::Duration::from_millis(1_100)).await;
     let (code, shown, said) = terminal.run(&["restore", "--expired", "--yes"]).await;
     assert!(
         code == Some(0) && shown.contains("a.example.com") && !shown.contains("b.example.com"),
         "{shown}{said}"
     );
-    let one = read(&hand, &a()).await;
+    let one = read(&writer, &a()).await;
     assert_eq!(one["webhooks"][0], original["webhooks"][0]);
-    assert_eq!(read(&hand, &held).await, stays);
+    assert_eq!(read(&writer, &held).await, stays);
     assert_eq!(
         terminal
             .run(&["restore", "policy/b.example.com", "--yes"])
@@ -498,21 +509,21 @@ async fn what_is_over_is_brought_back_and_what_is_not_stays() {
             .0,
         Some(0)
     );
-    assert_restored(&read(&hand, &a()).await, &original, "both");
+    assert_restored(&read(&writer, &a()).await, &original, "both");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nonsense_on_one_object_is_told_and_keeps_nothing_else_from_coming_back() {
     let lab = lab().await;
     let terminal = Terminal::new(&lab);
-    let hand = straight(&lab.client);
-    let original = read(&hand, &a()).await;
+    let writer = straight(&lab.client);
+    let original = read(&writer, &a()).await;
     let mutating = HookId::new(HookKind::Mutating, "policy", "a.example.com");
-    applied(&hand, &a(), &wish(Rung::Skip)).await;
-    applied(&hand, &mutating, &ignore()).await;
+    applied(&writer, &a(), &desired(Rung::Skip)).await;
+    applied(&writer, &mutating, &ignore()).await;
     let spoiled = json!({"metadata": {"annotations": {STATE_ANNOTATION: "by hand"}}});
     change(&lab.client, &a(), spoiled).await;
-    let broken = read(&hand, &mutating).await["metadata"]["annotations"][STATE_ANNOTATION].clone();
+    let broken = read(&writer, &mutating).await["metadata"]["annotations"][STATE_ANNOTATION].clone();
     let broken = broken.as_str().unwrap().replace("=Fail/10", "=Fail/99");
     change(
         &lab.client,
@@ -525,5 +536,5 @@ async fn nonsense_on_one_object_is_told_and_keeps_nothing_else_from_coming_back(
         code == Some(1) && said.contains("=Fail/99"),
         "{code:?} {shown} {said}"
     );
-    assert_restored(&read(&hand, &a()).await, &original, "by its condition's name");
+    assert_restored(&read(&writer, &a()).await, &original, "by its condition's name");
 }

@@ -9,7 +9,8 @@ use hookwatch::domain::cluster::hook::{Backend, BackendAddress, BackendPath, Hoo
 use hookwatch::domain::diagnose::verdict::{BackendView, Verdict};
 use hookwatch::domain::observe::exposition::Exposition;
 use hookwatch::domain::observe::probe::{
-    Answer, CertificateFacts, Connection, Phase, Phases, ProbeOutcome, ProbeReport, TlsFault,
+    CertificateFacts, ConnectionKind, PhaseDurations, ProbeAnswer, ProbeOutcome, ProbePhase, ProbeReport,
+    TlsFault,
 };
 use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::time::Time;
@@ -37,7 +38,7 @@ fn backend(path: BackendPath) -> Backend {
     }
 }
 
-fn probe(id: &HookId, path: BackendPath, connection: Connection, outcome: ProbeOutcome) -> ProbeReport {
+fn probe(id: &HookId, path: BackendPath, connection: ConnectionKind, outcome: ProbeOutcome) -> ProbeReport {
     let took = Some(Duration::from_millis(3));
     ProbeReport {
         hook: id.clone(),
@@ -46,7 +47,7 @@ fn probe(id: &HookId, path: BackendPath, connection: Connection, outcome: ProbeO
         connection,
         started: now(),
         took: Duration::from_millis(3),
-        phases: Phases {
+        phases: PhaseDurations {
             resolve: took,
             connect: took,
             tls: took,
@@ -63,13 +64,15 @@ fn probe(id: &HookId, path: BackendPath, connection: Connection, outcome: ProbeO
 fn outcomes() -> Vec<ProbeOutcome> {
     let why = String::new;
     vec![
-        ProbeOutcome::Answered(Answer::Http { status: 405 }),
-        ProbeOutcome::Answered(Answer::Discovery { status: 500 }),
-        ProbeOutcome::Answered(Answer::ReviewRefused { status: 500 }),
-        ProbeOutcome::Answered(Answer::NotAnAdmissionReview { why: why() }),
+        ProbeOutcome::Answered(ProbeAnswer::Http { status: 405 }),
+        ProbeOutcome::Answered(ProbeAnswer::Discovery { status: 500 }),
+        ProbeOutcome::Answered(ProbeAnswer::ReviewRefused { status: 500 }),
+        ProbeOutcome::Answered(ProbeAnswer::NotAnAdmissionReview { why: why() }),
         ProbeOutcome::ClientCertificateWanted,
         ProbeOutcome::VerifierDiffers { why: why() },
-        ProbeOutcome::TimedOut { phase: Phase::Tls },
+        ProbeOutcome::TimedOut {
+            phase: ProbePhase::Tls,
+        },
         ProbeOutcome::Refused,
         ProbeOutcome::Unreachable { why: why() },
         ProbeOutcome::Unresolvable { why: why() },
@@ -78,7 +81,7 @@ fn outcomes() -> Vec<ProbeOutcome> {
             why: why(),
         },
         ProbeOutcome::Lost {
-            phase: Phase::Tls,
+            phase: ProbePhase::Tls,
             why: why(),
         },
         ProbeOutcome::NotProbed { why: why() },
@@ -145,7 +148,7 @@ fn series(text: &str) -> usize {
 fn probe_all(metrics: &Metrics, ids: &[HookId], outcomes: &[ProbeOutcome]) {
     for id in ids {
         for path in [BackendPath::Endpoint, BackendPath::ClusterIp] {
-            for &connection in Connection::ALL {
+            for &connection in ConnectionKind::ALL {
                 for outcome in outcomes {
                     metrics.probed(&probe(id, path, connection, outcome.clone()));
                 }

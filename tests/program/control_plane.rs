@@ -11,9 +11,9 @@ use hookwatch::lab::api::{ApiServer, ApiServerOptions};
 use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::clients::ControlPlaneClients;
 use hookwatch::lab::cluster::{Cluster, LabHook};
-use hookwatch::lab::control_plane::{ControlPlane, Reach};
+use hookwatch::lab::control_plane::{BackendReach, LabControlPlane};
 use hookwatch::lab::directory::PrivateDirectory;
-use hookwatch::lab::workload::{Workload, WorkloadOptions};
+use hookwatch::lab::workload::{LabWorkload, WorkloadOptions};
 
 /// A guard against a test that hangs, not a measurement.
 const LIMIT: Duration = Duration::from_secs(90);
@@ -44,10 +44,10 @@ async fn an_api_server_that_cannot_start_beside_a_hanging_hook_is_told_with_the_
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let api = ApiServer::start(ApiServerOptions::default()).await.unwrap();
     let knobs = Arc::clone(api.knobs());
-    let control_plane = ControlPlane::Embedded(api);
+    let control_plane = LabControlPlane::Embedded(api);
     let kubeconfig = control_plane.kubeconfig();
-    let cluster = Cluster::start(&kubeconfig, Reach::Loopback).await.unwrap();
-    let users = Workload::start(&kubeconfig, &WorkloadOptions::default())
+    let cluster = Cluster::start(&kubeconfig, BackendReach::Loopback).await.unwrap();
+    let users = LabWorkload::start(&kubeconfig, &WorkloadOptions::default())
         .await
         .unwrap();
     let _clients = ControlPlaneClients::start(&control_plane, &cluster.nodes(), &users)

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use hookwatch::app::demo::{DaemonArguments, DemoOptions, DemoReport, Timing, run, start_daemon};
 use hookwatch::app::replay::replay;
 use hookwatch::lab::clients::Casualties;
-use hookwatch::lab::control_plane::Kind;
+use hookwatch::lab::control_plane::ControlPlaneKind;
 use hookwatch::lab::scenario::{SCENARIOS, by_name};
 
 /// Plays a scenario, and hands out the arguments that the daemon was started with.
@@ -19,7 +19,7 @@ fn play_and_record(name: &str, record: Option<PathBuf>) -> (DemoReport, DaemonAr
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let scenario = by_name(name).unwrap_or_else(|error| panic!("{error:#}"));
     let options = DemoOptions {
-        control_plane: Kind::Embedded,
+        control_plane: ControlPlaneKind::Embedded,
         scenario,
         timing: Timing::default(),
         timeline: None,

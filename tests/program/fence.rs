@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use hookwatch::domain::act::bypass::{OPT_OUT_ANNOTATION, STATE_ANNOTATION};
 use hookwatch::domain::act::fence::FENCE as NAME;
-use hookwatch::domain::cluster::condition::Condition;
+use hookwatch::domain::cluster::condition::BypassCondition;
 use hookwatch::domain::cluster::hook::Added;
 use policy::{Policy, Request};
 use serde_json::{Value, json};
@@ -231,7 +231,7 @@ fn a_fence_lets_through_what_the_daemon_of_its_namespace_writes_and_no_other() {
         let policy = Policy::new(objects.iter().find(is_fence).unwrap(), |_| true);
         for namespace in namespaces {
             let account = format!("system:serviceaccount:{namespace}:hookwatch");
-            for condition in [Condition::Shield, Condition::Probation] {
+            for condition in [BypassCondition::Shield, BypassCondition::Probation] {
                 let expression = condition.expression(namespace, &account, &Added::default());
                 let mut after = before.clone();
                 after["metadata"]["annotations"][STATE_ANNOTATION] = "{}".into();

@@ -6,7 +6,7 @@ mod cases;
 
 use std::sync::Arc;
 
-use hookwatch::lab::control_plane::Kind;
+use hookwatch::lab::control_plane::ControlPlaneKind;
 
 /// A test for each case, and one that none is left out.
 macro_rules! embedded {
@@ -79,7 +79,7 @@ fn play(name: &str) {
     let case = cases::cases().into_iter().find(|case| case.name == name).unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
-        let lab = Arc::new(cases::lab::Lab::start(Kind::Embedded, case.sooner()).await);
+        let lab = Arc::new(cases::lab::Lab::start(ControlPlaneKind::Embedded, case.sooner()).await);
         cases::play(&lab, &case, false).await.unwrap();
     });
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use hookwatch::domain::observe::exposition::Exposition;
-use hookwatch::domain::observe::exposition::protobuf::{ProtobufExposition, Standing};
+use hookwatch::domain::observe::exposition::protobuf::{BodyStanding, ProtobufExposition};
 use hookwatch::domain::observe::snapshot::{Complaints, Snapshot};
 
 #[path = "../support/metric_family.rs"]
@@ -36,7 +36,7 @@ fn text(body: &[u8]) -> (Snapshot, Complaints) {
 fn protobuf(body: &[u8]) -> (Snapshot, Complaints) {
     let mut exposition = ProtobufExposition::new();
     body.chunks(16 * 1024).for_each(|chunk| exposition.feed(chunk));
-    assert_eq!(exposition.standing(), Standing::Whole);
+    assert_eq!(exposition.standing(), BodyStanding::Whole);
     exposition.finish()
 }
 

@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 
 use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::replay::replay_part;
-use hookwatch::domain::act::bypass::State;
-use hookwatch::domain::act::ledger::Reading;
+use hookwatch::domain::act::bypass::BypassAnnotation;
+use hookwatch::domain::act::ledger::LedgerReading;
 use hookwatch::domain::observe::canary::CallFailure;
 use hookwatch::domain::observe::exposition::Exposition;
-use hookwatch::domain::observe::exposition::protobuf::{ProtobufExposition, Standing};
+use hookwatch::domain::observe::exposition::protobuf::{BodyStanding, ProtobufExposition};
 use hookwatch::domain::observe::stored::answer::{Clocks, clock, scrapes};
 use hookwatch::domain::time::Time;
 use hookwatch::io::observe::probe::check_answer;
@@ -126,19 +126,21 @@ fn the_seeds_get_as_far_as_what_they_are_of() {
     assert_eq!(clock(&seed("prometheus_answer/clock.json")), Ok(now));
     let mut exposition = ProtobufExposition::new();
     exposition.feed(&seed("metrics_protobuf/families.pb"));
-    assert_eq!(exposition.standing(), Standing::Whole);
+    assert_eq!(exposition.standing(), BodyStanding::Whole);
     for (name, allowed) in [("allowed", Ok(true)), ("denied", Ok(false)), ("patch", Ok(true))] {
         let answer = check_answer("uid-1", true, &seed(&format!("probe_answer/{name}.json")));
         assert_eq!(answer, allowed, "{name}");
     }
-    let state = State::read(Some(&text("state_annotation/two.json"))).unwrap();
+    let state = BypassAnnotation::read(Some(&text("state_annotation/two.json"))).unwrap();
     assert_eq!(
         state.names().collect::<Vec<_>>(),
         ["a.example.com", "b.example.com"]
     );
-    let held = Reading::of(Some(&text("ledger/actor.json"))).record("1").holder;
+    let held = LedgerReading::of(Some(&text("ledger/actor.json")))
+        .record("1")
+        .holder;
     assert_eq!(held.as_deref(), Some("hookwatch-0"));
-    let frozen = Reading::of(Some(&text("ledger/book.json"))).book().unwrap();
+    let frozen = LedgerReading::of(Some(&text("ledger/book.json"))).book().unwrap();
     assert!(frozen.frozen.is_some() && frozen.entries.len() == 1, "{frozen:?}");
     assert!(CallFailure::parse(&text("failed_write/deadline.txt")).is_some());
     assert!(CallFailure::parse(&text("failed_write/denied.txt")).is_none());

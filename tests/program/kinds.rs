@@ -11,10 +11,10 @@ use hookwatch::domain::cluster::hook::HookKind;
 use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::vocabulary::{Cause, Effect, Health, Writes};
 use hookwatch::lab::api::{ApiServer, ApiServerOptions};
-use hookwatch::lab::backend::{Backend, Behaviour, Role};
+use hookwatch::lab::backend::{BackendRole, Behaviour, LabBackend};
 use hookwatch::lab::certs::Authority;
 use hookwatch::lab::cluster::{Cluster, client_for};
-use hookwatch::lab::control_plane::Reach;
+use hookwatch::lab::control_plane::BackendReach;
 use hookwatch::lab::directory::PrivateDirectory;
 use kube::Client;
 use serde_json::{Value, json};
@@ -27,8 +27,8 @@ const API: &str = "v1.metrics.example.com";
 
 struct Lab {
     client: Client,
-    converter: Backend,
-    server: Backend,
+    converter: LabBackend,
+    server: LabBackend,
 }
 
 impl Lab {
@@ -39,15 +39,15 @@ impl Lab {
         let start = async |name: &str, host: u8, role| {
             let certificate = authority.issue(&format!("{name}.default.svc")).unwrap();
             let host = IpAddr::V4(Ipv4Addr::new(127, 0, 0, host));
-            Backend::start_group(&[host], role, &certificate)
+            LabBackend::start_group(&[host], role, &certificate)
                 .await
                 .unwrap()
                 .remove(0)
         };
         let lab = Self {
             client,
-            converter: start("converter", 41, Role::Conversion).await,
-            server: start("metrics", 42, Role::Aggregated).await,
+            converter: start("converter", 41, BackendRole::Conversion).await,
+            server: start("metrics", 42, BackendRole::Aggregated).await,
         };
         for (name, backend) in [("converter", &lab.converter), ("metrics", &lab.server)] {
             let address = backend.address();
@@ -119,7 +119,7 @@ const REFUSED: Option<(Health, Option<Cause>, Effect)> =
 async fn refused_backends_of_both_kinds_are_named_and_nobody_else_is_blamed() {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let server = ApiServer::start(ApiServerOptions::default()).await.unwrap();
-    let cluster = Cluster::start(&server.kubeconfig(), Reach::Loopback)
+    let cluster = Cluster::start(&server.kubeconfig(), BackendReach::Loopback)
         .await
         .unwrap();
     let lab = Lab::set_up(client_for(&server.kubeconfig()).await.unwrap()).await;

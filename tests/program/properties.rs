@@ -17,7 +17,7 @@ use hookwatch::domain::observe::snapshot::{Complaints, Scrape};
 use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::time::Time;
 use hookwatch::domain::vocabulary::{Cause, Effect, Health};
-use hookwatch::domain::watchdog::{Effect as Wanted, Event, Watchdog};
+use hookwatch::domain::watchdog::{Event, Watchdog, WatchdogEffect};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};
 
@@ -284,7 +284,7 @@ fn replayed(name: &str, seed: Option<u64>) -> Vec<Said> {
             watchdog.handle(event.clone(), now);
         }
         for effect in watchdog.handle(Event::Tick, now) {
-            if let Wanted::Publish(assessment, _) = effect {
+            if let WatchdogEffect::Publish(assessment, _) = effect {
                 verdicts.push(said(&assessment));
             }
         }

@@ -16,12 +16,12 @@ use std::time::Duration;
 use futures::StreamExt;
 use hookwatch::app::config::Config;
 use hookwatch::app::engine::Engine;
-use hookwatch::domain::act::breaker::Times;
+use hookwatch::domain::act::breaker::BreakerTimes;
 use hookwatch::domain::act::bypass::Rung;
 use hookwatch::lab::api::{ApiServer, ApiServerOptions};
 use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::cluster::{Cluster, LabHook};
-use hookwatch::lab::control_plane::Reach;
+use hookwatch::lab::control_plane::BackendReach;
 use hookwatch::lab::directory::PrivateDirectory;
 
 use self::between::Between;
@@ -44,7 +44,7 @@ impl Lab {
     async fn start() -> Self {
         let server = ApiServer::start(ApiServerOptions::default()).await.unwrap();
         let kubeconfig = server.kubeconfig();
-        let cluster = Cluster::start(&kubeconfig, Reach::Loopback).await.unwrap();
+        let cluster = Cluster::start(&kubeconfig, BackendReach::Loopback).await.unwrap();
         Self {
             outage: Outage::begin(cluster.client()).await,
             cluster,
@@ -62,10 +62,10 @@ impl Lab {
         let mut config = outage::config(&file.unwrap(), rung);
         config.without_fence = true;
         config.leadership.enabled = false;
-        config.breaker_times = Times {
+        config.breaker_times = BreakerTimes {
             well_for: Duration::from_secs(1),
             probation: Duration::from_secs(1),
-            ..Times::default()
+            ..BreakerTimes::default()
         };
         config
     }

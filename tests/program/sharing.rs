@@ -8,7 +8,7 @@ use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::lab::api::{ApiServer, ApiServerOptions};
 use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::cluster::{Cluster, LabHook, client_for};
-use hookwatch::lab::control_plane::Reach;
+use hookwatch::lab::control_plane::BackendReach;
 use hookwatch::lab::directory::PrivateDirectory;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
@@ -77,7 +77,7 @@ async fn watched(path: impl Fn(usize) -> String) -> (ApiServer, Cluster, Engine,
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let server = ApiServer::start(ApiServerOptions::default()).await.unwrap();
     let kubeconfig = server.kubeconfig();
-    let cluster = Cluster::start(&kubeconfig, Reach::Loopback).await.unwrap();
+    let cluster = Cluster::start(&kubeconfig, BackendReach::Loopback).await.unwrap();
     add_others(&client_for(&kubeconfig).await.unwrap(), path).await;
     let directory = PrivateDirectory::create().unwrap();
     let arguments = ConfigArguments {

@@ -13,10 +13,10 @@ use std::time::Duration;
 use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::engine::Engine;
 use hookwatch::domain::vocabulary::Health;
-use hookwatch::io::telemetry::Settings;
+use hookwatch::io::telemetry::TelemetrySettings;
 use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::cluster::{Cluster, LabHook};
-use hookwatch::lab::control_plane::{ControlPlane, Kind};
+use hookwatch::lab::control_plane::{ControlPlaneKind, LabControlPlane};
 use hookwatch::lab::directory::PrivateDirectory;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
@@ -36,7 +36,7 @@ const PROTOCOLS: [&str; 2] = ["grpc", "http/protobuf"];
 struct Lab {
     // In the order in which they end.
     cluster: Cluster,
-    _control_plane: ControlPlane,
+    _control_plane: LabControlPlane,
     kubeconfig: PathBuf,
     directory: PrivateDirectory,
 }
@@ -45,13 +45,13 @@ impl Lab {
     async fn start() -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let directory = PrivateDirectory::create().unwrap();
-        let control_plane = ControlPlane::start(Kind::Embedded, directory.path())
+        let control_plane = LabControlPlane::start(ControlPlaneKind::Embedded, directory.path())
             .await
             .unwrap();
         let kubeconfig = directory
             .write("kubeconfig", &control_plane.kubeconfig())
             .unwrap();
-        let cluster = Cluster::start(&control_plane.kubeconfig(), Kind::Embedded.reach())
+        let cluster = Cluster::start(&control_plane.kubeconfig(), ControlPlaneKind::Embedded.reach())
             .await
             .unwrap();
         Self {
@@ -71,7 +71,7 @@ impl Lab {
         let mut config = Config::parse("", &arguments).unwrap();
         config.leadership.enabled = false;
         config.probes.rates.interval = config.probes.rates.alert_interval;
-        let settings = Settings::from_variables(|name| {
+        let settings = TelemetrySettings::from_variables(|name| {
             let found = variables.iter().find(|(known, _)| *known == name);
             found.map(|(_, value)| (*value).to_owned())
         });

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use hookwatch::domain::act::breaker::policy::PERMIT_ANNOTATION;
 use hookwatch::domain::act::bypass::{FIELD_MANAGER, LEDGER, OPT_OUT_ANNOTATION, STATE_ANNOTATION, original};
-use hookwatch::domain::act::fence::{Attempt, FENCE, MaySkip, PROOF, PROOF_SPARE};
-use hookwatch::domain::cluster::condition::{CONDITION_PREFIX, Condition};
+use hookwatch::domain::act::fence::{FENCE, FenceAttempt, MaySkip, PROOF, PROOF_SPARE};
+use hookwatch::domain::cluster::condition::{BypassCondition, CONDITION_PREFIX};
 use hookwatch::domain::cluster::hook::HookKind;
 use serde_json::{Value, json};
 
@@ -61,7 +61,7 @@ fn variable(objects: &[Value], name: &str) -> String {
     variable.expect(name)["expression"].as_str().unwrap().to_owned()
 }
 
-fn text(namespace: &str, condition: Condition, added: &Added) -> String {
+fn text(namespace: &str, condition: BypassCondition, added: &Added) -> String {
     let account = format!("system:serviceaccount:{namespace}:hookwatch");
     let text = condition.expression(namespace, &account, added);
     assert!(
@@ -75,7 +75,7 @@ fn text(namespace: &str, condition: Condition, added: &Added) -> String {
 fn the_fence_lets_exactly_our_conditions_be_written() {
     let none = Added::default();
     for (namespace, objects) in fences() {
-        let texts = [Condition::Skip, Condition::Probation].map(|condition| {
+        let texts = [BypassCondition::Skip, BypassCondition::Probation].map(|condition| {
             let text = text(namespace, condition, &none);
             format!("\"{}\": r'{text}'", condition.name())
         });
@@ -96,7 +96,7 @@ fn puts_a_shield_together(namespace: &str, objects: &[Value]) {
     let shield = |own: Option<&str>, leases: &[&str]| {
         let leases = leases.iter().map(|namespace| (*namespace).to_owned()).collect();
         let own = own.map(str::to_owned);
-        text(namespace, Condition::Shield, &Added { own, leases })
+        text(namespace, BypassCondition::Shield, &Added { own, leases })
     };
     let plain = shield(None, &[]);
     let base = plain.strip_suffix(')').unwrap();
@@ -172,7 +172,7 @@ fn the_fence_knows_our_names() {
     .map(str::to_owned)
     .into_iter()
     .chain(
-        Condition::ALL
+        BypassCondition::ALL
             .iter()
             .copied()
             .map(|condition| condition.name().to_owned()),
@@ -197,7 +197,7 @@ fn what_the_proof_waits_for_is_what_the_fence_says() {
         .map(|validation| validation["message"].as_str().expect("a message"))
         .collect();
     assert_eq!(said.len(), validations.len(), "each says something else");
-    for attempt in Attempt::ALL {
+    for attempt in FenceAttempt::ALL {
         for kind in [HookKind::Validating, HookKind::Mutating] {
             if let Some(refusal) = attempt.refusal(kind, &MaySkip::default()) {
                 assert!(said.contains(refusal), "{refusal}");

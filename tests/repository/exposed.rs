@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use hookwatch::app::replay::replay_scrapes;
 use hookwatch::domain::act::breaker::{HeldBack, Rung};
-use hookwatch::domain::act::leadership::{Place, ReplicaView, Role};
+use hookwatch::domain::act::leadership::{LeadershipObject, ReplicaRole, ReplicaView};
 use hookwatch::domain::audit::findings::{KINDS, ONE_NODE};
 use hookwatch::domain::audit::standing::{Audited, Findings};
-use hookwatch::domain::audit::{Finding, Severity};
+use hookwatch::domain::audit::{Finding, FindingSeverity};
 use hookwatch::domain::cluster::hook::{Backend, BackendAddress, BackendPath, HookId, HookKind, ProbeLevel};
-use hookwatch::domain::diagnose::verdict::{BackendView, Elsewhere};
+use hookwatch::domain::diagnose::verdict::{BackendView, NonHookCause};
 use hookwatch::domain::observe::canary::{CanaryOutcome, CanaryReport, CanaryTarget};
 use hookwatch::domain::observe::probe::{
-    CertificateFacts, Connection, Phase, Phases, ProbeOutcome, ProbeReport,
+    CertificateFacts, ConnectionKind, PhaseDurations, ProbeOutcome, ProbePhase, ProbeReport,
 };
 use hookwatch::domain::observe::readiness::ReadinessView;
 use hookwatch::domain::observe::snapshot::{Scrape, ScrapeFailure, ScrapeFailureReason};
@@ -99,10 +99,10 @@ pub fn values_of(label: &str) -> Option<Vec<&'static str>> {
         .map(HookKind::as_str)
         .to_vec(),
         "risk" => KINDS.iter().map(|kind| kind.id).collect(),
-        "severity" => all_of(&Severity::ALL),
+        "severity" => all_of(&FindingSeverity::ALL),
         "signal" => all_of(Signal::ALL),
-        "by" => all_of(Place::ALL),
-        "role" => all_of(Role::ALL),
+        "by" => all_of(LeadershipObject::ALL),
+        "role" => all_of(ReplicaRole::ALL),
         "rung" => all_of(Rung::ALL),
         "action" => vec!["bypass", "probation", "restore"],
         "certificate" => vec!["served", "ca"],
@@ -147,17 +147,19 @@ fn exposition() -> String {
         hook: id.clone(),
         backend: backend.clone(),
         level: ProbeLevel::Http,
-        connection: Connection::Fresh,
+        connection: ConnectionKind::Fresh,
         started: at,
         took,
-        phases: Phases {
+        phases: PhaseDurations {
             resolve: Some(took),
             connect: Some(took),
             tls: Some(took),
             first_byte: Some(took),
             body: Some(took),
         },
-        outcome: ProbeOutcome::TimedOut { phase: Phase::Tls },
+        outcome: ProbeOutcome::TimedOut {
+            phase: ProbePhase::Tls,
+        },
         certificates: CertificateFacts::default(),
         shared: false,
     });
@@ -189,7 +191,7 @@ fn exposition() -> String {
         complaints: Default::default(),
     });
     metrics.event_written(EventOutcome::Written);
-    metrics.role_changed(Role::Leader);
+    metrics.role_changed(ReplicaRole::Leader);
     metrics.alertmanager_known("127.0.0.1:9093");
     metrics.telemetry().sent(Signal::Traces, 1);
     metrics.telemetry().dropped(Signal::Traces, Loss::QueueFull, 1);
@@ -197,9 +199,9 @@ fn exposition() -> String {
     let mut assessment = an_assessment();
     assessment.replica = Some(ReplicaView {
         identity: "a".into(),
-        role: Role::Leader,
+        role: ReplicaRole::Leader,
         holder: Some("a".into()),
-        by: Some(Place::Lease),
+        by: Some(LeadershipObject::Lease),
         since: at,
         trouble: None,
     });
@@ -216,7 +218,7 @@ fn exposition() -> String {
     metrics.verdict_changed(verdict);
     let finding = Finding {
         kind: ONE_NODE,
-        severity: Severity::Warning,
+        severity: FindingSeverity::Warning,
         object: String::new(),
         hook: verdict.hook(),
         source: None,
@@ -229,7 +231,7 @@ fn exposition() -> String {
         took: std::time::Duration::ZERO,
         findings: vec![finding],
     }));
-    assessment.control_plane.not_a_hook = Some(Elsewhere {
+    assessment.control_plane.not_a_hook = Some(NonHookCause {
         cause: NotAHook::EtcdSlow,
         confidence: 0.9,
         evidence: Vec::new(),

@@ -1,7 +1,7 @@
 //! docs/shield.md is the table of what a shield spares, as the code has it.
 
 use hookwatch::domain::cluster::condition::SHIELDED_NAMESPACES;
-use hookwatch::domain::cluster::condition::spare::{LINES, Line, What, Writer};
+use hookwatch::domain::cluster::condition::spare::{LINES, SparedObjects, SparedWriter, SparedWrites};
 
 use crate::same_document;
 
@@ -53,11 +53,11 @@ A webhook cannot stop writes that it does not review. Ask its owner to exempt at
 `kube-node-lease`, by `namespaceSelector` or `matchConditions`.
 ";
 
-fn writer(writer: Writer) -> String {
+fn writer(writer: SparedWriter) -> String {
     match writer {
-        Writer::Anyone => "Any user with permission".to_owned(),
-        Writer::Group(group) => format!("Group `{group}`"),
-        Writer::Users(users) => users
+        SparedWriter::Anyone => "Any user with permission".to_owned(),
+        SparedWriter::Group(group) => format!("Group `{group}`"),
+        SparedWriter::Users(users) => users
             .iter()
             .map(|user| format!("`{user}`"))
             .collect::<Vec<_>>()
@@ -65,16 +65,16 @@ fn writer(writer: Writer) -> String {
     }
 }
 
-fn what(line: &Line) -> String {
+fn what(line: &SparedWrites) -> String {
     let objects = match line.what {
-        What::Within => {
+        SparedObjects::Within => {
             let named = SHIELDED_NAMESPACES.map(|namespace| format!("`{namespace}`"));
             return format!(
                 "All objects in {} and hookwatch's own namespace, except Namespaces",
                 named.join(", ")
             );
         }
-        What::Objects(objects) => objects,
+        SparedObjects::Objects(objects) => objects,
     };
     let name = |(group, resource, subresource): &(&str, &str, &str)| {
         let below = if subresource.is_empty() {

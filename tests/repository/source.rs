@@ -1,5 +1,6 @@
 //! The source itself: files of a size that one person holds in the head, and nothing put off.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::{files, read};
@@ -36,6 +37,48 @@ fn no_file_is_too_long_to_hold_in_the_head() {
         }
     }
     assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// The lines before the module of tests, if there is one.
+fn before_test_module(text: &str) -> Vec<&str> {
+    let lines: Vec<&str> = text.lines().collect();
+    let begins =
+        |pair: &[&str]| pair[0] == "#[cfg(test)]" && pair[1].contains("mod ") && pair[1].ends_with('{');
+    let end = lines.windows(2).position(begins).unwrap_or(lines.len());
+    lines[..end].to_vec()
+}
+
+/// The name of the struct, enum or trait that a line defines.
+fn defined_type(line: &str) -> Option<&str> {
+    let line = line.trim_start();
+    let line = match line.strip_prefix("pub(") {
+        Some(scoped) => scoped.split_once(") ")?.1,
+        None => line.strip_prefix("pub ").unwrap_or(line),
+    };
+    let (keyword, rest) = line.split_once(' ')?;
+    let is_type = ["struct", "enum", "trait"].contains(&keyword) && rest.starts_with(char::is_uppercase);
+    let is_outside = |c: char| !c.is_alphanumeric() && c != '_';
+    is_type.then(|| rest.split(is_outside).next()).flatten()
+}
+
+#[test]
+fn a_type_name_is_defined_once_in_the_crate() {
+    let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for path in files("src", ".rs").into_iter().filter(|path| !is_test(path)) {
+        for (index, line) in before_test_module(&read(&path)).into_iter().enumerate() {
+            if let Some(name) = defined_type(line) {
+                let place = format!("{}:{}", path.display(), index + 1);
+                places.entry(name.to_owned()).or_default().push(place);
+            }
+        }
+    }
+    assert!(places.contains_key("HookId"), "no types are found");
+    places.retain(|_, places| places.len() > 1);
+    let twice: Vec<String> = places
+        .iter()
+        .map(|(name, places)| format!("{name} is defined in {}", places.join(" and ")))
+        .collect();
+    assert!(twice.is_empty(), "{}", twice.join("\n"));
 }
 
 #[test]

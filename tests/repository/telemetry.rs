@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 use hookwatch::io::report::metrics::Loss;
-use hookwatch::io::telemetry::Settings;
+use hookwatch::io::telemetry::TelemetrySettings;
 
 use crate::{files, quoted, read};
 
@@ -15,7 +15,7 @@ fn asked() -> BTreeSet<String> {
     let asked = RefCell::new(BTreeSet::new());
     let ways = ["http/protobuf", "grpc"];
     for protocol in ways {
-        let _ = Settings::from_variables(|name| {
+        let _ = TelemetrySettings::from_variables(|name| {
             let of_both = name
                 .replace("OTLP_TRACES_", "OTLP_")
                 .replace("OTLP_METRICS_", "OTLP_");

@@ -1,13 +1,13 @@
 //! What a bypass and its end have to come to on any API server, whatever happens to the requests.
 
-use hookwatch::domain::act::bypass::edit::{Author, Why, Wish};
-use hookwatch::domain::act::bypass::{OPT_OUT_ANNOTATION, Rung, Standing, standing, touched};
+use hookwatch::domain::act::bypass::edit::{Author, Desired, Why};
+use hookwatch::domain::act::bypass::{BypassStanding, OPT_OUT_ANNOTATION, Rung, standing, touched};
 use hookwatch::domain::cluster::hook::{HookId, HookKind};
-use hookwatch::io::act::breaker::{Hand, Outcome, Server, Step};
+use hookwatch::io::act::breaker::{ApiServerClient, ConfigWriter, PatchOutcome, PatchStep};
 use kube::Client;
 use serde_json::Value;
 
-use super::cutting::{Cutting, Fate, author, clock, hand};
+use super::cutting::{Cutting, Fate, author, clock, writer};
 
 fn why() -> Why {
     Why {
@@ -17,19 +17,19 @@ fn why() -> Why {
     }
 }
 
-pub fn wish(rung: Rung) -> Wish {
-    Wish::Bypass { rung, why: why() }
+pub fn desired(rung: Rung) -> Desired {
+    Desired::Bypass { rung, why: why() }
 }
 
 /// What only a person wishes for, on an API server that knows no match conditions.
-pub fn ignore() -> Wish {
-    Wish::Ignore { why: why() }
+pub fn ignore() -> Desired {
+    Desired::Ignore { why: why() }
 }
 
 /// Whoever has that wish.
-pub fn author_of(wish: &Wish) -> Author {
+pub fn author_of(desired: &Desired) -> Author {
     Author {
-        match_conditions: !matches!(wish, Wish::Ignore { .. }),
+        match_conditions: !matches!(desired, Desired::Ignore { .. }),
         ..author()
     }
 }
@@ -44,8 +44,12 @@ pub fn spec(object: &Value) -> Value {
     object
 }
 
-pub async fn read(hand: &Hand, hook: &HookId) -> Value {
-    hand.read(hook.kind, &hook.configuration).await.unwrap().unwrap()
+pub async fn read(writer: &ConfigWriter, hook: &HookId) -> Value {
+    writer
+        .read(hook.kind, &hook.configuration)
+        .await
+        .unwrap()
+        .unwrap()
 }
 
 /// As it was before: byte by byte, and nothing of hookwatch's.
@@ -62,60 +66,68 @@ pub fn names_hookwatch(value: &Value) -> bool {
     text.replace(OPT_OUT_ANNOTATION, "").contains("hookwatch")
 }
 
-pub async fn applied(hand: &Hand, hook: &HookId, wish: &Wish) {
-    let report = hand.carry_out(hook, wish, &author_of(wish)).await;
-    assert_eq!(report.outcome, Outcome::Applied, "{wish:?}: {:?}", report.steps);
+pub async fn applied(writer: &ConfigWriter, hook: &HookId, desired: &Desired) {
+    let report = writer.carry_out(hook, desired, &author_of(desired)).await;
+    assert_eq!(
+        report.outcome,
+        PatchOutcome::Applied,
+        "{desired:?}: {:?}",
+        report.steps
+    );
 }
 
 /// Every rung, its probation, relapse and end.
-pub async fn every_rung_comes_and_goes(hand: &Hand, hooks: &[HookId]) {
+pub async fn every_rung_comes_and_goes(writer: &ConfigWriter, hooks: &[HookId]) {
     for hook in hooks {
-        let original = read(hand, hook).await;
+        let original = read(writer, hook).await;
         for &rung in Rung::ALL {
-            let bypass = wish(rung);
-            applied(hand, hook, &bypass).await;
-            let shown = hand.shown(hook, &bypass, &author()).await;
+            let bypass = desired(rung);
+            applied(writer, hook, &bypass).await;
+            let shown = writer.shown(hook, &bypass, &author()).await;
             assert!(
-                !shown.is_empty() && shown.iter().all(|shown| shown.heard.is_ok()),
+                !shown.is_empty() && shown.iter().all(|shown| shown.propagated.is_ok()),
                 "{shown:?}"
             );
-            let again = hand.carry_out(hook, &bypass, &author()).await;
-            assert_eq!((again.outcome, again.steps), (Outcome::AlreadySo, Vec::new()));
-            let bypassed = read(hand, hook).await;
+            let again = writer.carry_out(hook, &bypass, &author()).await;
+            assert_eq!(
+                (again.outcome, again.steps),
+                (PatchOutcome::AlreadySo, Vec::new())
+            );
+            let bypassed = read(writer, hook).await;
             match standing(&bypassed, &hook.webhook) {
-                Standing::Bypassed { rung: Some(is), .. } if is == rung => {}
+                BypassStanding::Bypassed { rung: Some(is), .. } if is == rung => {}
                 other => panic!("{rung}: {other:?}"),
             }
-            applied(hand, hook, &Wish::Probation).await;
-            applied(hand, hook, &wish(rung)).await;
-            applied(hand, hook, &Wish::Probation).await;
-            applied(hand, hook, &Wish::Restore).await;
-            assert_restored(&read(hand, hook).await, &original, rung.as_str());
-            applied(hand, hook, &wish(rung)).await;
-            applied(hand, hook, &Wish::Restore).await;
-            let shown = hand.shown(hook, &Wish::Restore, &author()).await;
-            assert!(shown.iter().all(|shown| shown.heard.is_ok()), "{shown:?}");
-            assert_restored(&read(hand, hook).await, &original, rung.as_str());
+            applied(writer, hook, &Desired::Probation).await;
+            applied(writer, hook, &desired(rung)).await;
+            applied(writer, hook, &Desired::Probation).await;
+            applied(writer, hook, &Desired::Restore).await;
+            assert_restored(&read(writer, hook).await, &original, rung.as_str());
+            applied(writer, hook, &desired(rung)).await;
+            applied(writer, hook, &Desired::Restore).await;
+            let shown = writer.shown(hook, &Desired::Restore, &author()).await;
+            assert!(shown.iter().all(|shown| shown.propagated.is_ok()), "{shown:?}");
+            assert_restored(&read(writer, hook).await, &original, rung.as_str());
         }
     }
 }
 
 /// A way of one's own, past whatever cuts.
-pub fn straight(client: &Client) -> Hand {
-    hand(vec![Server::new("straight", client.clone(), true)])
+pub fn straight(client: &Client) -> ConfigWriter {
+    writer(vec![ApiServerClient::new("straight", client.clone(), true)])
 }
 
 /// Dies at every request there is, before and after it has arrived, and is then brought back by another process.
 /// Says at how many places.
-pub async fn killed_anywhere_is_brought_back(client: &Client, hook: &HookId, bypasses: &[Wish]) -> usize {
+pub async fn killed_anywhere_is_brought_back(client: &Client, hook: &HookId, bypasses: &[Desired]) -> usize {
     let straight = straight(client);
     let original = read(&straight, hook).await;
     let mut places = 0;
     for bypass in bypasses {
         for probation in [false, true] {
-            let mut wishes = vec![bypass.clone(), Wish::Restore];
+            let mut desired_states = vec![bypass.clone(), Desired::Restore];
             if probation {
-                wishes.insert(1, Wish::Probation);
+                desired_states.insert(1, Desired::Probation);
             }
             for arrives in [false, true] {
                 let mut last = 1;
@@ -126,14 +138,14 @@ pub async fn killed_anywhere_is_brought_back(client: &Client, hook: &HookId, byp
                         _ => Fate::Lost,
                     };
                     let cutting = Cutting::start(client.clone(), fate).await;
-                    let (process, reached) = (cutting.hand().await, async {
+                    let (process, reached) = (cutting.writer().await, async {
                         while cutting.count() < last {
                             tokio::time::sleep(std::time::Duration::from_millis(2)).await;
                         }
                     });
                     let all_of_it = async {
-                        for wish in &wishes {
-                            process.carry_out(hook, wish, &author_of(wish)).await;
+                        for desired in &desired_states {
+                            process.carry_out(hook, desired, &author_of(desired)).await;
                         }
                     };
                     // What is dropped at that moment is what kill -9 ends.
@@ -152,13 +164,16 @@ pub async fn killed_anywhere_is_brought_back(client: &Client, hook: &HookId, byp
                     for (webhook, standing) in touched(&left) {
                         assert_eq!(webhook, &*hook.webhook, "{what}");
                         assert!(
-                            matches!(standing, Standing::Bypassed { .. } | Standing::Ignored { .. }),
+                            matches!(
+                                standing,
+                                BypassStanding::Bypassed { .. } | BypassStanding::Ignored { .. }
+                            ),
                             "{what}: {standing:?}"
                         );
                     }
-                    let report = straight.carry_out(hook, &Wish::Restore, &author()).await;
+                    let report = straight.carry_out(hook, &Desired::Restore, &author()).await;
                     assert!(
-                        matches!(report.outcome, Outcome::Applied | Outcome::AlreadySo),
+                        matches!(report.outcome, PatchOutcome::Applied | PatchOutcome::AlreadySo),
                         "{what}: {report:?}"
                     );
                     assert_restored(&read(&straight, hook).await, &original, &what);
@@ -196,12 +211,22 @@ pub async fn one_that_is_lost_is_made_good(client: &Client, hook: &HookId) -> us
                     move |number| if number == place { bad } else { Fate::Pass },
                 )
                 .await;
-                let hand = cutting.hand().await;
+                let writer = cutting.writer().await;
                 let what = format!("{rung}, {bad:?} at {place}");
-                let report = hand.carry_out(hook, &wish(rung), &author()).await;
-                assert_eq!(report.outcome, Outcome::Applied, "{what}: {:?}", report.steps);
-                let restored = hand.carry_out(hook, &Wish::Restore, &author()).await;
-                assert_eq!(restored.outcome, Outcome::Applied, "{what}: {:?}", restored.steps);
+                let report = writer.carry_out(hook, &desired(rung), &author()).await;
+                assert_eq!(
+                    report.outcome,
+                    PatchOutcome::Applied,
+                    "{what}: {:?}",
+                    report.steps
+                );
+                let restored = writer.carry_out(hook, &Desired::Restore, &author()).await;
+                assert_eq!(
+                    restored.outcome,
+                    PatchOutcome::Applied,
+                    "{what}: {:?}",
+                    restored.steps
+                );
                 assert_restored(&read(&straight, hook).await, &original, &what);
                 if cutting.count() < place {
                     break;
@@ -211,7 +236,7 @@ pub async fn one_that_is_lost_is_made_good(client: &Client, hook: &HookId) -> us
                     assert!(
                         steps
                             .into_iter()
-                            .any(|step| matches!(step, Step::Ambiguous { .. })),
+                            .any(|step| matches!(step, PatchStep::Ambiguous { .. })),
                         "{what}"
                     );
                 }

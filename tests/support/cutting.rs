@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use hookwatch::domain::act::bypass::Writer;
+use hookwatch::domain::act::bypass::ObjectWriter;
 use hookwatch::domain::act::bypass::edit::Author;
 use hookwatch::domain::time::Time;
 use hookwatch::io::Clock;
-use hookwatch::io::act::breaker::{Hand, Patience, Server};
+use hookwatch::io::act::breaker::{ApiServerClient, ConfigWriter, RetryPolicy};
 use hookwatch::io::client::Connection;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
@@ -94,15 +94,15 @@ impl Cutting {
         self.writes.lock().unwrap().clone()
     }
 
-    pub async fn server(&self) -> Server {
+    pub async fn server(&self) -> ApiServerClient {
         let mut config = Config::new(format!("http://{}", self.address).parse().unwrap());
         config.root_cert = Some(Vec::new());
         let connection = Connection::from_config(config).await.unwrap();
-        Server::new(&self.address.to_string(), connection.calls().clone(), true)
+        ApiServerClient::new(&self.address.to_string(), connection.calls().clone(), true)
     }
 
-    pub async fn hand(&self) -> Hand {
-        hand(vec![self.server().await])
+    pub async fn writer(&self) -> ConfigWriter {
+        writer(vec![self.server().await])
     }
 }
 
@@ -152,13 +152,13 @@ async fn answer(
 }
 
 /// A hand that loses no time.
-pub fn hand(servers: Vec<Server>) -> Hand {
-    let patience = Patience {
+pub fn writer(servers: Vec<ApiServerClient>) -> ConfigWriter {
+    let patience = RetryPolicy {
         first_wait: std::time::Duration::from_millis(20),
         longest_wait: std::time::Duration::from_millis(200),
-        ..Patience::default()
+        ..RetryPolicy::default()
     };
-    Hand::new(servers, clock(), patience)
+    ConfigWriter::new(servers, clock(), patience)
 }
 
 pub fn clock() -> Clock {
@@ -169,7 +169,7 @@ pub fn author() -> Author {
     Author {
         namespace: "hookwatch".to_owned(),
         account: ACCOUNT.to_owned(),
-        writer: Writer {
+        writer: ObjectWriter {
             identity: "replica-1".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
         },

@@ -9,17 +9,17 @@ use assert_cmd::Command;
 use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::engine::{Engine, clock};
 use hookwatch::domain::act::breaker::HookStanding;
-use hookwatch::domain::act::bypass::edit::{Author, Why, Wish};
-use hookwatch::domain::act::bypass::{Rung, STATE_ANNOTATION, Writer, touched};
+use hookwatch::domain::act::bypass::edit::{Author, Desired, Why};
+use hookwatch::domain::act::bypass::{ObjectWriter, Rung, STATE_ANNOTATION, touched};
 use hookwatch::domain::act::fence::AutoBreak;
 use hookwatch::domain::cluster::hook::{HookId, HookKind};
 use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::vocabulary::Health;
-use hookwatch::io::act::breaker::{Hand, Outcome, Patience, Server};
+use hookwatch::io::act::breaker::{ApiServerClient, ConfigWriter, PatchOutcome, RetryPolicy};
 use hookwatch::lab::api::{ApiServer, ApiServerOptions};
 use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::cluster::{Cluster, LabHook, client_for};
-use hookwatch::lab::control_plane::Reach;
+use hookwatch::lab::control_plane::BackendReach;
 use hookwatch::lab::directory::PrivateDirectory;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
@@ -40,7 +40,7 @@ pub struct Lab {
     pub hook: HookId,
     /// The configuration as its owner has it.
     pub original: Value,
-    hand: Hand,
+    writer: ConfigWriter,
     _directory: PrivateDirectory,
     kubeconfig: PathBuf,
 }
@@ -51,20 +51,20 @@ impl Lab {
         // Fails when another test of this process came first, which is as good.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let server = ApiServer::start(ApiServerOptions::default()).await.unwrap();
-        let mut lab = Self::on(server.kubeconfig(), Reach::Loopback).await;
+        let mut lab = Self::on(server.kubeconfig(), BackendReach::Loopback).await;
         lab.server = Some(server);
         lab
     }
 
     /// On any.
-    pub async fn on(kubeconfig: String, reach: Reach) -> Self {
+    pub async fn on(kubeconfig: String, reach: BackendReach) -> Self {
         let cluster = Cluster::start(&kubeconfig, reach).await.unwrap();
         let client = client_for(&kubeconfig).await.unwrap();
-        let servers = vec![Server::new("lab", client.clone(), true)];
+        let servers = vec![ApiServerClient::new("lab", client.clone(), true)];
         let directory = PrivateDirectory::create().unwrap();
         let mut lab = Self {
             hook: HookId::new(HOOK.kind(), HOOK.configuration(), HOOK.webhook()),
-            hand: Hand::new(servers, clock(), Patience::default()),
+            writer: ConfigWriter::new(servers, clock(), RetryPolicy::default()),
             kubeconfig: directory.write("kubeconfig", &kubeconfig).unwrap(),
             original: Value::Null,
             server: None,
@@ -109,12 +109,12 @@ impl Lab {
 
     /// The configuration as it is now.
     pub async fn read(&self) -> Value {
-        let read = self.hand.read(self.hook.kind, &self.hook.configuration).await;
+        let read = self.writer.read(self.hook.kind, &self.hook.configuration).await;
         read.unwrap().unwrap()
     }
 
     pub async fn ledger(&self) -> Value {
-        let read = self.hand.read(HookKind::Validating, "hookwatch-ledger").await;
+        let read = self.writer.read(HookKind::Validating, "hookwatch-ledger").await;
         let ledger = read.unwrap().unwrap();
         let text = ledger["metadata"]["annotations"]["hookwatch.dev/ledger"].as_str();
         serde_json::from_str(text.unwrap()).unwrap()
@@ -226,7 +226,7 @@ impl Lab {
         let person = Author {
             namespace: "hookwatch".to_owned(),
             account: String::new(),
-            writer: Writer {
+            writer: ObjectWriter {
                 identity: "anna@desk".to_owned(),
                 version: "0.1.0".to_owned(),
             },
@@ -239,10 +239,10 @@ impl Lab {
             expires: None,
         };
         let report = self
-            .hand
-            .carry_out(&self.hook, &Wish::Ignore { why }, &person)
+            .writer
+            .carry_out(&self.hook, &Desired::Ignore { why }, &person)
             .await;
-        assert_eq!(report.outcome, Outcome::Applied, "{:?}", report.steps);
+        assert_eq!(report.outcome, PatchOutcome::Applied, "{:?}", report.steps);
     }
 
     /// A person at the command line.
@@ -299,12 +299,12 @@ pub fn metrics(engine: &Engine) -> String {
 }
 
 pub fn is_bypassed(object: &Value, hook: &HookId) -> bool {
-    use hookwatch::domain::act::bypass::{Phase, Standing, standing};
+    use hookwatch::domain::act::bypass::{BypassPhase, BypassStanding, standing};
     let standing = standing(object, &hook.webhook);
     matches!(
         standing,
-        Standing::Bypassed {
-            phase: Phase::Bypassed,
+        BypassStanding::Bypassed {
+            phase: BypassPhase::Bypassed,
             ..
         }
     )

@@ -11,18 +11,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hookwatch::domain::cluster::hook::{
-    Added, Endpoint, FailurePolicy, Hook, HookId, HookKind, ProbeLevel, Rule, Scope, Selector, ServiceState,
-    ServiceTarget, Target,
+    Added, Endpoint, FailurePolicy, Hook, HookId, HookKind, HookRule, HookTarget, ProbeLevel, Scope,
+    Selector, ServiceState, ServiceTarget,
 };
 use hookwatch::domain::cluster::inventory::Inventory;
 use hookwatch::domain::observe::canary::{CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget};
 use hookwatch::domain::observe::probe::{
-    Answer, CertificateFacts, Connection, Phase, Phases, ProbeOutcome, ProbeOverdue, ProbeReport, TlsFault,
+    CertificateFacts, ConnectionKind, PhaseDurations, ProbeAnswer, ProbeOutcome, ProbeOverdue, ProbePhase,
+    ProbeReport, TlsFault,
 };
 use hookwatch::domain::observe::snapshot::{Complaints, Scrape};
 use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::time::Time;
-use hookwatch::domain::watchdog::{Effect, Event, Watchdog};
+use hookwatch::domain::watchdog::{Event, Watchdog, WatchdogEffect};
 
 pub use draw::{incidents, of};
 
@@ -195,7 +196,7 @@ impl Incident {
             id: HookId::new(hook.kind, &format!("{}-configuration", hook.name), &hook.name),
             configuration_uid: String::new(),
             created: None,
-            target: Target::Service(ServiceTarget {
+            target: HookTarget::Service(ServiceTarget {
                 namespace: "ns".into(),
                 name: hook.name.clone(),
                 port: 443,
@@ -209,7 +210,7 @@ impl Incident {
             ca_bundle: Arc::from(&b""[..]),
             failure_policy: hook.policy,
             timeout: Duration::from_secs(hook.timeout),
-            rules: vec![Rule {
+            rules: vec![HookRule {
                 operations: vec!["*".into()],
                 api_groups: vec!["*".into()],
                 api_versions: vec!["*".into()],
@@ -222,7 +223,7 @@ impl Incident {
             match_conditions: Vec::new(),
             dry_run_safe: true,
             reinvoked: false,
-            written: hookwatch::domain::cluster::hook::Written::default(),
+            written: hookwatch::domain::cluster::hook::WrittenEntry::default(),
             review_versions: vec!["v1".into()],
             probe_level: None,
             added: Added::default(),
@@ -234,12 +235,15 @@ impl Incident {
     fn probe(&self, events: &mut Events, there: &Hook, hook: &Planned, backend: usize, started: u64) {
         let (took, outcome) = match self.fault(hook, started) {
             Fault::Hang => {
-                let phase = Phase::FirstByte;
+                let phase = ProbePhase::FirstByte;
                 (PROBE_TIMEOUT, ProbeOutcome::TimedOut { phase })
             }
             Fault::Refuse => (1, ProbeOutcome::Refused),
             Fault::OneBad { .. } if backend == 0 => (1, ProbeOutcome::Refused),
-            Fault::ServerError => (4, ProbeOutcome::Answered(Answer::ReviewRefused { status: 500 })),
+            Fault::ServerError => (
+                4,
+                ProbeOutcome::Answered(ProbeAnswer::ReviewRefused { status: 500 }),
+            ),
             Fault::Certificate => (
                 4,
                 ProbeOutcome::TlsRejected {
@@ -247,10 +251,10 @@ impl Incident {
                     why: "certificate expired".into(),
                 },
             ),
-            Fault::Slow(ms) => (ms, ProbeOutcome::Answered(Answer::Review { allowed: true })),
-            Fault::Deny => (4, ProbeOutcome::Answered(Answer::Review { allowed: false })),
+            Fault::Slow(ms) => (ms, ProbeOutcome::Answered(ProbeAnswer::Review { allowed: true })),
+            Fault::Deny => (4, ProbeOutcome::Answered(ProbeAnswer::Review { allowed: false })),
             Fault::Nothing | Fault::OneBad { .. } | Fault::Rollout => {
-                (4, ProbeOutcome::Answered(Answer::Review { allowed: true }))
+                (4, ProbeOutcome::Answered(ProbeAnswer::Review { allowed: true }))
             }
         };
         let backend = there.backends()[backend].clone();
@@ -258,10 +262,10 @@ impl Incident {
             let overdue = ProbeOverdue {
                 hook: there.id.clone(),
                 backend: backend.clone(),
-                connection: Connection::Fresh,
+                connection: ConnectionKind::Fresh,
                 started: at(started),
                 waiting: Duration::from_millis(LATE),
-                phase: Phase::FirstByte,
+                phase: ProbePhase::FirstByte,
             };
             events.push((started + LATE, Event::ProbeOverdue(Box::new(overdue))));
         }
@@ -269,10 +273,10 @@ impl Incident {
             hook: there.id.clone(),
             backend,
             level: ProbeLevel::Review,
-            connection: Connection::Fresh,
+            connection: ConnectionKind::Fresh,
             started: at(started),
             took: Duration::from_millis(took),
-            phases: Phases::default(),
+            phases: PhaseDurations::default(),
             outcome,
             certificates: CertificateFacts::default(),
             shared: false,
@@ -337,7 +341,7 @@ pub fn play(events: &Events, end: u64) -> Vec<Arc<Assessment>> {
         }
         let effects = watchdog.handle(Event::Tick, at(tick));
         published.extend(effects.into_iter().filter_map(|effect| match effect {
-            Effect::Publish(assessment, _) => Some(assessment),
+            WatchdogEffect::Publish(assessment, _) => Some(assessment),
             _ => None,
         }));
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::engine::Engine;
 use hookwatch::domain::act::breaker::{Book, HookStanding};
-use hookwatch::domain::act::bypass::{Rung, STATE_ANNOTATION, Standing, touched};
+use hookwatch::domain::act::bypass::{BypassStanding, Rung, STATE_ANNOTATION, touched};
 use hookwatch::domain::act::fence::AutoBreak;
 use hookwatch::domain::act::ledger;
 use hookwatch::domain::report::assessment::Assessment;
@@ -41,12 +41,12 @@ impl Outage {
         Self { client, originals }
     }
 
-    pub async fn standing(&self, hook: LabHook) -> Option<Standing> {
+    pub async fn standing(&self, hook: LabHook) -> Option<BypassStanding> {
         standing(&get(&self.client, hook).await, hook)
     }
 
     /// Waits until a hook stands, or does not stand, in another way than its owner has it.
-    pub async fn until(&self, hook: LabHook, what: &str, is_so: impl Fn(Option<&Standing>) -> bool) {
+    pub async fn until(&self, hook: LabHook, what: &str, is_so: impl Fn(Option<&BypassStanding>) -> bool) {
         until(what, async || is_so(self.standing(hook).await.as_ref())).await;
     }
 
@@ -56,7 +56,7 @@ impl Outage {
             let object = get(&self.client, *hook).await;
             match standing(&object, *hook) {
                 None => assert_eq!(parts(&object), parts(original), "{what}"),
-                Some(Standing::Bypassed { .. }) => {}
+                Some(BypassStanding::Bypassed { .. }) => {}
                 Some(other) => panic!("{what}: {other:?}"),
             }
         }
@@ -94,7 +94,7 @@ impl Outage {
         let object = api.get_opt(ledger::OBJECT).await.unwrap();
         let annotations = object.and_then(|object| object.metadata.annotations);
         let text = annotations.and_then(|mut all| all.remove(ledger::ANNOTATION));
-        ledger::Reading::of(text.as_deref()).book().unwrap()
+        ledger::LedgerReading::of(text.as_deref()).book().unwrap()
     }
 
     /// Waits until nothing is bypassed, and the book says so.
@@ -111,7 +111,7 @@ impl Outage {
 }
 
 /// How a hook stands in its object; `None` where nothing is of hookwatch.
-pub fn standing(object: &Value, hook: LabHook) -> Option<Standing> {
+pub fn standing(object: &Value, hook: LabHook) -> Option<BypassStanding> {
     let mut touched = touched(object);
     assert!(touched.len() < 2, "each of the lab's objects has one webhook");
     let (webhook, standing) = touched.pop()?;

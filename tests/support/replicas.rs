@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::engine::Engine;
-use hookwatch::domain::act::leadership::{Place, ReplicaView, Role};
+use hookwatch::domain::act::leadership::{LeadershipObject, ReplicaRole, ReplicaView};
 use hookwatch::domain::act::ledger;
 use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::vocabulary::Health;
 use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::cluster::{Cluster, LabHook};
-use hookwatch::lab::control_plane::{ControlPlane, Kind};
+use hookwatch::lab::control_plane::{ControlPlaneKind, LabControlPlane};
 use hookwatch::lab::directory::PrivateDirectory;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -28,16 +28,16 @@ const LOOK: Duration = Duration::from_millis(50);
 pub struct Lab {
     // In the order in which they end.
     pub cluster: Cluster,
-    _control_plane: ControlPlane,
+    _control_plane: LabControlPlane,
     pub kubeconfig: std::path::PathBuf,
     _directory: PrivateDirectory,
 }
 
 impl Lab {
-    pub async fn start(kind: Kind) -> Self {
+    pub async fn start(kind: ControlPlaneKind) -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let directory = PrivateDirectory::create().expect("a directory");
-        let control_plane = ControlPlane::start(kind, directory.path())
+        let control_plane = LabControlPlane::start(kind, directory.path())
             .await
             .expect("a control plane");
         let kubeconfig = directory
@@ -83,7 +83,7 @@ impl Lab {
             "the ledger holds no hooks"
         );
         let annotation = object.metadata.annotations?.remove(ledger::ANNOTATION)?;
-        ledger::Reading::of(Some(&annotation))
+        ledger::LedgerReading::of(Some(&annotation))
             .record("1")
             .holder
             .map(|holder| holder.to_string())
@@ -120,7 +120,7 @@ pub fn view(daemon: &Engine) -> Option<ReplicaView> {
     assessment(daemon)?.replica.clone()
 }
 
-fn role(daemon: &Engine) -> Option<Role> {
+fn role(daemon: &Engine) -> Option<ReplicaRole> {
     view(daemon).map(|view| view.role)
 }
 
@@ -139,7 +139,7 @@ pub async fn until(what: &str, daemons: &[&Engine], mut so: impl AsyncFnMut() ->
         while !so().await {
             let leaders = daemons
                 .iter()
-                .filter(|daemon| role(daemon) == Some(Role::Leader))
+                .filter(|daemon| role(daemon) == Some(ReplicaRole::Leader))
                 .count();
             assert!(leaders <= 1, "two say that they lead");
             tokio::time::sleep(LOOK).await;
@@ -152,12 +152,16 @@ pub async fn until(what: &str, daemons: &[&Engine], mut so: impl AsyncFnMut() ->
 }
 
 /// Waits until one of the two leads by `place` and the other follows it; the leader first.
-async fn settled<'a>(place: Place, one: &'a Engine, other: &'a Engine) -> (&'a Engine, &'a Engine) {
+async fn settled<'a>(
+    place: LeadershipObject,
+    one: &'a Engine,
+    other: &'a Engine,
+) -> (&'a Engine, &'a Engine) {
     let leads_over = |leader: &Engine, follower: &Engine| match (view(leader), view(follower)) {
         (Some(leader), Some(follower)) => {
-            leader.role == Role::Leader
+            leader.role == ReplicaRole::Leader
                 && leader.by == Some(place)
-                && follower.role == Role::Follower
+                && follower.role == ReplicaRole::Follower
                 && follower.by == Some(place)
                 && follower.holder.as_deref() == Some(&*leader.identity)
         }
@@ -191,11 +195,11 @@ fn metric(daemon: &Engine, line: &str) -> bool {
 }
 
 /// One leads, both judge; one that stops hands over at once, one that is killed after its term.
-pub async fn one_leads_and_is_followed(kind: Kind) {
+pub async fn one_leads_and_is_followed(kind: ControlPlaneKind) {
     let lab = Lab::start(kind).await;
     let (a, b) = (lab.daemon(20).await, lab.daemon(20).await);
     let leads = {
-        let (leader, follower) = settled(Place::Lease, &a, &b).await;
+        let (leader, follower) = settled(LeadershipObject::Lease, &a, &b).await;
         for daemon in [leader, follower] {
             until("both have judged every hook", &[&a, &b], async || {
                 LabHook::ALL
@@ -224,7 +228,7 @@ pub async fn one_leads_and_is_followed(kind: Kind) {
     leader.stop().await;
     assert_ne!(lab.lease_holder().await, Some(leads), "it lets go before it ends");
     until("the other leads", &[&follower], async || {
-        role(&follower) == Some(Role::Leader)
+        role(&follower) == Some(ReplicaRole::Leader)
     })
     .await;
     let held = lab.lease_holder().await;
@@ -232,25 +236,25 @@ pub async fn one_leads_and_is_followed(kind: Kind) {
 
     let third = lab.daemon(6).await;
     until("the third follows", &[&third, &follower], async || {
-        role(&third) == Some(Role::Follower)
+        role(&third) == Some(ReplicaRole::Follower)
     })
     .await;
     drop(follower);
     assert_eq!(lab.lease_holder().await, held, "who is killed lets go of nothing");
     until("the third leads", &[&third], async || {
-        role(&third) == Some(Role::Leader)
+        role(&third) == Some(ReplicaRole::Leader)
     })
     .await;
     third.stop().await;
 }
 
 /// While a catch-all hook hangs, the Lease cannot be written, and one acts all the same.
-pub async fn a_blocked_lease_leaves_the_decision_to_the_ledger(kind: Kind) {
+pub async fn a_blocked_lease_leaves_the_decision_to_the_ledger(kind: ControlPlaneKind) {
     let lab = Lab::start(kind).await;
     let (a, b) = (lab.daemon(6).await, lab.daemon(6).await);
-    let before = identity(settled(Place::Lease, &a, &b).await.0);
+    let before = identity(settled(LeadershipObject::Lease, &a, &b).await.0);
     lab.behave(LabHook::Opa, Behaviour::HangAfterTls).await;
-    let (leader, follower) = settled(Place::Ledger, &a, &b).await;
+    let (leader, follower) = settled(LeadershipObject::Ledger, &a, &b).await;
     assert_eq!(identity(leader), before, "nobody else had a chance");
     assert_eq!(lab.ledger_actor().await, Some(identity(leader)));
     until(
@@ -283,7 +287,8 @@ pub async fn a_blocked_lease_leaves_the_decision_to_the_ledger(kind: Kind) {
     let (leader, follower) = if identity(&a) == before { (a, b) } else { (b, a) };
     drop(leader);
     until("the other acts", &[&follower], async || {
-        view(&follower).is_some_and(|view| view.role == Role::Leader && view.by == Some(Place::Ledger))
+        view(&follower)
+            .is_some_and(|view| view.role == ReplicaRole::Leader && view.by == Some(LeadershipObject::Ledger))
     })
     .await;
     assert_eq!(lab.ledger_actor().await, Some(identity(&follower)));
@@ -291,7 +296,9 @@ pub async fn a_blocked_lease_leaves_the_decision_to_the_ledger(kind: Kind) {
     lab.behave(LabHook::Opa, Behaviour::Healthy).await;
     until("the Lease decides again", &[&follower], async || {
         view(&follower).is_some_and(|view| {
-            view.role == Role::Leader && view.by == Some(Place::Lease) && view.trouble.is_none()
+            view.role == ReplicaRole::Leader
+                && view.by == Some(LeadershipObject::Lease)
+                && view.trouble.is_none()
         }) && lab.ledger_actor().await.is_none()
     })
     .await;
@@ -310,16 +317,17 @@ pub async fn a_blocked_lease_leaves_the_decision_to_the_ledger(kind: Kind) {
 }
 
 /// What cannot be written while a catch-all hook hangs is there afterwards.
-pub async fn an_outage_is_said_once_it_is_over(kind: Kind) {
+pub async fn an_outage_is_said_once_it_is_over(kind: ControlPlaneKind) {
     let lab = Lab::start(kind).await;
     let daemon = lab.daemon(6).await;
-    let leads = |by| view(&daemon).is_some_and(|view| view.role == Role::Leader && view.by == Some(by));
-    until("it leads", &[&daemon], async || leads(Place::Lease)).await;
+    let leads =
+        |by| view(&daemon).is_some_and(|view| view.role == ReplicaRole::Leader && view.by == Some(by));
+    until("it leads", &[&daemon], async || leads(LeadershipObject::Lease)).await;
     lab.behave(LabHook::Opa, Behaviour::HangAfterTls).await;
     until(
         "it knows the culprit, and leads by the ledger",
         &[&daemon],
-        async || health(&daemon, LabHook::Opa) == Some(Health::Failing) && leads(Place::Ledger),
+        async || health(&daemon, LabHook::Opa) == Some(Health::Failing) && leads(LeadershipObject::Ledger),
     )
     .await;
     assert_eq!(lab.events().await, [], "Events meet the hook as well");
@@ -335,10 +343,10 @@ pub async fn an_outage_is_said_once_it_is_over(kind: Kind) {
 }
 
 /// A failing hook is said once, by whoever leads, and so is its end.
-pub async fn a_failing_hook_is_said_once(kind: Kind) {
+pub async fn a_failing_hook_is_said_once(kind: ControlPlaneKind) {
     let lab = Lab::start(kind).await;
     let (a, b) = (lab.daemon(15).await, lab.daemon(15).await);
-    let leader = identity(settled(Place::Lease, &a, &b).await.0);
+    let leader = identity(settled(LeadershipObject::Lease, &a, &b).await.0);
     let daemons = [&a, &b];
     until("all is well", &daemons, async || {
         daemons

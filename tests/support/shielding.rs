@@ -3,17 +3,17 @@
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use hookwatch::domain::act::bypass::Rung;
-use hookwatch::domain::act::bypass::edit::Wish;
+use hookwatch::domain::act::bypass::edit::Desired;
 use hookwatch::domain::cluster::hook::HookId;
 use hookwatch::domain::observe::canary::CanaryOutcome;
-use hookwatch::lab::backend::{Backend, Behaviour, Role};
+use hookwatch::lab::backend::{BackendRole, Behaviour, LabBackend};
 use hookwatch::lab::certs::Authority;
 use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
 
-use super::bypassing::{applied, read, straight, validating, wish};
+use super::bypassing::{applied, desired, read, straight, validating};
 use super::cutting::author;
 
 const NODE: &str = "system:node:n";
@@ -211,7 +211,7 @@ pub async fn a_shielded_security_hook_is_still_asked_about_tenants(
     have(admin, Write::make("a node", "/api/v1/nodes", named("n"))).await;
     let (authority, host) = (Authority::new("security").unwrap(), "127.0.0.1".parse().unwrap());
     let certificate = authority.issue("127.0.0.1").unwrap();
-    let backend = Backend::start_group(&[host], Role::Validating, &certificate)
+    let backend = LabBackend::start_group(&[host], BackendRole::Validating, &certificate)
         .await
         .unwrap()
         .remove(0);
@@ -224,11 +224,11 @@ pub async fn a_shielded_security_hook_is_still_asked_about_tenants(
     for write in spared(real).iter().chain(&asked(real)) {
         assert_denied(write, admin).await;
     }
-    let hand = straight(account);
-    let shield = wish(Rung::Shield);
-    applied(&hand, &hook, &shield).await;
-    let shown = hand.shown(&hook, &shield, &author()).await;
-    assert!(shown.iter().all(|shown| shown.heard.is_ok()), "{shown:?}");
+    let writer = straight(account);
+    let shield = desired(Rung::Shield);
+    applied(&writer, &hook, &shield).await;
+    let shown = writer.shown(&hook, &shield, &author()).await;
+    assert!(shown.iter().all(|shown| shown.propagated.is_ok()), "{shown:?}");
     let before = backend.counters().reviews();
     for write in spared(real) {
         let (status, text) = write.send(admin).await;
@@ -245,8 +245,8 @@ pub async fn a_shielded_security_hook_is_still_asked_about_tenants(
     }
     let reviews = backend.counters().reviews() - before;
     assert_eq!(reviews, asked.len() as u64, "each of them");
-    applied(&hand, &hook, &Wish::Restore).await;
-    assert!(!read(&hand, &hook).await.to_string().contains("hookwatch.dev"));
+    applied(&writer, &hook, &Desired::Restore).await;
+    assert!(!read(&writer, &hook).await.to_string().contains("hookwatch.dev"));
     delete(admin, &hook).await;
 }
 
@@ -275,7 +275,7 @@ async fn have(admin: &Client, write: Write) {
 }
 
 /// In force when this returns. There is a namespace `tenant` then.
-async fn register(admin: &Client, hook: &HookId, backend: &Backend, authority: &Authority) {
+async fn register(admin: &Client, hook: &HookId, backend: &LabBackend, authority: &Authority) {
     have(
         admin,
         Write::make("a namespace", "/api/v1/namespaces", named("tenant")),
@@ -323,7 +323,7 @@ async fn register(admin: &Client, hook: &HookId, backend: &Backend, authority: &
 pub async fn a_hook_that_frames_another_accuses_itself_alone(admin: &Client) {
     let (authority, host) = (Authority::new("liar").unwrap(), "127.0.0.1".parse().unwrap());
     let certificate = authority.issue("127.0.0.1").unwrap();
-    let backend = Backend::start_group(&[host], Role::Validating, &certificate)
+    let backend = LabBackend::start_group(&[host], BackendRole::Validating, &certificate)
         .await
         .unwrap()
         .remove(0);

@@ -16,10 +16,10 @@ use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::balancer::Balancer;
 use hookwatch::lab::clients::ControlPlaneClients;
 use hookwatch::lab::cluster::{Cluster, LabHook};
-use hookwatch::lab::control_plane::{ControlPlane, Reach};
+use hookwatch::lab::control_plane::{BackendReach, LabControlPlane};
 use hookwatch::lab::directory::PrivateDirectory;
 use hookwatch::lab::envtest::Envtest;
-use hookwatch::lab::workload::{Workload, WorkloadOptions};
+use hookwatch::lab::workload::{LabWorkload, WorkloadOptions};
 
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::Api;
@@ -106,18 +106,20 @@ async fn the_silent_one_is_named() {
     let mut envtest = Envtest::start(directory.path()).await.unwrap();
     let second = envtest.second().unwrap();
     second.ready(LIMIT).await.unwrap();
-    let cluster = Cluster::start(&envtest.kubeconfig(), Reach::Url).await.unwrap();
+    let cluster = Cluster::start(&envtest.kubeconfig(), BackendReach::Url)
+        .await
+        .unwrap();
     // The users know the first API server's own address, so that what goes silent is seen by hookwatch alone.
     let options = WorkloadOptions {
         clients: 1,
         ..WorkloadOptions::default()
     };
-    let users = Workload::start(&envtest.kubeconfig(), &options).await.unwrap();
+    let users = LabWorkload::start(&envtest.kubeconfig(), &options).await.unwrap();
     let balancer = Balancer::start(vec![envtest.address(), second.address()])
         .await
         .unwrap();
     let kubeconfig = envtest.kubeconfig_for(balancer.address());
-    let control_plane = ControlPlane::Envtest(envtest);
+    let control_plane = LabControlPlane::Envtest(envtest);
     let _clients = ControlPlaneClients::start(&control_plane, &cluster.nodes(), &users)
         .await
         .unwrap();
@@ -178,7 +180,9 @@ async fn the_silent_one_is_named() {
 async fn the_second_cannot_start() {
     let directory = PrivateDirectory::create().unwrap();
     let mut envtest = Envtest::start(directory.path()).await.unwrap();
-    let cluster = Cluster::start(&envtest.kubeconfig(), Reach::Url).await.unwrap();
+    let cluster = Cluster::start(&envtest.kubeconfig(), BackendReach::Url)
+        .await
+        .unwrap();
     // A release that brings a new bootstrap role has one to create, as this one has now.
     let roles: Api<ClusterRole> = Api::all(cluster.client().clone());
     let gone = roles.delete("system:monitoring", &DeleteParams::default()).await;

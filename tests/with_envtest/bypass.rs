@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use hookwatch::domain::act::bypass::edit::{Author, Wish};
-use hookwatch::domain::act::bypass::{Rung, Standing, standing, touched};
+use hookwatch::domain::act::bypass::edit::{Author, Desired};
+use hookwatch::domain::act::bypass::{BypassStanding, Rung, standing, touched};
 use hookwatch::domain::cluster::hook::{HookId, HookKind};
-use hookwatch::io::act::breaker::{Hand, Outcome, Server, Step};
+use hookwatch::io::act::breaker::{ApiServerClient, ConfigWriter, PatchOutcome, PatchStep};
 use hookwatch::lab::balancer::Balancer;
 use hookwatch::lab::cluster::client_for;
 use hookwatch::lab::directory::PrivateDirectory;
@@ -19,10 +19,10 @@ use kube::Client;
 use serde_json::{Value, json};
 
 use super::bypassing::{
-    applied, assert_restored, every_rung_comes_and_goes, ignore, killed_anywhere_is_brought_back,
-    names_hookwatch, one_that_is_lost_is_made_good, read, spec, straight, validating, wish,
+    applied, assert_restored, desired, every_rung_comes_and_goes, ignore, killed_anywhere_is_brought_back,
+    names_hookwatch, one_that_is_lost_is_made_good, read, spec, straight, validating,
 };
-use super::cutting::{author, clock, hand};
+use super::cutting::{author, clock, writer};
 use super::privileges::cluster::{Answer, CONFIGURATIONS, Cluster, ask, block_on, until};
 use super::{Named, Outcome as Played, missing, named};
 
@@ -126,20 +126,20 @@ fn every_rung() -> Played {
     }
     block_on(async {
         let (cluster, account) = fenced().await;
-        let hand = straight(&account);
+        let writer = straight(&account);
         let hooks = [HookKind::Validating, HookKind::Mutating]
             .into_iter()
             .flat_map(|kind| [A, B].map(|webhook| HookId::new(kind, "policy", webhook)));
         let hooks: Vec<HookId> = hooks.collect();
-        every_rung_comes_and_goes(&hand, &hooks).await;
+        every_rung_comes_and_goes(&writer, &hooks).await;
         for hook in &hooks {
             let answer = owner_applies(&cluster, hook, &manifest(hook.kind, "policy")).await;
             assert!(answer.is_success(), "the owner's next apply: {answer:?}");
         }
         // Another value, too, meets no conflict.
         for &rung in Rung::ALL {
-            applied(&hand, &a(), &wish(rung)).await;
-            applied(&hand, &a(), &Wish::Restore).await;
+            applied(&writer, &a(), &desired(rung)).await;
+            applied(&writer, &a(), &Desired::Restore).await;
             let mut other = manifest(HookKind::Validating, "policy");
             other["webhooks"][0]["failurePolicy"] = "Ignore".into();
             other["webhooks"][0]["timeoutSeconds"] = 20.into();
@@ -158,21 +158,21 @@ fn owners_and_others() -> Played {
     }
     block_on(async {
         let (cluster, account) = fenced().await;
-        let hand = straight(&account);
-        let original = read(&hand, &a()).await;
+        let writer = straight(&account);
+        let original = read(&writer, &a()).await;
 
         // Two hooks of one object, one after the other.
         let b = validating("policy", B);
-        applied(&hand, &a(), &wish(Rung::Shield)).await;
-        applied(&hand, &b, &wish(Rung::Skip)).await;
-        applied(&hand, &a(), &Wish::Restore).await;
-        let between = read(&hand, &a()).await;
+        applied(&writer, &a(), &desired(Rung::Shield)).await;
+        applied(&writer, &b, &desired(Rung::Skip)).await;
+        applied(&writer, &a(), &Desired::Restore).await;
+        let between = read(&writer, &a()).await;
         assert_eq!(between["webhooks"][0], original["webhooks"][0]);
-        assert!(matches!(standing(&between, B), Standing::Bypassed { .. }));
-        applied(&hand, &b, &Wish::Restore).await;
-        assert_restored(&read(&hand, &a()).await, &original, "two hooks");
+        assert!(matches!(standing(&between, B), BypassStanding::Bypassed { .. }));
+        applied(&writer, &b, &Desired::Restore).await;
+        assert_restored(&read(&writer, &a()).await, &original, "two hooks");
 
-        ignored_by_hand(&cluster, &hand, &original).await;
+        ignored_by_hand(&cluster, &writer, &original).await;
 
         // Its owner sets the time while failures are ignored.
         let person = straight(&cluster.admin);
@@ -183,8 +183,8 @@ fn owners_and_others() -> Played {
             json!([{"op": "replace", "path": "/webhooks/0/timeoutSeconds", "value": 20}]),
         )
         .await;
-        applied(&person, &a(), &Wish::Restore).await;
-        let restored = read(&hand, &a()).await;
+        applied(&person, &a(), &Desired::Restore).await;
+        let restored = read(&writer, &a()).await;
         assert_eq!(restored["webhooks"][0]["failurePolicy"], "Fail");
         assert_eq!(restored["webhooks"][0]["timeoutSeconds"], 20);
         theirs(
@@ -204,8 +204,8 @@ fn owners_and_others() -> Played {
             .remove("timeoutSeconds");
         let answer = owner_applies(&cluster, &a(), &ignoring).await;
         assert!(answer.is_success(), "{answer:?}");
-        applied(&person, &a(), &Wish::Restore).await;
-        let restored = read(&hand, &a()).await;
+        applied(&person, &a(), &Desired::Restore).await;
+        let restored = read(&writer, &a()).await;
         assert_eq!(restored["webhooks"][0]["failurePolicy"], "Ignore");
         assert_eq!(restored["webhooks"][0]["timeoutSeconds"], 10);
         assert!(!names_hookwatch(&restored), "{restored:#}");
@@ -213,22 +213,22 @@ fn owners_and_others() -> Played {
         assert!(answer.is_success(), "{answer:?}");
 
         // Order, bundle and conditions change while it is bypassed.
-        let original = read(&hand, &a()).await;
-        applied(&hand, &a(), &wish(Rung::Shield)).await;
+        let original = read(&writer, &a()).await;
+        applied(&writer, &a(), &desired(Rung::Shield)).await;
         let more = json!({"name": "more.example.com", "expression": "true"});
         let change = json!([
             {"op": "move", "from": "/webhooks/0", "path": "/webhooks/1"},
             {"op": "add", "path": "/webhooks/1/matchConditions/0", "value": more},
         ]);
         theirs(&cluster, &a(), change).await;
-        applied(&hand, &a(), &Wish::Restore).await;
+        applied(&writer, &a(), &Desired::Restore).await;
         let mut expected = original.clone();
         expected["webhooks"].as_array_mut().unwrap().reverse();
         expected["webhooks"][1]["matchConditions"]
             .as_array_mut()
             .unwrap()
             .insert(0, more);
-        assert_restored(&read(&hand, &a()).await, &expected, "others' changes");
+        assert_restored(&read(&writer, &a()).await, &expected, "others' changes");
         theirs(
             &cluster,
             &a(),
@@ -236,7 +236,7 @@ fn owners_and_others() -> Played {
         )
         .await;
 
-        renamed(&cluster, &hand, &original).await;
+        renamed(&cluster, &writer, &original).await;
         wiped_and_nonsense(&cluster, &account).await;
         while_others_write(&cluster, &account).await;
     });
@@ -244,31 +244,31 @@ fn owners_and_others() -> Played {
 }
 
 /// Its owner renames it while it is bypassed. What is noted under the old name is brought back first, as the daemon does.
-async fn renamed(cluster: &Cluster, hand: &Hand, original: &Value) {
+async fn renamed(cluster: &Cluster, writer: &ConfigWriter, original: &Value) {
     for rung in [Rung::Shield, Rung::Skip] {
-        applied(hand, &a(), &wish(rung)).await;
+        applied(writer, &a(), &desired(rung)).await;
         let rename = json!([{"op": "replace", "path": "/webhooks/0/name", "value": "renamed.example.com"}]);
         theirs(cluster, &a(), rename).await;
-        let report = hand.carry_out(&a(), &Wish::Restore, &author()).await;
-        let left = touched(&read(hand, &a()).await);
+        let report = writer.carry_out(&a(), &Desired::Restore, &author()).await;
+        let left = touched(&read(writer, &a()).await);
         assert!(left.is_empty(), "{rung}: {left:?} after {report:?}");
         let back = json!([{"op": "replace", "path": "/webhooks/0/name", "value": A}]);
         theirs(cluster, &a(), back).await;
-        assert_restored(&read(hand, &a()).await, original, "renamed");
+        assert_restored(&read(writer, &a()).await, original, "renamed");
     }
 }
 
 async fn wiped_and_nonsense(cluster: &Cluster, account: &Client) {
-    let hand = straight(account);
-    let original = read(&hand, &a()).await;
+    let writer = straight(account);
+    let original = read(&writer, &a()).await;
     let annotation = "/metadata/annotations/hookwatch.dev~1bypass";
     for &rung in Rung::ALL {
-        applied(&hand, &a(), &wish(rung)).await;
+        applied(&writer, &a(), &desired(rung)).await;
         theirs(cluster, &a(), json!([{"op": "remove", "path": annotation}])).await;
-        applied(&hand, &a(), &Wish::Restore).await;
-        assert_restored(&read(&hand, &a()).await, &original, "wiped");
-        applied(&hand, &a(), &wish(rung)).await;
-        let text = read(&hand, &a()).await["metadata"]["annotations"]["hookwatch.dev/bypass"].clone();
+        applied(&writer, &a(), &Desired::Restore).await;
+        assert_restored(&read(&writer, &a()).await, &original, "wiped");
+        applied(&writer, &a(), &desired(rung)).await;
+        let text = read(&writer, &a()).await["metadata"]["annotations"]["hookwatch.dev/bypass"].clone();
         let text = text.as_str().unwrap().replacen('{', "", 1);
         theirs(
             cluster,
@@ -276,29 +276,37 @@ async fn wiped_and_nonsense(cluster: &Cluster, account: &Client) {
             json!([{"op": "replace", "path": annotation, "value": text}]),
         )
         .await;
-        applied(&hand, &a(), &Wish::Restore).await;
-        assert_restored(&read(&hand, &a()).await, &original, "nonsense");
+        applied(&writer, &a(), &Desired::Restore).await;
+        assert_restored(&read(&writer, &a()).await, &original, "nonsense");
     }
 }
 
 /// The daemon shields beside what a person has done, and leaves that to a person: the fence would refuse the rest.
-async fn ignored_by_hand(cluster: &Cluster, hand: &Hand, original: &Value) {
+async fn ignored_by_hand(cluster: &Cluster, writer: &ConfigWriter, original: &Value) {
     let person = straight(&cluster.admin);
     let fenced = Author {
         fenced: true,
         ..author()
     };
     applied(&person, &a(), &ignore()).await;
-    let ignored = read(hand, &a()).await;
-    for wish in [wish(Rung::Shield), Wish::Restore] {
-        let report = hand.carry_out(&a(), &wish, &fenced).await;
-        assert_eq!(report.outcome, Outcome::Applied, "{wish:?}: {:?}", report.steps);
+    let ignored = read(writer, &a()).await;
+    for desired in [desired(Rung::Shield), Desired::Restore] {
+        let report = writer.carry_out(&a(), &desired, &fenced).await;
+        assert_eq!(
+            report.outcome,
+            PatchOutcome::Applied,
+            "{desired:?}: {:?}",
+            report.steps
+        );
     }
-    let left = read(hand, &a()).await;
+    let left = read(writer, &a()).await;
     assert_eq!(left["webhooks"], ignored["webhooks"]);
-    assert!(matches!(standing(&left, A), Standing::Ignored { .. }), "{left:#}");
-    let report = hand.carry_out(&a(), &Wish::Restore, &author()).await;
-    let Outcome::Refused(why) = report.outcome else {
+    assert!(
+        matches!(standing(&left, A), BypassStanding::Ignored { .. }),
+        "{left:#}"
+    );
+    let report = writer.carry_out(&a(), &Desired::Restore, &author()).await;
+    let PatchOutcome::Refused(why) = report.outcome else {
         panic!("{report:?}")
     };
     assert!(
@@ -306,14 +314,14 @@ async fn ignored_by_hand(cluster: &Cluster, hand: &Hand, original: &Value) {
             .contains("nothing of a webhook changes but matchConditions"),
         "{why}"
     );
-    applied(&person, &a(), &Wish::Restore).await;
-    assert_restored(&read(hand, &a()).await, original, "ignored by hand");
+    applied(&person, &a(), &Desired::Restore).await;
+    assert_restored(&read(writer, &a()).await, original, "ignored by hand");
 }
 
 /// Somebody rotates the bundle all the time.
 async fn while_others_write(cluster: &Cluster, account: &Client) {
-    let hand = straight(account);
-    let original = read(&hand, &a()).await;
+    let writer = straight(account);
+    let original = read(&writer, &a()).await;
     let (stop, admin) = (Arc::new(AtomicBool::new(false)), cluster.admin.clone());
     let over = Arc::clone(&stop);
     let rotating = tokio::spawn(async move {
@@ -339,8 +347,8 @@ async fn while_others_write(cluster: &Cluster, account: &Client) {
     });
     for _ in 0..5 {
         for &rung in Rung::ALL {
-            applied(&hand, &a(), &wish(rung)).await;
-            applied(&hand, &a(), &Wish::Restore).await;
+            applied(&writer, &a(), &desired(rung)).await;
+            applied(&writer, &a(), &Desired::Restore).await;
         }
     }
     stop.store(true, Ordering::SeqCst);
@@ -348,7 +356,7 @@ async fn while_others_write(cluster: &Cluster, account: &Client) {
     let mut expected = original;
     expected["metadata"]["labels"]["rotation"] = count.to_string().into();
     expected["webhooks"][1]["timeoutSeconds"] = (5 + count % 20).into();
-    assert_restored(&read(&hand, &a()).await, &expected, "beside another writer");
+    assert_restored(&read(&writer, &a()).await, &expected, "beside another writer");
     assert!(count > 10, "{count} writes");
 }
 
@@ -358,7 +366,7 @@ fn killed() -> Played {
     }
     block_on(async {
         let (cluster, account) = fenced().await;
-        let rungs: Vec<Wish> = Rung::ALL.iter().copied().map(wish).collect();
+        let rungs: Vec<Desired> = Rung::ALL.iter().copied().map(desired).collect();
         let killed = killed_anywhere_is_brought_back(&account, &a(), &rungs).await
             + killed_anywhere_is_brought_back(&cluster.admin, &a(), &[ignore()]).await;
         let lost = one_that_is_lost_is_made_good(&account, &a()).await;
@@ -368,9 +376,9 @@ fn killed() -> Played {
         let mut elsewhere = author();
         elsewhere.namespace = "elsewhere".to_owned();
         let report = straight(&account)
-            .carry_out(&a(), &wish(Rung::Shield), &elsewhere)
+            .carry_out(&a(), &desired(Rung::Shield), &elsewhere)
             .await;
-        let Outcome::Refused(why) = report.outcome else {
+        let PatchOutcome::Refused(why) = report.outcome else {
             panic!("{report:?}")
         };
         assert!(why.to_string().contains("hookwatch-fence"), "{why}");
@@ -378,7 +386,7 @@ fn killed() -> Played {
             !report
                 .steps
                 .iter()
-                .any(|step| matches!(step, Step::Applied { .. }))
+                .any(|step| matches!(step, PatchStep::Applied { .. }))
         );
         expiry(&cluster).await;
     });
@@ -388,22 +396,22 @@ fn killed() -> Played {
 /// What the CronJob runs, under its account, is enough for what it is there for.
 async fn expiry(cluster: &Cluster) {
     cluster.deploy("overlays/expiry").await;
-    let hand = straight(&cluster.client("hookwatch-expiry").await);
+    let writer = straight(&cluster.client("hookwatch-expiry").await);
     until("its role is in force", async || {
-        hand.read(HookKind::Validating, "policy").await.is_ok()
+        writer.read(HookKind::Validating, "policy").await.is_ok()
     })
     .await;
-    let original = read(&hand, &a()).await;
+    let original = read(&writer, &a()).await;
     let daemon = straight(&cluster.client("hookwatch").await);
-    applied(&daemon, &validating("policy", B), &wish(Rung::Skip)).await;
-    let Wish::Bypass { rung, mut why } = wish(Rung::Shield) else {
+    applied(&daemon, &validating("policy", B), &desired(Rung::Skip)).await;
+    let Desired::Bypass { rung, mut why } = desired(Rung::Shield) else {
         panic!("a bypass")
     };
     why.expires = Some(clock()());
     applied(
         &daemon,
         &a(),
-        &Wish::Bypass {
+        &Desired::Bypass {
             rung,
             why: why.clone(),
         },
@@ -414,8 +422,8 @@ async fn expiry(cluster: &Cluster) {
         HookId::new(HookKind::Mutating, "policy", A),
         straight(&cluster.admin),
     );
-    let unignored = read(&hand, &ignored).await;
-    applied(&person, &ignored, &Wish::Ignore { why }).await;
+    let unignored = read(&writer, &ignored).await;
+    applied(&person, &ignored, &Desired::Ignore { why }).await;
     let token = cluster.token("hookwatch-expiry", None).await;
     let (kubeconfig, _) = cluster.kubeconfig("expiry", &token);
     let run = tokio::task::spawn_blocking(move || {
@@ -440,19 +448,19 @@ async fn expiry(cluster: &Cluster) {
     );
     assert!(said.contains("only an administrator can end that"), "{said}");
     assert!(matches!(
-        standing(&read(&hand, &ignored).await, A),
-        Standing::Ignored { .. }
+        standing(&read(&writer, &ignored).await, A),
+        BypassStanding::Ignored { .. }
     ));
-    applied(&person, &ignored, &Wish::Restore).await;
-    assert_restored(&read(&hand, &ignored).await, &unignored, "by an administrator");
-    let left = read(&hand, &a()).await;
+    applied(&person, &ignored, &Desired::Restore).await;
+    assert_restored(&read(&writer, &ignored).await, &unignored, "by an administrator");
+    let left = read(&writer, &a()).await;
     assert_eq!(left["webhooks"][0], original["webhooks"][0]);
     assert!(
-        matches!(standing(&left, B), Standing::Bypassed { .. }),
+        matches!(standing(&left, B), BypassStanding::Bypassed { .. }),
         "its time is not over"
     );
-    applied(&hand, &validating("policy", B), &Wish::Restore).await;
-    assert_restored(&read(&hand, &a()).await, &original, "by the CronJob's account");
+    applied(&writer, &validating("policy", B), &Desired::Restore).await;
+    assert_restored(&read(&writer, &a()).await, &original, "by the CronJob's account");
 }
 
 fn two_api_servers() -> Played {
@@ -469,7 +477,7 @@ fn two_api_servers() -> Played {
         let mut servers = Vec::new();
         for address in addresses {
             let client = client_for(&envtest.kubeconfig_for(address)).await.unwrap();
-            servers.push(Server::new(&address.to_string(), client, true));
+            servers.push(ApiServerClient::new(&address.to_string(), client, true));
         }
         let admin = client_for(&envtest.kubeconfig()).await.unwrap();
         let target = format!("{}/policy?fieldManager=owner", a().kind.path());
@@ -484,29 +492,29 @@ fn two_api_servers() -> Played {
         .await;
         assert!(made.is_success(), "{made:?}");
 
-        let each = hand(servers);
+        let each = writer(servers);
         let behind = client_for(&envtest.kubeconfig_for(balancer.address()))
             .await
             .unwrap();
-        let behind = hand(vec![Server::new("balancer", behind, false)]);
+        let behind = writer(vec![ApiServerClient::new("balancer", behind, false)]);
         let original = read(&each, &a()).await;
         for &rung in Rung::ALL {
-            let bypass = wish(rung);
+            let bypass = desired(rung);
             applied(&behind, &a(), &bypass).await;
             let shown = each.shown(&a(), &bypass, &author()).await;
             assert!(
-                shown.len() == 2 && shown.iter().all(|shown| shown.heard.is_ok()),
+                shown.len() == 2 && shown.iter().all(|shown| shown.propagated.is_ok()),
                 "{shown:?}"
             );
             let met = balancer.handed_out();
             let shown = behind.shown(&a(), &bypass, &author()).await;
-            assert!(shown.len() == 1 && shown[0].heard.is_ok(), "{shown:?}");
+            assert!(shown.len() == 1 && shown[0].propagated.is_ok(), "{shown:?}");
             // The first may find one that is open still.
             let dialled = balancer.handed_out() - met;
             assert!(dialled >= 4, "each visit is a connection of its own: {dialled}");
-            applied(&each, &a(), &Wish::Restore).await;
-            let shown = each.shown(&a(), &Wish::Restore, &author()).await;
-            assert!(shown.iter().all(|shown| shown.heard.is_ok()), "{shown:?}");
+            applied(&each, &a(), &Desired::Restore).await;
+            let shown = each.shown(&a(), &Desired::Restore, &author()).await;
+            assert!(shown.iter().all(|shown| shown.propagated.is_ok()), "{shown:?}");
             assert_restored(&read(&behind, &a()).await, &original, rung.as_str());
         }
     });

@@ -6,17 +6,17 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::engine::Engine;
-use hookwatch::domain::act::leadership::{Bid, Written};
+use hookwatch::domain::act::leadership::{Bid, BidOutcome};
 use hookwatch::domain::observe::canary::CanaryTarget;
 use hookwatch::domain::time::Time;
 use hookwatch::io::act::lease::LeaseObject;
 use hookwatch::io::act::ledger::LedgerObject;
 use hookwatch::io::client::{ConnectOptions, Connection};
-use hookwatch::io::observe::canary::Canaries;
+use hookwatch::io::observe::canary::CanaryWriter;
 use hookwatch::io::observe::node_leases::LeaseReader;
 use hookwatch::io::observe::scrape::{ScrapeLimits, Scraper};
 use hookwatch::lab::cluster::Cluster;
-use hookwatch::lab::control_plane::Reach;
+use hookwatch::lab::control_plane::BackendReach;
 use hookwatch::lab::directory::PrivateDirectory;
 use hookwatch::lab::envtest::Envtest;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -123,7 +123,9 @@ async fn measure() {
     let directory = PrivateDirectory::create().unwrap();
     let envtest = Envtest::start(directory.path()).await.unwrap();
     let id = envtest.api_server_id();
-    let cluster = Cluster::start(&envtest.kubeconfig(), Reach::Url).await.unwrap();
+    let cluster = Cluster::start(&envtest.kubeconfig(), BackendReach::Url)
+        .await
+        .unwrap();
     let leases: Api<Lease> = Api::namespaced(cluster.client().clone(), "kube-node-lease");
     for node in 0..NODES {
         let name = format!("node-{node}");
@@ -180,7 +182,7 @@ async fn measure() {
         drop(reader.read().await.outcome.unwrap());
     })
     .await;
-    let canaries = Canaries::new(&connection, &config.namespace, clock);
+    let canaries = CanaryWriter::new(&connection, &config.namespace, clock);
     let mut canary = 0.0_f64;
     for target in [
         CanaryTarget::OwnNamespace,
@@ -206,7 +208,7 @@ async fn measure() {
     let write = async |precondition: Option<String>, at: u64| {
         let (written, trouble) = lease.write(&bid(precondition), Time::from_unix_millis(at)).await;
         match written {
-            Written::Done { version } => version,
+            BidOutcome::Done { version } => version,
             other => panic!("{other:?}, {trouble:?}"),
         }
     };

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use hookwatch::lab::control_plane::Kind;
+use hookwatch::lab::control_plane::ControlPlaneKind;
 use tokio::runtime::Runtime;
 
 use super::cases::lab::Lab;
@@ -19,7 +19,7 @@ impl Shared {
         let mut slot = self.0.borrow_mut();
         let (lab, runtime) = slot.get_or_insert_with(|| {
             let runtime = Runtime::new().unwrap();
-            let lab = runtime.block_on(Lab::start(Kind::Envtest, None));
+            let lab = runtime.block_on(Lab::start(ControlPlaneKind::Envtest, None));
             (Arc::new(lab), runtime)
         });
         runtime.block_on(play(lab))

@@ -3,7 +3,7 @@
 use hookwatch::app::engine::Engine;
 use hookwatch::domain::act::bypass::{Rung, STATE_ANNOTATION};
 use hookwatch::lab::backend::Behaviour;
-use hookwatch::lab::control_plane::Reach;
+use hookwatch::lab::control_plane::BackendReach;
 use hookwatch::lab::directory::PrivateDirectory;
 use hookwatch::lab::envtest::Envtest;
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ fn wiped_and_applied() -> Outcome {
     block_on(async {
         let directory = PrivateDirectory::create().unwrap();
         let control_plane = Envtest::start(directory.path()).await.unwrap();
-        let lab = Lab::on(control_plane.kubeconfig(), Reach::Url).await;
+        let lab = Lab::on(control_plane.kubeconfig(), BackendReach::Url).await;
         lab.apply().await;
         by_the_daemon(&lab).await;
         by_hand(&lab).await;

@@ -11,7 +11,7 @@ use hookwatch::domain::cluster::hook::HookKind;
 use hookwatch::domain::diagnose::verdict::Verdict;
 use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::vocabulary::{Cause, Effect, Health};
-use hookwatch::lab::backend::{Backend, Behaviour, Role};
+use hookwatch::lab::backend::{BackendRole, Behaviour, LabBackend};
 use hookwatch::lab::certs::Authority;
 use hookwatch::lab::cluster::client_for;
 use hookwatch::lab::directory::PrivateDirectory;
@@ -65,8 +65,8 @@ fn hooks_of_other_kinds_are_named_by_what_a_real_api_server_says_of_them() -> Ou
 
 struct Lab {
     client: Client,
-    widgets: Backend,
-    gadgets: Backend,
+    widgets: LabBackend,
+    gadgets: LabBackend,
 }
 
 impl Lab {
@@ -76,7 +76,7 @@ impl Lab {
         let authority = Authority::new("hookwatch lab").unwrap();
         let certificate = authority.issue("127.0.0.1").unwrap();
         let start = async || {
-            let group = Backend::start_group(&[HERE], Role::Conversion, &certificate).await;
+            let group = LabBackend::start_group(&[HERE], BackendRole::Conversion, &certificate).await;
             group.unwrap().remove(0)
         };
         let (widgets, gadgets) = (start().await, start().await);
@@ -302,7 +302,7 @@ impl Lab {
     }
 }
 
-fn definition(resource: &str, kind: &str, backend: &Backend, authority: &Authority) -> Value {
+fn definition(resource: &str, kind: &str, backend: &LabBackend, authority: &Authority) -> Value {
     let schema = json!({"openAPIV3Schema": {"type": "object",
         "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}});
     let version = |name: &str, storage: bool| json!({"name": name, "served": true, "storage": storage, "schema": schema});

@@ -5,10 +5,10 @@ use std::time::Duration;
 use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::clients::{ControlPlaneClients, Leaders};
 use hookwatch::lab::cluster::{Cluster, LabHook};
-use hookwatch::lab::control_plane::{ControlPlane, Reach};
+use hookwatch::lab::control_plane::{BackendReach, LabControlPlane};
 use hookwatch::lab::directory::PrivateDirectory;
 use hookwatch::lab::envtest::{Envtest, binaries};
-use hookwatch::lab::workload::{Workload, WorkloadOptions};
+use hookwatch::lab::workload::{LabWorkload, WorkloadOptions};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
@@ -50,22 +50,22 @@ fn play(test: impl Future<Output = ()>) -> Outcome {
 struct RealLeadersLab {
     clients: ControlPlaneClients,
     cluster: Cluster,
-    _users: Workload,
-    _control_plane: ControlPlane,
+    _users: LabWorkload,
+    _control_plane: LabControlPlane,
     _directory: PrivateDirectory,
 }
 
 impl RealLeadersLab {
     async fn set() -> Self {
         let directory = PrivateDirectory::create().unwrap();
-        let control_plane = ControlPlane::Envtest(Envtest::start(directory.path()).await.unwrap());
+        let control_plane = LabControlPlane::Envtest(Envtest::start(directory.path()).await.unwrap());
         let kubeconfig = control_plane.kubeconfig();
-        let cluster = Cluster::start(&kubeconfig, Reach::Url).await.unwrap();
+        let cluster = Cluster::start(&kubeconfig, BackendReach::Url).await.unwrap();
         let nobody = WorkloadOptions {
             clients: 0,
             ..WorkloadOptions::default()
         };
-        let users = Workload::start(&kubeconfig, &nobody).await.unwrap();
+        let users = LabWorkload::start(&kubeconfig, &nobody).await.unwrap();
         let clients = ControlPlaneClients::start(&control_plane, &cluster.nodes(), &users)
             .await
             .unwrap();

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use hookwatch::app::engine::Engine;
-use hookwatch::domain::act::leadership::{Place, Role};
+use hookwatch::domain::act::leadership::{LeadershipObject, ReplicaRole};
 use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::cluster::LabHook;
-use hookwatch::lab::control_plane::Kind;
+use hookwatch::lab::control_plane::ControlPlaneKind;
 use serde_json::Value;
 
 use super::privileges::cluster::{apply, manifests};
@@ -20,21 +20,23 @@ use played::Lab;
 pub fn tests() -> Vec<Named> {
     vec![
         named("replicas_one_leads_and_who_stops_or_dies_is_followed", || {
-            play(played::one_leads_and_is_followed(Kind::Envtest))
+            play(played::one_leads_and_is_followed(ControlPlaneKind::Envtest))
         }),
         named(
             "replicas_a_blocked_lease_leaves_the_decision_to_the_ledger",
             || {
                 play(played::a_blocked_lease_leaves_the_decision_to_the_ledger(
-                    Kind::Envtest,
+                    ControlPlaneKind::Envtest,
                 ))
             },
         ),
         named("replicas_an_outage_is_said_once_it_is_over", || {
-            play(played::an_outage_is_said_once_it_is_over(Kind::Envtest))
+            play(played::an_outage_is_said_once_it_is_over(
+                ControlPlaneKind::Envtest,
+            ))
         }),
         named("replicas_a_failing_hook_is_said_once", || {
-            play(played::a_failing_hook_is_said_once(Kind::Envtest))
+            play(played::a_failing_hook_is_said_once(ControlPlaneKind::Envtest))
         }),
         named("replicas_the_shipped_permissions_are_enough", || {
             play(the_shipped_permissions_are_enough())
@@ -78,24 +80,25 @@ async fn deploy(lab: &Lab, folder: &str) {
 
 /// Who only observes leads by the Lease alone, and says what keeps it from that; who may act goes on by the ledger.
 async fn the_shipped_permissions_are_enough() {
-    let lab = Lab::start(Kind::Envtest).await;
+    let lab = Lab::start(ControlPlaneKind::Envtest).await;
     deploy(&lab, "base").await;
     let daemon = daemon_as(&lab, "system:serviceaccount:hookwatch:hookwatch").await;
-    let leads_by =
-        |place| played::view(&daemon).is_some_and(|view| view.role == Role::Leader && view.by == Some(place));
+    let leads_by = |place| {
+        played::view(&daemon).is_some_and(|view| view.role == ReplicaRole::Leader && view.by == Some(place))
+    };
     let trouble = || {
         played::view(&daemon)
             .and_then(|view| view.trouble)
             .unwrap_or_default()
     };
-    let leads_in_order = async || leads_by(Place::Lease) && trouble().is_empty();
+    let leads_in_order = async || leads_by(LeadershipObject::Lease) && trouble().is_empty();
     played::until("it leads", &[&daemon], leads_in_order).await;
     // Refuses Leases and lets Events pass.
     lab.behave(LabHook::Quota, Behaviour::Refused).await;
     let without =
         "ValidatingWebhookConfiguration \"hookwatch-ledger\" may not be written; see deploy/README.md";
     let nobody_leads = || {
-        played::view(&daemon).is_some_and(|view| view.role == Role::Unknown)
+        played::view(&daemon).is_some_and(|view| view.role == ReplicaRole::Unknown)
             && trouble().contains(LabHook::Quota.webhook())
             && trouble().contains(without)
     };
@@ -121,7 +124,10 @@ async fn the_shipped_permissions_are_enough() {
 
     deploy(&lab, "overlays/breaker").await;
     lab.behave(LabHook::Quota, Behaviour::Refused).await;
-    played::until("the ledger decides", &[&daemon], async || leads_by(Place::Ledger)).await;
+    played::until("the ledger decides", &[&daemon], async || {
+        leads_by(LeadershipObject::Ledger)
+    })
+    .await;
     assert!(trouble().contains(LabHook::Quota.webhook()), "{}", trouble());
     assert!(lab.ledger_actor().await.is_some());
     played::until("it is said", &[&daemon], async || !lab.events().await.is_empty()).await;
@@ -130,7 +136,7 @@ async fn the_shipped_permissions_are_enough() {
 }
 
 async fn without_permissions_it_says_so_and_goes_on() {
-    let lab = Lab::start(Kind::Envtest).await;
+    let lab = Lab::start(ControlPlaneKind::Envtest).await;
     let daemon = daemon_as(&lab, "system:serviceaccount:default:nobody").await;
     let trouble = || {
         played::view(&daemon)
@@ -146,6 +152,6 @@ async fn without_permissions_it_says_so_and_goes_on() {
         daemon.assessment.borrow().clone().unwrap().at > before
     })
     .await;
-    assert_eq!(played::view(&daemon).unwrap().role, Role::Unknown);
+    assert_eq!(played::view(&daemon).unwrap().role, ReplicaRole::Unknown);
     daemon.stop().await;
 }

@@ -9,9 +9,9 @@ use hookwatch::domain::act::bypass::Rung;
 use hookwatch::domain::act::fence::AutoBreak;
 use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::cluster::{Cluster as Hooks, LabHook};
-use hookwatch::lab::control_plane::Reach;
+use hookwatch::lab::control_plane::BackendReach;
 use hookwatch::lab::directory::PrivateDirectory;
-use hookwatch::lab::workload::{Workload, WorkloadOptions};
+use hookwatch::lab::workload::{LabWorkload, WorkloadOptions};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -60,7 +60,7 @@ struct Stage {
 impl Stage {
     async fn set() -> Self {
         let cluster = Cluster::with("overlays/breaker").await;
-        let hooks = Hooks::start(&cluster.kubeconfig_text(), Reach::Url)
+        let hooks = Hooks::start(&cluster.kubeconfig_text(), BackendReach::Url)
             .await
             .unwrap();
         Self {
@@ -160,7 +160,7 @@ async fn the_outage(rung: Rung) {
         clients: 1,
         pace: Duration::from_millis(200),
     };
-    let users = Workload::start(&stage.cluster.kubeconfig_text(), &options)
+    let users = LabWorkload::start(&stage.cluster.kubeconfig_text(), &options)
         .await
         .unwrap();
     users.await_success(&[OPA]);

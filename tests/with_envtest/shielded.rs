@@ -4,18 +4,18 @@
 use std::time::Duration;
 
 use hookwatch::app::engine::Engine;
-use hookwatch::domain::act::bypass::edit::Wish;
+use hookwatch::domain::act::bypass::edit::Desired;
 use hookwatch::domain::act::bypass::{Rung, touched};
 use hookwatch::domain::cluster::hook::{HookId, HookKind};
 use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::vocabulary::Health;
-use hookwatch::lab::backend::{Behaviour, Role};
+use hookwatch::lab::backend::{BackendRole, Behaviour};
 use hookwatch::lab::certs::Authority;
 use http::Method;
 use kube::Client;
 use serde_json::{Value, json};
 
-use super::bypassing::{applied, assert_restored, read, straight, wish};
+use super::bypassing::{applied, assert_restored, desired, read, straight};
 use super::cases::hooks::{backend, configmap, configmaps, of_configmaps};
 use super::cutting::clock;
 use super::privileges::cluster::{Cluster, apply, ask, assessed, block_on, config, manifests, until};
@@ -132,7 +132,7 @@ fn expiry() -> Played {
         let account = cluster.client("hookwatch-expiry").await;
         fenced(&account, "policy").await;
         fenced(&daemon, "policy").await;
-        let hand = straight(&daemon);
+        let writer = straight(&daemon);
         let id = |kind, webhook| HookId::new(kind, "policy", webhook);
         let (a, b) = ("a.example.com", "b.example.com");
         let hooks = [
@@ -140,11 +140,11 @@ fn expiry() -> Played {
             (id(HookKind::Validating, b), Rung::Skip),
             (id(HookKind::Mutating, a), Rung::Skip),
         ];
-        let originals = [read(&hand, &hooks[0].0).await, read(&hand, &hooks[2].0).await];
+        let originals = [read(&writer, &hooks[0].0).await, read(&writer, &hooks[2].0).await];
         for (hook, rung) in &hooks {
-            applied(&hand, hook, &wish(*rung)).await;
+            applied(&writer, hook, &desired(*rung)).await;
         }
-        applied(&hand, &hooks[2].0, &Wish::Probation).await;
+        applied(&writer, &hooks[2].0, &Desired::Probation).await;
         // The time of none is over; but nothing on the objects says so any more.
         for kind in [HookKind::Validating, HookKind::Mutating] {
             let annotation = json!([{"op": "remove", "path": "/metadata/annotations/hookwatch.dev~1bypass"}]);
@@ -159,7 +159,7 @@ fn expiry() -> Played {
         assert_eq!(code, Some(0), "{said}{told}");
         assert!(!told.contains("Event") && !told.contains("addresses"), "{told}");
         for (hook, original) in [&hooks[0].0, &hooks[2].0].into_iter().zip(&originals) {
-            let now = read(&hand, hook).await;
+            let now = read(&writer, hook).await;
             assert!(touched(&now).is_empty(), "{now}");
             assert_restored(&now, original, &hook.to_string());
         }
@@ -195,7 +195,7 @@ fn unchecked() -> Played {
             cluster.apply(&namespace).await;
         }
         let authority = Authority::new("gap").unwrap();
-        let backend = backend(&authority, Role::Validating, Behaviour::Healthy).await;
+        let backend = backend(&authority, BackendRole::Validating, Behaviour::Healthy).await;
         let mut hook = of_configmaps("gap.example.com", backend.address(), &authority);
         hook["rules"][0]["resources"] = json!(["configmaps", "secrets"]);
         hook["rules"][0]["operations"] = json!(["CREATE", "UPDATE"]);
@@ -213,7 +213,7 @@ fn unchecked() -> Played {
 
         let account = cluster.client("hookwatch").await;
         fenced(&account, "policy").await;
-        let hand = straight(&account);
+        let writer = straight(&account);
         let token = cluster.token("hookwatch", None).await;
         let (kubeconfig, _) = cluster.kubeconfig("daemon", &token);
         let daemon = config(&kubeconfig, "");
@@ -225,7 +225,7 @@ fn unchecked() -> Played {
         .await;
 
         let since = clock()();
-        applied(&hand, &id, &wish(Rung::Skip)).await;
+        applied(&writer, &id, &desired(Rung::Skip)).await;
         assessed(&engine, "the bypass is seen", |it| {
             it.breaker.hooks.iter().any(|standing| standing.rung.is_some())
         })
@@ -236,7 +236,7 @@ fn unchecked() -> Played {
         let old = format!("{}/old", configmaps("ours"));
         cluster.admin(Method::PATCH, &old, &change).await;
         a_moment().await;
-        applied(&hand, &id, &Wish::Restore).await;
+        applied(&writer, &id, &Desired::Restore).await;
         let until = clock()();
         a_moment().await;
         make(&cluster, "ours", "late").await;
@@ -283,13 +283,13 @@ fn unchecked() -> Played {
         );
         assert!(said.contains("listed: secrets: HTTP 403"), "{said}");
 
-        applied(&hand, &id, &wish(Rung::Skip)).await;
+        applied(&writer, &id, &desired(Rung::Skip)).await;
         assessed(&engine, "the second bypass is seen", |it| {
             it.breaker.hooks.iter().any(|standing| standing.rung.is_some())
         })
         .await;
         make(&cluster, "ours", "second").await;
-        applied(&hand, &id, &Wish::Restore).await;
+        applied(&writer, &id, &Desired::Restore).await;
         assessed(&engine, "what went in is told", |it| {
             unchecked_of(it).is_some_and(|said| said.contains(" configmaps."))
         })

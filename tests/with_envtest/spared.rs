@@ -2,10 +2,12 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use hookwatch::domain::cluster::condition::Condition;
-use hookwatch::domain::cluster::condition::spare::{LINES, Line, Object, What, Writer};
+use hookwatch::domain::cluster::condition::BypassCondition;
+use hookwatch::domain::cluster::condition::spare::{
+    LINES, Object, SparedObjects, SparedWriter, SparedWrites,
+};
 use hookwatch::domain::cluster::hook::Added;
-use hookwatch::lab::backend::{Backend, Behaviour, Role};
+use hookwatch::lab::backend::{BackendRole, Behaviour, LabBackend};
 use hookwatch::lab::certs::Authority;
 use http::{Method, Request};
 use http_body_util::BodyExt;
@@ -20,7 +22,7 @@ use super::{Named, Outcome as Played, missing, named};
 
 const ASKED: &str = "it was asked";
 const OWN: &str = "hookwatch";
-const PERSON: Writer = Writer::Users(&["a-person"]);
+const PERSON: SparedWriter = SparedWriter::Users(&["a-person"]);
 
 pub fn tests() -> Vec<Named> {
     vec![named(
@@ -52,7 +54,7 @@ impl Write {
         }
     }
 
-    fn request(&self, by: Writer) -> Request<Body> {
+    fn request(&self, by: SparedWriter) -> Request<Body> {
         let (group, resource, subresource) = self.object;
         let below = match subresource {
             "" => String::new(),
@@ -87,9 +89,9 @@ impl Write {
             .header("accept", "application/json");
         // Who may do everything meets no role's limit on the way to the hook.
         let (user, groups) = match by {
-            Writer::Anyone => ("anybody", vec![]),
-            Writer::Group(group) => ("one-of-them", vec![group]),
-            Writer::Users(users) => (users[0], vec![]),
+            SparedWriter::Anyone => ("anybody", vec![]),
+            SparedWriter::Group(group) => ("one-of-them", vec![group]),
+            SparedWriter::Users(users) => (users[0], vec![]),
         };
         request = request.header("impersonate-user", user);
         for group in groups.into_iter().chain(["system:masters"]) {
@@ -99,7 +101,7 @@ impl Write {
     }
 
     /// Whether the API server asked the hook.
-    async fn is_asked(&self, by: Writer, client: &Client, backend: &Backend) -> (bool, String) {
+    async fn is_asked(&self, by: SparedWriter, client: &Client, backend: &LabBackend) -> (bool, String) {
         let before = backend.counters().reviews();
         let answer = client.send(self.request(by)).await.unwrap();
         let status = answer.status().as_u16();
@@ -315,9 +317,9 @@ fn stage() -> Vec<Value> {
 }
 
 /// Registers a hook that denies all that it is asked about, under a shield, and waits until it is in force.
-async fn register(cluster: &Cluster, backend: &Backend, authority: &Authority, added: &Added) {
+async fn register(cluster: &Cluster, backend: &LabBackend, authority: &Authority, added: &Added) {
     let account = "system:serviceaccount:hookwatch:hookwatch";
-    let text = Condition::Shield.expression(OWN, account, added);
+    let text = BypassCondition::Shield.expression(OWN, account, added);
     let hook = json!({
         "name": "spared.example.com", "failurePolicy": "Fail", "timeoutSeconds": 5, "sideEffects": "None",
         "admissionReviewVersions": ["v1"],
@@ -340,8 +342,8 @@ async fn register(cluster: &Cluster, backend: &Backend, authority: &Authority, a
 }
 
 /// What of a line's writes an API server takes: a subresource is not deleted, and not all are made.
-fn writes(line: &Line) -> Vec<Write> {
-    let What::Objects(objects) = line.what else {
+fn writes(line: &SparedWrites) -> Vec<Write> {
+    let SparedObjects::Objects(objects) = line.what else {
         return Vec::new();
     };
     let served = objects
@@ -375,7 +377,7 @@ fn table() -> Played {
         }
         let authority = Authority::new("spared").unwrap();
         let denies = Behaviour::Deny(403, ASKED.into());
-        let backend = backend(&authority, Role::Mutating, denies).await;
+        let backend = backend(&authority, BackendRole::Mutating, denies).await;
         register(&cluster, &backend, &authority, &Added::default()).await;
         let tenants_pod = Write {
             operation: "CREATE",
@@ -395,7 +397,7 @@ fn table() -> Played {
                     wrong.push(format!("{operation} {object:?} by {:?}: {said}", line.writer));
                 }
                 tried += 1;
-                if line.writer == Writer::Anyone {
+                if line.writer == SparedWriter::Anyone {
                     continue;
                 }
                 let (asked, said) = write.is_asked(PERSON, &cluster.admin, &backend).await;
@@ -421,7 +423,7 @@ fn table() -> Played {
     Played::Held
 }
 
-async fn what_an_owner_adds(cluster: &Cluster, backend: &Backend, authority: &Authority) {
+async fn what_an_owner_adds(cluster: &Cluster, backend: &LabBackend, authority: &Authority) {
     for namespace in ["policy", "operators"] {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
         cluster.apply(&namespace).await;

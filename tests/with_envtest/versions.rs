@@ -4,7 +4,7 @@ use std::path::Path;
 
 use hookwatch::app::engine::Engine;
 use hookwatch::domain::act::fence::AutoBreak;
-use hookwatch::domain::act::leadership::Role;
+use hookwatch::domain::act::leadership::ReplicaRole;
 use http::Method;
 use serde_json::{Value, json};
 
@@ -148,7 +148,7 @@ fn what_is_lacking_costs_its_feature_alone() -> Outcome {
                 && it
                     .replica
                     .as_ref()
-                    .is_some_and(|replica| replica.role == Role::Leader)
+                    .is_some_and(|replica| replica.role == ReplicaRole::Leader)
         })
         .await;
         engine.stop().await;

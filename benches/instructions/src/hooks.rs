@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hookwatch::domain::cluster::hook::{
-    Added, Endpoint, FailurePolicy, Hook, HookId, HookKind, Rule, Scope, Selector, ServiceState,
-    ServiceTarget, Target, Written,
+    Added, Endpoint, FailurePolicy, Hook, HookId, HookKind, HookRule, HookTarget, Scope, Selector,
+    ServiceState, ServiceTarget, WrittenEntry,
 };
 
 /// Named `<name>.example.com`, with a Service `<name>` in this namespace, which has these endpoints.
@@ -25,7 +25,7 @@ pub fn hook(name: &str, namespace: &str, ca_bundle: Arc<[u8]>, endpoints: &[Sock
         id: HookId::new(HookKind::Validating, name, &format!("{name}.example.com")),
         configuration_uid: String::new(),
         created: None,
-        target: Target::Service(ServiceTarget {
+        target: HookTarget::Service(ServiceTarget {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             port: 443,
@@ -39,7 +39,7 @@ pub fn hook(name: &str, namespace: &str, ca_bundle: Arc<[u8]>, endpoints: &[Sock
         ca_bundle,
         failure_policy: FailurePolicy::Fail,
         timeout: Duration::from_secs(10),
-        rules: vec![Rule {
+        rules: vec![HookRule {
             operations: all(),
             api_groups: all(),
             api_versions: all(),
@@ -52,7 +52,7 @@ pub fn hook(name: &str, namespace: &str, ca_bundle: Arc<[u8]>, endpoints: &[Sock
         match_conditions: Vec::new(),
         dry_run_safe: true,
         reinvoked: false,
-        written: Written::default(),
+        written: WrittenEntry::default(),
         review_versions: vec!["v1".to_owned()],
         probe_level: None,
         added: Added::default(),

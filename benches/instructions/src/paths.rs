@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use hookwatch::domain::cluster::matching::conditions::{Asked, Compiler};
+use hookwatch::domain::cluster::matching::conditions::{ConditionCompiler, ConditionRequest};
 use hookwatch::domain::cluster::matching::{RequestShape, Requester};
 use hookwatch::domain::observe::exposition::Exposition;
 use hookwatch::domain::observe::exposition::protobuf::ProtobufExposition;
@@ -144,8 +144,8 @@ fn cel(times: usize) -> anyhow::Result<()> {
         r#"!(has(request.namespace) && request.namespace in ["kube-system", "policies"])"#,
         r#"request.resource.group != "coordination.k8s.io" || request.resource.resource != "leases""#,
     ];
-    let conditions = Compiler::default().conditions(expressions.into_iter());
-    let asked = Asked {
+    let conditions = ConditionCompiler::default().conditions(expressions.into_iter());
+    let asked = ConditionRequest {
         shape: RequestShape {
             operation: "CREATE",
             version: "v1",

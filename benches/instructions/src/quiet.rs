@@ -9,13 +9,13 @@ use hookwatch::domain::cluster::hook::{Backend, Hook, HookKind, ProbeLevel};
 use hookwatch::domain::cluster::inventory::Inventory;
 use hookwatch::domain::observe::canary::{CanaryOutcome, CanaryReport, CanaryTarget};
 use hookwatch::domain::observe::probe::{
-    Answer, CertificateFacts, Connection, Phases, ProbeOutcome, ProbeReport,
+    CertificateFacts, ConnectionKind, PhaseDurations, ProbeAnswer, ProbeOutcome, ProbeReport,
 };
-use hookwatch::domain::observe::schedule::{Ask, Rates, Room, Schedule};
-use hookwatch::domain::observe::snapshot::{Complaints, Operation, Scrape, Snapshot, WriteKey};
+use hookwatch::domain::observe::schedule::{Ask, ProbeRoom, Rates, Schedule};
+use hookwatch::domain::observe::snapshot::{Complaints, Scrape, Snapshot, WriteKey, WriteOperation};
 use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::time::Time;
-use hookwatch::domain::watchdog::{Effect, Event, Watchdog};
+use hookwatch::domain::watchdog::{Event, Watchdog, WatchdogEffect};
 
 use crate::hooks::hook;
 
@@ -45,11 +45,11 @@ fn report(hook: &Hook, backend: Backend, started: Time) -> ProbeReport {
         hook: hook.id.clone(),
         backend,
         level: ProbeLevel::Http,
-        connection: Connection::Fresh,
+        connection: ConnectionKind::Fresh,
         started,
         took: Duration::from_millis(3),
-        phases: Phases::default(),
-        outcome: ProbeOutcome::Answered(Answer::Http { status: 405 }),
+        phases: PhaseDurations::default(),
+        outcome: ProbeOutcome::Answered(ProbeAnswer::Http { status: 405 }),
         certificates: CertificateFacts::default(),
         shared: false,
     }
@@ -98,7 +98,7 @@ impl Quiet {
 
     fn count(&mut self, counters: &mut Snapshot, hooks: &[Arc<Hook>], now: Time) {
         let key = WriteKey {
-            operation: Operation::Create,
+            operation: WriteOperation::Create,
             group: String::new(),
             resource: "configmaps".to_owned(),
             subresource: String::new(),
@@ -141,7 +141,7 @@ impl Quiet {
         self.now += 200;
         let effects = self.watchdog.handle(Event::Tick, at(self.now));
         let published = effects.into_iter().find_map(|effect| match effect {
-            Effect::Publish(assessment, _) => Some(assessment),
+            WatchdogEffect::Publish(assessment, _) => Some(assessment),
             _ => None,
         });
         black_box(published)
@@ -172,7 +172,7 @@ pub fn schedule(count: usize, tenths: usize) -> anyhow::Result<()> {
         .collect();
     let mut schedule = Schedule::new(rates, 1);
     schedule.take_inventory(&asked, false, at(0));
-    let room = Room {
+    let room = ProbeRoom {
         free: 256,
         scarce: 128,
     };

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hookwatch::domain::act::breaker::{
-    Action, Book, Ceiling, Change, Observation, Outcome, Permit, Rung, Shown, To, Version, View,
+    Action, Book, BypassState, Ceiling, ObjectChange, Observation, ObservedHook, Permit, ResourceVersion,
+    Rung, To, WriteOutcome,
 };
 use hookwatch::domain::cluster::hook::{HookId, HookKind};
 
@@ -25,7 +26,7 @@ pub(super) struct Served {
 #[derive(Debug, Clone)]
 struct Object {
     since: At,
-    version: Version,
+    version: ResourceVersion,
     /// What differs from what the owner wants.
     ours: BTreeMap<Arc<str>, (Rung, bool)>,
 }
@@ -37,8 +38,8 @@ pub(super) struct Store {
     ignored: BTreeSet<HookId>,
     /// Every state of each object, the newest last.
     objects: BTreeMap<Configuration, Vec<Object>>,
-    ledger: Option<(Version, Book)>,
-    ledger_shown: Vec<(At, Version)>,
+    ledger: Option<(ResourceVersion, Book)>,
+    ledger_shown: Vec<(At, ResourceVersion)>,
     versions: u64,
 }
 
@@ -60,9 +61,9 @@ impl Store {
         store
     }
 
-    fn version(&mut self) -> Version {
+    fn version(&mut self) -> ResourceVersion {
         self.versions += 1;
-        Version::new(&self.versions.to_string())
+        ResourceVersion::new(&self.versions.to_string())
     }
 
     /// Hooks that are not as their owners have them.
@@ -78,7 +79,7 @@ impl Store {
         &self,
         hooks: impl Iterator<Item = &'a HookId>,
         at: At,
-    ) -> (Option<Version>, Vec<(HookId, View)>) {
+    ) -> (Option<ResourceVersion>, Vec<(HookId, ObservedHook)>) {
         let ledger = self.ledger_shown.iter().rev().find(|(since, _)| *since <= at);
         let views = hooks.filter_map(|id| {
             let states = self.objects.get(&configuration(id))?;
@@ -114,9 +115,9 @@ impl Store {
                     let version = self.version();
                     self.ledger = Some((version.clone(), book.clone()));
                     self.ledger_shown.push((now, version.clone()));
-                    Outcome::Written(version)
+                    WriteOutcome::Written(version)
                 } else {
-                    Outcome::Conflict
+                    WriteOutcome::Conflict
                 };
                 answer(Observation::Outcome {
                     ticket: *ticket,
@@ -135,15 +136,15 @@ impl Store {
         }
     }
 
-    fn view(&self, object: &Object, id: &HookId) -> View {
+    fn view(&self, object: &Object, id: &HookId) -> ObservedHook {
         let shown = match object.ours.get(&id.webhook) {
-            Some((rung, probation)) => Shown::Ours {
+            Some((rung, probation)) => BypassState::Ours {
                 rung: *rung,
                 probation: *probation,
             },
-            None => Shown::Original,
+            None => BypassState::Original,
         };
-        View {
+        ObservedHook {
             version: object.version.clone(),
             uid: "uid".into(),
             shown,
@@ -155,13 +156,13 @@ impl Store {
         }
     }
 
-    fn change(&mut self, change: &Change, now: At) -> Option<Served> {
+    fn change(&mut self, change: &ObjectChange, now: At) -> Option<Served> {
         let id = &change.hook;
         let hook = *self.index.get(id)?;
         let version = self.version();
         let newest = self.objects.get(&configuration(id))?.last()?;
         if newest.version != change.expects.version || self.view(newest, id).shown != change.expects.shown {
-            let outcome = Outcome::Conflict;
+            let outcome = WriteOutcome::Conflict;
             return Some(Served {
                 answer: Observation::Outcome {
                     ticket: change.ticket,
@@ -193,7 +194,7 @@ impl Store {
                 }
             }
         };
-        let applied = Outcome::Applied(self.view(&object, id));
+        let applied = WriteOutcome::Applied(self.view(&object, id));
         self.objects.get_mut(&configuration(id))?.push(object);
         Some(Served {
             answer: Observation::Outcome {
@@ -208,7 +209,7 @@ impl Store {
 impl Served {
     /// Nobody takes it.
     pub(super) fn refused(action: &Action) -> Option<Self> {
-        let refused = || Outcome::Refused("no API server answers".into());
+        let refused = || WriteOutcome::Refused("no API server answers".into());
         let answer = match action {
             Action::ReadLedger => Observation::NoLedger,
             Action::Read { ticket, .. } => Observation::Read {

@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use hookwatch::domain::diagnose::rules::{Rule, TABLE};
+use hookwatch::domain::diagnose::rules::{DiagnosisRule, TABLE};
 use hookwatch::domain::thresholds::{CHOSEN, KUBERNETES, MEASURED as FROM_A_SERVER, Threshold};
 use hookwatch::domain::vocabulary::Health;
 
@@ -100,7 +100,7 @@ figures that it has.
 ";
 
 /// The two numbers of a rule: that the webhook is at fault, and that the cause is right as well.
-pub fn confidences(rule: &Rule) -> (f64, f64) {
+pub fn confidences(rule: &DiagnosisRule) -> (f64, f64) {
     (rule.webhook_confidence, rule.confidence)
 }
 
@@ -138,7 +138,7 @@ fn push(text: &mut String, measured: Option<String>) {
     let _ = writeln!(text, "{MEASURED}{measured}\n");
 }
 
-fn section(text: &mut String, rule: &Rule, measured: &dyn Fn(&str) -> Option<String>) {
+fn section(text: &mut String, rule: &DiagnosisRule, measured: &dyn Fn(&str) -> Option<String>) {
     let _ = writeln!(text, "### `{}`\n\n{}\n", rule.name, joined(rule.needs));
     let (webhook, cause) = confidences(rule);
     let _ = match rule.health {

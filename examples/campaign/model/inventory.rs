@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hookwatch::domain::cluster::condition::Condition;
+use hookwatch::domain::cluster::condition::BypassCondition;
 use hookwatch::domain::cluster::hook::{
-    Added, Endpoint, FailurePolicy, Hook, MatchCondition, Rule, Scope, Selector, SelectorOperator,
-    SelectorRequirement, ServiceState, ServiceTarget, Target, UrlTarget,
+    Added, Endpoint, FailurePolicy, Hook, HookRule, HookTarget, MatchCondition, Scope, Selector,
+    SelectorOperator, SelectorRequirement, ServiceState, ServiceTarget, UrlTarget,
 };
 use hookwatch::domain::cluster::inventory::Inventory;
 use hookwatch::domain::time::Time;
@@ -87,7 +87,7 @@ pub fn changes(cluster: &Cluster) -> Vec<At> {
 
 fn entry(hook: &HookSpec, form: Form, service: &Service, at: At) -> Hook {
     let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
-    let rules = hook.rules.iter().map(|rule| Rule {
+    let rules = hook.rules.iter().map(|rule| HookRule {
         operations: owned(&rule.operations),
         api_groups: owned(&rule.groups),
         api_versions: vec!["*".to_owned()],
@@ -131,7 +131,7 @@ fn entry(hook: &HookSpec, form: Form, service: &Service, at: At) -> Hook {
         match_conditions: match_conditions(form),
         dry_run_safe: hook.dry_run_safe,
         reinvoked: false,
-        written: hookwatch::domain::cluster::hook::Written::default(),
+        written: hookwatch::domain::cluster::hook::WrittenEntry::default(),
         review_versions: vec!["v1".to_owned()],
         probe_level: None,
         added: Added::default(),
@@ -144,9 +144,9 @@ fn entry(hook: &HookSpec, form: Form, service: &Service, at: At) -> Hook {
 fn match_conditions(form: Form) -> Vec<MatchCondition> {
     let condition = match form {
         Form::Original => return Vec::new(),
-        Form::Shielded => Condition::Shield,
-        Form::Skipped => Condition::Skip,
-        Form::OnProbation => Condition::Probation,
+        Form::Shielded => BypassCondition::Shield,
+        Form::Skipped => BypassCondition::Skip,
+        Form::OnProbation => BypassCondition::Probation,
     };
     vec![MatchCondition {
         name: condition.name().to_owned(),
@@ -158,9 +158,9 @@ fn match_conditions(form: Form) -> Vec<MatchCondition> {
     }]
 }
 
-fn target(hook: &HookSpec, service: &Service, at: At) -> Target {
+fn target(hook: &HookSpec, service: &Service, at: At) -> HookTarget {
     if service.routing == Routing::Url {
-        return Target::Url(UrlTarget {
+        return HookTarget::Url(UrlTarget {
             host: format!("{}.example.com", service.name),
             port: 443,
             path: hook.path.to_owned(),
@@ -184,7 +184,7 @@ fn target(hook: &HookSpec, service: &Service, at: At) -> Target {
             endpoints: listed.map(|backend| endpoint(backend.address)).collect(),
         },
     };
-    Target::Service(ServiceTarget {
+    HookTarget::Service(ServiceTarget {
         namespace: service.namespace.clone(),
         name: service.name.clone(),
         port: 443,

@@ -6,7 +6,8 @@ use std::time::Duration;
 use hookwatch::domain::cluster::hook::{Backend, BackendAddress, BackendPath, Hook, HookId, ProbeLevel};
 use hookwatch::domain::cluster::inventory::Inventory;
 use hookwatch::domain::observe::probe::{
-    Answer, CertificateFacts, Connection, Phase, Phases, ProbeOutcome, ProbeOverdue, ProbeReport, TlsFault,
+    CertificateFacts, ConnectionKind, PhaseDurations, ProbeAnswer, ProbeOutcome, ProbeOverdue, ProbePhase,
+    ProbeReport, TlsFault,
 };
 use hookwatch::domain::watchdog::{Attention, Event};
 
@@ -30,7 +31,7 @@ const DIALLED: Duration = Duration::from_millis(1);
 struct Row {
     hook: Arc<Hook>,
     backend: Backend,
-    connection: Connection,
+    connection: ConnectionKind,
     /// Which of the model's Services.
     service: usize,
     last: Option<At>,
@@ -68,7 +69,7 @@ impl Probes {
                 continue;
             };
             for backend in hook.backends() {
-                for connection in [Connection::Fresh, Connection::Kept] {
+                for connection in [ConnectionKind::Fresh, ConnectionKind::Kept] {
                     let same = |row: &Row| {
                         row.hook.id == hook.id && row.backend == backend && row.connection == connection
                     };
@@ -99,7 +100,7 @@ impl Probes {
         let there = |row: &Row| inventory.hooks.iter().any(|hook| hook.id == row.hook.id);
         let open = |row: &Row| row.opened.is_some() || !row.under_way.is_empty();
         for mut row in known {
-            if row.connection == Connection::Kept && there(&row) && open(&row) {
+            if row.connection == ConnectionKind::Kept && there(&row) && open(&row) {
                 row.left = row.left.or(Some(now));
                 self.rows.push(row);
             }
@@ -122,8 +123,8 @@ impl Probes {
         for row in &mut self.rows {
             row.under_way.retain(|ends| *ends > now);
             let at_once = match row.connection {
-                Connection::Fresh => FRESH_AT_ONCE,
-                Connection::Kept => 1,
+                ConnectionKind::Fresh => FRESH_AT_ONCE,
+                ConnectionKind::Kept => 1,
             };
             if row.under_way.len() >= at_once {
                 continue;
@@ -133,7 +134,7 @@ impl Probes {
                 Some(last) => last + interval - (interval as f64 * row.early) as At,
                 None => row.first,
             };
-            let seen = row.connection == Connection::Kept || row.last >= look_since;
+            let seen = row.connection == ConnectionKind::Kept || row.last >= look_since;
             // Nobody dials a backend that has left.
             if now < due && seen || row.left.is_some() && row.opened.is_none() {
                 continue;
@@ -143,7 +144,7 @@ impl Probes {
             let ended = met.ended;
             row.under_way.push(ended);
             row.opened = match (row.connection, met.keeps) {
-                (Connection::Kept, true) => Some(row.opened.filter(|_| reuse).unwrap_or(now)),
+                (ConnectionKind::Kept, true) => Some(row.opened.filter(|_| reuse).unwrap_or(now)),
                 _ => None,
             };
             announce(row, now, (met, reuse), coming);
@@ -211,11 +212,11 @@ fn attempt(cluster: &Cluster, row: &Row, now: At, random: &mut Random) -> (Met, 
     (meet(manner, attempt(open)), open)
 }
 
-fn phase(stage: Stage) -> Phase {
+fn phase(stage: Stage) -> ProbePhase {
     match stage {
-        Stage::Connect => Phase::Connect,
-        Stage::Tls => Phase::Tls,
-        Stage::Answer => Phase::FirstByte,
+        Stage::Connect => ProbePhase::Connect,
+        Stage::Tls => ProbePhase::Tls,
+        Stage::Answer => ProbePhase::FirstByte,
     }
 }
 
@@ -232,7 +233,7 @@ fn announce(row: &Row, now: At, (met, reuse): (Met, bool), coming: &mut Coming) 
                 waiting: Duration::from_micros(mark),
                 phase: match met.end {
                     End::TimedOut(stage) => phase(stage),
-                    _ => Phase::FirstByte,
+                    _ => ProbePhase::FirstByte,
                 },
             };
             coming.plan(
@@ -248,9 +249,9 @@ fn announce(row: &Row, now: At, (met, reuse): (Met, bool), coming: &mut Coming) 
         connection: row.connection,
         started: time(now),
         took: Duration::from_micros(met.ended - now),
-        phases: Phases {
+        phases: PhaseDurations {
             connect: (!reuse).then_some(DIALLED),
-            ..Phases::default()
+            ..PhaseDurations::default()
         },
         outcome: outcome(met.end),
         certificates: CertificateFacts::default(),
@@ -262,8 +263,8 @@ fn announce(row: &Row, now: At, (met, reuse): (Met, bool), coming: &mut Coming) 
 /// A probe asks for no review, so that any answer is a living server's.
 fn outcome(end: End) -> ProbeOutcome {
     match end {
-        End::Answered | End::Nonsense => ProbeOutcome::Answered(Answer::Http { status: 404 }),
-        End::Status(status) => ProbeOutcome::Answered(Answer::Http { status }),
+        End::Answered | End::Nonsense => ProbeOutcome::Answered(ProbeAnswer::Http { status: 404 }),
+        End::Status(status) => ProbeOutcome::Answered(ProbeAnswer::Http { status }),
         End::TimedOut(stage) => ProbeOutcome::TimedOut { phase: phase(stage) },
         End::Refused | End::NoEndpoints | End::NoService => ProbeOutcome::Refused,
         End::Unroutable => ProbeOutcome::Unreachable {
@@ -274,7 +275,7 @@ fn outcome(end: End) -> ProbeOutcome {
             why: "the certificate has expired".to_owned(),
         },
         End::Cut => ProbeOutcome::Lost {
-            phase: Phase::FirstByte,
+            phase: ProbePhase::FirstByte,
             why: "connection reset by peer".to_owned(),
         },
     }

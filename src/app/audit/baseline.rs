@@ -14,7 +14,7 @@ const MAX_BYTES: u64 = 16 * 1024 * 1024;
 
 /// What was accepted.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Baseline {
+pub(super) struct AuditBaseline {
     accepted: BTreeSet<Accepted>,
 }
 
@@ -33,7 +33,7 @@ impl From<&Finding> for Accepted {
     }
 }
 
-impl Baseline {
+impl AuditBaseline {
     /// Accepts these.
     pub(super) fn of(findings: &[Finding]) -> Self {
         Self {

@@ -4,16 +4,16 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::Report;
+use super::AuditReport;
 use crate::domain::audit::findings::KINDS;
-use crate::domain::audit::{Finding, Forecast, Severity, seconds};
+use crate::domain::audit::{Finding, FindingSeverity, Forecast, seconds};
 
 /// One document with findings and forecasts.
-pub(super) fn json(report: &Report) -> serde_json::Result<String> {
+pub(super) fn json(report: &AuditReport) -> serde_json::Result<String> {
     Ok(serde_json::to_string_pretty(&document(report))? + "\n")
 }
 
-pub(super) fn document(report: &Report) -> Value {
+pub(super) fn document(report: &AuditReport) -> Value {
     let findings: Vec<Value> = report.findings.iter().map(finding).collect();
     let forecasts: Vec<Value> = report.forecasts.iter().map(forecast).collect();
     json!({"findings": findings, "forecasts": forecasts})
@@ -45,7 +45,7 @@ fn forecast(forecast: &Forecast) -> Value {
 }
 
 /// SARIF 2.1.0.
-pub(super) fn sarif(report: &Report) -> serde_json::Result<String> {
+pub(super) fn sarif(report: &AuditReport) -> serde_json::Result<String> {
     let rules = KINDS.iter().map(|kind| {
         json!({
             "id": kind.id,
@@ -66,11 +66,11 @@ pub(super) fn sarif(report: &Report) -> serde_json::Result<String> {
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
 
-const fn level(severity: Severity) -> &'static str {
+const fn level(severity: FindingSeverity) -> &'static str {
     match severity {
-        Severity::Info => "note",
-        Severity::Warning => "warning",
-        Severity::Critical => "error",
+        FindingSeverity::Info => "note",
+        FindingSeverity::Warning => "warning",
+        FindingSeverity::Critical => "error",
     }
 }
 
@@ -93,11 +93,11 @@ fn result(finding: &Finding) -> Value {
 }
 
 /// JUnit: a finding is a test that failed, one of severity info a test that was skipped.
-pub(super) fn junit(report: &Report) -> String {
+pub(super) fn junit(report: &AuditReport) -> String {
     let failures = report
         .findings
         .iter()
-        .filter(|finding| finding.severity > Severity::Info)
+        .filter(|finding| finding.severity > FindingSeverity::Info)
         .count();
     let skipped = report.findings.len() - failures;
     let tests = report.findings.len().max(1);
@@ -111,7 +111,7 @@ pub(super) fn junit(report: &Report) -> String {
     for finding in &report.findings {
         let (class, name) = (escaped(&finding.place()), finding.kind.id);
         let message = escaped(&finding.message);
-        let element = if finding.severity > Severity::Info {
+        let element = if finding.severity > FindingSeverity::Info {
             "failure"
         } else {
             "skipped"

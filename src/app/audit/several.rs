@@ -5,10 +5,10 @@ use std::process::ExitCode;
 use futures::future::join_all;
 use serde_json::{Value, json};
 
-use super::baseline::Baseline;
+use super::baseline::AuditBaseline;
 use super::{
-    AuditArguments, AuditOutput, NOT_AUDITED, Report, Unread, exit_code, formats, of_cluster, report, text,
-    usage,
+    AuditArguments, AuditOutput, AuditReport, NOT_AUDITED, Unread, exit_code, formats, of_cluster, report,
+    text, usage,
 };
 use crate::app::progress::during;
 use crate::app::{BAD_USAGE, contexts, print};
@@ -17,10 +17,10 @@ use crate::domain::text::bounded;
 /// Every exit code, the worst last.
 const WORST_LAST: [u8; 5] = [0, 1, NOT_AUDITED, BAD_USAGE, 2];
 
-type Audited = Result<Report, (u8, String)>;
+type Audited = Result<AuditReport, (u8, String)>;
 
 /// Audits the clusters of all contexts and prints one report on each.
-pub(super) async fn audit(arguments: &AuditArguments, baseline: &Baseline) -> anyhow::Result<ExitCode> {
+pub(super) async fn audit(arguments: &AuditArguments, baseline: &AuditBaseline) -> anyhow::Result<ExitCode> {
     if let Some(why) = refused(arguments) {
         return Ok(usage(&why));
     }

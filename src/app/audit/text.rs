@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::Report;
+use super::AuditReport;
 use crate::app::terminal::view::text::{clean, wrap};
-use crate::domain::audit::findings::{Command, forecast_sentence};
-use crate::domain::audit::{Casualty, Failure, Finding, Forecast, Severity, seconds};
+use crate::domain::audit::findings::{PatchCommand, forecast_sentence};
+use crate::domain::audit::{BackendFailure, Casualty, Finding, FindingSeverity, Forecast, seconds};
 
 /// Writes told of one forecast, at most.
 const TOLD: usize = 40;
@@ -13,7 +13,7 @@ const TOLD: usize = 40;
 const WIDTH: usize = 100;
 
 /// All of it.
-pub(super) fn report(report: &Report) -> String {
+pub(super) fn report(report: &AuditReport) -> String {
     let count = |severity| {
         let findings = report.findings.iter();
         findings.filter(|finding| finding.severity == severity).count()
@@ -22,9 +22,9 @@ pub(super) fn report(report: &Report) -> String {
         "{} webhook{}: {} critical, {} warning, {} info",
         report.hooks,
         if report.hooks == 1 { "" } else { "s" },
-        count(Severity::Critical),
-        count(Severity::Warning),
-        count(Severity::Info)
+        count(FindingSeverity::Critical),
+        count(FindingSeverity::Warning),
+        count(FindingSeverity::Info)
     );
     if report.accepted > 0 {
         // Writing to a String cannot fail.
@@ -41,7 +41,7 @@ pub(super) fn report(report: &Report) -> String {
     if report.hooks > 0 {
         text.push_str("\nForecast: what is lost if a webhook dies now, and between how many seconds\n");
     }
-    for forecasts in report.forecasts.chunks(Failure::ALL.len()) {
+    for forecasts in report.forecasts.chunks(BackendFailure::ALL.len()) {
         text.push_str(&of_one(forecasts, report.in_depth));
     }
     text
@@ -72,8 +72,8 @@ fn about(finding: &Finding, forecasts: &[Forecast]) -> String {
 fn patch(finding: &Finding) -> String {
     match finding.command() {
         None => String::new(),
-        Some(Command::Line(line)) => format!("  {}\n", clean(&line)),
-        Some(Command::File { bytes, object }) => format!(
+        Some(PatchCommand::Line(line)) => format!("  {}\n", clean(&line)),
+        Some(PatchCommand::File { bytes, object }) => format!(
             "  The patch has {:.1} KB. The same audit with --output json has it:\n  \
              hookwatch audit --output json | jq '.findings[] | select(.id == \"{}\" and .object == \"{}\") | .patch' > patch.json\n  \
              kubectl patch {object} --type json --patch-file patch.json\n",
@@ -105,9 +105,9 @@ fn of_one(forecasts: &[Forecast], in_depth: bool) -> String {
     }
     for forecast in forecasts {
         let how = match forecast.failure {
-            Failure::Hang => "its backends hang",
-            Failure::Refuse => "its backends refuse connections",
-            Failure::Slow => "its backends answer just before the timeout",
+            BackendFailure::Hang => "its backends hang",
+            BackendFailure::Refuse => "its backends refuse connections",
+            BackendFailure::Slow => "its backends answer just before the timeout",
         };
         let nothing = if forecast.casualties.is_empty() {
             ": nothing is lost"

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::super::Output;
-use crate::domain::act::bypass::edit::{Why, Wish};
+use crate::domain::act::bypass::edit::{Desired, Why};
 use crate::domain::act::bypass::{LONGEST_BY_HAND, Rung};
 use crate::domain::cluster::hook::HookKind;
-use crate::domain::report::unchecked::{Way, instant};
+use crate::domain::report::unchecked::{GapReason, instant};
 use crate::domain::time::Time;
 use crate::io::act::audit::AuditLog;
 
@@ -125,19 +125,19 @@ impl Far {
         }
     }
 
-    /// The wish for it.
-    pub(super) fn wish(self, why: Why) -> Wish {
+    /// The desired state for it.
+    pub(super) fn desired(self, why: Why) -> Desired {
         match self {
-            Self::Rung(rung) => Wish::Bypass { rung, why },
-            Self::Ignore => Wish::Ignore { why },
+            Self::Rung(rung) => Desired::Bypass { rung, why },
+            Self::Ignore => Desired::Ignore { why },
         }
     }
 
     /// What went in meanwhile.
-    pub(super) fn way(self) -> Way {
+    pub(super) fn way(self) -> GapReason {
         match self {
             Self::Rung(rung) => rung.into(),
-            Self::Ignore => Way::FailedOpen,
+            Self::Ignore => GapReason::FailedOpen,
         }
     }
 }

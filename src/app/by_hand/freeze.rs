@@ -8,10 +8,10 @@ use std::process::ExitCode;
 use super::Session;
 use super::arguments::{FreezeArguments, UnfreezeArguments};
 use crate::app::progress::during;
-use crate::domain::act::breaker::{Freeze, Outcome as Written};
+use crate::domain::act::breaker::{Freeze, WriteOutcome};
 use crate::domain::act::bypass::LEDGER;
 use crate::domain::cluster::hook::{HookId, HookKind};
-use crate::io::act::audit::Record;
+use crate::io::act::audit::AuditRecord;
 
 /// Attempts against others who write the ledger at the same time: replicas that elect a leader do so every few seconds.
 const ATTEMPTS: u32 = 10;
@@ -54,7 +54,7 @@ impl Session {
             Ok(false) => ("already_so", None),
             Err(why) => ("refused", Some(why.clone())),
         };
-        let record = Record::of_order(
+        let record = AuditRecord::of_order(
             &hook,
             action,
             reason,
@@ -86,10 +86,13 @@ impl Session {
             }
             book.frozen.clone_from(&order);
             match self.ledger.write_book(version.as_ref(), &book).await {
-                Written::Written(_) => return Ok(true),
+                WriteOutcome::Written(_) => return Ok(true),
                 // Somebody was faster, or it is not clear whether it was written: reading tells.
-                Written::Conflict | Written::Gone | Written::Ambiguous | Written::Applied(_) => {}
-                Written::Refused(why) => return Err(why.to_string()),
+                WriteOutcome::Conflict
+                | WriteOutcome::Gone
+                | WriteOutcome::Ambiguous
+                | WriteOutcome::Applied(_) => {}
+                WriteOutcome::Refused(why) => return Err(why.to_string()),
             }
         }
         Err("others keep writing the ledger, or no API server answers".to_owned())

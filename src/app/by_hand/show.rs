@@ -4,17 +4,17 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use crate::domain::act::bypass::edit::{Author, Change, Why, Wish};
+use crate::domain::act::bypass::edit::{Author, Desired, FieldChange, Why};
 use crate::domain::act::bypass::{Rung, STATE_ANNOTATION};
 use crate::domain::cluster::hook::HookId;
-use crate::io::act::breaker::Report;
+use crate::io::act::breaker::PatchReport;
 
 /// Longest value that is shown whole, in characters.
 const LONGEST: usize = 600;
 
 /// What that means for writes, and what would be changed, field by field.
-pub(super) fn changes(hook: &HookId, wish: &Wish, changes: &[Change]) -> String {
-    let mut text = format!("{}: {}", hook.object(), meaning(wish));
+pub(super) fn changes(hook: &HookId, desired: &Desired, changes: &[FieldChange]) -> String {
+    let mut text = format!("{}: {}", hook.object(), meaning(desired));
     for change in changes {
         // Writing to a String cannot fail.
         let _ = write!(text, "\n  {}", change.what);
@@ -48,9 +48,9 @@ fn short(value: &Value) -> String {
 }
 
 /// What it means for writes.
-fn meaning(wish: &Wish) -> &'static str {
-    match wish {
-        Wish::Bypass { rung, .. } => match rung {
+fn meaning(desired: &Desired) -> &'static str {
+    match desired {
+        Desired::Bypass { rung, .. } => match rung {
             Rung::Shield => {
                 "what keeps the control plane alive will no longer go to this webhook; what tenants write still will."
             }
@@ -58,46 +58,46 @@ fn meaning(wish: &Wish) -> &'static str {
                 "nothing will go to this webhook any more, and objects are admitted without its review."
             }
         },
-        Wish::Ignore { .. } => {
+        Desired::Ignore { .. } => {
             "everything will still go to this webhook, and is admitted without its review when the call fails."
         }
-        Wish::Probation => "only dry runs of hookwatch will go to this webhook.",
-        Wish::Restore => "everything that it matches will go to this webhook again.",
+        Desired::Probation => "only dry runs of hookwatch will go to this webhook.",
+        Desired::Restore => "everything that it matches will go to this webhook again.",
     }
 }
 
 /// What was done, in a few words.
-pub(super) fn done(wish: &Wish) -> String {
+pub(super) fn done(desired: &Desired) -> String {
     let bypassed = |rung: &str, why: &Why| match why.expires {
         Some(expires) => format!("bypassed ({rung}) until {expires}"),
         None => format!("bypassed ({rung})"),
     };
-    match wish {
-        Wish::Bypass { rung, why } => bypassed(rung.as_str(), why),
-        Wish::Ignore { why } => bypassed("ignore", why),
-        Wish::Probation => "on probation".to_owned(),
-        Wish::Restore => "restored".to_owned(),
+    match desired {
+        Desired::Bypass { rung, why } => bypassed(rung.as_str(), why),
+        Desired::Ignore { why } => bypassed("ignore", why),
+        Desired::Probation => "on probation".to_owned(),
+        Desired::Restore => "restored".to_owned(),
     }
 }
 
 /// The reason of the Event, and whether it is a warning.
-pub(super) fn event(wish: &Wish) -> (&'static str, bool) {
-    match wish {
-        Wish::Bypass { .. } | Wish::Ignore { .. } => ("Bypassed", true),
-        Wish::Probation => ("OnProbation", false),
-        Wish::Restore => ("Restored", false),
+pub(super) fn event(desired: &Desired) -> (&'static str, bool) {
+    match desired {
+        Desired::Bypass { .. } | Desired::Ignore { .. } => ("Bypassed", true),
+        Desired::Probation => ("OnProbation", false),
+        Desired::Restore => ("Restored", false),
     }
 }
 
 /// What the Event says.
-pub(super) fn note(hook: &HookId, wish: &Wish, report: &Report, author: &Author) -> String {
+pub(super) fn note(hook: &HookId, desired: &Desired, report: &PatchReport, author: &Author) -> String {
     let mut text = format!(
         "Webhook {:?} was {} by {}.",
         hook.webhook,
-        done(wish),
+        done(desired),
         author.writer.identity
     );
-    if let Wish::Bypass { why, .. } | Wish::Ignore { why } = wish {
+    if let Desired::Bypass { why, .. } | Desired::Ignore { why } = desired {
         let _ = write!(text, " Reason: {}.", why.reason.trim_end_matches('.'));
     }
     let changed: Vec<&str> = report.changes.iter().map(|change| change.what.as_str()).collect();

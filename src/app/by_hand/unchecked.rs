@@ -4,11 +4,11 @@ use std::process::ExitCode;
 
 use super::Session;
 use super::arguments::{Far, Instant, UncheckedArguments};
-use crate::domain::act::bypass::{Standing, standing};
+use crate::domain::act::bypass::{BypassStanding, standing};
 use crate::domain::cluster::hook::HookId;
-use crate::domain::report::unchecked::{Gap, Question, Way};
+use crate::domain::report::unchecked::{GapReason, Question, ReviewGap};
 use crate::domain::time::Time;
-use crate::io::report::unchecked::{Lister, hook_of};
+use crate::io::report::unchecked::{ObjectLister, hook_of};
 
 /// Lists what went in unchecked.
 ///
@@ -39,17 +39,17 @@ pub async fn unchecked(arguments: UncheckedArguments) -> anyhow::Result<ExitCode
             "hookwatch: nothing tells how it was bypassed then: everything that it matches is listed; after a shield \
              give --rung shield"
         );
-        Way::Skipped
+        GapReason::Skipped
     });
     let Some(hook) = hook_of(id.kind, &object, &id.webhook) else {
         return session.usage(&format!("{}: there is no such webhook any more", id.object()));
     };
     let question = Question {
         hook: &hook,
-        gap: Gap { from, to, way },
+        gap: ReviewGap { from, to, way },
         own: &session.arguments.namespace,
     };
-    let report = Lister::new(&session.connection).list(question).await;
+    let report = ObjectLister::new(&session.connection).list(question).await;
     match session.arguments.output {
         super::Output::Json => super::super::print(&(serde_json::to_string_pretty(&report)? + "\n"))?,
         super::Output::Text => super::super::print(&(report.lines().join("\n") + "\n"))?,
@@ -62,10 +62,12 @@ pub async fn unchecked(arguments: UncheckedArguments) -> anyhow::Result<ExitCode
 }
 
 /// How, and since when, it is bypassed by what stands on its object.
-fn noted(object: &serde_json::Value, id: &HookId) -> Option<(Way, Option<Time>)> {
+fn noted(object: &serde_json::Value, id: &HookId) -> Option<(GapReason, Option<Time>)> {
     match standing(object, &id.webhook) {
-        Standing::Bypassed { rung, entry, .. } => Some((rung.map_or(Way::Skipped, Way::from), entry.since())),
-        Standing::Ignored { entry } => Some((Way::FailedOpen, entry.since())),
+        BypassStanding::Bypassed { rung, entry, .. } => {
+            Some((rung.map_or(GapReason::Skipped, GapReason::from), entry.since()))
+        }
+        BypassStanding::Ignored { entry } => Some((GapReason::FailedOpen, entry.since())),
         _ => None,
     }
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{Section, endpoint};
-use crate::domain::report::alerts::{LABELS, Pace};
-use crate::io::endpoint::Target;
-use crate::io::report::alertmanager::{Envelope, MAX_ALERTMANAGERS};
+use crate::domain::report::alerts::{DeliveryPace, LABELS};
+use crate::io::endpoint::EndpointTarget;
+use crate::io::report::alertmanager::{AlertEnvelope, MAX_ALERTMANAGERS};
 
 /// Labels that are added to every alert, at most.
 const MAX_LABELS: usize = 32;
@@ -17,11 +17,11 @@ const MAX_VALUE: usize = 1_024;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AlertmanagerConfig {
     /// Every Alertmanager; none to push nothing.
-    pub targets: Vec<Target>,
+    pub targets: Vec<EndpointTarget>,
     /// How often and for how long.
-    pub pace: Pace,
+    pub pace: DeliveryPace,
     /// What every alert carries.
-    pub envelope: Envelope,
+    pub envelope: AlertEnvelope,
 }
 
 impl AlertmanagerConfig {
@@ -37,7 +37,7 @@ impl AlertmanagerConfig {
             }
         }
         let second = Duration::from_secs(1);
-        let pace = Pace {
+        let pace = DeliveryPace {
             resend: section.duration("resendInterval", Duration::from_secs(30), second),
             timeout: section.duration("timeout", Duration::from_secs(10), second),
         };
@@ -48,7 +48,7 @@ impl AlertmanagerConfig {
                 .ok()
                 .map(String::from)
         });
-        let envelope = Envelope {
+        let envelope = AlertEnvelope {
             labels: labels(section),
             generator_url,
             ahead: pace.ahead(),
@@ -61,7 +61,7 @@ impl AlertmanagerConfig {
     }
 }
 
-fn target(section: &mut Section<'_>) -> Option<Target> {
+fn target(section: &mut Section<'_>) -> Option<EndpointTarget> {
     endpoint::required(section, |url| {
         let says_more = url.path().contains("/api/v2");
         says_more.then_some("is to end before /api/v2/alerts, which hookwatch adds")
@@ -122,7 +122,7 @@ mod tests {
                {url: 'http://[::1]:9093'}]}",
         )
         .unwrap();
-        let names: Vec<_> = config.targets.iter().map(Target::name).collect();
+        let names: Vec<_> = config.targets.iter().map(EndpointTarget::name).collect();
         assert_eq!(names, ["127.0.0.1:9093", "am.example.com:443/a/b", "[::1]:9093"]);
         assert_eq!(config.envelope.labels["cluster"], "prod");
         assert_eq!(

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use reqwest::Url;
 
 use super::Section;
-use crate::io::endpoint::{Auth, Target};
+use crate::io::endpoint::{Auth, EndpointTarget};
 
 /// Reads a server that has to be there. `is_no_prefix` says what is wrong with its address beside what is wrong with any.
 pub(super) fn required(
     section: &mut Section<'_>,
     is_no_prefix: impl Fn(&Url) -> Option<&'static str>,
-) -> Option<Target> {
+) -> Option<EndpointTarget> {
     let url = section.required_text("url");
     read(section, url, is_no_prefix)
 }
@@ -21,7 +21,7 @@ pub(super) fn read(
     section: &mut Section<'_>,
     url: Option<String>,
     is_no_prefix: impl Fn(&Url) -> Option<&'static str>,
-) -> Option<Target> {
+) -> Option<EndpointTarget> {
     let url = url.and_then(|text| {
         let parsed = address(&text).and_then(|url| match is_no_prefix(&url) {
             Some(why) => Err(why.to_owned()),
@@ -70,7 +70,7 @@ pub(super) fn read(
             Auth::None
         }
     };
-    Some(Target {
+    Some(EndpointTarget {
         url: url?,
         ca_file,
         client_certificate,

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{MIB, Section, endpoint};
-use crate::io::endpoint::{Auth, Target};
-use crate::io::observe::prometheus::{Limits, SELECTOR, selector};
+use crate::io::endpoint::{Auth, EndpointTarget};
+use crate::io::observe::prometheus::{QueryLimits, SELECTOR, selector};
 
 /// Keys that mean nothing without an address.
 const NEEDS_URL: [&str; 7] = [
@@ -39,13 +39,13 @@ pub struct PrometheusArguments {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PrometheusConfig {
     /// Where it is.
-    pub target: Target,
+    pub target: EndpointTarget,
     /// Which of its series are those of this cluster's API servers.
     pub selector: String,
     /// Time between two readings. 1 s to 1 min.
     pub interval: Duration,
     /// The bounds of one.
-    pub limits: Limits,
+    pub limits: QueryLimits,
 }
 
 impl PrometheusConfig {
@@ -65,7 +65,7 @@ impl PrometheusConfig {
         let chosen = chosen.map_err(|why| section.error("selector", why)).ok();
         let second = Duration::from_secs(1);
         let interval = section.duration("interval", Duration::from_secs(15), second);
-        let limits = Limits {
+        let limits = QueryLimits {
             timeout: section.duration("timeout", Duration::from_secs(10), second),
             max_bytes: section.number("maxMebibytes", 64, 1..=1_024) * MIB,
         };

@@ -5,37 +5,37 @@ use serde::{Deserialize, Deserializer};
 /// One assessment.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
-pub struct Assessment {
+pub struct ParsedAssessment {
     /// The control plane as a whole.
     #[serde(deserialize_with = "or_default")]
-    pub control_plane: ControlPlane,
+    pub control_plane: ParsedControlPlane,
     /// Every hook the daemon knows of.
     #[serde(deserialize_with = "or_default")]
-    pub hooks: Vec<HookVerdict>,
+    pub hooks: Vec<ParsedVerdict>,
     /// What is done about culprits.
     #[serde(deserialize_with = "or_default")]
-    pub breaker: Breaker,
+    pub breaker: ParsedBreaker,
     /// The daemon among its replicas.
     #[serde(deserialize_with = "or_default")]
-    pub replica: Replica,
+    pub replica: ParsedReplica,
     /// What it would have changed before.
     #[serde(deserialize_with = "or_default")]
-    pub audit: Audit,
+    pub audit: ParsedAudit,
 }
 
 /// What the daemon would have changed before.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
-pub struct Audit {
+pub struct ParsedAudit {
     /// The worst first.
     #[serde(deserialize_with = "or_default")]
-    pub findings: Vec<Finding>,
+    pub findings: Vec<ParsedFinding>,
 }
 
 /// One of these.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
-pub struct Finding {
+pub struct ParsedFinding {
     /// Kind, configuration and webhook between slashes.
     #[serde(deserialize_with = "or_default")]
     pub object: String,
@@ -47,7 +47,7 @@ pub struct Finding {
 /// One daemon among its replicas.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
-pub struct Replica {
+pub struct ParsedReplica {
     /// Whether it leads.
     pub role: String,
 }
@@ -55,16 +55,16 @@ pub struct Replica {
 /// What is done about culprits.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
-pub struct Breaker {
+pub struct ParsedBreaker {
     /// Hooks that it has to do with.
     #[serde(deserialize_with = "or_default")]
-    pub hooks: Vec<HookStanding>,
+    pub hooks: Vec<ParsedStanding>,
 }
 
 /// Where one hook stands.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
-pub struct HookStanding {
+pub struct ParsedStanding {
     /// The name of the webhook.
     #[serde(deserialize_with = "or_default")]
     pub webhook: String,
@@ -86,7 +86,7 @@ pub struct HookStanding {
 /// The control plane as a whole.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
-pub struct ControlPlane {
+pub struct ParsedControlPlane {
     /// `Flowing`, `Delayed`, `Blocked` or `Unknown`.
     #[serde(deserialize_with = "or_default")]
     pub writes: String,
@@ -94,13 +94,13 @@ pub struct ControlPlane {
     #[serde(deserialize_with = "or_default")]
     pub summary: String,
     /// Trouble that no hook is behind.
-    pub not_a_hook: Option<NotAHook>,
+    pub not_a_hook: Option<ParsedNonHookCause>,
 }
 
 /// Trouble that no hook is behind.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
-pub struct NotAHook {
+pub struct ParsedNonHookCause {
     /// For instance `EtcdSlow`.
     #[serde(deserialize_with = "or_default")]
     pub cause: String,
@@ -114,7 +114,7 @@ pub struct NotAHook {
 /// The verdict on one hook.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
-pub struct HookVerdict {
+pub struct ParsedVerdict {
     /// `Validating` or `Mutating`.
     #[serde(deserialize_with = "or_default")]
     pub kind: String,
@@ -143,7 +143,7 @@ pub struct HookVerdict {
     pub bypass: Option<String>,
 }
 
-impl HookVerdict {
+impl ParsedVerdict {
     /// Whether the daemon finds nothing wrong with it.
     pub fn is_healthy(&self) -> bool {
         self.health == "Healthy"
@@ -178,14 +178,14 @@ mod tests {
         let text = r#"{"at": "2026-11-21T00:11:02.156Z", "novel": [1], "control_plane": {"writes": "Blocked",
             "summary": null, "not_a_hook": null},
             "hooks": [{"webhook": "w", "health": "Failing", "cause": "Hanging", "confidence": null}, {}]}"#;
-        let assessment: Assessment = serde_json::from_str(text).unwrap();
+        let assessment: ParsedAssessment = serde_json::from_str(text).unwrap();
         assert_eq!(assessment.control_plane.writes, "Blocked");
         assert_eq!(assessment.control_plane.not_a_hook, None);
         assert!(assessment.hooks[0].is_failing());
-        assert_eq!(assessment.hooks[1], HookVerdict::default());
+        assert_eq!(assessment.hooks[1], ParsedVerdict::default());
         assert_eq!(
-            serde_json::from_str::<Assessment>("{}").unwrap(),
-            Assessment::default()
+            serde_json::from_str::<ParsedAssessment>("{}").unwrap(),
+            ParsedAssessment::default()
         );
     }
 }

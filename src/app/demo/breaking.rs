@@ -9,10 +9,10 @@ use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchP
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::assessment::{Assessment, HookStanding};
+use super::assessment::{ParsedAssessment, ParsedStanding};
 use super::judge::{SeenVerdict, rounded};
 use super::survival::WithoutBreaker;
-use super::timeline::Event;
+use super::timeline::DemoEvent;
 use crate::domain::act::bypass::{FIELD_MANAGER, Rung, touched};
 use crate::lab::cluster::LabHook;
 use crate::lab::workload::{FirstSuccess, Flow};
@@ -51,7 +51,7 @@ pub struct BreakerReport {
 }
 
 /// Follows the breaker through one demo.
-pub struct Breaking {
+pub struct BreakerFollower {
     client: kube::Client,
     originals: Vec<(LabHook, Value)>,
     /// What was last told of each hook.
@@ -67,7 +67,7 @@ pub struct Breaking {
     objections: Vec<String>,
 }
 
-impl Breaking {
+impl BreakerFollower {
     /// Begins, with nothing noted.
     pub fn new(client: kube::Client) -> Self {
         Self {
@@ -136,9 +136,9 @@ impl Breaking {
     pub fn observe(
         &mut self,
         since: Instant,
-        assessment: &Assessment,
+        assessment: &ParsedAssessment,
         first: Option<FirstSuccess>,
-    ) -> Vec<Event> {
+    ) -> Vec<DemoEvent> {
         let mut events = Vec::new();
         for standing in &assessment.breaker.hooks {
             events.extend(self.stands(since, standing));
@@ -149,7 +149,7 @@ impl Breaking {
             let after = first.ended.saturating_duration_since(since);
             self.first_write = Some(after);
             let text = format!("{}, {:.1} s after the fault", first.request, after.as_secs_f64());
-            events.push(Event::Breaker {
+            events.push(DemoEvent::Breaker {
                 label: "write succeeds",
                 text,
             });
@@ -157,7 +157,7 @@ impl Breaking {
         events
     }
 
-    fn stands(&mut self, since: Instant, standing: &HookStanding) -> Option<Event> {
+    fn stands(&mut self, since: Instant, standing: &ParsedStanding) -> Option<DemoEvent> {
         let webhook = &standing.webhook;
         if let Some(reason) = &standing.held_back {
             let why = (reason.clone(), standing.words.clone());
@@ -200,18 +200,18 @@ impl Breaking {
             }
         }
         self.told.insert(webhook.clone(), state);
-        Some(Event::Breaker { label, text })
+        Some(DemoEvent::Breaker { label, text })
     }
 
     /// What is to be told at the end of the fault: how writes went under the bypass, and which of the culprits were not
     /// bypassed and why.
-    pub fn under_the_fault(&mut self, flows: Vec<Flow>, verdicts: &[SeenVerdict]) -> Vec<Event> {
+    pub fn under_the_fault(&mut self, flows: Vec<Flow>, verdicts: &[SeenVerdict]) -> Vec<DemoEvent> {
         let mut events = Vec::new();
         let told = |label, flows: Vec<&Flow>, what: &dyn Fn(u64, u64) -> String| {
             let names: Vec<&str> = flows.iter().map(|flow| flow.namespace.as_str()).collect();
             let at_once = flows.iter().map(|flow| flow.at_once).sum();
             let held_up = flows.iter().map(|flow| flow.held_up()).sum();
-            (!flows.is_empty()).then(|| Event::Breaker {
+            (!flows.is_empty()).then(|| DemoEvent::Breaker {
                 label,
                 text: format!("to {}: {}", names.join(", "), what(at_once, held_up)),
             })
@@ -245,7 +245,7 @@ impl Breaking {
                     effect.unwrap_or("unknown")
                 ),
             };
-            events.push(Event::Breaker {
+            events.push(DemoEvent::Breaker {
                 label: "not bypassed",
                 text,
             });
@@ -291,18 +291,18 @@ impl Breaking {
     ///
     /// # Errors
     /// When a configuration cannot be reached at all.
-    pub async fn check(&mut self, after: Duration) -> anyhow::Result<Vec<Event>> {
+    pub async fn check(&mut self, after: Duration) -> anyhow::Result<Vec<DemoEvent>> {
         let bypassed = self.has_bypassed();
         let mut events = Vec::new();
         let mut check = |label, passed: &str, objections: Vec<String>| {
             events.push(if objections.is_empty() {
-                Event::Check {
+                DemoEvent::Check {
                     passed: true,
                     label,
                     text: passed.to_owned(),
                 }
             } else {
-                Event::Check {
+                DemoEvent::Check {
                     passed: false,
                     label,
                     text: objections.join("; "),

@@ -1,11 +1,11 @@
 //! What a fault cost, in words.
 
-use super::timeline::Event;
+use super::timeline::DemoEvent;
 use crate::lab::clients::Casualties;
 
 /// What the same fault cost with the breaker and without it.
-pub fn compared(with: Casualties, without: Casualties) -> [Event; 2] {
-    [("with breaker", with), ("without breaker", without)].map(|(label, casualties)| Event::Breaker {
+pub fn compared(with: Casualties, without: Casualties) -> [DemoEvent; 2] {
+    [("with breaker", with), ("without breaker", without)].map(|(label, casualties)| DemoEvent::Breaker {
         label,
         text: format!("casualties: {}", sentence(casualties)),
     })

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 
 use crate::app::config::{Config, ConfigArguments};
-use crate::app::run::Daemon;
+use crate::app::run::RunningDaemon;
 use crate::domain::act::breaker::{Matches, Pattern, PolicyRule};
 use crate::domain::act::bypass::Rung;
 use crate::domain::act::fence::AutoBreak;
@@ -80,7 +80,7 @@ pub fn start_daemon(arguments: DaemonArguments) -> StartingDaemon {
             }
         }
         let probe_interval = config.probes.rates.interval;
-        let daemon = Daemon::start(config).await?;
+        let daemon = RunningDaemon::start(config).await?;
         Ok(DaemonHandle {
             address: daemon.address,
             probe_interval,

@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use jiff::Timestamp;
 
-use super::assessment::Assessment;
-use super::breaking::Breaking;
+use super::assessment::ParsedAssessment;
+use super::breaking::BreakerFollower;
 use super::flaps::{self, FlapCounter};
-use super::judge::{Judge, News, Phase, rounded};
+use super::judge::{DemoPhase, DemoUpdate, Judge, rounded};
 use super::pages::Pages;
 use super::played::Played;
 use super::report::{closing, finding, report};
-use super::stage::Stage;
+use super::stage::DemoStage;
 use super::survival::{AFTER, Survival};
 use super::teller::Teller;
-use super::timeline::Event;
+use super::timeline::DemoEvent;
 use crate::lab::cluster::LabHook;
 use crate::lab::scenario::{Injected, Scenario};
 use crate::lab::workload::FirstFailure;
@@ -102,7 +102,7 @@ impl Moments {
 
 /// Leads one demo and tells of it.
 pub struct Director<'a> {
-    stage: &'a Stage,
+    stage: &'a DemoStage,
     scenario: &'static Scenario,
     timing: Timing,
     judge: Judge,
@@ -111,12 +111,12 @@ pub struct Director<'a> {
     last_answer: Instant,
     teller: Teller,
     pages: Option<Pages>,
-    breaking: Option<Breaking>,
+    breaking: Option<BreakerFollower>,
 }
 
 impl<'a> Director<'a> {
     /// Makes ready.
-    pub fn new(stage: &'a Stage, scenario: &'static Scenario, timing: Timing, teller: Teller) -> Self {
+    pub fn new(stage: &'a DemoStage, scenario: &'static Scenario, timing: Timing, teller: Teller) -> Self {
         Self {
             stage,
             scenario,
@@ -138,7 +138,7 @@ impl<'a> Director<'a> {
     }
 
     /// Has the breaker followed as well.
-    pub fn with_breaker(mut self, breaking: Option<Breaking>) -> Self {
+    pub fn with_breaker(mut self, breaking: Option<BreakerFollower>) -> Self {
         self.breaking = breaking;
         self
     }
@@ -152,7 +152,7 @@ impl<'a> Director<'a> {
         let injected = self.break_it().await?;
         self.look_on().await?;
         if self.moments.first_failure.is_none() {
-            self.tell(Event::NoFailure)?;
+            self.tell(DemoEvent::NoFailure)?;
         }
         if let Some(breaking) = &mut self.breaking {
             let flows = self.stage.workload.flows();
@@ -165,7 +165,7 @@ impl<'a> Director<'a> {
         self.moments.removed = Some(removed);
         if !self.scenario.is_quiet() {
             self.flaps.fault_changes(removed);
-            self.tell(Event::Removed)?;
+            self.tell(DemoEvent::Removed)?;
             if let Some(pages) = &mut self.pages {
                 pages.fault_ends();
             }
@@ -174,17 +174,17 @@ impl<'a> Director<'a> {
             self.wait_for_end_of_pages().await?;
         }
         let casualties = self.stage.clients.casualties();
-        self.tell(Event::Casualties(casualties))?;
+        self.tell(DemoEvent::Casualties(casualties))?;
         let flaps = self.flaps.found();
         if let Some(text) = flaps::sentence(flaps) {
-            self.tell(Event::Flaps(text))?;
+            self.tell(DemoEvent::Flaps(text))?;
         }
         let counted = (self.stage.clients.leaders(), casualties, flaps);
         let mut report = report(self.scenario, &self.judge, &self.moments, counted);
         if let Some(pages) = self.pages.take() {
             report.add_pages(pages.report());
         }
-        let bypassed = self.breaking.as_ref().is_some_and(Breaking::has_bypassed);
+        let bypassed = self.breaking.as_ref().is_some_and(BreakerFollower::has_bypassed);
         if let Some(breaking) = &self.breaking {
             report.add_breaker(breaking.report(self.stage.probe_interval(), self.judge.verdicts()));
         }
@@ -205,7 +205,7 @@ impl<'a> Director<'a> {
         let injected = self.break_it().await?;
         let fault = self.moments.fault.map_or_else(Instant::now, |(at, _)| at);
         while fault.elapsed() < lasting {
-            self.look(Phase::Fault(fault.elapsed())).await?;
+            self.look(DemoPhase::Fault(fault.elapsed())).await?;
         }
         injected.clear(&self.stage.target()).await?;
         let removed = Instant::now();
@@ -214,7 +214,11 @@ impl<'a> Director<'a> {
             tokio::time::sleep(self.timing.poll).await;
         }
         let after = |at: Instant| rounded(at.saturating_duration_since(fault));
-        let bypassed = self.breaking.as_ref().map(Breaking::bypassed).unwrap_or_default();
+        let bypassed = self
+            .breaking
+            .as_ref()
+            .map(BreakerFollower::bypassed)
+            .unwrap_or_default();
         let culprits = self.scenario.expected;
         // Siblings share its name's end, and its fault.
         let innocent = |name: &String| !culprits.iter().any(|it| name.ends_with(it.hook.webhook()));
@@ -227,7 +231,7 @@ impl<'a> Director<'a> {
             bypassed_after_seconds: self
                 .breaking
                 .as_ref()
-                .and_then(Breaking::bypassed_after)
+                .and_then(BreakerFollower::bypassed_after)
                 .map(rounded),
             first_write_after_seconds: workload.first_success().map(|first| after(first.ended)),
             control_plane_write_begun_after_seconds: workload
@@ -238,7 +242,7 @@ impl<'a> Director<'a> {
             held_back: self
                 .breaking
                 .as_ref()
-                .map(Breaking::held_back)
+                .map(BreakerFollower::held_back)
                 .unwrap_or_default(),
             casualties: self.stage.clients.casualties(),
         })
@@ -275,7 +279,7 @@ impl<'a> Director<'a> {
         self.moments.fault = Some((fault, Timestamp::now()));
         if !self.scenario.is_quiet() {
             self.flaps.fault_changes(fault);
-            self.tell(Event::Injected {
+            self.tell(DemoEvent::Injected {
                 summary: self.scenario.summary.to_owned(),
                 symptom: self.scenario.symptom.to_owned(),
             })?;
@@ -284,7 +288,7 @@ impl<'a> Director<'a> {
     }
 
     /// Waits for the next poll, reads the assessment and tells what is new. `None` when there was no answer.
-    async fn look(&mut self, phase: Phase) -> anyhow::Result<Option<Assessment>> {
+    async fn look(&mut self, phase: DemoPhase) -> anyhow::Result<Option<ParsedAssessment>> {
         tokio::time::sleep(self.timing.poll).await;
         let assessment = match self.stage.assessment().await {
             Ok(assessment) => {
@@ -298,10 +302,10 @@ impl<'a> Director<'a> {
         };
         // The clock is read again: what counts is when the assessment was there, not when it was asked for.
         let phase = match (phase, self.moments.fault) {
-            (Phase::Fault(_), Some((fault, _))) => Phase::Fault(fault.elapsed()),
+            (DemoPhase::Fault(_), Some((fault, _))) => DemoPhase::Fault(fault.elapsed()),
             (phase, _) => phase,
         };
-        if matches!(phase, Phase::Fault(_)) {
+        if matches!(phase, DemoPhase::Fault(_)) {
             self.look_for_failure()?;
         }
         if let Some(assessment) = &assessment {
@@ -315,7 +319,7 @@ impl<'a> Director<'a> {
         {
             // What succeeds after the fault was removed is not the breaker's merit.
             let first = self.stage.workload.first_success();
-            let first = first.filter(|_| matches!(phase, Phase::Fault(_)));
+            let first = first.filter(|_| matches!(phase, DemoPhase::Fault(_)));
             let before = breaking.bypassed_at();
             for event in breaking.observe(fault, assessment, first) {
                 self.teller.tell(event)?;
@@ -324,7 +328,7 @@ impl<'a> Director<'a> {
                 self.stage.workload.count_flows();
             }
         }
-        if phase != Phase::Baseline
+        if phase != DemoPhase::Baseline
             && let Some(pages) = &mut self.pages
         {
             for event in pages.look().await? {
@@ -345,35 +349,35 @@ impl<'a> Director<'a> {
             return Ok(());
         };
         self.moments.first_failure = Some(failure.clone());
-        self.tell(Event::FirstFailure {
+        self.tell(DemoEvent::FirstFailure {
             request: failure.request,
             text: failure.text,
             waited: failure.waited,
         })
     }
 
-    fn tell(&mut self, event: Event) -> anyhow::Result<()> {
+    fn tell(&mut self, event: DemoEvent) -> anyhow::Result<()> {
         self.teller.tell(event)
     }
 }
 
-fn event(news: News) -> Event {
+fn event(news: DemoUpdate) -> DemoEvent {
     match news {
-        News::Evidence(text) => Event::Evidence(text),
-        News::Risk(text) => Event::Risk(text),
-        News::Verdict(hook) => Event::Verdict {
+        DemoUpdate::Evidence(text) => DemoEvent::Evidence(text),
+        DemoUpdate::Risk(text) => DemoEvent::Risk(text),
+        DemoUpdate::Verdict(hook) => DemoEvent::Verdict {
             finding: finding(hook.cause.as_deref(), hook.effect.as_deref(), hook.confidence),
             culprit: hook.webhook,
             evidence: hook.evidence,
             expected: true,
         },
-        News::FalseCulprit(hook) => Event::Verdict {
+        DemoUpdate::FalseCulprit(hook) => DemoEvent::Verdict {
             finding: finding(hook.cause.as_deref(), hook.effect.as_deref(), hook.confidence),
             culprit: hook.webhook,
             evidence: hook.evidence,
             expected: false,
         },
-        News::NotAHook(trouble) => Event::Verdict {
+        DemoUpdate::NotAHook(trouble) => DemoEvent::Verdict {
             culprit: "no hook".to_owned(),
             finding: finding(Some(&trouble.cause), None, trouble.confidence),
             evidence: trouble.evidence,

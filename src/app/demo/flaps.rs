@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::assessment::{Assessment, HookVerdict};
+use super::assessment::{ParsedAssessment, ParsedVerdict};
 
 /// What comes back within this time has flapped.
 const AT_ONCE: Duration = Duration::from_secs(10);
@@ -52,7 +52,7 @@ struct WritesHistory {
 
 impl FlapCounter {
     /// Takes in one assessment.
-    pub fn observe(&mut self, at: Instant, assessment: &Assessment) {
+    pub fn observe(&mut self, at: Instant, assessment: &ParsedAssessment) {
         // A verdict without a configuration is about a name in the metrics, not about a hook that is there.
         let hooks = assessment.hooks.iter();
         for hook in hooks.filter(|hook| !hook.configuration.is_empty()) {
@@ -77,7 +77,7 @@ impl FlapCounter {
 
 impl VerdictHistory {
     /// Whether it has flapped.
-    fn observe(&mut self, at: Instant, hook: &HookVerdict) -> bool {
+    fn observe(&mut self, at: Instant, hook: &ParsedVerdict) -> bool {
         if hook.is_failing() {
             let flapped = self.healthy && self.left.is_some_and(|left| at.duration_since(left) <= AT_ONCE);
             *self = Self {

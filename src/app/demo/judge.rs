@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::assessment::{Assessment, HookVerdict, NotAHook};
+use super::assessment::{ParsedAssessment, ParsedNonHookCause, ParsedVerdict};
 use crate::lab::scenario::{Expected, ExpectedHealth, Scenario};
 
 /// In which part of a demo an assessment was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
+pub enum DemoPhase {
     /// Before anything was broken.
     Baseline,
     /// This long after the fault.
@@ -39,17 +39,17 @@ pub struct SeenVerdict {
 
 /// Something that an assessment brought for the first time.
 #[derive(Debug, Clone, PartialEq)]
-pub enum News {
+pub enum DemoUpdate {
     /// The first sign that something is wrong.
     Evidence(String),
     /// The prediction that the scenario calls for, of one of its hooks.
     Risk(String),
     /// An expected verdict.
-    Verdict(HookVerdict),
+    Verdict(ParsedVerdict),
     /// A `Failing` verdict that was not expected.
-    FalseCulprit(HookVerdict),
+    FalseCulprit(ParsedVerdict),
     /// The expected trouble that no hook is behind.
-    NotAHook(NotAHook),
+    NotAHook(ParsedNonHookCause),
 }
 
 /// Follows the assessments of one demo.
@@ -65,7 +65,7 @@ pub struct Judge {
     verdicts: Vec<SeenVerdict>,
     worst_writes: Option<String>,
     /// The last assessment while the fault lasted.
-    last: Option<Assessment>,
+    last: Option<ParsedAssessment>,
     objections: Vec<String>,
 }
 
@@ -86,10 +86,10 @@ impl Judge {
     }
 
     /// Takes in one assessment, and says what is new in it.
-    pub fn observe(&mut self, phase: Phase, assessment: &Assessment) -> Vec<News> {
+    pub fn observe(&mut self, phase: DemoPhase, assessment: &ParsedAssessment) -> Vec<DemoUpdate> {
         let mut news = Vec::new();
         self.object_to_false_culprits(phase, assessment, &mut news);
-        let Phase::Fault(after) = phase else {
+        let DemoPhase::Fault(after) = phase else {
             return news;
         };
         self.look_for_evidence(assessment, &mut news);
@@ -163,18 +163,25 @@ impl Judge {
         objections
     }
 
-    fn expected(&self, hook: &HookVerdict) -> Option<&'static Expected> {
+    fn expected(&self, hook: &ParsedVerdict) -> Option<&'static Expected> {
         self.scenario
             .expected
             .iter()
             .find(|expected| is_about(expected, hook))
     }
 
-    fn object_to_false_culprits(&mut self, phase: Phase, assessment: &Assessment, news: &mut Vec<News>) {
+    fn object_to_false_culprits(
+        &mut self,
+        phase: DemoPhase,
+        assessment: &ParsedAssessment,
+        news: &mut Vec<DemoUpdate>,
+    ) {
         for hook in assessment.hooks.iter().filter(|hook| hook.is_failing()) {
             let cause = hook.cause.as_deref().unwrap_or("no cause");
             let objection = match self.expected(hook) {
-                Some(expected) if expected.health == ExpectedHealth::Failing && phase != Phase::Baseline => {
+                Some(expected)
+                    if expected.health == ExpectedHealth::Failing && phase != DemoPhase::Baseline =>
+                {
                     continue;
                 }
                 Some(_) => format!("{} works, but was called Failing ({cause})", hook.webhook),
@@ -184,7 +191,7 @@ impl Judge {
                 ),
             };
             if self.object(objection) {
-                news.push(News::FalseCulprit(hook.clone()));
+                news.push(DemoUpdate::FalseCulprit(hook.clone()));
             }
         }
         let nothing_is_wrong = self.scenario.expected.is_empty() && self.scenario.not_a_hook.is_none();
@@ -203,7 +210,7 @@ impl Judge {
         is_new
     }
 
-    fn look_for_evidence(&mut self, assessment: &Assessment, news: &mut Vec<News>) {
+    fn look_for_evidence(&mut self, assessment: &ParsedAssessment, news: &mut Vec<DemoUpdate>) {
         if self.evidence_seen {
             return;
         }
@@ -217,11 +224,11 @@ impl Judge {
             matches!(control_plane.writes.as_str(), "Delayed" | "Blocked").then_some(&control_plane.summary);
         if let Some(text) = hook.or(writes) {
             self.evidence_seen = true;
-            news.push(News::Evidence(text.clone()));
+            news.push(DemoUpdate::Evidence(text.clone()));
         }
     }
 
-    fn look_for_risk(&mut self, after: Duration, assessment: &Assessment, news: &mut Vec<News>) {
+    fn look_for_risk(&mut self, after: Duration, assessment: &ParsedAssessment, news: &mut Vec<DemoUpdate>) {
         let Some(wanted) = self.scenario.foreseen.filter(|_| self.foreseen.is_none()) else {
             return;
         };
@@ -237,11 +244,16 @@ impl Judge {
         let found = findings.find(|found| found.message.contains(wanted) && of_it(&found.object));
         if let Some(risk) = found.map(|found| found.message.clone()) {
             self.foreseen = Some(after);
-            news.push(News::Risk(risk));
+            news.push(DemoUpdate::Risk(risk));
         }
     }
 
-    fn look_for_verdicts(&mut self, after: Duration, assessment: &Assessment, news: &mut Vec<News>) {
+    fn look_for_verdicts(
+        &mut self,
+        after: Duration,
+        assessment: &ParsedAssessment,
+        news: &mut Vec<DemoUpdate>,
+    ) {
         for (expected, appeared) in self.scenario.expected.iter().zip(&mut self.appeared) {
             let found = assessment
                 .hooks
@@ -249,7 +261,7 @@ impl Judge {
                 .find(|hook| is_about(expected, hook) && has_verdict(expected, hook));
             if let (None, Some(hook)) = (&appeared, found) {
                 *appeared = Some(after);
-                news.push(News::Verdict(hook.clone()));
+                news.push(DemoUpdate::Verdict(hook.clone()));
             }
         }
         if let Some(trouble) = &assessment.control_plane.not_a_hook
@@ -257,11 +269,11 @@ impl Judge {
             && self.scenario.not_a_hook == Some(trouble.cause.as_str())
         {
             self.not_a_hook_appeared = Some(after);
-            news.push(News::NotAHook(trouble.clone()));
+            news.push(DemoUpdate::NotAHook(trouble.clone()));
         }
     }
 
-    fn remember(&mut self, after: Duration, hook: &HookVerdict) {
+    fn remember(&mut self, after: Duration, hook: &ParsedVerdict) {
         let Some(cause) = &hook.cause else { return };
         // A mere suspicion accuses nobody, unless it is all that the scenario calls for.
         let called_for = |expected: &Expected| is_about(expected, hook) && has_verdict(expected, hook);
@@ -315,7 +327,7 @@ impl Judge {
             return None;
         }
         // The shield of another one spares the canaries that were the evidence: what passes by itself may be in doubt again.
-        let named = |other: &HookVerdict| self.expected(other).is_some() && other.bypass.is_some();
+        let named = |other: &ParsedVerdict| self.expected(other).is_some() && other.bypass.is_some();
         let doubt = hook.health == "Suspect" && hook.cause.as_deref() == Some(expected.cause);
         if doubt
             && hook.effect.as_deref() == Some("FailingOpen")
@@ -354,11 +366,11 @@ fn wanted(expected: &Expected) -> String {
     )
 }
 
-fn is_about(expected: &Expected, hook: &HookVerdict) -> bool {
+fn is_about(expected: &Expected, hook: &ParsedVerdict) -> bool {
     hook.webhook == expected.hook.webhook() && hook.configuration == expected.hook.configuration()
 }
 
-fn has_verdict(expected: &Expected, hook: &HookVerdict) -> bool {
+fn has_verdict(expected: &Expected, hook: &ParsedVerdict) -> bool {
     hook.health == expected.health.as_str() && hook.cause.as_deref() == Some(expected.cause)
 }
 
@@ -391,21 +403,21 @@ mod tests {
         verdict(hook, "Healthy", None, "None")
     }
 
-    fn assessment(writes: &str, not_a_hook: Option<&str>, hooks: &[Value]) -> Assessment {
+    fn assessment(writes: &str, not_a_hook: Option<&str>, hooks: &[Value]) -> ParsedAssessment {
         let not_a_hook = not_a_hook.map(|cause| json!({"cause": cause, "evidence": []}));
         let control_plane = json!({"writes": writes, "summary": "writes hang", "not_a_hook": not_a_hook});
         serde_json::from_value(json!({"control_plane": control_plane, "hooks": hooks})).unwrap()
     }
 
-    fn fault(seconds: u64) -> Phase {
-        Phase::Fault(Duration::from_secs(seconds))
+    fn fault(seconds: u64) -> DemoPhase {
+        DemoPhase::Fault(Duration::from_secs(seconds))
     }
 
     fn judge(name: &str) -> Judge {
         Judge::new(by_name(name).unwrap())
     }
 
-    fn hanging() -> Assessment {
+    fn hanging() -> ParsedAssessment {
         let opa = verdict(LabHook::Opa, "Failing", Some("Hanging"), "Blocking");
         assessment("Blocked", None, &[opa, healthy(LabHook::Policy)])
     }
@@ -416,15 +428,18 @@ mod tests {
         let calm = assessment("Flowing", None, &[healthy(LabHook::Opa)]);
         let doubt = verdict(LabHook::Opa, "Suspect", None, "None");
         let doubt = assessment("Delayed", None, &[doubt]);
-        assert_eq!(judge.observe(Phase::Baseline, &calm), []);
+        assert_eq!(judge.observe(DemoPhase::Baseline, &calm), []);
         assert_eq!(judge.observe(fault(1), &calm), []);
-        assert_eq!(judge.observe(fault(2), &doubt), [News::Evidence("first".into())]);
+        assert_eq!(
+            judge.observe(fault(2), &doubt),
+            [DemoUpdate::Evidence("first".into())]
+        );
         assert!(matches!(
             &judge.observe(fault(3), &hanging())[..],
-            [News::Verdict(_)]
+            [DemoUpdate::Verdict(_)]
         ));
         assert_eq!(judge.observe(fault(8), &hanging()), []);
-        judge.observe(Phase::Recovery, &hanging());
+        judge.observe(DemoPhase::Recovery, &hanging());
         assert_eq!(judge.objections(), [""; 0]);
         assert_eq!(judge.time_to_verdict(), Some(Duration::from_secs(3)));
         assert_eq!(judge.worst_writes(), "Blocked");
@@ -468,11 +483,12 @@ mod tests {
     fn a_false_culprit_is_wrong_whenever_it_is_named() {
         let accused = verdict(LabHook::Quota, "Failing", Some("Slow"), "Delaying");
         let calm = assessment("Flowing", None, std::slice::from_ref(&accused));
-        for phase in [Phase::Baseline, fault(1), Phase::Recovery] {
+        for phase in [DemoPhase::Baseline, fault(1), DemoPhase::Recovery] {
             let mut judge = judge("validating-hang");
             let news = judge.observe(phase, &calm);
             assert!(
-                news.iter().any(|news| matches!(news, News::FalseCulprit(_))),
+                news.iter()
+                    .any(|news| matches!(news, DemoUpdate::FalseCulprit(_))),
                 "{phase:?}"
             );
             assert_eq!(judge.observe(phase, &calm), [], "said once only");
@@ -484,7 +500,7 @@ mod tests {
     #[test]
     fn the_culprit_itself_is_innocent_before_the_fault() {
         let mut judge = judge("validating-hang");
-        judge.observe(Phase::Baseline, &hanging());
+        judge.observe(DemoPhase::Baseline, &hanging());
         judge.observe(fault(1), &hanging());
         assert_eq!(judge.objections().len(), 1);
     }
@@ -537,7 +553,10 @@ mod tests {
     fn trouble_that_is_no_hook_has_to_be_named_and_only_then() {
         let mut right = judge("etcd-slow");
         let news = right.observe(fault(4), &assessment("Delayed", Some("EtcdSlow"), &[]));
-        assert!(matches!(&news[..], [News::Evidence(_), News::NotAHook(_)]));
+        assert!(matches!(
+            &news[..],
+            [DemoUpdate::Evidence(_), DemoUpdate::NotAHook(_)]
+        ));
         assert_eq!(right.time_to_verdict(), Some(Duration::from_secs(4)));
         assert_eq!(right.objections(), [""; 0]);
         assert_eq!(right.not_a_hook(), Some("EtcdSlow"));
@@ -548,9 +567,9 @@ mod tests {
 
         let mut both = judge("validating-hang");
         let mut blamed = hanging();
-        blamed.control_plane.not_a_hook = Some(NotAHook {
+        blamed.control_plane.not_a_hook = Some(ParsedNonHookCause {
             cause: "Overloaded".into(),
-            ..NotAHook::default()
+            ..ParsedNonHookCause::default()
         });
         both.observe(fault(2), &blamed);
         assert_eq!(both.objections().len(), 1);

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::judge::rounded;
-use super::timeline::Event;
-use crate::lab::monitoring::{Monitoring, Page};
+use super::timeline::DemoEvent;
+use crate::lab::monitoring::{Monitoring, ReceivedAlert};
 
 /// Time between two looks at Prometheus.
 const LOOK: Duration = Duration::from_millis(500);
@@ -98,7 +98,7 @@ impl Pages {
     ///
     /// # Errors
     /// When one of the programs has ended.
-    pub async fn look(&mut self) -> anyhow::Result<Vec<Event>> {
+    pub async fn look(&mut self) -> anyhow::Result<Vec<DemoEvent>> {
         if self.looked.is_some_and(|looked| looked.elapsed() < LOOK) {
             return Ok(Vec::new());
         }
@@ -107,7 +107,7 @@ impl Pages {
         self.monitoring.check()?;
         for alert in self.monitoring.alerts().await.unwrap_or_default() {
             if self.told.insert((key(&alert.labels), alert.state.clone())) {
-                news.push(Event::Alert {
+                news.push(DemoEvent::Alert {
                     firing: alert.state == "firing",
                     name: of(&alert.labels, "alertname"),
                     severity: of(&alert.labels, "severity"),
@@ -122,7 +122,7 @@ impl Pages {
         Ok(news)
     }
 
-    fn take(&mut self, page: &Page) -> Option<Event> {
+    fn take(&mut self, page: &ReceivedAlert) -> Option<DemoEvent> {
         let key = key(&page.labels);
         let resolved = page.status == "resolved";
         // A group is sent again whenever one of its alerts changes.
@@ -156,7 +156,7 @@ impl Pages {
                 key,
             });
         }
-        Some(Event::Page {
+        Some(DemoEvent::Page {
             resolved,
             name: alert,
             severity: of(&page.labels, "severity"),

@@ -6,7 +6,7 @@ use super::DemoReport;
 use super::casualties;
 use super::survival::WithoutBreaker;
 use super::teller::Teller;
-use super::timeline::Event;
+use super::timeline::DemoEvent;
 
 /// A demo that has been played, but for its last line.
 pub struct Played {
@@ -41,11 +41,11 @@ impl Played {
                 )
             },
         );
-        self.teller.tell(Event::Breaker {
+        self.teller.tell(DemoEvent::Breaker {
             label: "with breaker",
             text: with,
         })?;
-        self.teller.tell(Event::Breaker {
+        self.teller.tell(DemoEvent::Breaker {
             label: "without breaker",
             text: format!("{} (played once more)", without.sentence()),
         })?;
@@ -61,7 +61,7 @@ impl Played {
     /// # Errors
     /// When it cannot be written.
     pub fn close(mut self) -> anyhow::Result<DemoReport> {
-        self.teller.tell(Event::Closing {
+        self.teller.tell(DemoEvent::Closing {
             correct: self.report.correct,
             text: self.closing,
             objections: self.report.objections.clone(),

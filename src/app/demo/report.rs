@@ -178,7 +178,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::app::demo::judge::Phase;
+    use crate::app::demo::judge::DemoPhase;
     use crate::lab::scenario::by_name;
 
     #[test]
@@ -210,7 +210,7 @@ mod tests {
         let scenario = by_name("quiet").unwrap();
         let mut judge = Judge::new(scenario);
         let calm = serde_json::from_value(json!({"control_plane": {"writes": "Flowing"}})).unwrap();
-        judge.observe(Phase::Fault(Duration::from_secs(1)), &calm);
+        judge.observe(DemoPhase::Fault(Duration::from_secs(1)), &calm);
         let counted = (Leaders::Simulated, Casualties::default(), Flaps::default());
         let report = report(scenario, &judge, &Moments::default(), counted);
         assert_eq!(

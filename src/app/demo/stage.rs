@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use super::assessment::Assessment;
-use super::timeline::Event;
+use super::assessment::ParsedAssessment;
+use super::timeline::DemoEvent;
 use super::{DaemonArguments, DaemonHandle, StartingDaemon};
 use crate::domain::act::bypass::Rung;
 use crate::lab::clients::ControlPlaneClients;
 use crate::lab::cluster::{Cluster, LabHook};
-use crate::lab::control_plane::{ControlPlane, Kind};
+use crate::lab::control_plane::{ControlPlaneKind, LabControlPlane};
 use crate::lab::directory::PrivateDirectory;
 use crate::lab::monitoring::{Monitoring, Programs};
-use crate::lab::scenario::{Scenario, Target};
-use crate::lab::workload::{Workload, WorkloadOptions};
+use crate::lab::scenario::{Scenario, ScenarioTarget};
+use crate::lab::workload::{LabWorkload, WorkloadOptions};
 
 /// Longest wait for one assessment.
 const POLL_LIMIT: Duration = Duration::from_secs(2);
@@ -25,14 +25,14 @@ const LEADS: Duration = Duration::from_secs(30);
 /// Largest assessment that is read, in bytes.
 const MAX_ASSESSMENT: usize = 4 << 20;
 
-/// Everything that runs during a demo. Dropping it ends all but the daemon; [`Stage::leave`] ends that too.
-pub struct Stage {
+/// Everything that runs during a demo. Dropping it ends all but the daemon; [`DemoStage::leave`] ends that too.
+pub struct DemoStage {
     /// The users.
-    pub workload: Workload,
+    pub workload: LabWorkload,
     /// The leaders, simulated or real, the kubelets, and an API server that can be started.
     pub clients: ControlPlaneClients,
     cluster: Arc<Cluster>,
-    control_plane: ControlPlane,
+    control_plane: LabControlPlane,
     // After the control plane, which has its files in it.
     directory: PrivateDirectory,
     daemon: DaemonHandle,
@@ -41,29 +41,29 @@ pub struct Stage {
     http: reqwest::Client,
 }
 
-impl Stage {
+impl DemoStage {
     /// Starts the lab, as a scenario wants it, its users, and then the daemon, which gets a kubeconfig and nothing else.
     ///
     /// # Errors
     /// When any of them does not start.
     pub async fn set_up(
-        kind: Kind,
+        kind: ControlPlaneKind,
         scenario: Option<&Scenario>,
         auto_break: Option<Rung>,
         mut start_daemon: impl FnMut(DaemonArguments) -> StartingDaemon,
     ) -> anyhow::Result<Self> {
         let directory = PrivateDirectory::create()?;
-        let control_plane = ControlPlane::start(kind, directory.path()).await?;
+        let control_plane = LabControlPlane::start(kind, directory.path()).await?;
         let kubeconfig = control_plane.kubeconfig();
         let cluster = Arc::new(Cluster::start(&kubeconfig, control_plane.reach()).await?);
-        let target = Target {
+        let target = ScenarioTarget {
             cluster: &cluster,
             control_plane: &control_plane,
         };
         if let Some(scenario) = scenario {
             scenario.arrange(&target).await?;
         }
-        let workload = Workload::start(&kubeconfig, &users(scenario)).await?;
+        let workload = LabWorkload::start(&kubeconfig, &users(scenario)).await?;
         let clients = ControlPlaneClients::start(&control_plane, &cluster.nodes(), &workload).await?;
         let arguments = DaemonArguments {
             kubeconfig: directory.write("kubeconfig", &kubeconfig)?,
@@ -110,8 +110,8 @@ impl Stage {
     }
 
     /// What runs, for the timeline.
-    pub fn started(&self) -> Event {
-        Event::Started {
+    pub fn started(&self) -> DemoEvent {
+        DemoEvent::Started {
             api_server: self.api_url(),
             daemon: self.daemon_url(),
             leaders: self.clients.leaders(),
@@ -119,8 +119,8 @@ impl Stage {
     }
 
     /// What scenarios are carried out on.
-    pub fn target(&self) -> Target<'_> {
-        Target {
+    pub fn target(&self) -> ScenarioTarget<'_> {
+        ScenarioTarget {
             cluster: &self.cluster,
             control_plane: &self.control_plane,
         }
@@ -145,7 +145,7 @@ impl Stage {
     ///
     /// # Errors
     /// When the daemon does not answer with one in time.
-    pub async fn assessment(&self) -> anyhow::Result<Assessment> {
+    pub async fn assessment(&self) -> anyhow::Result<ParsedAssessment> {
         assessment(&self.http, &self.daemon).await
     }
 
@@ -201,7 +201,7 @@ fn http_client() -> anyhow::Result<reqwest::Client> {
 }
 
 /// The present assessment of a daemon.
-async fn assessment(http: &reqwest::Client, daemon: &DaemonHandle) -> anyhow::Result<Assessment> {
+async fn assessment(http: &reqwest::Client, daemon: &DaemonHandle) -> anyhow::Result<ParsedAssessment> {
     let url = format!("http://{}/api/v1/assessment", daemon.address);
     let mut response = http.get(url).send().await?.error_for_status()?;
     let mut body = Vec::new();

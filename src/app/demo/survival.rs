@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::breaking::Breaking;
+use super::breaking::BreakerFollower;
 use super::director::{Director, Timing};
-use super::stage::Stage;
-use super::teller::{Account, Teller};
+use super::stage::DemoStage;
+use super::teller::{Teller, TimelineWriter};
 use super::{DaemonArguments, StartingDaemon};
 use crate::domain::act::bypass::Rung;
 use crate::lab::clients::{Casualties, Leaders};
-use crate::lab::control_plane::Kind;
+use crate::lab::control_plane::ControlPlaneKind;
 use crate::lab::scenario::Scenario;
 
 /// Longest wait for a write once the fault is gone: what hangs then ends within the API server's own limit of 34 s.
@@ -94,19 +94,19 @@ impl From<&Survival> for WithoutBreaker {
 /// # Errors
 /// When the lab or the daemon fails.
 pub async fn survive(
-    kind: Kind,
+    kind: ControlPlaneKind,
     scenario: &'static Scenario,
     (timing, lasting): (Timing, Duration),
     auto_break: Option<Rung>,
     start_daemon: impl FnMut(DaemonArguments) -> StartingDaemon,
 ) -> anyhow::Result<Survival> {
-    let stage = Stage::set_up(kind, Some(scenario), auto_break, start_daemon).await?;
-    let silent = Account {
+    let stage = DemoStage::set_up(kind, Some(scenario), auto_break, start_daemon).await?;
+    let silent = TimelineWriter {
         out: None,
         colour: false,
     };
     let teller = Teller::new(silent, Instant::now());
-    let breaking = auto_break.map(|_| Breaking::new(stage.client()));
+    let breaking = auto_break.map(|_| BreakerFollower::new(stage.client()));
     let director = Director::new(&stage, scenario, timing, teller).with_breaker(breaking);
     let survived = director.survive(lasting).await;
     let left = stage.leave().await;

@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use anyhow::Context;
 
-use super::timeline::{Entry, Event, render};
+use super::timeline::{DemoEvent, TimelineEntry, render};
 
 /// Where the timeline goes.
-pub struct Account {
+pub struct TimelineWriter {
     /// `None` when nothing is to be told on the way.
     pub out: Option<Box<dyn Write + Send>>,
     /// Whether to use colours.
@@ -17,13 +17,13 @@ pub struct Account {
 
 /// Writes the timeline.
 pub struct Teller {
-    account: Account,
+    account: TimelineWriter,
     started: Instant,
 }
 
 impl Teller {
     /// `started` is when the demo began.
-    pub fn new(account: Account, started: Instant) -> Self {
+    pub fn new(account: TimelineWriter, started: Instant) -> Self {
         Self { account, started }
     }
 
@@ -31,9 +31,9 @@ impl Teller {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn tell(&mut self, event: Event) -> anyhow::Result<()> {
+    pub fn tell(&mut self, event: DemoEvent) -> anyhow::Result<()> {
         if let Some(out) = &mut self.account.out {
-            let entry = Entry {
+            let entry = TimelineEntry {
                 at: self.started.elapsed(),
                 event,
             };

@@ -13,16 +13,16 @@ const INDENT: usize = 30;
 
 /// Something worth a line, and when it was, counted from the start of the demo.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Entry {
+pub struct TimelineEntry {
     /// Since the start of the demo.
     pub at: Duration,
     /// What happened.
-    pub event: Event,
+    pub event: DemoEvent,
 }
 
 /// What can happen in a demo.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Event {
+pub enum DemoEvent {
     /// The lab, its users and the daemon run.
     Started {
         /// The API server's URL.
@@ -134,8 +134,8 @@ pub enum Event {
 }
 
 /// One entry as text that ends in a line break, with colours if wanted.
-pub fn render(entry: &Entry, colour: bool) -> String {
-    let shown = Shown::of(&entry.event);
+pub fn render(entry: &TimelineEntry, colour: bool) -> String {
+    let shown = ShownEvent::of(&entry.event);
     let (on, off) = if colour { (shown.colour, RESET) } else { ("", "") };
     let at = entry.at.as_secs_f64();
     let mut text = format!("{at:>7.1} s  {on}{}  {:<16}{off}", shown.glyph, shown.label);
@@ -157,64 +157,64 @@ const RED: &str = "\u{1b}[1;31m";
 const CYAN: &str = "\u{1b}[36m";
 
 /// How an event looks.
-struct Shown {
+struct ShownEvent {
     glyph: &'static str,
     colour: &'static str,
     label: &'static str,
     lines: Vec<String>,
 }
 
-impl Shown {
-    fn of(event: &Event) -> Self {
+impl ShownEvent {
+    fn of(event: &DemoEvent) -> Self {
         match event {
-            Event::Started {
+            DemoEvent::Started {
                 api_server,
                 daemon,
                 leaders,
             } => Self::started(api_server, daemon, *leaders),
-            Event::Quiet {
+            DemoEvent::Quiet {
                 writes_per_second,
                 median,
             } => Self::quiet(*writes_per_second, *median),
-            Event::Injected { summary, symptom } => Self::injected(summary, symptom),
-            Event::Risk(text) => Self::line("◌", YELLOW, "foreseen", text),
-            Event::Evidence(text) => Self::line("◐", YELLOW, "first evidence", text),
-            Event::Verdict {
+            DemoEvent::Injected { summary, symptom } => Self::injected(summary, symptom),
+            DemoEvent::Risk(text) => Self::line("◌", YELLOW, "foreseen", text),
+            DemoEvent::Evidence(text) => Self::line("◐", YELLOW, "first evidence", text),
+            DemoEvent::Verdict {
                 culprit,
                 finding,
                 evidence,
                 expected,
             } => Self::verdict(culprit, finding, evidence, *expected),
-            Event::FirstFailure {
+            DemoEvent::FirstFailure {
                 request,
                 text,
                 waited,
             } => Self::first_failure(request, text, *waited),
-            Event::Alert {
+            DemoEvent::Alert {
                 firing,
                 name,
                 severity,
                 summary,
             } => Self::alert(*firing, &headline(name, severity, summary)),
-            Event::Page {
+            DemoEvent::Page {
                 resolved: true, name, ..
             } => Self::line("✉", GREEN, "page resolved", name),
-            Event::Page {
+            DemoEvent::Page {
                 name,
                 severity,
                 summary,
                 description,
                 ..
             } => Self::page(headline(name, severity, summary), description),
-            Event::NoFailure => Self::line("●", GREEN, "no failure", "no user's request has failed"),
-            Event::Breaker { label, text } => Self::line("◈", GREEN, label, text),
-            Event::Check { passed, label, text } => Self::check(*passed, label, text),
-            Event::Removed => Self::new("▼", CYAN, "fault removed", Vec::new()),
-            Event::Recovered(after) => Self::recovered(*after),
-            Event::NotRecovered => Self::not_recovered(),
-            Event::Casualties(lost) => Self::casualties(*lost),
-            Event::Flaps(text) => Self::line("◇", YELLOW, "flaps", text),
-            Event::Closing {
+            DemoEvent::NoFailure => Self::line("●", GREEN, "no failure", "no user's request has failed"),
+            DemoEvent::Breaker { label, text } => Self::line("◈", GREEN, label, text),
+            DemoEvent::Check { passed, label, text } => Self::check(*passed, label, text),
+            DemoEvent::Removed => Self::new("▼", CYAN, "fault removed", Vec::new()),
+            DemoEvent::Recovered(after) => Self::recovered(*after),
+            DemoEvent::NotRecovered => Self::not_recovered(),
+            DemoEvent::Casualties(lost) => Self::casualties(*lost),
+            DemoEvent::Flaps(text) => Self::line("◇", YELLOW, "flaps", text),
+            DemoEvent::Closing {
                 correct,
                 text,
                 objections,
@@ -389,15 +389,15 @@ fn wrap(line: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn story() -> Vec<Entry> {
-        let entry = |tenths: u64, event| Entry {
+    fn story() -> Vec<TimelineEntry> {
+        let entry = |tenths: u64, event| TimelineEntry {
             at: Duration::from_millis(tenths * 100),
             event,
         };
         vec![
             entry(
                 3,
-                Event::Started {
+                DemoEvent::Started {
                     api_server: "https://127.0.0.1:6443".into(),
                     daemon: "http://127.0.0.1:9780".into(),
                     leaders: Leaders::Simulated,
@@ -405,25 +405,25 @@ mod tests {
             ),
             entry(
                 85,
-                Event::Quiet {
+                DemoEvent::Quiet {
                     writes_per_second: 81.6,
                     median: Some(Duration::from_micros(4_300)),
                 },
             ),
             entry(
                 86,
-                Event::Injected {
+                DemoEvent::Injected {
                     summary: "All three backends stop.".into(),
                     symptom: "every create and update hangs".into(),
                 },
             ),
             entry(
                 101,
-                Event::Evidence("3 of 3 probes have been waiting for more than 1 s".into()),
+                DemoEvent::Evidence("3 of 3 probes have been waiting for more than 1 s".into()),
             ),
             entry(
                 119,
-                Event::Verdict {
+                DemoEvent::Verdict {
                     culprit: "validating-webhook.openpolicyagent.org".into(),
                     finding: "Hanging, Blocking, confidence 0.95".into(),
                     evidence: vec![
@@ -437,25 +437,25 @@ mod tests {
             ),
             entry(
                 186,
-                Event::FirstFailure {
+                DemoEvent::FirstFailure {
                     request: "create secrets in team-a".into(),
                     text: "Internal error occurred: failed calling webhook \"v\": context\ndeadline exceeded".into(),
                     waited: Duration::from_millis(10_004),
                 },
             ),
-            entry(206, Event::Removed),
-            entry(231, Event::Recovered(Duration::from_millis(2_500))),
+            entry(206, DemoEvent::Removed),
+            entry(231, DemoEvent::Recovered(Duration::from_millis(2_500))),
             entry(
                 231,
-                Event::Casualties(Casualties {
+                DemoEvent::Casualties(Casualties {
                     writes_timed_out: 3,
                     ..Casualties::default()
                 }),
             ),
-            entry(231, Event::Flaps("verdicts flapped once".into())),
+            entry(231, DemoEvent::Flaps("verdicts flapped once".into())),
             entry(
                 231,
-                Event::Closing {
+                DemoEvent::Closing {
                     correct: true,
                     text: "verdict right, 3.3 s after the fault, 6.7 s before the first request failed".into(),
                     objections: Vec::new(),
@@ -492,9 +492,9 @@ mod tests {
 
     #[test]
     fn an_alert_is_told_with_its_text_when_it_is_delivered_and_by_its_name_when_it_is_over() {
-        let page = |resolved| Entry {
+        let page = |resolved| TimelineEntry {
             at: Duration::from_secs(48),
-            event: Event::Page {
+            event: DemoEvent::Page {
                 resolved,
                 name: "HookwatchHookFailing".to_owned(),
                 severity: "critical".to_owned(),
@@ -518,9 +518,9 @@ mod tests {
     #[test]
     fn no_line_is_wider_than_a_terminal() {
         let long = format!("{} {}", "x".repeat(400), "word ".repeat(90));
-        let entry = Entry {
+        let entry = TimelineEntry {
             at: Duration::from_secs(99_999),
-            event: Event::Verdict {
+            event: DemoEvent::Verdict {
                 culprit: long.clone(),
                 finding: long.clone(),
                 evidence: vec![long; 9],
@@ -547,9 +547,9 @@ mod tests {
 
     #[test]
     fn a_hook_cannot_send_escapes_to_the_terminal() {
-        let entry = Entry {
+        let entry = TimelineEntry {
             at: Duration::ZERO,
-            event: Event::Evidence("\u{1b}[2Jgone\r\n\u{9b}31m".into()),
+            event: DemoEvent::Evidence("\u{1b}[2Jgone\r\n\u{9b}31m".into()),
         };
         let text = render(&entry, false);
         assert!(!text.trim_end().chars().any(char::is_control), "{text:?}");

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use super::{Conclusion, coverage, servers};
 use crate::domain::audit::standing::Findings;
-use crate::domain::audit::{Finding, Severity};
-use crate::domain::diagnose::verdict::{ControlPlane, Elsewhere, Verdict};
+use crate::domain::audit::{Finding, FindingSeverity};
+use crate::domain::diagnose::verdict::{ControlPlane, NonHookCause, Verdict};
 use crate::domain::report::assessment::Assessment;
 use crate::domain::vocabulary::Health;
 
@@ -52,7 +52,7 @@ fn culprits(assessment: &Assessment) -> Vec<String> {
             lines.push(String::new());
             lines.push(about(
                 verdict,
-                found.filter(|finding| finding.severity == Severity::Critical),
+                found.filter(|finding| finding.severity == FindingSeverity::Critical),
             ));
         }
     }
@@ -60,7 +60,7 @@ fn culprits(assessment: &Assessment) -> Vec<String> {
 }
 
 /// What slows or blocks writes when it is no hook.
-fn elsewhere(found: &Elsewhere) -> Vec<String> {
+fn elsewhere(found: &NonHookCause) -> Vec<String> {
     let mut lines = vec![format!(
         "\n{} (confidence {:.2}): {}",
         found.cause.as_str(),
@@ -133,7 +133,7 @@ fn hooks(assessment: &Assessment) -> String {
 /// What is critical by the configuration, whatever the state: what `audit` tells in full.
 fn audited(audit: &Findings) -> Vec<String> {
     let critical = audit.findings.iter();
-    let critical = critical.filter(|finding| finding.severity == Severity::Critical);
+    let critical = critical.filter(|finding| finding.severity == FindingSeverity::Critical);
     let told = critical.take(FINDINGS).map(|finding| {
         let what = finding.kind.title;
         format!("  critical {}: {what} ({})", finding.kind.id, finding.object)

@@ -7,7 +7,7 @@ use futures::future::join_all;
 
 use super::{Conclusion, DiagnoseArguments, Look, examine};
 use crate::app::config::{Config, ConfigArguments, ConfigError};
-use crate::app::progress::Line;
+use crate::app::progress::ProgressLine;
 use crate::app::{BAD_USAGE, Output, contexts, print};
 use crate::domain::text::bounded;
 
@@ -54,11 +54,11 @@ pub(super) async fn diagnose(
     configs: Vec<Config>,
     arguments: &DiagnoseArguments,
 ) -> anyhow::Result<ExitCode> {
-    let mut line = Line::new();
+    let mut line = ProgressLine::new();
     line.show(&format!("looking at {} clusters", configs.len()));
     let looks = configs.into_iter().map(|config| async {
         let context = config.context.clone().unwrap_or_default();
-        let look = examine(config, arguments.at_most, &mut Line::off()).await;
+        let look = examine(config, arguments.at_most, &mut ProgressLine::off()).await;
         (context, look.map_err(|error| bounded(&format!("{error:#}"))))
     });
     let looks: Vec<(String, Result<Look, String>)> = join_all(looks).await;

@@ -4,11 +4,11 @@
 //! here waits for a Lease, an Event or a ConfigMap: what has to be agreed on stands in the ledger, which no webhook can
 //! block.
 
+mod breaker_log;
 mod change;
 mod done;
+mod observed_configs;
 mod pauses;
-mod said;
-mod sights;
 mod unchecked;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,17 +20,18 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
+use self::breaker_log::BreakerLog;
 use self::done::Done;
+use self::observed_configs::{ObservedConfigs, ObservedLists};
 use self::pauses::WriteBackoff;
-use self::said::Said;
-use self::sights::{Heard, Sights};
 use super::announce::Announcements;
 use super::replicas::Leadership;
 use crate::app::config::Config;
 use crate::domain::act::breaker::{
-    Action, Breaker, Ceiling, Change, Freeze, Judged, Observation, Outcome, Policy, Settings, Stage, View,
+    Action, Breaker, BreakerSettings, Ceiling, Freeze, HookState, Judged, ObjectChange, Observation,
+    ObservedHook, Policy, WriteOutcome,
 };
-use crate::domain::act::bypass::edit::Wish;
+use crate::domain::act::bypass::edit::Desired;
 use crate::domain::act::fence::AutoBreak;
 use crate::domain::cluster::hook::HookId;
 use crate::domain::report::assessment::Assessment;
@@ -38,7 +39,9 @@ use crate::domain::time::Time;
 use crate::domain::watchdog::Event;
 use crate::io::Clock;
 use crate::io::act::audit::AuditLog;
-use crate::io::act::breaker::{Hand, Patience, Server, all_know_match_conditions, own_user, servers};
+use crate::io::act::breaker::{
+    ApiServerClient, ConfigWriter, RetryPolicy, all_know_match_conditions, own_user, servers,
+};
 use crate::io::act::ledger::LedgerObject;
 use crate::io::client::Connection;
 use crate::io::report::metrics::Metrics;
@@ -55,7 +58,7 @@ const WHOLE: Duration = Duration::from_secs(20);
 pub(super) type Judgement = Option<(Arc<Assessment>, Arc<Judged>)>;
 
 /// What the breaker needs.
-pub(super) struct Breaking {
+pub(super) struct BreakerTask {
     pub(super) connection: Connection,
     pub(super) clock: Clock,
     pub(super) metrics: Arc<Metrics>,
@@ -74,15 +77,15 @@ struct Driver {
     audit: Option<AuditLog>,
     namespace: String,
     account: String,
-    has: Breaking,
-    hand: Arc<Hand>,
+    has: BreakerTask,
+    writer: Arc<ConfigWriter>,
     ledger: LedgerObject,
     /// Whether all API servers know them; `None` before anybody has said so.
     match_conditions: Option<bool>,
     leads: bool,
     refreshed: Option<Time>,
-    sights: Sights,
-    said: Said,
+    observed_configs: ObservedConfigs,
+    breaker_log: BreakerLog,
     /// The order to bypass nothing new that the core was told of.
     frozen: Option<Freeze>,
     /// What is said of rules that permit more than the fence, with the configurations.
@@ -92,16 +95,16 @@ struct Driver {
     jobs: JoinSet<Done>,
 }
 
-impl Breaking {
+impl BreakerTask {
     /// The task of the breaker.
     pub(super) fn start(self, config: &Config) -> BoxFuture<'static, ()> {
-        let mut settings = Settings::new(&self.identity, config.auto_break, config.breaker.clone());
+        let mut settings = BreakerSettings::new(&self.identity, config.auto_break, config.breaker.clone());
         settings.times = config.breaker_times.clone();
         let server = self.connection.server();
         let name = server
             .authority()
             .map_or_else(|| server.to_string(), ToString::to_string);
-        let configured = Server::new(&name, self.connection.calls().clone(), false);
+        let configured = ApiServerClient::new(&name, self.connection.calls().clone(), false);
         let driver = Driver {
             breaker: Breaker::new(settings),
             policy: config.breaker.clone(),
@@ -109,13 +112,13 @@ impl Breaking {
             audit: config.audit_log.clone().map(AuditLog::new),
             namespace: config.namespace.clone(),
             account: format!("system:serviceaccount:{}:hookwatch", config.namespace),
-            hand: Arc::new(hand(vec![configured], &self.clock)),
+            writer: Arc::new(writer(vec![configured], &self.clock)),
             ledger: LedgerObject::new(&self.connection),
             match_conditions: None,
             leads: false,
             refreshed: None,
-            sights: Sights::default(),
-            said: Said::default(),
+            observed_configs: ObservedConfigs::default(),
+            breaker_log: BreakerLog::default(),
             frozen: None,
             unusable: BTreeMap::new(),
             pauses: WriteBackoff::default(),
@@ -127,12 +130,12 @@ impl Breaking {
     }
 }
 
-fn hand(servers: Vec<Server>, clock: &Clock) -> Hand {
-    let patience = Patience {
+fn writer(servers: Vec<ApiServerClient>, clock: &Clock) -> ConfigWriter {
+    let patience = RetryPolicy {
         whole: WHOLE,
-        ..Patience::default()
+        ..RetryPolicy::default()
     };
-    Hand::new(servers, Arc::clone(clock), patience)
+    ConfigWriter::new(servers, Arc::clone(clock), patience)
 }
 
 impl Driver {
@@ -190,10 +193,13 @@ impl Driver {
             }
         }
         for ((kind, configuration), hooks) in reads {
-            let hand = Arc::clone(&self.hand);
+            let writer = Arc::clone(&self.writer);
             self.jobs.spawn(async move {
-                let read = hand.read(kind, &configuration).await.ok();
-                let view = |webhook: &str| read.as_ref().map(|object| View::of(object.as_ref(), webhook));
+                let read = writer.read(kind, &configuration).await.ok();
+                let view = |webhook: &str| {
+                    read.as_ref()
+                        .map(|object| ObservedHook::of(object.as_ref(), webhook))
+                };
                 let answers = hooks.into_iter().map(|(ticket, webhook)| Observation::Read {
                     ticket,
                     view: view(&webhook),
@@ -207,20 +213,21 @@ impl Driver {
     }
 
     /// Makes changes of one object.
-    fn change(&mut self, changes: Vec<Change>, now: Time) {
-        let wishes = changes
+    fn change(&mut self, changes: Vec<ObjectChange>, now: Time) {
+        let desired_states = changes
             .into_iter()
-            .map(|change| (self.wish(&change, now), change));
-        let wishes: Vec<(Wish, Change)> = wishes.collect();
+            .map(|change| (self.desired(&change, now), change));
+        let desired_states: Vec<(Desired, ObjectChange)> = desired_states.collect();
         let author = self.author();
-        let hand = Arc::clone(&self.hand);
+        let writer = Arc::clone(&self.writer);
         self.jobs.spawn(async move {
-            let wanted = wishes
+            let wanted = desired_states
                 .iter()
-                .map(|(wish, change)| (change.hook.clone(), wish.clone(), change.expects.clone()));
-            let told = hand.together(&wanted.collect::<Vec<_>>(), &author).await;
-            let changed = wishes.into_iter().zip(told);
-            let changed = changed.map(|((wish, change), (outcome, report))| (change, wish, outcome, report));
+                .map(|(desired, change)| (change.hook.clone(), desired.clone(), change.expects.clone()));
+            let told = writer.together(&wanted.collect::<Vec<_>>(), &author).await;
+            let changed = desired_states.into_iter().zip(told);
+            let changed =
+                changed.map(|((desired, change), (outcome, report))| (change, desired, outcome, report));
             Done::Changed(changed.collect())
         });
     }
@@ -243,7 +250,7 @@ impl Driver {
         // Without knowing that, the wrong rung would be chosen.
         judged.unread = self.match_conditions.is_none();
         for (hook, facts) in &mut judged.hooks {
-            match self.sights.owner(hook) {
+            match self.observed_configs.owner(hook) {
                 Some(owner) => {
                     facts.subject = Arc::clone(&owner.subject);
                     (facts.ceiling, facts.permit) = (owner.ceiling, owner.permit);
@@ -255,7 +262,7 @@ impl Driver {
                 }
             }
         }
-        self.sights.culprits = judged
+        self.observed_configs.culprits = judged
             .hooks
             .iter()
             .filter(|(_, facts)| facts.is_culprit())
@@ -303,18 +310,18 @@ impl Driver {
                 }
             });
         }
-        let at_work = !self.sights.culprits.is_empty() || self.leads && !self.involved().is_empty();
-        for server in self.sights.due(&self.hand, at_work, now) {
-            let hand = Arc::clone(&self.hand);
+        let at_work = !self.observed_configs.culprits.is_empty() || self.leads && !self.involved().is_empty();
+        for server in self.observed_configs.due(&self.writer, at_work, now) {
+            let writer = Arc::clone(&self.writer);
             self.jobs
-                .spawn(async move { Done::Heard(Heard::from(&hand, &server).await) });
+                .spawn(async move { Done::Configs(ObservedLists::from(&writer, &server).await) });
         }
     }
 
     /// Hooks that are not, or may not be, as their owners have them.
     fn involved(&self) -> BTreeSet<HookId> {
         let stages = self.breaker.stages();
-        let changed = stages.filter(|(_, stage)| *stage != Stage::Enforcing);
+        let changed = stages.filter(|(_, stage)| *stage != HookState::Enforcing);
         let noted = self.breaker.book().into_iter().flat_map(|book| &book.entries);
         let noted = noted.filter(|(_, entry)| entry.counts()).map(|(hook, _)| hook);
         changed.map(|(hook, _)| hook).chain(noted).cloned().collect()
@@ -343,7 +350,7 @@ impl Driver {
                 let ledger = self.ledger.clone();
                 self.jobs.spawn(async move {
                     let outcome = ledger.write_book(version.as_ref(), &book).await;
-                    if let Outcome::Refused(why) = &outcome {
+                    if let WriteOutcome::Refused(why) = &outcome {
                         tracing::warn!(%why, "the breaker cannot write its ledger");
                     }
                     Done::LedgerWritten(ticket, outcome)
@@ -351,10 +358,10 @@ impl Driver {
             }
             // What concerns one object is put together in `take`.
             Action::Read { .. } | Action::Change(_) => {}
-            Action::Tell(told) => {
-                let uid = self.sights.uid(&told.hook);
-                self.said.tell(
-                    &told,
+            Action::Tell(notice) => {
+                let uid = self.observed_configs.uid(&notice.hook);
+                self.breaker_log.tell(
+                    &notice,
                     uid,
                     now,
                     &self.has.metrics,
@@ -369,38 +376,38 @@ impl Driver {
         let now = self.now();
         let book = self.breaker.book();
         let remembered = |hook: &HookId| book.is_some_and(|book| book.entries.contains_key(hook));
-        let culprits = &self.sights.culprits;
+        let culprits = &self.observed_configs.culprits;
         let stages = self.breaker.stages();
         let mut stages: BTreeMap<HookId, _> = stages.map(|(hook, stage)| (hook.clone(), stage)).collect();
-        for hook in &self.sights.ignored {
-            let stage = stages.entry(hook.clone()).or_insert(Stage::Enforcing);
-            if *stage == Stage::Enforcing {
-                *stage = Stage::Ignored;
+        for hook in &self.observed_configs.ignored {
+            let stage = stages.entry(hook.clone()).or_insert(HookState::Enforcing);
+            if *stage == HookState::Enforcing {
+                *stage = HookState::Ignored;
             }
         }
         let assessment = self.has.judged.borrow().as_ref().map(|(it, _)| Arc::clone(it));
         let jobs = self.gaps.update(
             &stages,
             assessment.as_deref(),
-            |hook| self.sights.since(hook),
+            |hook| self.observed_configs.since(hook),
             now,
         );
         // Whoever leads says it; the others only remember.
         for job in jobs.into_iter().filter(|_| self.leads) {
-            let hand = Arc::clone(&self.hand);
+            let writer = Arc::clone(&self.writer);
             self.jobs
-                .spawn(async move { Done::Listed(job.run(hand).await.map(Box::new)) });
+                .spawn(async move { Done::Listed(job.run(writer).await.map(Box::new)) });
         }
-        let open = |stage: &Stage| {
+        let open = |stage: &HookState| {
             matches!(
                 stage,
-                Stage::Bypassed { .. } | Stage::Probation { restored: false }
+                HookState::Bypassed { .. } | HookState::Probation { restored: false }
             )
         };
         if stages.values().any(open) {
             self.has.metrics.seen_bypassed(now);
         }
-        let news = self.said.standings(
+        let news = self.breaker_log.standings(
             &stages,
             |hook| culprits.contains(hook) || remembered(hook),
             self.mode,
@@ -414,7 +421,7 @@ impl Driver {
             && self.has.events.try_send(Event::Standings(standings)).is_err()
         {
             // The core is busy; it is told with the next tick.
-            self.said.forget_published();
+            self.breaker_log.forget_published();
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::domain::cluster::hook::HookId;
 use crate::domain::report::assessment::Assessment;
 use crate::domain::thresholds::stood_still;
 use crate::domain::time::Time;
-use crate::domain::watchdog::{Attention, Change, Effect, Event, Watchdog};
+use crate::domain::watchdog::{Attention, Event, LoggedChange, Watchdog, WatchdogEffect};
 use crate::io::Clock;
 use crate::io::recorder::Recorder;
 use crate::io::report::metrics::{CertificateEnd, Metrics};
@@ -121,26 +121,26 @@ impl Core {
         }
     }
 
-    fn carry_out(&mut self, effect: Effect) {
+    fn carry_out(&mut self, effect: WatchdogEffect) {
         match effect {
-            Effect::Publish(assessment, judged) => {
+            WatchdogEffect::Publish(assessment, judged) => {
                 self.judge.send_replace(Some((Arc::clone(&assessment), judged)));
                 self.remember(|past| past.assessed(&assessment));
                 self.publish.send_replace(Some(assessment));
             }
-            Effect::Attend(attention) => {
+            WatchdogEffect::Attend(attention) => {
                 self.attend.send_replace(attention);
             }
-            Effect::Audit(request) => audit::begin(*request, &self.events),
-            Effect::Announce(said) => {
+            WatchdogEffect::Audit(request) => audit::begin(*request, &self.events),
+            WatchdogEffect::Announce(said) => {
                 if let Some(announcements) = &self.announcements {
                     announcements.hand_in(*said, (self.clock)());
                 }
             }
-            Effect::Tell(change) => {
+            WatchdogEffect::Tell(change) => {
                 match &change {
-                    Change::Hook { verdict, .. } => self.metrics.verdict_changed(verdict),
-                    Change::Replica { from, view } if *from != Some(view.role) => {
+                    LoggedChange::Hook { verdict, .. } => self.metrics.verdict_changed(verdict),
+                    LoggedChange::Replica { from, view } if *from != Some(view.role) => {
                         self.metrics.role_changed(view.role);
                     }
                     _ => {}

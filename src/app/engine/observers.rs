@@ -22,12 +22,12 @@ use crate::domain::watchdog::{Attention, Event};
 use crate::io::Clock;
 use crate::io::act::fence::Fence;
 use crate::io::client::Connection;
-use crate::io::cluster::inventory::{InventoryWatch, View, WatchHealth, WatchState};
-use crate::io::observe::canary::Canaries;
+use crate::io::cluster::inventory::{InventoryView, InventoryWatch, WatchHealth, WatchState};
+use crate::io::observe::canary::CanaryWriter;
 use crate::io::observe::node_leases::LeaseReader;
 use crate::io::observe::scrape::{ScrapeLimits, ScrapeTarget, Scraper};
 use crate::io::telemetry::Tracer;
-use probes::Probes;
+use probes::ProbeRunner;
 use turns::Turns;
 
 /// Canaries of one target under way at once. While one hangs for a hook's whole timeout, the next ones see
@@ -81,7 +81,7 @@ pub(super) fn spawn(
     let reader = LeaseReader::new(connection, Arc::clone(clock));
     tasks.spawn(leases::read(reader, events.clone()));
     spawn_canaries(tasks, config, connection, clock, events, attention, tracer);
-    let probes = Probes::new(config, connection, clock, events, (attention, inventory), tracer)?;
+    let probes = ProbeRunner::new(config, connection, clock, events, (attention, inventory), tracer)?;
     tasks.spawn(probes.run());
     Ok(())
 }
@@ -120,7 +120,7 @@ fn spawn_canaries(
     attention: &watch::Receiver<Attention>,
     tracer: &Tracer,
 ) {
-    let canaries = Canaries::new(connection, &config.namespace, Arc::clone(clock))
+    let canaries = CanaryWriter::new(connection, &config.namespace, Arc::clone(clock))
         .with_further(config.canaries.further.clone());
     let targets: Vec<CanaryTarget> = config.canaries.all().collect();
     let begin = Instant::now();
@@ -149,7 +149,7 @@ async fn pass_inventory_on(
 ) {
     let mut views = watches.subscribe();
     while views.changed().await.is_ok() {
-        let View {
+        let InventoryView {
             inventory,
             health: _,
             watches,
@@ -291,7 +291,7 @@ async fn look_at(
 }
 
 async fn write_canaries(
-    canaries: Canaries,
+    canaries: CanaryWriter,
     (target, turns): (CanaryTarget, Turns),
     config: CanaryConfig,
     events: mpsc::Sender<Event>,

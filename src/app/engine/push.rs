@@ -13,10 +13,10 @@ use tokio::time::MissedTickBehavior;
 
 use super::replicas::Leadership;
 use crate::app::config::AlertmanagerConfig;
-use crate::domain::report::alerts::{Batch, Board, Delivery, Tracker, Voice, conditions};
+use crate::domain::report::alerts::{AlertDelivery, Batch, Board, Tracker, Voice, conditions};
 use crate::domain::report::assessment::Assessment;
 use crate::io::Clock;
-use crate::io::report::alertmanager::{Alertmanager, Envelope, PushError, body};
+use crate::io::report::alertmanager::{AlertEnvelope, Alertmanager, PushError, body};
 use crate::io::report::metrics::{CertificateEnd, Dropped, Metrics};
 
 /// How often alerts are looked at, and the shortest time between two pushes: what changes in between goes together.
@@ -44,7 +44,7 @@ impl Push {
             self.metrics.alertmanager_known(&name);
             let sender = Sender {
                 alertmanager: Alertmanager::new(target.clone(), config.pace.timeout),
-                delivery: Delivery::new(config.pace),
+                delivery: AlertDelivery::new(config.pace),
                 envelope: config.envelope.clone(),
                 board: board.clone(),
                 leadership: self.leadership.clone(),
@@ -90,8 +90,8 @@ fn every_look() -> tokio::time::Interval {
 struct Sender {
     name: String,
     alertmanager: Alertmanager,
-    delivery: Delivery,
-    envelope: Envelope,
+    delivery: AlertDelivery,
+    envelope: AlertEnvelope,
     board: watch::Receiver<Arc<Board>>,
     leadership: Option<Leadership>,
     clock: Clock,

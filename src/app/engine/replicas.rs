@@ -9,9 +9,9 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{sleep_until, timeout};
 
 use crate::app::config::Config;
-use crate::domain::act::leadership::candidate::Step;
+use crate::domain::act::leadership::candidate::ClaimStep;
 use crate::domain::act::leadership::{
-    Bid, Candidate, Place, ReplicaReport, Standing, Terms, Undecided, Written,
+    Bid, BidOutcome, Candidate, LeadershipObject, ReplicaReport, ReplicaStanding, Terms, Undecided,
 };
 use crate::domain::time::Time;
 use crate::domain::watchdog::Event;
@@ -28,19 +28,19 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Whether this replica leads, for whoever is about to act.
 #[derive(Clone)]
 pub(super) struct Leadership {
-    standing: watch::Receiver<Standing>,
+    standing: watch::Receiver<ReplicaStanding>,
     clock: Clock,
 }
 
 impl Leadership {
     /// Where this replica stands, as of the last look.
-    pub(super) fn standing(&self) -> Standing {
+    pub(super) fn standing(&self) -> ReplicaStanding {
         self.standing.borrow().clone()
     }
 
     /// Whether it leads at this instant. To be asked at the moment of a write, not before.
     pub(super) fn is_leader_now(&self) -> bool {
-        matches!(*self.standing.borrow(), Standing::Leading { until, .. } if (self.clock)() < until)
+        matches!(*self.standing.borrow(), ReplicaStanding::Leading { until, .. } if (self.clock)() < until)
     }
 }
 
@@ -79,7 +79,7 @@ pub(super) fn spawn(
     identity: &Arc<str>,
 ) -> (Leadership, Candidacy) {
     let terms = Terms::new(config.leadership.term);
-    let (publish, standing) = watch::channel(Standing::Undecided(Undecided::NotRead));
+    let (publish, standing) = watch::channel(ReplicaStanding::Undecided(Undecided::NotRead));
     let election = Election {
         candidate: Candidate::new(Arc::clone(identity), terms),
         terms,
@@ -114,7 +114,7 @@ struct Troubles {
 }
 
 /// A write of the Lease that came back.
-type LeaseWritten = (Bid, Time, Written, Option<String>);
+type LeaseWritten = (Bid, Time, BidOutcome, Option<String>);
 
 struct Election {
     candidate: Candidate,
@@ -124,7 +124,7 @@ struct Election {
     ledger: LedgerObject,
     clock: Clock,
     events: mpsc::Sender<Event>,
-    publish: watch::Sender<Standing>,
+    publish: watch::Sender<ReplicaStanding>,
     reported: Option<ReplicaReport>,
     troubles: Troubles,
     /// The write of the Lease that is under way: at most one. A hook may hold it for half a minute.
@@ -193,22 +193,22 @@ impl Election {
             self.report().await;
             match step {
                 None => break,
-                Some(Step::Read(place)) => complete &= self.read(place).await,
-                Some(Step::Write(Place::Lease, bid)) if bid.holder.is_some() => {
+                Some(ClaimStep::Read(place)) => complete &= self.read(place).await,
+                Some(ClaimStep::Write(LeadershipObject::Lease, bid)) if bid.holder.is_some() => {
                     complete &= self.bid_for_lease(bid).await;
                 }
-                Some(Step::Write(place, bid)) => complete &= self.write(place, bid).await,
+                Some(ClaimStep::Write(place, bid)) => complete &= self.write(place, bid).await,
             }
         }
         complete
     }
 
-    async fn read(&mut self, place: Place) -> bool {
+    async fn read(&mut self, place: LeadershipObject) -> bool {
         let patience = self.terms.patience();
         let reading = async {
             match place {
-                Place::Lease => self.lease.read().await.map(|found| (found, None)),
-                Place::Ledger => self.ledger.read().await,
+                LeadershipObject::Lease => self.lease.read().await.map(|found| (found, None)),
+                LeadershipObject::Ledger => self.ledger.read().await,
             }
         };
         let found = timeout(patience, reading).await.unwrap_or_else(|_| {
@@ -262,32 +262,33 @@ impl Election {
             Err(_) => return true,
         };
         let in_time = self.now().since(sent) <= self.terms.patience();
-        let fine = !matches!(written, Written::Refused | Written::Unclear);
+        let fine = !matches!(written, BidOutcome::Refused | BidOutcome::Unclear);
         match &written {
-            Written::Done { .. } if !in_time => {}
-            Written::Conflict => {}
+            BidOutcome::Done { .. } if !in_time => {}
+            BidOutcome::Conflict => {}
             _ => self.troubles.writing[0] = said,
         }
         let now = self.now();
-        self.candidate.written(Place::Lease, &bid, written, sent, now);
+        self.candidate
+            .written(LeadershipObject::Lease, &bid, written, sent, now);
         fine
     }
 
     /// Writes what no hook can hold up, or what is not worth more patience.
-    async fn write(&mut self, place: Place, bid: Bid) -> bool {
+    async fn write(&mut self, place: LeadershipObject, bid: Bid) -> bool {
         let sent = self.now();
         let writing = async {
             match place {
-                Place::Lease => self.lease.write(&bid, sent).await,
-                Place::Ledger => self.ledger.write(&bid, sent).await,
+                LeadershipObject::Lease => self.lease.write(&bid, sent).await,
+                LeadershipObject::Ledger => self.ledger.write(&bid, sent).await,
             }
         };
         let patience = self.terms.patience();
         let (written, said) = timeout(patience, writing).await.unwrap_or_else(|_| {
             let said = format!("the {place} was not written within {} s", patience.as_secs_f32());
-            (Written::Unclear, Some(said))
+            (BidOutcome::Unclear, Some(said))
         });
-        let fine = !matches!(written, Written::Refused | Written::Unclear);
+        let fine = !matches!(written, BidOutcome::Refused | BidOutcome::Unclear);
         self.troubles.writing[place as usize] = said;
         let now = self.now();
         self.candidate.written(place, &bid, written, sent, now);
@@ -297,23 +298,22 @@ impl Election {
     /// Tells where it stands, when that has changed.
     async fn report(&mut self) {
         let standing = self.candidate.standing(self.now());
-        if let Standing::Following { by, .. } = &standing {
+        if let ReplicaStanding::Following { by, .. } = &standing {
             // What kept us from writing is the holder's to say now.
-            self.troubles.writing[Place::Ledger as usize] = None;
-            if *by == Place::Lease {
-                self.troubles.writing[Place::Lease as usize] = None;
+            self.troubles.writing[LeadershipObject::Ledger as usize] = None;
+            if *by == LeadershipObject::Lease {
+                self.troubles.writing[LeadershipObject::Lease as usize] = None;
             }
         }
         // Who has the Lease again has no need of the ledger any more.
-        let by_lease =
-            |standing: &Standing| matches!(standing, Standing::Leading { by, .. } if *by == Place::Lease);
+        let by_lease = |standing: &ReplicaStanding| matches!(standing, ReplicaStanding::Leading { by, .. } if *by == LeadershipObject::Lease);
         if by_lease(&standing)
             && !self
                 .reported
                 .as_ref()
                 .is_some_and(|said| by_lease(&said.standing))
         {
-            self.troubles.writing[Place::Ledger as usize] = None;
+            self.troubles.writing[LeadershipObject::Ledger as usize] = None;
         }
         let troubles: Vec<&str> = [&self.troubles.reading, &self.troubles.writing]
             .into_iter()

@@ -10,7 +10,7 @@ use flate2::read::MultiGzDecoder;
 
 use crate::domain::observe::exposition::Exposition;
 use crate::domain::observe::snapshot::Scrape;
-use crate::domain::recording::{Line, Unplayable};
+use crate::domain::recording::{RecordingLine, Unplayable};
 use crate::domain::time::Time;
 use crate::io::recorder::is_part;
 
@@ -68,7 +68,7 @@ pub(super) fn lines(
     mut reader: impl BufRead,
     path: &Path,
     complaints: &mut Vec<String>,
-    mut play: impl FnMut(Line) -> Result<(), Unplayable>,
+    mut play: impl FnMut(RecordingLine) -> Result<(), Unplayable>,
 ) -> anyhow::Result<()> {
     let mut line = Vec::new();
     let (mut number, mut damaged) = (0_u64, 0_u64);

@@ -17,9 +17,9 @@ static HOOKED: Once = Once::new();
 /// The terminal is taken over for as long as this lives: no line editing, another screen, no cursor. It is given back
 /// when this is dropped, and before a panic is told, whichever thread it is in.
 #[derive(Debug)]
-pub struct Guard(());
+pub struct TerminalGuard(());
 
-impl Guard {
+impl TerminalGuard {
     /// Takes it over.
     ///
     /// # Errors
@@ -41,7 +41,7 @@ impl Guard {
     }
 }
 
-impl Drop for Guard {
+impl Drop for TerminalGuard {
     fn drop(&mut self) {
         give_back();
     }

@@ -6,14 +6,14 @@ use std::process::ExitCode;
 use serde_json::Value;
 
 use super::ServerArguments;
-use super::view::seen::{Breaker, Hook, Seen, clock, lasting};
+use super::view::shown::{ShownAssessment, ShownBreaker, ShownHook, clock, lasting};
 use super::view::state::in_trouble;
-use super::view::text::{Text, clean, fit, width};
-use crate::app::diagnose::{Conclusion, Facts, is_culprit};
+use super::view::text::{CleanText, clean, fit, width};
+use crate::app::diagnose::{Conclusion, ConclusionFacts, is_culprit};
 use crate::app::{BAD_USAGE, Output};
 use crate::domain::text::human_seconds;
 use crate::domain::vocabulary::Health;
-use crate::io::daemon::Answer;
+use crate::io::daemon::DaemonAnswer;
 
 /// Hooks, and lines of each other list, shown at most: it is one screen. All of them are in the JSON.
 const HOOKS: usize = 15;
@@ -31,15 +31,15 @@ pub struct StatusArguments {
 }
 
 /// What counts for a conclusion of what a daemon says.
-fn facts(seen: &Seen) -> Facts {
-    let admission = |hook: &Hook| {
+fn facts(seen: &ShownAssessment) -> ConclusionFacts {
+    let admission = |hook: &ShownHook| {
         let kind = hook.kind.as_str();
         kind.eq_ignore_ascii_case("validating") || kind.eq_ignore_ascii_case("mutating")
     };
-    let is_culprit = |hook: &&Hook| is_culprit(hook.health, hook.bypass.is_some());
+    let is_culprit = |hook: &&ShownHook| is_culprit(hook.health, hook.bypass.is_some());
     let culprits = || seen.hooks.iter().filter(is_culprit);
     let sources = &seen.sources;
-    Facts {
+    ConclusionFacts {
         admission_culprit: culprits().any(admission),
         other_culprit: culprits().any(|hook| !admission(hook)),
         blind: sources.inventory_age_seconds.is_none() || !sources.hooks_listed || sources.self_doubt,
@@ -66,7 +66,8 @@ pub async fn status(arguments: StatusArguments, program: &str, in_cluster: bool)
         hint.map_or_else(|| error.to_string(), |hint| format!("{error}\n  {hint}"))
     });
     let read = asked.and_then(|answer| {
-        let seen = Seen::parse(&answer.assessment).map_err(|error| format!("{}: {error}", daemon.name()))?;
+        let seen = ShownAssessment::parse(&answer.assessment)
+            .map_err(|error| format!("{}: {error}", daemon.name()))?;
         Ok((answer, seen))
     });
     let (conclusion, printed) = match read {
@@ -103,7 +104,7 @@ pub async fn status(arguments: StatusArguments, program: &str, in_cluster: bool)
 fn document(
     conclusion: Conclusion,
     obstacle: Option<&str>,
-    answer: Option<&Answer>,
+    answer: Option<&DaemonAnswer>,
 ) -> anyhow::Result<String> {
     let assessment: Value = match answer {
         Some(answer) => serde_json::from_slice(&answer.assessment)?,
@@ -115,7 +116,7 @@ fn document(
 }
 
 /// One screen: the conclusion, the control plane, the hooks in trouble, the breaker, who was asked.
-fn report(conclusion: Conclusion, seen: &Seen, silent: Option<&str>, server: &str) -> String {
+fn report(conclusion: Conclusion, seen: &ShownAssessment, silent: Option<&str>, server: &str) -> String {
     let mut text = String::new();
     let mut line = |said: &str| {
         text.push_str(said);
@@ -142,7 +143,7 @@ fn report(conclusion: Conclusion, seen: &Seen, silent: Option<&str>, server: &st
 }
 
 /// As many of the lines as a list may have, and how many more there are.
-fn some(lines: &[Text], line: &mut impl FnMut(&str)) {
+fn some(lines: &[CleanText], line: &mut impl FnMut(&str)) {
     lines
         .iter()
         .take(LINES)
@@ -152,7 +153,7 @@ fn some(lines: &[Text], line: &mut impl FnMut(&str)) {
     }
 }
 
-fn control_plane(seen: &Seen, line: &mut impl FnMut(&str)) {
+fn control_plane(seen: &ShownAssessment, line: &mut impl FnMut(&str)) {
     let plane = &seen.control_plane;
     let lasted = plane.since.map_or_else(String::new, |since| {
         format!(
@@ -184,7 +185,7 @@ fn control_plane(seen: &Seen, line: &mut impl FnMut(&str)) {
     }
 }
 
-fn breaker(breaker: &Breaker, line: &mut impl FnMut(&str)) {
+fn breaker(breaker: &ShownBreaker, line: &mut impl FnMut(&str)) {
     line("breaker");
     let instead = if breaker.wanted == breaker.effective {
         String::new()
@@ -203,7 +204,7 @@ fn breaker(breaker: &Breaker, line: &mut impl FnMut(&str)) {
     }
 }
 
-fn sources(seen: &Seen, server: &str, line: &mut impl FnMut(&str)) {
+fn sources(seen: &ShownAssessment, server: &str, line: &mut impl FnMut(&str)) {
     line("sources");
     line(&format!("  {}, at {} UTC", clean(server), clock(seen.at)));
     line(&format!("  {}", seen.leader()));
@@ -226,7 +227,7 @@ fn sources(seen: &Seen, server: &str, line: &mut impl FnMut(&str)) {
     }
 }
 
-fn hooks(seen: &Seen, line: &mut impl FnMut(&str)) {
+fn hooks(seen: &ShownAssessment, line: &mut impl FnMut(&str)) {
     let count = |health| seen.count(health);
     if !seen.sources.hooks_listed {
         line("hooks\n  the webhook configurations could not be read");
@@ -239,7 +240,7 @@ fn hooks(seen: &Seen, line: &mut impl FnMut(&str)) {
         count(Health::Unknown),
         count(Health::Healthy)
     ));
-    let trouble: Vec<&Hook> = seen.hooks.iter().filter(|hook| in_trouble(hook)).collect();
+    let trouble: Vec<&ShownHook> = seen.hooks.iter().filter(|hook| in_trouble(hook)).collect();
     if trouble.is_empty() {
         return;
     }
@@ -267,7 +268,7 @@ fn hooks(seen: &Seen, line: &mut impl FnMut(&str)) {
     }
 }
 
-fn row(seen: &Seen, hook: &Hook) -> [String; 6] {
+fn row(seen: &ShownAssessment, hook: &ShownHook) -> [String; 6] {
     let configuration = hook.configuration.as_ref().map(|name| format!(" ({name})"));
     [
         hook.health.as_str().to_owned(),

@@ -14,13 +14,13 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
-use super::view::seen::Seen;
-use super::view::state::{Next, Room, State};
-use super::view::text::Text;
-use super::view::{Known, screen};
-use super::{Guard, ServerArguments};
+use super::view::shown::ShownAssessment;
+use super::view::state::{Next, ScreenRoom, ScreenState};
+use super::view::text::CleanText;
+use super::view::{ViewModel, screen};
+use super::{ServerArguments, TerminalGuard};
 use crate::app::BAD_USAGE;
-use crate::io::daemon::Daemon;
+use crate::io::daemon::DaemonClient;
 
 /// Between two questions.
 const EVERY: Duration = Duration::from_secs(1);
@@ -43,7 +43,7 @@ pub struct TopArguments {
 }
 
 /// What came of a question.
-type Heard = Result<(Arc<Seen>, Option<Text>), Text>;
+type Heard = Result<(Arc<ShownAssessment>, Option<CleanText>), CleanText>;
 
 /// Shows it until told to stop.
 ///
@@ -69,14 +69,14 @@ pub async fn top(arguments: TopArguments, program: &str, in_cluster: bool) -> an
         let program = program.to_owned();
         move |error: &_| hints.hint(error, &program, in_cluster)
     };
-    let mut known = Known {
-        server: Text::new(&daemon.name()),
-        ..Known::default()
+    let mut known = ViewModel {
+        server: CleanText::new(&daemon.name()),
+        ..ViewModel::default()
     };
     // Both end with the process: the one waits for the daemon, the other for a key.
     let (tell, mut heard) = mpsc::channel(1);
     let asker = tokio::spawn(ask(daemon, hint, tell));
-    let guard = Guard::take()?;
+    let guard = TerminalGuard::take()?;
     let (typed, mut events) = mpsc::channel(16);
     std::thread::Builder::new()
         .name("keys".to_owned())
@@ -90,20 +90,20 @@ pub async fn top(arguments: TopArguments, program: &str, in_cluster: bool) -> an
 
 /// Asks again and again, never faster than the daemon can bear, and says what came of it.
 async fn ask(
-    mut daemon: Daemon,
+    mut daemon: DaemonClient,
     hint: impl Fn(&crate::io::daemon::AskError) -> Option<String>,
     tell: mpsc::Sender<Heard>,
 ) {
     loop {
         let began = Instant::now();
         let heard = match daemon.ask().await {
-            Ok(answer) => match Seen::parse(&answer.assessment) {
-                Ok(seen) => Ok((Arc::new(seen), answer.silent.as_deref().map(Text::new))),
-                Err(error) => Err(Text::new(&error.to_string())),
+            Ok(answer) => match ShownAssessment::parse(&answer.assessment) {
+                Ok(seen) => Ok((Arc::new(seen), answer.silent.as_deref().map(CleanText::new))),
+                Err(error) => Err(CleanText::new(&error.to_string())),
             },
             Err(error) => {
                 let said = hint(&error).map_or_else(|| error.to_string(), |hint| format!("{error}; {hint}"));
-                Err(Text::new(&said))
+                Err(CleanText::new(&said))
             }
         };
         if tell.send(heard).await.is_err() {
@@ -126,7 +126,7 @@ fn read(typed: &mpsc::Sender<io::Result<Event>>) {
 
 /// Draws whenever anything is new, until it is over.
 async fn show(
-    known: &mut Known,
+    known: &mut ViewModel,
     heard: &mut mpsc::Receiver<Heard>,
     events: &mut mpsc::Receiver<io::Result<Event>>,
     colour: bool,
@@ -138,7 +138,7 @@ async fn show(
         signal(SignalKind::hangup())?,
     ];
     let [terminate, interrupt, hangup] = &mut stop;
-    let (mut state, mut room) = (State::default(), Room::default());
+    let (mut state, mut room) = (ScreenState::default(), ScreenRoom::default());
     let mut answered = Instant::now();
     let mut held_back: Option<Heard> = None;
     let mut tick = interval(TICK);
@@ -180,7 +180,7 @@ async fn show(
 }
 
 /// Takes in what came of a question. What was seen last stays when there is no answer.
-fn take(known: &mut Known, news: Heard, answered: &mut Instant) {
+fn take(known: &mut ViewModel, news: Heard, answered: &mut Instant) {
     match news {
         Ok((seen, silent)) => {
             known.history.heard(&seen);

@@ -7,7 +7,7 @@ mod curve;
 mod detail;
 pub mod history;
 pub mod screen;
-pub mod seen;
+pub mod shown;
 pub mod state;
 mod table;
 pub mod text;
@@ -15,23 +15,23 @@ pub mod text;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::history::History;
-use self::seen::Seen;
-use self::text::Text;
+use self::history::ShownHistory;
+use self::shown::ShownAssessment;
+use self::text::CleanText;
 
 /// All that is known at one instant.
 #[derive(Debug, Clone, Default)]
-pub struct Known {
+pub struct ViewModel {
     /// Who is asked.
-    pub server: Text,
+    pub server: CleanText,
     /// The last good answer; `None` before the first.
-    pub seen: Option<Arc<Seen>>,
+    pub seen: Option<Arc<ShownAssessment>>,
     /// How long ago that came.
     pub age: Duration,
     /// Why there is no newer one, while there is none.
-    pub trouble: Option<Text>,
+    pub trouble: Option<CleanText>,
     /// That the daemon answers and judges nothing any more, in its own words.
-    pub silent: Option<Text>,
+    pub silent: Option<CleanText>,
     /// The last minutes.
-    pub history: History,
+    pub history: ShownHistory,
 }

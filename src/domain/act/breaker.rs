@@ -9,8 +9,8 @@
 //!
 //! - What *is* bypassed stands on the objects; what *may be* stands in the [`Book`], a part of the ledger. A bypass is
 //!   written into the book first, with the ledger's version as the precondition, so of several replicas one is first.
-//! - Whoever wrote the line has leave to make the change for [`Times::act_within`], by its own clock. A line is written
-//!   off only after [`Times::patience`] has gone by on the clock of whoever does so; by then no change under it can
+//! - Whoever wrote the line has leave to make the change for [`BreakerTimes::act_within`], by its own clock. A line is written
+//!   off only after [`BreakerTimes::patience`] has gone by on the clock of whoever does so; by then no change under it can
 //!   still be under way.
 //! - A change names the very version of the object that was read. One that comes late, after anybody's change, fails.
 //! - Nothing is concluded from what an API server's cache shows but that a read is due, and whether a bypass is in
@@ -25,8 +25,8 @@ pub mod choice;
 mod dead;
 mod decide;
 pub mod guards;
-mod hear;
 mod justify;
+mod observe;
 pub mod observed;
 pub mod policy;
 mod restore;
@@ -44,14 +44,15 @@ use crate::domain::act::fence::AutoBreak;
 use crate::domain::cluster::hook::HookId;
 use crate::domain::time::Time;
 
-pub use action::{Action, Change, Expects, News, Stage, To, Told};
-pub use book::{Book, Entry, Freeze, Place, Skips, Version};
+pub use action::{Action, Expects, HookState, Notice, NoticeKind, ObjectChange, To};
+pub use book::{Book, BookEntry, EntryStage, Freeze, ResourceVersion, Skips};
 pub use choice::Choice;
 pub use guards::HeldBack;
 pub use observed::{
-    CanaryWord, Doubt, Facts, Judged, Observation, Outcome, Shown, Stake, Ticket, View, Witness,
+    BypassState, CanaryWord, Doubt, HookFacts, Judged, Observation, ObservedHook, Stake, Ticket, Witness,
+    WriteOutcome,
 };
-pub use policy::{AtLimit, Ceiling, Matches, Pattern, Permit, Policy, PolicyRule, Rung, Subject};
+pub use policy::{AtLimit, Ceiling, Matches, Pattern, Permit, Policy, PolicyRule, PolicySubject, Rung};
 
 pub use standing::HookStanding;
 
@@ -67,7 +68,7 @@ pub const FLAPPING: u8 = 3;
 /// How long things take. The first three belong together: whoever sends the requests must give each of them up, and be
 /// sure that it has no effect any more, `request_life` after it was sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Times {
+pub struct BreakerTimes {
     /// How long after sending a line of the book its writer may begin the bypass.
     pub act_within: Duration,
     /// How long after it was sent a request can still have an effect.
@@ -95,7 +96,7 @@ pub struct Times {
     pub follows_after: Duration,
 }
 
-impl Default for Times {
+impl Default for BreakerTimes {
     fn default() -> Self {
         Self {
             act_within: Duration::from_secs(15),
@@ -116,7 +117,7 @@ impl Default for Times {
 
 /// What the breaker is set to.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct BreakerSettings {
     /// This replica's name, unique among all that are or were of late.
     pub identity: Arc<str>,
     /// What may be done at most.
@@ -124,18 +125,18 @@ pub struct Settings {
     /// What the operator permits.
     pub policy: Policy,
     /// How long things take.
-    pub times: Times,
+    pub times: BreakerTimes,
     guards: Guards,
 }
 
-impl Settings {
+impl BreakerSettings {
     /// Puts settings together.
     pub fn new(identity: &str, mode: AutoBreak, policy: Policy) -> Self {
         Self {
             identity: identity.into(),
             mode,
             policy,
-            times: Times::default(),
+            times: BreakerTimes::default(),
             guards: Guards::default(),
         }
     }
@@ -149,8 +150,8 @@ impl Settings {
 /// The state machine of one replica.
 #[derive(Debug, Clone)]
 pub struct Breaker {
-    settings: Arc<Settings>,
-    memory: Memory,
+    settings: Arc<BreakerSettings>,
+    memory: BreakerMemory,
     among: Among,
 }
 
@@ -165,12 +166,12 @@ struct Among {
 
 /// What it remembers. A crash loses all of it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-struct Memory {
+struct BreakerMemory {
     leads: bool,
     /// When the last judgement came, and what it says of all hooks together.
     judged: Option<Overall>,
     servers: BTreeSet<Arc<str>>,
-    ledger: Ledger,
+    ledger: LedgerMemory,
     hooks: BTreeMap<HookId, HookMemory>,
     tickets: u64,
 }
@@ -187,9 +188,9 @@ struct Overall {
 
 /// What is known of the ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-struct Ledger {
+struct LedgerMemory {
     /// What stood in it when it was last read or written; `None` before that.
-    known: Option<(Option<Version>, Book)>,
+    known: Option<(Option<ResourceVersion>, Book)>,
     known_at: Time,
     /// It has to be read again before it is written.
     unsure: bool,
@@ -228,17 +229,17 @@ struct Licence {
 /// What is remembered of one hook.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 struct HookMemory {
-    facts: Option<Facts>,
+    facts: Option<HookFacts>,
     failing_since: Option<Time>,
     well_since: Option<Time>,
     /// What each API server shows.
-    shows: BTreeMap<Arc<str>, View>,
+    shows: BTreeMap<Arc<str>, ObservedHook>,
     /// What a consistent read showed, and when; none when something happened since.
-    read: Option<(Time, View)>,
+    read: Option<(Time, ObservedHook)>,
     /// A read that is asked for.
     asked: Option<(Ticket, Time)>,
     /// A change that is under way.
-    pending: Option<Pending>,
+    pending: Option<PendingChange>,
     /// Since when the line in the book is as it is.
     line_since: Time,
     licence: Option<Licence>,
@@ -254,13 +255,13 @@ struct HookMemory {
     /// Nothing is tried before.
     rest_until: Option<Time>,
     /// The last change was refused.
-    refusal: Option<Refusal>,
-    told: Option<News>,
+    refusal: Option<RefusedChange>,
+    told: Option<NoticeKind>,
 }
 
 /// A change that was refused, or several in a row.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Refusal {
+struct RefusedChange {
     why: Arc<str>,
     /// Not tried again before.
     until: Time,
@@ -271,7 +272,7 @@ struct Refusal {
 
 /// A change that is under way.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Pending {
+struct PendingChange {
     ticket: Ticket,
     sent: Time,
     to: To,
@@ -279,10 +280,10 @@ struct Pending {
 
 impl Breaker {
     /// A breaker that knows nothing yet.
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: BreakerSettings) -> Self {
         Self {
             settings: Arc::new(settings),
-            memory: Memory::default(),
+            memory: BreakerMemory::default(),
             among: Among::default(),
         }
     }
@@ -294,7 +295,7 @@ impl Breaker {
     pub fn take(&mut self, observations: impl IntoIterator<Item = Observation>, now: Time) -> Vec<Action> {
         let mut actions = Vec::new();
         for observation in observations {
-            self.hear(observation, now, &mut actions);
+            self.observe(observation, now, &mut actions);
         }
         self.give_up(now);
         let culprits = |hook: &HookMemory| hook.failing_since.is_some();
@@ -318,36 +319,38 @@ impl Breaker {
     }
 
     /// Where a hook stands, as far as is known.
-    pub fn stage(&self, hook: &HookId) -> Stage {
+    pub fn stage(&self, hook: &HookId) -> HookState {
         let entry = self.book().and_then(|book| book.entries.get(hook));
         let Some(memory) = self.memory.hooks.get(hook) else {
-            return Stage::Enforcing;
+            return HookState::Enforcing;
         };
         let read = memory.read.as_ref().map(|(_, view)| view);
         // Where the breaker does not act nothing is read.
         let newest = read.or_else(|| memory.shows.values().find(|view| view.shown.is_ours()));
         match (newest.map(|view| (view, &view.shown)), entry) {
-            (Some((_, Shown::Ours { probation: true, .. })), _) => Stage::Probation { restored: false },
-            (Some((view, Shown::Ours { rung, .. })), _) => Stage::Bypassed {
+            (Some((_, BypassState::Ours { probation: true, .. })), _) => {
+                HookState::Probation { restored: false }
+            }
+            (Some((view, BypassState::Ours { rung, .. })), _) => HookState::Bypassed {
                 rung: *rung,
                 effective: self.all_show(memory, view),
             },
-            (_, Some(entry)) if entry.contested => Stage::Contested,
+            (_, Some(entry)) if entry.contested => HookState::Contested,
             // One that fails again and is held back is on no probation.
             (_, Some(entry))
-                if entry.place == Place::Out
+                if entry.place == EntryStage::Out
                     && !entry.spent
                     && memory.well_since.is_none()
                     && memory.failing_since.is_none() =>
             {
-                Stage::Probation { restored: true }
+                HookState::Probation { restored: true }
             }
-            _ => Stage::Enforcing,
+            _ => HookState::Enforcing,
         }
     }
 
     /// All hooks that are known, with where they stand.
-    pub fn stages(&self) -> impl Iterator<Item = (&HookId, Stage)> {
+    pub fn stages(&self) -> impl Iterator<Item = (&HookId, HookState)> {
         self.memory.hooks.keys().map(|hook| (hook, self.stage(hook)))
     }
 
@@ -372,10 +375,11 @@ impl Breaker {
     }
 
     /// Whether every API server shows this.
-    fn all_show(&self, hook: &HookMemory, wanted: &View) -> bool {
+    fn all_show(&self, hook: &HookMemory, wanted: &ObservedHook) -> bool {
         let servers = &self.memory.servers;
-        let same = |view: &View| {
-            view.version == wanted.version || (view.shown == Shown::Gone && wanted.shown == Shown::Gone)
+        let same = |view: &ObservedHook| {
+            view.version == wanted.version
+                || (view.shown == BypassState::Gone && wanted.shown == BypassState::Gone)
         };
         let shows = |server| hook.shows.get(server).is_some_and(same);
         !self.settings.guards.on(guards::Guard::EveryServer)

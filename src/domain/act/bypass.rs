@@ -12,9 +12,9 @@ mod tests;
 use std::time::Duration;
 
 pub use draft::escaped;
-pub use rung::{Phase, Rung};
-pub use standing::{Standing, standing, state, touched};
-pub use state::{Entry, Fields, State, Unreadable, Writer};
+pub use rung::{BypassPhase, Rung};
+pub use standing::{BypassStanding, standing, state, touched};
+pub use state::{AnnotationEntry, BypassAnnotation, FailureFields, ObjectWriter, UnreadableAnnotation};
 
 /// The annotation on a configuration in which a bypass is written down; beside a webhook's match conditions all that the
 /// daemon may change.

@@ -14,7 +14,7 @@ use strum::{EnumString, IntoStaticStr, VariantArray};
 
 use super::breaker::HookStanding;
 use super::bypass::{FIELD_MANAGER, STATE_ANNOTATION, escaped};
-use crate::domain::cluster::condition::Condition;
+use crate::domain::cluster::condition::BypassCondition;
 use crate::domain::cluster::hook::{Added, HookKind};
 use crate::domain::text::bounded;
 
@@ -156,7 +156,7 @@ impl Proof {
 
 /// What hookwatch may do about a culprit at this instant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Breaker {
+pub struct BreakerView {
     /// What its operator wants.
     pub wanted: AutoBreak,
     /// What it does. `on` becomes `plan` for as long as the fence is not proven.
@@ -169,7 +169,7 @@ pub struct Breaker {
     pub hooks: Vec<HookStanding>,
 }
 
-impl Breaker {
+impl BreakerView {
     /// Decides. `proof` is the newest, `None` before there is one.
     pub fn new(wanted: AutoBreak, proof: Option<&Proof>) -> Self {
         let (effective, why) = match (wanted, proof) {
@@ -202,7 +202,7 @@ impl Breaker {
 
 /// One thing that is attempted, by a dry run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Attempt {
+pub enum FenceAttempt {
     /// To make a configuration.
     Create,
     /// To put a label on one.
@@ -216,7 +216,7 @@ pub enum Attempt {
     /// To write hookwatch's annotation.
     State,
     /// To write a condition of hookwatch's, in the very text that it would have in an outage.
-    Condition(Condition),
+    Condition(BypassCondition),
     /// To write any other text under the name of one.
     Foreign,
 }
@@ -243,14 +243,14 @@ pub struct Asking {
 
 /// What an answer says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reading {
+pub enum AttemptResult {
     /// As it has to be.
     AsItHasToBe,
     /// The end: no further attempt changes it.
     Settled(Proof),
 }
 
-impl Attempt {
+impl FenceAttempt {
     /// All that are made at one configuration, in this order.
     pub const ALL: [Self; 10] = [
         // Whether hookwatch may act at all shows at the first.
@@ -261,16 +261,16 @@ impl Attempt {
         Self::Annotation,
         Self::Webhooks,
         Self::Foreign,
-        Self::Condition(Condition::Shield),
-        Self::Condition(Condition::Skip),
-        Self::Condition(Condition::Probation),
+        Self::Condition(BypassCondition::Shield),
+        Self::Condition(BypassCondition::Skip),
+        Self::Condition(BypassCondition::Probation),
     ];
 
     /// What the fence has to say about it at [`PROOF`] of a kind; `None` when it has to let it through. The validating one is
     /// annotated `hookwatch.dev/breaker: skip`, the mutating one is not.
     pub fn refusal(self, kind: HookKind, may_skip: &MaySkip) -> Option<&'static str> {
         match self {
-            Self::Condition(Condition::Skip | Condition::Probation)
+            Self::Condition(BypassCondition::Skip | BypassCondition::Probation)
                 if kind == HookKind::Mutating && !may_skip.names(PROOF) =>
             {
                 Some("neither an annotation of the object's nor maySkip permits it")
@@ -327,7 +327,7 @@ impl Attempt {
                 condition(wanted.name(), text)
             }
             Self::Foreign => condition(
-                Condition::Shield.name(),
+                BypassCondition::Shield.name(),
                 "request.operation == \"CONNECT\"".to_owned(),
             ),
         };
@@ -344,16 +344,16 @@ impl Attempt {
     }
 
     /// Reads the API server's answer: its status, and its message when that is not a success. `refusal`: what it should be.
-    pub fn read(self, refusal: Option<&str>, status: u16, message: &str) -> Reading {
-        let settled = |proof: fn(String) -> Proof, why: String| Reading::Settled(proof(bounded(&why)));
+    pub fn read(self, refusal: Option<&str>, status: u16, message: &str) -> AttemptResult {
+        let settled = |proof: fn(String) -> Proof, why: String| AttemptResult::Settled(proof(bounded(&why)));
         if (200..300).contains(&status) {
             return match refusal {
-                None => Reading::AsItHasToBe,
+                None => AttemptResult::AsItHasToBe,
                 Some(_) => settled(Proof::NotProven, format!("nothing refused {self}")),
             };
         }
         match (policy(message), refusal) {
-            (Some((FENCE, said)), Some(refusal)) if said == refusal => Reading::AsItHasToBe,
+            (Some((FENCE, said)), Some(refusal)) if said == refusal => AttemptResult::AsItHasToBe,
             (Some((FENCE, said)), _) => settled(Proof::NotProven, format!("of {self} it said: {said}")),
             (Some((other, _)), _) => settled(
                 Proof::NotProven,
@@ -371,7 +371,7 @@ impl Attempt {
     }
 }
 
-impl fmt::Display for Attempt {
+impl fmt::Display for FenceAttempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Create => "a new webhook configuration",
@@ -380,9 +380,9 @@ impl fmt::Display for Attempt {
             Self::Annotation => "another client's annotation on a webhook configuration",
             Self::Webhooks => "a webhook configuration without its webhooks",
             Self::State => "hookwatch's own annotation on a webhook configuration",
-            Self::Condition(Condition::Shield) => "a shield in the text of this release",
-            Self::Condition(Condition::Skip) => "a skip",
-            Self::Condition(Condition::Probation) => "a probation",
+            Self::Condition(BypassCondition::Shield) => "a shield in the text of this release",
+            Self::Condition(BypassCondition::Skip) => "a skip",
+            Self::Condition(BypassCondition::Probation) => "a probation",
             Self::Foreign => "a shield in another text",
         })
     }
@@ -407,18 +407,18 @@ mod tests {
         )
     }
 
-    fn refusal(attempt: Attempt) -> Option<&'static str> {
+    fn refusal(attempt: FenceAttempt) -> Option<&'static str> {
         attempt.refusal(HookKind::Validating, &MaySkip::default())
     }
 
     #[test]
     fn a_skip_is_refused_where_neither_an_annotation_nor_the_fence_permits_it() {
-        let skip = Attempt::Condition(Condition::Skip);
+        let skip = FenceAttempt::Condition(BypassCondition::Skip);
         let refused = |kind, may_skip: &MaySkip| skip.refusal(kind, may_skip).is_some();
         let unnamed = MaySkip::default();
         assert!(!refused(HookKind::Validating, &unnamed) && refused(HookKind::Mutating, &unnamed));
         assert!(!refused(HookKind::Mutating, &MaySkip::all()));
-        let shield = Attempt::Condition(Condition::Shield);
+        let shield = FenceAttempt::Condition(BypassCondition::Shield);
         assert_eq!(shield.refusal(HookKind::Mutating, &unnamed), None);
     }
 
@@ -443,11 +443,11 @@ mod tests {
 
     #[test]
     fn only_the_fences_own_refusal_counts() {
-        let Some(right) = refusal(Attempt::Label) else {
+        let Some(right) = refusal(FenceAttempt::Label) else {
             panic!("a label is refused")
         };
-        let read = |message: &str| Attempt::Label.read(Some(right), 422, message);
-        assert_eq!(read(&refused(FENCE, right)), Reading::AsItHasToBe);
+        let read = |message: &str| FenceAttempt::Label.read(Some(right), 422, message);
+        assert_eq!(read(&refused(FENCE, right)), AttemptResult::AsItHasToBe);
         for wrong in [
             refused("other", right),
             refused(FENCE, "expression 'x' resulted in error: no such key"),
@@ -456,24 +456,26 @@ mod tests {
         ] {
             let read = read(&wrong);
             assert!(
-                matches!(read, Reading::Settled(Proof::NotProven(_))),
+                matches!(read, AttemptResult::Settled(Proof::NotProven(_))),
                 "{wrong}: {read:?}"
             );
         }
         assert!(matches!(
             read("the server could not write"),
-            Reading::Settled(Proof::Unknown(_))
+            AttemptResult::Settled(Proof::Unknown(_))
         ));
     }
 
     #[test]
     fn what_is_let_through_proves_the_contrary_but_for_our_own_annotation() {
-        for attempt in Attempt::ALL {
+        for attempt in FenceAttempt::ALL {
             let read = attempt.read(refusal(attempt), 200, "");
             match attempt {
-                Attempt::State | Attempt::Condition(_) => assert_eq!(read, Reading::AsItHasToBe),
+                FenceAttempt::State | FenceAttempt::Condition(_) => {
+                    assert_eq!(read, AttemptResult::AsItHasToBe)
+                }
                 _ => assert!(
-                    matches!(read, Reading::Settled(Proof::NotProven(_))),
+                    matches!(read, AttemptResult::Settled(Proof::NotProven(_))),
                     "{attempt:?}"
                 ),
             }
@@ -484,9 +486,12 @@ mod tests {
     fn a_missing_permission_is_not_a_fence() {
         let rbac = "x is forbidden: User \"system:serviceaccount:h:h\" cannot patch resource \"x\" in API group \"y\" \
                     at the cluster scope";
-        for attempt in Attempt::ALL {
+        for attempt in FenceAttempt::ALL {
             let read = attempt.read(refusal(attempt), 403, rbac);
-            assert_eq!(read, Reading::Settled(Proof::NotAllowedToAct(rbac.to_owned())));
+            assert_eq!(
+                read,
+                AttemptResult::Settled(Proof::NotAllowedToAct(rbac.to_owned()))
+            );
         }
     }
 
@@ -497,7 +502,7 @@ mod tests {
             user: "us".to_owned(),
         };
         for kind in [HookKind::Validating, HookKind::Mutating] {
-            for attempt in Attempt::ALL {
+            for attempt in FenceAttempt::ALL {
                 let target = attempt.asking(kind, &account).target;
                 assert!(target.ends_with("?dryRun=All&fieldManager=hookwatch"), "{target}");
             }
@@ -506,13 +511,19 @@ mod tests {
 
     #[test]
     fn a_fence_of_another_release_is_not_proven() {
-        let Some(refusal) = refusal(Attempt::Foreign) else {
+        let Some(refusal) = refusal(FenceAttempt::Foreign) else {
             panic!("another text is refused")
         };
-        let read = Attempt::Condition(Condition::Shield).read(None, 422, &refused(FENCE, refusal));
-        assert!(matches!(read, Reading::Settled(Proof::NotProven(_))), "{read:?}");
-        let read = Attempt::State.read(None, 404, "not found");
-        assert!(matches!(read, Reading::Settled(Proof::NotProven(_))), "{read:?}");
+        let read = FenceAttempt::Condition(BypassCondition::Shield).read(None, 422, &refused(FENCE, refusal));
+        assert!(
+            matches!(read, AttemptResult::Settled(Proof::NotProven(_))),
+            "{read:?}"
+        );
+        let read = FenceAttempt::State.read(None, 404, "not found");
+        assert!(
+            matches!(read, AttemptResult::Settled(Proof::NotProven(_))),
+            "{read:?}"
+        );
     }
 
     #[test]
@@ -525,12 +536,12 @@ mod tests {
         ];
         for proof in not_proven {
             assert_eq!(
-                Breaker::new(AutoBreak::On, proof.as_ref()).effective,
+                BreakerView::new(AutoBreak::On, proof.as_ref()).effective,
                 AutoBreak::Plan
             );
         }
         for &wanted in AutoBreak::ALL {
-            let breaker = Breaker::new(wanted, Some(&Proof::Proven(MaySkip::default())));
+            let breaker = BreakerView::new(wanted, Some(&Proof::Proven(MaySkip::default())));
             assert_eq!((breaker.wanted, breaker.effective), (wanted, wanted));
         }
     }

@@ -27,7 +27,7 @@ use strum::{IntoStaticStr, VariantArray};
 use crate::domain::time::Time;
 
 pub use candidate::Candidate;
-pub use view::{ReplicaView, Role};
+pub use view::{ReplicaRole, ReplicaView};
 
 /// Where a name is written.
 #[derive(
@@ -45,14 +45,14 @@ pub use view::{ReplicaView, Role};
     VariantArray,
 )]
 #[strum(serialize_all = "snake_case")]
-pub enum Place {
+pub enum LeadershipObject {
     /// The Lease in hookwatch's own namespace. Its writes pass through hooks.
     Lease,
     /// The ledger. Its writes pass through none.
     Ledger,
 }
 
-impl Place {
+impl LeadershipObject {
     /// Both, in the order in which they are asked.
     pub const ALL: &'static [Self] = Self::VARIANTS;
 
@@ -70,7 +70,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for LeadershipObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
@@ -114,7 +114,7 @@ impl Terms {
 
 /// What an object says about its holder, as read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Record {
+pub struct HolderRecord {
     /// Who holds it; `None` when it was released.
     pub holder: Option<Arc<str>>,
     /// For how long without a renewal, as the holder wrote it; zero when it wrote nothing.
@@ -142,7 +142,7 @@ pub struct Bid {
 
 /// What became of a [`Bid`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Written {
+pub enum BidOutcome {
     /// It was written, and this is the version now.
     Done {
         /// The `resourceVersion` of the answer.
@@ -160,11 +160,11 @@ pub enum Written {
 
 /// Where a replica stands.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum Standing {
+pub enum ReplicaStanding {
     /// It leads.
     Leading {
         /// By which object.
-        by: Place,
+        by: LeadershipObject,
         /// Until then at most, unless it renews.
         until: Time,
     },
@@ -173,7 +173,7 @@ pub enum Standing {
         /// Who.
         holder: Arc<str>,
         /// By which object.
-        by: Place,
+        by: LeadershipObject,
     },
     /// Nobody is known to lead.
     Undecided(Undecided),
@@ -198,7 +198,7 @@ pub struct ReplicaReport {
     /// Its name among the replicas.
     pub identity: Arc<str>,
     /// Where it stands.
-    pub standing: Standing,
+    pub standing: ReplicaStanding,
     /// What stands in its way, as a sentence.
     pub trouble: Option<String>,
 }
@@ -206,7 +206,7 @@ pub struct ReplicaReport {
 impl ReplicaReport {
     /// Whether it leads at this instant.
     pub fn leads(&self, now: Time) -> bool {
-        matches!(self.standing, Standing::Leading { until, .. } if now < until)
+        matches!(self.standing, ReplicaStanding::Leading { until, .. } if now < until)
     }
 }
 

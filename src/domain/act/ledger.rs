@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::breaker::book::{self, Book};
-use super::leadership::{Bid, Record};
+use super::leadership::{Bid, HolderRecord};
 use crate::domain::text::bounded;
 
 /// The object that holds it, a ValidatingWebhookConfiguration.
@@ -64,7 +64,7 @@ struct Actor {
 
 /// An annotation as it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reading {
+pub enum LedgerReading {
     /// It makes sense.
     Ledger(Ledger),
     /// It does not. Somebody may act by it all the same, so it is waited for like a name, and then replaced.
@@ -74,7 +74,7 @@ pub enum Reading {
     },
 }
 
-impl Reading {
+impl LedgerReading {
     /// Reads the annotation; one that is absent or empty is an empty ledger.
     pub fn of(annotation: Option<&str>) -> Self {
         let text = annotation.unwrap_or_default();
@@ -97,12 +97,12 @@ impl Reading {
     }
 
     /// Who holds it, for the election. `version` is the object's `resourceVersion`.
-    pub fn record(&self, version: &str) -> Record {
+    pub fn record(&self, version: &str) -> HolderRecord {
         let actor = match self {
             Self::Ledger(ledger) => ledger.actor.as_ref(),
             Self::Unreadable { .. } => None,
         };
-        Record {
+        HolderRecord {
             holder: match self {
                 Self::Ledger(_) => actor.map(|actor| Arc::clone(&actor.identity)),
                 Self::Unreadable { .. } => Some("unreadable".into()),
@@ -197,19 +197,21 @@ mod tests {
     #[test]
     fn a_ledger_without_anything_is_nobodys() {
         for text in [None, Some(""), Some(" "), Some("{}")] {
-            let record = Reading::of(text).record("7");
+            let record = LedgerReading::of(text).record("7");
             assert_eq!((record.holder, record.version.as_str()), (None, "7"), "{text:?}");
         }
     }
 
     #[test]
     fn an_actor_is_written_renewed_and_released() {
-        let first = Reading::of(None).with(&bid(Some("a")), NOW).expect("it fits");
-        let record = Reading::of(Some(&first)).record("2");
+        let first = LedgerReading::of(None)
+            .with(&bid(Some("a")), NOW)
+            .expect("it fits");
+        let record = LedgerReading::of(Some(&first)).record("2");
         assert_eq!(record.holder.as_deref(), Some("a"));
         assert_eq!(record.term, Duration::from_secs(15), "never less than is meant");
         assert_eq!(record.transitions, 4);
-        let second = Reading::of(Some(&first))
+        let second = LedgerReading::of(Some(&first))
             .with(&bid(Some("a")), "later")
             .expect("it fits");
         assert_ne!(first, second, "a renewal is always a change");
@@ -219,13 +221,15 @@ mod tests {
             (&json!(1), &json!(NOW)),
             "{actor}"
         );
-        let other = value(Reading::of(Some(&second)).with(&bid(Some("b")), "later"));
+        let other = value(LedgerReading::of(Some(&second)).with(&bid(Some("b")), "later"));
         assert_eq!(
             (&other["actor"]["renewed"], &other["actor"]["since"]),
             (&json!(0), &json!("later"))
         );
-        let released = Reading::of(Some(&second)).with(&bid(None), NOW).expect("it fits");
-        assert_eq!(Reading::of(Some(&released)).record("3").holder, None);
+        let released = LedgerReading::of(Some(&second))
+            .with(&bid(None), NOW)
+            .expect("it fits");
+        assert_eq!(LedgerReading::of(Some(&released)).record("3").holder, None);
     }
 
     #[test]
@@ -237,7 +241,7 @@ mod tests {
             "actor": {"identity": "a", "renewed": 5, "hint": [1]},
         })
         .to_string();
-        let written = value(Reading::of(Some(&text)).with(&bid(Some("a")), NOW));
+        let written = value(LedgerReading::of(Some(&text)).with(&bid(Some("a")), NOW));
         assert_eq!(written["version"], 3);
         assert_eq!(written["frozen"]["by"], "a person");
         assert_eq!(written["bypassed"]["validating/c/w"]["failurePolicy"], "Fail");
@@ -249,18 +253,20 @@ mod tests {
 
     #[test]
     fn a_book_stands_beside_the_actor_and_neither_costs_the_other_anything() {
-        let first = Reading::of(None).with(&bid(Some("a")), NOW).expect("it fits");
-        let reading = Reading::of(Some(&first));
+        let first = LedgerReading::of(None)
+            .with(&bid(Some("a")), NOW)
+            .expect("it fits");
+        let reading = LedgerReading::of(Some(&first));
         assert_eq!(reading.book(), Ok(Book::default()));
         let book = Book {
             begun: vec![crate::domain::time::Time::from_unix_millis(4)],
             ..Book::default()
         };
         let text = reading.with_book(&book).expect("it fits");
-        let reading = Reading::of(Some(&text));
+        let reading = LedgerReading::of(Some(&text));
         assert_eq!(reading.record("2").holder.as_deref(), Some("a"));
         let renewed = reading.with(&bid(Some("b")), NOW).expect("it fits");
-        let reading = Reading::of(Some(&renewed));
+        let reading = LedgerReading::of(Some(&renewed));
         assert_eq!(reading.book(), Ok(book));
         let emptied = reading.with_book(&Book::default());
         assert_eq!(value(emptied)["actor"]["identity"], "b");
@@ -268,8 +274,8 @@ mod tests {
 
     #[test]
     fn a_book_that_makes_no_sense_is_said_and_not_written_over() {
-        assert!(Reading::of(Some(r#"{"breaker": 3}"#)).book().is_err());
-        let nonsense = Reading::of(Some("nonsense"));
+        assert!(LedgerReading::of(Some(r#"{"breaker": 3}"#)).book().is_err());
+        let nonsense = LedgerReading::of(Some("nonsense"));
         assert!(nonsense.book().is_err());
         assert_eq!(nonsense.with_book(&Book::default()), None);
     }
@@ -286,8 +292,8 @@ mod tests {
             &huge,
             &long,
         ] {
-            let reading = Reading::of(Some(text));
-            assert!(matches!(reading, Reading::Unreadable { .. }));
+            let reading = LedgerReading::of(Some(text));
+            assert!(matches!(reading, LedgerReading::Unreadable { .. }));
             assert_eq!(reading.record("1").holder.as_deref(), Some("unreadable"));
             let written = value(reading.with(&bid(Some("a")), NOW));
             assert_eq!(written["actor"]["identity"], "a");
@@ -297,15 +303,15 @@ mod tests {
     #[test]
     fn a_ledger_that_would_grow_too_large_is_not_written() {
         let full = json!({"kept": "x".repeat(MAX_BYTES - 20)}).to_string();
-        assert!(matches!(Reading::of(Some(&full)), Reading::Ledger(_)));
-        assert_eq!(Reading::of(Some(&full)).with(&bid(Some("a")), NOW), None);
+        assert!(matches!(LedgerReading::of(Some(&full)), LedgerReading::Ledger(_)));
+        assert_eq!(LedgerReading::of(Some(&full)).with(&bid(Some("a")), NOW), None);
     }
 
     proptest! {
         #[test]
         fn whatever_was_read_can_be_written_and_read_again(text in "\\PC{0,200}") {
-            if let Some(written) = Reading::of(Some(&text)).with(&bid(Some("a")), NOW) {
-                let again = Reading::of(Some(&written)).record("1");
+            if let Some(written) = LedgerReading::of(Some(&text)).with(&bid(Some("a")), NOW) {
+                let again = LedgerReading::of(Some(&written)).record("1");
                 prop_assert_eq!(again.holder.as_deref(), Some("a"));
             }
         }

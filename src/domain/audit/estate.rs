@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::standing::Witnessed;
-use crate::domain::cluster::hook::{Hook, HookKind, Labels, Selector, Target};
+use super::standing::AuditEvidence;
+use crate::domain::cluster::hook::{Hook, HookKind, HookTarget, Labels, Selector};
 use crate::domain::cluster::inventory::NodeState;
 use crate::domain::time::Time;
 
 /// Where an object came from.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
-pub struct Source {
+pub struct SourceLocation {
     /// The file as it was named; `-` for standard input.
     pub file: String,
     /// The line that it begins at, from 1.
@@ -19,14 +19,14 @@ pub struct Source {
 
 /// One webhook, with what its configuration alone says and [`Hook`] does not keep.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Subject {
+pub struct AuditedHook {
     /// The webhook, every default resolved.
     pub hook: Arc<Hook>,
     /// `None` where it was read from a cluster.
-    pub source: Option<Source>,
+    pub source: Option<SourceLocation>,
 }
 
-impl Subject {
+impl AuditedHook {
     /// The order in which mutating webhooks are asked: by the name of their configuration, then as they are listed.
     pub fn order(&self) -> (HookKind, Arc<str>, usize) {
         let id = &self.hook.id;
@@ -54,7 +54,7 @@ pub struct Workload {
     /// Pod anti-affinity or spread constraints over nodes, and over zones.
     pub spread: Spread,
     /// Where it came from.
-    pub source: Option<Source>,
+    pub source: Option<SourceLocation>,
 }
 
 /// How the Pods of a workload are kept apart.
@@ -96,12 +96,12 @@ pub struct ServiceFacts {
     /// Port and target port: a number or a name of a container's port.
     pub ports: Vec<(i64, String)>,
     /// Where it came from.
-    pub source: Option<Source>,
+    pub source: Option<SourceLocation>,
 }
 
 /// A PodDisruptionBudget.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Budget {
+pub struct DisruptionBudget {
     /// Its namespace.
     pub namespace: String,
     /// Which Pods it is about.
@@ -118,7 +118,7 @@ pub struct Converted {
     /// `status.storedVersions`: those that objects may be stored in.
     pub stored: Vec<String>,
     /// Where it came from.
-    pub source: Option<Source>,
+    pub source: Option<SourceLocation>,
 }
 
 /// Namespace and name.
@@ -128,7 +128,7 @@ pub type Key = (String, String);
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Estate {
     /// Webhooks, by name of the configuration and place in it: the order in which mutating ones are asked.
-    pub subjects: Vec<Subject>,
+    pub subjects: Vec<AuditedHook>,
     /// Labels of the namespaces that are known.
     pub namespaces: BTreeMap<String, Labels>,
     /// Services.
@@ -136,7 +136,7 @@ pub struct Estate {
     /// What makes Pods.
     pub workloads: Vec<Workload>,
     /// PodDisruptionBudgets.
-    pub budgets: Vec<Budget>,
+    pub budgets: Vec<DisruptionBudget>,
     /// What webhooks convert.
     pub converted: Vec<Converted>,
     /// Nodes.
@@ -147,7 +147,7 @@ pub struct Estate {
     /// When it was read; `None` where time does not matter.
     pub at: Option<Time>,
     /// What a daemon saw of it.
-    pub witnessed: Witnessed,
+    pub witnessed: AuditEvidence,
 }
 
 impl Estate {
@@ -183,7 +183,7 @@ impl Estate {
 /// Namespace and name of the Service that a webhook is reached by.
 pub fn service_key(hook: &Hook) -> Option<Key> {
     match &hook.target {
-        Target::Service(target) => Some((target.namespace.clone(), target.name.clone())),
-        Target::Url(_) | Target::Invalid(_) => None,
+        HookTarget::Service(target) => Some((target.namespace.clone(), target.name.clone())),
+        HookTarget::Url(_) | HookTarget::Invalid(_) => None,
     }
 }

@@ -17,19 +17,19 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 use strum::IntoStaticStr;
 
-use super::estate::{Source, Subject};
+use super::estate::{AuditedHook, SourceLocation};
 use super::forecast::Auditor;
 use crate::domain::cluster::hook::HookId;
 use crate::domain::time::Time;
 
-pub use command::Command;
+pub use command::PatchCommand;
 pub use reach::forecast_sentence;
 
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "snake_case")]
-pub enum Severity {
+pub enum FindingSeverity {
     /// Worth knowing.
     Info,
     /// Makes an outage likelier or longer.
@@ -38,7 +38,7 @@ pub enum Severity {
     Critical,
 }
 
-impl Severity {
+impl FindingSeverity {
     /// All of them, the worst first.
     pub const ALL: [Self; 3] = [Self::Critical, Self::Warning, Self::Info];
 
@@ -50,11 +50,11 @@ impl Severity {
 
 /// A sort of finding.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Kind {
+pub struct FindingKind {
     /// Its stable name.
     pub id: &'static str,
     /// The most that it can be.
-    pub severity: Severity,
+    pub severity: FindingSeverity,
     /// What is wrong, in a few words.
     pub title: &'static str,
 }
@@ -63,10 +63,10 @@ macro_rules! kinds {
     ($($name:ident: $id:literal, $severity:ident, $title:literal;)+) => {
         $(
             #[doc = $title]
-            pub const $name: &Kind = &Kind { id: $id, severity: Severity::$severity, title: $title };
+            pub const $name: &FindingKind = &FindingKind { id: $id, severity: FindingSeverity::$severity, title: $title };
         )+
         /// Every sort of finding.
-        pub const KINDS: &[&Kind] = &[$($name),+];
+        pub const KINDS: &[&FindingKind] = &[$($name),+];
     };
 }
 
@@ -122,15 +122,15 @@ kinds! {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finding {
     /// Which sort.
-    pub kind: &'static Kind,
+    pub kind: &'static FindingKind,
     /// How bad it is here.
-    pub severity: Severity,
+    pub severity: FindingSeverity,
     /// The object: kind, configuration and webhook between slashes.
     pub object: String,
     /// The webhook, if it is about one.
     pub hook: Option<HookId>,
     /// Where that came from.
-    pub source: Option<Source>,
+    pub source: Option<SourceLocation>,
     /// What would happen, and what to do.
     pub message: String,
     /// The change as a JSON patch of the configuration.
@@ -155,7 +155,7 @@ impl Serialize for Finding {
 
 impl Finding {
     /// About one webhook, as bad as it can be.
-    fn of(kind: &'static Kind, subject: &Subject, message: String) -> Self {
+    fn of(kind: &'static FindingKind, subject: &AuditedHook, message: String) -> Self {
         Self {
             kind,
             severity: kind.severity,
@@ -168,7 +168,7 @@ impl Finding {
         }
     }
 
-    fn at_most(self, severity: Severity) -> Self {
+    fn at_most(self, severity: FindingSeverity) -> Self {
         Self {
             severity: self.severity.min(severity),
             ..self
@@ -182,14 +182,14 @@ impl Finding {
     /// The object, with file and line where it has them: as it stands in reports, and in a baseline without the line.
     pub fn place(&self) -> String {
         match &self.source {
-            Some(Source { file, line }) => format!("{} ({file}:{line})", self.object),
+            Some(SourceLocation { file, line }) => format!("{} ({file}:{line})", self.object),
             None => self.object.clone(),
         }
     }
 }
 
 /// A webhook as findings name it.
-pub fn object(subject: &Subject) -> String {
+pub fn object(subject: &AuditedHook) -> String {
     let id = &subject.hook.id;
     format!(
         "{}/{}/{}",

@@ -11,20 +11,20 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 use strum::IntoStaticStr;
 
-use self::suffering::{Found, suffer, tenants_suffer};
+use self::suffering::{ForecastLosses, suffer, tenants_suffer};
 use super::Function;
-use super::estate::{Estate, Subject, service_key};
-use super::reach::{Reach, Reader, Tenants};
-use super::writes::{Place, WRITES, Write};
+use super::estate::{AuditedHook, Estate, service_key};
+use super::reach::{HookReader, Reach, Tenants};
+use super::writes::{ObjectScope, WRITES, WriteSort};
 use crate::domain::cluster::chain::Chain;
 use crate::domain::cluster::hook::{Endpoint, FailurePolicy, Hook, HookId, HookKind, Labels};
-use crate::domain::cluster::matching::outcome::Compiler;
+use crate::domain::cluster::matching::outcome::ForecastCompiler;
 
 /// How the backends of a webhook fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "snake_case")]
-pub enum Failure {
+pub enum BackendFailure {
     /// They take calls and never answer.
     Hang,
     /// They refuse connections, or there are none.
@@ -33,7 +33,7 @@ pub enum Failure {
     Slow,
 }
 
-impl Failure {
+impl BackendFailure {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Hang, Self::Refuse, Self::Slow];
 
@@ -82,7 +82,7 @@ pub struct Forecast {
     /// The webhook.
     pub hook: HookId,
     /// How they fail.
-    pub failure: Failure,
+    pub failure: BackendFailure,
     /// Other webhooks that are called at the same place, and fail with it.
     pub together_with: Vec<HookId>,
     /// What is lost, the soonest first.
@@ -105,7 +105,7 @@ const TOGETHER: usize = 100;
 pub struct Auditor<'a> {
     /// What is audited.
     pub estate: &'a Estate,
-    readers: Vec<Reader>,
+    readers: Vec<HookReader>,
     tenants: Tenants,
     /// Subjects that are called at one place.
     places: BTreeMap<String, Vec<usize>>,
@@ -117,14 +117,14 @@ pub struct Auditor<'a> {
     pods: Vec<Vec<&'a Labels>>,
     /// Zones that are known.
     pub(super) zones: BTreeSet<&'a str>,
-    /// Forecasts that were made, by place, in the order of [`Failure::ALL`].
+    /// Forecasts that were made, by place, in the order of [`BackendFailure::ALL`].
     known: RefCell<BTreeMap<String, [Forecast; 3]>>,
     /// What was asked about own Pods: by webhook, write and whose Pods they are.
     of_pods: RefCell<HashMap<(usize, usize, usize), Reach>>,
 }
 
 /// A webhook that fails, and how far it reaches each of [`WRITES`].
-type Failing<'a> = (&'a Reader, Vec<Reach>);
+type Failing<'a> = (&'a HookReader, Vec<Reach>);
 
 impl<'a> Auditor<'a> {
     /// Reads an estate.
@@ -134,12 +134,12 @@ impl<'a> Auditor<'a> {
 
     /// The same. `pause` is called between any two webhooks.
     pub fn pausing(estate: &'a Estate, pause: &dyn Fn()) -> Self {
-        let (compiler, tenants) = (Compiler::default(), Tenants::of(estate));
-        let readers: Vec<Reader> = estate
+        let (compiler, tenants) = (ForecastCompiler::default(), Tenants::of(estate));
+        let readers: Vec<HookReader> = estate
             .subjects
             .iter()
             .inspect(|_| pause())
-            .map(|subject| Reader::new(subject, &compiler))
+            .map(|subject| HookReader::new(subject, &compiler))
             .collect();
         let mut places: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (at, subject) in estate.subjects.iter().enumerate() {
@@ -193,12 +193,12 @@ impl<'a> Auditor<'a> {
     }
 
     /// The webhook in this place of the estate.
-    pub fn subject(&self, at: usize) -> &Subject {
+    pub fn subject(&self, at: usize) -> &AuditedHook {
         &self.estate.subjects[at]
     }
 
     /// Its reading of requests.
-    pub fn reader(&self, at: usize) -> &Reader {
+    pub fn reader(&self, at: usize) -> &HookReader {
         &self.readers[at]
     }
 
@@ -208,7 +208,7 @@ impl<'a> Auditor<'a> {
     }
 
     /// How far a webhook reaches each of [`WRITES`].
-    pub fn reaches(&self, at: usize) -> impl Iterator<Item = (&'static Write, Reach)> {
+    pub fn reaches(&self, at: usize) -> impl Iterator<Item = (&'static WriteSort, Reach)> {
         WRITES.iter().zip(self.reaches[at].iter().copied())
     }
 
@@ -216,12 +216,12 @@ impl<'a> Auditor<'a> {
     pub fn reaches_pods_of(&self, at: usize, of: usize) -> Reach {
         let creation = WRITES
             .iter()
-            .position(|write| write.place == Place::Own && write.what == Function::OwnPods);
+            .position(|write| write.place == ObjectScope::Own && write.what == Function::OwnPods);
         creation.map_or(Reach::No, |index| self.reach_of(at, index, of))
     }
 
     /// What happens if the webhook in this place of the estate fails, and with it those that are called at the same place.
-    pub fn forecast(&self, at: usize, failure: Failure) -> Forecast {
+    pub fn forecast(&self, at: usize, failure: BackendFailure) -> Forecast {
         let hook = &self.readers[at].hook;
         let place = hook.target.place().unwrap_or_else(|| hook.id.to_string());
         let all = &self.places[&place];
@@ -230,9 +230,9 @@ impl<'a> Auditor<'a> {
         let known = known.entry(place);
         let known = known.or_insert_with(|| {
             let failing = self.failing(all[0], all);
-            Failure::ALL.map(|failure| self.forecast_of(all[0], &failing, failure))
+            BackendFailure::ALL.map(|failure| self.forecast_of(all[0], &failing, failure))
         });
-        let of = Failure::ALL.iter().position(|known| *known == failure);
+        let of = BackendFailure::ALL.iter().position(|known| *known == failure);
         let others = all.iter().filter(|other| **other != at);
         Forecast {
             hook: hook.id.clone(),
@@ -249,20 +249,20 @@ impl<'a> Auditor<'a> {
         let hook = &self.readers[at].hook;
         let place = hook.target.place().unwrap_or_else(|| hook.id.to_string());
         if self.places[&place].len() == 1 {
-            return Failure::ALL.map(|failure| self.forecast(at, failure));
+            return BackendFailure::ALL.map(|failure| self.forecast(at, failure));
         }
         let failing = self.failing(at, &[at]);
-        Failure::ALL.map(|failure| self.forecast_of(at, &failing, failure))
+        BackendFailure::ALL.map(|failure| self.forecast_of(at, &failing, failure))
     }
 
     /// What happens if all these fail together.
-    pub fn forecast_together(&self, all: &[usize], failure: Failure) -> Option<Forecast> {
+    pub fn forecast_together(&self, all: &[usize], failure: BackendFailure) -> Option<Forecast> {
         let first = *all.first()?;
         Some(self.forecast_of(first, &self.failing(first, all), failure))
     }
 
     /// What is lost, that a cluster is lost without, if it alone fails in whatever way.
-    pub fn vital_writes(&self, at: usize) -> Vec<&'static Write> {
+    pub fn vital_writes(&self, at: usize) -> Vec<&'static WriteSort> {
         let reader = &self.readers[at];
         let hook = &reader.hook;
         let met = WRITES.iter().enumerate().filter(|(index, write)| {
@@ -284,15 +284,15 @@ impl<'a> Auditor<'a> {
         each.collect()
     }
 
-    fn forecast_of(&self, at: usize, failing: &[Failing<'_>], failure: Failure) -> Forecast {
+    fn forecast_of(&self, at: usize, failing: &[Failing<'_>], failure: BackendFailure) -> Forecast {
         let hook = &self.readers[at].hook;
-        let mut found = Found::default();
+        let mut found = ForecastLosses::default();
         for (index, write) in WRITES.iter().enumerate() {
             let met = failing.iter().map(|(reader, reaches)| (*reader, reaches[index]));
             let met: Vec<_> = met.filter(|(_, reach)| *reach >= Reach::May).collect();
             suffer(write, self.mutators[index], &met, failure, &mut found);
         }
-        let failing: Vec<&Reader> = failing.iter().map(|(reader, _)| *reader).collect();
+        let failing: Vec<&HookReader> = failing.iter().map(|(reader, _)| *reader).collect();
         tenants_suffer(&failing, &self.tenants, failure, &mut found);
         found.follow(service_key(hook).is_some());
         Forecast {
@@ -307,7 +307,7 @@ impl<'a> Auditor<'a> {
     /// How far one webhook reaches one of [`WRITES`], own Pods being those of another one.
     fn reach_of(&self, at: usize, index: usize, of: usize) -> Reach {
         let write = &WRITES[index];
-        if write.place != Place::Own {
+        if write.place != ObjectScope::Own {
             return self.reaches[at][index];
         }
         let Some((namespace, _)) = service_key(&self.readers[of].hook) else {

@@ -5,12 +5,12 @@
 
 use serde_json::{Value, json};
 
-use super::estate::{Subject, service_key};
+use super::estate::{AuditedHook, service_key};
 use super::forecast::Auditor;
 use super::reach::{NAME_LABEL, TENANT};
-use super::writes::{Place, Write};
+use super::writes::{ObjectScope, WriteSort};
 use crate::domain::cluster::condition::SHIELDED_NAMESPACES;
-use crate::domain::cluster::condition::spare::{LINES, Spare, What};
+use crate::domain::cluster::condition::spare::{LINES, Spare, SparedObjects};
 use crate::domain::cluster::hook::{
     Added, Hook, MatchCondition, Selector, SelectorOperator, SelectorRequirement,
 };
@@ -41,11 +41,11 @@ pub fn scoping(auditor: &Auditor<'_>, at: usize) -> Option<Scoping> {
         .clone()
         .filter(|namespace| !SHIELDED_NAMESPACES.contains(&&**namespace));
     let lost = auditor.vital_writes(at);
-    let namespace = |write: &Write| match write.place {
-        Place::In(namespace) => Some(namespace.to_owned()),
-        Place::Own => service.clone(),
-        Place::Tenant | Place::Namespace => Some(TENANT.to_owned()),
-        Place::Cluster => None,
+    let namespace = |write: &WriteSort| match write.place {
+        ObjectScope::In(namespace) => Some(namespace.to_owned()),
+        ObjectScope::Own => service.clone(),
+        ObjectScope::Tenant | ObjectScope::Namespace => Some(TENANT.to_owned()),
+        ObjectScope::Cluster => None,
     };
     let system = SHIELDED_NAMESPACES.map(str::to_owned).to_vec();
     let alone: Vec<String> = own.iter().cloned().collect();
@@ -63,7 +63,7 @@ pub fn scoping(auditor: &Auditor<'_>, at: usize) -> Option<Scoping> {
             own: own.clone(),
             leases: Vec::new(),
         };
-        let is_spared = |write: &&Write| {
+        let is_spared = |write: &&WriteSort| {
             let namespace = namespace(write);
             spare(&added).spares(&write.shape(namespace.as_deref()), Some(write.by))
         };
@@ -83,7 +83,7 @@ const fn spare(added: &Added) -> Spare<'_> {
 }
 
 /// Namespaces are left out by the label that holds their name.
-fn by_selector(subject: &Subject, namespaces: &[String]) -> Scoping {
+fn by_selector(subject: &AuditedHook, namespaces: &[String]) -> Scoping {
     let mut hook = Hook::clone(&subject.hook);
     hook.namespace_selector.expressions.push(SelectorRequirement {
         key: NAME_LABEL.to_owned(),
@@ -99,7 +99,7 @@ fn by_selector(subject: &Subject, namespaces: &[String]) -> Scoping {
 }
 
 /// What a shield spares is left out, by its own condition.
-fn by_condition(subject: &Subject, own: Option<String>) -> Scoping {
+fn by_condition(subject: &AuditedHook, own: Option<String>) -> Scoping {
     let mut hook = Hook::clone(&subject.hook);
     let added = Added {
         own,
@@ -128,8 +128,8 @@ fn by_condition(subject: &Subject, own: Option<String>) -> Scoping {
         })
     };
     let lines = LINES.iter().filter(|line| match line.what {
-        What::Within => true,
-        What::Objects(objects) => line
+        SparedObjects::Within => true,
+        SparedObjects::Objects(objects) => line
             .operations
             .iter()
             .any(|operation| objects.iter().any(|object| asked(operation, *object))),
@@ -153,7 +153,7 @@ fn by_condition(subject: &Subject, own: Option<String>) -> Scoping {
     }
 }
 
-fn patch(subject: &Subject, field: &str, value: &Value) -> Value {
+fn patch(subject: &AuditedHook, field: &str, value: &Value) -> Value {
     let path = format!("/webhooks/{}", subject.hook.written.entry);
     json!([
         {"op": "test", "path": format!("{path}/name"), "value": &*subject.hook.id.webhook},
@@ -162,7 +162,7 @@ fn patch(subject: &Subject, field: &str, value: &Value) -> Value {
 }
 
 /// A change of one field of a webhook, as a JSON patch.
-pub fn of_field(subject: &Subject, field: &str, value: &Value) -> Value {
+pub fn of_field(subject: &AuditedHook, field: &str, value: &Value) -> Value {
     patch(subject, field, value)
 }
 

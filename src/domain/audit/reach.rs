@@ -3,11 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::estate::{Estate, Subject, service_key};
-use super::writes::{Place, Write};
+use super::estate::{AuditedHook, Estate, service_key};
+use super::writes::{ObjectScope, WriteSort};
 use crate::domain::cluster::hook::{Hook, Labels, Scope, Selector, SelectorOperator};
-use crate::domain::cluster::matching::conditions::Asked;
-use crate::domain::cluster::matching::outcome::{Compiler, Forecast as Conditions, Known, Outcome};
+use crate::domain::cluster::matching::conditions::ConditionRequest;
+use crate::domain::cluster::matching::outcome::{
+    ConditionForecast, ConditionOutcome, ForecastCompiler, RequestObject,
+};
 use crate::domain::cluster::matching::{RequestShape, Requester};
 
 /// A namespace of a tenant's, where none is known.
@@ -32,22 +34,22 @@ pub enum Reach {
     Yes,
 }
 
-impl From<Outcome> for Reach {
-    fn from(outcome: Outcome) -> Self {
+impl From<ConditionOutcome> for Reach {
+    fn from(outcome: ConditionOutcome) -> Self {
         match outcome {
-            Outcome::False => Self::No,
-            Outcome::Error => Self::Errs,
-            Outcome::Unknown => Self::May,
-            Outcome::True => Self::Yes,
+            ConditionOutcome::False => Self::No,
+            ConditionOutcome::Error => Self::Errs,
+            ConditionOutcome::Unknown => Self::May,
+            ConditionOutcome::True => Self::Yes,
         }
     }
 }
 
 /// A webhook with its compiled conditions.
-pub struct Reader {
+pub struct HookReader {
     /// Which one.
     pub hook: Arc<Hook>,
-    conditions: Conditions,
+    conditions: ConditionForecast,
 }
 
 /// Who a tenant is.
@@ -104,14 +106,14 @@ pub fn selects_tenants(selector: &Selector) -> bool {
         })
 }
 
-impl Reader {
+impl HookReader {
     /// Compiles the conditions of a webhook.
-    pub fn new(subject: &Subject, compiler: &Compiler) -> Self {
+    pub fn new(subject: &AuditedHook, compiler: &ForecastCompiler) -> Self {
         Self::of(Arc::clone(&subject.hook), compiler)
     }
 
     /// The same of the webhook alone.
-    pub fn of(hook: Arc<Hook>, compiler: &Compiler) -> Self {
+    pub fn of(hook: Arc<Hook>, compiler: &ForecastCompiler) -> Self {
         let expressions = hook
             .match_conditions
             .iter()
@@ -129,7 +131,7 @@ impl Reader {
     /// those Pods.
     pub fn reach(
         &self,
-        write: &Write,
+        write: &WriteSort,
         estate: &Estate,
         tenants: &Tenants,
         own: Option<(&str, &[&Labels])>,
@@ -141,12 +143,12 @@ impl Reader {
             pairs.collect()
         });
         match write.place {
-            Place::Cluster => self.at(write, None, None, labels.as_ref()),
-            Place::In(namespace) => {
+            ObjectScope::Cluster => self.at(write, None, None, labels.as_ref()),
+            ObjectScope::In(namespace) => {
                 let namespace_labels = estate.labels(namespace);
                 self.at(write, Some(namespace), Some(&namespace_labels), labels.as_ref())
             }
-            Place::Own => {
+            ObjectScope::Own => {
                 let Some((namespace, pods)) = own else {
                     return Reach::No;
                 };
@@ -162,13 +164,13 @@ impl Reader {
                     .max()
                     .unwrap_or(Reach::No)
             }
-            Place::Tenant | Place::Namespace => {
+            ObjectScope::Tenant | ObjectScope::Namespace => {
                 if tenants.are_unknown() && !selects_tenants(&self.hook.namespace_selector) {
                     return Reach::No;
                 }
                 let mut farthest = Reach::No;
                 for (name, known) in &tenants.0 {
-                    let labels = (write.place == Place::Namespace).then_some(known.as_ref());
+                    let labels = (write.place == ObjectScope::Namespace).then_some(known.as_ref());
                     let reach = self.at(write, Some(name), known.as_ref(), labels.flatten());
                     farthest = farthest.max(reach);
                     if farthest == Reach::Yes {
@@ -204,7 +206,7 @@ impl Reader {
             if !self.hook.could_match(&shape) {
                 return Reach::No;
             }
-            let asked = Asked {
+            let asked = ConditionRequest {
                 shape,
                 kind: None,
                 name: "x",
@@ -212,9 +214,9 @@ impl Reader {
                 dry_run: false,
             };
             let (new, old) = match operation {
-                "CREATE" => (Known::Unknown, Known::Null),
-                "DELETE" => (Known::Null, Known::Unknown),
-                _ => (Known::Unknown, Known::Unknown),
+                "CREATE" => (RequestObject::Unknown, RequestObject::Null),
+                "DELETE" => (RequestObject::Null, RequestObject::Unknown),
+                _ => (RequestObject::Unknown, RequestObject::Unknown),
             };
             Reach::from(self.conditions.outcome(&asked, new, old))
         });
@@ -223,7 +225,7 @@ impl Reader {
 
     fn at(
         &self,
-        write: &Write,
+        write: &WriteSort,
         namespace: Option<&str>,
         namespace_labels: Option<&Labels>,
         labels: Option<&Labels>,
@@ -239,14 +241,16 @@ impl Reader {
             return Reach::No;
         }
         let object = write.object();
-        let known = object.as_ref().map_or(Known::Unknown, Known::Object);
+        let known = object
+            .as_ref()
+            .map_or(RequestObject::Unknown, RequestObject::Object);
         let new = if write.operation == "DELETE" {
-            Known::Null
+            RequestObject::Null
         } else {
             known
         };
-        let old = if creates { Known::Null } else { known };
-        let asked = Asked {
+        let old = if creates { RequestObject::Null } else { known };
+        let asked = ConditionRequest {
             shape,
             kind: Some(write.kind).filter(|kind| !kind.is_empty()),
             name: write.object_name,
@@ -258,7 +262,7 @@ impl Reader {
             Reach::Yes
                 if labels.is_none()
                     && !self.hook.object_selector.is_empty()
-                    && write.place != Place::Tenant =>
+                    && write.place != ObjectScope::Tenant =>
             {
                 Reach::May
             }

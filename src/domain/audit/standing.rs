@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::estate::{Estate, Subject};
-use super::findings::{self, Finding, KINDS, Severity};
+use super::estate::{AuditedHook, Estate};
+use super::findings::{self, Finding, FindingSeverity, KINDS};
 use super::forecast::Auditor;
 use crate::domain::cluster::condition::CONDITION_PREFIX;
 use crate::domain::cluster::hook::{Hook, HookId};
@@ -25,7 +25,7 @@ const MAX_BYTES: usize = 512 * 1_024;
 
 /// What probes, canaries and Leases showed of what is audited.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Witnessed {
+pub struct AuditEvidence {
     /// Webhooks that tell hookwatch's canaries from the same writes of others.
     pub told_apart: BTreeSet<HookId>,
     /// When the first of the certificates ends that a webhook's backends serve.
@@ -42,7 +42,7 @@ pub struct Request {
     /// The webhooks and what is behind them.
     pub inventory: Arc<Inventory>,
     /// What was seen of them.
-    pub witnessed: Witnessed,
+    pub witnessed: AuditEvidence,
     /// When it was asked for.
     pub at: Time,
 }
@@ -84,13 +84,13 @@ impl Request {
     fn estate(&self) -> Estate {
         let admission = self.inventory.hooks.iter();
         let admission = admission.filter(|hook| hook.id.kind.is_admission());
-        let mut subjects: Vec<Subject> = admission
-            .map(|hook| Subject {
+        let mut subjects: Vec<AuditedHook> = admission
+            .map(|hook| AuditedHook {
                 hook: without_bypass(hook),
                 source: None,
             })
             .collect();
-        subjects.sort_by_cached_key(Subject::order);
+        subjects.sort_by_cached_key(AuditedHook::order);
         let mut nodes = self.inventory.nodes.clone();
         for (node, since) in &self.witnessed.late_nodes {
             nodes.entry(node.clone()).or_default().signs.push(Sign {
@@ -145,9 +145,9 @@ impl Findings {
         let mut findings = audited.findings;
         let count = |severity| findings.iter().filter(|found| found.severity == severity).count();
         let (critical, warning, info) = (
-            count(Severity::Critical),
-            count(Severity::Warning),
-            count(Severity::Info),
+            count(FindingSeverity::Critical),
+            count(FindingSeverity::Warning),
+            count(FindingSeverity::Info),
         );
         let rank = |finding: &Finding| KINDS.iter().position(|kind| *kind == finding.kind);
         findings
@@ -171,11 +171,11 @@ impl Findings {
     }
 
     /// How many are of a severity.
-    pub const fn count(&self, severity: Severity) -> usize {
+    pub const fn count(&self, severity: FindingSeverity) -> usize {
         match severity {
-            Severity::Critical => self.critical,
-            Severity::Warning => self.warning,
-            Severity::Info => self.info,
+            FindingSeverity::Critical => self.critical,
+            FindingSeverity::Warning => self.warning,
+            FindingSeverity::Info => self.info,
         }
     }
 

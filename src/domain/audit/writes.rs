@@ -13,7 +13,7 @@ use crate::domain::thresholds as t;
 
 /// One sort of write.
 #[derive(Debug, Clone, Copy)]
-pub struct Write {
+pub struct WriteSort {
     /// What dies without it.
     pub what: Function,
     /// It, in words.
@@ -25,7 +25,7 @@ pub struct Write {
     /// The kind of what is written.
     pub kind: &'static str,
     /// Where.
-    pub place: Place,
+    pub place: ObjectScope,
     /// The object's name.
     pub object_name: &'static str,
     /// Who.
@@ -38,7 +38,7 @@ pub struct Write {
 
 /// Where an object is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum ObjectScope {
     /// In this namespace.
     In(&'static str),
     /// In the namespace of the webhook's Service.
@@ -101,10 +101,10 @@ const fn write(
     (what, name): (Function, &'static str),
     operation: &'static str,
     (object, kind): ([&'static str; 4], &'static str),
-    place: Place,
+    place: ObjectScope,
     by: Requester<'static>,
-) -> Write {
-    Write {
+) -> WriteSort {
+    WriteSort {
         what,
         name,
         operation,
@@ -124,12 +124,12 @@ const fn renewal(
     object_name: &'static str,
     by: Requester<'static>,
     deadline: fn() -> Duration,
-) -> Write {
-    Write {
+) -> WriteSort {
+    WriteSort {
         object_name,
         labels: Some(&[]),
         deadline,
-        ..write(what, "UPDATE", (LEASE, "Lease"), Place::In(namespace), by)
+        ..write(what, "UPDATE", (LEASE, "Lease"), ObjectScope::In(namespace), by)
     }
 }
 
@@ -138,9 +138,9 @@ const BOOTSTRAP: &[(&str, &str)] = &[("kubernetes.io/bootstrapping", "rbac-defau
 const fn bootstrap(
     operation: &'static str,
     (object, kind): ([&'static str; 4], &'static str),
-    place: Place,
-) -> Write {
-    Write {
+    place: ObjectScope,
+) -> WriteSort {
+    WriteSort {
         labels: Some(BOOTSTRAP),
         ..write(
             (
@@ -156,7 +156,7 @@ const fn bootstrap(
 }
 
 /// Those of every control plane.
-pub const WRITES: [Write; 30] = [
+pub const WRITES: [WriteSort; 30] = [
     renewal(
         (
             Function::LeaderElection,
@@ -184,29 +184,29 @@ pub const WRITES: [Write; 30] = [
     bootstrap(
         "CREATE",
         ([RBAC, "v1", "clusterroles", ""], "ClusterRole"),
-        Place::Cluster,
+        ObjectScope::Cluster,
     ),
     bootstrap(
         "UPDATE",
         ([RBAC, "v1", "clusterroles", ""], "ClusterRole"),
-        Place::Cluster,
+        ObjectScope::Cluster,
     ),
     bootstrap(
         "CREATE",
         ([RBAC, "v1", "clusterrolebindings", ""], "ClusterRoleBinding"),
-        Place::Cluster,
+        ObjectScope::Cluster,
     ),
     bootstrap(
         "CREATE",
         ([RBAC, "v1", "roles", ""], "Role"),
-        Place::In("kube-system"),
+        ObjectScope::In("kube-system"),
     ),
     bootstrap(
         "CREATE",
         ([RBAC, "v1", "rolebindings", ""], "RoleBinding"),
-        Place::In("kube-system"),
+        ObjectScope::In("kube-system"),
     ),
-    Write {
+    WriteSort {
         labels: Some(&[]),
         ..bootstrap(
             "CREATE",
@@ -214,68 +214,68 @@ pub const WRITES: [Write; 30] = [
                 ["scheduling.k8s.io", "v1", "priorityclasses", ""],
                 "PriorityClass",
             ),
-            Place::Cluster,
+            ObjectScope::Cluster,
         )
     },
     write(
         (Function::PodScheduling, "the binding of a Pod to a node"),
         "CREATE",
         (BINDING, "Binding"),
-        Place::Tenant,
+        ObjectScope::Tenant,
         SCHEDULER,
     ),
     write(
         (Function::OwnPods, "the creation of one of its own Pods"),
         "CREATE",
         (PODS, "Pod"),
-        Place::Own,
+        ObjectScope::Own,
         REPLICAS,
     ),
     write(
         (Function::OwnPods, "the binding of one of its own Pods"),
         "CREATE",
         (BINDING, "Binding"),
-        Place::Own,
+        ObjectScope::Own,
         SCHEDULER,
     ),
     write(
         (Function::OwnPods, "a token for one of its own Pods"),
         "CREATE",
         (["", "v1", "serviceaccounts", "token"], "TokenRequest"),
-        Place::Own,
+        ObjectScope::Own,
         NODE,
     ),
     write(
         (Function::OwnPods, "the status of one of its own Pods"),
         "UPDATE",
         (["", "v1", "pods", "status"], "Pod"),
-        Place::Own,
+        ObjectScope::Own,
         NODE,
     ),
     write(
         (Function::OwnPods, "the endpoints of its own Service"),
         "UPDATE",
         (["discovery.k8s.io", "v1", "endpointslices", ""], "EndpointSlice"),
-        Place::Own,
+        ObjectScope::Own,
         SLICES,
     ),
-    Write {
+    WriteSort {
         labels: Some(&[("k8s-app", "kube-dns"), ("pod-template-hash", "x")]),
         ..write(
             (Function::KubeSystemPods, "the creation of a Pod of CoreDNS"),
             "CREATE",
             (PODS, "Pod"),
-            Place::In("kube-system"),
+            ObjectScope::In("kube-system"),
             REPLICAS,
         )
     },
-    Write {
+    WriteSort {
         labels: Some(&[("k8s-app", "kube-proxy"), ("controller-revision-hash", "x")]),
         ..write(
             (Function::KubeSystemPods, "the creation of a Pod of kube-proxy"),
             "CREATE",
             (PODS, "Pod"),
-            Place::In("kube-system"),
+            ObjectScope::In("kube-system"),
             DAEMONS,
         )
     },
@@ -283,21 +283,21 @@ pub const WRITES: [Write; 30] = [
         (Function::KubeSystemPods, "the binding of a Pod in kube-system"),
         "CREATE",
         (BINDING, "Binding"),
-        Place::In("kube-system"),
+        ObjectScope::In("kube-system"),
         SCHEDULER,
     ),
     write(
         (Function::NamespaceCreate, "the creation of a namespace"),
         "CREATE",
         (["", "v1", "namespaces", ""], "Namespace"),
-        Place::Namespace,
+        ObjectScope::Namespace,
         ADMIN,
     ),
     write(
         (Function::NamespaceDelete, "the deletion of a namespace"),
         "DELETE",
         (["", "v1", "namespaces", ""], "Namespace"),
-        Place::Namespace,
+        ObjectScope::Namespace,
         ADMIN,
     ),
     write(
@@ -307,7 +307,7 @@ pub const WRITES: [Write; 30] = [
         ),
         "UPDATE",
         (["", "v1", "namespaces", "finalize"], "Namespace"),
-        Place::Namespace,
+        ObjectScope::Namespace,
         NAMESPACES,
     ),
     write(
@@ -317,7 +317,7 @@ pub const WRITES: [Write; 30] = [
         ),
         "DELETE",
         (PODS, "Pod"),
-        Place::Tenant,
+        ObjectScope::Tenant,
         NAMESPACES,
     ),
     write(
@@ -327,61 +327,61 @@ pub const WRITES: [Write; 30] = [
         ),
         "DELETE",
         (["", "v1", "configmaps", ""], "ConfigMap"),
-        Place::Tenant,
+        ObjectScope::Tenant,
         NAMESPACES,
     ),
     write(
         (Function::ServiceEndpoints, "a change of a Service's endpoints"),
         "UPDATE",
         (["discovery.k8s.io", "v1", "endpointslices", ""], "EndpointSlice"),
-        Place::Tenant,
+        ObjectScope::Tenant,
         SLICES,
     ),
     write(
         (Function::ServiceEndpoints, "the first endpoints of a Service"),
         "CREATE",
         (["discovery.k8s.io", "v1", "endpointslices", ""], "EndpointSlice"),
-        Place::Tenant,
+        ObjectScope::Tenant,
         SLICES,
     ),
     write(
         (Function::TokenRequest, "a token for a Pod"),
         "CREATE",
         (["", "v1", "serviceaccounts", "token"], "TokenRequest"),
-        Place::Tenant,
+        ObjectScope::Tenant,
         NODE,
     ),
     write(
         (Function::TenantWrites, "a tenant's new Pod"),
         "CREATE",
         (PODS, "Pod"),
-        Place::Tenant,
+        ObjectScope::Tenant,
         REPLICAS,
     ),
     write(
         (Function::TenantWrites, "a tenant's new Deployment"),
         "CREATE",
         (["apps", "v1", "deployments", ""], "Deployment"),
-        Place::Tenant,
+        ObjectScope::Tenant,
         TENANT,
     ),
     write(
         (Function::TenantWrites, "a tenant's change of a ConfigMap"),
         "UPDATE",
         (["", "v1", "configmaps", ""], "ConfigMap"),
-        Place::Tenant,
+        ObjectScope::Tenant,
         TENANT,
     ),
     write(
         (Function::TenantWrites, "a tenant's deletion of a ConfigMap"),
         "DELETE",
         (["", "v1", "configmaps", ""], "ConfigMap"),
-        Place::Tenant,
+        ObjectScope::Tenant,
         TENANT,
     ),
 ];
 
-impl Write {
+impl WriteSort {
     /// What rules and selectors look at of it, but for labels.
     pub(super) fn shape<'a>(&'a self, namespace: Option<&'a str>) -> RequestShape<'a> {
         let [group, version, resource, subresource] = self.object;
@@ -398,7 +398,11 @@ impl Write {
 
     /// A write of a tenant's of what a rule names.
     pub fn of_tenant(operation: &'static str, object: [&'static str; 4], namespaced: bool) -> Self {
-        let place = if namespaced { Place::Tenant } else { Place::Cluster };
+        let place = if namespaced {
+            ObjectScope::Tenant
+        } else {
+            ObjectScope::Cluster
+        };
         write(
             (Function::TenantWrites, "a tenant's write of what a rule names"),
             operation,
@@ -410,7 +414,7 @@ impl Write {
 
     /// The object as match conditions see it, where every cluster has the same: a Lease.
     pub fn object(&self) -> Option<Value> {
-        let (Place::In(namespace), true) = (self.place, self.object == LEASE) else {
+        let (ObjectScope::In(namespace), true) = (self.place, self.object == LEASE) else {
             return None;
         };
         let name = self.object_name;
@@ -440,11 +444,11 @@ mod tests {
         };
         for write in &WRITES {
             let shape = write.shape(match write.place {
-                Place::In(namespace) => Some(namespace),
-                Place::Own => Some("policy"),
-                Place::Tenant => Some("tenant"),
-                Place::Cluster => None,
-                Place::Namespace => Some("tenant"),
+                ObjectScope::In(namespace) => Some(namespace),
+                ObjectScope::Own => Some("policy"),
+                ObjectScope::Tenant => Some("tenant"),
+                ObjectScope::Cluster => None,
+                ObjectScope::Namespace => Some("tenant"),
             });
             let spared = spare.spares(&shape, Some(write.by));
             assert_eq!(spared, write.what.is_vital(), "{}", write.name);

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::hook::{Endpoint, Hook, HookId, HookKind, ServiceState, Target};
+use super::hook::{Endpoint, Hook, HookId, HookKind, HookTarget, ServiceState};
 use super::inventory::Inventory;
 use crate::domain::time::Time;
 use crate::domain::{row, thresholds as t};
@@ -18,16 +18,16 @@ const KEPT: usize = 64;
 
 /// One change.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
+pub struct HookChange {
     /// When it was seen.
     pub at: Time,
     /// What it was.
-    pub what: What,
+    pub what: HookChangeKind,
 }
 
 /// What can change around a hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum What {
+pub enum HookChangeKind {
     /// It is new.
     Appeared,
     /// Fields of its entry changed, by the names they have in the object.
@@ -42,7 +42,7 @@ pub enum What {
     EndpointGone(SocketAddr),
 }
 
-impl What {
+impl HookChangeKind {
     /// The endpoint whose change it is.
     pub const fn endpoint(&self) -> Option<SocketAddr> {
         match self {
@@ -69,7 +69,7 @@ impl What {
 
 /// The memory of changes.
 #[derive(Debug, Default)]
-pub struct Changes(BTreeMap<HookId, VecDeque<Change>>);
+pub struct Changes(BTreeMap<HookId, VecDeque<HookChange>>);
 
 impl Changes {
     /// Compares two inventories that follow each other. The first one ever is no change.
@@ -81,21 +81,21 @@ impl Changes {
                 // Untouched hooks are shared between inventories.
                 Some(before) if Arc::ptr_eq(before, hook) => continue,
                 Some(before) => differences(before, hook),
-                None => vec![What::Appeared],
+                None => vec![HookChangeKind::Appeared],
             };
             for what in found {
                 let changes = self.0.entry(hook.id.clone()).or_default();
-                row::push(changes, KEPT, Change { at: now, what });
+                row::push(changes, KEPT, HookChange { at: now, what });
             }
         }
         let there: BTreeSet<&HookId> = after.hooks.iter().map(|hook| &hook.id).collect();
-        let lasts = |last: &Change| now.since(last.at) < t::changes_remembered();
+        let lasts = |last: &HookChange| now.since(last.at) < t::changes_remembered();
         self.0
             .retain(|id, changes| changes.back().is_some_and(lasts) && there.contains(id));
     }
 
     /// The changes of one hook since an instant, the oldest first.
-    pub fn of(&self, hook: &HookId, since: Time) -> impl DoubleEndedIterator<Item = &Change> {
+    pub fn of(&self, hook: &HookId, since: Time) -> impl DoubleEndedIterator<Item = &HookChange> {
         let changes = self.0.get(hook).into_iter().flatten();
         changes.filter(move |change| change.at >= since)
     }
@@ -111,7 +111,7 @@ impl Changes {
 }
 
 fn endpoints(hook: &Hook) -> &[Endpoint] {
-    if let Target::Service(target) = &hook.target
+    if let HookTarget::Service(target) = &hook.target
         && let ServiceState::Found { endpoints, .. } = &target.service
     {
         return endpoints;
@@ -120,9 +120,9 @@ fn endpoints(hook: &Hook) -> &[Endpoint] {
 }
 
 /// What became of the hook's entry and of each endpoint.
-fn differences(before: &Hook, after: &Hook) -> Vec<What> {
+fn differences(before: &Hook, after: &Hook) -> Vec<HookChangeKind> {
     let fields = reconfigured(before, after);
-    let entry = (!fields.is_empty()).then_some(What::Reconfigured(fields));
+    let entry = (!fields.is_empty()).then_some(HookChangeKind::Reconfigured(fields));
     let (before, after) = (endpoints(before), endpoints(after));
     let find = |list: &[Endpoint], address: SocketAddr| -> Option<(bool, bool)> {
         let found = list.iter().find(|endpoint| endpoint.address == address)?;
@@ -132,14 +132,14 @@ fn differences(before: &Hook, after: &Hook) -> Vec<What> {
         let address = endpoint.address;
         let (was_ready, was_stopping) = find(before, address).unwrap_or_default();
         match (was_stopping, endpoint.terminating, was_ready, endpoint.ready) {
-            (false, true, ..) => Some(What::EndpointStopping(address)),
-            (.., false, true) => Some(What::EndpointReady(address)),
-            (_, false, true, false) => Some(What::EndpointUnready(address)),
+            (false, true, ..) => Some(HookChangeKind::EndpointStopping(address)),
+            (.., false, true) => Some(HookChangeKind::EndpointReady(address)),
+            (_, false, true, false) => Some(HookChangeKind::EndpointUnready(address)),
             _ => None,
         }
     });
     let gone = before.iter().filter(|known| find(after, known.address).is_none());
-    let gone = gone.map(|endpoint| What::EndpointGone(endpoint.address));
+    let gone = gone.map(|endpoint| HookChangeKind::EndpointGone(endpoint.address));
     entry.into_iter().chain(here).chain(gone).collect()
 }
 
@@ -147,9 +147,9 @@ fn differences(before: &Hook, after: &Hook) -> Vec<What> {
 fn reconfigured(was: &Hook, is: &Hook) -> Vec<&'static str> {
     fn address(hook: &Hook) -> (&str, &str, u16, &str) {
         match &hook.target {
-            Target::Service(to) => (&to.namespace, &to.name, to.port, &to.path),
-            Target::Url(url) => ("", &url.host, url.port, &url.path),
-            Target::Invalid(why) => ("", why, 0, ""),
+            HookTarget::Service(to) => (&to.namespace, &to.name, to.port, &to.path),
+            HookTarget::Url(url) => ("", &url.host, url.port, &url.path),
+            HookTarget::Invalid(why) => ("", why, 0, ""),
         }
     }
     let namespaces = was.namespace_selector != is.namespace_selector;
@@ -191,7 +191,7 @@ mod tests {
             pod: None,
         };
         let mut hook = hook(&["*"]);
-        hook.target = Target::Service(ServiceTarget {
+        hook.target = HookTarget::Service(ServiceTarget {
             namespace: "opa".into(),
             name: "opa".into(),
             port: 443,
@@ -284,8 +284,8 @@ mod tests {
         let both = inventory(vec![first.clone(), second.clone()]);
         changes.take(Some(&inventory(vec![first.clone()])), &both, NOW);
         assert_eq!(changes.of(&first.id, Time::default()).count(), 0);
-        let added: Vec<&Change> = changes.of(&second.id, Time::default()).collect();
-        assert_eq!(added[0].what, What::Appeared);
+        let added: Vec<&HookChange> = changes.of(&second.id, Time::default()).collect();
+        assert_eq!(added[0].what, HookChangeKind::Appeared);
     }
 
     #[test]

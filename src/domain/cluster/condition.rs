@@ -22,7 +22,7 @@ use super::hook::Added;
 
 /// One of the conditions that hookwatch writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, VariantArray)]
-pub enum Condition {
+pub enum BypassCondition {
     /// Spares what keeps the control plane alive and enforces everything else.
     Shield,
     /// Spares everything.
@@ -37,7 +37,7 @@ pub const CONDITION_PREFIX: &str = "hookwatch.dev/";
 /// Namespaces whose objects keep the control plane alive, besides hookwatch's own.
 pub const SHIELDED_NAMESPACES: [&str; 2] = ["kube-system", "kube-node-lease"];
 
-impl Condition {
+impl BypassCondition {
     /// All of them.
     pub const ALL: &'static [Self] = Self::VARIANTS;
 

@@ -29,7 +29,7 @@ pub use kind::{Aggregated, Available, Conversion, HookKind, OtherKind};
 pub use level::ProbeLevel;
 pub use service::{Endpoint, ServiceState, ServiceTarget};
 pub use terms::{ConnectionTerms, ProbeTarget};
-pub use written::{Trusted, Written};
+pub use written::{Trusted, WrittenEntry};
 
 /// Labels of one object.
 pub type Labels = BTreeMap<String, String>;
@@ -97,7 +97,7 @@ pub enum FailurePolicy {
 
 /// `clientConfig`, resolved: where the API server sends the hook's reviews.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Target {
+pub enum HookTarget {
     /// `clientConfig.service`, with what is known of that Service.
     Service(ServiceTarget),
     /// `clientConfig.url`.
@@ -106,7 +106,7 @@ pub enum Target {
     Invalid(String),
 }
 
-impl Target {
+impl HookTarget {
     /// Where calls go, the path apart: hooks of which that is the same share their backends, and fail with them. Only
     /// what stands in the configurations counts, never what EndpointSlices list, which tenants may write.
     pub fn place(&self) -> Option<String> {
@@ -141,7 +141,7 @@ pub enum MatchPolicy {
 
 /// One entry of `rules:`. `*` means all, as in the API.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Rule {
+pub struct HookRule {
     /// `CREATE`, `UPDATE`, `DELETE`, `CONNECT` or `*`.
     pub operations: Vec<String>,
     /// API groups; the empty string is the core group.
@@ -218,7 +218,7 @@ pub struct Hook {
     /// When its configuration was created, if the object says so.
     pub created: Option<Time>,
     /// Where its calls go.
-    pub target: Target,
+    pub target: HookTarget,
     /// The PEM bytes of `caBundle`; empty means the system's roots.
     #[serde(with = "fingerprint")]
     pub ca_bundle: Arc<[u8]>,
@@ -227,7 +227,7 @@ pub struct Hook {
     /// `timeoutSeconds`, defaulted to 10 s and held within 1 to 30 s. Fixed for hooks beside admission.
     pub timeout: Duration,
     /// `rules`; a hook without any matches nothing.
-    pub rules: Vec<Rule>,
+    pub rules: Vec<HookRule>,
     /// `matchPolicy`, defaulted.
     #[serde(default)]
     pub match_policy: MatchPolicy,
@@ -251,7 +251,7 @@ pub struct Hook {
     pub added: Added,
     /// What its object says beside that.
     #[serde(default)]
-    pub written: Written,
+    pub written: WrittenEntry,
     /// What only a hook beside admission has; `None` for every other.
     #[serde(default)]
     pub other: Option<OtherKind>,
@@ -266,14 +266,14 @@ impl Hook {
     /// What is wrong by the inventory alone: there is no Service, no such port of it, or no endpoint that is ready.
     pub fn without_backends(&self) -> Option<Cause> {
         match &self.target {
-            Target::Service(target) => match &target.service {
+            HookTarget::Service(target) => match &target.service {
                 ServiceState::Missing | ServiceState::NoSuchPort { .. } => Some(Cause::NoService),
                 ServiceState::Found { endpoints, .. } if !endpoints.iter().any(|endpoint| endpoint.ready) => {
                     Some(Cause::NoEndpoints)
                 }
                 ServiceState::Found { .. } | ServiceState::Unknown { .. } => None,
             },
-            Target::Url(_) | Target::Invalid(_) => None,
+            HookTarget::Url(_) | HookTarget::Invalid(_) => None,
         }
     }
 
@@ -282,14 +282,14 @@ impl Hook {
     /// Endpoints that are neither ready nor serving are left out: the API server would not pick them.
     pub fn backends(&self) -> Vec<Backend> {
         match &self.target {
-            Target::Invalid(_) => Vec::new(),
-            Target::Url(url) => {
+            HookTarget::Invalid(_) => Vec::new(),
+            HookTarget::Url(url) => {
                 vec![Backend {
                     path: BackendPath::Url,
                     address: BackendAddress::Host(url.host.clone(), url.port),
                 }]
             }
-            Target::Service(target) => match &target.service {
+            HookTarget::Service(target) => match &target.service {
                 ServiceState::Found {
                     cluster_ip,
                     endpoints,
@@ -318,9 +318,9 @@ impl Hook {
     /// The TLS server name and HTTP host that the API server uses for this hook.
     pub fn server_name(&self) -> Option<String> {
         match &self.target {
-            Target::Service(service) => Some(service.server_name()),
-            Target::Url(url) => Some(url.host.clone()),
-            Target::Invalid(_) => None,
+            HookTarget::Service(service) => Some(service.server_name()),
+            HookTarget::Url(url) => Some(url.host.clone()),
+            HookTarget::Invalid(_) => None,
         }
     }
 
@@ -336,9 +336,9 @@ impl Hook {
             _ => (authority, Some(443)),
         };
         let own_port = match &self.target {
-            Target::Service(service) => service.port,
-            Target::Url(url) => url.port,
-            Target::Invalid(_) => return false,
+            HookTarget::Service(service) => service.port,
+            HookTarget::Url(url) => url.port,
+            HookTarget::Invalid(_) => return false,
         };
         let host = host.trim_start_matches('[').trim_end_matches(']');
         port == Some(own_port)
@@ -351,9 +351,9 @@ impl Hook {
     /// The path of the hook's URL.
     pub fn url_path(&self) -> &str {
         match &self.target {
-            Target::Service(service) => &service.path,
-            Target::Url(url) => &url.path,
-            Target::Invalid(_) => "/",
+            HookTarget::Service(service) => &service.path,
+            HookTarget::Url(url) => &url.path,
+            HookTarget::Invalid(_) => "/",
         }
     }
 }
@@ -373,12 +373,12 @@ impl<'de> Deserialize<'de> for Backend {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         use serde::de::Error;
         #[derive(Deserialize)]
-        struct Written<'a> {
+        struct WrittenBackend<'a> {
             path: BackendPath,
             #[serde(borrow)]
             address: std::borrow::Cow<'a, str>,
         }
-        let Written { path, address } = Written::deserialize(deserializer)?;
+        let WrittenBackend { path, address } = WrittenBackend::deserialize(deserializer)?;
         let unreadable = || D::Error::custom(format!("{address:?} is not an address with a port"));
         let address = if path == BackendPath::Url {
             let (host, port) = address.rsplit_once(':').ok_or_else(unreadable)?;

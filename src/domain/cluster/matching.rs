@@ -9,7 +9,9 @@ pub mod conditions;
 pub mod equivalent;
 pub mod outcome;
 
-use super::hook::{Hook, Labels, MatchPolicy, Rule, Scope, Selector, SelectorOperator, SelectorRequirement};
+use super::hook::{
+    Hook, HookRule, Labels, MatchPolicy, Scope, Selector, SelectorOperator, SelectorRequirement,
+};
 
 /// As much of a request as the matching looks at.
 ///
@@ -125,7 +127,7 @@ impl Selector {
     }
 }
 
-impl Rule {
+impl HookRule {
     /// Whether the rule covers the request; selectors and exempt kinds are not its business.
     pub fn matches(&self, request: &RequestShape<'_>) -> bool {
         let scope = match self.scope {
@@ -164,7 +166,7 @@ impl Hook {
 /// An `objectSelector` takes the request when it selects the new *or* the old object. Under `matchPolicy: Equivalent` a
 /// rule also takes what it names in another group or version ([`equivalent`]).
 pub fn lets_through(
-    (rules, policy): (&[Rule], MatchPolicy),
+    (rules, policy): (&[HookRule], MatchPolicy),
     namespace_selector: &Selector,
     object_selector: &Selector,
     request: &RequestShape<'_>,
@@ -202,7 +204,7 @@ pub(in crate::domain) mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::domain::cluster::hook::{FailurePolicy, HookId, HookKind, Target};
+    use crate::domain::cluster::hook::{FailurePolicy, HookId, HookKind, HookTarget};
 
     fn labels(pairs: &[(&str, &str)]) -> Labels {
         pairs
@@ -221,11 +223,11 @@ pub(in crate::domain) mod tests {
             id: HookId::new(HookKind::Validating, "configuration", "w.example"),
             configuration_uid: String::new(),
             created: None,
-            target: Target::Invalid(String::new()),
+            target: HookTarget::Invalid(String::new()),
             ca_bundle: [].into(),
             failure_policy: FailurePolicy::Fail,
             timeout: Duration::from_secs(10),
-            rules: vec![Rule {
+            rules: vec![HookRule {
                 operations: strings(&["CREATE", "UPDATE"]),
                 api_groups: strings(&["*"]),
                 api_versions: strings(&["*"]),
@@ -238,7 +240,7 @@ pub(in crate::domain) mod tests {
             match_conditions: Vec::new(),
             dry_run_safe: true,
             reinvoked: false,
-            written: crate::domain::cluster::hook::Written::default(),
+            written: crate::domain::cluster::hook::WrittenEntry::default(),
             review_versions: Vec::new(),
             probe_level: None,
             added: crate::domain::cluster::hook::Added::default(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::counters::Slowness;
 use super::evidence::Evidence;
 use super::passing::Stale;
-use super::probes::Probes;
+use super::probes::ProbeEvidence;
 use super::scene::Scene;
 use crate::domain::cluster::hook::{Backend, BackendAddress, HookKind};
 use crate::domain::observe::probing::{BackendState, Dead};
@@ -79,23 +79,25 @@ impl Evidence<'_> {
     }
 
     pub(super) fn is_good(&self) -> bool {
-        matches!(self.probes, Probes::Good { .. })
+        matches!(self.probes, ProbeEvidence::Good { .. })
     }
 
     pub(super) fn is_partial(&self) -> bool {
-        matches!(self.probes, Probes::Some { .. })
+        matches!(self.probes, ProbeEvidence::Some { .. })
     }
 
     /// Probes are answered late: more than once, or while a canary waits for this hook.
     pub(super) fn late_probes(&self) -> Option<Hit> {
         let (_, since) = self.probes.late()?;
-        let is_slow = matches!(self.probes, Probes::Slow { .. }) || self.canary_waits.is_some();
+        let is_slow = matches!(self.probes, ProbeEvidence::Slow { .. }) || self.canary_waits.is_some();
         Hit::new(Cause::Slow, Some(since)).when(is_slow)
     }
 
     pub(super) fn some_dead(&self, cause: Cause) -> Option<Hit> {
         match &self.probes {
-            Probes::Some { dead, .. } => Some(Hit::new(cause, dead.iter().map(|(_, dead)| dead.since).min())),
+            ProbeEvidence::Some { dead, .. } => {
+                Some(Hit::new(cause, dead.iter().map(|(_, dead)| dead.since).min()))
+            }
             _ => None,
         }
     }
@@ -103,7 +105,7 @@ impl Evidence<'_> {
     /// Of hooks that no backend answers for: the one that tells most, and since when all are dead.
     pub(super) fn worst(&self) -> Option<(&Dead, Time)> {
         match &self.probes {
-            Probes::All { worst, dead } => {
+            ProbeEvidence::All { worst, dead } => {
                 let since = dead.iter().map(|(_, dead)| dead.since).max();
                 Some((worst, since.unwrap_or(worst.since)))
             }
@@ -265,7 +267,7 @@ impl Evidence<'_> {
     /// success may be a firewall between hookwatch and the pods; with one, when nothing else has answered us since, it
     /// may be our own way to the pods that is gone.
     pub(super) fn is_dead_for_long(&self) -> bool {
-        let (Probes::All { dead, .. }, Some((worst, since))) = (&self.probes, self.worst()) else {
+        let (ProbeEvidence::All { dead, .. }, Some((worst, since))) = (&self.probes, self.worst()) else {
             return false;
         };
         let settled =

@@ -10,12 +10,12 @@ use std::time::Duration;
 use super::conditions::Hit;
 use super::counters::Slowness;
 use super::evidence::Evidence;
-use super::probes::Probes;
+use super::probes::ProbeEvidence;
 use super::scene::Scene;
 use crate::domain::cluster::chain::Chain;
 use crate::domain::cluster::condition::CONDITION_PREFIX;
 use crate::domain::cluster::condition::spare::Spare;
-use crate::domain::cluster::hook::{Hook, HookId, HookKind, Labels, MatchCondition, Rule, Scope};
+use crate::domain::cluster::hook::{Hook, HookId, HookKind, HookRule, Labels, MatchCondition, Scope};
 use crate::domain::cluster::matching::RequestShape;
 use crate::domain::observe::canary::CanaryTarget;
 use crate::domain::text::human;
@@ -220,7 +220,9 @@ fn cost(evidence: &Evidence<'_>, cause: Option<Cause>) -> Option<Duration> {
             // The more calls, the less one of them that waited for a lost packet counts.
             (Some(Slowness { steady, .. }), _) if steady.is_some() => counted(*steady),
             // Calls of before it was slow count into the mean as well: probes may know better what each of them costs now.
-            (Some(slowness), Probes::Slow { least, .. }) => counted(Some(slowness.mean)).max(Some(*least)),
+            (Some(slowness), ProbeEvidence::Slow { least, .. }) => {
+                counted(Some(slowness.mean)).max(Some(*least))
+            }
             // A canary that waits for it tells that what was answered late once is what calls cost now.
             (Some(slowness), probes) => {
                 let late = probes.late().filter(|_| evidence.canary_waits.is_some());
@@ -307,7 +309,7 @@ fn is_ours(condition: &MatchCondition) -> bool {
 }
 
 /// What a rule names, wildcards apart: whether it has no namespace; operation, group, version, resource, subresource.
-fn named(rule: &Rule) -> impl Iterator<Item = (bool, [&str; 5])> {
+fn named(rule: &HookRule) -> impl Iterator<Item = (bool, [&str; 5])> {
     let operation = first(&rule.operations, "CREATE");
     let version = first(&rule.api_versions, "v1");
     let plain = |name: &&String| !name.contains('*');
@@ -398,7 +400,7 @@ mod tests {
 
     #[test]
     fn tenants_pay_by_what_the_rules_name_and_kinds_that_are_known_are_not_counted_twice() {
-        let rule = |resources: &[&str], scope| Rule {
+        let rule = |resources: &[&str], scope| HookRule {
             operations: vec!["UPDATE".to_owned()],
             api_groups: vec!["networking.k8s.io".to_owned(), "*".to_owned()],
             api_versions: vec!["v2".to_owned()],
@@ -432,7 +434,7 @@ mod tests {
                 .all(|class| asked.could_match(&class.request(|_| None)))
         );
         let pods = Hook {
-            rules: vec![Rule {
+            rules: vec![HookRule {
                 api_groups: vec![String::new()],
                 api_versions: vec!["*".to_owned()],
                 ..rule(&["pods"], Scope::All)

@@ -7,7 +7,7 @@ use crate::domain::thresholds as t;
 use crate::domain::time::Time;
 use crate::domain::vocabulary::Cause;
 
-use super::probes::Probes;
+use super::probes::ProbeEvidence;
 
 /// What the counters say over one span of time.
 #[derive(Debug, Clone, Default)]
@@ -40,8 +40,12 @@ impl Counters {
     ///
     /// Where there were next to no calls lately, a minute in which most of them failed counts, from a failed call
     /// on until one succeeds.
-    pub fn choose([newest, recent, minute]: &[Self; 3], probes: &Probes<'_>, was_failing: bool) -> Self {
-        let healed = newest.failed < 1.0 && matches!(probes, Probes::Good { .. });
+    pub fn choose(
+        [newest, recent, minute]: &[Self; 3],
+        probes: &ProbeEvidence<'_>,
+        was_failing: bool,
+    ) -> Self {
+        let healed = newest.failed < 1.0 && matches!(probes, ProbeEvidence::Good { .. });
         if newest.calls >= t::enough_calls() && (newest.failing() || !recent.failing() || healed) {
             return newest.clone();
         }

@@ -10,15 +10,15 @@ use std::time::Duration;
 
 use super::counters::{Counters, Slowness};
 use super::extension::Theirs;
-use super::probes::Probes;
+use super::probes::ProbeEvidence;
 use super::scene::{Before, Scene, Subject};
-use crate::domain::cluster::changes::What;
+use crate::domain::cluster::changes::HookChangeKind;
 use crate::domain::cluster::hook::{Backend, FailurePolicy, Hook, HookKind};
-use crate::domain::observe::canaries::Named;
+use crate::domain::observe::canaries::CanaryAccusation;
 use crate::domain::observe::canary::{CallFailureReason, CanaryTarget};
-use crate::domain::observe::kept::Silent;
+use crate::domain::observe::keepalive::DeadConnection;
 use crate::domain::observe::probing::{BackendState, Dead};
-use crate::domain::observe::rollouts::Gap;
+use crate::domain::observe::rollouts::RolloutGap;
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
 use crate::domain::vocabulary::{Bypass, Cause, Health};
@@ -27,7 +27,7 @@ use crate::domain::vocabulary::{Bypass, Cause, Health};
 #[derive(Debug)]
 pub struct Accusation<'a> {
     /// The canary.
-    pub named: Named<'a>,
+    pub named: CanaryAccusation<'a>,
     /// It cannot mean another hook of the same name.
     pub unambiguous: bool,
 }
@@ -50,7 +50,7 @@ pub struct Evidence<'a> {
     /// Its backends with what probes say of each.
     pub backends: &'a [(Backend, BackendState)],
     /// What probes of all of them add up to.
-    pub probes: Probes<'a>,
+    pub probes: ProbeEvidence<'a>,
     /// What the API server counted: in the newest interval, in the last ten seconds, in the last minute.
     pub spans: [Counters; 3],
     /// Whether it counted a call that failed open in the last ten seconds, whenever that began.
@@ -86,9 +86,9 @@ pub struct Evidence<'a> {
     /// Another hook has been named as hanging.
     pub another_hangs: bool,
     /// Removed backends whose pooled connections no longer answer.
-    pub silent: Vec<Silent>,
+    pub silent: Vec<DeadConnection>,
     /// What failed around changes of its endpoints.
-    pub gap: Gap,
+    pub gap: RolloutGap,
     /// What is wrong by the inventory alone.
     pub structural: Option<Cause>,
     /// Since when the inventory has shown it without service or endpoints.
@@ -125,7 +125,7 @@ impl<'a> Evidence<'a> {
             before: scene.before.get(&subject).copied(),
             reconfigured: id.and_then(|id| seen.reconfigured_at(id, now)),
             backends,
-            probes: Probes::of(backends),
+            probes: ProbeEvidence::of(backends),
             spans: Default::default(),
             failed_open: false,
             counters: Counters::default(),
@@ -144,7 +144,7 @@ impl<'a> Evidence<'a> {
             others_hang: scene.hanging.iter().any(|other| id != Some(other)),
             another_hangs: scene.another_hangs(&subject),
             silent: Vec::new(),
-            gap: Gap::default(),
+            gap: RolloutGap::default(),
             structural: hook.and_then(Hook::without_backends),
             without_backends_since: id.and_then(|id| seen.without_backends.get(id)).copied(),
             other_named: scene.another_fails_since(&subject),
@@ -270,7 +270,7 @@ impl<'a> Evidence<'a> {
     /// canaries got through meanwhile, only repetition tells an outage from a burst.
     fn canaries_say_so(&self) -> bool {
         // Where it may mean another hook of the same name, our probes have to say which.
-        let all_dead = matches!(self.probes, Probes::All { .. });
+        let all_dead = matches!(self.probes, ProbeEvidence::All { .. });
         // And where the hook's time is short, so is the pause that it takes to exceed it once.
         let once_is_nothing = self.is_partial()
             || self.is_good() && self.current().all(|accusation| accusation.named.is_short());
@@ -281,7 +281,7 @@ impl<'a> Evidence<'a> {
 
     /// Refusals that nothing newer contradicts.
     pub fn current(&self) -> impl Iterator<Item = &Accusation<'a>> {
-        let is_over = move |named: &Named<'_>| {
+        let is_over = move |named: &CanaryAccusation<'_>| {
             named.superseded
                 && self.is_good()
                 && self.counters.calls >= t::enough_calls()
@@ -292,7 +292,7 @@ impl<'a> Evidence<'a> {
     }
 
     /// The newest refusal.
-    pub fn latest(&self) -> Option<&Named<'a>> {
+    pub fn latest(&self) -> Option<&CanaryAccusation<'a>> {
         let named = self.accusations.iter().map(|accusation| &accusation.named);
         named.max_by_key(|named| named.started)
     }
@@ -366,7 +366,7 @@ impl<'a> Evidence<'a> {
         let lately = self.scene.now.before(t::pooled_connections_last());
         let mut changes = self.scene.seen.changes.of(&self.hook?.id, lately);
         let left = changes.rfind(|change| {
-            use What::{EndpointGone, EndpointStopping, EndpointUnready};
+            use HookChangeKind::{EndpointGone, EndpointStopping, EndpointUnready};
             matches!(
                 change.what,
                 EndpointGone(_) | EndpointStopping(_) | EndpointUnready(_)

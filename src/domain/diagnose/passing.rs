@@ -7,7 +7,7 @@
 
 use super::counters::Counters;
 use super::evidence::Evidence;
-use super::probes::Probes;
+use super::probes::ProbeEvidence;
 use crate::domain::cluster::hook::{Backend, BackendAddress};
 use crate::domain::observe::canary::CallFailureReason;
 use crate::domain::observe::rollouts::by_rollout;
@@ -91,7 +91,7 @@ pub fn rollout_gap(evidence: &Evidence<'_>, found: impl FnOnce() -> Option<Cause
     let last = gap.last.filter(|last| now.since(*last) < t::gap_told())?;
     let may_be = match found() {
         // A slow hook that nothing else is said of is slow.
-        None => !matches!(evidence.probes, Probes::Slow { .. }),
+        None => !matches!(evidence.probes, ProbeEvidence::Slow { .. }),
         Some(Refused | FailingOpen | Unreachable | Partial | Denying) => true,
         found => found == Some(Erroring) && evidence.counters.own_errors < 1.0,
     };
@@ -103,9 +103,9 @@ pub fn rollout_gap(evidence: &Evidence<'_>, found: impl FnOnce() -> Option<Cause
         moved.any(|address| backend.address == BackendAddress::Socket(address))
     };
     let passes = match &evidence.probes {
-        Probes::Some { dead, .. } => dead.iter().all(|(backend, _)| in_its_window(backend)),
-        Probes::Good { .. } | Probes::Slow { .. } => true,
-        Probes::NoData | Probes::All { .. } => false,
+        ProbeEvidence::Some { dead, .. } => dead.iter().all(|(backend, _)| in_its_window(backend)),
+        ProbeEvidence::Good { .. } | ProbeEvidence::Slow { .. } => true,
+        ProbeEvidence::NoData | ProbeEvidence::All { .. } => false,
     };
     // When more calls failed at other times, rollouts are not why.
     let elsewhere = gap.elsewhere > t::gap_elsewhere() * gap.lost;

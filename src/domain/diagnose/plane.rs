@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use crate::domain::cluster::hook::HookKind;
-use crate::domain::diagnose::verdict::{Elsewhere, Verdict};
+use crate::domain::diagnose::verdict::{NonHookCause, Verdict};
 use crate::domain::observe::canaries::Canaries;
 use crate::domain::observe::canary::CanaryOutcome;
 use crate::domain::observe::history::{Baseline, Usual, Window, Windows};
-use crate::domain::observe::snapshot::{Cumulative, Operation};
+use crate::domain::observe::snapshot::{Cumulative, WriteOperation};
 use crate::domain::text::{human, human_seconds};
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
@@ -18,7 +18,7 @@ const BESIDE: usize = 5;
 
 /// What the scrapes of late say about the whole, with what is usual.
 #[derive(Debug, Clone)]
-pub struct Plane<'a> {
+pub struct PlaneEvidence<'a> {
     /// The instant.
     pub now: Time,
     /// What happened of late.
@@ -35,7 +35,7 @@ pub struct Plane<'a> {
 
 /// When each state of writes was last witnessed.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Witnessed {
+pub struct LastWitnessed {
     blocked: Option<Time>,
     delayed: Option<Time>,
     flowing: Option<Time>,
@@ -83,7 +83,7 @@ impl Excess<'_> {
     }
 }
 
-impl<'a> Plane<'a> {
+impl<'a> PlaneEvidence<'a> {
     /// The newest interval if enough was written in it, else what happened of late: the shorter the span, the
     /// less of the time before a fault is in it.
     fn window(&self) -> Option<&'a Window> {
@@ -129,7 +129,7 @@ impl<'a> Plane<'a> {
 
     /// Whether the control plane takes writes, with what is `elsewhere` and what was `witnessed` before. That they flow
     /// has to be witnessed: by a canary that got through, or by writes that were counted since anything was out of reach.
-    pub fn writes(&self, elsewhere: Option<&Elsewhere>, witnessed: &Witnessed) -> Writes {
+    pub fn writes(&self, elsewhere: Option<&NonHookCause>, witnessed: &LastWitnessed) -> Writes {
         // An address that was never reached may be the wrong one.
         let down =
             elsewhere.is_some_and(|found| found.cause == NotAHook::ApiServerDown) && self.was_reached();
@@ -190,8 +190,8 @@ impl<'a> Plane<'a> {
     pub fn settled(
         &self,
         writes: Writes,
-        elsewhere: Option<&Elsewhere>,
-        witnessed: &mut Witnessed,
+        elsewhere: Option<&NonHookCause>,
+        witnessed: &mut LastWitnessed,
     ) -> Writes {
         use Writes::{Blocked, Delayed, Flowing, Unknown};
         let said = match writes {
@@ -228,7 +228,7 @@ impl<'a> Plane<'a> {
     }
 
     /// The same for CREATE or UPDATE alone.
-    pub fn write_seconds_of(&self, operation: Operation) -> Option<f64> {
+    pub fn write_seconds_of(&self, operation: WriteOperation) -> Option<f64> {
         self.window()?.gained.writes_of(operation).duration.mean()
     }
 
@@ -244,7 +244,7 @@ impl<'a> Plane<'a> {
 
     /// What slows or blocks writes when it is no hook. That the reason is not known counts only while no hook is named:
     /// the time of calls and of requests may have been read a moment apart.
-    pub fn elsewhere(&self) -> Option<Elsewhere> {
+    pub fn elsewhere(&self) -> Option<NonHookCause> {
         if let Some(scrape) = self.unanswered
             && let Some(canary) = self.canaries_unreachable()
         {
@@ -326,7 +326,7 @@ impl<'a> Plane<'a> {
 
     /// Why it is neither etcd, nor the API server itself, nor flow control, in one sentence, with the end of the
     /// span that this is known for; `None` when one of them is to blame, or nothing is known of them.
-    pub fn ruled_out(&self, elsewhere: Option<&Elsewhere>) -> Option<(Time, String)> {
+    pub fn ruled_out(&self, elsewhere: Option<&NonHookCause>) -> Option<(Time, String)> {
         if elsewhere.is_some_and(|found| found.cause != NotAHook::Unexplained) {
             return None;
         }
@@ -354,7 +354,7 @@ impl<'a> Plane<'a> {
         (!innocent.is_empty()).then(|| (window.to, format!("Ruled out: {}.", innocent.join("; "))))
     }
 
-    fn queued(&self, window: &Window) -> Option<Elsewhere> {
+    fn queued(&self, window: &Window) -> Option<NonHookCause> {
         let gained = &window.gained;
         let writes = gained.all_writes();
         let wait = gained.queue_wait.mean().filter(|wait| *wait >= t::queue_wait())?;
@@ -369,7 +369,7 @@ impl<'a> Plane<'a> {
     }
 
     /// Writes are in trouble by a canary's account, and nothing above explains it.
-    fn unexplained(&self) -> Option<Elsewhere> {
+    fn unexplained(&self) -> Option<NonHookCause> {
         let said = self.canaries.iter().find_map(|(target, memory)| {
             let late = memory.overdue_for(self.now).map(|(_, waiting)| waiting);
             let what = match (late, memory.latest(self.now).map(|report| &report.outcome)) {
@@ -414,7 +414,7 @@ impl<'a> Plane<'a> {
 pub fn summary(
     writes: Writes,
     verdicts: &[Verdict],
-    elsewhere: Option<&Elsewhere>,
+    elsewhere: Option<&NonHookCause>,
     symptoms: &[String],
 ) -> String {
     let said = of_writes(writes, verdicts, elsewhere);
@@ -424,7 +424,7 @@ pub fn summary(
     [&[said], symptoms].concat().join(" ")
 }
 
-fn of_writes(writes: Writes, verdicts: &[Verdict], elsewhere: Option<&Elsewhere>) -> String {
+fn of_writes(writes: Writes, verdicts: &[Verdict], elsewhere: Option<&NonHookCause>) -> String {
     let culprits = || verdicts.iter().filter(|verdict| is_culprit(verdict));
     // Canaries are among what a shield spares, and say nothing of the rest.
     let shielded = culprits().any(|verdict| verdict.bypass == Some(Bypass::Shield));
@@ -477,8 +477,8 @@ impl NotAHook {
     }
 }
 
-const fn found(cause: NotAHook, confidence: f64, evidence: Vec<String>) -> Elsewhere {
-    Elsewhere {
+const fn found(cause: NotAHook, confidence: f64, evidence: Vec<String>) -> NonHookCause {
+    NonHookCause {
         cause,
         confidence,
         evidence,

@@ -10,7 +10,7 @@ use crate::domain::time::Time;
 
 /// What the probes of all backends add up to.
 #[derive(Debug)]
-pub enum Probes<'a> {
+pub enum ProbeEvidence<'a> {
     /// They say nothing.
     NoData,
     /// All that say anything say that it answers.
@@ -48,7 +48,7 @@ pub enum Probes<'a> {
     },
 }
 
-impl<'a> Probes<'a> {
+impl<'a> ProbeEvidence<'a> {
     /// How long it takes to answer where it answers late, if only once, and since when.
     pub fn late(&self) -> Option<(Duration, Time)> {
         match self {

@@ -9,7 +9,7 @@ use super::conditions::Hit;
 use super::evidence::Evidence;
 use super::extension::available;
 use super::passing::rollout_gap;
-use super::probes::Probes;
+use super::probes::ProbeEvidence;
 use super::words;
 use crate::domain::diagnose::verdict::Verdict;
 use crate::domain::thresholds as t;
@@ -17,7 +17,7 @@ use crate::domain::vocabulary::{Cause, Health, Health::*};
 
 /// One row of the table.
 #[derive(Debug)]
-pub struct Rule {
+pub struct DiagnosisRule {
     /// Its name, in every verdict that it made.
     pub name: &'static str,
     /// What it needs, as sentences.
@@ -60,7 +60,7 @@ macro_rules! rules {
     ($(#[doc = $group:literal])* $table:ident: $($(#[doc = $needs:literal])+
         $name:literal, $health:ident, $webhook:literal $cause:literal, $says:expr, $when:expr;)+) => {
         $(#[doc = $group])*
-        pub const $table: &[Rule] = &[$(Rule {
+        pub const $table: &[DiagnosisRule] = &[$(DiagnosisRule {
             name: $name,
             needs: &[$($needs),+],
             health: $health,
@@ -162,7 +162,7 @@ rules! {
     };
     /// It is slow for the API server, and not for us.
     "extension-slow", Suspect, 0.6 0.6, nothing, |e| {
-        let unseen = e.is_good() || matches!(e.probes, Probes::NoData);
+        let unseen = e.is_good() || matches!(e.probes, ProbeEvidence::NoData);
         Hit::new(Cause::Slow, e.counters.from()).when(e.is_slow_for_theirs() && unseen)
     };
     /// Calls and probes are answered late; and the extra time of writes is this hook's, a canary shows it or waits for it, or
@@ -241,7 +241,7 @@ rules! {
     "bypassed-probes-good", Healthy, 0.8 0.8, nothing, |e| well(e.uncalled && e.is_good());
     /// It is bypassed and no probe says anything: what was wrong may be so still.
     "bypassed-no-data", Suspect, 0.97 0.95, nothing, |e| {
-        Hit::new(e.before?.cause?, None).when(e.uncalled && matches!(e.probes, Probes::NoData))
+        Hit::new(e.before?.cause?, None).when(e.uncalled && matches!(e.probes, ProbeEvidence::NoData))
     };
     /// Every probe and every call is answered.
     "answers-and-probes", Healthy, 0.98 0.98, nothing, |e| well(e.is_good() && e.is_called_well());
@@ -258,7 +258,7 @@ fn nothing(_: &Evidence<'_>) -> Vec<String> {
 }
 
 /// The first rule that applies, with what it found.
-pub fn first(rules: &'static [Rule], evidence: &Evidence<'_>) -> (&'static Rule, Hit) {
+pub fn first(rules: &'static [DiagnosisRule], evidence: &Evidence<'_>) -> (&'static DiagnosisRule, Hit) {
     let hit = rules.iter().find_map(|rule| {
         #[cfg(feature = "ablation")]
         if t::ablation::is_off(rule.name) {

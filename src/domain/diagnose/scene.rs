@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::plane::{Excess, Plane};
-use super::probes::{Probes, counted};
+use super::plane::{Excess, PlaneEvidence};
+use super::probes::{ProbeEvidence, counted};
 use crate::domain::cluster::hook::{Backend, BackendAddress, Hook, HookId, HookKind};
-use crate::domain::diagnose::verdict::Elsewhere;
+use crate::domain::diagnose::verdict::NonHookCause;
 use crate::domain::observe::canaries::CanaryMemory;
 use crate::domain::observe::canary::CanaryTarget;
 use crate::domain::observe::history::Windows;
@@ -49,9 +49,9 @@ pub struct Scene<'a> {
     /// What the API servers counted lately.
     pub windows: &'a Windows,
     /// The control plane as a whole.
-    pub plane: &'a Plane<'a>,
+    pub plane: &'a PlaneEvidence<'a>,
     /// What slows or blocks writes and is no hook, as far as that is known without a verdict.
-    pub elsewhere: Option<Elsewhere>,
+    pub elsewhere: Option<NonHookCause>,
     /// Why it is nothing but a hook, and until when that is known.
     pub ruled_out: Option<(Time, String)>,
     /// Every probe of everything fails and nothing shows that this is not our own fault.
@@ -75,7 +75,7 @@ pub struct Scene<'a> {
     pub(super) addresses: BTreeSet<&'a BackendAddress>,
     /// When a probe that any backend of any hook answered last began.
     pub(super) reached_at: Option<Time>,
-    named: Named<'a>,
+    named: AccusedHooks<'a>,
     /// Since when each is failing that was a moment ago, the first of them first.
     failing: Vec<(Time, &'a Subject)>,
     /// Hooks that were named as hanging a moment ago.
@@ -84,7 +84,7 @@ pub struct Scene<'a> {
 
 /// Admission hooks that no backend answered for a moment ago, and that were named for it.
 #[derive(Debug, Default)]
-struct Named<'a> {
+struct AccusedHooks<'a> {
     hooks: BTreeSet<&'a HookId>,
     /// How many of them are called at a place.
     at: BTreeMap<String, usize>,
@@ -94,7 +94,7 @@ impl<'a> Scene<'a> {
     /// Puts together what all hooks share.
     pub fn new(
         seen: &'a Observations,
-        plane: &'a Plane<'a>,
+        plane: &'a PlaneEvidence<'a>,
         before: &'a BTreeMap<Subject, Before>,
         now: Time,
     ) -> Self {
@@ -131,7 +131,7 @@ impl<'a> Scene<'a> {
             slow: slow(seen, &states, &late),
             addresses: backends().map(|(backend, _)| &backend.address).collect(),
             reached_at: reached_at.max(),
-            named: Named::of(seen, before),
+            named: AccusedHooks::of(seen, before),
             failing: failing_since(before),
             named_hanging: before
                 .iter()
@@ -197,7 +197,7 @@ impl<'a> Scene<'a> {
     }
 }
 
-impl<'a> Named<'a> {
+impl<'a> AccusedHooks<'a> {
     fn of(seen: &'a Observations, before: &BTreeMap<Subject, Before>) -> Self {
         let mut all = Self::default();
         // One that is slow was named for its calls, whatever its probes say.
@@ -247,7 +247,7 @@ fn slow(
             .iter()
             .filter(|target| late.contains(target))
             .peekable();
-        let took = met.peek().and_then(|_| Probes::of(backends).late());
+        let took = met.peek().and_then(|_| ProbeEvidence::of(backends).late());
         for (target, (took, _)) in met.zip(took.into_iter().cycle()) {
             *slow.entry(*target).or_default() += took;
         }

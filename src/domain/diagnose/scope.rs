@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::domain::cluster::hook::{Hook, Labels, Rule, Scope};
+use crate::domain::cluster::hook::{Hook, HookRule, Labels, Scope};
 use crate::domain::text::listed;
 
 /// Names told of a list; the rest is a number.
@@ -35,7 +35,7 @@ fn all_or_named(all: &str, names: impl Iterator<Item = String>) -> String {
     listed(&names.into_iter().collect::<Vec<_>>(), TOLD)
 }
 
-fn resources(rule: &Rule) -> impl Iterator<Item = String> {
+fn resources(rule: &HookRule) -> impl Iterator<Item = String> {
     let named = |group: &str, resource: &str| match (group, resource) {
         ("*", "*" | "*/*") => "*".to_owned(),
         ("" | "*", resource) => resource.to_owned(),
@@ -70,9 +70,9 @@ mod tests {
     use crate::domain::cluster::hook::{Selector, SelectorOperator, SelectorRequirement};
     use crate::domain::cluster::matching::tests::hook;
 
-    fn rule(operations: &[&str], groups: &[&str], resources: &[&str]) -> Rule {
+    fn rule(operations: &[&str], groups: &[&str], resources: &[&str]) -> HookRule {
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        Rule {
+        HookRule {
             operations: owned(operations),
             api_groups: owned(groups),
             api_versions: owned(&["*"]),

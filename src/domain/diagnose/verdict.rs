@@ -119,7 +119,7 @@ impl Verdict {
 
 /// The explanation of a trouble that is no hook's.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Elsewhere {
+pub struct NonHookCause {
     /// What it is.
     pub cause: NotAHook,
     /// How sure this is, 0 to 1.
@@ -148,7 +148,7 @@ pub struct ControlPlane {
     /// Mean time per write in usual times.
     pub usual_write_seconds: Option<f64>,
     /// What slows or blocks writes when it is no hook.
-    pub not_a_hook: Option<Elsewhere>,
+    pub not_a_hook: Option<NonHookCause>,
     /// What else is seen of the control plane itself, as sentences: API servers that are not ready or do not
     /// answer, nodes whose leases grow old. Effects, never causes.
     pub symptoms: Vec<String>,

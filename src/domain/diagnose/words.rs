@@ -3,9 +3,9 @@
 use super::counters::Counters;
 use super::evidence::Evidence;
 use super::extension::{Theirs, aggregator, concerned};
-use super::probes::Probes;
+use super::probes::ProbeEvidence;
 use super::scope;
-use crate::domain::cluster::hook::{Backend, ServiceState, ServiceTarget, Target};
+use crate::domain::cluster::hook::{Backend, HookTarget, ServiceState, ServiceTarget};
 use crate::domain::diagnose::verdict::{BackendView, Verdict};
 use crate::domain::observe::canary::CallFailureReason;
 use crate::domain::observe::probing::{BackendState, Dead};
@@ -237,7 +237,7 @@ fn just_before(evidence: &Evidence<'_>, since: Time) -> Option<String> {
 /// What is to be said of its backends: what the inventory lacks, or what probes saw.
 fn backends(evidence: &Evidence<'_>) -> Vec<String> {
     match (evidence.structural, evidence.hook.map(|hook| &hook.target)) {
-        (Some(_), Some(Target::Service(target))) => vec![without_backends(target)],
+        (Some(_), Some(HookTarget::Service(target))) => vec![without_backends(target)],
         _ => evidence.probes.sentences(),
     }
 }
@@ -258,7 +258,7 @@ fn without_backends(target: &ServiceTarget) -> String {
     }
 }
 
-impl Probes<'_> {
+impl ProbeEvidence<'_> {
     fn sentences(&self) -> Vec<String> {
         let list = |dead: &[(&Backend, &Dead)]| {
             let told = dead.iter().take(TOLD);
@@ -352,7 +352,7 @@ fn ruled_out(evidence: &Evidence<'_>, cause: Cause) -> Option<String> {
 /// Why nothing can be said of a hook.
 fn cannot_tell(evidence: &Evidence<'_>) -> String {
     let mut because = Vec::new();
-    if matches!(evidence.probes, Probes::NoData) {
+    if matches!(evidence.probes, ProbeEvidence::NoData) {
         because.push("no direct probe says anything");
     }
     if evidence.counters.calls < 1.0 {

@@ -33,7 +33,7 @@ pub struct CanaryMemory {
 
 /// A hook named by a refused canary.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Named<'a> {
+pub struct CanaryAccusation<'a> {
     /// Which canary.
     pub target: CanaryTarget,
     /// When it was sent.
@@ -49,7 +49,7 @@ pub struct Named<'a> {
     pub superseded: bool,
 }
 
-impl Named<'_> {
+impl CanaryAccusation<'_> {
     /// The hook's time was over after so little that any pause may have cost it.
     pub fn is_short(&self) -> bool {
         use CallFailureReason::{DeadlineExceeded, TlsHandshakeTimeout};
@@ -149,13 +149,13 @@ impl Canaries {
     }
 
     /// Every recent refusal that names this webhook.
-    pub fn naming<'a>(&'a self, webhook: &'a str, now: Time) -> impl Iterator<Item = Named<'a>> {
+    pub fn naming<'a>(&'a self, webhook: &'a str, now: Time) -> impl Iterator<Item = CanaryAccusation<'a>> {
         let names = move |report: &CanaryReport| named_by(report).is_some_and(|it| it.webhook == webhook);
         self.0.values().flat_map(move |memory| {
             let superseded = memory.latest(now).is_some_and(|latest| !names(latest));
             let refusals = memory.recent(now).filter(move |report| names(report));
             refusals.filter_map(move |report| {
-                Some(Named {
+                Some(CanaryAccusation {
                     target: report.target,
                     started: report.started,
                     took: report.took,

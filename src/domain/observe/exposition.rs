@@ -140,10 +140,10 @@ fn is_not_exposition(line: &[u8]) -> bool {
 }
 
 /// Reads `{labels} value [timestamp]`; the braces may be missing.
-fn sample(text: &str) -> Option<(Labels<'_>, f64)> {
+fn sample(text: &str) -> Option<(LineLabels<'_>, f64)> {
     let (labels, rest) = match text.trim_start().strip_prefix('{') {
-        Some(inside) => Labels::parse(inside)?,
-        None => (Labels::default(), text),
+        Some(inside) => LineLabels::parse(inside)?,
+        None => (LineLabels::default(), text),
     };
     let mut words = rest.split_ascii_whitespace();
     let value = words.next()?.parse().ok()?;
@@ -153,9 +153,9 @@ fn sample(text: &str) -> Option<(Labels<'_>, f64)> {
 
 /// The labels of one line, in place.
 #[derive(Debug, Default)]
-struct Labels<'line>(Vec<(&'line str, Cow<'line, str>)>);
+struct LineLabels<'line>(Vec<(&'line str, Cow<'line, str>)>);
 
-impl<'line> Labels<'line> {
+impl<'line> LineLabels<'line> {
     /// Reads labels up to the closing brace and returns them with what follows it.
     fn parse(mut text: &'line str) -> Option<(Self, &'line str)> {
         let mut labels = Vec::with_capacity(8);
@@ -173,7 +173,7 @@ impl<'line> Labels<'line> {
     }
 }
 
-impl LabelSource for Labels<'_> {
+impl LabelSource for LineLabels<'_> {
     fn get(&self, name: &str) -> &str {
         self.0
             .iter()

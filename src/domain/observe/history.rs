@@ -38,7 +38,7 @@ impl Interval {
 }
 
 #[derive(Debug, Clone, Default)]
-struct Replica {
+struct ReplicaHistory {
     at: Time,
     last: Snapshot,
     intervals: VecDeque<Interval>,
@@ -235,7 +235,7 @@ impl Baseline {
 /// All replicas' readings.
 #[derive(Debug, Clone, Default)]
 pub struct History {
-    replicas: BTreeMap<ReplicaKey, Replica>,
+    replicas: BTreeMap<ReplicaKey, ReplicaHistory>,
     /// What is usual.
     pub baseline: Baseline,
     learnt_to: Time,
@@ -338,7 +338,7 @@ impl History {
 
     /// A process that began at the same address after this one was heard of last has told what it counts since: this
     /// one has ended, and what it counted in its last interval says nothing about now.
-    fn has_ended(&self, ((target, _), replica): (&ReplicaKey, &Replica)) -> bool {
+    fn has_ended(&self, ((target, _), replica): (&ReplicaKey, &ReplicaHistory)) -> bool {
         self.replicas.iter().any(|((other, started), newer)| {
             other == target && *started > Some(replica.at) && !newer.intervals.is_empty()
         })
@@ -387,7 +387,7 @@ impl History {
     }
 }
 
-impl Replica {
+impl ReplicaHistory {
     /// See [`History::each_over`].
     fn over(&self, span: Duration, key: &(HookKind, String), now: Time) -> Option<(Time, HookSeries)> {
         let newest = self

@@ -66,14 +66,14 @@ pub enum LeaseTrouble {
 /// What is remembered of all Leases.
 #[derive(Debug, Clone, Default)]
 pub struct NodeLeases {
-    known: BTreeMap<String, Known>,
+    known: BTreeMap<String, KnownLease>,
     read: Option<Time>,
     left_out: usize,
     trouble: Option<LeaseTrouble>,
 }
 
 #[derive(Debug, Clone)]
-struct Known {
+struct KnownLease {
     renewed: String,
     changed: Time,
     late_after: Duration,
@@ -119,7 +119,7 @@ impl NodeLeases {
                 Some(known) if known.renewed == renewed => known.changed,
                 _ => at,
             };
-            let known = Known {
+            let known = KnownLease {
                 renewed,
                 changed,
                 late_after: duration.max(LATE),
@@ -135,7 +135,7 @@ impl NodeLeases {
         let Some(read) = self.read.filter(|read| now.since(*read) < STALE) else {
             return BTreeMap::new();
         };
-        let is_late = |(_, known): &(&String, &Known)| read.since(known.changed) > known.late_after;
+        let is_late = |(_, known): &(&String, &KnownLease)| read.since(known.changed) > known.late_after;
         let late = self.known.iter().filter(is_late);
         let late: BTreeMap<String, Time> = late.map(|(name, known)| (name.clone(), known.changed)).collect();
         if late.len() * 2 > self.known.len() {
@@ -164,7 +164,7 @@ impl NodeLeases {
             };
         };
         // Up to the reading only: what happened since is not known.
-        let age = |known: &Known| read.since(known.changed);
+        let age = |known: &KnownLease| read.since(known.changed);
         let late = self.known.values().filter(|known| age(known) > known.late_after);
         let late = late.count();
         let oldest = self.known.iter().min_by_key(|(_, known)| known.changed);

@@ -11,13 +11,13 @@ use std::time::Duration;
 use super::canaries::Canaries;
 use super::canary::CanaryReport;
 use super::history::{History, Windows};
-use super::kept::KeptConnections;
+use super::keepalive::PooledConnections;
 use super::probing::{BackendMemory, BackendState};
 use super::rollouts::Rollouts;
 use super::schedule::{ProbePace, Stretch};
-use super::stored::{Stored, StoredWindows};
+use super::stored::{PrometheusMemory, StoredWindows};
 use super::views::{ProbeView, Sources};
-use crate::domain::cluster::changes::{Changes, What};
+use crate::domain::cluster::changes::{Changes, HookChangeKind};
 use crate::domain::cluster::hook::{Backend, BackendPath, Hook, HookId};
 use crate::domain::cluster::inventory::InventoryHealth::{Current, Limited, Stale, Starting};
 use crate::domain::cluster::inventory::{Inventory, WatchReport};
@@ -42,11 +42,11 @@ pub struct Observations {
     pub(in crate::domain) backends: BTreeMap<HookId, BTreeMap<Backend, BackendMemory>>,
     pub(in crate::domain) without_backends: BTreeMap<HookId, Time>,
     pub(in crate::domain) changes: Changes,
-    pub(in crate::domain) kept: KeptConnections,
+    pub(in crate::domain) kept: PooledConnections,
     pub(in crate::domain) rollouts: Rollouts,
     pub(in crate::domain) history: History,
     pub(in crate::domain) servers: Servers,
-    pub(in crate::domain) stored: Stored,
+    pub(in crate::domain) stored: PrometheusMemory,
     pub(in crate::domain) canaries: Canaries,
     /// How probes keep up with their intervals.
     pub(in crate::domain) pace: ProbePace,
@@ -99,7 +99,7 @@ impl Observations {
     /// When the hook's entry was last changed, as far back as changes are remembered.
     pub fn reconfigured_at(&self, hook: &HookId, now: Time) -> Option<Time> {
         let mut changes = self.changes.of(hook, now.before(t::changes_remembered()));
-        let changed = changes.rfind(|change| matches!(change.what, What::Reconfigured(_)));
+        let changed = changes.rfind(|change| matches!(change.what, HookChangeKind::Reconfigured(_)));
         changed.map(|change| change.at)
     }
 

@@ -26,14 +26,14 @@ use crate::domain::time::Time;
 )]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "snake_case")]
-pub enum Connection {
+pub enum ConnectionKind {
     /// A new TCP connection with a full TLS handshake.
     Fresh,
     /// The connection kept from an earlier probe.
     Kept,
 }
 
-impl Connection {
+impl ConnectionKind {
     /// Both.
     pub const ALL: &'static [Self] = Self::VARIANTS;
 
@@ -47,7 +47,7 @@ impl Connection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
-pub enum Phase {
+pub enum ProbePhase {
     /// Name resolution (url hooks only).
     Resolve,
     /// The TCP connection.
@@ -62,7 +62,7 @@ pub enum Phase {
     Withheld,
 }
 
-impl Phase {
+impl ProbePhase {
     /// All that are measured.
     pub const ALL: [Self; 5] = [
         Self::Resolve,
@@ -78,7 +78,7 @@ impl Phase {
     }
 }
 
-impl fmt::Display for Phase {
+impl fmt::Display for ProbePhase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Resolve => "resolving the name",
@@ -95,29 +95,29 @@ impl fmt::Display for Phase {
 
 /// How long each phase took; `None` for one that was not reached or not needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Phases {
-    /// See [`Phase::Resolve`].
+pub struct PhaseDurations {
+    /// See [`ProbePhase::Resolve`].
     pub resolve: Option<Duration>,
-    /// See [`Phase::Connect`].
+    /// See [`ProbePhase::Connect`].
     pub connect: Option<Duration>,
-    /// See [`Phase::Tls`].
+    /// See [`ProbePhase::Tls`].
     pub tls: Option<Duration>,
-    /// See [`Phase::FirstByte`].
+    /// See [`ProbePhase::FirstByte`].
     pub first_byte: Option<Duration>,
-    /// See [`Phase::Body`].
+    /// See [`ProbePhase::Body`].
     pub body: Option<Duration>,
 }
 
-impl Phases {
+impl PhaseDurations {
     /// The duration of one phase.
-    pub const fn get(&self, phase: Phase) -> Option<Duration> {
+    pub const fn get(&self, phase: ProbePhase) -> Option<Duration> {
         match phase {
-            Phase::Resolve => self.resolve,
-            Phase::Connect => self.connect,
-            Phase::Tls => self.tls,
-            Phase::FirstByte => self.first_byte,
-            Phase::Body => self.body,
-            Phase::Withheld => None,
+            ProbePhase::Resolve => self.resolve,
+            ProbePhase::Connect => self.connect,
+            ProbePhase::Tls => self.tls,
+            ProbePhase::FirstByte => self.first_byte,
+            ProbePhase::Body => self.body,
+            ProbePhase::Withheld => None,
         }
     }
 }
@@ -145,7 +145,7 @@ pub enum TlsFault {
 /// What came back, when something came back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "answer")]
-pub enum Answer {
+pub enum ProbeAnswer {
     /// Only the handshake was asked for, and it succeeded.
     Handshake,
     /// An HTTP answer to a request that reviews nothing.
@@ -176,7 +176,7 @@ pub enum Answer {
     },
 }
 
-impl Answer {
+impl ProbeAnswer {
     /// Whether a request for a discovery document, answered like this, would make the aggregator call the service
     /// unavailable: 429 and those of a server that only dislikes us would not.
     pub const fn is_no_discovery(status: u16) -> bool {
@@ -189,7 +189,7 @@ impl Answer {
 #[serde(rename_all = "snake_case", tag = "outcome")]
 pub enum ProbeOutcome {
     /// The backend answered.
-    Answered(Answer),
+    Answered(ProbeAnswer),
     /// The backend asked for a client certificate that only the API server has: it is alive.
     ClientCertificateWanted,
     /// The handshake worked out under the API server's rules but not under ours: no verdict.
@@ -200,7 +200,7 @@ pub enum ProbeOutcome {
     /// The time ran out.
     TimedOut {
         /// In this phase.
-        phase: Phase,
+        phase: ProbePhase,
     },
     /// The host answered that nobody listens.
     Refused,
@@ -224,7 +224,7 @@ pub enum ProbeOutcome {
     /// The connection broke.
     Lost {
         /// In this phase.
-        phase: Phase,
+        phase: ProbePhase,
         /// The system's text.
         why: String,
     },
@@ -247,14 +247,17 @@ impl ProbeOutcome {
     /// The value of the `outcome` label in metrics.
     pub const fn as_str(&self) -> &'static str {
         match self {
-            Self::Answered(Answer::Discovery { status }) if Answer::is_no_discovery(*status) => {
+            Self::Answered(ProbeAnswer::Discovery { status }) if ProbeAnswer::is_no_discovery(*status) => {
                 "discovery_refused"
             }
             Self::Answered(
-                Answer::Handshake | Answer::Http { .. } | Answer::Review { .. } | Answer::Discovery { .. },
+                ProbeAnswer::Handshake
+                | ProbeAnswer::Http { .. }
+                | ProbeAnswer::Review { .. }
+                | ProbeAnswer::Discovery { .. },
             ) => "answered",
-            Self::Answered(Answer::ReviewRefused { .. }) => "review_refused",
-            Self::Answered(Answer::NotAnAdmissionReview { .. }) => "not_an_admission_review",
+            Self::Answered(ProbeAnswer::ReviewRefused { .. }) => "review_refused",
+            Self::Answered(ProbeAnswer::NotAnAdmissionReview { .. }) => "not_an_admission_review",
             Self::ClientCertificateWanted => "client_certificate_wanted",
             Self::VerifierDiffers { .. } => "verifier_differs",
             Self::TimedOut { .. } => "timed_out",
@@ -287,13 +290,13 @@ pub struct ProbeReport {
     /// How far it went.
     pub level: ProbeLevel,
     /// On which connection.
-    pub connection: Connection,
+    pub connection: ConnectionKind,
     /// When it began.
     pub started: Time,
     /// How long it took in all.
     pub took: Duration,
     /// How long each phase took.
-    pub phases: Phases,
+    pub phases: PhaseDurations,
     /// How it ended.
     pub outcome: ProbeOutcome,
     /// Certificates seen on the way.
@@ -311,11 +314,11 @@ pub struct ProbeOverdue {
     /// Where.
     pub backend: Backend,
     /// On which connection.
-    pub connection: Connection,
+    pub connection: ConnectionKind,
     /// When it began.
     pub started: Time,
     /// How long it has been under way.
     pub waiting: Duration,
     /// In which phase it is.
-    pub phase: Phase,
+    pub phase: ProbePhase,
 }

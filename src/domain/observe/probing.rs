@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use super::history::{Slowest, Usual};
 use super::probe::{
-    Answer, CertificateFacts, Connection, Phase, ProbeOutcome, ProbeOverdue, ProbeReport, TlsFault,
+    CertificateFacts, ConnectionKind, ProbeAnswer, ProbeOutcome, ProbeOverdue, ProbePhase, ProbeReport,
+    TlsFault,
 };
 use crate::domain::cluster::hook::ProbeLevel;
 use crate::domain::text::human;
@@ -21,14 +22,14 @@ const KEPT: usize = 12;
 
 /// What is kept of a finished probe. With thousands of hooks these are most of what hookwatch keeps.
 #[derive(Debug, Clone)]
-struct Attempt {
+struct FinishedProbe {
     started: Time,
     took: Duration,
     level: ProbeLevel,
     outcome: ProbeOutcome,
 }
 
-impl Attempt {
+impl FinishedProbe {
     fn ended(&self) -> Time {
         self.started + self.took
     }
@@ -43,7 +44,7 @@ impl Attempt {
 #[derive(Debug, Clone, Default)]
 pub struct BackendMemory {
     /// Those on fresh connections.
-    fresh: VecDeque<Attempt>,
+    fresh: VecDeque<FinishedProbe>,
     /// Late attempts by when they began, as long as no later one has come back.
     under_way: BTreeMap<Time, ProbeOverdue>,
     usual: Usual,
@@ -124,7 +125,7 @@ impl BackendMemory {
         if report.outcome.is_alive() {
             self.answered = self.answered.max(report.started + report.took);
         }
-        if report.connection == Connection::Kept {
+        if report.connection == ConnectionKind::Kept {
             return;
         }
         self.under_way.retain(|started, _| *started > report.started);
@@ -137,7 +138,7 @@ impl BackendMemory {
         if report.outcome.is_alive() && !self.is_slow(report.took) && !partial {
             self.usual.learn(Some(report.took.as_secs_f64()));
         }
-        let attempt = Attempt {
+        let attempt = FinishedProbe {
             started: report.started,
             took: report.took,
             level: report.level,
@@ -164,7 +165,7 @@ impl BackendMemory {
     pub fn overdue(&mut self, overdue: ProbeOverdue) {
         let mut fresh = self.fresh.iter();
         let came_back_meanwhile = fresh.any(|attempt| attempt.started >= overdue.started);
-        if overdue.connection == Connection::Fresh && !came_back_meanwhile {
+        if overdue.connection == ConnectionKind::Fresh && !came_back_meanwhile {
             self.under_way.insert(overdue.started, overdue);
             if self.under_way.len() > KEPT {
                 self.under_way.pop_last();
@@ -219,8 +220,9 @@ impl BackendMemory {
 
     /// What has ended tells that it does not serve: two failures in a row, or one timeout that was long enough.
     fn is_certain(&self, failed: usize) -> bool {
-        let timed_out =
-            |last: &Attempt| matches!(last.outcome, ProbeOutcome::TimedOut { .. }) && last.took >= t::late();
+        let timed_out = |last: &FinishedProbe| {
+            matches!(last.outcome, ProbeOutcome::TimedOut { .. }) && last.took >= t::late()
+        };
         failed >= 2 || self.fresh.back().is_some_and(timed_out)
     }
 
@@ -240,7 +242,7 @@ impl BackendMemory {
         let (under_way, waiting) = hang;
         let detail = format!("has been hanging for {} ({})", human(waiting), under_way.phase);
         // A hook that lately took seconds to answer is slow until it has been silent for much longer.
-        let healthy = |attempt: &&Attempt| attempt.outcome.is_healthy();
+        let healthy = |attempt: &&FinishedProbe| attempt.outcome.is_healthy();
         let slowest = self
             .fresh
             .iter()
@@ -274,10 +276,10 @@ impl BackendMemory {
         })
     }
 
-    fn answering(&self, last: &Attempt) -> BackendState {
+    fn answering(&self, last: &FinishedProbe) -> BackendState {
         let slow = self.fresh.iter().rev();
         let slow = slow.take_while(|attempt| attempt.outcome.is_healthy() && self.is_slow(attempt.took));
-        let slow: Vec<&Attempt> = slow.collect();
+        let slow: Vec<&FinishedProbe> = slow.collect();
         // Attempts that were under way together may have been late for one and the same reason.
         let at = last.started;
         let twice = slow.iter().any(|known| known.ended() <= at);
@@ -292,8 +294,8 @@ impl BackendMemory {
 
     /// How long a slow backend takes at least: of its three newest slow answers the quickest. A single one may have been late
     /// by chance, and what requests pay is reckoned by this.
-    fn takes(&self, last: &Attempt) -> Duration {
-        let slow = |known: &&Attempt| known.outcome.is_healthy() && self.is_slow(known.took);
+    fn takes(&self, last: &FinishedProbe) -> Duration {
+        let slow = |known: &&FinishedProbe| known.outcome.is_healthy() && self.is_slow(known.took);
         let slow = self.fresh.iter().rev().filter(slow).take(3);
         slow.map(|known| known.took).min().unwrap_or(last.took)
     }
@@ -317,9 +319,9 @@ impl ProbeOutcome {
             Self::Answered(answer) => {
                 let fails = match answer {
                     // 401, 403 and 429 come from a living hook that does not know or like us.
-                    Answer::ReviewRefused { status } => !matches!(status, 401 | 403 | 429),
-                    Answer::NotAnAdmissionReview { .. } => true,
-                    Answer::Discovery { status } => Answer::is_no_discovery(*status),
+                    ProbeAnswer::ReviewRefused { status } => !matches!(status, 401 | 403 | 429),
+                    ProbeAnswer::NotAnAdmissionReview { .. } => true,
+                    ProbeAnswer::Discovery { status } => ProbeAnswer::is_no_discovery(*status),
                     _ => false,
                 };
                 fails.then_some((Cause::Erroring, false))
@@ -329,7 +331,7 @@ impl ProbeOutcome {
             Self::Refused => Some((Cause::Refused, true)),
             Self::Unreachable { .. } | Self::Unresolvable { .. } => Some((Cause::Unreachable, true)),
             Self::TlsRejected { .. } => Some((Cause::TlsInvalid, true)),
-            Self::Lost { phase, .. } if *phase == Phase::Connect => Some((Cause::Refused, true)),
+            Self::Lost { phase, .. } if *phase == ProbePhase::Connect => Some((Cause::Refused, true)),
             Self::Lost { .. } => Some((Cause::Erroring, true)),
         }
     }
@@ -338,19 +340,19 @@ impl ProbeOutcome {
     pub fn sentence(&self, took: Duration) -> String {
         let took = human(took);
         match self {
-            Self::Answered(Answer::Handshake) => format!("completed the TLS handshake in {took}"),
-            Self::Answered(Answer::Http { status }) => format!("answered with HTTP {status} in {took}"),
-            Self::Answered(Answer::Discovery { status }) => {
+            Self::Answered(ProbeAnswer::Handshake) => format!("completed the TLS handshake in {took}"),
+            Self::Answered(ProbeAnswer::Http { status }) => format!("answered with HTTP {status} in {took}"),
+            Self::Answered(ProbeAnswer::Discovery { status }) => {
                 format!("answered the request for its discovery document with HTTP {status} in {took}")
             }
-            Self::Answered(Answer::Review { allowed }) => {
+            Self::Answered(ProbeAnswer::Review { allowed }) => {
                 let said = if *allowed { "allowed" } else { "denied" };
                 format!("answered a dry-run review in {took} ({said})")
             }
-            Self::Answered(Answer::ReviewRefused { status }) => {
+            Self::Answered(ProbeAnswer::ReviewRefused { status }) => {
                 format!("answered a dry-run review with HTTP {status}")
             }
-            Self::Answered(Answer::NotAnAdmissionReview { why }) => {
+            Self::Answered(ProbeAnswer::NotAnAdmissionReview { why }) => {
                 format!("answered a dry-run review with something the API server does not accept: {why}")
             }
             Self::ClientCertificateWanted => {
@@ -389,7 +391,7 @@ impl TlsFault {
 mod tests {
     use super::*;
     use crate::domain::cluster::hook::{Backend, BackendAddress, BackendPath, HookId, HookKind};
-    use crate::domain::observe::probe::Phases;
+    use crate::domain::observe::probe::PhaseDurations;
 
     fn at(ms: u64) -> Time {
         Time::from_unix_millis(1_000_000 + ms)
@@ -411,10 +413,10 @@ mod tests {
             hook: hook(),
             backend: backend(),
             level: ProbeLevel::Http,
-            connection: Connection::Fresh,
+            connection: ConnectionKind::Fresh,
             started: at(started_ms),
             took: Duration::from_millis(took_ms),
-            phases: Phases::default(),
+            phases: PhaseDurations::default(),
             outcome,
             certificates: CertificateFacts::default(),
             shared: false,
@@ -425,15 +427,15 @@ mod tests {
         ProbeOverdue {
             hook: hook(),
             backend: backend(),
-            connection: Connection::Fresh,
+            connection: ConnectionKind::Fresh,
             started: at(started_ms),
             waiting: Duration::from_millis(waiting_ms),
-            phase: Phase::Tls,
+            phase: ProbePhase::Tls,
         }
     }
 
     fn ok() -> ProbeOutcome {
-        ProbeOutcome::Answered(Answer::Http { status: 405 })
+        ProbeOutcome::Answered(ProbeAnswer::Http { status: 405 })
     }
 
     fn dead(state: BackendState) -> Option<(Cause, usize)> {
@@ -516,7 +518,7 @@ mod tests {
     #[test]
     fn of_several_late_attempts_the_end_of_the_earliest_leaves_the_others() {
         let timed_out = || {
-            let phase = Phase::Tls;
+            let phase = ProbePhase::Tls;
             report(0, 10_000, ProbeOutcome::TimedOut { phase })
         };
         let mut one = BackendMemory::default();
@@ -533,7 +535,7 @@ mod tests {
     #[test]
     fn a_backend_that_timed_out_is_dead_while_the_next_attempt_is_not_yet_late() {
         let mut memory = BackendMemory::default();
-        let phase = Phase::Tls;
+        let phase = ProbePhase::Tls;
         memory.finished(report(0, 2_000, ProbeOutcome::TimedOut { phase }));
         assert_eq!(dead(memory.state(at(2_000))), Some((Cause::Hanging, 1)));
         memory.overdue(late(1_500, 1_000));
@@ -561,7 +563,7 @@ mod tests {
     #[test]
     fn an_http_error_given_to_a_review_is_not_certain_and_401_is_healthy() {
         let mut memory = BackendMemory::default();
-        let refused = |status| ProbeOutcome::Answered(Answer::ReviewRefused { status });
+        let refused = |status| ProbeOutcome::Answered(ProbeAnswer::ReviewRefused { status });
         memory.finished(report(0, 2, refused(500)));
         memory.finished(report(100, 2, refused(500)));
         assert!(matches!(
@@ -591,7 +593,13 @@ mod tests {
     #[test]
     fn a_single_attempt_that_timed_out_needs_no_second_one() {
         let mut memory = BackendMemory::default();
-        memory.finished(report(0, 10_000, ProbeOutcome::TimedOut { phase: Phase::Tls }));
+        memory.finished(report(
+            0,
+            10_000,
+            ProbeOutcome::TimedOut {
+                phase: ProbePhase::Tls,
+            },
+        ));
         let BackendState::Dead(dead) = memory.state(at(10_001)) else {
             panic!("expected dead")
         };

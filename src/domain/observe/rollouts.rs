@@ -7,9 +7,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::history::Baseline;
-use super::probe::{Connection, ProbeOutcome, ProbeReport};
+use super::probe::{ConnectionKind, ProbeOutcome, ProbeReport};
 use super::snapshot::{HookSeries, Snapshot};
-use crate::domain::cluster::changes::{Change, Changes, What};
+use crate::domain::cluster::changes::{Changes, HookChange, HookChangeKind};
 use crate::domain::cluster::hook::{Backend, BackendAddress, HookId, HookKind};
 use crate::domain::time::Time;
 use crate::domain::{row, thresholds as t};
@@ -19,7 +19,7 @@ const KEPT: usize = 128;
 
 /// What one reading of the counters added.
 #[derive(Debug)]
-struct Tally {
+struct CallTally {
     span: (Time, Time),
     /// All calls.
     calls: f64,
@@ -39,7 +39,7 @@ pub struct Missed {
 /// The memory of failed calls and probes, as far as rollouts may explain them.
 #[derive(Debug, Default)]
 pub struct Rollouts {
-    tallies: BTreeMap<(HookKind, String), VecDeque<Tally>>,
+    tallies: BTreeMap<(HookKind, String), VecDeque<CallTally>>,
     missed: BTreeMap<HookId, VecDeque<Missed>>,
     /// When all backends were last known to be dead, or missing: from and to.
     outages: BTreeMap<HookId, (Time, Time)>,
@@ -58,7 +58,7 @@ impl Rollouts {
             if lost >= 1.0 || series.calls.count >= 1.0 && changed(key) {
                 let calls = series.calls.count.max(lost);
                 let tallies = self.tallies.entry(key.clone()).or_default();
-                row::push(tallies, KEPT, Tally { span, calls, lost });
+                row::push(tallies, KEPT, CallTally { span, calls, lost });
             }
         }
         self.tallies.retain(|_, tallies| {
@@ -71,7 +71,7 @@ impl Rollouts {
     pub fn probed(&mut self, report: &ProbeReport) {
         use ProbeOutcome::{Lost, Refused, Unreachable};
         let missed = matches!(report.outcome, Refused | Unreachable { .. } | Lost { .. });
-        if missed && report.connection == Connection::Fresh {
+        if missed && report.connection == ConnectionKind::Fresh {
             let (at, backend) = (report.started, report.backend.clone());
             let missed = self.missed.entry(report.hook.clone()).or_default();
             row::push(missed, KEPT, Missed { at, backend });
@@ -111,17 +111,17 @@ impl Rollouts {
     }
 
     /// What is known of one hook; `counted` is false where the counters are another hook's, too.
-    pub fn gap(&self, hook: &HookId, counted: bool, changes: &Changes, now: Time) -> Gap {
+    pub fn gap(&self, hook: &HookId, counted: bool, changes: &Changes, now: Time) -> RolloutGap {
         let key = (hook.kind, hook.webhook.to_string());
         let tallies = self.tallies.get(&key).filter(|_| counted);
         let since = now.before(t::gap_memory());
         let moved = changes.of(hook, since.before(t::after_rollout()));
-        let moved: Vec<&Change> = moved.filter(|change| by_rollout(&change.what)).collect();
-        let is_near = |(from, to): (Time, Time), change: &Change| {
+        let moved: Vec<&HookChange> = moved.filter(|change| by_rollout(&change.what)).collect();
+        let is_near = |(from, to): (Time, Time), change: &HookChange| {
             to + t::before_rollout() >= change.at && from <= change.at + t::after_rollout()
         };
         let counts = |span: (Time, Time)| span.1 >= since && !self.in_outage(hook, span);
-        let mut gap = Gap::default();
+        let mut gap = RolloutGap::default();
         for tally in tallies.into_iter().flatten().filter(|tally| counts(tally.span)) {
             if !moved.iter().any(|change| is_near(tally.span, change)) {
                 gap.elsewhere += tally.lost;
@@ -156,7 +156,7 @@ impl Rollouts {
 
 /// What became of calls and probes around changes of one hook's endpoints, within [`t::gap_memory()`].
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Gap {
+pub struct RolloutGap {
     /// Calls around changes.
     pub calls: f64,
     /// Those of them that failed.
@@ -169,14 +169,14 @@ pub struct Gap {
     pub first: Option<Time>,
     /// The last probe that a Ready backend did not take around its own change: the probe, when the change was seen,
     /// and what it was.
-    pub missed: Option<(Missed, Time, What)>,
+    pub missed: Option<(Missed, Time, HookChangeKind)>,
     /// When the last of all that was seen.
     pub last: Option<Time>,
 }
 
 /// Whether a rollout changes endpoints like that. One that merely stops being Ready is ill.
-pub const fn by_rollout(what: &What) -> bool {
-    use What::{EndpointGone, EndpointReady, EndpointStopping};
+pub const fn by_rollout(what: &HookChangeKind) -> bool {
+    use HookChangeKind::{EndpointGone, EndpointReady, EndpointStopping};
     matches!(what, EndpointReady(_) | EndpointStopping(_) | EndpointGone(_))
 }
 

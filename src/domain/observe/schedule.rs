@@ -1,7 +1,7 @@
 //! Which backend is probed when, and whom the answer speaks for.
 //!
 //! Hooks that share a backend, its server name, caBundle and TLS settings are one *target*: per interval it gets one
-//! fresh handshake, whatever the number of hooks, and what they ask is asked on one kept connection, in turn, and the
+//! fresh handshake, whatever the number of hooks, and what they ask is asked on one pooled connection, in turn, and the
 //! same request once. What the handshake says goes to all of them. A hook whose own request fails, hangs or is slow is
 //! judged by fresh probes with its own request alone, until one is answered well: a good handshake says nothing of it.
 //!
@@ -20,14 +20,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::probe::Connection;
+use super::probe::ConnectionKind;
 use crate::domain::cluster::hook::{Backend, BackendPath, Hook, HookId, ProbeLevel, ProbeTarget};
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
-use budget::Budget;
+use budget::ProbeBudget;
 use pace::Behind;
 pub use pace::{ProbePace, Stretch};
-use target::{Target, Wanted};
+use target::{TargetSchedule, Wanted};
 
 /// So many intervals after its time a probe goes before those of hooks that are looked at closely.
 const STARVED: u32 = 4;
@@ -35,7 +35,7 @@ const STARVED: u32 = 4;
 /// How often is probed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rates {
-    /// Between two probes of one target, and between two that ask the same on the kept connection.
+    /// Between two probes of one target, and between two that ask the same on the pooled connection.
     pub interval: Duration,
     /// The same while something is odd.
     pub alert_interval: Duration,
@@ -58,7 +58,7 @@ pub struct Ask {
 
 /// A probe that is to be made now.
 #[derive(Debug, Clone)]
-pub struct Attempt {
+pub struct ScheduledProbe {
     /// By which its news is told to the schedule.
     pub number: u64,
     /// Of what.
@@ -68,7 +68,7 @@ pub struct Attempt {
     /// What is asked.
     pub ask: Ask,
     /// On which connection.
-    pub connection: Connection,
+    pub connection: ConnectionKind,
     /// How long it may take: the longest timeout of the hooks.
     pub deadline: Duration,
     /// The backend has left: nothing may be dialled.
@@ -77,7 +77,7 @@ pub struct Attempt {
 
 /// The room that there is for probes.
 #[derive(Debug, Clone, Copy)]
-pub struct Room {
+pub struct ProbeRoom {
     /// So many more may be under way.
     pub free: usize,
     /// With no more room than this, a second look at a backend must wait: it must not cost others their first.
@@ -89,9 +89,9 @@ pub struct Room {
 pub struct Schedule {
     rates: Rates,
     seed: u64,
-    targets: HashMap<Arc<ProbeTarget>, Target>,
-    out: HashMap<u64, Attempt>,
-    budget: Budget,
+    targets: HashMap<Arc<ProbeTarget>, TargetSchedule>,
+    out: HashMap<u64, ScheduledProbe>,
+    budget: ProbeBudget,
     behind: Behind,
     attended: BTreeSet<HookId>,
     waiting_since: Option<Time>,
@@ -109,7 +109,7 @@ impl Schedule {
             seed,
             targets: HashMap::new(),
             out: HashMap::new(),
-            budget: Budget::default(),
+            budget: ProbeBudget::default(),
             behind: Behind::default(),
             attended: BTreeSet::new(),
             waiting_since: None,
@@ -174,7 +174,7 @@ impl Schedule {
             self.next += 1;
             let toss = mix(self.seed ^ mix(number));
             let target = self.targets.entry(key);
-            let target = target.or_insert_with(|| Target::new(number, now, toss));
+            let target = target.or_insert_with(|| TargetSchedule::new(number, now, toss));
             target.take(now, toss, asks);
         }
         self.drop_unless(|_, target| !target.has_left() || !target.left.is_empty());
@@ -206,7 +206,7 @@ impl Schedule {
         self.budget.keep_only(&backends);
     }
 
-    fn drop_unless(&mut self, stays: impl Fn(&ProbeTarget, &Target) -> bool) {
+    fn drop_unless(&mut self, stays: impl Fn(&ProbeTarget, &TargetSchedule) -> bool) {
         let dropped = &mut self.dropped;
         self.targets.retain(|key, target| {
             let stays = stays(key, target);
@@ -234,7 +234,12 @@ impl Schedule {
 
     /// What is to begin now, the most urgent first; it counts as under way from here on. `keeps` tells whether a
     /// connection is kept to a target.
-    pub fn start(&mut self, room: Room, keeps: impl Fn(&ProbeTarget) -> bool, now: Time) -> Vec<Attempt> {
+    pub fn start(
+        &mut self,
+        room: ProbeRoom,
+        keeps: impl Fn(&ProbeTarget) -> bool,
+        now: Time,
+    ) -> Vec<ScheduledProbe> {
         self.drop_unless(|key, target| {
             let recent = |left: &target::Left| now.since(left.at) < t::pooled_connection_idle();
             !target.has_left() || target.left.values().any(recent) && (target.is_busy() || keeps(key))
@@ -276,7 +281,7 @@ impl Schedule {
                 Some(state) => Arc::clone(&state.hooks),
                 None => target.left.values().map(|left| Arc::clone(&left.hook)).collect(),
             };
-            let attempt = Attempt {
+            let attempt = ScheduledProbe {
                 number,
                 target: key,
                 deadline: hooks.iter().map(|hook| hook.timeout).max().unwrap_or_default(),
@@ -303,14 +308,14 @@ impl Schedule {
 fn in_turn(mut due: Vec<(Arc<ProbeTarget>, u64, Wanted)>) -> Vec<(Arc<ProbeTarget>, Wanted)> {
     let starved = |wanted: &Wanted| wanted.late >= wanted.interval * STARVED;
     due.sort_by_cached_key(|(_, number, wanted)| {
-        let kept = wanted.connection == Connection::Kept && !starved(wanted);
+        let kept = wanted.connection == ConnectionKind::Kept && !starved(wanted);
         (kept, wanted.again, Reverse(wanted.late), *number)
     });
     let mut places: HashMap<Arc<str>, usize> = HashMap::new();
     let turns = due.into_iter().map(|(key, number, wanted)| {
         let turn = places.entry(Arc::clone(&key.terms.authority)).or_default();
         *turn += 1;
-        let fresh = wanted.connection == Connection::Fresh;
+        let fresh = wanted.connection == ConnectionKind::Fresh;
         let urgent = wanted.attended || fresh && starved(&wanted);
         ((!urgent, *turn, Reverse(wanted.late), number), key, wanted)
     });

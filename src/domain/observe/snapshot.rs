@@ -17,8 +17,8 @@ use crate::domain::cluster::hook::HookKind;
 use sums::{add_by_key, gained, gained_by_key};
 
 pub use family::{Family, LabelSource, Part, SERIES};
-pub use missing::Families;
-pub use others::{ConversionSeries, Others, ResourceKey};
+pub use missing::FamilySet;
+pub use others::{ConversionSeries, ExtensionSeries, ResourceKey};
 pub use scrape::{Complaints, Scrape, ScrapeFailure, ScrapeFailureReason};
 
 /// A sum and a count that only grow, as Prometheus histograms carry them.
@@ -116,14 +116,14 @@ impl HookSeries {
 /// CREATE or UPDATE: what a person calls a write. The API server's verbs map to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
-pub enum Operation {
+pub enum WriteOperation {
     /// `POST`.
     Create,
     /// `PUT`, `PATCH` and `APPLY` (which may also create).
     Update,
 }
 
-impl Operation {
+impl WriteOperation {
     /// Reads the `verb` label of a request metric.
     fn of_verb(verb: &str) -> Option<Self> {
         match verb {
@@ -138,7 +138,7 @@ impl Operation {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct WriteKey {
     /// CREATE or UPDATE.
-    pub operation: Operation,
+    pub operation: WriteOperation,
     /// API group; empty for the core group.
     pub group: String,
     /// Resource, in the plural.
@@ -251,13 +251,13 @@ pub struct Snapshot {
     pub etcd: Cumulative,
     /// What concerns hooks beside admission.
     #[serde(default)]
-    pub others: Others,
+    pub others: ExtensionSeries,
     /// Whether the sli family was seen: then its older name says the same once more.
     pub has_sli: bool,
     /// Whether any family of an API server was seen at all.
     pub is_api_server: bool,
     /// Which families were seen.
-    pub seen: Families,
+    pub seen: FamilySet,
 }
 
 impl Snapshot {
@@ -304,7 +304,7 @@ impl Snapshot {
 
     fn record_request(&mut self, family: Family, part: Part, labels: &impl LabelSource, value: f64) -> bool {
         let verb = labels.get("verb");
-        let Some(operation) = Operation::of_verb(verb) else {
+        let Some(operation) = WriteOperation::of_verb(verb) else {
             if family == Family::RequestDuration && matches!(verb, "GET" | "LIST") {
                 self.reads.absorb(part, value);
             }
@@ -338,7 +338,7 @@ impl Snapshot {
     }
 
     fn record_result(&mut self, labels: &impl LabelSource, value: f64) -> bool {
-        if Operation::of_verb(labels.get("verb")).is_none() || !labels.get("dry_run").is_empty() {
+        if WriteOperation::of_verb(labels.get("verb")).is_none() || !labels.get("dry_run").is_empty() {
             return true;
         }
         let code = labels.get("code");

@@ -23,7 +23,7 @@ pub const MAX_INSTANCES: usize = 64;
 
 /// One reading of a Prometheus.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct Reading {
+pub struct PrometheusReading {
     /// The address of the Prometheus.
     pub source: String,
     /// When the answer was complete.
@@ -39,7 +39,7 @@ pub struct Reading {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Instance {
+struct InstanceState {
     /// When it was scraped last.
     newest: Time,
     /// Time between the last two scrapes; `None` while only one is known.
@@ -48,10 +48,10 @@ struct Instance {
 
 /// What is remembered of a Prometheus.
 #[derive(Debug, Default)]
-pub struct Stored {
+pub struct PrometheusMemory {
     /// What its scrapes add up to.
     history: History,
-    instances: BTreeMap<String, Instance>,
+    instances: BTreeMap<String, InstanceState>,
     source: Option<String>,
     state: TargetState,
     missing: Vec<String>,
@@ -87,9 +87,9 @@ impl StoredWindows {
     }
 }
 
-impl Stored {
+impl PrometheusMemory {
     /// Takes a reading in, and says whether failures that were told are over.
-    pub fn take(&mut self, reading: Reading) -> bool {
+    pub fn take(&mut self, reading: PrometheusReading) -> bool {
         let at = reading.at;
         self.source = Some(reading.source);
         for scrape in reading.scrapes {
@@ -119,7 +119,7 @@ impl Stored {
         self.state.failed(failure)
     }
 
-    fn current(&self, now: Time) -> impl Iterator<Item = &Instance> {
+    fn current(&self, now: Time) -> impl Iterator<Item = &InstanceState> {
         let instances = self.instances.values();
         instances.filter(move |known| now.since(known.newest) <= t::stored_speaks())
     }

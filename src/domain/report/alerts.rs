@@ -6,7 +6,7 @@
 //! that. It differs by the label `source`, and by its text: what a rule can only put together from labels, the
 //! verdict says in its own words.
 //!
-//! [`conditions`] says what holds at one instant, [`Tracker`] for how long it has, and [`Delivery`] what one
+//! [`conditions`] says what holds at one instant, [`Tracker`] for how long it has, and [`AlertDelivery`] what one
 //! Alertmanager is to be told.
 
 mod breaker;
@@ -19,9 +19,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::assessment::Assessment;
-use crate::domain::act::leadership::{ReplicaView, Role};
+use crate::domain::act::leadership::{ReplicaRole, ReplicaView};
 use crate::domain::audit::findings::{
-    Kind, NO_ENDPOINTS, NODES_GOING, ONE_NODE, PORT_NOT_OFFERED, SERVED_ENDS, SERVICE_MISSING, TELLS_APART,
+    FindingKind, NO_ENDPOINTS, NODES_GOING, ONE_NODE, PORT_NOT_OFFERED, SERVED_ENDS, SERVICE_MISSING,
+    TELLS_APART,
 };
 use crate::domain::audit::{Finding, findings};
 use crate::domain::cluster::hook::{HookId, HookKind};
@@ -32,9 +33,9 @@ use crate::domain::time::Time;
 use crate::domain::vocabulary::{Cause, Effect, Health, Writes};
 
 pub use breaker::EXPECTED;
-pub use delivery::{Batch, Delivery, Pace, Voice};
-pub use rules::{RULES, Rule, Severity};
-pub use tracker::{Alert, Board, Ended, MAX_ALERTS, RETENTION, Tracker};
+pub use delivery::{AlertDelivery, Batch, DeliveryPace, Voice};
+pub use rules::{AlertRule, AlertSeverity, RULES};
+pub use tracker::{Alert, Board, MAX_ALERTS, RETENTION, ResolvedAlert, Tracker};
 
 /// The value of the label `source`, which no alert from Prometheus has.
 pub const SOURCE: &str = "hookwatch";
@@ -76,7 +77,7 @@ const CERTIFICATE_NOW: Duration = Duration::from_secs(2 * 86_400);
 /// A finding is new for so long.
 const NEW: Duration = Duration::from_secs(86_400);
 /// Critical findings that other alerts tell of, as they come and go with the Pods and the certificates.
-pub const ALERTED_OTHERWISE: [&Kind; 5] = [
+pub const ALERTED_OTHERWISE: [&FindingKind; 5] = [
     NODES_GOING,
     SERVED_ENDS,
     NO_ENDPOINTS,
@@ -86,9 +87,9 @@ pub const ALERTED_OTHERWISE: [&Kind; 5] = [
 
 /// What a rule looks for, found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Condition {
+pub struct AlertCondition {
     /// The rule.
-    pub rule: &'static Rule,
+    pub rule: &'static AlertRule,
     /// All labels of the alert.
     pub labels: Labels,
     /// One sentence.
@@ -97,8 +98,8 @@ pub struct Condition {
     pub description: String,
 }
 
-impl Condition {
-    fn new(rule: &'static Rule, own: &[(&'static str, &str)], summary: &str, description: &str) -> Self {
+impl AlertCondition {
+    fn new(rule: &'static AlertRule, own: &[(&'static str, &str)], summary: &str, description: &str) -> Self {
         let mut labels = BTreeMap::from([
             ("alertname", rule.alert.to_owned()),
             ("severity", rule.severity.as_str().to_owned()),
@@ -125,7 +126,7 @@ pub fn conditions(
     assessment: &Assessment,
     certificates: &[(HookId, &'static str, Time)],
     now: Time,
-) -> Vec<Condition> {
+) -> Vec<AlertCondition> {
     let mut found = Vec::new();
     writes(assessment, &mut found);
     incidents(&assessment.hooks, &mut found);
@@ -143,7 +144,7 @@ pub fn conditions(
     found
 }
 
-fn writes(assessment: &Assessment, found: &mut Vec<Condition>) {
+fn writes(assessment: &Assessment, found: &mut Vec<AlertCondition>) {
     let plane = &assessment.control_plane;
     let culprits = assessment
         .culprits()
@@ -155,13 +156,13 @@ fn writes(assessment: &Assessment, found: &mut Vec<Condition>) {
     let explanation = explanation.join(" ");
     let state = [("state", plane.writes.as_str())];
     match plane.writes {
-        Writes::Blocked => found.push(Condition::new(
+        Writes::Blocked => found.push(AlertCondition::new(
             &rules::WRITES_BLOCKED,
             &state,
             &format!("Writes to the control plane are blocked. {}", plane.summary),
             &explanation,
         )),
-        Writes::Delayed => found.push(Condition::new(
+        Writes::Delayed => found.push(AlertCondition::new(
             &rules::WRITES_DELAYED,
             &state,
             &format!("Writes to the control plane are slow. {}", plane.summary),
@@ -171,7 +172,7 @@ fn writes(assessment: &Assessment, found: &mut Vec<Condition>) {
     }
     if let Some(elsewhere) = &plane.not_a_hook {
         let cause = elsewhere.cause.as_str();
-        found.push(Condition::new(
+        found.push(AlertCondition::new(
             &rules::NOT_A_HOOK,
             &[("cause", cause)],
             &format!("Writes are impaired by {cause}, not by a webhook."),
@@ -181,7 +182,7 @@ fn writes(assessment: &Assessment, found: &mut Vec<Condition>) {
 }
 
 /// Webhooks that fail and are called at the same place are one incident, and one alert names them all.
-fn incidents(verdicts: &[Verdict], found: &mut Vec<Condition>) {
+fn incidents(verdicts: &[Verdict], found: &mut Vec<AlertCondition>) {
     let mut incidents: BTreeMap<&str, Vec<&Verdict>> = BTreeMap::new();
     for verdict in verdicts {
         if verdict.health == Health::Failing && verdict.kind.is_admission() {
@@ -199,7 +200,7 @@ fn incidents(verdicts: &[Verdict], found: &mut Vec<Condition>) {
             }
             let labels = [("effect", effect.as_str()), ("incident", incident)];
             let (summary, explanation) = told(incident, &members);
-            found.push(Condition::new(rule, &labels, &summary, &explanation));
+            found.push(AlertCondition::new(rule, &labels, &summary, &explanation));
         }
     }
 }
@@ -243,7 +244,7 @@ fn evidence(verdict: &Verdict) -> Vec<String> {
     all
 }
 
-fn hook(verdict: &Verdict, self_doubt: bool, found: &mut Vec<Condition>) {
+fn hook(verdict: &Verdict, self_doubt: bool, found: &mut Vec<AlertCondition>) {
     let Some(cause) = verdict.cause else { return };
     let rule = match verdict.health {
         Health::Failing if !verdict.kind.is_admission() => &rules::API_FAILING,
@@ -267,11 +268,16 @@ fn hook(verdict: &Verdict, self_doubt: bool, found: &mut Vec<Condition>) {
     ];
     let summary = format!("{} is {cause}. {}", name(verdict), verdict.summary);
     let explanation = [vec![belongs(verdict), verdict.summary.clone()], evidence(verdict)].concat();
-    found.push(Condition::new(rule, &labels, &summary, &explanation.join(" ")));
+    found.push(AlertCondition::new(
+        rule,
+        &labels,
+        &summary,
+        &explanation.join(" "),
+    ));
 }
 
 /// What an audit found of a webhook, as far as there is a rule for it.
-fn risk(finding: &Finding, now: Time, found: &mut Vec<Condition>) {
+fn risk(finding: &Finding, now: Time, found: &mut Vec<AlertCondition>) {
     let Some(id) = &finding.hook else { return };
     let is_new = finding.since.is_some_and(|since| now.since(since) < NEW);
     let rule = match finding.kind {
@@ -279,7 +285,7 @@ fn risk(finding: &Finding, now: Time, found: &mut Vec<Condition>) {
         kind if kind == ONE_NODE => &rules::ONE_NODE,
         kind if kind == TELLS_APART => &rules::TELLS_APART,
         kind if ALERTED_OTHERWISE.contains(&kind) => return,
-        _ if is_new && finding.severity == findings::Severity::Critical => &rules::CRITICAL_FINDING,
+        _ if is_new && finding.severity == findings::FindingSeverity::Critical => &rules::CRITICAL_FINDING,
         _ => return,
     };
     let labels = [
@@ -290,10 +296,10 @@ fn risk(finding: &Finding, now: Time, found: &mut Vec<Condition>) {
     ];
     let who = format!("{} {:?}", noun(id.kind), id.webhook);
     let summary = format!("{}, of the {who}.", finding.kind.title);
-    found.push(Condition::new(rule, &labels, &summary, &finding.message));
+    found.push(AlertCondition::new(rule, &labels, &summary, &finding.message));
 }
 
-fn certificate(id: &HookId, which: &'static str, end: Time, now: Time, found: &mut Vec<Condition>) {
+fn certificate(id: &HookId, which: &'static str, end: Time, now: Time, found: &mut Vec<AlertCondition>) {
     let left = end.since(now);
     let rule = match left {
         _ if left < CERTIFICATE_NOW => &rules::CERTIFICATE_NOW,
@@ -315,7 +321,7 @@ fn certificate(id: &HookId, which: &'static str, end: Time, now: Time, found: &m
         "served" => "a backend serves",
         _ => "is in the caBundle",
     };
-    found.push(Condition::new(
+    found.push(AlertCondition::new(
         rule,
         &labels,
         &format!(
@@ -333,7 +339,7 @@ fn certificate(id: &HookId, which: &'static str, end: Time, now: Time, found: &m
 }
 
 /// What keeps hookwatch itself from judging.
-fn itself(assessment: &Assessment, now: Time, found: &mut Vec<Condition>) {
+fn itself(assessment: &Assessment, now: Time, found: &mut Vec<AlertCondition>) {
     let age = now.since(assessment.at);
     without_inventory(&assessment.sources, age, found);
     without_scrapes(&assessment.sources, age, found);
@@ -343,13 +349,13 @@ fn itself(assessment: &Assessment, now: Time, found: &mut Vec<Condition>) {
     }
 }
 
-fn without_inventory(sources: &Sources, age: Duration, found: &mut Vec<Condition>) {
+fn without_inventory(sources: &Sources, age: Duration, found: &mut Vec<AlertCondition>) {
     let inventory = sources.inventory_age_seconds;
     if age > STALE_ASSESSMENT
         || inventory.is_none_or(|seconds| seconds + age.as_secs_f64() > STALE_INVENTORY.as_secs_f64())
     {
         let trouble = sources.inventory_trouble.join(" ");
-        found.push(Condition::new(
+        found.push(AlertCondition::new(
             &rules::BLIND_INVENTORY,
             &[],
             "hookwatch has not been able to follow the webhook configurations.",
@@ -358,7 +364,7 @@ fn without_inventory(sources: &Sources, age: Duration, found: &mut Vec<Condition
     }
 }
 
-fn without_scrapes(sources: &Sources, age: Duration, found: &mut Vec<Condition>) {
+fn without_scrapes(sources: &Sources, age: Duration, found: &mut Vec<AlertCondition>) {
     let scrapes = &sources.scrapes;
     let fresh = |seconds: f64| seconds + age.as_secs_f64() < NO_SCRAPE.as_secs_f64();
     let failures: Vec<&str> = scrapes
@@ -368,7 +374,7 @@ fn without_scrapes(sources: &Sources, age: Duration, found: &mut Vec<Condition>)
     if let Some(first) = failures.first()
         && !scrapes.iter().any(|scrape| scrape.age_seconds.is_some_and(fresh))
     {
-        found.push(Condition::new(
+        found.push(AlertCondition::new(
             &rules::BLIND_SCRAPES,
             &[],
             "hookwatch cannot read the API server's metrics.",
@@ -377,10 +383,10 @@ fn without_scrapes(sources: &Sources, age: Duration, found: &mut Vec<Condition>)
     }
 }
 
-fn without_answers(assessment: &Assessment, found: &mut Vec<Condition>) {
+fn without_answers(assessment: &Assessment, found: &mut Vec<AlertCondition>) {
     let mut no_answers = |labels: &[(&'static str, &str)], why: &str| {
         let summary = "hookwatch cannot tell whether writes flow or hooks answer.";
-        found.push(Condition::new(&rules::BLIND_ANSWERS, labels, summary, why));
+        found.push(AlertCondition::new(&rules::BLIND_ANSWERS, labels, summary, why));
     };
     if assessment.sources.self_doubt {
         no_answers(
@@ -399,13 +405,13 @@ fn without_answers(assessment: &Assessment, found: &mut Vec<Condition>) {
     }
 }
 
-fn without_leader(replica: &ReplicaView, now: Time, found: &mut Vec<Condition>) {
-    if replica.role != Role::Unknown {
+fn without_leader(replica: &ReplicaView, now: Time, found: &mut Vec<AlertCondition>) {
+    if replica.role != ReplicaRole::Unknown {
         return;
     }
     let trouble = replica.trouble.as_deref().unwrap_or_default();
     let since = human(now.since(replica.since));
-    found.push(Condition::new(
+    found.push(AlertCondition::new(
         &rules::BLIND_LEADER,
         &[],
         "No replica of hookwatch leads.",

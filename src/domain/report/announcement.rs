@@ -45,7 +45,7 @@ pub struct Announcement {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Told {
+struct AnnouncedState {
     /// What is wrong; `None` when it is well again.
     wrong: Option<Cause>,
     /// When that began, as long as it was not said.
@@ -59,7 +59,7 @@ struct Told {
 /// Remembers what was said and what is to be.
 #[derive(Debug, Default)]
 pub struct Announcer {
-    hooks: BTreeMap<HookId, Told>,
+    hooks: BTreeMap<HookId, AnnouncedState>,
     /// When the announcements of late are paid off.
     paid_off: Time,
 }
@@ -122,7 +122,7 @@ impl Announcer {
 }
 
 /// What is known of a hook after this verdict; `None` when there is nothing to remember.
-fn update(told: Option<Told>, verdict: &Verdict, now: Time) -> Option<Told> {
+fn update(told: Option<AnnouncedState>, verdict: &Verdict, now: Time) -> Option<AnnouncedState> {
     let wrong = match (verdict.health, verdict.cause) {
         (Health::Failing, Some(cause)) => Some(cause),
         (Health::Healthy, _) => None,
@@ -131,14 +131,14 @@ fn update(told: Option<Told>, verdict: &Verdict, now: Time) -> Option<Told> {
     };
     match (told, wrong) {
         (None, None) => None,
-        (None, Some(_)) => Some(Told {
+        (None, Some(_)) => Some(AnnouncedState {
             wrong,
             owed: Some(now),
             last: None,
             since: verdict.since.unwrap_or(now),
         }),
         (Some(told), _) if told.wrong == wrong => Some(told),
-        (Some(told), _) => Some(Told {
+        (Some(told), _) => Some(AnnouncedState {
             wrong,
             owed: Some(now),
             // How long it was wrong is told when it is well.
@@ -151,7 +151,13 @@ fn update(told: Option<Told>, verdict: &Verdict, now: Time) -> Option<Told> {
     }
 }
 
-fn announcement(hook: &HookId, uid: String, told: Told, verdict: &Verdict, now: Time) -> Announcement {
+fn announcement(
+    hook: &HookId,
+    uid: String,
+    told: AnnouncedState,
+    verdict: &Verdict,
+    now: Time,
+) -> Announcement {
     let reason = told.wrong.map_or(RECOVERED, Cause::as_str);
     let webhook = &hook.webhook;
     let note = match told.wrong {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::domain::act::fence::Breaker;
+use crate::domain::act::fence::BreakerView;
 use crate::domain::act::leadership::ReplicaView;
 use crate::domain::audit::standing::Findings;
 use crate::domain::cluster::inventory::Problem;
@@ -25,7 +25,7 @@ pub struct Assessment {
     /// Where the knowledge comes from.
     pub sources: Sources,
     /// What is done about a culprit.
-    pub breaker: Breaker,
+    pub breaker: BreakerView,
     /// This daemon among its replicas; `None` when it does not take part in an election.
     pub replica: Option<ReplicaView>,
     /// What the last audit found. Never a reason for any health.

@@ -19,7 +19,7 @@ use crate::domain::cluster::matching::RequestShape;
 use crate::domain::time::Time;
 
 pub use gaps::Gaps;
-pub use report::{Found, NotListed, Tally, Unchecked};
+pub use report::{NotListed, ObjectTally, Unchecked, UncheckedObjects};
 
 /// Times of objects are whole seconds, and those of an API server's clock.
 const GRAIN: Duration = Duration::from_secs(1);
@@ -27,7 +27,7 @@ const GRAIN: Duration = Duration::from_secs(1);
 /// Why a hook did not check what it was to check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Way {
+pub enum GapReason {
     /// It was shielded: it was not asked about what keeps the control plane alive.
     Shielded,
     /// Its calls failed and its `failurePolicy` was `Ignore`, by its owner's will or by ours.
@@ -36,7 +36,7 @@ pub enum Way {
     Skipped,
 }
 
-impl From<Rung> for Way {
+impl From<Rung> for GapReason {
     fn from(rung: Rung) -> Self {
         match rung {
             Rung::Shield => Self::Shielded,
@@ -47,13 +47,13 @@ impl From<Rung> for Way {
 
 /// The time in which a hook did not check what it was to check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Gap {
+pub struct ReviewGap {
     /// When it began.
     pub from: Time,
     /// When it was over.
     pub to: Time,
     /// Why.
-    pub way: Way,
+    pub way: GapReason,
 }
 
 /// A kind of objects as an API server serves it.
@@ -82,7 +82,7 @@ impl Served {
 
 /// What an object says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Seen {
+pub struct ObservedObject {
     /// `metadata.name`.
     pub name: String,
     /// `metadata.namespace`.
@@ -110,7 +110,7 @@ pub struct Question<'a> {
     /// The hook, as its owner has it.
     pub hook: &'a Hook,
     /// When, and why.
-    pub gap: Gap,
+    pub gap: ReviewGap,
     /// The namespace of hookwatch, whose objects a shield spares.
     pub own: &'a str,
 }
@@ -149,7 +149,12 @@ impl Question<'_> {
 
     /// What happened to an object meanwhile that the hook would have been asked about. `namespace_labels`: those of its
     /// namespace; what is not known excludes nothing.
-    pub fn went(&self, served: &Served, seen: &Seen, namespace_labels: Option<&Labels>) -> Option<Went> {
+    pub fn went(
+        &self,
+        served: &Served,
+        seen: &ObservedObject,
+        namespace_labels: Option<&Labels>,
+    ) -> Option<Went> {
         let within = |at: Time| at + GRAIN > self.gap.from && at <= self.gap.to + GRAIN;
         let request = |operation, subresource| RequestShape {
             operation,
@@ -181,7 +186,8 @@ impl Question<'_> {
                 ..request
             };
             let (own, added) = (self.own, &self.hook.added);
-            let unchecked = self.gap.way != Way::Shielded || Spare { own, added }.spares(&request, None);
+            let unchecked =
+                self.gap.way != GapReason::Shielded || Spare { own, added }.spares(&request, None);
             unchecked && self.hook.could_match(&request)
         })
     }
@@ -204,10 +210,10 @@ mod tests {
         Time::from_unix_millis(1_795_219_862_000 + seconds * 1_000)
     }
 
-    fn question(hook: &Hook, way: Way) -> Question<'_> {
+    fn question(hook: &Hook, way: GapReason) -> Question<'_> {
         Question {
             hook,
-            gap: Gap {
+            gap: ReviewGap {
                 from: at(100),
                 to: at(200),
                 way,
@@ -225,23 +231,23 @@ mod tests {
         }
     }
 
-    fn pod(namespace: &str, created: u64, changed: &[(u64, &str)]) -> Seen {
+    fn pod(namespace: &str, created: u64, changed: &[(u64, &str)]) -> ObservedObject {
         let changed = changed.iter();
-        Seen {
+        ObservedObject {
             name: "p".to_owned(),
             namespace: Some(namespace.to_owned()),
             created: Some(at(created)),
             changed: changed
                 .map(|(seconds, subresource)| (at(*seconds), (*subresource).to_owned()))
                 .collect(),
-            ..Seen::default()
+            ..ObservedObject::default()
         }
     }
 
     #[test]
     fn what_was_made_or_changed_meanwhile_counts_and_nothing_else() {
         let hook = hook(&["pods"]);
-        let question = question(&hook, Way::Skipped);
+        let question = question(&hook, GapReason::Skipped);
         let went =
             |created, changed: &[(u64, &str)]| question.went(&pods(), &pod("tenant", created, changed), None);
         assert_eq!(went(150, &[(150, "")]), Some(Went::Created));
@@ -263,7 +269,10 @@ mod tests {
             (["*/*"], Some(Went::Updated)),
         ] {
             let hook = hook(&resources);
-            assert_eq!(question(&hook, Way::Skipped).went(&pods(), &seen, None), expected);
+            assert_eq!(
+                question(&hook, GapReason::Skipped).went(&pods(), &seen, None),
+                expected
+            );
         }
     }
 
@@ -271,7 +280,7 @@ mod tests {
     fn what_is_made_is_no_update_of_a_hook_that_is_asked_about_updates_alone() {
         let mut hook = hook(&["pods"]);
         hook.rules[0].operations = vec!["UPDATE".to_owned()];
-        let question = question(&hook, Way::FailedOpen);
+        let question = question(&hook, GapReason::FailedOpen);
         let made = pod("tenant", 150, &[(150, "")]);
         assert_eq!(question.went(&pods(), &made, None), None);
         let changed = pod("tenant", 150, &[(150, ""), (160, "")]);
@@ -286,7 +295,7 @@ mod tests {
             match_labels: label("a"),
             expressions: Vec::new(),
         };
-        let (question, made) = (question(&hook, Way::Skipped), pod("tenant", 150, &[]));
+        let (question, made) = (question(&hook, GapReason::Skipped), pod("tenant", 150, &[]));
         let (own, other) = (label("a"), label("b"));
         assert_eq!(question.went(&pods(), &made, Some(&other)), None);
         assert_eq!(question.went(&pods(), &made, Some(&own)), Some(Went::Created));
@@ -296,8 +305,8 @@ mod tests {
     #[test]
     fn below_a_shield_a_tenants_objects_were_checked() {
         let hook = hook(&["*", "pods/status"]);
-        let question = question(&hook, Way::Shielded);
-        let went = |seen: &Seen| question.went(&pods(), seen, None);
+        let question = question(&hook, GapReason::Shielded);
+        let went = |seen: &ObservedObject| question.went(&pods(), seen, None);
         assert_eq!(went(&pod("tenant", 150, &[])), None);
         assert_eq!(went(&pod("kube-system", 150, &[])), Some(Went::Created));
         assert_eq!(went(&pod("hookwatch", 150, &[])), Some(Went::Created));
@@ -316,10 +325,10 @@ mod tests {
             resource: "deployments".to_owned(),
             namespaced: true,
         };
-        assert!(question(&hook, Way::Skipped).concerns(&deployments));
-        assert!(!question(&hook, Way::Skipped).concerns(&pods()));
+        assert!(question(&hook, GapReason::Skipped).concerns(&deployments));
+        assert!(!question(&hook, GapReason::Skipped).concerns(&pods()));
         assert!(
-            question(&hook, Way::Shielded).concerns(&deployments),
+            question(&hook, GapReason::Shielded).concerns(&deployments),
             "in kube-system"
         );
         let roles = Served {
@@ -327,7 +336,7 @@ mod tests {
             namespaced: false,
             ..deployments
         };
-        assert!(!question(&hook, Way::Shielded).concerns(&roles));
+        assert!(!question(&hook, GapReason::Shielded).concerns(&roles));
     }
 
     #[test]

@@ -12,9 +12,9 @@ use super::{Evidence, Watchdog, for_breaker, judge_all};
 use crate::domain::act::breaker::Judged;
 use crate::domain::cluster::hook::HookKind;
 use crate::domain::diagnose::LOST_PATH;
-use crate::domain::diagnose::plane::{Plane, Witnessed, is_culprit};
+use crate::domain::diagnose::plane::{LastWitnessed, PlaneEvidence, is_culprit};
 use crate::domain::diagnose::scene::{Before, Scene, Subject};
-use crate::domain::diagnose::verdict::{Elsewhere, Verdict};
+use crate::domain::diagnose::verdict::{NonHookCause, Verdict};
 use crate::domain::observe::history::{History, Windows};
 use crate::domain::observe::observations::{Observations, Sick};
 use crate::domain::observe::stored::StoredWindows;
@@ -25,14 +25,14 @@ use crate::domain::vocabulary::{Bypass, Health, NotAHook, Writes};
 #[derive(Debug, Default)]
 pub(super) struct Alone {
     pub(super) verdicts: BTreeMap<Subject, Before>,
-    pub(super) witnessed: Witnessed,
+    pub(super) witnessed: LastWitnessed,
 }
 
 /// What such a round comes to.
 pub(super) struct Own {
     pub(super) judged: Arc<Judged>,
     pub(super) verdicts: Vec<Verdict>,
-    pub(super) elsewhere: Option<Elsewhere>,
+    pub(super) elsewhere: Option<NonHookCause>,
     pub(super) lesson: Lesson,
 }
 
@@ -126,8 +126,8 @@ pub(super) fn temper(all: &mut [(Evidence<'_>, Verdict)], own: &[Verdict], store
 
 /// The same for what is to blame and is no hook.
 pub(super) fn temper_elsewhere(
-    found: Option<&mut Elsewhere>,
-    own: Option<&Elsewhere>,
+    found: Option<&mut NonHookCause>,
+    own: Option<&NonHookCause>,
     stored: &StoredWindows,
 ) {
     let Some(found) = found.filter(|found| own.is_none_or(|own| own.cause != found.cause)) else {
@@ -147,13 +147,13 @@ pub(super) fn plane<'a>(
     is_stored: bool,
     sick: &[Sick],
     now: Time,
-) -> Plane<'a> {
+) -> PlaneEvidence<'a> {
     let counted = if is_stored {
         seen.stored.history()
     } else {
         &seen.history
     };
-    Plane {
+    PlaneEvidence {
         now,
         windows,
         baseline: &counted.baseline,
@@ -164,7 +164,7 @@ pub(super) fn plane<'a>(
 }
 
 /// What is to blame and is no hook. That the reason is not known counts only while no hook is named.
-pub(super) fn elsewhere(scene: &Scene<'_>, all: &[(Evidence<'_>, Verdict)]) -> Option<Elsewhere> {
+pub(super) fn elsewhere(scene: &Scene<'_>, all: &[(Evidence<'_>, Verdict)]) -> Option<NonHookCause> {
     let hook_named = all.iter().any(|(_, verdict)| is_culprit(verdict));
     let found = scene.elsewhere.clone();
     found.filter(|found| !hook_named || found.cause != NotAHook::Unexplained)

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::messages::{Change, Effect};
-use crate::domain::audit::standing::{Audited, Findings, Request, Witnessed};
-use crate::domain::audit::{Finding, Severity};
+use super::messages::{LoggedChange, WatchdogEffect};
+use crate::domain::audit::standing::{AuditEvidence, Audited, Findings, Request};
+use crate::domain::audit::{Finding, FindingSeverity};
 use crate::domain::cluster::hook::HookId;
 use crate::domain::observe::observations::Observations;
 use crate::domain::time::Time;
@@ -50,7 +50,7 @@ impl Auditing {
     }
 
     /// Asks for an audit where one is due.
-    pub(super) fn wish(&mut self, seen: &Observations, now: Time) -> Option<Effect> {
+    pub(super) fn wish(&mut self, seen: &Observations, now: Time) -> Option<WatchdogEffect> {
         let inventory = seen.inventory.as_ref()?;
         let age = self.asked.as_ref().map(|asked| now.since(asked.at));
         if now < self.not_before || self.under_way && age.is_some_and(|age| age < LOST) {
@@ -74,11 +74,11 @@ impl Auditing {
         };
         self.asked = Some(request.clone());
         self.under_way = true;
-        Some(Effect::Audit(Box::new(request)))
+        Some(WatchdogEffect::Audit(Box::new(request)))
     }
 
     /// Takes in what was found, and tells of what is critical and new.
-    pub(super) fn take(&mut self, audited: Audited, now: Time) -> Vec<Effect> {
+    pub(super) fn take(&mut self, audited: Audited, now: Time) -> Vec<WatchdogEffect> {
         self.under_way = false;
         self.not_before = now + APART.max(audited.took * REST);
         let first = *self.first.get_or_insert(now);
@@ -92,8 +92,10 @@ impl Auditing {
             let appeared = known.copied().unwrap_or(since);
             self.appeared.insert(which.clone(), appeared);
             finding.since = finding.since.or(appeared);
-            if known.is_none() && since.is_some() && finding.severity == Severity::Critical {
-                told.push(Effect::Tell(Change::Finding(Box::new(Finding::clone(finding)))));
+            if known.is_none() && since.is_some() && finding.severity == FindingSeverity::Critical {
+                told.push(WatchdogEffect::Tell(LoggedChange::Finding(Box::new(
+                    Finding::clone(finding),
+                ))));
             }
         }
         self.known = Arc::new(findings);
@@ -102,7 +104,7 @@ impl Auditing {
 }
 
 /// What was seen of the webhooks, as far as an audit asks.
-fn witnessed(seen: &Observations, now: Time) -> Witnessed {
+fn witnessed(seen: &Observations, now: Time) -> AuditEvidence {
     let mut served_until: BTreeMap<HookId, Time> = BTreeMap::new();
     for (id, _, facts) in seen.certificates() {
         if let Some(ends) = facts.served_not_after {
@@ -120,7 +122,7 @@ fn witnessed(seen: &Observations, now: Time) -> Witnessed {
         let steps = (median / USUAL).floor();
         (steps >= 1.0).then(|| (hook.id.clone(), steps * USUAL))
     });
-    Witnessed {
+    AuditEvidence {
         told_apart: told_apart.map(|hook| hook.id.clone()).collect(),
         served_until,
         late_nodes: seen.servers.node_leases.late(now),

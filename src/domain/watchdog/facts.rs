@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::tampering::Tampering;
-use crate::domain::act::breaker::{CanaryWord, Ceiling, Facts, Judged, Permit, Stake, Witness};
+use crate::domain::act::breaker::{CanaryWord, Ceiling, HookFacts, Judged, Permit, Stake, Witness};
 use crate::domain::act::bypass::edit::MAX_CONDITIONS;
 use crate::domain::act::fence::Proof;
 use crate::domain::cluster::condition::CONDITION_PREFIX;
@@ -18,7 +18,7 @@ use crate::domain::diagnose::probes::counted;
 use crate::domain::diagnose::rules::suffices;
 use crate::domain::diagnose::scene::Scene;
 use crate::domain::diagnose::verdict::Verdict;
-use crate::domain::observe::canaries::{CanaryMemory, Named};
+use crate::domain::observe::canaries::{CanaryAccusation, CanaryMemory};
 use crate::domain::observe::canary::{CanaryOutcome, CanaryTarget};
 use crate::domain::observe::history::Window;
 use crate::domain::observe::observations::Spared;
@@ -104,7 +104,7 @@ impl<'a> Court<'a> {
         }
     }
 
-    fn facts(&self, evidence: &Evidence<'_>, hook: &Hook, verdict: &Verdict) -> Facts {
+    fn facts(&self, evidence: &Evidence<'_>, hook: &Hook, verdict: &Verdict) -> HookFacts {
         let now = self.scene.now;
         let elsewhere = self.elsewhere || self.shared_with_a_suspect(hook, evidence.covered_by);
         let canary = self.canary_word(evidence, hook, elsewhere);
@@ -122,7 +122,7 @@ impl<'a> Court<'a> {
             health => health,
         };
         let ambiguous = self.tampering.is_shared(&hook.id.webhook, now);
-        Facts {
+        HookFacts {
             health,
             cause,
             effect,
@@ -297,7 +297,8 @@ impl<'a> Court<'a> {
         let shielded = evidence
             .reconfigured
             .filter(|_| evidence.bypass == Some(Bypass::Shield));
-        let counts = |named: &Named<'_>| named.current || shielded.is_some_and(|at| named.started < at);
+        let counts =
+            |named: &CanaryAccusation<'_>| named.current || shielded.is_some_and(|at| named.started < at);
         let mut named = canaries.naming(&hook.id.webhook, now);
         if named.any(|named| counts(&named) && called_here(&named.failure.url)) {
             return true;

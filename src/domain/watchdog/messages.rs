@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::domain::act::breaker::{Freeze, HookStanding, Judged};
-use crate::domain::act::fence::{Breaker, Proof};
-use crate::domain::act::leadership::{ReplicaReport, ReplicaView, Role};
+use crate::domain::act::fence::{BreakerView, Proof};
+use crate::domain::act::leadership::{ReplicaReport, ReplicaRole, ReplicaView};
 use crate::domain::audit::Finding;
 use crate::domain::audit::standing::{Audited, Request};
 use crate::domain::cluster::hook::HookId;
@@ -17,7 +17,7 @@ use crate::domain::observe::probe::{ProbeOverdue, ProbeReport};
 use crate::domain::observe::readiness::ReadyReport;
 use crate::domain::observe::schedule::ProbePace;
 use crate::domain::observe::snapshot::{Scrape, ScrapeFailure};
-use crate::domain::observe::stored::Reading;
+use crate::domain::observe::stored::PrometheusReading;
 use crate::domain::report::announcement::Announcement;
 use crate::domain::report::assessment::Assessment;
 use crate::domain::time::Time;
@@ -35,7 +35,7 @@ pub enum Event {
     /// A scrape that failed.
     ScrapeFailed(ScrapeFailure),
     /// What a Prometheus has stored of all API servers' metrics.
-    Stored(Box<Reading>),
+    Stored(Box<PrometheusReading>),
     /// It could not be read.
     StoredFailed(ScrapeFailure),
     /// What an API server says of its own readiness.
@@ -73,11 +73,11 @@ pub enum Event {
 
 /// Everything the core can want.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Effect {
+pub enum WatchdogEffect {
     /// This is how things are, and what the breaker is to know of it.
     Publish(Arc<Assessment>, Arc<Judged>),
     /// Something changed that a person would want to read about.
-    Tell(Change),
+    Tell(LoggedChange),
     /// To be said in the cluster itself. Only the leader wants this.
     Announce(Box<Announcement>),
     /// Where to look more closely; replaces the wish before it.
@@ -99,7 +99,7 @@ pub struct Attention {
 
 /// A change worth a line in the log.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Change {
+pub enum LoggedChange {
     /// A hook's health or cause changed.
     Hook {
         /// The verdict before; `None` for a hook seen for the first time.
@@ -119,7 +119,7 @@ pub enum Change {
     /// Something critical was found that was not there before.
     Finding(Box<Finding>),
     /// What may be done about a culprit changed.
-    Breaker(Breaker),
+    Breaker(BreakerView),
     /// The list of API-server replicas can be read again, or cannot be any more.
     ApiServers(Result<(), String>),
     /// Probes begin to be late, for their budget is used up (with what is, as sentences), or are on time again (without
@@ -128,7 +128,7 @@ pub enum Change {
     /// This daemon's place among its replicas changed.
     Replica {
         /// What it was; `None` at first.
-        from: Option<Role>,
+        from: Option<ReplicaRole>,
         /// What it is.
         view: Box<ReplicaView>,
     },

@@ -16,7 +16,7 @@ const AFTER_A_SIGN: Duration = Duration::from_secs(5);
 
 /// When to judge next.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
+pub(super) struct TickPace {
     judged: Time,
     due: Time,
     close_until: Time,
@@ -55,7 +55,7 @@ impl Weight {
     }
 }
 
-impl Pace {
+impl TickPace {
     /// Takes an observation into account.
     pub(super) fn observed(&mut self, event: &Event, now: Time) {
         match Weight::of(event) {
@@ -108,8 +108,8 @@ mod tests {
         })
     }
 
-    fn calm(now: u64) -> Pace {
-        let mut pace = Pace::default();
+    fn calm(now: u64) -> TickPace {
+        let mut pace = TickPace::default();
         pace.judged(&Attention::default(), at(now));
         pace
     }

@@ -9,8 +9,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::domain::act::breaker::Doubt;
-use crate::domain::cluster::changes::{Changes, What};
-use crate::domain::cluster::hook::{Hook, HookId, HookKind, ServiceState, Target};
+use crate::domain::cluster::changes::{Changes, HookChangeKind};
+use crate::domain::cluster::hook::{Hook, HookId, HookKind, HookTarget, ServiceState};
 use crate::domain::cluster::inventory::Inventory;
 use crate::domain::diagnose::evidence::Evidence;
 use crate::domain::diagnose::verdict::Verdict;
@@ -65,7 +65,7 @@ impl Tampering {
 
     /// Why the evidence against a hook may be a tenant's work.
     pub(super) fn doubt(&self, hook: &Hook, changes: &Changes, now: Time) -> Option<Doubt> {
-        if let Target::Service(target) = &hook.target
+        if let HookTarget::Service(target) = &hook.target
             && matches!(target.service, ServiceState::Found { by_hand: true, .. })
         {
             return Some(Doubt::EndpointsByHand);
@@ -80,7 +80,8 @@ impl Tampering {
 fn is_unsettled(hook: &Hook, changes: &Changes, now: Time) -> bool {
     let mut left: BTreeMap<SocketAddr, usize> = BTreeMap::new();
     for change in changes.of(&hook.id, now.before(t::unsettled())) {
-        if let What::EndpointGone(address) | What::EndpointUnready(address) = change.what {
+        if let HookChangeKind::EndpointGone(address) | HookChangeKind::EndpointUnready(address) = change.what
+        {
             *left.entry(address).or_default() += 1;
         }
     }

@@ -27,22 +27,22 @@ use super::*;
 use crate::domain::act::breaker::Judged;
 use crate::domain::audit::standing::Request;
 use crate::domain::cluster::hook::{
-    Added, BackendAddress, BackendPath, Endpoint, FailurePolicy, Hook, ProbeLevel, Rule, Scope, Selector,
-    ServiceState, ServiceTarget, Target,
+    Added, BackendAddress, BackendPath, Endpoint, FailurePolicy, Hook, HookRule, HookTarget, ProbeLevel,
+    Scope, Selector, ServiceState, ServiceTarget,
 };
 use crate::domain::observe::canary::{CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget};
 use crate::domain::observe::probe::{
-    Answer, Connection, Phase, Phases, ProbeOutcome, ProbeOverdue, ProbeReport,
+    ConnectionKind, PhaseDurations, ProbeAnswer, ProbeOutcome, ProbeOverdue, ProbePhase, ProbeReport,
 };
 use crate::domain::observe::snapshot::{
-    Complaints, Cumulative, HookSeries, Operation, ScrapeFailureReason, Snapshot, WriteKey,
+    Complaints, Cumulative, HookSeries, ScrapeFailureReason, Snapshot, WriteKey, WriteOperation,
 };
 use crate::domain::report::announcement::Announcement;
-use crate::domain::vocabulary::{Cause, Effect as HookEffect, Health, NotAHook};
+use crate::domain::vocabulary::{Cause, Effect, Health, NotAHook};
 
 const SECOND: u64 = 1_000;
 
-fn found(verdict: &Verdict) -> (Health, Option<Cause>, HookEffect) {
+fn found(verdict: &Verdict) -> (Health, Option<Cause>, Effect) {
     (verdict.health, verdict.cause, verdict.effect)
 }
 
@@ -60,7 +60,7 @@ fn a_hang_is_named_before_any_latency_was_measured() {
     let verdict = incident.verdict(13 * SECOND + 100, "opa");
     assert_eq!(
         found(&verdict),
-        (Health::Failing, Some(Cause::Hanging), HookEffect::Blocking)
+        (Health::Failing, Some(Cause::Hanging), Effect::Blocking)
     );
     assert_eq!(
         incident.tick(13 * SECOND + 200).control_plane.writes,
@@ -87,7 +87,7 @@ fn refused_backends_are_named_although_latency_falls() {
     let verdict = incident.verdict(12 * SECOND + 100, "opa");
     assert_eq!(
         found(&verdict),
-        (Health::Failing, Some(Cause::Refused), HookEffect::Blocking)
+        (Health::Failing, Some(Cause::Refused), Effect::Blocking)
     );
     assert!(verdict.confidence > 0.9, "two witnesses: {}", verdict.confidence);
 }
@@ -109,7 +109,7 @@ fn one_refusing_backend_of_three_is_seen_coming_and_nobody_is_blamed() {
     let verdict = incident.verdict(15 * SECOND, "opa");
     assert_eq!(
         found(&verdict),
-        (Health::Suspect, Some(Cause::Partial), HookEffect::None)
+        (Health::Suspect, Some(Cause::Partial), Effect::None)
     );
     assert!(
         verdict.evidence.iter().any(|said| said.contains("10.0.0.1:8443")),
@@ -139,7 +139,7 @@ fn one_backend_of_three_that_users_do_meet_is_a_culprit() {
 
 #[test]
 fn a_hook_whose_failures_are_ignored_delays_and_blocks_what_it_keeps_past_its_deadline() {
-    for (timeout, effect) in [(4, HookEffect::Delaying), (5, HookEffect::Blocking)] {
+    for (timeout, effect) in [(4, Effect::Delaying), (5, Effect::Blocking)] {
         let mut mutator = hook("mutator", 2);
         mutator.failure_policy = FailurePolicy::Ignore;
         mutator.timeout = Duration::from_secs(timeout);
@@ -155,7 +155,7 @@ fn a_hook_whose_failures_are_ignored_delays_and_blocks_what_it_keeps_past_its_de
             .evidence
             .iter()
             .any(|said| said.contains("leaders give an attempt up after 5 s"));
-        assert_eq!(told, effect == HookEffect::Blocking, "{:?}", verdict.evidence);
+        assert_eq!(told, effect == Effect::Blocking, "{:?}", verdict.evidence);
     }
 }
 
@@ -211,7 +211,7 @@ fn probes_that_never_got_through_accuse_nobody_of_hanging() {
     for step in 0..3 {
         for backend in 0..2 {
             let outcome = ProbeOutcome::TimedOut {
-                phase: Phase::Connect,
+                phase: ProbePhase::Connect,
             };
             incident.probe_taking(step * 10 * SECOND, 10 * SECOND, &opa, backend, outcome);
         }
@@ -229,7 +229,7 @@ fn probes_that_never_got_through_accuse_nobody_of_hanging() {
 fn an_odd_answer_to_a_forged_review_is_no_verdict_until_the_api_server_agrees() {
     let opa = hook("opa", 1);
     let mut incident = Incident::calm(&[&opa]);
-    let refused = || ProbeOutcome::Answered(Answer::ReviewRefused { status: 500 });
+    let refused = || ProbeOutcome::Answered(ProbeAnswer::ReviewRefused { status: 500 });
     for step in 0..10 {
         incident.probe(11 * SECOND + step * SECOND, &opa, 0, refused());
     }
@@ -241,7 +241,7 @@ fn an_odd_answer_to_a_forged_review_is_no_verdict_until_the_api_server_agrees() 
     let verdict = incident.verdict(22 * SECOND + 10, "opa");
     assert_eq!(
         found(&verdict),
-        (Health::Failing, Some(Cause::Erroring), HookEffect::Blocking)
+        (Health::Failing, Some(Cause::Erroring), Effect::Blocking)
     );
 }
 
@@ -266,7 +266,7 @@ fn a_dead_hook_that_nobody_calls_is_named_by_probes_alone_after_a_while() {
 fn missing_endpoints_are_a_rollout_at_first_and_an_outage_after_a_while() {
     let mut opa = hook("opa", 2);
     let mut incident = Incident::calm(&[&opa]);
-    if let Target::Service(target) = &mut opa.target {
+    if let HookTarget::Service(target) = &mut opa.target {
         target.service = ServiceState::Found {
             by_hand: false,
             cluster_ip: None,
@@ -282,7 +282,7 @@ fn missing_endpoints_are_a_rollout_at_first_and_an_outage_after_a_while() {
     let verdict = incident.verdict(17 * SECOND, "opa");
     assert_eq!(
         found(&verdict),
-        (Health::Failing, Some(Cause::NoEndpoints), HookEffect::Blocking)
+        (Health::Failing, Some(Cause::NoEndpoints), Effect::Blocking)
     );
     assert_eq!(verdict.since, Some(Incident::at(11 * SECOND)));
     // What everybody asks first: what happened just then?
@@ -377,7 +377,7 @@ fn a_hook_that_denies_is_not_failing_whatever_text_it_denies_with() {
     let verdict = incident.verdict(13 * SECOND, "liar");
     assert_eq!(
         found(&verdict),
-        (Health::Suspect, Some(Cause::Denying), HookEffect::None)
+        (Health::Suspect, Some(Cause::Denying), Effect::None)
     );
     assert_eq!(incident.verdict(13 * SECOND, "innocent").cause, None);
 }
@@ -408,7 +408,7 @@ fn a_hook_that_recovers_is_healthy_again_and_the_way_there_was_told() {
         .told
         .iter()
         .filter_map(|change| match change {
-            Change::Hook { verdict, .. } => Some(verdict.health),
+            LoggedChange::Hook { verdict, .. } => Some(verdict.health),
             _ => None,
         })
         .collect();
@@ -451,7 +451,7 @@ fn an_api_server_that_answers_nothing_is_down_and_no_hook_is_to_blame() {
     let tellings = incident
         .told
         .iter()
-        .filter(|change| matches!(change, Change::Scrape { .. }))
+        .filter(|change| matches!(change, LoggedChange::Scrape { .. }))
         .count();
     assert_eq!(tellings, 1, "a failure that goes on is told once");
 }
@@ -459,7 +459,7 @@ fn an_api_server_that_answers_nothing_is_down_and_no_hook_is_to_blame() {
 #[test]
 fn a_cluster_ip_that_cannot_be_reached_from_here_is_no_evidence() {
     let mut opa = hook("opa", 2);
-    if let Target::Service(ServiceTarget {
+    if let HookTarget::Service(ServiceTarget {
         service: ServiceState::Found { cluster_ip, .. },
         ..
     }) = &mut opa.target
@@ -477,7 +477,7 @@ fn a_cluster_ip_that_cannot_be_reached_from_here_is_no_evidence() {
             incident.probe(step * 10 * SECOND, &opa, backend, alive());
         }
         let outcome = ProbeOutcome::TimedOut {
-            phase: Phase::Connect,
+            phase: ProbePhase::Connect,
         };
         incident.probe_taking(step * 10 * SECOND, 10 * SECOND, &opa, virtual_ip, outcome);
     }
@@ -489,7 +489,7 @@ fn a_cluster_ip_that_cannot_be_reached_from_here_is_no_evidence() {
 #[test]
 fn a_url_hook_is_judged_like_any_other() {
     let mut by_url = hook("by-url", 0);
-    by_url.target = Target::Url(crate::domain::cluster::hook::UrlTarget {
+    by_url.target = HookTarget::Url(crate::domain::cluster::hook::UrlTarget {
         host: "h".into(),
         port: 1,
         path: "/".into(),
@@ -516,6 +516,6 @@ fn nobody_is_woken_for_a_dead_hook_that_matches_nothing() {
     let verdict = incident.verdict(22 * SECOND, "idle");
     assert_eq!(
         found(&verdict),
-        (Health::Suspect, Some(Cause::Refused), HookEffect::None)
+        (Health::Suspect, Some(Cause::Refused), Effect::None)
     );
 }

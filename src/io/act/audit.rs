@@ -7,14 +7,14 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::breaker::{Outcome, Report, Step};
-use crate::domain::act::bypass::edit::{Author, Wish};
+use super::breaker::{PatchOutcome, PatchReport, PatchStep};
+use crate::domain::act::bypass::edit::{Author, Desired};
 use crate::domain::cluster::hook::HookId;
 use crate::domain::time::Time;
 
 /// One line.
 #[derive(Debug, Serialize)]
-pub struct Record {
+pub struct AuditRecord {
     /// When.
     pub time: Time,
     /// `bypass`, `probation` or `restore`.
@@ -44,14 +44,14 @@ pub struct Record {
     pub version: String,
 }
 
-impl Record {
-    /// What there is to say of a wish and what came of it.
-    pub fn new(hook: &HookId, wish: &Wish, author: &Author, report: &Report, time: Time) -> Self {
-        let (action, rung, reason) = match wish {
-            Wish::Bypass { rung, why } => ("bypass", Some(rung.as_str()), Some(why.reason.clone())),
-            Wish::Ignore { why } => ("bypass", Some("ignore"), Some(why.reason.clone())),
-            Wish::Probation => ("probation", None, None),
-            Wish::Restore => ("restore", None, None),
+impl AuditRecord {
+    /// What there is to say of a desired state and what came of it.
+    pub fn new(hook: &HookId, desired: &Desired, author: &Author, report: &PatchReport, time: Time) -> Self {
+        let (action, rung, reason) = match desired {
+            Desired::Bypass { rung, why } => ("bypass", Some(rung.as_str()), Some(why.reason.clone())),
+            Desired::Ignore { why } => ("bypass", Some("ignore"), Some(why.reason.clone())),
+            Desired::Probation => ("probation", None, None),
+            Desired::Restore => ("restore", None, None),
         };
         Self {
             time,
@@ -63,14 +63,14 @@ impl Record {
             reason,
             outcome: report.outcome.as_str(),
             detail: report.outcome.detail(),
-            steps: report.steps.iter().map(Step::to_string).collect(),
+            steps: report.steps.iter().map(PatchStep::to_string).collect(),
             identity: author.writer.identity.clone(),
             version: author.writer.version.clone(),
         }
     }
 }
 
-impl Record {
+impl AuditRecord {
     /// What there is to say of an order to the breaker, `freeze` or `unfreeze`, which is written down on an object of
     /// hookwatch's own.
     pub fn of_order(
@@ -98,7 +98,7 @@ impl Record {
     }
 }
 
-impl Outcome {
+impl PatchOutcome {
     /// The name in the audit log and in labels.
     pub fn as_str(&self) -> &'static str {
         self.into()
@@ -115,7 +115,7 @@ impl Outcome {
     }
 }
 
-impl std::fmt::Display for Step {
+impl std::fmt::Display for PatchStep {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Applied { server } => write!(f, "{server} wrote it"),
@@ -142,7 +142,7 @@ impl AuditLog {
     ///
     /// # Errors
     /// When the file cannot be opened or written.
-    pub fn write(&self, record: &Record) -> io::Result<()> {
+    pub fn write(&self, record: &AuditRecord) -> io::Result<()> {
         let mut line = serde_json::to_string(record)?;
         line.push('\n');
         let mut options = OpenOptions::new();

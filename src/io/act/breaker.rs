@@ -1,4 +1,4 @@
-//! The hand that changes webhook configurations, on API servers that may be in trouble.
+//! Writes webhook configurations, on API servers that may be in trouble.
 //!
 //! What is to be written is [`plan`]ned of the object as it was just read, so every step can be repeated, or taken up
 //! by somebody else after a crash: an answer that was lost is found out by reading again, and a conflict by planning
@@ -18,23 +18,23 @@ use strum::IntoStaticStr;
 use thiserror::Error;
 use tokio::time::{Instant, sleep};
 
-use self::request::{Reply, heard, list, read_on_new_connection, send};
-use crate::domain::act::bypass::edit::{Author, Change, Plan, Refusal, Wish, plan};
+use self::request::{ApiReply, list, observed, read_on_new_connection, send};
+use crate::domain::act::bypass::edit::{Author, Desired, EditRefusal, FieldChange, Plan, plan};
 use crate::domain::cluster::hook::{HookId, HookKind};
 use crate::io::Clock;
 
 pub use change::own_user;
-pub use servers::{Server, all_know_match_conditions, knows_match_conditions, servers};
+pub use servers::{ApiServerClient, all_know_match_conditions, knows_match_conditions, servers};
 
 /// Visits to an address with an unknown number of API servers behind it.
 const VISITS: usize = 5;
 
 /// How long and how often to try.
 #[derive(Debug, Clone, Copy)]
-pub struct Patience {
+pub struct RetryPolicy {
     /// For one answer.
     pub attempt: Duration,
-    /// For a wish, all attempts and waits together.
+    /// For one desired state, all attempts and waits together.
     pub whole: Duration,
     /// Conflicts with other writers before it is given up.
     pub conflicts: u32,
@@ -46,7 +46,7 @@ pub struct Patience {
     pub spread: Duration,
 }
 
-impl Default for Patience {
+impl Default for RetryPolicy {
     fn default() -> Self {
         Self {
             attempt: Duration::from_secs(5),
@@ -61,7 +61,7 @@ impl Default for Patience {
 
 /// One thing that happened on the way.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum PatchStep {
     /// A patch was written.
     Applied {
         /// Which API server took it.
@@ -90,10 +90,10 @@ pub enum Step {
 
 /// Why it was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum Refused {
+pub enum PatchRefusal {
     /// By ourselves, before anything was sent.
     #[error(transparent)]
-    ByPlan(#[from] Refusal),
+    ByPlan(#[from] EditRefusal),
     /// By an API server.
     #[error("the API server refuses it (HTTP {status}): {message}")]
     ByServer {
@@ -107,7 +107,7 @@ pub enum Refused {
 /// How it ended.
 #[derive(Debug, Clone, PartialEq, Eq, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
-pub enum Outcome {
+pub enum PatchOutcome {
     /// It is as wished, by what was written here.
     Applied,
     /// It was as wished before.
@@ -115,47 +115,47 @@ pub enum Outcome {
     /// There is no such webhook, or no such configuration.
     Gone,
     /// It must not or cannot be done.
-    Refused(Refused),
+    Refused(PatchRefusal),
     /// Others kept changing the object.
     Contended,
     /// No API server gave an answer to go by. What was written, if anything, can be taken up from there.
     GaveUp(String),
 }
 
-/// What came of a wish.
+/// What a patch session did, and how it ended.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Report {
+pub struct PatchReport {
     /// How it ended.
-    pub outcome: Outcome,
+    pub outcome: PatchOutcome,
     /// What happened on the way.
-    pub steps: Vec<Step>,
+    pub steps: Vec<PatchStep>,
     /// What was changed.
-    pub changes: Vec<Change>,
+    pub changes: Vec<FieldChange>,
     /// The object as it was last seen.
     pub object: Option<Value>,
 }
 
-/// Whether one API server has heard of a change.
+/// Whether one API server has observed a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shown {
+pub struct Propagation {
     /// Which.
     pub server: String,
     /// Or why that is not known.
-    pub heard: Result<(), String>,
+    pub propagated: Result<(), String>,
 }
 
 /// Reads and changes webhook configurations.
-pub struct Hand {
-    servers: Vec<Server>,
-    /// Whose turn it is. It outlives one wish: who did not answer the last one is not the first to be asked for the next.
+pub struct ConfigWriter {
+    servers: Vec<ApiServerClient>,
+    /// Whose turn it is. It outlives one session: a server that did not answer is not the first to be asked in the next.
     turn: AtomicUsize,
     clock: Clock,
-    patience: Patience,
+    patience: RetryPolicy,
 }
 
-impl Hand {
-    /// A hand that reaches these API servers: the first one as long as it answers, then the others in turn.
-    pub fn new(servers: Vec<Server>, clock: Clock, patience: Patience) -> Self {
+impl ConfigWriter {
+    /// A writer that reaches these API servers: the first one as long as it answers, then the others in turn.
+    pub fn new(servers: Vec<ApiServerClient>, clock: Clock, patience: RetryPolicy) -> Self {
         Self {
             servers,
             turn: AtomicUsize::new(0),
@@ -173,35 +173,38 @@ impl Hand {
     ///
     /// # Errors
     /// When no API server answers in time, or one refuses.
-    pub async fn list(&self, kind: HookKind) -> Result<Vec<Value>, Outcome> {
-        let mut way = Way::new(self);
-        way.read(&list(kind, None)).await
+    pub async fn list(&self, kind: HookKind) -> Result<Vec<Value>, PatchOutcome> {
+        let mut session = PatchSession::new(self);
+        session.read(&list(kind, None)).await
     }
 
     /// One configuration; `None` when there is none of this name.
     ///
     /// # Errors
     /// As for [`Self::list`].
-    pub async fn read(&self, kind: HookKind, configuration: &str) -> Result<Option<Value>, Outcome> {
-        let mut way = Way::new(self);
-        way.object(kind, configuration).await
+    pub async fn read(&self, kind: HookKind, configuration: &str) -> Result<Option<Value>, PatchOutcome> {
+        let mut session = PatchSession::new(self);
+        session.object(kind, configuration).await
     }
 
     /// Whether each API server has heard that it is as wished, and so goes by it; one that has not is asked until the
     /// time for that is over. Where there is no way to one of them, whoever answers at the configured address is asked
     /// as well, several times over.
-    pub async fn shown(&self, hook: &HookId, wish: &Wish, author: &Author) -> Vec<Shown> {
-        let (single, any): (Vec<&Server>, Vec<&Server>) =
+    pub async fn shown(&self, hook: &HookId, desired: &Desired, author: &Author) -> Vec<Propagation> {
+        let (single, any): (Vec<&ApiServerClient>, Vec<&ApiServerClient>) =
             self.servers.iter().partition(|server| server.is_one());
-        let asking = |server: &Server, visits| {
+        let asking = |server: &ApiServerClient, visits| {
             let (name, client) = (server.name.clone(), server.client.clone());
             async move {
-                let heard = self.hears(&client, visits, hook, wish, author).await;
-                Shown { server: name, heard }
+                let propagated = self.has_propagated(&client, visits, hook, desired, author).await;
+                Propagation {
+                    server: name,
+                    propagated,
+                }
             }
         };
         let mut shown = join_all(single.into_iter().map(|server| asking(server, 1))).await;
-        if shown.is_empty() || shown.iter().any(|shown| shown.heard.is_err()) {
+        if shown.is_empty() || shown.iter().any(|shown| shown.propagated.is_err()) {
             shown.extend(join_all(any.into_iter().map(|server| asking(server, VISITS))).await);
         }
         shown
@@ -212,32 +215,32 @@ impl Hand {
         self.turn.fetch_add(1, Ordering::Relaxed);
     }
 
-    async fn hears(
+    async fn has_propagated(
         &self,
         client: &Client,
         visits: usize,
         hook: &HookId,
-        wish: &Wish,
+        desired: &Desired,
         author: &Author,
     ) -> Result<(), String> {
         let until = Instant::now() + self.patience.spread;
-        let target = heard(hook.kind, &hook.configuration);
+        let target = observed(hook.kind, &hook.configuration);
         let mut left = visits;
         loop {
             let limit = until.saturating_duration_since(Instant::now());
             let limit = self.patience.attempt.min(limit);
             let why = match read_on_new_connection(client, &target, limit).await {
-                Reply::Done(list) => {
+                ApiReply::Done(list) => {
                     let object = one(items(list), &hook.configuration);
-                    match object.map(|it| plan(&it, &hook.webhook, wish, author, (self.clock)())) {
+                    match object.map(|it| plan(&it, &hook.webhook, desired, author, (self.clock)())) {
                         Some(Ok(Plan::AlreadySo)) => None,
-                        None | Some(Ok(Plan::Gone)) if *wish == Wish::Restore => None,
+                        None | Some(Ok(Plan::Gone)) if *desired == Desired::Restore => None,
                         Some(Err(refusal)) => Some(refusal.to_string()),
                         _ => Some("it has not heard of the change yet".to_owned()),
                     }
                 }
-                Reply::Refused(status, message) => return Err(format!("HTTP {status}: {message}")),
-                Reply::NotNow(why, _) | Reply::Unclear(why) => Some(why),
+                ApiReply::Refused(status, message) => return Err(format!("HTTP {status}: {message}")),
+                ApiReply::NotNow(why, _) | ApiReply::Unclear(why) => Some(why),
             };
             match why {
                 None if left <= 1 => return Ok(()),
@@ -264,51 +267,56 @@ fn one(items: Vec<Value>, name: &str) -> Option<Value> {
     items.into_iter().find(|item| item["metadata"]["name"] == name)
 }
 
-/// One wish on its way through whatever is wrong with the API servers.
-struct Way<'a> {
-    hand: &'a Hand,
+/// One attempt at a desired state: which server is asked next, how long it has, and what happened so far.
+struct PatchSession<'a> {
+    writer: &'a ConfigWriter,
     until: Instant,
     wait: Duration,
-    steps: Vec<Step>,
+    steps: Vec<PatchStep>,
 }
 
-impl<'a> Way<'a> {
-    fn new(hand: &'a Hand) -> Self {
+impl<'a> PatchSession<'a> {
+    fn new(writer: &'a ConfigWriter) -> Self {
         Self {
-            hand,
-            until: Instant::now() + hand.patience.whole,
-            wait: hand.patience.first_wait,
+            writer,
+            until: Instant::now() + writer.patience.whole,
+            wait: writer.patience.first_wait,
             steps: Vec::new(),
         }
     }
 
-    async fn object(&mut self, kind: HookKind, name: &str) -> Result<Option<Value>, Outcome> {
+    async fn object(&mut self, kind: HookKind, name: &str) -> Result<Option<Value>, PatchOutcome> {
         let items = self.read(&list(kind, Some(name))).await?;
         Ok(one(items, name))
     }
 
     /// Reads until somebody answers.
-    async fn read(&mut self, target: &str) -> Result<Vec<Value>, Outcome> {
+    async fn read(&mut self, target: &str) -> Result<Vec<Value>, PatchOutcome> {
         loop {
             let (server, limit) = self.server()?;
             match send(&server.client, target, None, limit).await {
-                Reply::Done(list) if list["items"].is_array() => return Ok(items(list)),
-                Reply::Done(_) => {
+                ApiReply::Done(list) if list["items"].is_array() => return Ok(items(list)),
+                ApiReply::Done(_) => {
                     let why = "the answer is no list: something other than an API server answers".to_owned();
                     self.failed(server, why, None).await?;
                 }
-                Reply::Refused(status, message) => {
-                    return Err(Outcome::Refused(Refused::ByServer { status, message }));
+                ApiReply::Refused(status, message) => {
+                    return Err(PatchOutcome::Refused(PatchRefusal::ByServer { status, message }));
                 }
-                Reply::NotNow(why, wait) => self.failed(server, why, wait).await?,
-                Reply::Unclear(why) => self.failed(server, why, None).await?,
+                ApiReply::NotNow(why, wait) => self.failed(server, why, wait).await?,
+                ApiReply::Unclear(why) => self.failed(server, why, None).await?,
             }
         }
     }
 
-    async fn failed(&mut self, server: &Server, why: String, wait: Option<Duration>) -> Result<(), Outcome> {
+    async fn failed(
+        &mut self,
+        server: &ApiServerClient,
+        why: String,
+        wait: Option<Duration>,
+    ) -> Result<(), PatchOutcome> {
         let name = server.name.clone();
-        self.steps.push(Step::NotNow {
+        self.steps.push(PatchStep::NotNow {
             server: name,
             why: why.clone(),
         });
@@ -316,28 +324,28 @@ impl<'a> Way<'a> {
     }
 
     /// Whose turn it is, and how long it has.
-    fn server(&self) -> Result<(&'a Server, Duration), Outcome> {
-        let servers = &self.hand.servers;
+    fn server(&self) -> Result<(&'a ApiServerClient, Duration), PatchOutcome> {
+        let servers = &self.writer.servers;
         let left = self.until.saturating_duration_since(Instant::now());
-        let turn = self.hand.turn.load(Ordering::Relaxed);
+        let turn = self.writer.turn.load(Ordering::Relaxed);
         match servers.get(turn % servers.len().max(1)) {
-            Some(_) if left.is_zero() => Err(Outcome::GaveUp("the time for it is over".to_owned())),
-            Some(server) => Ok((server, self.hand.patience.attempt.min(left))),
-            None => Err(Outcome::GaveUp("no API server is known".to_owned())),
+            Some(_) if left.is_zero() => Err(PatchOutcome::GaveUp("the time for it is over".to_owned())),
+            Some(server) => Ok((server, self.writer.patience.attempt.min(left))),
+            None => Err(PatchOutcome::GaveUp("no API server is known".to_owned())),
         }
     }
 
     /// Waits before the next server is asked, or gives up because of `why`.
-    async fn rest(&mut self, asked_for: Option<Duration>, why: String) -> Result<(), Outcome> {
-        // Another server owes nothing to this one's wish for quiet.
-        self.hand.next();
+    async fn rest(&mut self, asked_for: Option<Duration>, why: String) -> Result<(), PatchOutcome> {
+        // A server's `Retry-After` does not bind another server.
+        self.writer.next();
         let wait = match asked_for {
-            Some(asked_for) if self.hand.servers.len() < 2 => asked_for.max(self.wait),
+            Some(asked_for) if self.writer.servers.len() < 2 => asked_for.max(self.wait),
             _ => self.wait,
         };
-        self.wait = (self.wait * 2).min(self.hand.patience.longest_wait);
+        self.wait = (self.wait * 2).min(self.writer.patience.longest_wait);
         if Instant::now() + wait >= self.until {
-            return Err(Outcome::GaveUp(why));
+            return Err(PatchOutcome::GaveUp(why));
         }
         sleep(wait).await;
         Ok(())

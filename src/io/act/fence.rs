@@ -6,7 +6,7 @@ use http::Method;
 use kube::Client;
 use serde_json::Value;
 
-use crate::domain::act::fence::{Account, Asking, Attempt, FENCE, MaySkip, Proof, Reading};
+use crate::domain::act::fence::{Account, Asking, AttemptResult, FENCE, FenceAttempt, MaySkip, Proof};
 use crate::domain::cluster::hook::HookKind;
 use crate::domain::text::bounded;
 use crate::io::client::Connection;
@@ -48,11 +48,11 @@ impl Fence {
     async fn proven(&self) -> Result<MaySkip, Proof> {
         let may_skip = self.may_skip().await?;
         for kind in [HookKind::Validating, HookKind::Mutating] {
-            for attempt in Attempt::ALL {
+            for attempt in FenceAttempt::ALL {
                 let asking = attempt.asking(kind, &self.account);
                 let (status, message) = self.ask(asking).await?;
                 let refusal = attempt.refusal(kind, &may_skip);
-                if let Reading::Settled(proof) = attempt.read(refusal, status, &message) {
+                if let AttemptResult::Settled(proof) = attempt.read(refusal, status, &message) {
                     return Err(proof);
                 }
             }
@@ -111,7 +111,7 @@ fn missing(message: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::testing::{Asked, Reply, Server, soon};
+    use crate::io::testing::{ReceivedRequest, TestReply, TestServer, soon};
 
     fn account() -> Account {
         Account {
@@ -120,22 +120,22 @@ mod tests {
         }
     }
 
-    fn said(words: &str) -> Reply {
+    fn said(words: &str) -> TestReply {
         let message =
             format!("ValidatingAdmissionPolicy '{FENCE}' with binding '{FENCE}' denied request: {words}");
-        Reply::status(422, &message)
+        TestReply::status(422, &message)
     }
 
-    fn policy(may_skip: &str) -> Reply {
+    fn policy(may_skip: &str) -> TestReply {
         let variable = serde_json::json!({"name": "maySkip", "expression": may_skip});
-        Reply::json(
+        TestReply::json(
             200,
             serde_json::json!({"metadata": {}, "spec": {"variables": [variable]}}).to_string(),
         )
     }
 
     /// A fence as it should be.
-    fn fenced(asked: &Asked) -> Reply {
+    fn fenced(asked: &ReceivedRequest) -> TestReply {
         if asked.target.contains("validatingadmissionpolicies") {
             return policy("[]");
         }
@@ -143,20 +143,20 @@ mod tests {
         let kinds = [HookKind::Validating, HookKind::Mutating];
         let mut attempts = kinds
             .into_iter()
-            .flat_map(|kind| Attempt::ALL.map(|attempt| (kind, attempt)));
+            .flat_map(|kind| FenceAttempt::ALL.map(|attempt| (kind, attempt)));
         let attempt = attempts.find(|(kind, attempt)| {
             let asking = attempt.asking(*kind, &account());
             asking.body == body && asking.target == asked.target
         });
         let (kind, attempt) = attempt.expect("a known attempt");
         match attempt.refusal(kind, &MaySkip::default()) {
-            None => Reply::json(200, "{}"),
+            None => TestReply::json(200, "{}"),
             Some(refusal) => said(refusal),
         }
     }
 
-    async fn proof(handler: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Proof {
-        let server = Server::start(handler).await;
+    async fn proof(handler: impl Fn(&ReceivedRequest) -> TestReply + Send + Sync + 'static) -> Proof {
+        let server = TestServer::start(handler).await;
         let fence = Fence::new(&server.connection().await, account());
         soon(fence.prove()).await
     }
@@ -188,7 +188,7 @@ mod tests {
         let read = async |status, message: &'static str| {
             let proof = proof(move |asked| {
                 if asked.target.contains("policies") {
-                    Reply::status(status, message)
+                    TestReply::status(status, message)
                 } else {
                     fenced(asked)
                 }
@@ -219,14 +219,14 @@ mod tests {
 
     #[tokio::test]
     async fn one_hole_is_enough() {
-        for hole in Attempt::ALL.into_iter().filter(|attempt| {
+        for hole in FenceAttempt::ALL.into_iter().filter(|attempt| {
             let refusal = attempt.refusal(HookKind::Mutating, &MaySkip::default());
             refusal.is_some()
         }) {
             let body = hole.asking(HookKind::Mutating, &account()).body.to_string();
             let proof = proof(move |asked| {
                 if asked.body == body {
-                    Reply::json(200, "{}")
+                    TestReply::json(200, "{}")
                 } else {
                     fenced(asked)
                 }
@@ -247,7 +247,7 @@ mod tests {
         assert!(matches!(outdated.await, Proof::NotProven(_)));
         let nothing = proof(|asked| {
             if asked.target.contains("hookwatch-proof?") {
-                Reply::status(404, "not found")
+                TestReply::status(404, "not found")
             } else {
                 fenced(asked)
             }
@@ -257,7 +257,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_api_server_that_is_in_trouble_proves_nothing() {
-        let trouble = proof(|_| Reply::status(503, "etcd is away")).await;
+        let trouble = proof(|_| TestReply::status(503, "etcd is away")).await;
         assert!(matches!(trouble, Proof::Unknown(_)), "{trouble:?}");
     }
 }

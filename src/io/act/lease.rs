@@ -8,12 +8,12 @@ use http::Method;
 use kube::Client;
 use serde_json::{Value, json};
 
-use crate::domain::act::leadership::{Bid, Record, Written};
+use crate::domain::act::leadership::{Bid, BidOutcome, HolderRecord};
 use crate::domain::time::Time;
 use crate::io::client::Connection;
 use crate::io::client::answer::query_value;
 use crate::io::client::request::RequestError;
-use crate::io::held::{READ_DEADLINE, WRITE_DEADLINE, ask, unread, version, written};
+use crate::io::coordination::{READ_DEADLINE, WRITE_DEADLINE, ask, unread, version, written};
 
 /// Reads and writes one Lease.
 #[derive(Clone)]
@@ -52,7 +52,7 @@ impl LeaseObject {
     ///
     /// # Errors
     /// A sentence that says why it could not be read.
-    pub async fn read(&self) -> Result<Option<Record>, String> {
+    pub async fn read(&self) -> Result<Option<HolderRecord>, String> {
         match ask(&self.client, Method::GET, &self.path(), None, READ_DEADLINE).await {
             Err(RequestError::Refused { status: 404, .. }) => Ok(None),
             Ok(object) if version(&object).is_some() => Ok(Some(record(&object))),
@@ -63,7 +63,7 @@ impl LeaseObject {
     /// Writes a bid; `now` is what is written as the time. With what is to be said of it, when it failed.
     ///
     /// Takes up to 36 s: a hook that hangs names itself only then.
-    pub async fn write(&self, bid: &Bid, now: Time) -> (Written, Option<String>) {
+    pub async fn write(&self, bid: &Bid, now: Time) -> (BidOutcome, Option<String>) {
         let mut object = json!({"spec": spec(bid, now)});
         let Some(precondition) = &bid.precondition else {
             object["apiVersion"] = "coordination.k8s.io/v1".into();
@@ -81,10 +81,10 @@ impl LeaseObject {
 }
 
 /// Reads leniently: what is not there or makes no sense says nothing.
-fn record(object: &Value) -> Record {
+fn record(object: &Value) -> HolderRecord {
     let spec = &object["spec"];
     let holder = spec["holderIdentity"].as_str();
-    Record {
+    HolderRecord {
         holder: holder.filter(|holder| !holder.is_empty()).map(Into::into),
         term: std::time::Duration::from_secs(spec["leaseDurationSeconds"].as_u64().unwrap_or_default()),
         transitions: spec["leaseTransitions"].as_u64().unwrap_or_default(),
@@ -117,7 +117,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::io::testing::{Reply, Server, clock, soon};
+    use crate::io::testing::{TestReply, TestServer, clock, soon};
 
     fn bid(precondition: Option<&str>, holder: Option<&str>) -> Bid {
         Bid {
@@ -131,7 +131,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_lease_is_created_patched_and_released_always_with_its_precondition() {
-        let server = Server::start(|_| Reply::json(200, r#"{"metadata": {"resourceVersion": "8"}}"#)).await;
+        let server =
+            TestServer::start(|_| TestReply::json(200, r#"{"metadata": {"resourceVersion": "8"}}"#)).await;
         let lease = LeaseObject::new(&server.connection().await, "ns", "hookwatch");
         for (bid, done) in [
             (bid(None, Some("me")), "8"),
@@ -139,7 +140,7 @@ mod tests {
             (bid(Some("8"), None), "8"),
         ] {
             let (outcome, said) = soon(lease.write(&bid, clock()())).await;
-            assert_eq!(outcome, Written::Done { version: done.into() });
+            assert_eq!(outcome, BidOutcome::Done { version: done.into() });
             assert_eq!(said, None);
         }
         let asked = server.asked();
@@ -162,14 +163,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_lease_is_read_leniently_and_one_that_is_not_there_is_none() {
-        let server = Server::start(|asked| match asked.target.rsplit('/').next() {
-            Some("gone") => Reply::status(404, "not found"),
-            Some("odd") => Reply::json(
+        let server = TestServer::start(|asked| match asked.target.rsplit('/').next() {
+            Some("gone") => TestReply::status(404, "not found"),
+            Some("odd") => TestReply::json(
                 200,
                 r#"{"metadata": {"resourceVersion": "3"}, "spec": {"holderIdentity": "", "leaseTransitions": -1}}"#,
             ),
-            Some("closed") => Reply::status(403, "User \"u\" cannot get resource \"leases\""),
-            _ => Reply::json(
+            Some("closed") => TestReply::status(403, "User \"u\" cannot get resource \"leases\""),
+            _ => TestReply::json(
                 200,
                 r#"{"metadata": {"resourceVersion": "4"}, "spec": {"holderIdentity": "b", "leaseDurationSeconds": 20,
                     "leaseTransitions": 6, "renewTime": "2200-01-01T00:00:00.000000Z"}}"#,

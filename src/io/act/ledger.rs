@@ -9,12 +9,12 @@ use http::Method;
 use kube::Client;
 use serde_json::{Value, json};
 
-use crate::domain::act::leadership::{Bid, Record, Written};
-use crate::domain::act::ledger::{ANNOTATION, OBJECT, Reading};
+use crate::domain::act::leadership::{Bid, BidOutcome, HolderRecord};
+use crate::domain::act::ledger::{ANNOTATION, LedgerReading, OBJECT};
 use crate::domain::time::Time;
 use crate::io::client::Connection;
 use crate::io::client::request::RequestError;
-use crate::io::held::{Answer, READ_DEADLINE, ask, unread, version, written};
+use crate::io::coordination::{Answer, READ_DEADLINE, ask, unread, version, written};
 
 const COLLECTION: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 
@@ -26,7 +26,7 @@ pub struct LedgerObject {
     /// Whose turn it is: the first one's for as long as it answers.
     turn: Arc<AtomicUsize>,
     /// What was read last, under its version: the rest of the annotation is written back with every change.
-    last: Arc<Mutex<Option<(String, Reading)>>>,
+    last: Arc<Mutex<Option<(String, LedgerReading)>>>,
     /// The newest version seen of the collection. What is not older is in the API server's memory, and costs it a quarter
     /// of what it costs to ask etcd. `None` when nothing was seen yet, or when the last read failed: etcd may have been restored
     /// to an earlier version.
@@ -83,7 +83,7 @@ impl LedgerObject {
     ///
     /// # Errors
     /// A sentence that says why it could not be read.
-    pub async fn read(&self) -> Result<(Option<Record>, Option<String>), String> {
+    pub async fn read(&self) -> Result<(Option<HolderRecord>, Option<String>), String> {
         // A list of one, by the permission to see hooks: to follow takes no other.
         let mut path = format!("{COLLECTION}?fieldSelector=metadata.name%3D{OBJECT}");
         if let Some(seen) = self.seen.lock().ok().and_then(|mut seen| seen.take()) {
@@ -103,8 +103,8 @@ impl LedgerObject {
                 Some(version) => {
                     let reading = self.remember(object, version);
                     let said = match &reading {
-                        Reading::Ledger(_) => None,
-                        Reading::Unreadable { why } => Some(format!(
+                        LedgerReading::Ledger(_) => None,
+                        LedgerReading::Unreadable { why } => Some(format!(
                             "annotation {ANNOTATION} of {} is unreadable and will be replaced when the ledger is \
                              next needed: {why}",
                             Self::what()
@@ -118,17 +118,17 @@ impl LedgerObject {
     }
 
     /// Writes a bid, and creates the object for it where there is none. With what is to be said of it, when it failed.
-    pub async fn write(&self, bid: &Bid, now: Time) -> (Written, Option<String>) {
+    pub async fn write(&self, bid: &Bid, now: Time) -> (BidOutcome, Option<String>) {
         let last = self.last.lock().ok().and_then(|last| last.clone());
         let reading = match (&bid.precondition, last) {
-            (None, _) => Reading::of(None),
+            (None, _) => LedgerReading::of(None),
             (Some(precondition), Some((version, reading))) if *precondition == version => reading,
             // Without what else stands in it, it cannot be written.
-            (Some(_), _) => return (Written::Conflict, None),
+            (Some(_), _) => return (BidOutcome::Conflict, None),
         };
         let Some(text) = reading.with(bid, &now.to_string()) else {
             let said = format!("annotation {ANNOTATION} of {} would grow too large", Self::what());
-            return (Written::Refused, Some(said));
+            return (BidOutcome::Refused, Some(said));
         };
         let annotations = json!({ANNOTATION: text});
         let answer = match &bid.precondition {
@@ -165,9 +165,9 @@ impl LedgerObject {
         }
     }
 
-    fn remember(&self, object: &Value, version: &str) -> Reading {
+    fn remember(&self, object: &Value, version: &str) -> LedgerReading {
         let annotation = &object["metadata"]["annotations"][ANNOTATION];
-        let reading = Reading::of(annotation.as_str());
+        let reading = LedgerReading::of(annotation.as_str());
         if let Ok(mut last) = self.last.lock() {
             *last = Some((version.to_owned(), reading.clone()));
         }
@@ -180,7 +180,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::io::testing::{Reply, Server, clock, soon};
+    use crate::io::testing::{TestReply, TestServer, clock, soon};
 
     fn bid(precondition: Option<&str>) -> Bid {
         Bid {
@@ -204,11 +204,11 @@ mod tests {
 
     #[tokio::test]
     async fn what_else_stands_in_the_ledger_is_written_back() {
-        let server = Server::start(|asked| {
+        let server = TestServer::start(|asked| {
             let object = object("4", r#"{"frozen": true}"#);
             match asked.method.as_str() {
-                "GET" => Reply::json(200, list(&object)),
-                _ => Reply::json(200, object),
+                "GET" => TestReply::json(200, list(&object)),
+                _ => TestReply::json(200, object),
             }
         })
         .await;
@@ -216,7 +216,7 @@ mod tests {
         let (record, said) = soon(ledger.read()).await.expect("read");
         assert_eq!((record.expect("there").holder, said), (None, None));
         let (outcome, _) = soon(ledger.write(&bid(Some("4")), clock()())).await;
-        assert_eq!(outcome, Written::Done { version: "4".into() });
+        assert_eq!(outcome, BidOutcome::Done { version: "4".into() });
         let asked = &server.asked()[1];
         assert_eq!(asked.method, "PATCH");
         let patch: Value = serde_json::from_str(&asked.body).expect("JSON");
@@ -231,15 +231,15 @@ mod tests {
 
     #[tokio::test]
     async fn a_ledger_that_is_not_there_is_created_without_hooks() {
-        let server = Server::start(|asked| match asked.method.as_str() {
-            "GET" => Reply::json(200, r#"{"items": []}"#),
-            _ => Reply::json(201, object("1", "{}")),
+        let server = TestServer::start(|asked| match asked.method.as_str() {
+            "GET" => TestReply::json(200, r#"{"items": []}"#),
+            _ => TestReply::json(201, object("1", "{}")),
         })
         .await;
         let ledger = LedgerObject::new(&server.connection().await);
         assert_eq!(soon(ledger.read()).await, Ok((None, None)));
         let (outcome, _) = soon(ledger.write(&bid(None), clock()())).await;
-        assert_eq!(outcome, Written::Done { version: "1".into() });
+        assert_eq!(outcome, BidOutcome::Done { version: "1".into() });
         let created: Value = serde_json::from_str(&server.asked()[1].body).expect("JSON");
         assert_eq!(
             (&created["metadata"]["name"], &created["webhooks"]),
@@ -249,11 +249,13 @@ mod tests {
 
     #[tokio::test]
     async fn it_is_read_no_older_than_what_was_seen_and_from_what_is_stored_after_a_failure() {
-        let server = Server::start(
+        let server = TestServer::start(
             |asked| match (asked.method.as_str(), asked.target.contains("=9&")) {
-                ("GET", true) => Reply::status(504, "Too large resource version: 9, current: 7"),
-                ("GET", false) => Reply::json(200, r#"{"metadata": {"resourceVersion": "7"}, "items": []}"#),
-                _ => Reply::json(201, object("9", "{}")),
+                ("GET", true) => TestReply::status(504, "Too large resource version: 9, current: 7"),
+                ("GET", false) => {
+                    TestReply::json(200, r#"{"metadata": {"resourceVersion": "7"}, "items": []}"#)
+                }
+                _ => TestReply::json(201, object("9", "{}")),
             },
         )
         .await;
@@ -283,16 +285,16 @@ mod tests {
 
     #[tokio::test]
     async fn a_version_that_was_not_read_is_not_written_over() {
-        let server = Server::start(|_| Reply::json(200, object("4", "{}"))).await;
+        let server = TestServer::start(|_| TestReply::json(200, object("4", "{}"))).await;
         let ledger = LedgerObject::new(&server.connection().await);
         let (outcome, _) = soon(ledger.write(&bid(Some("3")), clock()())).await;
-        assert_eq!(outcome, Written::Conflict);
+        assert_eq!(outcome, BidOutcome::Conflict);
         assert!(server.asked().is_empty());
     }
 
     #[tokio::test]
     async fn an_unreadable_ledger_is_said_and_held_by_nobody_known() {
-        let server = Server::start(|_| Reply::json(200, list(&object("4", "nonsense")))).await;
+        let server = TestServer::start(|_| TestReply::json(200, list(&object("4", "nonsense")))).await;
         let ledger = LedgerObject::new(&server.connection().await);
         let (record, said) = soon(ledger.read()).await.expect("read");
         assert_eq!(record.expect("there").holder.as_deref(), Some("unreadable"));
@@ -302,9 +304,9 @@ mod tests {
     #[tokio::test]
     async fn what_is_no_list_is_not_taken_for_a_ledger_that_is_not_there() {
         for (status, body) in [(200, "{}"), (404, "not found"), (403, "User \"u\" cannot list")] {
-            let server = Server::start(move |_| match status {
-                200 => Reply::json(200, body),
-                _ => Reply::status(status, body),
+            let server = TestServer::start(move |_| match status {
+                200 => TestReply::json(200, body),
+                _ => TestReply::status(status, body),
             })
             .await;
             let ledger = LedgerObject::new(&server.connection().await);

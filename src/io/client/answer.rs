@@ -72,10 +72,10 @@ pub(super) async fn error_message(mut body: Body) -> String {
 /// The `message` of a `Status`; of anything else the beginning of its text.
 fn message_of(body: &[u8]) -> String {
     #[derive(Deserialize)]
-    struct Status {
+    struct StatusMessage {
         message: String,
     }
-    if let Ok(Status { message }) = serde_json::from_slice(body)
+    if let Ok(StatusMessage { message }) = serde_json::from_slice(body)
         && !message.is_empty()
     {
         return message;

@@ -280,16 +280,18 @@ fn header(headers: &HeaderMap, name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::testing::{Asked, Reply, Server, soon};
+    use crate::io::testing::{ReceivedRequest, TestReply, TestServer, soon};
 
-    async fn greet(handler: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Result<String, Obstacle> {
-        let server = Server::start(handler).await;
+    async fn greet(
+        handler: impl Fn(&ReceivedRequest) -> TestReply + Send + Sync + 'static,
+    ) -> Result<String, Obstacle> {
+        let server = TestServer::start(handler).await;
         soon(server.connection().await.greet()).await
     }
 
-    fn raw(head: &str, body: &str) -> Reply {
+    fn raw(head: &str, body: &str) -> TestReply {
         let length = body.len();
-        Reply::Raw(
+        TestReply::Raw(
             format!("HTTP/1.1 {head}\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}").into(),
         )
     }
@@ -299,8 +301,8 @@ mod tests {
     #[tokio::test]
     async fn an_api_server_with_webhooks_is_known_by_its_version() {
         let version = greet(|asked| match asked.target.as_str() {
-            VERSION => Reply::json(200, ABOUT),
-            _ => Reply::json(
+            VERSION => TestReply::json(200, ABOUT),
+            _ => TestReply::json(
                 200,
                 r#"{"resources":[{"name":"validatingwebhookconfigurations"}]}"#,
             ),
@@ -312,11 +314,11 @@ mod tests {
     #[tokio::test]
     async fn an_api_server_whose_discovery_knows_no_webhooks_is_said_to_have_none() {
         for answer in [
-            || Reply::json(200, r#"{"resources":[]}"#),
-            || Reply::status(404, "no"),
+            || TestReply::json(200, r#"{"resources":[]}"#),
+            || TestReply::status(404, "no"),
         ] {
             let obstacle = greet(move |asked| match asked.target.as_str() {
-                VERSION => Reply::json(200, ABOUT),
+                VERSION => TestReply::json(200, ABOUT),
                 _ => answer(),
             })
             .await
@@ -331,10 +333,10 @@ mod tests {
 
     #[tokio::test]
     async fn whatever_stands_there_instead_is_named_with_the_next_step() {
-        type Answer = fn() -> Reply;
+        type Answer = fn() -> TestReply;
         let answers: [(Answer, &str); 9] = [
             (
-                || Reply::Whole(200, "text/html", "<html>Please log in</html>".to_owned()),
+                || TestReply::Whole(200, "text/html", "<html>Please log in</html>".to_owned()),
                 "something that is no API server's (<html>Please log in</html>)",
             ),
             (
@@ -342,10 +344,10 @@ mod tests {
                 "redirects /version to https://login.example/; no API server does",
             ),
             (
-                || Reply::status(401, "Unauthorized"),
+                || TestReply::status(401, "Unauthorized"),
                 "renew them, or log in again",
             ),
-            (|| Reply::status(403, "no"), "system:public-info-viewer"),
+            (|| TestReply::status(403, "no"), "system:public-info-viewer"),
             (
                 || raw("429 X\r\nretry-after: 7", "slow down"),
                 "(HTTP 429: slow down) and says Retry-After: 7; it is swamped",
@@ -358,8 +360,8 @@ mod tests {
                 || raw("404 X", "404 page not found"),
                 "HTTP 404: 404 page not found",
             ),
-            (|| Reply::Hang, "does not answer within 5 s"),
-            (|| Reply::Raw(Vec::new()), "ends it without an answer"),
+            (|| TestReply::Hang, "does not answer within 5 s"),
+            (|| TestReply::Raw(Vec::new()), "ends it without an answer"),
         ];
         for (answer, says) in answers {
             let obstacle = greet(move |_| answer()).await.expect_err(says);
@@ -373,7 +375,7 @@ mod tests {
 
     #[tokio::test]
     async fn nobody_there_is_told_by_address() {
-        let server = Server::start(|_| Reply::Hang).await;
+        let server = TestServer::start(|_| TestReply::Hang).await;
         let connection = server.connection().await;
         let address = server.address;
         server.stop().await;

@@ -166,10 +166,10 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::io::testing::{Reply, Server, soon};
+    use crate::io::testing::{TestReply, TestServer, soon};
 
-    async fn asked(reply: fn() -> Reply) -> Result<Value, RequestError> {
-        let server = Server::start(move |_| reply()).await;
+    async fn asked(reply: fn() -> TestReply) -> Result<Value, RequestError> {
+        let server = TestServer::start(move |_| reply()).await;
         let connection = server.connection().await;
         let request = ApiRequest::get(connection.calls(), "/x", JSON);
         soon(request.json(Duration::from_millis(300), 1_000)).await
@@ -178,26 +178,26 @@ mod tests {
     #[tokio::test]
     async fn a_request_that_may_have_been_carried_out_is_told_from_one_that_was_not() {
         type Check = fn(&RequestError) -> bool;
-        let answers: [(fn() -> Reply, Check); 6] = [
-            (|| Reply::Hang, |why| matches!(why, RequestError::TimedOut(_))),
+        let answers: [(fn() -> TestReply, Check); 6] = [
+            (|| TestReply::Hang, |why| matches!(why, RequestError::TimedOut(_))),
             (
-                || Reply::Raw(Vec::new()),
+                || TestReply::Raw(Vec::new()),
                 |why| matches!(why, RequestError::NoAnswer(_)),
             ),
             (
-                || Reply::status(409, "changed"),
+                || TestReply::status(409, "changed"),
                 |why| matches!(why, RequestError::Refused { status: 409, message, .. } if message == "changed"),
             ),
             (
-                || Reply::Endless("application/json", vec![b' '; 512]),
+                || TestReply::Endless("application/json", vec![b' '; 512]),
                 |why| matches!(why, RequestError::Unfit(why) if why.contains("larger than allowed")),
             ),
             (
-                || Reply::Whole(200, "text/html", "<html>log in</html>".to_owned()),
+                || TestReply::Whole(200, "text/html", "<html>log in</html>".to_owned()),
                 |why| matches!(why, RequestError::Unfit(why) if why.contains("something other")),
             ),
             (
-                || Reply::Raw(b"HTTP/1.1 200 X\r\ncontent-length: 9\r\n\r\n{".to_vec()),
+                || TestReply::Raw(b"HTTP/1.1 200 X\r\ncontent-length: 9\r\n\r\n{".to_vec()),
                 |why| matches!(why, RequestError::Unfit(why) if why.contains("broke off")),
             ),
         ];
@@ -205,7 +205,7 @@ mod tests {
             let why = asked(reply).await.expect_err("no object");
             assert!(is_right(&why), "{why:?}");
         }
-        let server = Server::start(|_| Reply::Hang).await;
+        let server = TestServer::start(|_| TestReply::Hang).await;
         let connection = server.connection().await;
         server.stop().await;
         let request = ApiRequest::get(connection.calls(), "/x", JSON);

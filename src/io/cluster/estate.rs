@@ -15,26 +15,26 @@ use self::objects::{budget, labels_of, service, text, workload};
 use super::inventory::convert::service::{Service, Slice, resolve};
 use super::inventory::convert::{self, Problems};
 use crate::domain::audit::estate::Converted;
-use crate::domain::audit::{Estate, Source, Subject};
-use crate::domain::cluster::hook::{Hook, ServiceState, Target};
+use crate::domain::audit::{AuditedHook, Estate, SourceLocation};
+use crate::domain::cluster::hook::{Hook, HookTarget, ServiceState};
 use crate::domain::time::Time;
 
 /// An object, and where it came from.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Object {
+pub struct EstateObject {
     /// As it was written.
     pub value: Value,
     /// Where it begins; `None` where it was read from a cluster.
-    pub source: Option<Source>,
+    pub source: Option<SourceLocation>,
     /// The lines of `name` fields in its document, by name: webhooks begin there.
     pub lines: Arc<BTreeMap<String, usize>>,
 }
 
 /// What could not be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unreadable {
+pub struct UnreadableObject {
     /// The file and line, if it is of a file.
-    pub source: Option<Source>,
+    pub source: Option<SourceLocation>,
     /// The object, as far as it is known.
     pub object: String,
     /// What is wrong with it and what to do.
@@ -47,7 +47,11 @@ const MAX_VERSIONS: usize = 32;
 const ADMISSION: &str = "admissionregistration.k8s.io";
 
 /// Puts an estate together. What makes no sense is left out and told of.
-pub fn assemble(objects: Vec<Object>, is_cluster: bool, at: Option<Time>) -> (Estate, Vec<Unreadable>) {
+pub fn assemble(
+    objects: Vec<EstateObject>,
+    is_cluster: bool,
+    at: Option<Time>,
+) -> (Estate, Vec<UnreadableObject>) {
     let mut made = Making {
         estate: Estate {
             is_cluster,
@@ -65,13 +69,13 @@ pub fn assemble(objects: Vec<Object>, is_cluster: bool, at: Option<Time>) -> (Es
 #[derive(Default)]
 struct Making {
     estate: Estate,
-    unreadable: Vec<Unreadable>,
+    unreadable: Vec<UnreadableObject>,
     services: BTreeMap<(String, String), Service>,
     slices: BTreeMap<(String, String), Vec<Slice>>,
 }
 
 impl Making {
-    fn take(&mut self, object: Object) {
+    fn take(&mut self, object: EstateObject) {
         let value = &object.value;
         let (version, kind) = (text(&value["apiVersion"]), text(&value["kind"]));
         let (namespace, name) = (
@@ -125,7 +129,7 @@ impl Making {
         }
     }
 
-    fn definition(&mut self, object: &Object) {
+    fn definition(&mut self, object: &EstateObject) {
         let conversion = &object.value["spec"]["conversion"];
         if conversion["strategy"] != "Webhook" {
             return;
@@ -146,7 +150,7 @@ impl Making {
         });
     }
 
-    fn typed<T: DeserializeOwned>(&mut self, object: &Object) -> Option<T> {
+    fn typed<T: DeserializeOwned>(&mut self, object: &EstateObject) -> Option<T> {
         match T::deserialize(&object.value) {
             Ok(typed) => Some(typed),
             Err(why) => {
@@ -156,16 +160,16 @@ impl Making {
         }
     }
 
-    fn refuse(&mut self, object: &Object, why: &str) {
+    fn refuse(&mut self, object: &EstateObject, why: &str) {
         let value = &object.value;
-        self.unreadable.push(Unreadable {
+        self.unreadable.push(UnreadableObject {
             source: object.source.clone(),
             object: format!("{}/{}", text(&value["kind"]), text(&value["metadata"]["name"])),
             why: why.to_owned(),
         });
     }
 
-    fn configuration(&mut self, object: Object) {
+    fn configuration(&mut self, object: EstateObject) {
         let value = &object.value;
         let version = text(&value["apiVersion"]);
         if version != format!("{ADMISSION}/v1") {
@@ -181,23 +185,23 @@ impl Making {
         };
         for hook in hooks.into_iter().flatten() {
             let line = object.lines.get(&*hook.id.webhook);
-            let source = object.source.as_ref().map(|source| Source {
+            let source = object.source.as_ref().map(|source| SourceLocation {
                 file: source.file.clone(),
                 line: line.copied().unwrap_or(source.line),
             });
-            self.estate.subjects.push(Subject {
+            self.estate.subjects.push(AuditedHook {
                 source,
                 hook: Arc::new(hook),
             });
         }
     }
 
-    fn end(mut self) -> (Estate, Vec<Unreadable>) {
+    fn end(mut self) -> (Estate, Vec<UnreadableObject>) {
         for subject in &mut self.estate.subjects {
             let hook = Arc::make_mut(&mut subject.hook);
             resolved(hook, &self.services, &self.slices, self.estate.is_cluster);
         }
-        self.estate.subjects.sort_by_cached_key(Subject::order);
+        self.estate.subjects.sort_by_cached_key(AuditedHook::order);
         (self.estate, self.unreadable)
     }
 }
@@ -210,7 +214,7 @@ fn resolved(
     is_cluster: bool,
 ) {
     let mut problems = Problems::of(&hook.id);
-    let Target::Service(target) = &mut hook.target else {
+    let HookTarget::Service(target) = &mut hook.target else {
         return;
     };
     // The API server's own Service has its endpoints by other means.

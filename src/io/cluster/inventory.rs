@@ -8,7 +8,7 @@
 //! [`MAX_NAMESPACES`] of these the connections would cost more than they save, so then one watch over the
 //! whole cluster is read and picked through object by object.
 //!
-//! What was read keeps serving while a watch is broken; how old it is stands beside it in the [`View`].
+//! What was read keeps serving while a watch is broken; how old it is stands beside it in the [`InventoryView`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -37,9 +37,9 @@ mod store;
 pub use health::{WatchHealth, WatchState};
 pub use object::WatchedKind;
 
-use feed::{Feed, FeedSpec, News};
+use feed::{Feed, FeedSpec, FeedUpdate};
 use object::Key;
-use store::Store;
+use store::WatchStore;
 
 /// Namespaces that get watches of their own.
 pub const MAX_NAMESPACES: usize = 50;
@@ -52,7 +52,7 @@ const QUEUE: usize = 256;
 
 /// What is known of the cluster's hooks, and how well.
 #[derive(Debug, Clone)]
-pub struct View {
+pub struct InventoryView {
     /// The hooks; `None` until everything was tried once and at least one kind of configuration is known.
     pub inventory: Option<Arc<Inventory>>,
     /// All watches in one word.
@@ -61,7 +61,7 @@ pub struct View {
     pub watches: Vec<WatchHealth>,
 }
 
-impl View {
+impl InventoryView {
     /// Since when the inventory may be out of date: the oldest instant at which every watch was known good.
     /// Watches that are refused do not count, they deliver nothing, nor do those beside admission. `None` before
     /// all were good once.
@@ -84,14 +84,14 @@ impl View {
 /// The running watches; they end when this is dropped.
 #[derive(Debug)]
 pub struct InventoryWatch {
-    view: watch::Receiver<View>,
+    view: watch::Receiver<InventoryView>,
     _task: Task,
 }
 
 impl InventoryWatch {
     /// Starts watching. Returns at once; the first complete inventory is published as soon as it is there.
     pub fn start(connection: &Connection, clock: Clock) -> Self {
-        let (publisher, view) = watch::channel(View {
+        let (publisher, view) = watch::channel(InventoryView {
             inventory: None,
             health: InventoryHealth::Stale {
                 why: "nothing was read yet".to_owned(),
@@ -103,13 +103,13 @@ impl InventoryWatch {
         let keeper = Keeper {
             client,
             clock,
-            store: Store::default(),
+            store: WatchStore::default(),
             feeds: BTreeMap::new(),
             numbers: 0,
             news,
             publisher,
             inventory: None,
-            pending: Pending::Nothing,
+            pending: PendingPublication::Nothing,
             published: None,
         };
         Self {
@@ -119,7 +119,7 @@ impl InventoryWatch {
     }
 
     /// A receiver of every newer view.
-    pub fn subscribe(&self) -> watch::Receiver<View> {
+    pub fn subscribe(&self) -> watch::Receiver<InventoryView> {
         self.view.clone()
     }
 }
@@ -136,7 +136,7 @@ impl Drop for Task {
 
 /// What the next publication is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Pending {
+enum PendingPublication {
     Nothing,
     /// A watch said that it is alive.
     Freshness,
@@ -146,7 +146,7 @@ enum Pending {
 
 type FeedKey = (WatchedKind, Option<String>);
 
-struct Running {
+struct RunningWatch {
     number: u64,
     wanted: Arc<BTreeSet<Key>>,
     state: WatchState,
@@ -160,18 +160,18 @@ struct Running {
 struct Keeper {
     client: Client,
     clock: Clock,
-    store: Store,
-    feeds: BTreeMap<FeedKey, Running>,
+    store: WatchStore,
+    feeds: BTreeMap<FeedKey, RunningWatch>,
     numbers: u64,
-    news: mpsc::Sender<(u64, News)>,
-    publisher: watch::Sender<View>,
+    news: mpsc::Sender<(u64, FeedUpdate)>,
+    publisher: watch::Sender<InventoryView>,
     inventory: Option<Arc<Inventory>>,
-    pending: Pending,
+    pending: PendingPublication,
     published: Option<Instant>,
 }
 
 impl Keeper {
-    async fn run(mut self, mut arriving: mpsc::Receiver<(u64, News)>) {
+    async fn run(mut self, mut arriving: mpsc::Receiver<(u64, FeedUpdate)>) {
         self.arrange_feeds();
         loop {
             let due = self.due();
@@ -190,44 +190,44 @@ impl Keeper {
     /// When to publish next.
     fn due(&self) -> Option<Instant> {
         let apart = match self.pending {
-            Pending::Nothing => return None,
-            Pending::Change if self.inventory.is_none() && self.is_complete() => Duration::ZERO,
-            Pending::Change => COALESCE,
-            Pending::Freshness => FRESHNESS,
+            PendingPublication::Nothing => return None,
+            PendingPublication::Change if self.inventory.is_none() && self.is_complete() => Duration::ZERO,
+            PendingPublication::Change => COALESCE,
+            PendingPublication::Freshness => FRESHNESS,
         };
         Some(self.published.map_or_else(Instant::now, |last| last + apart))
     }
 
-    fn take(&mut self, number: u64, news: News) {
+    fn take(&mut self, number: u64, news: FeedUpdate) {
         let Some((key, running)) = self.feeds.iter_mut().find(|(_, it)| it.number == number) else {
             // The last words of a feed that was stopped.
             return;
         };
         let (kind, namespace) = (key.0, key.1.as_deref());
         let state = match &news {
-            News::Broken(why) => WatchState::Broken { why: why.clone() },
-            News::Refused(why) => WatchState::Refused { why: why.clone() },
+            FeedUpdate::Broken(why) => WatchState::Broken { why: why.clone() },
+            FeedUpdate::Refused(why) => WatchState::Refused { why: why.clone() },
             // The first word of a watch that is resumed may be that it is alive; its list is still there.
             _ => WatchState::Open,
         };
-        let mut pending = Pending::Freshness;
+        let mut pending = PendingPublication::Freshness;
         if state == WatchState::Open {
             running.known_good = Some((self.clock)());
         }
         if running.state != state || !running.settled {
-            pending = Pending::Change;
+            pending = PendingPublication::Change;
         }
         running.state = state;
         running.settled = true;
 
         let is_news = match news {
-            News::Listed(objects) => self.store.listed(kind, namespace, &running.wanted, objects),
-            News::Changed(key, object) => self.store.changed(kind, key, object),
-            News::Gone(key) => self.store.gone(kind, &key),
-            News::Alive | News::Broken(_) | News::Refused(_) => false,
+            FeedUpdate::Listed(objects) => self.store.listed(kind, namespace, &running.wanted, objects),
+            FeedUpdate::Changed(key, object) => self.store.changed(kind, key, object),
+            FeedUpdate::Gone(key) => self.store.gone(kind, &key),
+            FeedUpdate::Alive | FeedUpdate::Broken(_) | FeedUpdate::Refused(_) => false,
         };
         if is_news {
-            pending = Pending::Change;
+            pending = PendingPublication::Change;
             if kind.has_hooks() {
                 self.arrange_feeds();
             }
@@ -266,7 +266,7 @@ impl Keeper {
     /// Starts a feed, in place of the one that reads for the same key, if there is one.
     fn start_feed(&mut self, key: FeedKey, wanted: BTreeSet<Key>) {
         let running = self.feeds.get(&key);
-        // A feed that gets more to read was not worse before; only `Store::covered` knows what is new.
+        // A feed that gets more to read was not worse before; only `WatchStore::covered` knows what is new.
         let (state, known_good, settled) = running.map_or((WatchState::Starting, None, false), |it| {
             (it.state.clone(), it.known_good, it.settled)
         });
@@ -282,7 +282,7 @@ impl Keeper {
             number: self.numbers,
             news: self.news.clone(),
         };
-        let running = Running {
+        let running = RunningWatch {
             number: self.numbers,
             wanted,
             state,
@@ -300,12 +300,12 @@ impl Keeper {
             kind.is_admission() && matches!(running.state, WatchState::Open | WatchState::Refused { .. })
         });
         let tried =
-            |((kind, _), running): (&FeedKey, &Running)| running.settled || kind.is_beside_admission();
+            |((kind, _), running): (&FeedKey, &RunningWatch)| running.settled || kind.is_beside_admission();
         configurations_known && self.feeds.iter().all(tried)
     }
 
     fn publish(&mut self) {
-        if self.pending == Pending::Change && (self.inventory.is_some() || self.is_complete()) {
+        if self.pending == PendingPublication::Change && (self.inventory.is_some() || self.is_complete()) {
             let mut inventory =
                 self.store
                     .inventory((self.clock)(), self.inventory.as_deref(), |kind, namespace| {
@@ -337,13 +337,17 @@ impl Keeper {
             })
             .collect();
         // Nobody listening is noticed by the loop.
-        let _ = self.publisher.send(View {
+        let _ = self.publisher.send(InventoryView {
             inventory: self.inventory.clone(),
             health: health::overall(&watches),
             watches,
         });
         // A node that is watched no more leaves the inventory, too.
-        self.pending = if moved { Pending::Change } else { Pending::Nothing };
+        self.pending = if moved {
+            PendingPublication::Change
+        } else {
+            PendingPublication::Nothing
+        };
         self.published = Some(Instant::now());
     }
 
@@ -392,8 +396,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::domain::cluster::hook::{Hook, ServiceState, Target};
-    use crate::io::testing::{Asked, Reply, Server, clock, soon};
+    use crate::domain::cluster::hook::{Hook, HookTarget, ServiceState};
+    use crate::io::testing::{ReceivedRequest, TestReply, TestServer, clock, soon};
 
     const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
     const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
@@ -410,19 +414,19 @@ mod tests {
     }
 
     impl Cluster {
-        fn answer(&self, asked: &Asked) -> Reply {
+        fn answer(&self, asked: &ReceivedRequest) -> TestReply {
             let (path, query) = asked.target.split_once('?').expect("a query");
             if let Some(code) = self.refused.lock().expect("no poison").get(path) {
-                return Reply::status(*code, "no");
+                return TestReply::status(*code, "no");
             }
             if query.contains("watch=true") {
                 let (sender, receiver) = mpsc::unbounded_channel();
                 let mut watches = self.watches.lock().expect("no poison");
                 watches.push((path.to_owned(), sender));
-                return Reply::Stream(receiver);
+                return TestReply::Stream(receiver);
             }
             let items = self.objects.lock().expect("no poison").get(path).cloned();
-            Reply::json(
+            TestReply::json(
                 200,
                 json!({"metadata": {"resourceVersion": "7"}, "items": items.unwrap_or_default()}),
             )
@@ -454,9 +458,9 @@ mod tests {
         }
     }
 
-    async fn serve(at: &str, cluster: &Arc<Cluster>) -> Server {
+    async fn serve(at: &str, cluster: &Arc<Cluster>) -> TestServer {
         let cluster = Arc::clone(cluster);
-        Server::listen(at, None, move |asked| cluster.answer(asked)).await
+        TestServer::listen(at, None, move |asked| cluster.answer(asked)).await
     }
 
     fn configuration(name: &str, services: &[(&str, &str)]) -> Value {
@@ -504,23 +508,26 @@ mod tests {
         Arc::new(cluster)
     }
 
-    async fn until(views: &mut watch::Receiver<View>, what: impl Fn(&View) -> bool) -> View {
+    async fn until(
+        views: &mut watch::Receiver<InventoryView>,
+        what: impl Fn(&InventoryView) -> bool,
+    ) -> InventoryView {
         soon(views.wait_for(|view| what(view)))
             .await
             .expect("the watch runs")
             .clone()
     }
 
-    fn only_hook(view: &View) -> Option<&Hook> {
+    fn only_hook(view: &InventoryView) -> Option<&Hook> {
         match view.inventory.as_ref()?.hooks.as_slice() {
             [hook] => Some(hook),
             _ => None,
         }
     }
 
-    fn ready(view: &View) -> Option<bool> {
+    fn ready(view: &InventoryView) -> Option<bool> {
         match &only_hook(view)?.target {
-            Target::Service(target) => match &target.service {
+            HookTarget::Service(target) => match &target.service {
                 ServiceState::Found { endpoints, .. } => Some(endpoints.first()?.ready),
                 _ => None,
             },
@@ -597,7 +604,7 @@ mod tests {
         json!({"metadata": {"name": "a", "resourceVersion": "8"}, "status": {"conditions": [ready]}})
     }
 
-    fn node_is_ready(view: &View) -> Option<bool> {
+    fn node_is_ready(view: &InventoryView) -> Option<bool> {
         view.inventory.as_ref()?.nodes.get("a")?.ready
     }
 
@@ -626,7 +633,7 @@ mod tests {
         until_watched(&cluster, NODES).await;
         cluster.send(NODES, "MODIFIED", &node("Unknown"));
         until(&mut views, |view| node_is_ready(view) == Some(false)).await;
-        let nodes = |view: &View| {
+        let nodes = |view: &InventoryView| {
             let nodes = view.watches.iter();
             let nodes = nodes.filter(|report| report.kind == WatchedKind::Nodes);
             nodes.count()
@@ -649,8 +656,7 @@ mod tests {
         let server = serve("127.0.0.1:0", &cluster).await;
         let watching = InventoryWatch::start(&server.connection().await, clock());
         let mut views = watching.subscribe();
-        let limited =
-            |view: &View| matches!(&view.health, InventoryHealth::Limited { why } if why.contains("nodes"));
+        let limited = |view: &InventoryView| matches!(&view.health, InventoryHealth::Limited { why } if why.contains("nodes"));
         let view = until(&mut views, limited).await;
         assert_eq!(ready(&view), Some(true));
     }
@@ -696,7 +702,7 @@ mod tests {
         assert_eq!(view.watches.len(), 7);
         let hooks = &view.inventory.as_ref().expect("just awaited").hooks;
         let found = |hook: &&Arc<Hook>| {
-            matches!(&hook.target, Target::Service(target)
+            matches!(&hook.target, HookTarget::Service(target)
             if matches!(target.service, ServiceState::Found { .. }))
         };
         assert_eq!(hooks.len(), MAX_NAMESPACES + 1);
@@ -724,7 +730,7 @@ mod tests {
             "{why}"
         );
         let hook = only_hook(&limited).expect("the hook is known");
-        let Target::Service(target) = &hook.target else {
+        let HookTarget::Service(target) = &hook.target else {
             panic!("{hook:?}");
         };
         assert!(

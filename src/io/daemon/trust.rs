@@ -11,7 +11,7 @@ use rustls::{ClientConfig, RootCertStore};
 use rustls_platform_verifier::BuilderVerifierExt;
 use tokio::io::AsyncReadExt;
 
-use super::Files;
+use super::DaemonFiles;
 
 /// A larger file is none of these.
 const MAX_FILE: u64 = 1 << 20;
@@ -83,7 +83,7 @@ pub(super) async fn token(path: &Path) -> Result<HeaderValue, TrustError> {
 }
 
 /// What TLS trusts and shows.
-pub(super) async fn client(files: &Files) -> Result<Arc<ClientConfig>, TrustError> {
+pub(super) async fn client(files: &DaemonFiles) -> Result<Arc<ClientConfig>, TrustError> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     let builder = match &files.ca {

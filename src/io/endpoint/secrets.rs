@@ -12,7 +12,7 @@ use rustls::{ClientConfig, RootCertStore};
 use rustls_platform_verifier::BuilderVerifierExt;
 use tokio::io::AsyncReadExt;
 
-use super::{Auth, EndpointError, Target};
+use super::{Auth, EndpointError, EndpointTarget};
 
 /// A larger file is none of these.
 const MAX_FILE: u64 = 1 << 20;
@@ -84,7 +84,7 @@ impl File {
 }
 
 impl Material {
-    pub(super) async fn read(target: &Target) -> Result<Self, EndpointError> {
+    pub(super) async fn read(target: &EndpointTarget) -> Result<Self, EndpointError> {
         let authorities = match &target.ca_file {
             Some(file) => Some(File::read(file).await?),
             None => None,

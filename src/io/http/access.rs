@@ -82,7 +82,7 @@ impl Access {
         self.token.is_some() || self.client_certificates
     }
 
-    fn admits(&self, peer: Peer, headers: &HeaderMap) -> Result<(), Refusal> {
+    fn admits(&self, peer: Peer, headers: &HeaderMap) -> Result<(), AccessRefusal> {
         if self.client_certificates && peer.certified {
             return Ok(());
         }
@@ -93,16 +93,20 @@ impl Access {
             return if offered.is_some_and(|offered| token.is(&offered)) {
                 Ok(())
             } else {
-                Err(Refusal::Token)
+                Err(AccessRefusal::Token)
             };
         }
         if self.client_certificates {
-            return Err(Refusal::Certificate);
+            return Err(AccessRefusal::Certificate);
         }
         let forwarded = headers.contains_key(header::FORWARDED) || headers.contains_key("x-forwarded-for");
         let local =
             peer.address.ip().to_canonical().is_loopback() && !forwarded && asks_for_this_host(headers);
-        if local { Ok(()) } else { Err(Refusal::NotThisHost) }
+        if local {
+            Ok(())
+        } else {
+            Err(AccessRefusal::NotThisHost)
+        }
     }
 }
 
@@ -124,20 +128,20 @@ pub(super) async fn admit(
 pub(super) async fn by_no_name(Extension(peer): Extension<Peer>, request: Request, next: Next) -> Response {
     let is_here = peer.address.ip().to_canonical().is_loopback();
     match asked_for(request.headers()) {
-        Asked::Name if is_here => Refusal::NotThisHost.into_response(),
+        RequestedHost::Name if is_here => AccessRefusal::NotThisHost.into_response(),
         _ => next.run(request).await,
     }
 }
 
 /// What is missing.
 #[derive(Debug, PartialEq, Eq)]
-enum Refusal {
+enum AccessRefusal {
     Token,
     Certificate,
     NotThisHost,
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for AccessRefusal {
     fn into_response(self) -> Response {
         match self {
             Self::Token => (
@@ -180,33 +184,35 @@ fn offered(value: &[u8]) -> Option<Vec<u8>> {
 /// Whether the request names a loopback host. One without any is no browser's.
 fn asks_for_this_host(headers: &HeaderMap) -> bool {
     match asked_for(headers) {
-        Asked::Nobody => true,
-        Asked::Address(address) => address.is_loopback(),
-        Asked::Name => false,
+        RequestedHost::Nobody => true,
+        RequestedHost::Address(address) => address.is_loopback(),
+        RequestedHost::Name => false,
     }
 }
 
 /// Whose host a request names.
-enum Asked {
+enum RequestedHost {
     Nobody,
     /// `localhost` counts as its address.
     Address(IpAddr),
     Name,
 }
 
-fn asked_for(headers: &HeaderMap) -> Asked {
+fn asked_for(headers: &HeaderMap) -> RequestedHost {
     let Some(host) = headers.get(header::HOST) else {
-        return Asked::Nobody;
+        return RequestedHost::Nobody;
     };
     let host = host.to_str().unwrap_or_default();
     let Ok(authority) = host.parse::<axum::http::uri::Authority>() else {
-        return Asked::Name;
+        return RequestedHost::Name;
     };
     let host = authority.host().trim_matches(['[', ']']);
     match host.parse::<IpAddr>() {
-        Ok(address) => Asked::Address(address.to_canonical()),
-        Err(_) if host.eq_ignore_ascii_case("localhost") => Asked::Address(Ipv4Addr::LOCALHOST.into()),
-        Err(_) => Asked::Name,
+        Ok(address) => RequestedHost::Address(address.to_canonical()),
+        Err(_) if host.eq_ignore_ascii_case("localhost") => {
+            RequestedHost::Address(Ipv4Addr::LOCALHOST.into())
+        }
+        Err(_) => RequestedHost::Name,
     }
 }
 
@@ -214,16 +220,16 @@ fn asked_for(headers: &HeaderMap) -> Asked {
 #[derive(Debug)]
 struct TokenFile {
     path: PathBuf,
-    held: Mutex<Held>,
+    held: Mutex<CachedToken>,
 }
 
-struct Held {
+struct CachedToken {
     read: Instant,
     /// `None` when the file could not be used when it was last read: then nobody has the token.
     token: Option<Vec<u8>>,
 }
 
-impl std::fmt::Debug for Held {
+impl std::fmt::Debug for CachedToken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Held")
             .field("read", &self.read)
@@ -233,7 +239,7 @@ impl std::fmt::Debug for Held {
 
 impl TokenFile {
     fn open(path: &Path) -> Result<Self, TokenError> {
-        let held = Held {
+        let held = CachedToken {
             read: Instant::now(),
             token: Some(read(path)?),
         };
@@ -251,7 +257,7 @@ impl TokenFile {
             if let Err(error) = &token {
                 tracing::warn!(%error, "no token is accepted");
             }
-            *held = Held {
+            *held = CachedToken {
                 read: Instant::now(),
                 token: token.ok(),
             };
@@ -338,12 +344,12 @@ mod tests {
         ] {
             assert_eq!(
                 asked(from, &[("host", host)]),
-                Err(Refusal::NotThisHost),
+                Err(AccessRefusal::NotThisHost),
                 "{from} {host}"
             );
         }
         let forwarded = [("host", "localhost"), ("x-forwarded-for", "10.0.0.7")];
-        assert_eq!(asked("127.0.0.1:5", &forwarded), Err(Refusal::NotThisHost));
+        assert_eq!(asked("127.0.0.1:5", &forwarded), Err(AccessRefusal::NotThisHost));
     }
 
     #[test]
@@ -370,11 +376,11 @@ mod tests {
             basic(&format!("{TOKEN}:")),
             "Basic ????".to_owned(),
         ] {
-            assert_eq!(asked(&value), Err(Refusal::Token), "{value}");
+            assert_eq!(asked(&value), Err(AccessRefusal::Token), "{value}");
         }
         assert_eq!(
             access.admits(peer("127.0.0.1:5"), &HeaderMap::new()),
-            Err(Refusal::Token)
+            Err(AccessRefusal::Token)
         );
     }
 
@@ -406,12 +412,18 @@ mod tests {
         };
         let renewed = "fedcba9876543210";
         std::fs::write(folder.path().join("token"), renewed).expect("a file");
-        assert_eq!((asked(TOKEN), asked(renewed)), (Ok(()), Err(Refusal::Token)));
+        assert_eq!(
+            (asked(TOKEN), asked(renewed)),
+            (Ok(()), Err(AccessRefusal::Token))
+        );
         later();
-        assert_eq!((asked(TOKEN), asked(renewed)), (Err(Refusal::Token), Ok(())));
+        assert_eq!(
+            (asked(TOKEN), asked(renewed)),
+            (Err(AccessRefusal::Token), Ok(()))
+        );
         std::fs::remove_file(folder.path().join("token")).expect("a file");
         later();
-        assert_eq!(asked(renewed), Err(Refusal::Token));
+        assert_eq!(asked(renewed), Err(AccessRefusal::Token));
     }
 
     #[test]
@@ -424,7 +436,7 @@ mod tests {
         assert_eq!(wanting.admits(certified, &HeaderMap::new()), Ok(()));
         assert_eq!(
             wanting.admits(peer("127.0.0.1:5"), &HeaderMap::new()),
-            Err(Refusal::Certificate)
+            Err(AccessRefusal::Certificate)
         );
         assert!(wanting.reaches_beyond_this_host() && !Access::default().reaches_beyond_this_host());
         assert!(Access::default().admits(certified, &HeaderMap::new()).is_err());

@@ -14,17 +14,17 @@ pub(super) const MAX_OF_A_PEER: usize = 16;
 
 /// All places.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Room(Arc<Mutex<Places>>);
+pub(super) struct ConnectionRoom(Arc<Mutex<Places>>);
 
 #[derive(Debug, Default)]
 struct Places {
     next: u64,
     /// In the order of their coming.
-    taken: BTreeMap<u64, Place>,
+    taken: BTreeMap<u64, ConnectionSlot>,
 }
 
 #[derive(Debug)]
-struct Place {
+struct ConnectionSlot {
     peer: IpAddr,
     stands: Stands,
     leaves: Option<AbortHandle>,
@@ -44,11 +44,11 @@ enum Stands {
 /// One that was let in. Dropping it gives its place back.
 #[derive(Debug)]
 pub(super) struct Guest {
-    room: Room,
+    room: ConnectionRoom,
     number: u64,
 }
 
-impl Room {
+impl ConnectionRoom {
     /// Lets one more in, and ends the connection of another one where there is no room.
     pub(super) fn enter(&self, address: IpAddr) -> Guest {
         let peer = peer(address);
@@ -61,7 +61,7 @@ impl Room {
         }
         let number = places.next;
         places.next += 1;
-        let place = Place {
+        let place = ConnectionSlot {
             peer,
             stands: Stands::Silent,
             leaves: None,
@@ -149,13 +149,13 @@ mod tests {
         [10, 0, 0, last].into()
     }
 
-    fn numbers(room: &Room) -> Vec<u64> {
+    fn numbers(room: &ConnectionRoom) -> Vec<u64> {
         room.lock().taken.keys().copied().collect()
     }
 
     #[test]
     fn a_peer_that_opens_ever_more_crowds_out_itself_alone() {
-        let room = Room::default();
+        let room = ConnectionRoom::default();
         let kubelet = room.enter(address(1));
         let slow: Vec<Guest> = (0..160).map(|_| room.enter(address(2))).collect();
         let left = numbers(&room);
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn of_many_peers_the_one_with_most_leaves_and_of_its_connections_the_oldest_that_is_waited_for() {
-        let room = Room::default();
+        let room = ConnectionRoom::default();
         let kubelet = room.enter(address(1));
         let crowd: Vec<Guest> = (0..MAX_CONNECTIONS + 8)
             .map(|number| room.enter(address(2 + (number % 4) as u8)))
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_place_is_given_back_once() {
-        let room = Room::default();
+        let room = ConnectionRoom::default();
         let guests: Vec<Guest> = (0..40).map(|_| room.enter(address(1))).collect();
         assert_eq!(numbers(&room).len(), MAX_OF_A_PEER);
         drop(guests);

@@ -2,7 +2,7 @@
 //!
 //! A client may take [`HEADER_TIMEOUT`] for the head of a request, between two requests as well; it has to take its answer
 //! at some speed ([`Patient`]); a connection lives [`LIFETIME`] and then ends after the request under way; and where there
-//! is no room for another one ([`Room`]), one that is waited for ends.
+//! is no room for another one ([`ConnectionRoom`]), one that is waited for ends.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use tower::ServiceExt;
 
 use super::access::Peer;
 use super::patient::Patient;
-use super::room::{Guest, Room};
+use super::room::{ConnectionRoom, Guest};
 use super::tls::Tls;
 
 /// Longest wait for the head of a request.
@@ -46,7 +46,7 @@ pub(super) async fn serve(
     router: Router,
     mut stop: watch::Receiver<bool>,
 ) {
-    let room = Room::default();
+    let room = ConnectionRoom::default();
     // Dropped, and with it every connection, when this future is.
     let mut connections = JoinSet::new();
     loop {

@@ -17,7 +17,7 @@ const DRAWN_FOR: Duration = Duration::from_millis(900);
 
 /// What draws the page. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(super) struct Status {
+pub(super) struct StatusPage {
     shown: Reported,
     judged: LastJudged,
     drawn: Arc<Mutex<Option<Drawn>>>,
@@ -31,7 +31,7 @@ struct Drawn {
     fragment: Arc<str>,
 }
 
-impl Status {
+impl StatusPage {
     pub(super) fn new(shown: Reported, judged: LastJudged) -> Self {
         let policy = HeaderValue::from_str(&page::content_security_policy());
         Self {
@@ -86,11 +86,11 @@ impl Status {
 }
 
 /// The whole page.
-pub(super) async fn whole(State(status): State<Status>) -> Response {
+pub(super) async fn whole(State(status): State<StatusPage>) -> Response {
     status.answer(page::document(&status.fragment()))
 }
 
 /// The part of it that changes, for its own script.
-pub(super) async fn fragment(State(status): State<Status>) -> Response {
+pub(super) async fn fragment(State(status): State<StatusPage>) -> Response {
     status.answer(status.fragment().to_string())
 }

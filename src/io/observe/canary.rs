@@ -1,6 +1,6 @@
 //! Canaries: dry-run writes through the API server, past every hook that a real write would meet.
 //!
-//! Each canary dials anew (`Connection: close` on a client of its own). A kept connection to a replica that
+//! Each canary dials anew (`Connection: close` on a client of its own). A pooled connection to a replica that
 //! died without a word would hang until the deadline and look just like a hook that hangs, on all three
 //! targets at once.
 
@@ -23,7 +23,7 @@ use crate::io::Clock;
 use crate::io::client::Connection;
 use crate::io::client::answer::query_value;
 use crate::io::client::request::{ApiRequest, JSON, RequestError};
-use crate::io::missing::Missing;
+use crate::io::missing::MissingPermissions;
 
 pub use crate::domain::observe::canary::OBJECT;
 
@@ -40,16 +40,16 @@ const SERVER_TIMEOUT: Duration = Duration::from_secs(34);
 
 /// Writes canaries.
 #[derive(Clone)]
-pub struct Canaries {
+pub struct CanaryWriter {
     client: Client,
     namespace: String,
     further: Arc<[FurtherCanary]>,
     clock: Clock,
     deadline: Duration,
-    missing: Arc<Missing>,
+    missing: Arc<MissingPermissions>,
 }
 
-impl Canaries {
+impl CanaryWriter {
     /// A writer whose [`CanaryTarget::OwnNamespace`] is `namespace`.
     pub fn new(connection: &Connection, namespace: &str, clock: Clock) -> Self {
         Self {
@@ -313,24 +313,28 @@ mod tests {
 
     use super::*;
     use crate::domain::observe::canary::CallFailureReason;
-    use crate::io::testing::{Asked, Reply, Server, clock, soon};
+    use crate::io::testing::{ReceivedRequest, TestReply, TestServer, clock, soon};
 
     const RBAC: &str = "configmaps \"hookwatch-canary\" is forbidden: User \"system:serviceaccount:h:h\" cannot \
                         patch resource \"configmaps\" in API group \"\" in the namespace \"hookwatch\"";
 
-    async fn canaries(server: &Server) -> Canaries {
-        Canaries::new(&server.connection().await, "hookwatch", clock())
+    async fn canaries(server: &TestServer) -> CanaryWriter {
+        CanaryWriter::new(&server.connection().await, "hookwatch", clock())
     }
 
-    async fn outcome(handler: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> CanaryOutcome {
-        let server = Server::start(handler).await;
+    async fn outcome(
+        handler: impl Fn(&ReceivedRequest) -> TestReply + Send + Sync + 'static,
+    ) -> CanaryOutcome {
+        let server = TestServer::start(handler).await;
         let canaries = canaries(&server).await;
         soon(canaries.write(CanaryTarget::OwnNamespace, |_| {}))
             .await
             .outcome
     }
 
-    fn update_only(reply: impl Fn() -> Reply + Send + Sync + 'static) -> impl Fn(&Asked) -> Reply {
+    fn update_only(
+        reply: impl Fn() -> TestReply + Send + Sync + 'static,
+    ) -> impl Fn(&ReceivedRequest) -> TestReply {
         move |asked| {
             assert_eq!(asked.method, "PATCH", "nothing but a 404 leads to a creation");
             reply()
@@ -339,7 +343,7 @@ mod tests {
 
     #[tokio::test]
     async fn each_target_is_an_update_that_changes_something_and_stores_nothing() {
-        let server = Server::start(|_| Reply::json(200, "{}")).await;
+        let server = TestServer::start(|_| TestReply::json(200, "{}")).await;
         let canaries = canaries(&server).await;
         for target in CanaryTarget::ALL {
             let report = soon(canaries.write(target, |_| {})).await;
@@ -378,9 +382,9 @@ mod tests {
 
     #[tokio::test]
     async fn an_object_that_is_not_there_is_created_without_being_stored() {
-        let server = Server::start(|asked| match asked.method.as_str() {
-            "PATCH" => Reply::status(404, "configmaps \"hookwatch-canary\" not found"),
-            _ => Reply::json(201, "{}"),
+        let server = TestServer::start(|asked| match asked.method.as_str() {
+            "PATCH" => TestReply::status(404, "configmaps \"hookwatch-canary\" not found"),
+            _ => TestReply::json(201, "{}"),
         })
         .await;
         let canaries = canaries(&server).await;
@@ -408,23 +412,24 @@ mod tests {
             other => panic!("{other:?}"),
         };
         let expected = ("w.example".to_owned(), CallFailureReason::DeadlineExceeded);
-        let updated = outcome(update_only(|| Reply::status(500, MESSAGE))).await;
+        let updated = outcome(update_only(|| TestReply::status(500, MESSAGE))).await;
         assert_eq!(named(updated), expected);
         let created = outcome(|asked| match asked.method.as_str() {
-            "PATCH" => Reply::status(404, "not found"),
-            _ => Reply::status(500, MESSAGE),
+            "PATCH" => TestReply::status(404, "not found"),
+            _ => TestReply::status(500, MESSAGE),
         })
         .await;
         assert_eq!(named(created), expected);
         let denied = outcome(update_only(|| {
-            Reply::status(403, "admission webhook \"w\" denied the request: no")
+            TestReply::status(403, "admission webhook \"w\" denied the request: no")
         }));
         assert_eq!(denied.await, CanaryOutcome::Denied { webhook: "w".into() });
     }
 
     #[tokio::test]
     async fn a_missing_permission_says_what_to_grant() {
-        let CanaryOutcome::Forbidden { message } = outcome(update_only(|| Reply::status(403, RBAC))).await
+        let CanaryOutcome::Forbidden { message } =
+            outcome(update_only(|| TestReply::status(403, RBAC))).await
         else {
             panic!("not forbidden");
         };
@@ -433,7 +438,7 @@ mod tests {
             "{message}"
         );
         let CanaryOutcome::Forbidden { message } =
-            outcome(update_only(|| Reply::status(401, "Unauthorized"))).await
+            outcome(update_only(|| TestReply::status(401, "Unauthorized"))).await
         else {
             panic!("not forbidden");
         };
@@ -444,8 +449,8 @@ mod tests {
     async fn what_is_missing_is_named_with_what_to_create() {
         let on_creation = |code, message: &'static str| {
             outcome(move |asked| match asked.method.as_str() {
-                "PATCH" => Reply::status(404, "configmaps \"hookwatch-canary\" not found"),
-                _ => Reply::status(code, message),
+                "PATCH" => TestReply::status(404, "configmaps \"hookwatch-canary\" not found"),
+                _ => TestReply::status(code, message),
             })
         };
         let CanaryOutcome::Missing { message } = on_creation(403, RBAC).await else {
@@ -468,7 +473,7 @@ mod tests {
     async fn a_403_that_is_no_missing_permission_does_not_switch_the_canary_off() {
         let message = "configmaps \"hookwatch-canary\" is forbidden: expression 'request.namespace' resulted in \
                        error: no such key: namespace";
-        let outcome = outcome(update_only(move || Reply::status(403, message))).await;
+        let outcome = outcome(update_only(move || TestReply::status(403, message))).await;
         assert!(
             matches!(outcome, CanaryOutcome::Refused { status: 403, .. }),
             "{outcome:?}"
@@ -478,7 +483,10 @@ mod tests {
     #[tokio::test]
     async fn a_body_that_is_no_status_keeps_the_code() {
         let page = "<html>\u{1F4A5}</html>".to_owned();
-        let html = outcome(update_only(move || Reply::Whole(502, "text/html", page.clone()))).await;
+        let html = outcome(update_only(move || {
+            TestReply::Whole(502, "text/html", page.clone())
+        }))
+        .await;
         assert_eq!(
             html,
             CanaryOutcome::Refused {
@@ -486,19 +494,22 @@ mod tests {
                 message: "<html>\u{1F4A5}</html>".into()
             }
         );
-        let empty = outcome(update_only(|| Reply::json(503, ""))).await;
+        let empty = outcome(update_only(|| TestReply::json(503, ""))).await;
         assert!(
             matches!(empty, CanaryOutcome::Refused { status: 503, .. }),
             "{empty:?}"
         );
         let cut = b"HTTP/1.1 500 X\r\ncontent-length: 500\r\n\r\n{\"message\":\"half".to_vec();
-        let cut = outcome(update_only(move || Reply::Raw(cut.clone()))).await;
+        let cut = outcome(update_only(move || TestReply::Raw(cut.clone()))).await;
         assert!(
             matches!(&cut, CanaryOutcome::Refused { status: 500, message } if message.contains("half")),
             "{cut:?}"
         );
         let huge = "x".repeat(1 << 22);
-        let huge = outcome(update_only(move || Reply::Whole(500, "text/plain", huge.clone()))).await;
+        let huge = outcome(update_only(move || {
+            TestReply::Whole(500, "text/plain", huge.clone())
+        }))
+        .await;
         assert!(
             matches!(huge, CanaryOutcome::Refused { status: 500, .. }),
             "{huge:?}"
@@ -507,9 +518,9 @@ mod tests {
 
     #[tokio::test]
     async fn retries_and_throttling_are_the_callers_business() {
-        let server = Server::start(|_| {
+        let server = TestServer::start(|_| {
             let head = "HTTP/1.1 429 X\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
-            Reply::Raw(head.into())
+            TestReply::Raw(head.into())
         })
         .await;
         let canaries = canaries(&server).await;
@@ -523,7 +534,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_canary_that_hangs_is_reported_once_as_overdue_and_then_given_up() {
-        let server = Server::start(|_| Reply::Hang).await;
+        let server = TestServer::start(|_| TestReply::Hang).await;
         let canaries = canaries(&server)
             .await
             .with_deadline(OVERDUE_AFTER + Duration::from_millis(50));
@@ -546,7 +557,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_api_server_that_is_gone_is_unreachable() {
-        let server = Server::start(|_| Reply::Hang).await;
+        let server = TestServer::start(|_| TestReply::Hang).await;
         let canaries = canaries(&server).await;
         let address = server.address;
         server.stop().await;
@@ -560,8 +571,8 @@ mod tests {
     #[tokio::test]
     async fn a_login_page_with_a_200_is_no_write() {
         for page in [
-            || Reply::Whole(200, "text/html", "<html>Please log in</html>".to_owned()),
-            || Reply::Raw(b"HTTP/1.1 200 X\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".to_vec()),
+            || TestReply::Whole(200, "text/html", "<html>Please log in</html>".to_owned()),
+            || TestReply::Raw(b"HTTP/1.1 200 X\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".to_vec()),
         ] {
             let outcome = outcome(update_only(page)).await;
             assert!(
@@ -573,8 +584,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_namespace_cannot_leave_its_place_in_the_path() {
-        let server = Server::start(|_| Reply::json(200, "{}")).await;
-        let canaries = Canaries::new(&server.connection().await, "a/../b?x", clock());
+        let server = TestServer::start(|_| TestReply::json(200, "{}")).await;
+        let canaries = CanaryWriter::new(&server.connection().await, "a/../b?x", clock());
         soon(canaries.write(CanaryTarget::OwnNamespace, |_| {})).await;
         let target = &server.asked()[0].target;
         assert!(

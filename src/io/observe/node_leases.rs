@@ -19,11 +19,11 @@ use crate::io::Clock;
 use crate::io::client::Connection;
 use crate::io::client::answer::each_chunk;
 use crate::io::client::request::{ApiRequest, JSON, RequestError, within};
-use crate::io::missing::Missing;
+use crate::io::missing::MissingPermissions;
 
 mod items;
 
-use items::Items;
+use items::ItemCutter;
 
 /// How often they are read: as often as kubelets write them.
 pub const INTERVAL: Duration = Duration::from_secs(10);
@@ -48,7 +48,7 @@ const PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leas
 pub struct LeaseReader {
     client: Client,
     clock: Clock,
-    missing: Arc<Missing>,
+    missing: Arc<MissingPermissions>,
 }
 
 impl LeaseReader {
@@ -77,7 +77,7 @@ impl LeaseReader {
 
     async fn list(&self) -> Result<LeaseList, RequestError> {
         let answer = ApiRequest::get(&self.client, PATH, JSON).open().await?;
-        let (mut items, mut list) = (Items::new(MAX_LEASE), LeaseList::default());
+        let (mut items, mut list) = (ItemCutter::new(MAX_LEASE), LeaseList::default());
         each_chunk(answer.into_body(), MAX_BYTES, |chunk| {
             let read = items.feed(chunk, &mut |item| take(&mut list, item));
             read.map_err(|why| RequestError::Unfit(why.to_owned()))
@@ -149,7 +149,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::io::testing::{Reply, Server, clock, soon};
+    use crate::io::testing::{TestReply, TestServer, clock, soon};
 
     fn lease(name: &str, renewed: &str) -> Value {
         json!({
@@ -164,8 +164,8 @@ mod tests {
         .to_string()
     }
 
-    async fn read(reply: impl Fn() -> Reply + Send + Sync + 'static) -> Result<LeaseList, LeaseTrouble> {
-        let server = Server::start(move |asked| {
+    async fn read(reply: impl Fn() -> TestReply + Send + Sync + 'static) -> Result<LeaseList, LeaseTrouble> {
+        let server = TestServer::start(move |asked| {
             assert_eq!(asked.target, PATH);
             reply()
         })
@@ -182,7 +182,7 @@ mod tests {
             json!({"metadata": {"name": "never-renewed"}}),
             json!({"metadata": 7}),
         ]);
-        let read = read(move || Reply::json(200, &body)).await.expect("a list");
+        let read = read(move || TestReply::json(200, &body)).await.expect("a list");
         let names: Vec<_> = read.leases.iter().map(|lease| lease.name.as_str()).collect();
         assert_eq!(names, ["node-1", "never-renewed"]);
         assert_eq!(read.leases[0].renewed, "2026-11-21T00:00:01.000000Z");
@@ -195,13 +195,13 @@ mod tests {
             "{{\"metadata\":{{}},\"items\":[{}]}}",
             vec![one; MAX_NODES + 3].join(",")
         );
-        let read = read(move || Reply::json(200, &body)).await.expect("a list");
+        let read = read(move || TestReply::json(200, &body)).await.expect("a list");
         assert_eq!((read.leases.len(), read.left_out), (MAX_NODES, 3));
     }
 
     #[tokio::test]
     async fn a_missing_permission_says_what_to_grant() {
-        let trouble = read(|| Reply::status(403, "leases is forbidden"))
+        let trouble = read(|| TestReply::status(403, "leases is forbidden"))
             .await
             .expect_err("403");
         let LeaseTrouble::Forbidden { why } = trouble else {
@@ -216,14 +216,14 @@ mod tests {
         let cut = cut[..cut.len() - 5].to_owned();
         for (reply, says) in [
             (
-                Reply::Whole(200, "text/html", "<html>log in</html>".to_owned()),
+                TestReply::Whole(200, "text/html", "<html>log in</html>".to_owned()),
                 "not JSON",
             ),
-            (Reply::json(200, "{\"items\":{}}"), "no list"),
-            (Reply::json(200, cut), "ends in the middle"),
-            (Reply::status(500, "boom"), "HTTP 500: boom"),
+            (TestReply::json(200, "{\"items\":{}}"), "no list"),
+            (TestReply::json(200, cut), "ends in the middle"),
+            (TestReply::status(500, "boom"), "HTTP 500: boom"),
             (
-                Reply::Endless("application/json", vec![b' '; 65_536]),
+                TestReply::Endless("application/json", vec![b' '; 65_536]),
                 "larger than",
             ),
         ] {

@@ -19,7 +19,7 @@ mod bundle;
 mod dial;
 mod exchange;
 mod fault;
-mod kept;
+mod keepalive;
 mod parity;
 mod plan;
 mod progress;
@@ -34,22 +34,23 @@ pub use review::answer::check_answer;
 
 use crate::domain::cluster::hook::{Backend, Hook, ProbeLevel, ProbeTarget};
 use crate::domain::observe::probe::{
-    Answer, CertificateFacts, Connection, Phase, Phases, ProbeOutcome, ProbeOverdue, ProbeReport, TlsFault,
+    CertificateFacts, ConnectionKind, PhaseDurations, ProbeAnswer, ProbeOutcome, ProbeOverdue, ProbePhase,
+    ProbeReport, TlsFault,
 };
 use crate::domain::observe::schedule::Ask;
 use crate::domain::time::Time;
 use crate::io::Clock;
 
-use dial::{Dial, Patience};
-use exchange::{Link, Reply};
-use kept::{Kept, Pool};
-use plan::{Plan, Uids};
+use dial::{Dial, DialTimeouts};
+use exchange::{Link, ProbeReply};
+use keepalive::{Pool, PooledConnection};
+use plan::{ProbePlan, Uids};
 use progress::Progress;
 use trust::{Sighting, Trust, TrustStore};
 
 /// The bounds of a [`Prober`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct ProbeLimits {
     /// The longest any probe may take, whatever its request says. The API server's own cap is 30 s.
     pub longest: Duration,
     /// The longest a TCP connection may take; 30 s as the API server's dialer.
@@ -59,20 +60,20 @@ pub struct Limits {
     /// When a probe under way is reported as overdue, in ascending order.
     pub overdue: [Duration; 2],
     /// How many connections are kept open at most, over all backends. Each is a file descriptor.
-    pub kept: usize,
+    pub pooled: usize,
     /// Whether the API server's own host is this one. Where it is another, a hook whose `url` names a loopback address
     /// is not probed: who listens there on this host says nothing of it.
     pub beside_api_server: bool,
 }
 
-impl Default for Limits {
+impl Default for ProbeLimits {
     fn default() -> Self {
         Self {
             longest: Duration::from_secs(30),
             connect: Duration::from_secs(30),
             tls: Duration::from_secs(10),
             overdue: [Duration::from_secs(1), Duration::from_secs(2)],
-            kept: 512,
+            pooled: 512,
             beside_api_server: true,
         }
     }
@@ -96,8 +97,8 @@ pub struct ProbeRequest {
     /// How far to go.
     pub level: ProbeLevel,
     /// On a new connection or on the one that is kept.
-    pub connection: Connection,
-    /// Whether the backend has left: its kept connection is asked, and never dialled anew, for the address may be
+    pub connection: ConnectionKind,
+    /// Whether the backend has left: its pooled connection is asked, and never dialled anew, for the address may be
     /// somebody else's by now.
     pub gone: bool,
     /// How long the whole probe may take: the hook's timeout.
@@ -116,8 +117,12 @@ impl ProbeRequest {
     }
 
     /// The phase, as far as it may be told.
-    fn tells(&self, phase: Phase) -> Phase {
-        if self.may_tell() { phase } else { Phase::Withheld }
+    fn tells(&self, phase: ProbePhase) -> ProbePhase {
+        if self.may_tell() {
+            phase
+        } else {
+            ProbePhase::Withheld
+        }
     }
 
     /// Whether an outcome may not be told, but that there was no good answer in time.
@@ -157,7 +162,7 @@ pub struct Prober {
     trust: TrustStore,
     pool: Pool,
     uids: Uids,
-    limits: Limits,
+    limits: ProbeLimits,
     clock: Clock,
 }
 
@@ -192,11 +197,11 @@ impl Underway {
         }
     }
 
-    fn report(&self, phases: Phases, outcome: ProbeOutcome) -> ProbeReport {
+    fn report(&self, phases: PhaseDurations, outcome: ProbeOutcome) -> ProbeReport {
         let withheld = matches!(
             outcome,
             ProbeOutcome::TimedOut {
-                phase: Phase::Withheld
+                phase: ProbePhase::Withheld
             }
         );
         ProbeReport {
@@ -206,7 +211,11 @@ impl Underway {
             connection: self.request.connection,
             started: self.started,
             took: self.began.elapsed(),
-            phases: if withheld { Phases::default() } else { phases },
+            phases: if withheld {
+                PhaseDurations::default()
+            } else {
+                phases
+            },
             outcome,
             certificates: CertificateFacts {
                 served_not_after: self.sighting.not_after().filter(|_| !withheld),
@@ -223,17 +232,21 @@ impl Prober {
     ///
     /// # Errors
     /// [`ProberError`].
-    pub fn new(provider: Arc<CryptoProvider>, limits: Limits, clock: Clock) -> Result<Self, ProberError> {
+    pub fn new(
+        provider: Arc<CryptoProvider>,
+        limits: ProbeLimits,
+        clock: Clock,
+    ) -> Result<Self, ProberError> {
         Ok(Self {
             trust: TrustStore::new(provider).map_err(ProberError::Provider)?,
-            pool: Pool::new(limits.kept),
+            pool: Pool::new(limits.pooled),
             uids: Uids::default(),
             limits,
             clock,
         })
     }
 
-    /// Makes one attempt. `on_news` hears of it at each mark of [`Limits::overdue`] that passes before the attempt ends,
+    /// Makes one attempt. `on_news` hears of it at each mark of [`ProbeLimits::overdue`] that passes before the attempt ends,
     /// and when the handshake of a fresh one is done and there is something to ask. Dropping the future ends the attempt.
     pub async fn probe(&self, request: ProbeRequest, on_news: impl FnMut(ProbeNews)) -> ProbeReport {
         let mut attempt = Underway {
@@ -245,7 +258,7 @@ impl Prober {
             ca_not_after: None,
         };
         let request = &attempt.request;
-        let planned = Plan::new(
+        let planned = ProbePlan::new(
             request,
             self.limits.beside_api_server,
             &self.uids,
@@ -270,7 +283,7 @@ impl Prober {
     async fn follow(
         &self,
         attempt: &Underway,
-        plan: Plan,
+        plan: ProbePlan,
         trust: Trust,
         mut on_news: impl FnMut(ProbeNews),
     ) -> ProbeOutcome {
@@ -288,7 +301,7 @@ impl Prober {
         let making = timeout(limit, making);
         tokio::pin!(making);
         let mut marks = self.limits.overdue.into_iter().peekable();
-        let mut tells = attempt.request.connection == Connection::Fresh;
+        let mut tells = attempt.request.connection == ConnectionKind::Fresh;
         let ended = loop {
             let mark = marks
                 .peek()
@@ -298,7 +311,7 @@ impl Prober {
                 ended = &mut making => break ended,
                 () = progress.shaken(), if tells => {
                     tells = false;
-                    let outcome = ProbeOutcome::Answered(Answer::Handshake);
+                    let outcome = ProbeOutcome::Answered(ProbeAnswer::Handshake);
                     let shaken = attempt.report(progress.so_far(), outcome);
                     on_news(ProbeNews::Shaken(Box::new(shaken)));
                 }
@@ -330,22 +343,22 @@ impl Prober {
     async fn attempt(
         &self,
         request: &ProbeRequest,
-        plan: Plan,
+        plan: ProbePlan,
         trust: Trust,
         progress: &Progress,
         sighting: &Arc<Sighting>,
     ) -> ProbeOutcome {
-        if request.connection == Connection::Kept
+        if request.connection == ConnectionKind::Kept
             && let Some(again) = plan.message.request()
-            && let Some(mut kept) = self.pool.take(&plan.target)
+            && let Some(mut pooled) = self.pool.take(&plan.target)
         {
-            sighting.set_not_after(kept.not_after);
-            match kept.link.exchange(again, progress).await {
-                Ok(reply) => return self.settle(request, plan, kept, reply),
+            sighting.set_not_after(pooled.not_after);
+            match pooled.link.exchange(again, progress).await {
+                Ok(reply) => return self.settle(request, plan, pooled, reply),
                 Err(broken) if request.gone => return broken.outcome(sighting),
                 // The server has closed in the meantime, as it may: the API server dials anew as well. A
                 // connection that merely stays silent does not come here; it runs into the deadline.
-                Err(broken) if broken.phase == Phase::FirstByte => progress.restart(),
+                Err(broken) if broken.phase == ProbePhase::FirstByte => progress.restart(),
                 Err(broken) => return broken.outcome(sighting),
             }
             sighting.set_not_after(None);
@@ -359,8 +372,8 @@ impl Prober {
             .fresh(&request.backend, plan, trust, progress, sighting)
             .await
         {
-            Ok((_, None)) => ProbeOutcome::Answered(Answer::Handshake),
-            Ok((plan, Some((kept, reply)))) => self.settle(request, plan, kept, reply),
+            Ok((_, None)) => ProbeOutcome::Answered(ProbeAnswer::Handshake),
+            Ok((plan, Some((pooled, reply)))) => self.settle(request, plan, pooled, reply),
             Err(outcome) => outcome,
         }
     }
@@ -369,11 +382,11 @@ impl Prober {
     async fn fresh(
         &self,
         backend: &Backend,
-        plan: Plan,
+        plan: ProbePlan,
         trust: Trust,
         progress: &Progress,
         sighting: &Arc<Sighting>,
-    ) -> Result<(Plan, Option<(Kept, Reply)>), ProbeOutcome> {
+    ) -> Result<(ProbePlan, Option<(PooledConnection, ProbeReply)>), ProbeOutcome> {
         if trust.is_junk() {
             return Err(ProbeOutcome::TlsRejected {
                 fault: TlsFault::JunkCaBundle,
@@ -384,7 +397,7 @@ impl Prober {
             address: &backend.address,
             server_name: &plan.server_name,
             config: self.trust.config(trust, sighting),
-            patience: Patience {
+            patience: DialTimeouts {
                 connect: self.limits.connect,
                 tls: self.limits.tls,
             },
@@ -399,17 +412,23 @@ impl Prober {
         let reply = link.exchange(request, progress).await;
         let reply = reply.map_err(|broken| broken.outcome(sighting))?;
         let not_after = sighting.not_after();
-        Ok((plan, Some((Kept { link, not_after }, reply))))
+        Ok((plan, Some((PooledConnection { link, not_after }, reply))))
     }
 
     /// Reads the answer and decides what becomes of its connection.
-    fn settle(&self, request: &ProbeRequest, plan: Plan, kept: Kept, reply: Reply) -> ProbeOutcome {
+    fn settle(
+        &self,
+        request: &ProbeRequest,
+        plan: ProbePlan,
+        pooled: PooledConnection,
+        reply: ProbeReply,
+    ) -> ProbeOutcome {
         let whole = reply.body.is_some();
         let answer = plan.message.judge(reply);
-        if request.connection == Connection::Kept && whole {
-            self.pool.put(plan.target, kept);
+        if request.connection == ConnectionKind::Kept && whole {
+            self.pool.put(plan.target, pooled);
         } else {
-            kept.link.close();
+            pooled.link.close();
         }
         ProbeOutcome::Answered(answer)
     }

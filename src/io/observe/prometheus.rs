@@ -10,12 +10,14 @@ use reqwest::{Method, Response};
 use thiserror::Error;
 
 use crate::domain::observe::snapshot::{Scrape, ScrapeFailure, ScrapeFailureReason as Reason};
-use crate::domain::observe::stored::answer::{CLOCK, Clocks, MAX_SERIES, Unfit, clock, query, scrapes};
-use crate::domain::observe::stored::{Reading, answer};
+use crate::domain::observe::stored::answer::{
+    CLOCK, Clocks, MAX_SERIES, UnusableAnswer, clock, query, scrapes,
+};
+use crate::domain::observe::stored::{PrometheusReading, answer};
 use crate::domain::text::bounded;
 use crate::domain::time::Time;
 use crate::io::Clock;
-use crate::io::endpoint::{Endpoint, EndpointError, Target, beginning, redirect, unreachable};
+use crate::io::endpoint::{EndpointClient, EndpointError, EndpointTarget, beginning, redirect, unreachable};
 
 /// Which series are those of an API server where nothing else is configured: the jobs that the common charts, operators and
 /// managed offerings make.
@@ -36,7 +38,7 @@ const MAX_SELECTOR: usize = 2_048;
 
 /// The bounds of one reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct QueryLimits {
     /// Most bytes of an answer.
     pub max_bytes: u64,
     /// Longest time for all queries of a reading.
@@ -69,9 +71,9 @@ pub fn selector(text: &str) -> Result<String, &'static str> {
 
 /// The way to one Prometheus.
 pub struct Prometheus {
-    endpoint: Endpoint,
+    endpoint: EndpointClient,
     selector: String,
-    limits: Limits,
+    limits: QueryLimits,
     clock: Clock,
     /// Milliseconds by which its clock is ahead of ours, as last measured.
     ahead: Option<i64>,
@@ -80,7 +82,7 @@ pub struct Prometheus {
 }
 
 #[derive(Debug, Error)]
-enum Failed {
+enum QueryFailure {
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
     #[error("it answered {status}{}", quoted(.said))]
@@ -90,7 +92,7 @@ enum Failed {
     #[error("its answer is larger than {0} bytes")]
     TooLarge(u64),
     #[error("it {0}")]
-    Unfit(#[from] Unfit),
+    Unfit(#[from] UnusableAnswer),
     #[error("it did not answer within {} s", .0.as_secs_f32())]
     TimedOut(Duration),
 }
@@ -103,7 +105,7 @@ fn quoted(said: &str) -> String {
     }
 }
 
-impl Failed {
+impl QueryFailure {
     fn reason(&self) -> Reason {
         match self {
             Self::Endpoint(EndpointError::Unusable { .. }) => Reason::Forbidden,
@@ -141,21 +143,25 @@ impl Failed {
             Self::Status {
                 status: 400 | 422, ..
             }
-            | Self::Unfit(Unfit::Refused(_)) => "check prometheus.selector",
+            | Self::Unfit(UnusableAnswer::Refused(_)) => "check prometheus.selector",
             Self::Status { .. } | Self::Broken(_) => "look at its log",
             Self::TooLarge(_) => {
                 "narrow prometheus.selector to one cluster, or raise prometheus.maxMebibytes"
             }
-            Self::Unfit(Unfit::TooMuch(_)) => "narrow prometheus.selector to the API servers of one cluster",
-            Self::Unfit(Unfit::NoApiServer) => {
+            Self::Unfit(UnusableAnswer::TooMuch(_)) => {
+                "narrow prometheus.selector to the API servers of one cluster"
+            }
+            Self::Unfit(UnusableAnswer::NoApiServer) => {
                 "set prometheus.selector to the labels of the job that scrapes them"
             }
-            Self::Unfit(Unfit::Ambiguous(_)) => {
+            Self::Unfit(UnusableAnswer::Ambiguous(_)) => {
                 "add a matcher to prometheus.selector that tells them apart, such as the cluster or one replica of the \
                  Prometheus"
             }
-            Self::Unfit(Unfit::Future(_)) => "set its clock, or that of the machine that writes to it",
-            Self::Unfit(Unfit::NotAnswer(_)) => "check that prometheus.url is a Prometheus",
+            Self::Unfit(UnusableAnswer::Future(_)) => {
+                "set its clock, or that of the machine that writes to it"
+            }
+            Self::Unfit(UnusableAnswer::NotAnswer(_)) => "check that prometheus.url is a Prometheus",
             Self::TimedOut(_) => "raise prometheus.timeout, or look at its load",
         }
     }
@@ -163,9 +169,9 @@ impl Failed {
 
 impl Prometheus {
     /// Nothing is read and nothing dialled yet. `selector` has passed [`selector`].
-    pub fn new(target: Target, selector: String, limits: Limits, clock: Clock) -> Self {
+    pub fn new(target: EndpointTarget, selector: String, limits: QueryLimits, clock: Clock) -> Self {
         Self {
-            endpoint: Endpoint::new(target),
+            endpoint: EndpointClient::new(target),
             selector,
             limits,
             clock,
@@ -184,12 +190,12 @@ impl Prometheus {
     ///
     /// # Errors
     /// Every way to fail, with its reason and what to do; the address is the target.
-    pub async fn read(&mut self) -> Result<Reading, ScrapeFailure> {
+    pub async fn read(&mut self) -> Result<PrometheusReading, ScrapeFailure> {
         let (started, timeout) = ((self.clock)(), self.limits.timeout);
         let read = tokio::time::timeout(timeout, self.ask()).await;
-        let read = read.unwrap_or(Err(Failed::TimedOut(timeout)));
+        let read = read.unwrap_or(Err(QueryFailure::TimedOut(timeout)));
         let (at, source) = ((self.clock)(), self.source());
-        read.map(|reading| Reading {
+        read.map(|reading| PrometheusReading {
             at,
             took: at.since(started),
             source: source.clone(),
@@ -203,7 +209,7 @@ impl Prometheus {
         })
     }
 
-    async fn ask(&mut self) -> Result<Reading, Failed> {
+    async fn ask(&mut self) -> Result<PrometheusReading, QueryFailure> {
         let clocks = self.clocks().await?;
         let back = self.known.map_or(FIRST, |known| {
             (clocks.theirs.saturating_sub(known) / 1_000).saturating_add(OVERLAP)
@@ -213,9 +219,9 @@ impl Prometheus {
         let bytes = body.len() as u64;
         // Megabytes of JSON are not read on a thread that others wait for.
         let read = tokio::task::spawn_blocking(move || scrapes(&body, clocks)).await;
-        let (scrapes, complaints) = read.map_err(|error| Failed::Broken(error.to_string()))??;
+        let (scrapes, complaints) = read.map_err(|error| QueryFailure::Broken(error.to_string()))??;
         self.known = known(&scrapes, clocks);
-        Ok(Reading {
+        Ok(PrometheusReading {
             source: String::new(),
             at: clocks.ours,
             took: Duration::ZERO,
@@ -227,7 +233,7 @@ impl Prometheus {
 
     /// Both clocks at one instant. The distance is kept while it is the same but for the time that an answer takes: a scrape
     /// that is read twice is then of one instant.
-    async fn clocks(&mut self) -> Result<Clocks, Failed> {
+    async fn clocks(&mut self) -> Result<Clocks, QueryFailure> {
         let before = (self.clock)();
         let body = self.get(CLOCK, MAX_CLOCK).await?;
         let took = (self.clock)().since(before);
@@ -243,7 +249,7 @@ impl Prometheus {
         Ok(Clocks { theirs, ours })
     }
 
-    async fn get(&mut self, query: &str, max_bytes: u64) -> Result<Vec<u8>, Failed> {
+    async fn get(&mut self, query: &str, max_bytes: u64) -> Result<Vec<u8>, QueryFailure> {
         let mut url = self.endpoint.target.below("/api/v1/query");
         let limit = (MAX_SERIES + 1).to_string();
         url.query_pairs_mut()
@@ -276,30 +282,30 @@ fn known(scrapes: &[Scrape], clocks: Clocks) -> Option<i64> {
     Some(clocks.theirs.saturating_sub(behind))
 }
 
-async fn refused(answer: Response) -> Failed {
+async fn refused(answer: Response) -> QueryFailure {
     let status = answer.status().as_u16();
     if let Some(redirect) = redirect(&answer) {
         let said = bounded(&redirect);
-        return Failed::Status { status, said };
+        return QueryFailure::Status { status, said };
     }
     let said = beginning(answer).await;
     let said = answer::refusal(said.as_bytes()).unwrap_or(said);
     let said: String = bounded(&said).trim().chars().take(300).collect();
-    Failed::Status { status, said }
+    QueryFailure::Status { status, said }
 }
 
-async fn whole(mut answer: Response, max_bytes: u64) -> Result<Vec<u8>, Failed> {
+async fn whole(mut answer: Response, max_bytes: u64) -> Result<Vec<u8>, QueryFailure> {
     let announced = answer.content_length().unwrap_or(0);
     if announced > max_bytes {
-        return Err(Failed::TooLarge(max_bytes));
+        return Err(QueryFailure::TooLarge(max_bytes));
     }
     let mut body = Vec::new();
     loop {
         let chunk = answer.chunk().await;
-        let chunk = chunk.map_err(|error| Failed::Broken(unreachable(&error).to_string()))?;
+        let chunk = chunk.map_err(|error| QueryFailure::Broken(unreachable(&error).to_string()))?;
         let Some(chunk) = chunk else { return Ok(body) };
         if (body.len() + chunk.len()) as u64 > max_bytes {
-            return Err(Failed::TooLarge(max_bytes));
+            return Err(QueryFailure::TooLarge(max_bytes));
         }
         body.extend_from_slice(&chunk);
     }

@@ -3,7 +3,7 @@
 //! Each replica counts for itself, and behind a load balancer every request may reach another one. So the
 //! replicas are asked by the addresses that the Service `default/kubernetes` is made of, where these can be
 //! reached; on many managed control planes they cannot, and then the configured server stands for all. That one is
-//! dialled anew each time, and asked as often as there are replicas behind it: a kept connection would lead to the
+//! dialled anew each time, and asked as often as there are replicas behind it: a pooled connection would lead to the
 //! same replica for ever.
 
 use std::net::SocketAddr;
@@ -30,7 +30,7 @@ mod targets;
 
 pub(in crate::io) use targets::replicas as addresses;
 
-use reader::{Format, Reader, Unfit};
+use reader::{BodyReader, Format, UnusableBody};
 use targets::Targets;
 
 /// How often the caller should call [`Scraper::refresh`].
@@ -176,7 +176,7 @@ impl Scraper {
         let at = (self.clock)();
         let read = read.unwrap_or_else(|_| {
             let timeout = self.limits.timeout;
-            Err(Failed(
+            Err(FailedScrape(
                 ScrapeFailureReason::TimedOut,
                 format!("not back within {timeout:?}"),
             ))
@@ -184,7 +184,7 @@ impl Scraper {
         if let Some(address) = target.address {
             match &read {
                 Ok(_) => self.with_targets(|targets| targets.reached(address)),
-                Err(Failed(ScrapeFailureReason::Unreachable | ScrapeFailureReason::NotMetrics, _)) => {
+                Err(FailedScrape(ScrapeFailureReason::Unreachable | ScrapeFailureReason::NotMetrics, _)) => {
                     self.with_targets(|targets| targets.out_of_reach(address, at));
                 }
                 // It answers, or is merely slow: no reason to ask somebody else.
@@ -206,7 +206,7 @@ impl Scraper {
                 snapshot,
                 complaints,
             }),
-            Err(Failed(reason, why)) => Err(ScrapeFailure {
+            Err(FailedScrape(reason, why)) => Err(ScrapeFailure {
                 target: target.name.clone(),
                 at,
                 reason,
@@ -215,22 +215,22 @@ impl Scraper {
         }
     }
 
-    async fn read(&self, target: &ScrapeTarget) -> Result<(u64, (Snapshot, Complaints)), Failed> {
+    async fn read(&self, target: &ScrapeTarget) -> Result<(u64, (Snapshot, Complaints)), FailedScrape> {
         use ScrapeFailureReason as Reason;
 
         let answer = target.get("/metrics", FORMATS).open().await;
         let answer = answer.map_err(|why| match why {
             RequestError::Refused { status, message, .. } => refused(status, &message),
-            why => Failed(Reason::Unreachable, why.to_string()),
+            why => FailedScrape(Reason::Unreachable, why.to_string()),
         })?;
-        let format = format_of(answer.headers()).map_err(|why| Failed(Reason::NotMetrics, why))?;
+        let format = format_of(answer.headers()).map_err(|why| FailedScrape(Reason::NotMetrics, why))?;
         let started = process_start(answer.headers());
 
         let mut body = answer.into_body();
-        let (mut bytes, mut reader) = (0_u64, Reader::new(format));
+        let (mut bytes, mut reader) = (0_u64, BodyReader::new(format));
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| {
-                Failed(
+                FailedScrape(
                     Reason::Truncated,
                     format!("broke off after {bytes} bytes: {}", chain(&error)),
                 )
@@ -239,15 +239,15 @@ impl Scraper {
             bytes += chunk.len() as u64;
             if bytes > self.limits.max_bytes {
                 let why = format!("larger than the {} bytes allowed", self.limits.max_bytes);
-                return Err(Failed(Reason::Truncated, why));
+                return Err(FailedScrape(Reason::Truncated, why));
             }
             reader
                 .feed(&chunk)
-                .map_err(|why| Failed(Reason::NotMetrics, why))?;
+                .map_err(|why| FailedScrape(Reason::NotMetrics, why))?;
         }
         let mut read = reader.finish().map_err(|unfit| match unfit {
-            Unfit::NotMetrics(why) => Failed(Reason::NotMetrics, why),
-            Unfit::CutOff(within) => Failed(
+            UnusableBody::NotMetrics(why) => FailedScrape(Reason::NotMetrics, why),
+            UnusableBody::CutOff(within) => FailedScrape(
                 Reason::Truncated,
                 format!("broke off after {bytes} bytes, within a {within}"),
             ),
@@ -271,9 +271,9 @@ fn server_name(url: &Uri) -> String {
     }
 }
 
-struct Failed(ScrapeFailureReason, String);
+struct FailedScrape(ScrapeFailureReason, String);
 
-fn refused(status: u16, message: &str) -> Failed {
+fn refused(status: u16, message: &str) -> FailedScrape {
     use ScrapeFailureReason as Reason;
     let (reason, why) = match status {
         401 => (
@@ -290,7 +290,7 @@ fn refused(status: u16, message: &str) -> Failed {
             format!("HTTP {status} instead of metrics: {message}"),
         ),
     };
-    Failed(reason, bounded(&why))
+    FailedScrape(reason, bounded(&why))
 }
 
 /// The format that the headers promise; `None` when they promise none.
@@ -322,7 +322,7 @@ mod tests {
     use super::*;
     use crate::domain::observe::exposition::protobuf::encoding::encode;
     use crate::domain::time::Time;
-    use crate::io::testing::{Asked, Reply, Server, clock, soon};
+    use crate::io::testing::{ReceivedRequest, TestReply, TestServer, clock, soon};
 
     const METRICS: &str = "# HELP process_start_time_seconds x\n# TYPE process_start_time_seconds gauge\n\
                            process_start_time_seconds 1.5e+09\n# TYPE apiserver_request_total counter\n";
@@ -340,9 +340,9 @@ mod tests {
 
     async fn scrape(
         limits: ScrapeLimits,
-        handler: impl Fn(&Asked) -> Reply + Send + Sync + 'static,
+        handler: impl Fn(&ReceivedRequest) -> TestReply + Send + Sync + 'static,
     ) -> Result<Scrape, ScrapeFailure> {
-        let server = Server::start(handler).await;
+        let server = TestServer::start(handler).await;
         let scraper = Scraper::new(server.connection().await, clock(), limits);
         let targets = scraper.targets();
         assert_eq!(targets.len(), 1);
@@ -361,7 +361,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_exposition_is_read() {
-        let scrape = scrape(limits(), |_| Reply::Whole(200, TEXT, METRICS.to_owned()))
+        let scrape = scrape(limits(), |_| TestReply::Whole(200, TEXT, METRICS.to_owned()))
             .await
             .expect("metrics");
         assert_eq!(scrape.bytes, METRICS.len() as u64);
@@ -375,7 +375,7 @@ mod tests {
             let body = encode(SAMPLES);
             let length = body.len() as u64;
             let reply = binary(header, &body);
-            let scrape = scrape(limits(), move |_| Reply::Raw(reply.clone()))
+            let scrape = scrape(limits(), move |_| TestReply::Raw(reply.clone()))
                 .await
                 .expect("metrics");
             assert_eq!(scrape.bytes, length);
@@ -412,7 +412,7 @@ mod tests {
             ("noise", &[0xff; 100], Reason::NotMetrics, "no sequence"),
         ] {
             let reply = binary(PROTOBUF, body);
-            let failure = scrape(limits(), move |_| Reply::Raw(reply.clone()))
+            let failure = scrape(limits(), move |_| TestReply::Raw(reply.clone()))
                 .await
                 .expect_err(what);
             assert_eq!(failure.reason, reason, "{what}: {}", failure.why);
@@ -508,7 +508,7 @@ mod tests {
                 "no answer",
             ),
         ] {
-            let failure = scrape(limits(), move |_| Reply::Raw(answer.clone().into()))
+            let failure = scrape(limits(), move |_| TestReply::Raw(answer.clone().into()))
                 .await
                 .expect_err(what);
             assert_eq!(failure.reason, reason, "{what}: {}", failure.why);
@@ -519,12 +519,12 @@ mod tests {
     #[tokio::test]
     async fn an_endless_body_ends_at_the_bound() {
         let metrics = METRICS.as_bytes();
-        let failure = scrape(limits(), move |_| Reply::Endless(TEXT, metrics.to_vec()))
+        let failure = scrape(limits(), move |_| TestReply::Endless(TEXT, metrics.to_vec()))
             .await
             .expect_err("endless");
         assert_eq!(failure.reason, ScrapeFailureReason::Truncated);
         assert!(failure.why.contains("4194304 bytes allowed"), "{}", failure.why);
-        let failure = scrape(limits(), |_| Reply::Endless(TEXT, vec![b'x'; 4096]))
+        let failure = scrape(limits(), |_| TestReply::Endless(TEXT, vec![b'x'; 4096]))
             .await
             .expect_err("endless");
         assert_eq!(failure.reason, ScrapeFailureReason::NotMetrics);
@@ -536,7 +536,7 @@ mod tests {
             timeout: Duration::from_millis(100),
             ..limits()
         };
-        let failure = scrape(short, |_| Reply::Hang).await.expect_err("no answer");
+        let failure = scrape(short, |_| TestReply::Hang).await.expect_err("no answer");
         assert_eq!(failure.reason, ScrapeFailureReason::TimedOut);
     }
 
@@ -544,11 +544,11 @@ mod tests {
     async fn behind_one_address_every_scrape_dials_anew_and_the_header_tells_processes_apart() {
         let answers = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&answers);
-        let server = Server::start(move |_| {
+        let server = TestServer::start(move |_| {
             let started = 1_000 + count.fetch_add(1, Ordering::Relaxed) % 2;
             let headers = format!("content-type: {TEXT}\r\nprocess-start-time-unix: {started}");
             let body = "# TYPE apiserver_request_total counter\napiserver_request_total{verb=\"POST\"} 3\n";
-            Reply::Raw(raw(200, &headers, body).into())
+            TestReply::Raw(raw(200, &headers, body).into())
         })
         .await;
         let scraper = Scraper::new(server.connection().await, clock(), limits());
@@ -595,14 +595,14 @@ mod tests {
 
     #[tokio::test]
     async fn replicas_are_asked_one_by_one_and_the_server_stands_in_for_those_out_of_reach() {
-        let replica = Server::start(|_| Reply::Whole(200, TEXT, METRICS.to_owned())).await;
-        let gone = Server::start(|_| Reply::Hang).await;
+        let replica = TestServer::start(|_| TestReply::Whole(200, TEXT, METRICS.to_owned())).await;
+        let gone = TestServer::start(|_| TestReply::Hang).await;
         let list = slices(&[replica.address, gone.address]);
-        let server = Server::start(move |asked| {
+        let server = TestServer::start(move |asked| {
             assert!(asked.target.starts_with(
                 "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices?labelSelector=kubernetes.io%2F"
             ));
-            Reply::json(200, &list)
+            TestReply::json(200, &list)
         })
         .await;
         let now = Arc::new(AtomicU64::new(1_000));
@@ -612,7 +612,7 @@ mod tests {
             Arc::new(move || Time::from_unix_millis(ticking.load(Ordering::Relaxed))),
             limits(),
         );
-        let direct = |server: &Server| (server.address.to_string(), true);
+        let direct = |server: &TestServer| (server.address.to_string(), true);
         let configured = (server.address.to_string(), false);
         let (ok, lost) = (direct(&replica), direct(&gone));
         assert_eq!(names(&scraper), std::slice::from_ref(&configured));
@@ -649,11 +649,11 @@ mod tests {
         let refuses = Arc::new(AtomicBool::new(false));
         let address = Arc::new(std::sync::OnceLock::<SocketAddr>::new());
         let (own, no) = (Arc::clone(&address), Arc::clone(&refuses));
-        let server = Server::start(move |_| {
+        let server = TestServer::start(move |_| {
             if no.load(Ordering::Relaxed) {
-                return Reply::status(403, "endpointslices is forbidden");
+                return TestReply::status(403, "endpointslices is forbidden");
             }
-            Reply::json(200, slices(&[*own.get().expect("set below")]))
+            TestReply::json(200, slices(&[*own.get().expect("set below")]))
         })
         .await;
         address.set(server.address).expect("set once");

@@ -9,9 +9,9 @@ use reqwest::{Method, Response, StatusCode};
 use thiserror::Error;
 
 use crate::domain::text::bounded;
-use crate::io::endpoint::{Endpoint, EndpointError, Target, beginning, redirect, unreachable};
+use crate::io::endpoint::{EndpointClient, EndpointError, EndpointTarget, beginning, redirect, unreachable};
 
-pub use wire::{Envelope, body};
+pub use wire::{AlertEnvelope, body};
 
 /// Alertmanagers that are told, at most: each is a series of some metrics.
 pub const MAX_ALERTMANAGERS: usize = 16;
@@ -100,15 +100,15 @@ impl From<EndpointError> for PushError {
 
 /// The way to one Alertmanager.
 pub struct Alertmanager {
-    endpoint: Endpoint,
+    endpoint: EndpointClient,
     timeout: Duration,
 }
 
 impl Alertmanager {
     /// Nothing is read and nobody dialled yet. No push takes longer than `timeout`.
-    pub fn new(target: Target, timeout: Duration) -> Self {
+    pub fn new(target: EndpointTarget, timeout: Duration) -> Self {
         Self {
-            endpoint: Endpoint::new(target),
+            endpoint: EndpointClient::new(target),
             timeout,
         }
     }

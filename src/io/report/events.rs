@@ -14,7 +14,7 @@ use crate::domain::report::announcement::Announcement;
 use crate::domain::time::Time;
 use crate::io::client::Connection;
 use crate::io::client::request::RequestError;
-use crate::io::held::{Answer, READ_DEADLINE, ask, version};
+use crate::io::coordination::{Answer, READ_DEADLINE, ask, version};
 
 const COLLECTION: &str = "/api/v1/namespaces/default/events";
 
@@ -163,7 +163,7 @@ fn failed(why: RequestError) -> (EventOutcome, Option<String>) {
 mod tests {
     use super::*;
     use crate::domain::cluster::hook::{HookId, HookKind};
-    use crate::io::testing::{Reply, Server, soon};
+    use crate::io::testing::{TestReply, TestServer, soon};
 
     fn said() -> Announcement {
         Announcement {
@@ -180,13 +180,13 @@ mod tests {
         Time::from_unix_millis(1_795_219_862_156)
     }
 
-    async fn writer(server: &Server) -> EventWriter {
+    async fn writer(server: &TestServer) -> EventWriter {
         EventWriter::new(&server.connection().await, "me")
     }
 
     #[tokio::test]
     async fn an_event_is_about_the_configuration_and_lies_where_kubectl_looks_for_it() {
-        let server = Server::start(|_| Reply::json(201, "{}")).await;
+        let server = TestServer::start(|_| TestReply::json(201, "{}")).await;
         let (outcome, why) = soon(writer(&server).await.write(&said(), at())).await;
         assert_eq!((outcome, why), (EventOutcome::Written, None));
         let asked = &server.asked()[0];
@@ -211,14 +211,14 @@ mod tests {
 
     #[tokio::test]
     async fn what_was_said_before_is_counted_up_and_a_lost_answer_is_not() {
-        let server = Server::start(|asked| match asked.method.as_str() {
-            "POST" => Reply::status(409, "already exists"),
-            "GET" => Reply::json(
+        let server = TestServer::start(|asked| match asked.method.as_str() {
+            "POST" => TestReply::status(409, "already exists"),
+            "GET" => TestReply::json(
                 200,
                 r#"{"metadata": {"resourceVersion": "5"}, "count": 3, "message": "It hung.",
                     "lastTimestamp": "2026-11-21T00:11:02Z"}"#,
             ),
-            _ => Reply::json(200, "{}"),
+            _ => TestReply::json(200, "{}"),
         })
         .await;
         let writer = writer(&server).await;
@@ -248,7 +248,7 @@ mod tests {
             (403, "User \"u\" cannot create", EventOutcome::Forbidden, false),
             (429, "too many requests", EventOutcome::Refused, true),
         ] {
-            let server = Server::start(move |_| Reply::status(status, message)).await;
+            let server = TestServer::start(move |_| TestReply::status(status, message)).await;
             let (outcome, why) = soon(writer(&server).await.write(&said(), at())).await;
             assert_eq!((outcome, outcome.may_pass()), (expected, again));
             assert_eq!(why.as_deref(), Some(message));

@@ -27,13 +27,13 @@ pub use self::telemetry::{Loss, Signal, TelemetryCounts};
 use super::events::EventOutcome;
 use crate::domain::act::breaker::HeldBack;
 use crate::domain::act::fence::AutoBreak;
-use crate::domain::act::leadership::{Place, Role};
+use crate::domain::act::leadership::{LeadershipObject, ReplicaRole};
 use crate::domain::cluster::hook::HookId;
 use crate::domain::diagnose::verdict::Verdict;
 use crate::domain::observe::canary::CanaryReport;
 use crate::domain::observe::probe::ProbeReport;
 use crate::domain::observe::snapshot::{Scrape, ScrapeFailure};
-use crate::domain::observe::stored::Reading;
+use crate::domain::observe::stored::PrometheusReading;
 use crate::domain::report::assessment::Assessment;
 use crate::domain::time::Time;
 use contract::Declared;
@@ -148,7 +148,7 @@ impl Metrics {
     }
 
     /// Counts a reading of the Prometheus.
-    pub fn stored_read(&self, reading: Result<&Reading, &ScrapeFailure>) {
+    pub fn stored_read(&self, reading: Result<&PrometheusReading, &ScrapeFailure>) {
         self.servers
             .read(reading.map_or_else(|failure| failure.reason.as_str(), |_| "success"));
     }
@@ -159,7 +159,7 @@ impl Metrics {
     }
 
     /// Counts a change of this replica's role.
-    pub fn role_changed(&self, role: Role) {
+    pub fn role_changed(&self, role: ReplicaRole) {
         self.leader_transitions.with_label_values(&[role.as_str()]).inc();
     }
 
@@ -243,8 +243,8 @@ impl Metrics {
         self.breaker.fill(&assessment.breaker);
         self.assessed_at.set(at);
         if let Some(replica) = &assessment.replica {
-            for &by in Place::ALL {
-                let leads = replica.role == Role::Leader && replica.by == Some(by);
+            for &by in LeadershipObject::ALL {
+                let leads = replica.role == ReplicaRole::Leader && replica.by == Some(by);
                 self.leader
                     .with_label_values(&[by.as_str()])
                     .set(as_number(u8::from(leads)));

@@ -19,7 +19,7 @@ use aws_lc_rs::digest;
 use base64::Engine as _;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use self::past::{Past, Shown};
+use self::past::{Past, ShownPast};
 use crate::domain::diagnose::verdict::Verdict;
 use crate::domain::report::assessment::Assessment;
 
@@ -39,7 +39,7 @@ const AFTER: usize = 34_000;
 #[derive(Debug, Clone)]
 pub struct Model {
     assessment: std::sync::Arc<Assessment>,
-    past: Shown,
+    past: ShownPast,
     /// For how long nothing has been judged, when that is too long.
     silent: Option<Duration>,
 }

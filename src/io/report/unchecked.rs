@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::domain::cluster::hook::{Hook, HookKind, Labels};
-use crate::domain::report::unchecked::{Question, Seen, Served, Tally, Unchecked, instant};
+use crate::domain::report::unchecked::{ObjectTally, ObservedObject, Question, Served, Unchecked, instant};
 use crate::io::client::Connection;
 use crate::io::client::request::{ApiRequest, JSON, METADATA, page};
 use crate::io::cluster::inventory::convert;
@@ -25,7 +25,7 @@ const MAX_VERSIONS: usize = 300;
 
 /// How much is asked for at most.
 #[derive(Debug, Clone, Copy)]
-pub struct Bounds {
+pub struct ListingBounds {
     /// Objects per page.
     pub page: usize,
     /// Pages per kind.
@@ -38,7 +38,7 @@ pub struct Bounds {
     pub whole: Duration,
 }
 
-impl Default for Bounds {
+impl Default for ListingBounds {
     fn default() -> Self {
         Self {
             page: 500,
@@ -52,9 +52,9 @@ impl Default for Bounds {
 
 /// Asks an API server.
 #[derive(Clone)]
-pub struct Lister {
+pub struct ObjectLister {
     client: Client,
-    bounds: Bounds,
+    bounds: ListingBounds,
 }
 
 #[derive(Deserialize)]
@@ -67,12 +67,12 @@ struct Groups {
 #[serde(rename_all = "camelCase")]
 struct Group {
     name: String,
-    versions: Vec<Version>,
-    preferred_version: Option<Version>,
+    versions: Vec<GroupVersion>,
+    preferred_version: Option<GroupVersion>,
 }
 
 #[derive(Deserialize)]
-struct Version {
+struct GroupVersion {
     version: String,
 }
 
@@ -90,7 +90,7 @@ struct Resource {
 }
 
 #[derive(Deserialize)]
-struct Page {
+struct ListPage {
     metadata: PageMeta,
     items: Option<Vec<Item>>,
 }
@@ -124,7 +124,7 @@ struct Managed {
     subresource: Option<String>,
 }
 
-impl From<Meta> for Seen {
+impl From<Meta> for ObservedObject {
     fn from(meta: Meta) -> Self {
         let managed = meta.managed_fields.unwrap_or_default().into_iter();
         Self {
@@ -150,21 +150,21 @@ pub fn hook_of(kind: HookKind, configuration: &Value, webhook: &str) -> Option<H
     hooks.into_iter().find(|hook| &*hook.id.webhook == webhook)
 }
 
-impl Lister {
+impl ObjectLister {
     /// One that keeps to the usual bounds.
     pub fn new(connection: &Connection) -> Self {
-        Self::bounded(connection.calls().clone(), Bounds::default())
+        Self::bounded(connection.calls().clone(), ListingBounds::default())
     }
 
     /// One that keeps to these bounds.
-    pub fn bounded(client: Client, bounds: Bounds) -> Self {
+    pub fn bounded(client: Client, bounds: ListingBounds) -> Self {
         Self { client, bounds }
     }
 
     /// Lists what a question is about. Every way to fail is a part of the report.
     pub async fn list(&self, question: Question<'_>) -> Unchecked {
         let until = Instant::now() + self.bounds.whole;
-        let mut tally = Tally::new(question);
+        let mut tally = ObjectTally::new(question);
         let mut served = self.served(&mut tally, until).await;
         if served.len() > self.bounds.kinds {
             let why = format!(
@@ -191,7 +191,7 @@ impl Lister {
     }
 
     /// The kinds that the hook may have been asked about, and that can be listed.
-    async fn served(&self, tally: &mut Tally<'_>, until: Instant) -> Vec<Served> {
+    async fn served(&self, tally: &mut ObjectTally<'_>, until: Instant) -> Vec<Served> {
         let groups: Result<Groups, String> = self.get("/apis", JSON, until).await;
         let groups = groups.unwrap_or_else(|why| {
             tally.not_listed("every kind of an API group", &why);
@@ -250,9 +250,9 @@ impl Lister {
     }
 
     /// The labels of all namespaces, for a hook that selects by them.
-    async fn namespaces(&self, tally: &mut Tally<'_>, until: Instant) -> BTreeMap<String, Labels> {
+    async fn namespaces(&self, tally: &mut ObjectTally<'_>, until: Instant) -> BTreeMap<String, Labels> {
         let mut labels = BTreeMap::new();
-        let mut take = |seen: Seen| {
+        let mut take = |seen: ObservedObject| {
             labels.insert(seen.name, seen.labels);
         };
         if let Err(why) = self.pages("/api/v1/namespaces", until, &mut take).await {
@@ -265,7 +265,7 @@ impl Lister {
         &self,
         kind: &Served,
         namespaces: &BTreeMap<String, Labels>,
-        tally: &mut Tally<'_>,
+        tally: &mut ObjectTally<'_>,
         until: Instant,
     ) -> Result<(), String> {
         let version = kind.versions.first().ok_or("it has no version")?;
@@ -286,12 +286,12 @@ impl Lister {
         &self,
         path: &str,
         until: Instant,
-        take: &mut (dyn FnMut(Seen) + Send),
+        take: &mut (dyn FnMut(ObservedObject) + Send),
     ) -> Result<(), String> {
         let mut next = String::new();
         for _ in 0..self.bounds.pages {
             let target = page(path, self.bounds.page, &next);
-            let page: Page = self.get(&target, METADATA, until).await?;
+            let page: ListPage = self.get(&target, METADATA, until).await?;
             for item in page.items.unwrap_or_default() {
                 take(item.metadata.into());
             }
@@ -329,9 +329,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::domain::report::unchecked::{Gap, Way};
+    use crate::domain::report::unchecked::{GapReason, ReviewGap};
     use crate::domain::time::Time;
-    use crate::io::testing::{Reply, Server, soon};
+    use crate::io::testing::{TestReply, TestServer, soon};
 
     fn at(seconds: u64) -> Time {
         instant("2026-11-21T00:00:00Z").unwrap() + Duration::from_secs(seconds)
@@ -365,17 +365,17 @@ mod tests {
         }})
     }
 
-    fn page(items: &[Value], next: &str) -> Reply {
+    fn page(items: &[Value], next: &str) -> TestReply {
         let page = json!({"metadata": {"continue": next}, "items": items});
-        Reply::json(200, page)
+        TestReply::json(200, page)
     }
 
-    fn answer(target: &str) -> Reply {
+    fn answer(target: &str) -> TestReply {
         let (meanwhile, before) = ("2026-11-21T00:00:30Z", "2026-11-20T12:00:00Z");
         let versions =
             |names: &[&str]| -> Vec<Value> { names.iter().map(|name| json!({"version": name})).collect() };
         match target {
-            "/apis" => Reply::json(
+            "/apis" => TestReply::json(
                 200,
                 json!({"groups": [
                     {"name": "apps", "versions": versions(&["v1beta1", "v1"]), "preferredVersion": {"version": "v1"}},
@@ -392,10 +392,10 @@ mod tests {
                     resource("nodes"),
                     binding,
                 ];
-                Reply::json(200, json!({"resources": resources}))
+                TestReply::json(200, json!({"resources": resources}))
             }
             "/apis/apps/v1" | "/apis/apps/v1beta1" => {
-                Reply::json(200, json!({"resources": [resource("deployments")]}))
+                TestReply::json(200, json!({"resources": [resource("deployments")]}))
             }
             "/api/v1/namespaces?limit=2" => page(
                 &[
@@ -415,7 +415,7 @@ mod tests {
                 page(&[item("d", "ours", meanwhile)], "more")
             }
             "/api/v1/secrets?limit=2" => {
-                Reply::json(403, json!({"kind": "Status", "message": "secrets is forbidden"}))
+                TestReply::json(403, json!({"kind": "Status", "message": "secrets is forbidden"}))
             }
             other => panic!("nobody needs {other}"),
         }
@@ -425,24 +425,24 @@ mod tests {
     async fn what_the_hook_is_asked_about_is_listed_page_by_page_and_what_cannot_be_is_named() {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&asked);
-        let server = Server::start(move |request| {
+        let server = TestServer::start(move |request| {
             seen.lock().unwrap().push(request.target.clone());
             answer(&request.target)
         })
         .await;
-        let bounds = Bounds {
+        let bounds = ListingBounds {
             page: 2,
             pages: 2,
-            ..Bounds::default()
+            ..ListingBounds::default()
         };
-        let lister = Lister::bounded(server.connection().await.calls().clone(), bounds);
+        let lister = ObjectLister::bounded(server.connection().await.calls().clone(), bounds);
         let hook = hook();
         let question = Question {
             hook: &hook,
-            gap: Gap {
+            gap: ReviewGap {
                 from: at(0),
                 to: at(60),
-                way: Way::Skipped,
+                way: GapReason::Skipped,
             },
             own: "hookwatch",
         };
@@ -485,19 +485,19 @@ mod tests {
 
     #[tokio::test]
     async fn an_api_server_that_does_not_answer_costs_no_more_than_the_time_for_it() {
-        let server = Server::start(|_| Reply::Hang).await;
-        let bounds = Bounds {
+        let server = TestServer::start(|_| TestReply::Hang).await;
+        let bounds = ListingBounds {
             request: Duration::from_millis(50),
             whole: Duration::from_millis(80),
-            ..Bounds::default()
+            ..ListingBounds::default()
         };
-        let lister = Lister::bounded(server.connection().await.calls().clone(), bounds);
+        let lister = ObjectLister::bounded(server.connection().await.calls().clone(), bounds);
         let hook = hook();
         let (from, to) = (at(0), at(60));
-        let way = Way::Skipped;
+        let way = GapReason::Skipped;
         let question = Question {
             hook: &hook,
-            gap: Gap { from, to, way },
+            gap: ReviewGap { from, to, way },
             own: "hookwatch",
         };
         let report = soon(lister.list(question)).await;

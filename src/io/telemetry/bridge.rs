@@ -24,14 +24,14 @@ use crate::io::report::Reported;
 const MOST_POINTS: usize = 2_000;
 
 /// Where the metrics come from.
-pub(super) struct Source {
+pub(super) struct MetricSource {
     shown: Reported,
     clock: Clock,
     resource: Resource,
     began: Time,
 }
 
-impl Source {
+impl MetricSource {
     /// Counters count from now on.
     pub(super) fn new(shown: Reported, resource: opentelemetry_sdk::Resource, clock: &Clock) -> Self {
         Self {
@@ -47,7 +47,7 @@ impl Source {
 
     /// Everything as it is now, in requests of a bounded size, each with the number of its data points.
     pub(super) fn requests(&self) -> Vec<(ExportMetricsServiceRequest, u64)> {
-        let times = Times {
+        let times = PointTimes {
             began: nanos(self.began),
             now: nanos((self.clock)()),
         };
@@ -91,7 +91,7 @@ impl Source {
 
 /// In nanoseconds since the Unix epoch.
 #[derive(Debug, Clone, Copy)]
-struct Times {
+struct PointTimes {
     began: u64,
     now: u64,
 }
@@ -102,7 +102,7 @@ fn nanos(time: Time) -> u64 {
 }
 
 /// Some series of a family; `None` for a type that hookwatch has not.
-fn metric(family: &MetricFamily, series: &[proto::Metric], times: Times) -> Option<Metric> {
+fn metric(family: &MetricFamily, series: &[proto::Metric], times: PointTimes) -> Option<Metric> {
     let cumulative = AggregationTemporality::Cumulative.into();
     let data = match family.get_field_type() {
         MetricType::COUNTER => metric::Data::Sum(Sum {
@@ -154,7 +154,7 @@ fn number(series: &proto::Metric, value: f64, began: u64, now: u64) -> NumberDat
 }
 
 /// Prometheus counts everything up to an edge, OTLP what lies between two; the last bucket has no edge.
-fn histogram(series: &proto::Metric, times: Times) -> HistogramDataPoint {
+fn histogram(series: &proto::Metric, times: PointTimes) -> HistogramDataPoint {
     let histogram = series.get_histogram();
     let (mut bounds, mut counts) = (Vec::new(), Vec::new());
     let mut below = 0;
@@ -202,7 +202,7 @@ mod tests {
     use super::*;
     use crate::domain::cluster::hook::{Backend, BackendAddress, BackendPath, HookId, HookKind, ProbeLevel};
     use crate::domain::observe::probe::{
-        Answer, CertificateFacts, Connection, Phases, ProbeOutcome, ProbeReport,
+        CertificateFacts, ConnectionKind, PhaseDurations, ProbeAnswer, ProbeOutcome, ProbeReport,
     };
     use crate::io::report::metrics::Metrics;
 
@@ -222,11 +222,11 @@ mod tests {
                     address: BackendAddress::Host("127.0.0.1".to_owned(), 443),
                 },
                 level: ProbeLevel::Http,
-                connection: Connection::Fresh,
+                connection: ConnectionKind::Fresh,
                 started: Time::default(),
                 took: Duration::from_millis(3),
-                phases: Phases::default(),
-                outcome: ProbeOutcome::Answered(Answer::Handshake),
+                phases: PhaseDurations::default(),
+                outcome: ProbeOutcome::Answered(ProbeAnswer::Handshake),
                 certificates: CertificateFacts::default(),
                 shared: false,
             });
@@ -245,7 +245,7 @@ mod tests {
         assert!(all > 2 * HOOKS);
         let clock: Clock = Arc::new(Time::default);
         let resource = opentelemetry_sdk::Resource::builder_empty().build();
-        let requests = Source::new(shown, resource, &clock).requests();
+        let requests = MetricSource::new(shown, resource, &clock).requests();
         for (request, points) in &requests {
             assert!(*points <= MOST_POINTS as u64);
             assert!(request.encoded_len() < 2 << 20, "{} bytes", request.encoded_len());

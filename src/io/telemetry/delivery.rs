@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::transport::{Failed, Payload, Transport};
+use super::transport::{FailedExport, Payload, Transport};
 use crate::io::report::metrics::{Loss, Signal, TelemetryCounts};
 
 /// The first wait before a request is tried again; each one after is twice as long.
@@ -15,7 +15,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// Delivers one signal. What fails is said once in the log, and once when it works again.
 #[derive(Debug)]
-pub(super) struct Delivery {
+pub(super) struct SignalDelivery {
     transport: Transport,
     signal: Signal,
     counts: TelemetryCounts,
@@ -23,7 +23,7 @@ pub(super) struct Delivery {
     failing: bool,
 }
 
-impl Delivery {
+impl SignalDelivery {
     /// `stop` turns true when there is no time left to try anything twice.
     pub(super) fn new(
         transport: Transport,
@@ -61,7 +61,7 @@ impl Delivery {
                     return Ok(());
                 }
                 Ok(Err(failed)) => failed,
-                Err(_) => Failed::for_good(Loss::TimedOut, "no answer in time"),
+                Err(_) => FailedExport::for_good(Loss::TimedOut, "no answer in time"),
             };
             let Some(asked) = failed.again else {
                 break failed;

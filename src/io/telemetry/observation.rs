@@ -14,22 +14,22 @@ use opentelemetry_sdk::trace::Span;
 use super::trace::{Rounds, system};
 use crate::domain::cluster::hook::{Backend, BackendAddress, HookId};
 use crate::domain::observe::canary::{CanaryOutcome, CanaryReport, CanaryTarget};
-use crate::domain::observe::probe::{Answer, Phase, ProbeOutcome, ProbeReport};
+use crate::domain::observe::probe::{ProbeAnswer, ProbeOutcome, ProbePhase, ProbeReport};
 use crate::domain::observe::snapshot::{Scrape, ScrapeFailure};
 
 /// One observation under way. Empty when traces are off. Dropped, its span ends there and then.
 #[derive(Debug, Default)]
-pub struct Observation(pub(super) Option<Box<Open>>);
+pub struct ObservationSpan(pub(super) Option<Box<OpenSpan>>);
 
 #[derive(Debug)]
-pub(super) struct Open {
+pub(super) struct OpenSpan {
     rounds: Arc<Rounds>,
     span: Span,
 }
 
-impl Observation {
+impl ObservationSpan {
     pub(super) fn new(rounds: Arc<Rounds>, span: Span) -> Self {
-        Self(Some(Box::new(Open { rounds, span })))
+        Self(Some(Box::new(OpenSpan { rounds, span })))
     }
 
     pub(super) fn of_probe(mut self, hook: &HookId, backend: &Backend) -> Self {
@@ -82,7 +82,9 @@ impl Observation {
                 KeyValue::new("hookwatch.probe.outcome", outcome.as_str()),
             ];
             if let ProbeOutcome::Answered(
-                Answer::Http { status } | Answer::Discovery { status } | Answer::ReviewRefused { status },
+                ProbeAnswer::Http { status }
+                | ProbeAnswer::Discovery { status }
+                | ProbeAnswer::ReviewRefused { status },
             ) = outcome
             {
                 attributes.push(KeyValue::new("http.response.status_code", i64::from(*status)));
@@ -140,7 +142,7 @@ impl Observation {
         };
         let mut until = end;
         let mut trouble = trouble(&report.outcome).filter(|_| !report.outcome.is_alive());
-        for phase in Phase::ALL.into_iter().rev() {
+        for phase in ProbePhase::ALL.into_iter().rev() {
             let Some(took) = report.phases.get(phase) else {
                 continue;
             };
@@ -156,7 +158,7 @@ impl Observation {
         }
     }
 
-    fn recording(&self) -> Option<&Open> {
+    fn recording(&self) -> Option<&OpenSpan> {
         self.0.as_deref().filter(|open| open.span.is_recording())
     }
 
@@ -184,11 +186,13 @@ impl Observation {
 /// What went wrong in a probe; `None` when nothing did that would be the backend's fault.
 fn trouble(outcome: &ProbeOutcome) -> Option<String> {
     match outcome {
-        ProbeOutcome::Answered(Answer::Discovery { status }) if Answer::is_no_discovery(*status) => {
+        ProbeOutcome::Answered(ProbeAnswer::Discovery { status })
+            if ProbeAnswer::is_no_discovery(*status) =>
+        {
             Some(format!("HTTP {status}"))
         }
-        ProbeOutcome::Answered(Answer::ReviewRefused { status }) => Some(format!("HTTP {status}")),
-        ProbeOutcome::Answered(Answer::NotAnAdmissionReview { why }) => Some(why.clone()),
+        ProbeOutcome::Answered(ProbeAnswer::ReviewRefused { status }) => Some(format!("HTTP {status}")),
+        ProbeOutcome::Answered(ProbeAnswer::NotAnAdmissionReview { why }) => Some(why.clone()),
         ProbeOutcome::Answered(_)
         | ProbeOutcome::ClientCertificateWanted
         | ProbeOutcome::VerifierDiffers { .. }

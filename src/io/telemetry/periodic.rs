@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::bridge::Source;
-use super::delivery::Delivery;
+use super::bridge::MetricSource;
+use super::delivery::SignalDelivery;
 
 /// Sends all metrics every `interval`, and once more when it is told to stop.
-pub(super) async fn send(source: Source, mut delivery: Delivery, interval: Duration) {
+pub(super) async fn send(source: MetricSource, mut delivery: SignalDelivery, interval: Duration) {
     let mut tick = tokio::time::interval_at(Instant::now() + interval, interval);
     // A receiver that was away gets the newest values, not every one it missed.
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);

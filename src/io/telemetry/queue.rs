@@ -12,7 +12,7 @@ use opentelemetry_sdk::trace::{Span, SpanData, SpanProcessor};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
-use super::delivery::Delivery;
+use super::delivery::SignalDelivery;
 use crate::io::report::metrics::{Loss, Signal, TelemetryCounts};
 
 /// A queue for at most `length` spans, and the end that sends them.
@@ -64,7 +64,7 @@ impl Waiting {
     /// told to stop and nothing is left.
     pub(super) async fn send(
         mut self,
-        mut delivery: Delivery,
+        mut delivery: SignalDelivery,
         most: usize,
         delay: Duration,
         resource: Resource,
@@ -92,7 +92,7 @@ impl Waiting {
     }
 
     /// The next batch; an empty one when there will be no more.
-    async fn batch(&mut self, delivery: &mut Delivery, most: usize, delay: Duration) -> Vec<SpanData> {
+    async fn batch(&mut self, delivery: &mut SignalDelivery, most: usize, delay: Duration) -> Vec<SpanData> {
         let mut batch = Vec::new();
         let first = tokio::select! {
             biased;

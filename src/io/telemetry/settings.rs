@@ -15,13 +15,13 @@ use opentelemetry_sdk::resource::TelemetryResourceDetector;
 use opentelemetry_sdk::trace::Sampler;
 
 use crate::io::report::metrics::Signal;
-use read::Reader;
+use read::VariableReader;
 
 pub use destination::{Destination, Protocol};
 
 /// What the variables ask for.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct TelemetrySettings {
     /// `None` when no spans are sent.
     pub traces: Option<TracesSettings>,
     /// `None` when no metrics are sent.
@@ -61,7 +61,7 @@ pub struct MetricsSettings {
 /// The longest queue that can be asked for. A span takes a kilobyte or so.
 const LONGEST_QUEUE: u64 = 1 << 20;
 
-impl Settings {
+impl TelemetrySettings {
     /// Nothing is sent.
     pub fn off() -> Self {
         Self {
@@ -79,7 +79,7 @@ impl Settings {
 
     /// What some variables ask for.
     pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Self {
-        let mut reader = Reader::new(&variable);
+        let mut reader = VariableReader::new(&variable);
         let mut settings = Self::off();
         if !reader.flag("OTEL_SDK_DISABLED") {
             settings.traces = traces(&mut reader);
@@ -98,13 +98,13 @@ impl Settings {
     }
 }
 
-impl Default for Settings {
+impl Default for TelemetrySettings {
     fn default() -> Self {
         Self::off()
     }
 }
 
-fn traces(reader: &mut Reader<'_>) -> Option<TracesSettings> {
+fn traces(reader: &mut VariableReader<'_>) -> Option<TracesSettings> {
     let mut destination = destination::of(reader, Signal::Traces)?;
     let most = reader.millis("OTEL_BSP_EXPORT_TIMEOUT", 30_000);
     destination.timeout = destination.timeout.min(most);
@@ -130,7 +130,7 @@ fn traces(reader: &mut Reader<'_>) -> Option<TracesSettings> {
     })
 }
 
-fn metrics(reader: &mut Reader<'_>) -> Option<MetricsSettings> {
+fn metrics(reader: &mut VariableReader<'_>) -> Option<MetricsSettings> {
     let mut destination = destination::of(reader, Signal::Metrics)?;
     let most = reader.millis("OTEL_METRIC_EXPORT_TIMEOUT", 30_000);
     destination.timeout = destination.timeout.min(most);
@@ -141,7 +141,7 @@ fn metrics(reader: &mut Reader<'_>) -> Option<MetricsSettings> {
 }
 
 /// A trace begins here always, so what is said for traces with and without a parent is the same.
-fn sampler(reader: &mut Reader<'_>) -> Sampler {
+fn sampler(reader: &mut VariableReader<'_>) -> Sampler {
     const NAME: &str = "OTEL_TRACES_SAMPLER";
     let root = match reader.text(NAME).as_deref() {
         None | Some("parentbased_always_on" | "always_on") => Sampler::AlwaysOn,
@@ -155,7 +155,7 @@ fn sampler(reader: &mut Reader<'_>) -> Sampler {
     Sampler::ParentBased(Box::new(root))
 }
 
-fn resource(reader: &mut Reader<'_>) -> Resource {
+fn resource(reader: &mut VariableReader<'_>) -> Resource {
     let mut attributes = vec![
         KeyValue::new("service.name", "hookwatch"),
         KeyValue::new("service.version", env!("CARGO_PKG_VERSION")),

@@ -20,7 +20,7 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider, Span};
 
 use super::SCOPE;
-use super::observation::Observation;
+use super::observation::ObservationSpan;
 use super::queue::Queue;
 use super::settings::TracesSettings;
 use crate::domain::cluster::hook::{Backend, HookId};
@@ -29,7 +29,7 @@ use crate::domain::observe::canary::CanaryTarget;
 use crate::domain::report::assessment::Assessment;
 use crate::domain::time::Time;
 use crate::domain::vocabulary::Health;
-use crate::domain::watchdog::Change;
+use crate::domain::watchdog::LoggedChange;
 use crate::io::Clock;
 
 /// The longest round without any change.
@@ -48,16 +48,16 @@ pub(super) struct Rounds {
     tracer: SdkTracer,
     clock: Clock,
     pub(super) propagate: bool,
-    state: Mutex<State>,
+    state: Mutex<TraceState>,
 }
 
-struct State {
-    round: Round,
+struct TraceState {
+    round: TraceRound,
     /// The newest probes of each hook.
     probes: HashMap<HookId, VecDeque<SpanContext>>,
 }
 
-struct Round {
+struct TraceRound {
     root: Span,
     began: Time,
     observations: usize,
@@ -76,12 +76,12 @@ impl Tracer {
             .with_version(env!("CARGO_PKG_VERSION"))
             .build();
         let tracer = provider.tracer_with_scope(scope);
-        let round = Round::begin(&tracer, clock());
+        let round = TraceRound::begin(&tracer, clock());
         Self(Some(Arc::new(Rounds {
             tracer,
             clock: Arc::clone(clock),
             propagate: settings.propagate,
-            state: Mutex::new(State {
+            state: Mutex::new(TraceState {
                 round,
                 probes: HashMap::new(),
             }),
@@ -93,9 +93,9 @@ impl Tracer {
         &self,
         hooks: impl Iterator<Item = &'a HookId> + Clone,
         backend: &Backend,
-    ) -> Observation {
+    ) -> ObservationSpan {
         let Some(first) = hooks.clone().next() else {
-            return Observation::default();
+            return ObservationSpan::default();
         };
         self.observe("probe", |state, span| {
             for hook in hooks.filter(|_| span.is_sampled()) {
@@ -108,18 +108,22 @@ impl Tracer {
     }
 
     /// Begins the span of a canary.
-    pub fn canary(&self, target: CanaryTarget) -> Observation {
+    pub fn canary(&self, target: CanaryTarget) -> ObservationSpan {
         self.observe("canary", |_, _| {}).of_canary(target)
     }
 
     /// Begins the span of a scrape.
-    pub fn scrape(&self, target: &str) -> Observation {
+    pub fn scrape(&self, target: &str) -> ObservationSpan {
         self.observe("scrape", |_, _| {}).of_scrape(target)
     }
 
-    fn observe(&self, name: &'static str, note: impl FnOnce(&mut State, &SpanContext)) -> Observation {
+    fn observe(
+        &self,
+        name: &'static str,
+        note: impl FnOnce(&mut TraceState, &SpanContext),
+    ) -> ObservationSpan {
         let Some(rounds) = &self.0 else {
-            return Observation::default();
+            return ObservationSpan::default();
         };
         let now = (rounds.clock)();
         let mut state = rounds.lock();
@@ -132,14 +136,14 @@ impl Tracer {
         let span = rounds.child(builder, system(now), parent);
         note(&mut state, span.span_context());
         drop(state);
-        Observation::new(Arc::clone(rounds), span)
+        ObservationSpan::new(Arc::clone(rounds), span)
     }
 
     /// Takes down a change that a person would want to look into, and says in which trace it can be found.
-    pub fn changed(&self, change: &Change) -> Option<TraceId> {
+    pub fn changed(&self, change: &LoggedChange) -> Option<TraceId> {
         let rounds = self.0.as_ref()?;
         let (name, attributes, hook) = match change {
-            Change::Hook { from, verdict } => {
+            LoggedChange::Hook { from, verdict } => {
                 let well = !matches!(verdict.health, Health::Failing | Health::Suspect);
                 // The first look at a hook that is well, or not known yet, is no news.
                 if from.is_none() && well {
@@ -153,7 +157,7 @@ impl Tracer {
                     hook,
                 )
             }
-            Change::ControlPlane(plane) => ("control_plane", of_plane(plane), None),
+            LoggedChange::ControlPlane(plane) => ("control_plane", of_plane(plane), None),
             _ => return None,
         };
         let now = system((rounds.clock)());
@@ -180,7 +184,7 @@ impl Tracer {
         };
         let now = (rounds.clock)();
         let mut state = rounds.lock();
-        let Round {
+        let TraceRound {
             began,
             observations,
             changed,
@@ -223,17 +227,17 @@ impl Rounds {
             .build_with_context(builder.with_start_time(at), &parent)
     }
 
-    fn next(&self, state: &mut State, now: Time, why: &'static str, assessment: Option<&Assessment>) {
+    fn next(&self, state: &mut TraceState, now: Time, why: &'static str, assessment: Option<&Assessment>) {
         state.round.end(now, why, assessment);
-        state.round = Round::begin(&self.tracer, now);
+        state.round = TraceRound::begin(&self.tracer, now);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, TraceState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Round {
+impl TraceRound {
     fn begin(tracer: &SdkTracer, now: Time) -> Self {
         let builder = SpanBuilder::from_name("round").with_start_time(system(now));
         Self {

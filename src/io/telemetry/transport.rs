@@ -90,7 +90,7 @@ impl Rejected {
 
 /// A request that was not taken.
 #[derive(Debug)]
-pub(super) struct Failed {
+pub(super) struct FailedExport {
     /// What to count it as.
     pub(super) loss: Loss,
     /// Whether it is worth another try, and after how long when the receiver says so.
@@ -99,7 +99,7 @@ pub(super) struct Failed {
     pub(super) why: String,
 }
 
-impl Failed {
+impl FailedExport {
     /// A failure that another try would not mend.
     pub(super) fn for_good(loss: Loss, why: &str) -> Self {
         Self {
@@ -122,12 +122,12 @@ impl Failed {
 /// An open way to a receiver. Nothing is dialled before the first request.
 #[derive(Debug)]
 pub(super) struct Transport {
-    way: Way,
+    way: TransportKind,
     timeout: Duration,
 }
 
 #[derive(Debug)]
-enum Way {
+enum TransportKind {
     Http(http::Http),
     Grpc(grpc::Grpc),
 }
@@ -139,8 +139,8 @@ impl Transport {
     /// A sentence.
     pub(super) fn open(destination: &Destination) -> Result<Self, String> {
         let way = match destination.protocol {
-            Protocol::HttpProtobuf => Way::Http(http::Http::open(destination)?),
-            Protocol::Grpc => Way::Grpc(grpc::Grpc::open(destination)?),
+            Protocol::HttpProtobuf => TransportKind::Http(http::Http::open(destination)?),
+            Protocol::Grpc => TransportKind::Grpc(grpc::Grpc::open(destination)?),
         };
         Ok(Self {
             way,
@@ -154,10 +154,10 @@ impl Transport {
     }
 
     /// Sends a request once.
-    pub(super) async fn send<P: Payload>(&self, payload: &P) -> Result<Rejected, Failed> {
+    pub(super) async fn send<P: Payload>(&self, payload: &P) -> Result<Rejected, FailedExport> {
         match &self.way {
-            Way::Http(way) => way.send(payload).await,
-            Way::Grpc(way) => way.send(payload).await,
+            TransportKind::Http(way) => way.send(payload).await,
+            TransportKind::Grpc(way) => way.send(payload).await,
         }
     }
 }

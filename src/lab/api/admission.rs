@@ -17,14 +17,14 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::call::{CallError, Caller};
-use super::kinds::Kind;
+use super::kinds::ServedKind;
 use super::knobs::{Knobs, cost};
-use super::metrics::{CallEnd, HookLabels, Metrics};
-use super::status::Failure;
-use super::store::{Store, Stored};
+use super::metrics::{ApiMetrics, CallEnd, HookLabels};
+use super::status::ApiFailure;
+use super::store::{ObjectStore, StoredObject};
 use super::{defaults, patch, random};
 use filter::should_call;
-use hooks::{Compiled, Hook};
+use hooks::{AdmissionHook, Compiled};
 use review::Unacceptable;
 
 /// Who asks.
@@ -39,7 +39,7 @@ pub(super) struct User {
 /// One write on its way through admission.
 #[derive(Debug)]
 pub(super) struct Attributes {
-    pub kind: &'static Kind,
+    pub kind: &'static ServedKind,
     /// Group, version and kind of the object that is sent: another than the resource's at some subresources.
     pub object_kind: (&'static str, &'static str, &'static str),
     /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
@@ -53,7 +53,7 @@ pub(super) struct Attributes {
     /// CreateOptions, UpdateOptions, ... as sent.
     pub options: Value,
     pub object: Option<Value>,
-    pub old: Option<Arc<Stored>>,
+    pub old: Option<Arc<StoredObject>>,
     /// When the whole request is given up.
     pub deadline: Instant,
 }
@@ -109,20 +109,20 @@ pub(super) struct Admission {
 /// The surroundings of one request.
 #[derive(Clone, Copy)]
 pub(super) struct Surroundings<'a> {
-    pub store: &'a Store,
+    pub store: &'a ObjectStore,
     pub knobs: &'a Knobs,
-    pub metrics: &'a Metrics,
+    pub metrics: &'a ApiMetrics,
     pub time: &'a HookTime,
 }
 
 /// How one hook's part ended badly.
-enum Refused {
+enum HookFailure {
     /// The call failed; the policy decides. The code is the metrics' one.
     Failed { code: u16, why: String },
     /// The hook said no.
-    Denied(Failure),
+    Denied(ApiFailure),
     /// The API server itself could not go on.
-    Internal(Failure),
+    Internal(ApiFailure),
 }
 
 impl Admission {
@@ -138,7 +138,7 @@ impl Admission {
         &self,
         around: Surroundings<'_>,
         attributes: &mut Attributes,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), ApiFailure> {
         let begin = Instant::now();
         let outcome = self.mutate_twice(around, attributes).await;
         let operation = attributes.operation;
@@ -152,7 +152,7 @@ impl Admission {
         &self,
         around: Surroundings<'_>,
         attributes: &mut Attributes,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), ApiFailure> {
         let hooks = self.compiled.now(around.store);
         // Hooks called so far that may be asked again, and those that now have to be.
         let (mut asked, mut again) = (Vec::new(), Vec::new());
@@ -180,7 +180,7 @@ impl Admission {
         &self,
         around: Surroundings<'_>,
         attributes: &Attributes,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), ApiFailure> {
         let begin = Instant::now();
         let outcome = self.validate_all(around, attributes).await;
         let operation = attributes.operation;
@@ -190,12 +190,16 @@ impl Admission {
         outcome?;
         // What comes next is etcd, which does nothing for a request whose time is over.
         if Instant::now() >= attributes.deadline {
-            return Err(Failure::timeout());
+            return Err(ApiFailure::timeout());
         }
         Ok(())
     }
 
-    async fn validate_all(&self, around: Surroundings<'_>, attributes: &Attributes) -> Result<(), Failure> {
+    async fn validate_all(
+        &self,
+        around: Surroundings<'_>,
+        attributes: &Attributes,
+    ) -> Result<(), ApiFailure> {
         let hooks = self.compiled.now(around.store);
         let mut calls = FuturesUnordered::new();
         for hook in &hooks.validating {
@@ -213,11 +217,11 @@ impl Admission {
     /// Asks one hook and settles what its outcome means.
     async fn call(
         &self,
-        hook: &Hook,
+        hook: &AdmissionHook,
         around: Surroundings<'_>,
         attributes: &Attributes,
-    ) -> Result<Change, Failure> {
-        let mut counted = Counted {
+    ) -> Result<Mutation, ApiFailure> {
+        let mut counted = CallRecorder {
             metrics: around.metrics,
             hook,
             operation: attributes.operation,
@@ -232,18 +236,18 @@ impl Admission {
 
     async fn ask(
         &self,
-        hook: &Hook,
+        hook: &AdmissionHook,
         around: Surroundings<'_>,
         attributes: &Attributes,
-    ) -> Result<Change, Refused> {
+    ) -> Result<Mutation, HookFailure> {
         if attributes.dry_run && !hook.dry_run_safe {
             let why = format!("admission webhook {:?} does not support dry run", hook.name);
-            return Err(Refused::Internal(Failure::bad_request(why)));
+            return Err(HookFailure::Internal(ApiFailure::bad_request(why)));
         }
         let Some(version) = hook.review_version else {
             let why = "could not create admission objects: webhook does not accept known AdmissionReview versions \
                        (v1, v1beta1)";
-            return Err(Refused::Failed {
+            return Err(HookFailure::Failed {
                 code: 400,
                 why: why.to_owned(),
             });
@@ -262,30 +266,30 @@ impl Admission {
         };
         around.time.add(hook.mutating, begin.elapsed());
         let body = posted.map_err(|error| match error {
-            CallError::NoClient(why) => Refused::Failed {
+            CallError::NoClient(why) => HookFailure::Failed {
                 code: 500,
                 why: format!("could not get REST client: {why}"),
             },
-            CallError::Post(why) | CallError::Other(why) => Refused::Failed {
+            CallError::Post(why) | CallError::Other(why) => HookFailure::Failed {
                 code: 503,
                 why: format!("failed to call webhook: {why}"),
             },
-            CallError::Status { code, message } => Refused::Failed {
+            CallError::Status { code, message } => HookFailure::Failed {
                 code,
                 why: format!("failed to call webhook: {message}"),
             },
         })?;
-        let failed = |why| Refused::Failed { code: 503, why };
+        let failed = |why| HookFailure::Failed { code: 503, why };
         let answer = review::verify(&body, version, &uid, hook.mutating).map_err(|error| match error {
             Unacceptable::Undecodable(why) => failed(format!("failed to call webhook: {why}")),
             Unacceptable::Invalid(why) => failed(format!("received invalid webhook response: {why}")),
         })?;
         around.time.warn(answer.warnings);
         if !answer.allowed {
-            return Err(Refused::Denied(denial(&hook.name, answer.result)));
+            return Err(HookFailure::Denied(denial(&hook.name, answer.result)));
         }
         match answer.patch {
-            None => Ok(Change::None),
+            None => Ok(Mutation::None),
             Some(patch) => patched(hook, attributes, &patch),
         }
     }
@@ -293,10 +297,10 @@ impl Admission {
 
 /// What an outcome means to the metrics, and to the request.
 fn settle(
-    hook: &Hook,
+    hook: &AdmissionHook,
     deadline: Instant,
-    outcome: Result<Change, Refused>,
-) -> (CallEnd, Result<Change, Failure>) {
+    outcome: Result<Mutation, HookFailure>,
+) -> (CallEnd, Result<Mutation, ApiFailure>) {
     let plain = CallEnd {
         code: 200,
         rejected: false,
@@ -311,9 +315,9 @@ fn settle(
     };
     match outcome {
         Ok(change) => (plain, Ok(change)),
-        Err(Refused::Denied(failure)) => (rejected(failure.code, "no_error"), Err(failure)),
-        Err(Refused::Internal(failure)) => (rejected(0, "apiserver_internal_error"), Err(failure)),
-        Err(Refused::Failed { code, .. }) if hook.ignores_failures => {
+        Err(HookFailure::Denied(failure)) => (rejected(failure.code, "no_error"), Err(failure)),
+        Err(HookFailure::Internal(failure)) => (rejected(0, "apiserver_internal_error"), Err(failure)),
+        Err(HookFailure::Failed { code, .. }) if hook.ignores_failures => {
             let end = CallEnd {
                 code,
                 failed_open: true,
@@ -321,28 +325,28 @@ fn settle(
             };
             // Nothing is left to go on with when the request's own time is over. Only mutating hooks look at that.
             if hook.mutating && Instant::now() >= deadline {
-                (end, Err(Failure::timeout()))
+                (end, Err(ApiFailure::timeout()))
             } else {
-                (end, Ok(Change::None))
+                (end, Ok(Mutation::None))
             }
         }
-        Err(Refused::Failed { code, why }) => {
+        Err(HookFailure::Failed { code, why }) => {
             let why = format!("failed calling webhook {:?}: {why}", hook.name);
             (
                 rejected(code, "calling_webhook_error"),
-                Err(Failure::internal(&why)),
+                Err(ApiFailure::internal(&why)),
             )
         }
     }
 }
 
 /// What a mutating hook makes of the object.
-enum Change {
+enum Mutation {
     None,
     Object(Value),
 }
 
-impl Change {
+impl Mutation {
     fn apply(self, attributes: &mut Attributes) {
         if let Self::Object(object) = self {
             attributes.object = Some(object);
@@ -350,9 +354,9 @@ impl Change {
     }
 }
 
-fn patched(hook: &Hook, attributes: &Attributes, patch: &Value) -> Result<Change, Refused> {
+fn patched(hook: &AdmissionHook, attributes: &Attributes, patch: &Value) -> Result<Mutation, HookFailure> {
     if !patch.is_array() {
-        return Err(Refused::Failed {
+        return Err(HookFailure::Failed {
             code: 503,
             why: "received undecodable patch in webhook response: no JSON patch".to_owned(),
         });
@@ -362,18 +366,18 @@ fn patched(hook: &Hook, attributes: &Attributes, patch: &Value) -> Result<Change
             "admission webhook {:?} attempted to modify the object, which is not supported for this operation",
             hook.name
         );
-        return Err(Refused::Internal(Failure::internal(&why)));
+        return Err(HookFailure::Internal(ApiFailure::internal(&why)));
     };
     let mut object = object.clone();
     if let Err(why) = patch::apply_json_patch(&mut object, patch) {
-        return Err(Refused::Internal(Failure::internal(&why)));
+        return Err(HookFailure::Internal(ApiFailure::internal(&why)));
     }
     defaults::default(attributes.kind, &mut object);
-    Ok(Change::Object(object))
+    Ok(Mutation::Object(object))
 }
 
 /// A hook's `status` as the answer to the client (`ToStatusErr`).
-fn denial(name: &str, result: Value) -> Failure {
+fn denial(name: &str, result: Value) -> ApiFailure {
     let mut status = if result.is_object() {
         result
     } else {
@@ -398,22 +402,22 @@ fn denial(name: &str, result: Value) -> Failure {
     if status["metadata"].is_null() {
         status["metadata"] = Value::Object(serde_json::Map::new());
     }
-    Failure {
+    ApiFailure {
         code,
         status: Box::new(status),
     }
 }
 
 /// Counts a call when it is over, also when the client went away and the call was dropped.
-struct Counted<'a> {
-    metrics: &'a Metrics,
-    hook: &'a Hook,
+struct CallRecorder<'a> {
+    metrics: &'a ApiMetrics,
+    hook: &'a AdmissionHook,
     operation: &'a str,
     begin: Instant,
     end: Option<CallEnd>,
 }
 
-impl Drop for Counted<'_> {
+impl Drop for CallRecorder<'_> {
     fn drop(&mut self) {
         // A call that nobody waits for any more counts as a call, neither as a rejection nor as failing open.
         let gone = CallEnd {

@@ -26,7 +26,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_rustls::TlsConnector;
 
-use super::store::Store;
+use super::store::ObjectStore;
 use dial::DEADLINE;
 
 /// Idle connections kept per clientConfig, as the API server's transport keeps them.
@@ -42,7 +42,7 @@ const MAX_RETRIES: u32 = 10;
 
 /// Where a hook's calls go.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Destination {
+pub(super) enum CallDestination {
     /// `clientConfig.service`.
     Service { namespace: String, name: String },
     /// `clientConfig.url`.
@@ -51,8 +51,8 @@ pub(super) enum Destination {
 
 /// A hook's clientConfig, taken apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Target {
-    pub destination: Destination,
+pub(super) struct CallTarget {
+    pub destination: CallDestination,
     /// The host of the URL and the TLS server name.
     pub host: String,
     /// The port.
@@ -79,14 +79,14 @@ pub(super) enum CallError {
 /// Makes calls and keeps connections.
 #[derive(Debug)]
 pub(super) struct Caller {
-    clients: Mutex<VecDeque<(Target, Arc<Client>)>>,
+    clients: Mutex<VecDeque<(CallTarget, Arc<Client>)>>,
     missing_san: IntCounter,
     handshake_timeout: Duration,
 }
 
 struct Client {
     connector: TlsConnector,
-    idle: Mutex<Vec<Idle>>,
+    idle: Mutex<Vec<IdleConnection>>,
 }
 
 impl std::fmt::Debug for Client {
@@ -95,12 +95,12 @@ impl std::fmt::Debug for Client {
     }
 }
 
-struct Idle {
-    connection: Connection,
+struct IdleConnection {
+    connection: CallConnection,
     since: Instant,
 }
 
-struct Connection {
+struct CallConnection {
     sender: http1::SendRequest<Full<Bytes>>,
     /// Ends with the connection and says what ended it.
     driver: JoinHandle<hyper::Result<()>>,
@@ -121,8 +121,8 @@ impl Caller {
     /// Posts a review and returns the body of a 2xx answer.
     pub(super) async fn post(
         &self,
-        store: &Store,
-        target: &Target,
+        store: &ObjectStore,
+        target: &CallTarget,
         review: Bytes,
         deadline: Instant,
     ) -> Result<Bytes, CallError> {
@@ -171,8 +171,8 @@ impl Caller {
     /// Opens a new connection and lets go of it.
     pub(super) async fn reach(
         &self,
-        store: &Store,
-        target: &Target,
+        store: &ObjectStore,
+        target: &CallTarget,
         deadline: Instant,
     ) -> Result<(), String> {
         let client = self.client(target)?;
@@ -180,7 +180,12 @@ impl Caller {
     }
 
     /// A call behind a firewall that drops every packet: it is dialled until its time is up.
-    pub(super) async fn dial_in_vain(&self, store: &Store, target: &Target, deadline: Instant) -> CallError {
+    pub(super) async fn dial_in_vain(
+        &self,
+        store: &ObjectStore,
+        target: &CallTarget,
+        deadline: Instant,
+    ) -> CallError {
         let seconds = deadline
             .saturating_duration_since(Instant::now())
             .as_secs_f64()
@@ -197,13 +202,13 @@ impl Caller {
 
     async fn send(
         &self,
-        store: &Store,
+        store: &ObjectStore,
         client: &Client,
-        target: &Target,
+        target: &CallTarget,
         query: &str,
         review: Bytes,
         deadline: Instant,
-    ) -> Result<(Response<Incoming>, Connection), String> {
+    ) -> Result<(Response<Incoming>, CallConnection), String> {
         let mut connection = match client.take() {
             Some(connection) => connection,
             None => self.dial(store, client, target, deadline).await?,
@@ -224,11 +229,11 @@ impl Caller {
 
     async fn dial(
         &self,
-        store: &Store,
+        store: &ObjectStore,
         client: &Client,
-        target: &Target,
+        target: &CallTarget,
         deadline: Instant,
-    ) -> Result<Connection, String> {
+    ) -> Result<CallConnection, String> {
         let peer = timeout_at(deadline, dial::resolve(store, target))
             .await
             .map_err(|_| DEADLINE.to_owned())??;
@@ -244,7 +249,7 @@ impl Caller {
         let (sender, driver) = shaken
             .map_err(|_| DEADLINE.to_owned())?
             .map_err(|error| http_text(&error, local, peer))?;
-        Ok(Connection {
+        Ok(CallConnection {
             sender,
             driver: tokio::spawn(driver),
             local,
@@ -253,7 +258,7 @@ impl Caller {
     }
 
     /// The client of a clientConfig, made when it is new; the one least recently used makes room.
-    fn client(&self, target: &Target) -> Result<Arc<Client>, String> {
+    fn client(&self, target: &CallTarget) -> Result<Arc<Client>, String> {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(at) = clients.iter().position(|(known, _)| known == target)
             && let Some(found) = clients.remove(at)
@@ -275,7 +280,7 @@ impl Caller {
     }
 }
 
-impl Connection {
+impl CallConnection {
     /// Why a request on it came to nothing.
     async fn fate(self, mut error: hyper::Error, deadline: Instant) -> String {
         let Self {
@@ -297,9 +302,9 @@ impl Connection {
 
 impl Client {
     /// The idle connection used last that is still open.
-    fn take(&self) -> Option<Connection> {
+    fn take(&self) -> Option<CallConnection> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        while let Some(Idle { connection, since }) = idle.pop() {
+        while let Some(IdleConnection { connection, since }) = idle.pop() {
             if since.elapsed() < IDLE_TIMEOUT && connection.sender.is_ready() {
                 return Some(connection);
             }
@@ -307,11 +312,11 @@ impl Client {
         None
     }
 
-    fn put_back(&self, connection: Connection) {
+    fn put_back(&self, connection: CallConnection) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.retain(|idle| idle.since.elapsed() < IDLE_TIMEOUT && !idle.connection.sender.is_closed());
         if !connection.sender.is_closed() && idle.len() < MAX_IDLE {
-            idle.push(Idle {
+            idle.push(IdleConnection {
                 connection,
                 since: Instant::now(),
             });

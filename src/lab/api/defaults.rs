@@ -8,11 +8,11 @@ mod webhooks;
 
 use serde_json::{Map, Value, json};
 
-use super::kinds::Kind;
-use super::status::{Failure, FieldError};
+use super::kinds::ServedKind;
+use super::status::{ApiFailure, FieldError};
 
 /// Brings an object that was sent in into the form the API server stores: adds what is absent, drops what is empty.
-pub(super) fn default(kind: &Kind, object: &mut Value) {
+pub(super) fn default(kind: &ServedKind, object: &mut Value) {
     drop_empty(object);
     if kind.is_webhook_configuration() {
         webhooks::default(object, kind.kind == "MutatingWebhookConfiguration");
@@ -30,7 +30,12 @@ pub(super) fn default(kind: &Kind, object: &mut Value) {
 }
 
 /// Checks an object that is to be stored; `old` is what it replaces.
-pub(super) fn validate(kind: &Kind, name: &str, object: &Value, old: Option<&Value>) -> Result<(), Failure> {
+pub(super) fn validate(
+    kind: &ServedKind,
+    name: &str,
+    object: &Value,
+    old: Option<&Value>,
+) -> Result<(), ApiFailure> {
     let mut errors = Vec::new();
     validate_name(kind, name, &mut errors);
     if kind.is_webhook_configuration() {
@@ -42,7 +47,7 @@ pub(super) fn validate(kind: &Kind, name: &str, object: &Value, old: Option<&Val
     if errors.is_empty() {
         Ok(())
     } else {
-        Err(Failure::invalid(kind, name, &errors))
+        Err(ApiFailure::invalid(kind, name, &errors))
     }
 }
 
@@ -166,7 +171,7 @@ fn default_endpoint_slice(object: &mut Value) {
 }
 
 /// Names are DNS subdomains (RFC 1123), of Namespaces and Services labels, of roles whatever fits into a path.
-fn validate_name(kind: &Kind, name: &str, errors: &mut Vec<FieldError>) {
+fn validate_name(kind: &ServedKind, name: &str, errors: &mut Vec<FieldError>) {
     if name.is_empty() {
         errors.push(FieldError::required(
             "metadata.name",

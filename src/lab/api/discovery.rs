@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use super::kinds::{KINDS, Kind};
+use super::kinds::{KINDS, ServedKind};
 
 /// The version the lab passes for.
 const VERSION: &str = "v1.36.2";
@@ -66,7 +66,7 @@ fn group(name: &str) -> Value {
 }
 
 fn resources(group: &str) -> Option<Value> {
-    let kinds: Vec<&Kind> = KINDS.iter().filter(|kind| kind.group == group).collect();
+    let kinds: Vec<&ServedKind> = KINDS.iter().filter(|kind| kind.group == group).collect();
     let first = kinds.first()?;
     let mut resources = Vec::new();
     for kind in &kinds {
@@ -121,7 +121,7 @@ fn openapi_index() -> Value {
 
 /// No schemas; only what kubectl looks up before it lets the server validate: that PATCH takes `fieldValidation`.
 fn openapi(group: &str) -> Option<Value> {
-    let kinds: Vec<&Kind> = KINDS.iter().filter(|kind| kind.group == group).collect();
+    let kinds: Vec<&ServedKind> = KINDS.iter().filter(|kind| kind.group == group).collect();
     kinds.first()?;
     let root = if group.is_empty() { "api" } else { "apis" };
     let mut paths = Map::new();

@@ -14,12 +14,12 @@ use tokio_rustls::TlsAcceptor;
 use crate::lab::kubeconfig::kubeconfig;
 
 /// A CA of its own, made anew for each start, and a certificate from it.
-pub(super) struct Identity {
+pub(super) struct ServerIdentity {
     pub acceptor: TlsAcceptor,
     ca: String,
 }
 
-impl Identity {
+impl ServerIdentity {
     /// Certificates for an address.
     ///
     /// # Errors

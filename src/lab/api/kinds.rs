@@ -2,11 +2,11 @@
 
 mod subresources;
 
-pub(super) use subresources::{Subresource, Way};
+pub(super) use subresources::{Subresource, SubresourceKind};
 
 /// One served kind.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Kind {
+pub(super) struct ServedKind {
     /// API group; empty for the core group.
     pub group: &'static str,
     /// API version.
@@ -32,8 +32,8 @@ const fn kind(
     short: &'static [&'static str],
     namespaced: bool,
     status: bool,
-) -> Kind {
-    Kind {
+) -> ServedKind {
+    ServedKind {
         group,
         version: "v1",
         resource,
@@ -46,8 +46,13 @@ const fn kind(
 }
 
 /// A kind whose objects are questions.
-const fn review(group: &'static str, resource: &'static str, name: &'static str, namespaced: bool) -> Kind {
-    Kind {
+const fn review(
+    group: &'static str,
+    resource: &'static str,
+    name: &'static str,
+    namespaced: bool,
+) -> ServedKind {
+    ServedKind {
         stored: false,
         ..kind(group, resource, name, &[], namespaced, false)
     }
@@ -61,7 +66,7 @@ const ADMISSION: &str = "admissionregistration.k8s.io";
 /// All of them. Beside webhook configurations, Services and EndpointSlices, what is stored has no effect but where
 /// [`super::others`] says so: there are no controllers, no policies and no authorization, and the resources and API
 /// versions that CustomResourceDefinitions and APIServices describe are not served.
-pub(super) static KINDS: [Kind; 30] = [
+pub(super) static KINDS: [ServedKind; 30] = [
     kind("", "namespaces", "Namespace", &["ns"], false, true),
     kind("", "configmaps", "ConfigMap", &["cm"], true, false),
     kind("", "secrets", "Secret", &[], true, false),
@@ -191,15 +196,15 @@ pub(super) static KINDS: [Kind; 30] = [
     ),
 ];
 
-pub(super) static NAMESPACE: &Kind = &KINDS[0];
-pub(super) static SERVICE: &Kind = &KINDS[3];
-pub(super) static ENDPOINT_SLICE: &Kind = &KINDS[8];
-pub(super) static VALIDATING: &Kind = &KINDS[10];
-pub(super) static MUTATING: &Kind = &KINDS[11];
-pub(super) static DEFINITION: &Kind = &KINDS[12];
-pub(super) static REGISTRATION: &Kind = &KINDS[13];
+pub(super) static NAMESPACE: &ServedKind = &KINDS[0];
+pub(super) static SERVICE: &ServedKind = &KINDS[3];
+pub(super) static ENDPOINT_SLICE: &ServedKind = &KINDS[8];
+pub(super) static VALIDATING: &ServedKind = &KINDS[10];
+pub(super) static MUTATING: &ServedKind = &KINDS[11];
+pub(super) static DEFINITION: &ServedKind = &KINDS[12];
+pub(super) static REGISTRATION: &ServedKind = &KINDS[13];
 
-impl Kind {
+impl ServedKind {
     /// The kind of a URL.
     pub(super) fn find(group: &str, version: &str, resource: &str) -> Option<&'static Self> {
         KINDS

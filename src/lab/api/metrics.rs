@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use prometheus::{Counter, IntCounter, IntGaugeVec, Registry, TextEncoder};
 
-use self::families::{Calls, Conditions, Etcd, Families, Phases, Requests};
-use super::kinds::Kind;
+use self::families::{Calls, ConditionMetrics, Etcd, FamilyRegistry, PhaseMetrics, RequestMetrics};
+use super::kinds::ServedKind;
 use super::knobs::Knobs;
 use super::request::{ResourceRequest, Verb};
 
@@ -49,18 +49,18 @@ impl HookLabels<'_> {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Metrics {
+pub(super) struct ApiMetrics {
     /// Where all families are.
     pub registry: Registry,
     /// Unix time of the start.
     pub started: f64,
     pub missing_san: IntCounter,
-    requests: Requests,
+    requests: RequestMetrics,
     inflight: IntGaugeVec,
     etcd: Etcd,
     calls: Calls,
-    conditions: Conditions,
-    phases: Phases,
+    conditions: ConditionMetrics,
+    phases: PhaseMetrics,
     cpu: Counter,
     cpu_told: Mutex<f64>,
     reading: Watermark,
@@ -84,23 +84,23 @@ impl Drop for InFlight<'_> {
     }
 }
 
-impl Metrics {
+impl ApiMetrics {
     /// All families, with nothing counted yet.
     ///
     /// # Errors
     /// None in practice: only if two families had the same name.
     pub(super) fn new() -> prometheus::Result<Self> {
-        let families = Families::default();
+        let families = FamilyRegistry::default();
         families.uncounted()?;
         Ok(Self {
             started: families.started()?,
             missing_san: families.missing_san()?,
-            requests: Requests::new(&families)?,
+            requests: RequestMetrics::new(&families)?,
             inflight: families.inflight()?,
             etcd: Etcd::new(&families)?,
             calls: Calls::new(&families)?,
-            conditions: Conditions::new(&families)?,
-            phases: Phases::new(&families)?,
+            conditions: ConditionMetrics::new(&families)?,
+            phases: PhaseMetrics::new(&families)?,
             cpu: families.cpu()?,
             cpu_told: Mutex::new(0.0),
             reading: Watermark::default(),
@@ -202,7 +202,7 @@ impl Metrics {
     }
 
     /// Counts an etcd operation.
-    pub(super) fn etcd_done(&self, kind: &Kind, operation: &str, took: Duration) {
+    pub(super) fn etcd_done(&self, kind: &ServedKind, operation: &str, took: Duration) {
         let labels = [operation, kind.group, kind.resource];
         self.etcd.total.with_label_values(&labels).inc();
         self.etcd
@@ -297,9 +297,9 @@ mod tests {
 
     #[test]
     fn requests_in_flight_show_the_highest_number_of_the_last_second() {
-        let metrics = Metrics::new().expect("families");
+        let metrics = ApiMetrics::new().expect("families");
         let knobs = Knobs::new();
-        let shown = |metrics: &Metrics| {
+        let shown = |metrics: &ApiMetrics| {
             metrics
                 .expose(&knobs)
                 .lines()
@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn more_requests_than_allowed_are_not_let_in() {
-        let metrics = Metrics::new().expect("families");
+        let metrics = ApiMetrics::new().expect("families");
         let _one = metrics.enter(true, 1).expect("the first");
         assert!(metrics.enter(true, 1).is_none());
         assert!(metrics.enter(false, 1).is_some(), "writes are counted apart");

@@ -15,13 +15,13 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval};
 
-use super::State;
+use super::ApiState;
 use super::admission::hooks;
 use super::call::{CallError, Caller};
 use super::kinds::{DEFINITION, ENDPOINT_SLICE, REGISTRATION, SERVICE};
-use super::metrics::Metrics;
+use super::metrics::ApiMetrics;
 use super::random;
-use super::store::{Store, Stored};
+use super::store::{ObjectStore, StoredObject};
 
 /// How often everything is looked at. The real aggregator takes half a minute.
 const LOOK: Duration = Duration::from_millis(500);
@@ -31,19 +31,19 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The part of the API server that this is about.
 #[derive(Debug)]
-pub(super) struct Others {
+pub(super) struct ExtensionApi {
     caller: Caller,
     conversions: HistogramVec,
     unavailable: GaugeVec,
     became_unavailable: IntCounterVec,
 }
 
-impl Others {
+impl ExtensionApi {
     /// With its families registered.
     ///
     /// # Errors
     /// None in practice: only if two families had the same name.
-    pub(super) fn new(metrics: &Metrics, handshake_timeout: Duration) -> prometheus::Result<Self> {
+    pub(super) fn new(metrics: &ApiMetrics, handshake_timeout: Duration) -> prometheus::Result<Self> {
         let buckets = prometheus::exponential_buckets(0.001, 2.0, 15)?;
         let name = "apiserver_crd_conversion_webhook_duration_seconds";
         let options = HistogramOpts::new(name, "Time of a conversion by webhook.").buckets(buckets);
@@ -71,7 +71,7 @@ impl Others {
     }
 
     /// Looks after all of them, each at most once at a time.
-    pub(super) async fn look_after(self, state: Arc<State>) {
+    pub(super) async fn look_after(self, state: Arc<ApiState>) {
         let others = Arc::new(self);
         let (mut under_way, mut busy) = (JoinSet::new(), BTreeSet::new());
         let mut ticks = interval(LOOK);
@@ -104,7 +104,7 @@ impl Others {
     }
 
     /// Has one object converted from the stored version into another one.
-    async fn convert(&self, store: &Store, name: &str, stored: &Stored) {
+    async fn convert(&self, store: &ObjectStore, name: &str, stored: &StoredObject) {
         let spec = &stored.object["spec"];
         if spec["conversion"]["strategy"] != "Webhook" {
             return;
@@ -147,7 +147,7 @@ impl Others {
     }
 
     /// Looks whether an aggregated API is there, and says so in its condition and in the metrics.
-    async fn check(&self, store: &Store, name: &str, stored: &Stored) {
+    async fn check(&self, store: &ObjectStore, name: &str, stored: &StoredObject) {
         let found = self.availability(store, stored).await;
         let (status, reason, message) = match &found {
             Ok((reason, message)) => ("True", *reason, (*message).to_owned()),
@@ -178,8 +178,8 @@ impl Others {
     /// Reason and message of the condition, with the words of 1.36.
     async fn availability(
         &self,
-        store: &Store,
-        stored: &Stored,
+        store: &ObjectStore,
+        stored: &StoredObject,
     ) -> Result<(&'static str, &'static str), (&'static str, String)> {
         let spec = &stored.object["spec"];
         if !spec["service"].is_object() {

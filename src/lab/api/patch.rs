@@ -7,7 +7,7 @@
 
 use serde_json::{Map, Value};
 
-use super::status::Failure;
+use super::status::ApiFailure;
 
 /// JSON patches with more operations are refused, as the API server refuses them.
 const MAX_OPERATIONS: usize = 10_000;
@@ -38,14 +38,14 @@ pub(super) enum PatchKind {
 
 impl PatchKind {
     /// Reads the content type.
-    pub(super) fn of(content_type: &str) -> Result<Self, Failure> {
+    pub(super) fn of(content_type: &str) -> Result<Self, ApiFailure> {
         let media = content_type.split(';').next().unwrap_or_default().trim();
         match media {
             "application/json-patch+json" => Ok(Self::Json),
             "application/merge-patch+json" => Ok(Self::Merge),
             "application/strategic-merge-patch+json" => Ok(Self::Strategic),
             "application/apply-patch+yaml" => Ok(Self::Apply),
-            _ => Err(Failure::unsupported_media_type(
+            _ => Err(ApiFailure::unsupported_media_type(
                 "the body of the request was in an unknown format - accepted media types include: \
                  application/json-patch+json, application/merge-patch+json, \
                  application/strategic-merge-patch+json, application/apply-patch+yaml",
@@ -54,21 +54,21 @@ impl PatchKind {
     }
 
     /// Applies a patch to an object; nothing of it when any of it cannot be applied.
-    pub(super) fn apply(self, object: &Value, patch: &Value) -> Result<Value, Failure> {
+    pub(super) fn apply(self, object: &Value, patch: &Value) -> Result<Value, ApiFailure> {
         let mut patched = object.clone();
         match self {
             Self::Json => {
                 let operations = patch.as_array().ok_or_else(|| {
                     let found = if patch.is_object() { "object" } else { "string" };
-                    Failure::bad_request(format!(
+                    ApiFailure::bad_request(format!(
                         "error decoding patch: json: cannot unmarshal {found} into Go value of type \
                          []handlers.jsonPatchOp"
                     ))
                 })?;
                 if operations.len() > MAX_OPERATIONS {
-                    return Err(Failure::too_large(MAX_OPERATIONS));
+                    return Err(ApiFailure::too_large(MAX_OPERATIONS));
                 }
-                apply_json_patch(&mut patched, patch).map_err(|_| Failure::unprocessable_patch())?;
+                apply_json_patch(&mut patched, patch).map_err(|_| ApiFailure::unprocessable_patch())?;
             }
             Self::Merge => json_patch::merge(&mut patched, patch),
             Self::Strategic | Self::Apply => merge(&mut patched, patch),
@@ -76,7 +76,7 @@ impl PatchKind {
         if patched.is_object() {
             Ok(patched)
         } else {
-            Err(Failure::bad_request("the patch does not leave an object"))
+            Err(ApiFailure::bad_request("the patch does not leave an object"))
         }
     }
 }

@@ -5,20 +5,20 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Response;
 
-use super::State;
+use super::ApiState;
 use super::knobs::cost;
 use super::reply::{self, Body};
 use super::request::ResourceRequest;
 use super::select::Selection;
-use super::status::Failure;
+use super::status::ApiFailure;
 use super::table;
 
 /// One object.
 pub(super) async fn get(
-    state: &State,
+    state: &ApiState,
     request: &ResourceRequest,
     accept: &str,
-) -> Result<Response<Body>, Failure> {
+) -> Result<Response<Body>, ApiFailure> {
     state.knobs.spend(cost::REQUEST).await;
     // A client that takes any version is served from the cache.
     if request.query.get("resourceVersion") != Some("0") {
@@ -27,7 +27,7 @@ pub(super) async fn get(
     let stored = state
         .store
         .get(request.kind, &request.namespace, &request.name)
-        .ok_or_else(|| Failure::not_found(request.kind, &request.name))?;
+        .ok_or_else(|| ApiFailure::not_found(request.kind, &request.name))?;
     if table::wanted(accept) {
         let table = table::table(request.kind, stored.revision, &[stored]);
         return Ok(reply::value(200, &table));
@@ -37,13 +37,13 @@ pub(super) async fn get(
 
 /// All objects of a namespace or of the cluster. `limit` is taken and not needed: there is never a next page.
 pub(super) async fn list(
-    state: &State,
+    state: &ApiState,
     request: &ResourceRequest,
     accept: &str,
-) -> Result<Response<Body>, Failure> {
+) -> Result<Response<Body>, ApiFailure> {
     let selection = Selection::parse(&request.query)?;
     if request.query.get("continue").is_some() {
-        return Err(Failure::bad_request(
+        return Err(ApiFailure::bad_request(
             "invalid continue token: no token was ever given out",
         ));
     }
@@ -88,7 +88,7 @@ pub(super) async fn list(
 ///
 /// # Errors
 /// When it does not come, as after etcd was restored from a backup.
-async fn no_older_than(state: &State, version: u64) -> Result<(), Failure> {
+async fn no_older_than(state: &ApiState, version: u64) -> Result<(), ApiFailure> {
     /// `blockTimeout` of the API server's cacher.
     const PATIENCE: Duration = Duration::from_secs(3);
     let mut revisions = state.store.subscribe();
@@ -96,5 +96,5 @@ async fn no_older_than(state: &State, version: u64) -> Result<(), Failure> {
     if let Ok(Ok(_)) = tokio::time::timeout(PATIENCE, reached).await {
         return Ok(());
     }
-    Err(Failure::too_large_version(version, state.store.revision()))
+    Err(ApiFailure::too_large_version(version, state.store.revision()))
 }

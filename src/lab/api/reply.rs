@@ -9,9 +9,9 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use serde_json::Value;
 
-use super::kinds::Kind;
-use super::status::Failure;
-use super::store::Stored;
+use super::kinds::ServedKind;
+use super::status::ApiFailure;
+use super::store::StoredObject;
 
 /// The body of every answer.
 pub(super) type Body = UnsyncBoxBody<Bytes, Infallible>;
@@ -32,7 +32,7 @@ pub(super) fn whole(code: u16, content_type: &'static str, body: impl Into<Bytes
 }
 
 /// A stored object.
-pub(super) fn object(code: u16, kind: &Kind, stored: &Stored) -> Response<Body> {
+pub(super) fn object(code: u16, kind: &ServedKind, stored: &StoredObject) -> Response<Body> {
     json(code, stored.encode(kind))
 }
 
@@ -42,7 +42,7 @@ pub(super) fn value(code: u16, value: &Value) -> Response<Body> {
 }
 
 /// A refusal.
-pub(super) fn failure(failure: &Failure) -> Response<Body> {
+pub(super) fn failure(failure: &ApiFailure) -> Response<Body> {
     let mut response = value(failure.code, &failure.status);
     if failure.code == 429 {
         response

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::Method;
 use strum::IntoStaticStr;
 
-use super::kinds::{Kind, Way};
+use super::kinds::{ServedKind, SubresourceKind};
 
 /// The parameters of a URL.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -108,7 +108,7 @@ impl Verb {
 #[derive(Debug, Clone)]
 pub(super) struct ResourceRequest {
     pub verb: Verb,
-    pub kind: &'static Kind,
+    pub kind: &'static ServedKind,
     /// The namespace in the URL; empty for cluster-scoped kinds and for lists over all namespaces.
     pub namespace: String,
     /// The name in the URL; empty for lists and creates.
@@ -172,7 +172,7 @@ impl Route {
             _ => return Self::Nowhere,
         };
         let query = Query::parse(query);
-        let found = |kind: &str| Kind::find(group, version, kind);
+        let found = |kind: &str| ServedKind::find(group, version, kind);
         let (kind, namespace, rest) = match rest {
             ["namespaces", name, "status" | "finalize"] => {
                 return Self::resource(
@@ -195,7 +195,7 @@ impl Route {
     }
 
     fn resource(
-        kind: Option<&'static Kind>,
+        kind: Option<&'static ServedKind>,
         method: &Method,
         namespace: &str,
         rest: &[&str],
@@ -229,14 +229,27 @@ impl Route {
     }
 }
 
-fn verb(method: &Method, name: &str, way: Option<Way>, query: &Query, content_type: &str) -> Verb {
+fn verb(
+    method: &Method,
+    name: &str,
+    way: Option<SubresourceKind>,
+    query: &Query,
+    content_type: &str,
+) -> Verb {
     match (method.as_str(), name.is_empty()) {
         ("GET" | "HEAD", true) if query.flag("watch") => Verb::Watch,
         ("GET" | "HEAD", true) => Verb::List,
         ("GET" | "HEAD", false) => Verb::Get,
         ("POST", true) => Verb::Post,
-        ("POST", false) if way == Some(Way::Connect) => Verb::Connect,
-        ("POST", false) if matches!(way, Some(Way::Token | Way::Eviction | Way::Binding)) => Verb::Post,
+        ("POST", false) if way == Some(SubresourceKind::Connect) => Verb::Connect,
+        ("POST", false)
+            if matches!(
+                way,
+                Some(SubresourceKind::Token | SubresourceKind::Eviction | SubresourceKind::Binding)
+            ) =>
+        {
+            Verb::Post
+        }
         ("PUT", false) => Verb::Put,
         ("PATCH", false) if content_type.starts_with("application/apply-patch+") => Verb::Apply,
         ("PATCH", false) => Verb::Patch,

@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 use serde_json::{Value, json};
 
 use super::defaults;
-use super::kinds::{ENDPOINT_SLICE, Kind, NAMESPACE, SERVICE};
-use super::store::Store;
+use super::kinds::{ENDPOINT_SLICE, NAMESPACE, SERVICE, ServedKind};
+use super::store::ObjectStore;
 use super::write::prepare_new;
 
 /// Puts the system namespaces and the `kubernetes` Service into an empty store.
-pub(super) fn seed(store: &Store, address: SocketAddr) {
+pub(super) fn seed(store: &ObjectStore, address: SocketAddr) {
     for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
         add(store, NAMESPACE, "", json!({"metadata": {"name": name}}));
     }
@@ -28,7 +28,7 @@ pub(super) fn seed(store: &Store, address: SocketAddr) {
     add(store, ENDPOINT_SLICE, "default", slice);
 }
 
-fn add(store: &Store, kind: &'static Kind, namespace: &str, mut object: Value) {
+fn add(store: &ObjectStore, kind: &'static ServedKind, namespace: &str, mut object: Value) {
     if let Ok(name) = prepare_new(kind, namespace, &mut object) {
         defaults::default(kind, &mut object);
         // The store is empty: there is nothing that could be in the way.

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::request::Query;
-use super::status::Failure;
+use super::status::ApiFailure;
 use crate::domain::cluster::hook::{Labels, Selector, SelectorOperator, SelectorRequirement};
 
 /// What a LIST or a WATCH is limited to.
@@ -15,7 +15,7 @@ pub(super) struct Selection {
 
 impl Selection {
     /// Reads both selectors.
-    pub(super) fn parse(query: &Query) -> Result<Self, Failure> {
+    pub(super) fn parse(query: &Query) -> Result<Self, ApiFailure> {
         let labels = parse_labels(query.get("labelSelector").unwrap_or_default())?;
         let fields = parse_fields(query.get("fieldSelector").unwrap_or_default())?;
         Ok(Self { labels, fields })
@@ -51,11 +51,11 @@ pub(super) fn labels_of(object: &Value) -> Labels {
         .collect()
 }
 
-fn parse_labels(text: &str) -> Result<Selector, Failure> {
+fn parse_labels(text: &str) -> Result<Selector, ApiFailure> {
     let mut selector = Selector::default();
     for term in split_outside_parentheses(text) {
         let requirement = parse_requirement(term).ok_or_else(|| {
-            Failure::bad_request(format!(
+            ApiFailure::bad_request(format!(
                 "unable to parse requirement: {term:?} is no label selector"
             ))
         })?;
@@ -101,7 +101,7 @@ fn parse_requirement(term: &str) -> Option<SelectorRequirement> {
 }
 
 /// Field selectors are taken on any field, where the API server knows a few per kind.
-fn parse_fields(text: &str) -> Result<Vec<(String, String, bool)>, Failure> {
+fn parse_fields(text: &str) -> Result<Vec<(String, String, bool)>, ApiFailure> {
     let terms = text.split(',').map(str::trim).filter(|term| !term.is_empty());
     terms
         .map(|term| {
@@ -111,7 +111,7 @@ fn parse_fields(text: &str) -> Result<Vec<(String, String, bool)>, Failure> {
                 .or_else(|| equal().map(|(field, value)| (field, value, true)))
                 .map(|(field, value, equal)| (field.to_owned(), value.to_owned(), equal))
                 .ok_or_else(|| {
-                    Failure::bad_request(format!("invalid selector: {term:?}; can't understand it"))
+                    ApiFailure::bad_request(format!("invalid selector: {term:?}; can't understand it"))
                 })
         })
         .collect()

@@ -12,13 +12,13 @@ use hyper::body::Incoming;
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
-use super::State;
+use super::ApiState;
 use super::admission::{HookTime, User};
 use super::knobs::cost;
 use super::reply::{self, Body};
 use super::request::{ResourceRequest, Route, Verb};
-use super::status::Failure;
-use super::write::Write;
+use super::status::ApiFailure;
+use super::write::WriteRequest;
 use super::{discovery, read, watch};
 
 /// Largest body taken, as the API server has it.
@@ -33,7 +33,7 @@ const UNAUTHENTICATED: &str = "system:unauthenticated";
 const GRACE: Duration = Duration::from_millis(250);
 
 /// Answers one request.
-pub(super) async fn answer(state: Arc<State>, request: Request<Incoming>) -> Response<Body> {
+pub(super) async fn answer(state: Arc<ApiState>, request: Request<Incoming>) -> Response<Body> {
     let (parts, body) = request.into_parts();
     let content_type = header(&parts, CONTENT_TYPE).to_owned();
     let query = parts.uri.query().unwrap_or_default();
@@ -42,7 +42,7 @@ pub(super) async fn answer(state: Arc<State>, request: Request<Incoming>) -> Res
         return health(&state, query);
     }
     let Some(user) = authenticate(&state, &parts) else {
-        return reply::failure(&Failure::unauthorized());
+        return reply::failure(&ApiFailure::unauthorized());
     };
     match route {
         Route::Resource(request) => resource(state, parts, request, user, body, &content_type).await,
@@ -51,7 +51,7 @@ pub(super) async fn answer(state: Arc<State>, request: Request<Incoming>) -> Res
 }
 
 /// `/readyz` and its siblings, with a line per check when that is asked for.
-fn health(state: &State, query: &str) -> Response<Body> {
+fn health(state: &ApiState, query: &str) -> Response<Body> {
     const CHECKS: [&str; 4] = [
         "ping",
         "etcd",
@@ -80,7 +80,7 @@ fn health(state: &State, query: &str) -> Response<Body> {
 }
 
 /// Requests for anything but objects.
-async fn plain(state: &State, parts: &Parts, route: &Route) -> Response<Body> {
+async fn plain(state: &ApiState, parts: &Parts, route: &Route) -> Response<Body> {
     let begin = Instant::now();
     let path = parts.uri.path();
     let response = match route {
@@ -99,7 +99,7 @@ async fn plain(state: &State, parts: &Parts, route: &Route) -> Response<Body> {
             None => nothing_there(),
         },
         _ if path.starts_with("/api/") || path.starts_with("/apis/") => {
-            reply::failure(&Failure::no_such_path())
+            reply::failure(&ApiFailure::no_such_path())
         }
         _ => nothing_there(),
     };
@@ -119,14 +119,14 @@ fn nothing_there() -> Response<Body> {
 }
 
 async fn resource(
-    state: Arc<State>,
+    state: Arc<ApiState>,
     parts: Parts,
     request: ResourceRequest,
     user: User,
     body: Incoming,
     content_type: &str,
 ) -> Response<Body> {
-    let mut recorder = Recorder::new(Arc::clone(&state), &parts, &request);
+    let mut recorder = RequestRecorder::new(Arc::clone(&state), &parts, &request);
     if request.verb == Verb::Watch {
         return watch::start(state, request, recorder).await;
     }
@@ -135,7 +135,7 @@ async fn resource(
     let Some(_in_flight) = state.metrics.enter(reads, limit) else {
         state.metrics.request_terminated(&request, 429);
         recorder.finish(429);
-        return reply::failure(&Failure::too_many_requests());
+        return reply::failure(&ApiFailure::too_many_requests());
     };
     let accept = header(&parts, ACCEPT);
     let time = Arc::clone(&recorder.time);
@@ -151,9 +151,9 @@ async fn resource(
                 // Somebody else than the one who writes watches over the time that a client asked for, and counts
                 // what it cuts.
                 state.metrics.request_terminated(&request, 504);
-                Err(Failure::allotted_time_is_over())
+                Err(ApiFailure::allotted_time_is_over())
             } else {
-                written.unwrap_or_else(|_| Err(Failure::timeout()))
+                written.unwrap_or_else(|_| Err(ApiFailure::timeout()))
             }
         }
     };
@@ -164,23 +164,23 @@ async fn resource(
 }
 
 async fn write(
-    state: &State,
+    state: &ApiState,
     request: &ResourceRequest,
     user: &User,
     content_type: &str,
     body: Incoming,
     time: &HookTime,
     deadline: Instant,
-) -> Result<Response<Body>, Failure> {
+) -> Result<Response<Body>, ApiFailure> {
     let body = match Limited::new(body, MAX_BODY).collect().await {
         Ok(body) => body.to_bytes(),
         Err(error) if error.is::<http_body_util::LengthLimitError>() => {
-            return Err(Failure::too_large(MAX_BODY));
+            return Err(ApiFailure::too_large(MAX_BODY));
         }
-        Err(error) => return Err(Failure::bad_request(format!("the body broke off: {error}"))),
+        Err(error) => return Err(ApiFailure::bad_request(format!("the body broke off: {error}"))),
     };
     let body = parse(&body, content_type, request.verb)?;
-    let write = Write {
+    let write = WriteRequest {
         state,
         request,
         user,
@@ -193,13 +193,13 @@ async fn write(
 }
 
 /// Reads a body: JSON, or YAML where the content type says so.
-fn parse(body: &Bytes, content_type: &str, verb: Verb) -> Result<Value, Failure> {
+fn parse(body: &Bytes, content_type: &str, verb: Verb) -> Result<Value, ApiFailure> {
     if body.is_empty() && matches!(verb, Verb::Delete | Verb::DeleteCollection | Verb::Connect) {
         return Ok(Value::Null);
     }
     if content_type.contains("protobuf") || content_type.contains("cbor") {
         // `kubectl create configmap` and its siblings speak protobuf; `kubectl create -f` and `apply` do not.
-        return Err(Failure::unsupported_media_type(
+        return Err(ApiFailure::unsupported_media_type(
             "the lab speaks JSON and YAML only (with kubectl: create -f, apply, patch) - accepted media types \
              include: application/json, application/yaml",
         ));
@@ -210,10 +210,10 @@ fn parse(body: &Bytes, content_type: &str, verb: Verb) -> Result<Value, Failure>
         Err(_) if content_type.contains("yaml") => std::str::from_utf8(body)
             .ok()
             .and_then(|text| serde_saphyr::from_str(text).ok())
-            .ok_or_else(|| Failure::bad_request("couldn't get version/kind; yaml parse error")),
+            .ok_or_else(|| ApiFailure::bad_request("couldn't get version/kind; yaml parse error")),
         Err(error) => {
             let why = format!("couldn't get version/kind; json parse error: {error}");
-            Err(Failure::bad_request(why))
+            Err(ApiFailure::bad_request(why))
         }
     }
 }
@@ -226,7 +226,7 @@ fn asked_time(request: &ResourceRequest) -> Option<Duration> {
 }
 
 /// The one user there is, or whom it impersonates.
-fn authenticate(state: &State, parts: &Parts) -> Option<User> {
+fn authenticate(state: &ApiState, parts: &Parts) -> Option<User> {
     let token = header(parts, AUTHORIZATION).strip_prefix("Bearer ")?;
     if token != state.token {
         return None;
@@ -278,8 +278,8 @@ fn header(parts: &Parts, name: HeaderName) -> &str {
 }
 
 /// Counts a request when it is over, also when the client went away before.
-pub(super) struct Recorder {
-    state: Arc<State>,
+pub(super) struct RequestRecorder {
+    state: Arc<ApiState>,
     request: ResourceRequest,
     dry_run: &'static str,
     system_client: &'static str,
@@ -289,8 +289,8 @@ pub(super) struct Recorder {
     pub time: Arc<HookTime>,
 }
 
-impl Recorder {
-    fn new(state: Arc<State>, parts: &Parts, request: &ResourceRequest) -> Self {
+impl RequestRecorder {
+    fn new(state: Arc<ApiState>, parts: &Parts, request: &ResourceRequest) -> Self {
         let agent = header(parts, USER_AGENT).split_once('/').map(|(name, _)| name);
         let system_clients = [
             "kube-apiserver",
@@ -331,7 +331,7 @@ impl Recorder {
     }
 }
 
-impl Drop for Recorder {
+impl Drop for RequestRecorder {
     fn drop(&mut self) {
         if self.long_running {
             self.state.metrics.long_running(&self.request, -1);

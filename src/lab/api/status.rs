@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::kinds::{Kind, qualify};
+use super::kinds::{ServedKind, qualify};
 
 /// A refused request: the HTTP code and the `Status` object of the answer.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Failure {
+pub(super) struct ApiFailure {
     /// The HTTP status.
     pub code: u16,
     /// The body.
@@ -76,7 +76,7 @@ impl FieldError {
     }
 }
 
-impl Failure {
+impl ApiFailure {
     /// A refusal with everything given.
     pub(super) fn new(code: u16, reason: &str, message: impl Into<String>, details: Option<Value>) -> Self {
         let mut status = json!({
@@ -119,17 +119,17 @@ impl Failure {
         Self::new(404, "NotFound", message, Some(json!({})))
     }
 
-    pub(super) fn not_found(kind: &Kind, name: &str) -> Self {
+    pub(super) fn not_found(kind: &ServedKind, name: &str) -> Self {
         let message = format!("{} {name:?} not found", kind.qualified());
         Self::new(404, "NotFound", message, Some(details(kind, name)))
     }
 
-    pub(super) fn already_exists(kind: &Kind, name: &str) -> Self {
+    pub(super) fn already_exists(kind: &ServedKind, name: &str) -> Self {
         let message = format!("{} {name:?} already exists", kind.qualified());
         Self::new(409, "AlreadyExists", message, Some(details(kind, name)))
     }
 
-    pub(super) fn conflict(kind: &Kind, name: &str, why: &str) -> Self {
+    pub(super) fn conflict(kind: &ServedKind, name: &str, why: &str) -> Self {
         let message = format!(
             "Operation cannot be fulfilled on {} {name:?}: {why}",
             kind.qualified()
@@ -138,7 +138,7 @@ impl Failure {
     }
 
     /// A precondition that does not hold. The kind stands where other conflicts have the resource.
-    pub(super) fn precondition(kind: &Kind, name: &str, why: &str) -> Self {
+    pub(super) fn precondition(kind: &ServedKind, name: &str, why: &str) -> Self {
         let qualified = qualify(kind.kind, kind.group);
         let message = format!("Operation cannot be fulfilled on {qualified} {name:?}: {why}");
         let mut details = details(kind, name);
@@ -146,7 +146,7 @@ impl Failure {
         Self::new(409, "Conflict", message, Some(details))
     }
 
-    pub(super) fn forbidden(kind: &Kind, name: &str, why: &str) -> Self {
+    pub(super) fn forbidden(kind: &ServedKind, name: &str, why: &str) -> Self {
         let message = if name.is_empty() {
             format!("{} is forbidden: {why}", kind.qualified())
         } else {
@@ -156,7 +156,7 @@ impl Failure {
     }
 
     /// An object that does not pass validation.
-    pub(super) fn invalid(kind: &Kind, name: &str, errors: &[FieldError]) -> Self {
+    pub(super) fn invalid(kind: &ServedKind, name: &str, errors: &[FieldError]) -> Self {
         Self::invalid_as(kind.kind, kind.group, name, errors)
     }
 
@@ -255,7 +255,7 @@ impl Failure {
     }
 }
 
-fn details(kind: &Kind, name: &str) -> Value {
+fn details(kind: &ServedKind, name: &str) -> Value {
     let mut details = json!({"kind": kind.resource});
     if !name.is_empty() {
         details["name"] = json!(name);
@@ -277,7 +277,7 @@ mod tests {
             FieldError::required("webhooks[0].sideEffects", ""),
             FieldError::duplicate("webhooks[1].name", &json!("a")),
         ];
-        let failure = Failure::invalid(VALIDATING, "policy", &errors);
+        let failure = ApiFailure::invalid(VALIDATING, "policy", &errors);
         assert_eq!(failure.code, 422);
         assert_eq!(
             failure.message(),
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn a_missing_object_is_named_with_its_group() {
-        let failure = Failure::not_found(VALIDATING, "policy");
+        let failure = ApiFailure::not_found(VALIDATING, "policy");
         assert_eq!(
             failure.message(),
             "validatingwebhookconfigurations.admissionregistration.k8s.io \"policy\" not found"

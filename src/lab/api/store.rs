@@ -11,14 +11,14 @@ use bytes::Bytes;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::kinds::Kind;
+use super::kinds::ServedKind;
 
 /// How many changes are remembered. A watch that falls further behind is told that its version has expired.
 const HISTORY: usize = 8_192;
 
 /// An object as stored.
 #[derive(Debug)]
-pub(super) struct Stored {
+pub(super) struct StoredObject {
     /// The whole object, with `apiVersion` and `kind`.
     pub object: Value,
     /// The same as JSON without `apiVersion` and `kind`, as it stands in a list. Kept because a flood of LISTs
@@ -38,13 +38,13 @@ pub(super) enum EventType {
 
 /// One entry of the history.
 #[derive(Debug)]
-pub(super) struct Change {
-    pub kind: &'static Kind,
+pub(super) struct StoreEvent {
+    pub kind: &'static ServedKind,
     pub event_type: EventType,
     /// The object after the change; for a deletion as it was, with the deletion's resourceVersion.
-    pub object: Arc<Stored>,
+    pub object: Arc<StoredObject>,
     /// The object before the change.
-    pub previous: Option<Arc<Stored>>,
+    pub previous: Option<Arc<StoredObject>>,
 }
 
 /// Why a write changed nothing.
@@ -66,10 +66,10 @@ pub(super) struct Expired {
 type Key = (&'static str, &'static str, String, String);
 
 #[derive(Debug, Default)]
-struct Inner {
+struct StoreContents {
     revision: u64,
-    objects: BTreeMap<Key, Arc<Stored>>,
-    history: VecDeque<Arc<Change>>,
+    objects: BTreeMap<Key, Arc<StoredObject>>,
+    history: VecDeque<Arc<StoreEvent>>,
     /// Changes up to and including this revision are dropped, as by a compaction in etcd.
     compacted: u64,
     /// The version of the newest change of each kind.
@@ -77,22 +77,22 @@ struct Inner {
 }
 
 #[derive(Debug)]
-pub(super) struct Store {
-    inner: Mutex<Inner>,
+pub(super) struct ObjectStore {
+    inner: Mutex<StoreContents>,
     revision: watch::Sender<u64>,
 }
 
-fn key(kind: &'static Kind, namespace: &str, name: &str) -> Key {
+fn key(kind: &'static ServedKind, namespace: &str, name: &str) -> Key {
     (kind.group, kind.resource, namespace.to_owned(), name.to_owned())
 }
 
-impl Store {
+impl ObjectStore {
     pub(super) fn new() -> Self {
         // A fresh etcd is at revision 1, so the first object gets 2. In a request, resourceVersion 0 means "any".
-        let inner = Inner {
+        let inner = StoreContents {
             revision: 1,
             compacted: 1,
-            ..Inner::default()
+            ..StoreContents::default()
         };
         Self {
             inner: Mutex::new(inner),
@@ -100,7 +100,7 @@ impl Store {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, StoreContents> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -110,7 +110,7 @@ impl Store {
     }
 
     /// The version of the newest change to any object of that kind; 0 when there was none.
-    pub(super) fn touched(&self, kind: &'static Kind) -> u64 {
+    pub(super) fn touched(&self, kind: &'static ServedKind) -> u64 {
         self.lock()
             .touched
             .get(&(kind.group, kind.resource))
@@ -123,12 +123,21 @@ impl Store {
         self.revision.subscribe()
     }
 
-    pub(super) fn get(&self, kind: &'static Kind, namespace: &str, name: &str) -> Option<Arc<Stored>> {
+    pub(super) fn get(
+        &self,
+        kind: &'static ServedKind,
+        namespace: &str,
+        name: &str,
+    ) -> Option<Arc<StoredObject>> {
         self.lock().objects.get(&key(kind, namespace, name)).cloned()
     }
 
     /// The store's revision, and at that revision all objects of a kind, in one namespace or in all.
-    pub(super) fn list(&self, kind: &'static Kind, namespace: Option<&str>) -> (u64, Vec<Arc<Stored>>) {
+    pub(super) fn list(
+        &self,
+        kind: &'static ServedKind,
+        namespace: Option<&str>,
+    ) -> (u64, Vec<Arc<StoredObject>>) {
         let inner = self.lock();
         let from = key(kind, namespace.unwrap_or_default(), "");
         let objects = inner
@@ -146,11 +155,11 @@ impl Store {
 
     pub(super) fn create(
         &self,
-        kind: &'static Kind,
+        kind: &'static ServedKind,
         namespace: &str,
         name: &str,
         object: Value,
-    ) -> Result<Arc<Stored>, WriteError> {
+    ) -> Result<Arc<StoredObject>, WriteError> {
         let mut inner = self.lock();
         let key = key(kind, namespace, name);
         if inner.objects.contains_key(&key) {
@@ -165,12 +174,12 @@ impl Store {
     /// Replaces an object that still has the version `expected`.
     pub(super) fn replace(
         &self,
-        kind: &'static Kind,
+        kind: &'static ServedKind,
         namespace: &str,
         name: &str,
         expected: u64,
         object: Value,
-    ) -> Result<Arc<Stored>, WriteError> {
+    ) -> Result<Arc<StoredObject>, WriteError> {
         let mut inner = self.lock();
         let key = key(kind, namespace, name);
         let previous = inner.at_revision(&key, expected)?;
@@ -183,11 +192,11 @@ impl Store {
     /// Removes an object that still has the version `expected`; returns it with the revision of the deletion.
     pub(super) fn remove(
         &self,
-        kind: &'static Kind,
+        kind: &'static ServedKind,
         namespace: &str,
         name: &str,
         expected: u64,
-    ) -> Result<Arc<Stored>, WriteError> {
+    ) -> Result<Arc<StoredObject>, WriteError> {
         let mut inner = self.lock();
         let key = key(kind, namespace, name);
         let previous = inner.at_revision(&key, expected)?;
@@ -200,10 +209,10 @@ impl Store {
     /// The changes of one kind after a revision, at most `limit`, and the revision to continue from.
     pub(super) fn changes(
         &self,
-        kind: &'static Kind,
+        kind: &'static ServedKind,
         after: u64,
         limit: usize,
-    ) -> Result<(Vec<Arc<Change>>, u64), Expired> {
+    ) -> Result<(Vec<Arc<StoreEvent>>, u64), Expired> {
         let inner = self.lock();
         if after < inner.compacted {
             return Err(Expired {
@@ -237,11 +246,11 @@ impl Store {
 
     fn remember(
         &self,
-        inner: &mut Inner,
-        kind: &'static Kind,
+        inner: &mut StoreContents,
+        kind: &'static ServedKind,
         event_type: EventType,
-        object: &Arc<Stored>,
-        previous: Option<Arc<Stored>>,
+        object: &Arc<StoredObject>,
+        previous: Option<Arc<StoredObject>>,
     ) {
         if inner.history.len() == HISTORY
             && let Some(dropped) = inner.history.pop_front()
@@ -249,7 +258,7 @@ impl Store {
             inner.compacted = dropped.object.revision;
         }
         inner.touched.insert((kind.group, kind.resource), object.revision);
-        inner.history.push_back(Arc::new(Change {
+        inner.history.push_back(Arc::new(StoreEvent {
             kind,
             event_type,
             object: Arc::clone(object),
@@ -259,18 +268,18 @@ impl Store {
     }
 }
 
-impl Inner {
+impl StoreContents {
     /// Advances the revision and writes it into the object's `metadata.resourceVersion`.
-    fn stamp(&mut self, mut object: Value) -> Arc<Stored> {
+    fn stamp(&mut self, mut object: Value) -> Arc<StoredObject> {
         self.revision += 1;
         if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.insert("resourceVersion".into(), self.revision.to_string().into());
         }
-        Arc::new(Stored::new(object, self.revision))
+        Arc::new(StoredObject::new(object, self.revision))
     }
 
     /// The object, if it still has this revision.
-    fn at_revision(&self, key: &Key, revision: u64) -> Result<Arc<Stored>, WriteError> {
+    fn at_revision(&self, key: &Key, revision: u64) -> Result<Arc<StoredObject>, WriteError> {
         let current = self.objects.get(key).ok_or(WriteError::NotFound)?;
         if current.revision == revision {
             Ok(Arc::clone(current))
@@ -280,7 +289,7 @@ impl Inner {
     }
 }
 
-impl Stored {
+impl StoredObject {
     /// An object with its encoding.
     pub(super) fn new(object: Value, revision: u64) -> Self {
         let item = match object.as_object() {
@@ -300,7 +309,7 @@ impl Stored {
     }
 
     /// The whole object as JSON: `item` with `kind` and `apiVersion` spliced in after its opening brace.
-    pub(super) fn encode(&self, kind: &Kind) -> Bytes {
+    pub(super) fn encode(&self, kind: &ServedKind) -> Bytes {
         let head = format!(
             "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",",
             kind.kind,
@@ -326,7 +335,7 @@ mod tests {
 
     #[test]
     fn every_write_gets_the_next_version_of_the_whole_store() {
-        let store = Store::new();
+        let store = ObjectStore::new();
         let a = store.create(SERVICE, "x", "a", object("a")).expect("created");
         let b = store.create(NAMESPACE, "", "b", object("b")).expect("created");
         assert_eq!((a.revision, b.revision), (2, 3));
@@ -336,7 +345,7 @@ mod tests {
 
     #[test]
     fn a_write_with_an_old_version_does_nothing() {
-        let store = Store::new();
+        let store = ObjectStore::new();
         let first = store.create(SERVICE, "x", "a", object("a")).expect("created");
         let second = store
             .replace(SERVICE, "x", "a", first.revision, object("a"))
@@ -355,7 +364,7 @@ mod tests {
 
     #[test]
     fn a_list_holds_one_kind_of_one_namespace_or_of_all() {
-        let store = Store::new();
+        let store = ObjectStore::new();
         for (namespace, name) in [("a", "one"), ("b", "two"), ("ab", "three")] {
             store
                 .create(SERVICE, namespace, name, object(name))
@@ -369,7 +378,7 @@ mod tests {
 
     #[test]
     fn changes_are_told_in_order_from_where_the_watch_left_off() {
-        let store = Store::new();
+        let store = ObjectStore::new();
         let a = store.create(SERVICE, "x", "a", object("a")).expect("created");
         store.create(NAMESPACE, "", "n", object("n")).expect("created");
         store.remove(SERVICE, "x", "a", a.revision).expect("removed");
@@ -388,7 +397,7 @@ mod tests {
 
     #[test]
     fn history_is_bounded_and_says_where_it_begins() {
-        let store = Store::new();
+        let store = ObjectStore::new();
         let mut revision = store
             .create(SERVICE, "x", "a", object("a"))
             .expect("created")

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::kinds::Kind;
-use super::store::Stored;
+use super::kinds::ServedKind;
+use super::store::StoredObject;
 
 /// Whether the client prefers a table.
 pub(super) fn wanted(accept: &str) -> bool {
@@ -14,7 +14,7 @@ pub(super) fn wanted(accept: &str) -> bool {
 }
 
 /// Objects as a `meta.k8s.io/v1` Table with the columns that the kind is known by.
-pub(super) fn table(kind: &Kind, revision: u64, objects: &[Arc<Stored>]) -> Value {
+pub(super) fn table(kind: &ServedKind, revision: u64, objects: &[Arc<StoredObject>]) -> Value {
     let columns = columns(kind);
     let mut definitions = vec![definition("Name", "name")];
     definitions.extend(columns.iter().map(|(title, _)| definition(title, "")));
@@ -34,7 +34,7 @@ pub(super) fn table(kind: &Kind, revision: u64, objects: &[Arc<Stored>]) -> Valu
 
 type Column = (&'static str, fn(&Value) -> String);
 
-fn columns(kind: &Kind) -> Vec<Column> {
+fn columns(kind: &ServedKind) -> Vec<Column> {
     match kind.kind {
         "Namespace" | "Pod" => vec![("Status", |object| text(object, "/status/phase"))],
         "ConfigMap" => vec![("Data", |object| count(object, "/data"))],

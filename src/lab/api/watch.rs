@@ -13,15 +13,15 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use super::State;
+use super::ApiState;
 use super::knobs::cost;
 use super::random;
 use super::reply::{self, Body};
 use super::request::ResourceRequest;
 use super::select::Selection;
-use super::serve::Recorder;
-use super::status::Failure;
-use super::store::{Change, EventType, Stored};
+use super::serve::RequestRecorder;
+use super::status::ApiFailure;
+use super::store::{EventType, StoreEvent, StoredObject};
 
 /// How often a watch that wants bookmarks gets one.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(30);
@@ -31,7 +31,7 @@ const BATCH: usize = 256;
 const MIN_TIMEOUT: Duration = Duration::from_secs(1_800);
 
 struct Watcher {
-    state: Arc<State>,
+    state: Arc<ApiState>,
     request: ResourceRequest,
     selection: Selection,
     /// Everything up to this version has been told.
@@ -42,14 +42,14 @@ struct Watcher {
     next_bookmark: Option<Instant>,
     over: bool,
     /// Counts the request when the watch ends.
-    _recorder: Recorder,
+    _recorder: RequestRecorder,
 }
 
 /// Begins a watch. The request counts as long-running until the client hangs up or the time is over.
 pub(super) async fn start(
-    state: Arc<State>,
+    state: Arc<ApiState>,
     request: ResourceRequest,
-    mut recorder: Recorder,
+    mut recorder: RequestRecorder,
 ) -> Response<Body> {
     let selection = match selection(&request) {
         Ok(selection) => selection,
@@ -94,7 +94,7 @@ pub(super) async fn start(
     response
 }
 
-fn selection(request: &ResourceRequest) -> Result<Selection, Failure> {
+fn selection(request: &ResourceRequest) -> Result<Selection, ApiFailure> {
     Selection::parse(&request.query)
 }
 
@@ -141,7 +141,7 @@ impl Watcher {
                         "too old resource version: {} ({})",
                         self.position, expired.compacted
                     );
-                    let failure = Failure::expired(why);
+                    let failure = ApiFailure::expired(why);
                     let line = json!({"type": "ERROR", "object": failure.status});
                     self.lines.push_back(Bytes::from(format!("{line}\n")));
                     self.over = true;
@@ -166,7 +166,7 @@ impl Watcher {
     }
 
     /// A change as this watch sees it: an object that comes to match its selectors is added, one that ceases to, deleted.
-    fn tell(&mut self, change: &Change) {
+    fn tell(&mut self, change: &StoreEvent) {
         let elsewhere = !self.request.namespace.is_empty()
             && change
                 .object
@@ -190,7 +190,7 @@ impl Watcher {
         }
     }
 
-    fn push(&mut self, what: &str, stored: &Stored) {
+    fn push(&mut self, what: &str, stored: &StoredObject) {
         let object = stored.encode(self.request.kind);
         let mut line = Vec::with_capacity(object.len() + 40);
         line.extend_from_slice(b"{\"type\":\"");

@@ -13,23 +13,23 @@ use http::Response;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::State;
+use super::ApiState;
 use super::admission::{Attributes, HookTime, Surroundings, User};
 use super::defaults;
-use super::kinds::{Kind, NAMESPACE};
+use super::kinds::{NAMESPACE, ServedKind};
 use super::knobs::cost;
 use super::patch::PatchKind;
 use super::reply::{self, Body};
 use super::request::{ResourceRequest, Verb};
-use super::status::{Failure, FieldError};
-use super::store::{Stored, WriteError};
+use super::status::{ApiFailure, FieldError};
+use super::store::{StoredObject, WriteError};
 
 /// How often a write whose object moved under it is tried again, admission included.
 const ATTEMPTS: u32 = 10;
 
 /// One write and its surroundings.
-pub(super) struct Write<'a> {
-    pub state: &'a State,
+pub(super) struct WriteRequest<'a> {
+    pub state: &'a ApiState,
     pub request: &'a ResourceRequest,
     pub user: &'a User,
     pub content_type: &'a str,
@@ -39,16 +39,16 @@ pub(super) struct Write<'a> {
     pub deadline: Instant,
 }
 
-impl Write<'_> {
+impl WriteRequest<'_> {
     /// Does it.
-    pub(super) async fn run(&self) -> Result<Response<Body>, Failure> {
+    pub(super) async fn run(&self) -> Result<Response<Body>, ApiFailure> {
         let kind = self.request.kind;
         self.dry_run()?;
         self.state.knobs.spend(cost::REQUEST + cost::WRITE).await;
         if kind.is_webhook_configuration()
             && let Some(reason) = self.state.knobs.refusal()
         {
-            return Err(Failure::forbidden(kind, &self.request.name, &reason));
+            return Err(ApiFailure::forbidden(kind, &self.request.name, &reason));
         }
         let outcome = match self.request.verb {
             Verb::Post if !kind.stored => self.review(self.body.clone()).await,
@@ -67,17 +67,17 @@ impl Write<'_> {
             }
             Verb::Delete => self.delete().await,
             Verb::DeleteCollection => self.delete_collection().await,
-            _ => Err(Failure::method_not_allowed()),
+            _ => Err(ApiFailure::method_not_allowed()),
         };
         // Whatever came of it: when the request's time is over, that is the answer.
         match outcome {
-            Err(_) if Instant::now() >= self.deadline => Err(Failure::timeout()),
+            Err(_) if Instant::now() >= self.deadline => Err(ApiFailure::timeout()),
             outcome => outcome,
         }
     }
 
     /// Whether nothing is to be stored.
-    fn dry_run(&self) -> Result<bool, Failure> {
+    fn dry_run(&self) -> Result<bool, ApiFailure> {
         let in_body = self.body.get("dryRun").and_then(Value::as_array);
         let in_body = in_body
             .filter(|_| matches!(self.request.verb, Verb::Delete | Verb::DeleteCollection))
@@ -89,14 +89,14 @@ impl Write<'_> {
             if value != "All" {
                 let error = FieldError::unsupported("dryRun", &json!([value]), &["All"]);
                 let options = self.options_kind();
-                return Err(Failure::invalid_as(options, "meta.k8s.io", "", &[error]));
+                return Err(ApiFailure::invalid_as(options, "meta.k8s.io", "", &[error]));
             }
             dry = true;
         }
         Ok(dry)
     }
 
-    fn attributes(&self, operation: &'static str, name: &str) -> Result<Attributes, Failure> {
+    fn attributes(&self, operation: &'static str, name: &str) -> Result<Attributes, ApiFailure> {
         let dry_run = self.dry_run()?;
         let kind = self.request.kind;
         let own = (kind.group, kind.version, kind.kind);
@@ -156,11 +156,11 @@ impl Write<'_> {
         }
     }
 
-    async fn create(&self, mut sent: Value) -> Result<Response<Body>, Failure> {
+    async fn create(&self, mut sent: Value) -> Result<Response<Body>, ApiFailure> {
         let (kind, namespace) = (self.request.kind, self.request.namespace.as_str());
         let name = object::prepare_new(kind, namespace, &mut sent)?;
         if kind.namespaced && self.state.store.get(NAMESPACE, "", namespace).is_none() {
-            return Err(Failure::not_found(NAMESPACE, namespace));
+            return Err(ApiFailure::not_found(NAMESPACE, namespace));
         }
         defaults::default(kind, &mut sent);
         // A name that is made up is made up after the mutating hooks.
@@ -183,7 +183,7 @@ impl Write<'_> {
             // Instead of writing, a dry run looks whether the name is taken.
             self.state.etcd(kind, "get").await;
             if self.state.store.get(kind, namespace, &name).is_some() {
-                return Err(Failure::already_exists(kind, &name));
+                return Err(ApiFailure::already_exists(kind, &name));
             }
             return Ok(reply::value(201, &object));
         }
@@ -192,16 +192,21 @@ impl Write<'_> {
             .state
             .store
             .create(kind, namespace, &name, object)
-            .map_err(|_| Failure::already_exists(kind, &name))?;
+            .map_err(|_| ApiFailure::already_exists(kind, &name))?;
         Ok(reply::object(201, kind, &stored))
     }
 
     /// PUT, or PATCH when `patch` says how.
-    async fn update(&self, patch: Option<PatchKind>) -> Result<Response<Body>, Failure> {
+    async fn update(&self, patch: Option<PatchKind>) -> Result<Response<Body>, ApiFailure> {
         let (kind, name) = (self.request.kind, self.request.name.as_str());
         if patch == Some(PatchKind::Apply) && self.request.query.get("fieldManager").is_none() {
             let error = FieldError::required("fieldManager", "is required for apply patch");
-            return Err(Failure::invalid_as("PatchOptions", "meta.k8s.io", "", &[error]));
+            return Err(ApiFailure::invalid_as(
+                "PatchOptions",
+                "meta.k8s.io",
+                "",
+                &[error],
+            ));
         }
         for _ in 0..ATTEMPTS {
             self.state.etcd(kind, "get").await;
@@ -209,7 +214,7 @@ impl Write<'_> {
                 if patch == Some(PatchKind::Apply) && self.request.subresource.is_empty() {
                     return self.create_applied().await;
                 }
-                return Err(Failure::not_found(kind, name));
+                return Err(ApiFailure::not_found(kind, name));
             };
             let sent = match patch {
                 Some(patch) => patch.apply(&current.object, self.body)?,
@@ -224,7 +229,7 @@ impl Write<'_> {
     }
 
     /// Server-side apply of an object that is not there makes it.
-    async fn create_applied(&self) -> Result<Response<Body>, Failure> {
+    async fn create_applied(&self) -> Result<Response<Body>, ApiFailure> {
         let mut object = self.body.clone();
         if object.pointer("/metadata/name").is_none()
             && let Some(metadata) = object.get_mut("metadata")
@@ -237,9 +242,9 @@ impl Write<'_> {
     /// One attempt; `None` when the object moved and nothing says that it must not have.
     async fn update_once(
         &self,
-        current: &Arc<Stored>,
+        current: &Arc<StoredObject>,
         sent: Value,
-    ) -> Result<Option<Response<Body>>, Failure> {
+    ) -> Result<Option<Response<Body>>, ApiFailure> {
         let (kind, name) = (self.request.kind, self.request.name.as_str());
         let mut object = object::prepare_update(self.request, sent, &current.object)?;
         defaults::default(kind, &mut object);
@@ -278,11 +283,11 @@ impl Write<'_> {
         match replaced {
             Ok(stored) => Ok(Some(reply::object(200, kind, &stored))),
             Err(WriteError::Conflict) => Ok(None),
-            Err(WriteError::NotFound | WriteError::AlreadyExists) => Err(Failure::not_found(kind, name)),
+            Err(WriteError::NotFound | WriteError::AlreadyExists) => Err(ApiFailure::not_found(kind, name)),
         }
     }
 
-    async fn delete(&self) -> Result<Response<Body>, Failure> {
+    async fn delete(&self) -> Result<Response<Body>, ApiFailure> {
         let (kind, name) = (self.request.kind, self.request.name.as_str());
         let namespace = self.request.namespace.as_str();
         for _ in 0..ATTEMPTS {
@@ -291,10 +296,10 @@ impl Write<'_> {
                 .state
                 .store
                 .get(kind, namespace, name)
-                .ok_or_else(|| Failure::not_found(kind, name))?;
+                .ok_or_else(|| ApiFailure::not_found(kind, name))?;
             object::check_preconditions(kind, name, self.body, &current.object)?;
             if kind == NAMESPACE && matches!(name, "default" | "kube-system" | "kube-public") {
-                return Err(Failure::forbidden(
+                return Err(ApiFailure::forbidden(
                     kind,
                     name,
                     "this namespace may not be deleted",
@@ -324,7 +329,7 @@ impl Write<'_> {
                 }
                 Err(WriteError::Conflict) => {}
                 Err(WriteError::NotFound | WriteError::AlreadyExists) => {
-                    return Err(Failure::not_found(kind, name));
+                    return Err(ApiFailure::not_found(kind, name));
                 }
             }
         }
@@ -333,7 +338,7 @@ impl Write<'_> {
 }
 
 /// The answer to a deletion: of a Namespace, which a real API server only marks, the object.
-fn deleted(kind: &Kind, object: &Value) -> Value {
+fn deleted(kind: &ServedKind, object: &Value) -> Value {
     if kind == NAMESPACE {
         let mut object = object.clone();
         object["metadata"]["deletionTimestamp"] = json!(object::now());

@@ -14,7 +14,7 @@ use hyper::body::{Frame, Incoming};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::{Behaviour, Counters, Role, others};
+use super::{BackendCounters, BackendRole, Behaviour, others};
 
 /// Largest review that is read, in bytes; above the 3 MiB that the API server takes from its own clients.
 const MAX_REVIEW: usize = 8 << 20;
@@ -27,9 +27,9 @@ pub(super) type AnswerBody = UnsyncBoxBody<Bytes, Infallible>;
 /// Answers one request as `behaviour` says, waiting first where it says so.
 pub(super) async fn answer(
     request: Request<Incoming>,
-    role: Role,
+    role: BackendRole,
     mut behaviour: watch::Receiver<Behaviour>,
-    counters: &Counters,
+    counters: &BackendCounters,
 ) -> Response<AnswerBody> {
     let is_review = request.method() == Method::POST;
     let path = request.uri().path().to_owned();
@@ -61,14 +61,14 @@ pub(super) async fn answer(
         Behaviour::EndlessBody => return endless(behaviour),
         _ => {}
     }
-    if role == Role::Aggregated {
+    if role == BackendRole::Aggregated {
         return others::discover(&path);
     }
     if !is_review {
         return text(StatusCode::METHOD_NOT_ALLOWED, "only POST is served here\n");
     }
     let body = body.ok().map(|body| body.to_bytes());
-    if role == Role::Conversion {
+    if role == BackendRole::Conversion {
         return others::convert(body.as_ref());
     }
     let Some(review) = body.and_then(|body| serde_json::from_slice::<Value>(&body).ok()) else {
@@ -86,7 +86,7 @@ pub(super) async fn answer(
 }
 
 /// The body of the answer to `review`; `None` when that is no AdmissionReview with a uid.
-fn review_answer(review: &Value, role: Role, behaviour: &Behaviour) -> Option<Value> {
+fn review_answer(review: &Value, role: BackendRole, behaviour: &Behaviour) -> Option<Value> {
     let uid = review.pointer("/request/uid")?.as_str()?;
     let envelope = |response: Value| json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
     Some(match behaviour {
@@ -98,8 +98,10 @@ fn review_answer(review: &Value, role: Role, behaviour: &Behaviour) -> Option<Va
             "status": {"code": code, "message": message},
         })),
         _ => envelope(match role {
-            Role::Validating | Role::Conversion | Role::Aggregated => json!({"uid": uid, "allowed": true}),
-            Role::Mutating => json!({
+            BackendRole::Validating | BackendRole::Conversion | BackendRole::Aggregated => {
+                json!({"uid": uid, "allowed": true})
+            }
+            BackendRole::Mutating => json!({
                 "uid": uid,
                 "allowed": true,
                 "patchType": "JSONPatch",

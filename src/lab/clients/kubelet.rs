@@ -9,10 +9,10 @@ use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::lease::{LeaseRecord, LeaseStore, RemoteLease, now};
-use super::ledger::Ledger;
-use super::requests::{Refusal, send};
+use super::ledger::LossLedger;
+use super::requests::{RequestFailure, send};
 use crate::lab::api::random;
-use crate::lab::workload::Record;
+use crate::lab::workload::WorkloadRecord;
 
 /// What a kubelet writes as its Lease's duration: `nodeLeaseDurationSeconds`.
 pub(super) const LEASE_DURATION: Duration = Duration::from_secs(40);
@@ -34,12 +34,17 @@ pub(super) struct Kubelet {
     node: String,
     agent: String,
     heartbeat: Heartbeat<RemoteLease>,
-    ledger: Arc<Ledger>,
+    ledger: Arc<LossLedger>,
 }
 
 impl Kubelet {
     /// That of a node, whose writes go to this record as well.
-    pub(super) fn new(client: Client, node: &str, record: Arc<Record>, ledger: Arc<Ledger>) -> Self {
+    pub(super) fn new(
+        client: Client,
+        node: &str,
+        record: Arc<WorkloadRecord>,
+        ledger: Arc<LossLedger>,
+    ) -> Self {
         let agent = "kubelet/v1.36.2 (linux/amd64)".to_owned();
         let place = ("kube-node-lease", node);
         let lease = RemoteLease::new(client.clone(), place, ATTEMPT_LIMIT, agent.clone(), record);
@@ -88,7 +93,7 @@ struct Heartbeat<S> {
     node: String,
     /// The Lease as last written.
     latest: Option<LeaseRecord>,
-    ledger: Arc<Ledger>,
+    ledger: Arc<LossLedger>,
 }
 
 impl<S: LeaseStore> Heartbeat<S> {
@@ -109,7 +114,7 @@ impl<S: LeaseStore> Heartbeat<S> {
         loop {
             match bounded(self.lease.get()).await {
                 Ok(lease) => return (lease, false),
-                Err(Refusal::NotFound) => {
+                Err(RequestFailure::NotFound) => {
                     let began = Instant::now();
                     if let Ok(lease) = bounded(self.lease.create(&self.wanted(""))).await {
                         self.ledger.renewed(&self.node, began);
@@ -131,7 +136,7 @@ impl<S: LeaseStore> Heartbeat<S> {
                     self.ledger.renewed(&self.node, began);
                     return true;
                 }
-                Err(Refusal::Conflict) => base = self.ensure().await.0,
+                Err(RequestFailure::Conflict) => base = self.ensure().await.0,
                 Err(_) => {}
             }
         }
@@ -151,10 +156,10 @@ impl<S: LeaseStore> Heartbeat<S> {
 }
 
 /// Cuts a request as the kubelet's heartbeat client does.
-async fn bounded<T>(request: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
+async fn bounded<T>(request: impl Future<Output = Result<T, RequestFailure>>) -> Result<T, RequestFailure> {
     timeout(ATTEMPT_LIMIT, request)
         .await
-        .unwrap_or(Err(Refusal::Failed))
+        .unwrap_or(Err(RequestFailure::Failed))
 }
 
 #[cfg(test)]
@@ -167,7 +172,7 @@ mod tests {
             lease: lease.clone(),
             node: "node-1".to_owned(),
             latest: None,
-            ledger: Arc::new(Ledger::new(Arc::default())),
+            ledger: Arc::new(LossLedger::new(Arc::default())),
         }
     }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout, timeout_at};
 
 use super::lease::{LeaseRecord, LeaseStore, RemoteLease, now};
-use super::ledger::Ledger;
-use super::requests::Refusal;
+use super::ledger::LossLedger;
+use super::requests::RequestFailure;
 use crate::lab::api::random;
 
 /// How long a Lease is its holder's after a renewal: `--leader-elect-lease-duration`.
@@ -26,7 +26,7 @@ pub(super) const ATTEMPT_LIMIT: Duration = Duration::from_secs(5);
 pub(super) const RESTART_AFTER: Duration = Duration::from_secs(10);
 
 /// A process that leads whenever it can, does its work while it leads, exits when it cannot renew, and is started again.
-pub(super) async fn hold_and_work<F>(lease: RemoteLease, ledger: Arc<Ledger>, work: impl Fn() -> F)
+pub(super) async fn hold_and_work<F>(lease: RemoteLease, ledger: Arc<LossLedger>, work: impl Fn() -> F)
 where
     F: Future<Output = ()>,
 {
@@ -141,7 +141,7 @@ impl<S: LeaseStore> Elector<S> {
         };
         let found = match bounded(self.lease.get()).await {
             Ok(found) => found,
-            Err(Refusal::NotFound) => return self.take(bounded(self.lease.create(&wanted)).await),
+            Err(RequestFailure::NotFound) => return self.take(bounded(self.lease.create(&wanted)).await),
             Err(_) => return false,
         };
         if self.observed.as_ref() != Some(&found) {
@@ -160,7 +160,7 @@ impl<S: LeaseStore> Elector<S> {
         self.take(written)
     }
 
-    fn take(&mut self, written: Result<LeaseRecord, Refusal>) -> bool {
+    fn take(&mut self, written: Result<LeaseRecord, RequestFailure>) -> bool {
         match written {
             Ok(lease) => {
                 self.observe(lease);
@@ -172,10 +172,10 @@ impl<S: LeaseStore> Elector<S> {
 }
 
 /// Cuts a request as client-go's HTTP client does.
-async fn bounded<T>(request: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
+async fn bounded<T>(request: impl Future<Output = Result<T, RequestFailure>>) -> Result<T, RequestFailure> {
     timeout(ATTEMPT_LIMIT, request)
         .await
-        .unwrap_or(Err(Refusal::Failed))
+        .unwrap_or(Err(RequestFailure::Failed))
 }
 
 #[cfg(test)]

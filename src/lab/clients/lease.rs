@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use kube::Client;
 use serde_json::{Value, json};
 
-use super::requests::{Refusal, recorded, send};
-use crate::lab::workload::Record;
+use super::requests::{RequestFailure, recorded, send};
+use crate::lab::workload::WorkloadRecord;
 
 /// What a Lease says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,11 +35,15 @@ pub(super) fn now() -> String {
 /// Where one Lease is kept.
 pub(super) trait LeaseStore {
     /// Reads it.
-    fn get(&self) -> impl Future<Output = Result<LeaseRecord, Refusal>> + Send;
+    fn get(&self) -> impl Future<Output = Result<LeaseRecord, RequestFailure>> + Send;
     /// Makes it.
-    fn create(&self, lease: &LeaseRecord) -> impl Future<Output = Result<LeaseRecord, Refusal>> + Send;
+    fn create(&self, lease: &LeaseRecord)
+    -> impl Future<Output = Result<LeaseRecord, RequestFailure>> + Send;
     /// Replaces the version that the record names.
-    fn replace(&self, lease: &LeaseRecord) -> impl Future<Output = Result<LeaseRecord, Refusal>> + Send;
+    fn replace(
+        &self,
+        lease: &LeaseRecord,
+    ) -> impl Future<Output = Result<LeaseRecord, RequestFailure>> + Send;
 }
 
 /// A Lease in an API server.
@@ -51,7 +55,7 @@ pub(super) struct RemoteLease {
     /// As `?timeout=`: what client-go sends for its own timeout.
     limit: Duration,
     agent: String,
-    record: Arc<Record>,
+    record: Arc<WorkloadRecord>,
 }
 
 impl RemoteLease {
@@ -61,7 +65,7 @@ impl RemoteLease {
         (namespace, name): (&'static str, &str),
         limit: Duration,
         agent: String,
-        record: Arc<Record>,
+        record: Arc<WorkloadRecord>,
     ) -> Self {
         Self {
             client,
@@ -109,31 +113,31 @@ impl RemoteLease {
         name: &str,
         verb: &str,
         lease: &LeaseRecord,
-    ) -> Result<LeaseRecord, Refusal> {
+    ) -> Result<LeaseRecord, RequestFailure> {
         let (path, object) = (self.path(name), self.object(lease));
         let request = send(&self.client, method, &path, &self.agent, &object);
         let what = format!("{verb} leases in {}", self.namespace);
         match recorded(&self.record, &what, request).await {
             Ok(object) => Ok(read(&object)),
-            Err(error) => Err(Refusal::from(&error)),
+            Err(error) => Err(RequestFailure::from(&error)),
         }
     }
 }
 
 impl LeaseStore for RemoteLease {
-    async fn get(&self) -> Result<LeaseRecord, Refusal> {
+    async fn get(&self) -> Result<LeaseRecord, RequestFailure> {
         let path = self.path(&format!("/{}", self.name));
         match send(&self.client, "GET", &path, &self.agent, &Value::Null).await {
             Ok(object) => Ok(read(&object)),
-            Err(error) => Err(Refusal::from(&error)),
+            Err(error) => Err(RequestFailure::from(&error)),
         }
     }
 
-    async fn create(&self, lease: &LeaseRecord) -> Result<LeaseRecord, Refusal> {
+    async fn create(&self, lease: &LeaseRecord) -> Result<LeaseRecord, RequestFailure> {
         self.write("POST", "", "create", lease).await
     }
 
-    async fn replace(&self, lease: &LeaseRecord) -> Result<LeaseRecord, Refusal> {
+    async fn replace(&self, lease: &LeaseRecord) -> Result<LeaseRecord, RequestFailure> {
         self.write("PUT", &format!("/{}", self.name), "renew", lease)
             .await
     }
@@ -207,7 +211,7 @@ pub(super) mod tests {
             std::mem::take(&mut self.0.lock().unwrap().attempts)
         }
 
-        async fn store(&self, lease: &LeaseRecord) -> Result<LeaseRecord, Refusal> {
+        async fn store(&self, lease: &LeaseRecord) -> Result<LeaseRecord, RequestFailure> {
             let writes = {
                 let mut memory = self.0.lock().unwrap();
                 memory.attempts += 1;
@@ -216,7 +220,7 @@ pub(super) mod tests {
             match writes {
                 Writes::Succeed => {}
                 Writes::Hang => std::future::pending().await,
-                Writes::Fail => return Err(Refusal::Failed),
+                Writes::Fail => return Err(RequestFailure::Failed),
             }
             let mut memory = self.0.lock().unwrap();
             if memory
@@ -224,7 +228,7 @@ pub(super) mod tests {
                 .as_ref()
                 .is_some_and(|kept| kept.version != lease.version)
             {
-                return Err(Refusal::Conflict);
+                return Err(RequestFailure::Conflict);
             }
             memory.version += 1;
             let stored = LeaseRecord {
@@ -237,15 +241,15 @@ pub(super) mod tests {
     }
 
     impl LeaseStore for MemoryLease {
-        async fn get(&self) -> Result<LeaseRecord, Refusal> {
-            self.lease().ok_or(Refusal::NotFound)
+        async fn get(&self) -> Result<LeaseRecord, RequestFailure> {
+            self.lease().ok_or(RequestFailure::NotFound)
         }
 
-        async fn create(&self, lease: &LeaseRecord) -> Result<LeaseRecord, Refusal> {
+        async fn create(&self, lease: &LeaseRecord) -> Result<LeaseRecord, RequestFailure> {
             self.store(lease).await
         }
 
-        async fn replace(&self, lease: &LeaseRecord) -> Result<LeaseRecord, Refusal> {
+        async fn replace(&self, lease: &LeaseRecord) -> Result<LeaseRecord, RequestFailure> {
             self.store(lease).await
         }
     }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::kubelet::LEASE_DURATION;
-use crate::lab::workload::Record;
+use crate::lab::workload::WorkloadRecord;
 
 /// What users lose in an outage of a webhook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
@@ -26,13 +26,13 @@ pub struct Casualties {
 
 /// Where all clients write down what they lost.
 #[derive(Debug)]
-pub(super) struct Ledger {
-    record: Arc<Record>,
-    state: Mutex<State>,
+pub(super) struct LossLedger {
+    record: Arc<WorkloadRecord>,
+    state: Mutex<LossState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct LossState {
     leaders_lost: Vec<String>,
     /// When the renewal began that each node's Lease shows.
     renewed: BTreeMap<String, Instant>,
@@ -45,8 +45,8 @@ struct State {
     timed_out_before: u64,
 }
 
-impl Ledger {
-    pub(super) fn new(record: Arc<Record>) -> Self {
+impl LossLedger {
+    pub(super) fn new(record: Arc<WorkloadRecord>) -> Self {
         Self {
             record,
             state: Mutex::default(),
@@ -112,12 +112,12 @@ impl Ledger {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, LossState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl LossState {
     /// Notes the Leases that are too old now.
     fn expire(&mut self, now: Instant) {
         let old = self
@@ -139,7 +139,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_lease_that_was_too_old_once_stays_counted_until_the_count_begins_anew() {
-        let ledger = Ledger::new(Arc::default());
+        let ledger = LossLedger::new(Arc::default());
         ledger.renewed("node-1", Instant::now());
         advance(LEASE_DURATION).await;
         ledger.renewed("node-2", Instant::now());
@@ -153,7 +153,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_renewal_that_took_long_is_as_old_as_its_beginning() {
-        let ledger = Ledger::new(Arc::default());
+        let ledger = LossLedger::new(Arc::default());
         let began = Instant::now();
         advance(Duration::from_secs(9)).await;
         ledger.renewed("node-1", began);

@@ -11,7 +11,7 @@ use kube::Client;
 use serde_json::{Value, json};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
-use super::ledger::Ledger;
+use super::ledger::LossLedger;
 use super::requests::send;
 
 /// Between two looks at all nodes: `--node-monitor-period`.
@@ -26,12 +26,12 @@ const AGENT: &str = "kube-controller-manager/v1.36.2 (linux/amd64) node-controll
 pub(super) struct NodeLifecycle {
     client: Client,
     nodes: Vec<String>,
-    ledger: Arc<Ledger>,
+    ledger: Arc<LossLedger>,
 }
 
 impl NodeLifecycle {
     /// For these nodes.
-    pub(super) fn new(client: Client, nodes: Vec<String>, ledger: Arc<Ledger>) -> Self {
+    pub(super) fn new(client: Client, nodes: Vec<String>, ledger: Arc<LossLedger>) -> Self {
         Self {
             client,
             nodes,

@@ -11,10 +11,10 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
 use super::leader_election::RESTART_AFTER;
 use super::lease::{LeaseRecord, LeaseStore, RemoteLease};
-use super::ledger::Ledger;
+use super::ledger::LossLedger;
 use super::requests::send;
 use crate::lab::envtest::Controller;
-use crate::lab::workload::Record;
+use crate::lab::workload::WorkloadRecord;
 
 /// Between two looks at a Lease and its process: the end of a renewal is known to within this.
 const LEASE_POLL: Duration = Duration::from_millis(200);
@@ -35,8 +35,8 @@ pub(super) struct RealLeader {
     lease: RemoteLease,
     tenure: Tenure,
     exited: Option<Instant>,
-    record: Arc<Record>,
-    ledger: Arc<Ledger>,
+    record: Arc<WorkloadRecord>,
+    ledger: Arc<LossLedger>,
 }
 
 impl RealLeader {
@@ -47,7 +47,7 @@ impl RealLeader {
     pub(super) async fn start(
         controller: Controller,
         lease: RemoteLease,
-        (record, ledger): (Arc<Record>, Arc<Ledger>),
+        (record, ledger): (Arc<WorkloadRecord>, Arc<LossLedger>),
     ) -> anyhow::Result<Self> {
         controller.start()?;
         let mut leader = Self {
@@ -185,7 +185,7 @@ impl Tenure {
 }
 
 /// Reads without end which nodes the real node-lifecycle controller has marked NotReady.
-pub(super) async fn watch_nodes(client: Client, ledger: Arc<Ledger>) {
+pub(super) async fn watch_nodes(client: Client, ledger: Arc<LossLedger>) {
     let mut looks = interval(NODE_POLL);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {

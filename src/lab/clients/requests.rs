@@ -9,16 +9,16 @@ use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::Value;
 
-use crate::lab::workload::{Record, Ticket, is_timeout};
+use crate::lab::workload::{RequestTicket, WorkloadRecord, is_timeout};
 
 /// In whose name requests are made.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Identity<'a> {
+pub(super) struct ClientIdentity<'a> {
     pub user: &'a str,
     pub groups: &'a [&'a str],
 }
 
-impl Identity<'_> {
+impl ClientIdentity<'_> {
     /// A client with connections of its own, that impersonates this user and repeats nothing by itself.
     ///
     /// # Errors
@@ -39,7 +39,7 @@ impl Identity<'_> {
 
 /// Why a request came to nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum RequestFailure {
     /// 404.
     NotFound,
     /// 409: somebody else wrote in between.
@@ -48,7 +48,7 @@ pub(super) enum Refusal {
     Failed,
 }
 
-impl From<&kube::Error> for Refusal {
+impl From<&kube::Error> for RequestFailure {
     fn from(error: &kube::Error) -> Self {
         match error {
             kube::Error::Api(status) if status.code == 404 => Self::NotFound,
@@ -87,12 +87,12 @@ pub(super) async fn send(
 }
 
 /// A write under way. Dropped before its end, it was given up for want of time.
-struct Write<'a> {
-    record: &'a Arc<Record>,
-    ticket: Option<Ticket>,
+struct PendingWrite<'a> {
+    record: &'a Arc<WorkloadRecord>,
+    ticket: Option<RequestTicket>,
 }
 
-impl Drop for Write<'_> {
+impl Drop for PendingWrite<'_> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take() {
             self.record.lost(Instant::now(), ticket, true);
@@ -102,11 +102,11 @@ impl Drop for Write<'_> {
 
 /// Waits for a write, and writes down how it ends, `what` it is in the words of the workload's record.
 pub(super) async fn recorded<T>(
-    record: &Arc<Record>,
+    record: &Arc<WorkloadRecord>,
     what: &str,
     request: impl Future<Output = kube::Result<T>>,
 ) -> kube::Result<T> {
-    let mut write = Write {
+    let mut write = PendingWrite {
         record,
         ticket: Some(record.begins(Instant::now(), what)),
     };

@@ -7,8 +7,8 @@ use kube::Client;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::ledger::Ledger;
-use super::requests::{Refusal, send};
+use super::ledger::LossLedger;
+use super::requests::{RequestFailure, send};
 
 /// Between two attempts.
 const POLL: Duration = Duration::from_secs(1);
@@ -25,7 +25,7 @@ pub(super) const ROLES: [&str; 3] = ["system:lab-viewer", "system:lab-editor", "
 const AGENT: &str = "kube-apiserver/v1.36.2 (linux/amd64)";
 
 /// Starts an API server, again and again until it has started. One that gave up counts once.
-pub(super) async fn start(client: Client, ledger: &Ledger) {
+pub(super) async fn start(client: Client, ledger: &LossLedger) {
     let mut gave_up = false;
     while !bootstrap(|| reconcile(&client)).await {
         if !gave_up {
@@ -67,12 +67,12 @@ async fn ensure(client: &Client, role: &str) -> bool {
     let bounded = async |method, path: &str, body: &Value| {
         timeout(REQUEST_LIMIT, send(client, method, path, AGENT, body))
             .await
-            .map_or(Err(Refusal::Failed), |answer| {
-                answer.map_err(|error| Refusal::from(&error))
+            .map_or(Err(RequestFailure::Failed), |answer| {
+                answer.map_err(|error| RequestFailure::from(&error))
             })
     };
     let found = bounded("GET", &format!("{ROLES}/{role}"), &Value::Null).await;
-    if found != Err(Refusal::NotFound) {
+    if found != Err(RequestFailure::NotFound) {
         return found.is_ok();
     }
     let object = json!({

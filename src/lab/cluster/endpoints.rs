@@ -10,14 +10,14 @@ use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::{Cluster, LabHook, bounded, objects};
-use crate::lab::control_plane::Reach;
+use crate::lab::control_plane::BackendReach;
 
 /// The first minor release that goes by EndpointSlices.
 const BY_SLICES: u32 = 34;
 
 /// Whether the API server goes by Endpoints, as far as its version says.
-pub(super) async fn are_used(client: &kube::Client, reach: Reach) -> anyhow::Result<bool> {
-    if reach != Reach::Namespace {
+pub(super) async fn are_used(client: &kube::Client, reach: BackendReach) -> anyhow::Result<bool> {
+    if reach != BackendReach::Namespace {
         return Ok(false);
     }
     let version = bounded(client.apiserver_version()).await?;
@@ -36,7 +36,7 @@ impl Cluster {
         listed: Option<Vec<Endpoint>>,
     ) -> anyhow::Result<()> {
         anyhow::ensure!(
-            self.reach != Reach::Url,
+            self.reach != BackendReach::Url,
             "a hook that is reached by url has no endpoints"
         );
         let api: Api<EndpointSlice> = Api::namespaced(self.client.clone(), hook.namespace());

@@ -14,9 +14,9 @@ use kube::api::{Api, PostParams};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{Cluster, LabHook, Shape, bounded, status_of};
+use super::{Cluster, HookShape, LabHook, bounded, status_of};
 use crate::domain::cluster::hook::HookKind;
-use crate::lab::control_plane::Reach;
+use crate::lab::control_plane::BackendReach;
 
 /// Namespaces of the lab; the first three exist in every real cluster already.
 const NAMESPACES: [&str; 9] = [
@@ -86,8 +86,8 @@ pub(super) async fn create_all(cluster: &Cluster) -> anyhow::Result<()> {
 
     let archive: Api<ConfigMap> = Api::namespaced(client(), ARCHIVE);
     let text = match cluster.reach {
-        Reach::Loopback => String::new(),
-        Reach::Namespace | Reach::Url => "an old line of text\n".repeat(ARCHIVED_BYTES / 20),
+        BackendReach::Loopback => String::new(),
+        BackendReach::Namespace | BackendReach::Url => "an old line of text\n".repeat(ARCHIVED_BYTES / 20),
     };
     futures::stream::iter(0..ARCHIVED)
         .map(|number| {
@@ -105,7 +105,7 @@ pub(super) async fn create_all(cluster: &Cluster) -> anyhow::Result<()> {
     let behind_services = LabHook::ALL
         .iter()
         .copied()
-        .filter(|_| cluster.reach != Reach::Url);
+        .filter(|_| cluster.reach != BackendReach::Url);
     for hook in behind_services {
         create(
             &Api::namespaced(client(), hook.namespace()),
@@ -238,7 +238,7 @@ fn configuration(cluster: &Cluster, hook: LabHook) -> Value {
 }
 
 /// A hook's configuration with its one webhook in another shape.
-pub(super) fn arranged(cluster: &Cluster, hook: LabHook, shape: &Shape) -> Value {
+pub(super) fn arranged(cluster: &Cluster, hook: LabHook, shape: &HookShape) -> Value {
     let mut configuration = configuration(cluster, hook);
     let webhook = &mut configuration["webhooks"][0];
     let namespaces = json!([{
@@ -284,7 +284,7 @@ fn client_config(cluster: &Cluster, hook: LabHook, at: LabHook) -> Value {
         LabHook::Quota => "/validate",
     };
     let mut client = match (cluster.reach, cluster.backends(at).first()) {
-        (Reach::Url, Some(backend)) => json!({"url": format!("https://{}{path}", backend.address())}),
+        (BackendReach::Url, Some(backend)) => json!({"url": format!("https://{}{path}", backend.address())}),
         _ => {
             let (namespace, name) = (at.namespace(), at.service());
             json!({"service": {"namespace": namespace, "name": name, "path": path, "port": 443}})

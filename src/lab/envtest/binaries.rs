@@ -27,7 +27,7 @@ pub struct Controllers {
 
 /// Why there are none.
 #[derive(Debug, Error)]
-pub enum Missing {
+pub enum MissingBinaries {
     /// `KUBEBUILDER_ASSETS` points elsewhere: what a person set is never second-guessed.
     #[error("KUBEBUILDER_ASSETS is {}, and there is no {name} in it", directory.display())]
     InAssets {
@@ -54,17 +54,17 @@ pub enum Missing {
 ///
 /// # Errors
 /// When they are in neither place; the message says how to get them.
-pub fn find() -> Result<Binaries, Missing> {
+pub fn find() -> Result<Binaries, MissingBinaries> {
     find_with(|name| std::env::var_os(name).filter(|value| !value.is_empty()))
 }
 
-fn find_with(variable: impl Fn(&str) -> Option<OsString>) -> Result<Binaries, Missing> {
+fn find_with(variable: impl Fn(&str) -> Option<OsString>) -> Result<Binaries, MissingBinaries> {
     if let Some(directory) = variable("KUBEBUILDER_ASSETS").map(PathBuf::from) {
-        return in_directory(&directory).map_err(|name| Missing::InAssets { directory, name });
+        return in_directory(&directory).map_err(|name| MissingBinaries::InAssets { directory, name });
     }
     let store = store(variable);
     let platform = platform();
-    newest(&store, &platform).ok_or(Missing::InStore { store, platform })
+    newest(&store, &platform).ok_or(MissingBinaries::InStore { store, platform })
 }
 
 /// setup-envtest's default store: under the user's data directory, whatever the system calls that.
@@ -153,7 +153,7 @@ mod tests {
         directory
     }
 
-    fn find_in(data: &Path) -> Result<Binaries, Missing> {
+    fn find_in(data: &Path) -> Result<Binaries, MissingBinaries> {
         find_with(|name| (name == "XDG_DATA_HOME").then(|| data.as_os_str().to_owned()))
     }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::Context;
 
-use super::process::{Guard, Process};
+use super::process::{Process, ProcessGuard};
 use super::server::Launch;
 use super::{Envtest, flag};
 
@@ -20,7 +20,7 @@ const CONTROLLERS: &str = "*,-endpoint,-endpointslice,-endpointslicemirroring";
 #[derive(Debug)]
 pub struct Controller {
     launch: Launch,
-    guard: Arc<Guard>,
+    guard: Arc<ProcessGuard>,
     process: Mutex<Option<Process>>,
 }
 

@@ -39,7 +39,7 @@ impl Process {
         binary: &Path,
         arguments: impl IntoIterator<Item = OsString>,
         directory: &Path,
-        guard: &Guard,
+        guard: &ProcessGuard,
     ) -> anyhow::Result<Self> {
         let log = directory.join(format!("{name}.log"));
         let output = OpenOptions::new()
@@ -169,7 +169,7 @@ rm -rf -- "$0"
 ///
 /// Dropping it ends it without that: by then the processes have been ended in order.
 #[derive(Debug)]
-pub struct Guard {
+pub struct ProcessGuard {
     shell: Child,
     input: Input,
 }
@@ -185,7 +185,7 @@ fn tell(input: &Input, line: &str) -> std::io::Result<()> {
     }
 }
 
-impl Guard {
+impl ProcessGuard {
     /// Starts it, for everything below a directory.
     ///
     /// # Errors
@@ -210,7 +210,7 @@ impl Guard {
     }
 }
 
-impl Drop for Guard {
+impl Drop for ProcessGuard {
     fn drop(&mut self) {
         end(&mut self.shell);
     }
@@ -234,7 +234,7 @@ mod tests {
         }
     }
 
-    fn shell(script: &str, directory: &Path, guard: &Guard) -> Process {
+    fn shell(script: &str, directory: &Path, guard: &ProcessGuard) -> Process {
         let arguments = ["-c", script].map(OsString::from);
         Process::start("shell", Path::new("/bin/sh"), arguments, directory, guard).unwrap()
     }
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn a_dropped_process_is_gone_even_when_it_was_stopped() {
         let directory = PrivateDirectory::create().unwrap();
-        let guard = Guard::start(directory.path()).unwrap();
+        let guard = ProcessGuard::start(directory.path()).unwrap();
         let process = shell("while :; do sleep 1; done", directory.path(), &guard);
         let id = process.id();
         process.signal(Signal::STOP);
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn a_process_that_ends_by_itself_is_reported_with_its_last_words() {
         let directory = PrivateDirectory::create().unwrap();
-        let guard = Guard::start(directory.path()).unwrap();
+        let guard = ProcessGuard::start(directory.path()).unwrap();
         let process = shell("echo no such flag >&2; exit 3", directory.path(), &guard);
         until(|| process.check().is_err());
         let error = process.check().unwrap_err().to_string();
@@ -275,7 +275,7 @@ mod tests {
         let directory = PrivateDirectory::create().unwrap();
         let inner = directory.path().join("inner");
         std::fs::create_dir(&inner).unwrap();
-        let mut guard = Guard::start(&inner).unwrap();
+        let mut guard = ProcessGuard::start(&inner).unwrap();
         let process = shell("while :; do sleep 1; done", &inner, &guard);
         // What becomes of the pipe when this process dies.
         drop(guard.input.lock().unwrap().take());
@@ -289,7 +289,7 @@ mod tests {
         let directory = PrivateDirectory::create().unwrap();
         let inner = directory.path().join("inner");
         std::fs::create_dir(&inner).unwrap();
-        let mut guard = Guard::start(&inner).unwrap();
+        let mut guard = ProcessGuard::start(&inner).unwrap();
         // Somebody else, who got the id of one of ours that had ended.
         let mut other = Command::new("/bin/sleep").arg("60").spawn().unwrap();
         for line in [format!("{}", other.id()), format!("-{}", other.id())] {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::process::{Guard, Process};
-use super::{Envtest, Files, api_server_arguments, free_port, kubeconfig, ready};
+use super::process::{Process, ProcessGuard};
+use super::{Envtest, EnvtestFiles, api_server_arguments, free_port, kubeconfig, ready};
 
 /// How a process of the control plane is started, and started again.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(super) struct Launch {
 
 impl Launch {
     /// Starts it.
-    pub(super) fn start(&self, guard: &Guard) -> anyhow::Result<Process> {
+    pub(super) fn start(&self, guard: &ProcessGuard) -> anyhow::Result<Process> {
         Process::start(
             self.name,
             &self.binary,
@@ -38,7 +38,7 @@ impl Launch {
 pub(super) struct Origin {
     pub launch: Launch,
     pub etcd_port: u16,
-    pub files: Files,
+    pub files: EnvtestFiles,
 }
 
 /// Another API server of the same cluster. Dropping it kills it.

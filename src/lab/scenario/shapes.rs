@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::table::{QUIET, USUAL, all_of, failing, suspect};
 use super::{Arranged, Fault, Scenario};
 use crate::lab::backend::Behaviour;
-use crate::lab::cluster::{LabHook, Shape};
+use crate::lab::cluster::{HookShape, LabHook};
 
 /// All of them.
 pub static SHAPES: [Scenario; 6] = [
@@ -49,7 +49,7 @@ pub static SHAPES: [Scenario; 6] = [
         expected: &[suspect(LabHook::Policy, "Partial")],
         arranged: &[Arranged {
             hook: LabHook::Policy,
-            shape: Shape {
+            shape: HookShape {
                 at: LabHook::Policy,
                 ..USUAL
             },
@@ -69,7 +69,7 @@ pub static SHAPES: [Scenario; 6] = [
         expected: &[failing(LabHook::Opa, "Hanging")],
         arranged: &[Arranged {
             hook: LabHook::Opa,
-            shape: Shape {
+            shape: HookShape {
                 siblings: 11,
                 ..USUAL
             },

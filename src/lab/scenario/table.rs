@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Arranged, Expected, ExpectedHealth, Fault, Scenario};
 use crate::lab::backend::Behaviour;
-use crate::lab::cluster::{LabHook, Shape};
+use crate::lab::cluster::{HookShape, LabHook};
 
 /// Of a fault this long every node's Lease is too old in the end: it is good for 40 s and was renewed up to 10 s before.
 const LEASES_EXPIRE: Duration = Duration::from_secs(45);
@@ -30,7 +30,7 @@ pub(super) const QUIET: Scenario = Scenario {
 };
 
 /// A catch-all webhook as the others are, at the Service of the validating one.
-pub(super) const USUAL: Shape = Shape {
+pub(super) const USUAL: HookShape = HookShape {
     at: LabHook::Opa,
     ignores: false,
     timeout_seconds: 10,
@@ -277,7 +277,7 @@ pub static SCENARIOS: [Scenario; 28] = [
             at_opa(LabHook::Opa, false, 10),
             Arranged {
                 hook: LabHook::Quota,
-                shape: Shape {
+                shape: HookShape {
                     only_namespaces: true,
                     ..USUAL
                 },
@@ -321,7 +321,7 @@ pub static SCENARIOS: [Scenario; 28] = [
         ],
         arranged: &[Arranged {
             hook: LabHook::Policy,
-            shape: Shape {
+            shape: HookShape {
                 at: LabHook::Policy,
                 ..USUAL
             },
@@ -344,7 +344,7 @@ pub static SCENARIOS: [Scenario; 28] = [
         lasts_at_least: LEADERS_EXIT,
         arranged: &[Arranged {
             hook: LabHook::Opa,
-            shape: Shape {
+            shape: HookShape {
                 spares_itself: false,
                 ..USUAL
             },
@@ -419,7 +419,7 @@ pub(super) const fn suspect(hook: LabHook, cause: &'static str) -> Expected {
 const fn at_opa(hook: LabHook, ignores: bool, timeout_seconds: u8) -> Arranged {
     Arranged {
         hook,
-        shape: Shape {
+        shape: HookShape {
             ignores,
             timeout_seconds,
             ..USUAL

@@ -18,18 +18,18 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::{Interval, MissedTickBehavior};
 
-use super::record::{Record, Refused};
+use super::record::{FailedRequest, WorkloadRecord};
 use super::timeouts::is_timeout;
 
 /// Tenants wait as long as the API server may take (34 s) and a little more, as kubectl does.
 const PATIENCE: Duration = Duration::from_secs(40);
 
 /// Times requests, bounds them, and writes down how they end.
-struct Requests {
-    record: Arc<Record>,
+struct TimedRequests {
+    record: Arc<WorkloadRecord>,
 }
 
-impl Requests {
+impl TimedRequests {
     /// One write; true when it succeeded.
     async fn write<T>(&self, what: &str, request: impl Future<Output = kube::Result<T>>) -> bool {
         let ticket = self.record.begins(Instant::now(), what);
@@ -55,14 +55,14 @@ impl Requests {
         }
     }
 
-    async fn settle<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T, Refused> {
+    async fn settle<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T, FailedRequest> {
         let Ok(answer) = tokio::time::timeout(PATIENCE, request).await else {
-            return Err(Refused {
+            return Err(FailedRequest {
                 text: format!("no answer within {} s", PATIENCE.as_secs()),
                 timed_out: true,
             });
         };
-        answer.map_err(|error| Refused {
+        answer.map_err(|error| FailedRequest {
             timed_out: is_timeout(&error),
             text: match error {
                 kube::Error::Api(status) => status.message,
@@ -78,11 +78,11 @@ pub(super) struct Tenant {
     number: usize,
     namespace: &'static str,
     pace: Interval,
-    requests: Requests,
+    requests: TimedRequests,
 }
 
 impl Tenant {
-    pub(super) fn new(client: Client, number: usize, pace: Duration, record: Arc<Record>) -> Self {
+    pub(super) fn new(client: Client, number: usize, pace: Duration, record: Arc<WorkloadRecord>) -> Self {
         Self {
             client,
             number,
@@ -92,7 +92,7 @@ impl Tenant {
                 "team-b"
             },
             pace: interval(pace),
-            requests: Requests { record },
+            requests: TimedRequests { record },
         }
     }
 

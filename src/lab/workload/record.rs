@@ -69,7 +69,7 @@ pub struct FirstSuccess {
     pub request: String,
 }
 
-/// How the writes to one namespace went that were begun since `Record::count_flows`, as far as a hook is asked about
+/// How the writes to one namespace went that were begun since `WorkloadRecord::count_flows`, as far as a hook is asked about
 /// them that is waited for.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Flow {
@@ -99,11 +99,11 @@ impl Flow {
 
 /// A request under way; to be handed back with its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::lab) struct Ticket(u64);
+pub(in crate::lab) struct RequestTicket(u64);
 
 /// Why a request came to nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::lab) struct Refused {
+pub(in crate::lab) struct FailedRequest {
     /// What the client was told.
     pub text: String,
     /// Whether it ran out of time, at the client or at the API server.
@@ -112,12 +112,12 @@ pub(in crate::lab) struct Refused {
 
 /// Where all clients of one workload write down what they met.
 #[derive(Debug, Default)]
-pub(in crate::lab) struct Record {
-    state: Mutex<State>,
+pub(in crate::lab) struct WorkloadRecord {
+    state: Mutex<RecordState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct RecordState {
     totals: Totals,
     /// Ended writes: when, how long it took, whether it succeeded.
     writes: VecDeque<(Instant, Duration, bool)>,
@@ -130,23 +130,23 @@ struct State {
     /// The same among the control plane's own writes.
     first_of_control_plane: Option<FirstSuccess>,
     next_ticket: u64,
-    under_way: BTreeMap<Ticket, (Instant, String)>,
+    under_way: BTreeMap<RequestTicket, (Instant, String)>,
     /// Since when flows are counted.
     counted_since: Option<Instant>,
     flows: BTreeMap<String, Flow>,
 }
 
-impl Record {
+impl WorkloadRecord {
     /// A write begins.
-    pub(in crate::lab) fn begins(&self, now: Instant, request: &str) -> Ticket {
+    pub(in crate::lab) fn begins(&self, now: Instant, request: &str) -> RequestTicket {
         let mut state = self.lock();
         state.next_ticket += 1;
-        let ticket = Ticket(state.next_ticket);
+        let ticket = RequestTicket(state.next_ticket);
         state.under_way.insert(ticket, (now, request.to_owned()));
         ticket
     }
 
-    pub(in crate::lab) fn wrote(&self, now: Instant, ticket: Ticket) {
+    pub(in crate::lab) fn wrote(&self, now: Instant, ticket: RequestTicket) {
         let mut state = self.lock();
         let Some((began, request)) = state.under_way.remove(&ticket) else {
             return;
@@ -186,7 +186,7 @@ impl Record {
     }
 
     /// A user's write failed.
-    pub(super) fn refused(&self, now: Instant, ticket: Ticket, why: &Refused) {
+    pub(super) fn refused(&self, now: Instant, ticket: RequestTicket, why: &FailedRequest) {
         // The lock is taken again below.
         let ended = self.lock().fails(ticket, why.timed_out);
         if let Some((began, request)) = ended {
@@ -195,7 +195,7 @@ impl Record {
     }
 
     /// A write of the control plane's own failed, which no user is told of.
-    pub(in crate::lab) fn lost(&self, now: Instant, ticket: Ticket, timed_out: bool) {
+    pub(in crate::lab) fn lost(&self, now: Instant, ticket: RequestTicket, timed_out: bool) {
         let mut state = self.lock();
         if let Some((began, _)) = state.fails(ticket, timed_out) {
             state.totals.failed += 1;
@@ -265,7 +265,7 @@ impl Record {
         self.lock().first_failure = None;
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, RecordState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -279,14 +279,14 @@ fn namespace(request: &str) -> &str {
     request.rsplit(' ').next().unwrap_or_default()
 }
 
-impl State {
+impl RecordState {
     /// What a write may take that goes through at once.
     fn at_once(&self) -> Duration {
         AT_ONCE.max(self.usual * TIMES_USUAL)
     }
 
     /// A write under way ends without success: when it began, and what it was.
-    fn fails(&mut self, ticket: Ticket, timed_out: bool) -> Option<(Instant, String)> {
+    fn fails(&mut self, ticket: RequestTicket, timed_out: bool) -> Option<(Instant, String)> {
         let (began, request) = self.under_way.remove(&ticket)?;
         self.count_flow(began, &request, |flow| flow.failed += 1);
         self.totals.timed_out += u64::from(timed_out);
@@ -350,7 +350,7 @@ mod tests {
 
     #[test]
     fn only_the_first_failure_is_kept_until_it_is_forgotten() {
-        let record = Record::default();
+        let record = WorkloadRecord::default();
         let now = Instant::now();
         record.failed(now, Duration::from_secs(10), "create secrets in team-a", "one");
         record.failed(now, Duration::from_secs(10), "create secrets in team-a", "two");
@@ -364,7 +364,7 @@ mod tests {
 
     #[test]
     fn the_recent_past_holds_only_what_ended_within_it() {
-        let mut state = State::default();
+        let mut state = RecordState::default();
         let start = Instant::now();
         let at = |seconds: u64| start + Duration::from_secs(seconds);
         state.remember(at(0), Duration::from_millis(900), true);
@@ -380,7 +380,7 @@ mod tests {
 
     #[test]
     fn only_what_the_hooks_are_asked_about_counts_and_what_is_late_is_no_success_at_once() {
-        let record = Record::default();
+        let record = WorkloadRecord::default();
         let seconds = Duration::from_secs;
         record.await_success(&[LabHook::Quota]);
         record.count_flows();
@@ -395,7 +395,7 @@ mod tests {
             record.wrote(now + took, ticket);
         }
         let refused = record.begins(now, "patch services in team-a");
-        let why = Refused {
+        let why = FailedRequest {
             text: "no".to_owned(),
             timed_out: false,
         };
@@ -413,7 +413,7 @@ mod tests {
 
     #[test]
     fn a_write_under_way_is_held_up_whenever_it_was_begun() {
-        let record = Record::default();
+        let record = WorkloadRecord::default();
         record.await_success(&[LabHook::Opa]);
         let now = Instant::now();
         record.begins(now, "create secrets in team-a");
@@ -426,7 +426,7 @@ mod tests {
 
     #[test]
     fn a_lost_write_of_the_control_plane_is_no_users_first_failure() {
-        let record = Record::default();
+        let record = WorkloadRecord::default();
         let now = Instant::now();
         record.await_success(&[LabHook::Opa]);
         record.count_flows();
@@ -442,7 +442,7 @@ mod tests {
 
     #[test]
     fn the_memory_is_bounded() {
-        let mut state = State::default();
+        let mut state = RecordState::default();
         let now = Instant::now();
         for _ in 0..MAX_WRITES + 10 {
             state.remember(now, Duration::ZERO, true);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use hookwatch::domain::audit::Estate;
-use hookwatch::domain::audit::standing::{Request, Witnessed};
+use hookwatch::domain::audit::standing::{AuditEvidence, Request};
 use hookwatch::domain::cluster::hook::Hook;
 use hookwatch::domain::cluster::inventory::Inventory;
 use serde_json::json;
@@ -31,7 +31,7 @@ fn inventory(estate: &Estate) -> Inventory {
 fn asked(estate: &Estate) -> Request {
     Request {
         inventory: Arc::new(inventory(estate)),
-        witnessed: Witnessed::default(),
+        witnessed: AuditEvidence::default(),
         at: estate.at.unwrap(),
     }
 }

@@ -2,7 +2,7 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use hookwatch::domain::audit::Severity;
+use hookwatch::domain::audit::FindingSeverity;
 use hookwatch::domain::audit::findings::KINDS;
 use serde_json::{Value, json};
 
@@ -112,7 +112,10 @@ fn fields_are_judged_as_their_sources_judge_them() {
 #[test]
 fn a_condition_that_errs_refuses_writes_today_under_fail_and_is_told_lightly_under_ignore() {
     let conditions = json!([{"name": "c", "expression": "request.namespace != 'x'"}]);
-    for (policy, severity) in [("Fail", Severity::Critical), ("Ignore", Severity::Info)] {
+    for (policy, severity) in [
+        ("Fail", FindingSeverity::Critical),
+        ("Ignore", FindingSeverity::Info),
+    ] {
         let more = json!({"matchConditions": conditions, "failurePolicy": policy, "timeoutSeconds": 1});
         let findings = found_in(&estate_of(vec![webhook("Validating", "policy", more)], false));
         let found = findings
@@ -139,7 +142,7 @@ fn a_hook_about_its_own_pods_alone_keeps_them_away_and_its_patch_leaves_its_name
         .iter()
         .find(|finding| finding.kind.id == "own-pods-in-reach")
         .unwrap();
-    assert_eq!(found.severity, Severity::Critical);
+    assert_eq!(found.severity, FindingSeverity::Critical);
     let patch = found.patch.as_ref().unwrap();
     assert_eq!(
         patch[1]["value"]["matchExpressions"][0]["values"],
@@ -317,7 +320,7 @@ fn nodes_that_go_are_told_with_the_time_and_with_what_comes_next() {
         .iter()
         .find(|finding| finding.kind.id == "nodes-going")
         .unwrap();
-    assert_eq!(found.severity, Severity::Critical);
+    assert_eq!(found.severity, FindingSeverity::Critical);
     assert_eq!(
         found.since.map(|since| since.to_string()).as_deref(),
         Some("2026-01-01T00:00:00.000Z")
@@ -332,7 +335,7 @@ fn nodes_that_go_are_told_with_the_time_and_with_what_comes_next() {
 }
 
 /// A bundle of one self-signed certificate, as a modest webhook `policy` in a namespace of that name has it.
-fn names_another(names: &[&str], signs: bool) -> Option<(Severity, String)> {
+fn names_another(names: &[&str], signs: bool) -> Option<(FindingSeverity, String)> {
     let key = rcgen::KeyPair::generate().unwrap();
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
     let mut params = rcgen::CertificateParams::new(names).unwrap();
@@ -361,13 +364,13 @@ fn names_another(names: &[&str], signs: bool) -> Option<(Severity, String)> {
 #[test]
 fn a_bundle_that_signs_nothing_and_has_not_the_name_that_is_called_can_never_be_what_is_served() {
     let (severity, message) = names_another(&["other.policy.svc"], false).unwrap();
-    assert_eq!(severity, Severity::Critical);
+    assert_eq!(severity, FindingSeverity::Critical);
     assert!(
         message.contains("other.policy.svc") && message.contains("policy.policy.svc"),
         "{message}"
     );
     let (severity, message) = names_another(&[], false).unwrap();
-    assert_eq!(severity, Severity::Critical);
+    assert_eq!(severity, FindingSeverity::Critical);
     assert!(message.contains("no subjectAltName"), "{message}");
     assert_eq!(names_another(&["x", "Policy.policy.svc"], false), None);
     assert_eq!(names_another(&["*.policy.svc"], false), None);
@@ -379,7 +382,7 @@ fn a_bundle_that_may_sign_is_an_authority_and_doubtful_only_where_it_has_other_n
     assert_eq!(names_another(&[], true), None);
     assert_eq!(names_another(&["policy.policy.svc"], true), None);
     let (severity, message) = names_another(&["localhost"], true).unwrap();
-    assert_eq!(severity, Severity::Warning);
+    assert_eq!(severity, FindingSeverity::Warning);
     assert!(message.contains("serves that certificate itself"), "{message}");
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hookwatch::domain::audit::{Auditor, Failure, Function};
+use hookwatch::domain::audit::{Auditor, BackendFailure, Function};
 use serde_json::json;
 
 use super::{estate_of, forecast, lost, webhook};
@@ -10,7 +10,7 @@ use super::{estate_of, forecast, lost, webhook};
 #[test]
 fn a_catch_all_hook_that_hangs_or_refuses_costs_every_function_in_the_order_of_their_timers() {
     let estate = estate_of(vec![webhook("Validating", "policy", json!({}))], false);
-    for failure in [Failure::Hang, Failure::Refuse] {
+    for failure in [BackendFailure::Hang, BackendFailure::Refuse] {
         let forecast = forecast(&estate, failure);
         let mut all = lost(&forecast);
         assert!(forecast.casualties.iter().all(|casualty| casualty.is_certain));
@@ -34,7 +34,7 @@ fn no_interval_is_wider_than_the_phases_of_its_timers() {
     ] {
         let more = json!({"failurePolicy": policy, "timeoutSeconds": timeout});
         let estate = estate_of(vec![webhook("Validating", "policy", more)], false);
-        for failure in Failure::ALL {
+        for failure in BackendFailure::ALL {
             for casualty in forecast(&estate, failure).casualties {
                 let [earliest, latest] = casualty.after;
                 let widest = match casualty.what {
@@ -54,12 +54,12 @@ fn ignored_failures_cost_what_waits_too_long_and_nothing_where_calls_are_refused
         let more = json!({"failurePolicy": "Ignore", "timeoutSeconds": timeout});
         estate_of(vec![webhook("Mutating", "inject", more)], false)
     };
-    assert_eq!(lost(&forecast(&with(10), Failure::Refuse)), []);
-    assert_eq!(lost(&forecast(&with(3), Failure::Hang)), []);
-    let leaders = lost(&forecast(&with(5), Failure::Hang));
+    assert_eq!(lost(&forecast(&with(10), BackendFailure::Refuse)), []);
+    assert_eq!(lost(&forecast(&with(3), BackendFailure::Hang)), []);
+    let leaders = lost(&forecast(&with(5), BackendFailure::Hang));
     assert_eq!(leaders[0], Function::LeaderElection);
     assert!(!leaders.contains(&Function::NodeHeartbeat), "kubelets wait 10 s");
-    assert!(lost(&forecast(&with(10), Failure::Hang)).contains(&Function::NodeHeartbeat));
+    assert!(lost(&forecast(&with(10), BackendFailure::Hang)).contains(&Function::NodeHeartbeat));
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn webhooks_of_one_service_fail_together_and_mutating_ones_add_up() {
     };
     let objects = |kind| vec![webhook(kind, "one", more(3)), webhook(kind, "two", more(3))];
     let mutating = estate_of(objects("Mutating"), false);
-    let forecast_of_both = forecast(&mutating, Failure::Hang);
+    let forecast_of_both = forecast(&mutating, BackendFailure::Hang);
     assert_eq!(forecast_of_both.together_with.len(), 1);
     assert_eq!(
         lost(&forecast_of_both)[0],
@@ -79,7 +79,7 @@ fn webhooks_of_one_service_fail_together_and_mutating_ones_add_up() {
     );
     let validating = estate_of(objects("Validating"), false);
     assert_eq!(
-        lost(&forecast(&validating, Failure::Hang)),
+        lost(&forecast(&validating, BackendFailure::Hang)),
         [],
         "the longest of 3 s and 3 s"
     );
@@ -98,7 +98,7 @@ fn namespaces_left_out_by_label_are_safe_and_what_has_no_namespace_is_not() {
         )],
         false,
     );
-    let lost = lost(&forecast(&estate, Failure::Hang));
+    let lost = lost(&forecast(&estate, BackendFailure::Hang));
     assert!(
         !lost.contains(&Function::LeaderElection) && !lost.contains(&Function::OwnPods),
         "{lost:?}"
@@ -128,7 +128,7 @@ fn a_condition_that_nothing_is_known_of_makes_a_casualty_uncertain_and_one_that_
     };
     let unknown = forecast(
         &with("authorizer.path('/x').check('get').allowed()"),
-        Failure::Hang,
+        BackendFailure::Hang,
     );
     let leaders = unknown
         .casualties
@@ -137,13 +137,13 @@ fn a_condition_that_nothing_is_known_of_makes_a_casualty_uncertain_and_one_that_
         .unwrap();
     assert!(!leaders.is_certain);
     let spared = with("!(request.resource.resource in ['leases'])");
-    let lost = lost(&forecast(&spared, Failure::Hang));
+    let lost = lost(&forecast(&spared, BackendFailure::Hang));
     assert!(
         !lost.contains(&Function::LeaderElection) && !lost.contains(&Function::NodeHeartbeat),
         "{lost:?}"
     );
     let by_user = with("!('system:nodes' in request.userInfo.groups)");
-    let lost = super::lost(&forecast(&by_user, Failure::Hang));
+    let lost = super::lost(&forecast(&by_user, BackendFailure::Hang));
     assert!(
         lost.contains(&Function::LeaderElection) && !lost.contains(&Function::NodeHeartbeat),
         "{lost:?}"
@@ -161,7 +161,7 @@ fn in_a_cluster_the_labels_of_its_namespaces_count() {
             namespace("team-a", json!({})),
         ]
     };
-    let lost_with = |system| lost(&forecast(&estate_of(objects(system), true), Failure::Hang));
+    let lost_with = |system| lost(&forecast(&estate_of(objects(system), true), BackendFailure::Hang));
     assert!(lost_with(json!({"guarded": "yes"})).contains(&Function::LeaderElection));
     let lost = lost_with(json!({}));
     assert!(!lost.contains(&Function::LeaderElection), "{lost:?}");
@@ -204,7 +204,7 @@ fn what_a_leader_does_ends_with_that_leader_and_kube_scheduler_waits_to_give_its
             failure,
         )
     };
-    let scheduler = of_one("kube-scheduler", Failure::Hang);
+    let scheduler = of_one("kube-scheduler", BackendFailure::Hang);
     let mut of_scheduler = lost(&scheduler);
     of_scheduler.sort_unstable();
     let pods = [
@@ -217,8 +217,11 @@ fn what_a_leader_does_ends_with_that_leader_and_kube_scheduler_waits_to_give_its
         forecast.casualties[0].after.map(|after| after.as_secs_f64())
     };
     assert_eq!(seconds(&scheduler), [12.5, 15.5]);
-    assert_eq!(seconds(&of_one("kube-scheduler", Failure::Refuse)), [9.5, 12.5]);
-    let manager = of_one("kube-controller-manager", Failure::Hang);
+    assert_eq!(
+        seconds(&of_one("kube-scheduler", BackendFailure::Refuse)),
+        [9.5, 12.5]
+    );
+    let manager = of_one("kube-controller-manager", BackendFailure::Hang);
     assert_eq!(seconds(&manager), [9.5, 12.5]);
     let of_manager = lost(&manager);
     assert!(!of_manager.contains(&Function::PodScheduling), "{of_manager:?}");

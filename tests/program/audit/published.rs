@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use hookwatch::domain::audit::{Auditor, Severity};
+use hookwatch::domain::audit::{Auditor, FindingSeverity};
 use serde_json::Value;
 
 use super::{audit, estate, found_in};
@@ -50,7 +50,7 @@ fn the_patches_of_those_that_take_the_control_plane_along_leave_nothing_critical
         let findings = hookwatch::domain::audit::findings::audit(&auditor);
         let critical = findings
             .iter()
-            .filter(|finding| finding.severity == Severity::Critical);
+            .filter(|finding| finding.severity == FindingSeverity::Critical);
         let mut documents: Vec<Value> = text
             .split("\n---\n")
             .map(|text| serde_saphyr::from_str(text).unwrap())
@@ -77,7 +77,8 @@ fn the_patches_of_those_that_take_the_control_plane_along_leave_nothing_critical
         assert_eq!(unreadable, [], "{name}");
         let left = found_in(&after);
         assert!(
-            left.iter().all(|finding| finding.severity < Severity::Critical),
+            left.iter()
+                .all(|finding| finding.severity < FindingSeverity::Critical),
             "{name}: {left:?}"
         );
     }

@@ -2,11 +2,11 @@
 //! get him further.
 
 use hookwatch::domain::act::breaker::policy::PERMIT_ANNOTATION;
-use hookwatch::domain::act::bypass::edit::{Author, Plan, Wish, plan};
+use hookwatch::domain::act::bypass::edit::{Author, Desired, Plan, plan};
 use hookwatch::domain::act::bypass::{
-    OPT_OUT_ANNOTATION, Rung, STATE_ANNOTATION, Standing, original, standing, touched,
+    BypassStanding, OPT_OUT_ANNOTATION, Rung, STATE_ANNOTATION, original, standing, touched,
 };
-use hookwatch::domain::cluster::condition::{CONDITION_PREFIX, Condition};
+use hookwatch::domain::cluster::condition::{BypassCondition, CONDITION_PREFIX};
 use hookwatch::domain::cluster::hook::Added;
 use serde_json::{Value, json};
 
@@ -92,24 +92,24 @@ fn texts() -> Vec<(&'static str, Option<String>)> {
     ]
 }
 
-fn condition(condition: Condition) -> Value {
+fn condition(condition: BypassCondition) -> Value {
     let account = author().account;
     json!({"name": condition.name(), "expression": condition.expression("hookwatch", &account, &Added::default())})
 }
 
 /// What a thief may want as hookwatch's conditions.
 fn conditions() -> Vec<(&'static str, Vec<Value>)> {
-    let skip = || condition(Condition::Skip);
+    let skip = || condition(BypassCondition::Skip);
     vec![
         ("no condition", vec![]),
-        ("a shield", vec![condition(Condition::Shield)]),
+        ("a shield", vec![condition(BypassCondition::Shield)]),
         ("a skip", vec![skip()]),
-        ("a probation", vec![condition(Condition::Probation)]),
+        ("a probation", vec![condition(BypassCondition::Probation)]),
         (
             "a shield in another text",
             vec![json!({"name": "hookwatch.dev/shield", "expression": "false"})],
         ),
-        ("two conditions", vec![condition(Condition::Shield), skip()]),
+        ("two conditions", vec![condition(BypassCondition::Shield), skip()]),
     ]
 }
 
@@ -173,7 +173,7 @@ pub fn thief(before: &Value) -> Vec<Patch> {
         patch(what.to_owned(), &change);
         patch(format!("{what}, and a shield with a note"), &|after| {
             change(after);
-            with_ours(after, &[condition(Condition::Shield)]);
+            with_ours(after, &[condition(BypassCondition::Shield)]);
             with_text(after, Some(&json!({"webhooks": {A: {}}}).to_string()));
         });
     }
@@ -278,7 +278,7 @@ pub fn others(object: &Value) -> Vec<Move> {
 pub fn restored(object: &Value) -> Value {
     let mut object = object.clone();
     for (webhook, _) in touched(&object.clone()) {
-        object = carried_out(&object, &webhook, &Wish::Restore).unwrap_or_else(|(left, _)| left);
+        object = carried_out(&object, &webhook, &Desired::Restore).unwrap_or_else(|(left, _)| left);
     }
     object
 }
@@ -302,13 +302,16 @@ pub fn daemon(object: &Value) -> Vec<(Move, Value)> {
         ..author()
     };
     let mut edits = Vec::new();
-    let farther = [bypass(Rung::Skip), Wish::Probation];
+    let farther = [bypass(Rung::Skip), Desired::Probation];
     let farther = farther.into_iter().filter(|_| may_skip(object));
-    for wish in [bypass(Rung::Shield), Wish::Restore].into_iter().chain(farther) {
+    for desired in [bypass(Rung::Shield), Desired::Restore]
+        .into_iter()
+        .chain(farther)
+    {
         let mut before = object.clone();
-        while let Ok(Plan::Edit(edit)) = plan(&before, A, &wish, &fenced, NOW) {
+        while let Ok(Plan::Edit(edit)) = plan(&before, A, &desired, &fenced, NOW) {
             let after = patched(&before, &edit.patch).unwrap();
-            edits.push((moved(format!("the daemon: {wish:?}"), after.clone()), before));
+            edits.push((moved(format!("the daemon: {desired:?}"), after.clone()), before));
             before = after;
         }
     }
@@ -363,14 +366,14 @@ pub fn harm_done(before: &Value, after: &Value) -> Option<&'static str> {
     }
     let (had, has) = (ours(before), ours(after));
     if had != has && !has.is_empty() {
-        let known = Condition::ALL
+        let known = BypassCondition::ALL
             .iter()
             .copied()
             .find(|known| has == [condition(*known)]);
         let word = before["metadata"]["annotations"][OPT_OUT_ANNOTATION].as_str();
         match (known, word) {
             (None, _) => return Some("a condition has another text"),
-            (Some(Condition::Shield), None | Some("shield")) => {}
+            (Some(BypassCondition::Shield), None | Some("shield")) => {}
             (Some(_), _) if may_skip(before) => {}
             _ => return Some("it goes farther than its owner permits"),
         }
@@ -387,7 +390,7 @@ pub fn cannot_be_brought_back(object: &Value) -> Option<String> {
         return Some(format!("restored to {left}"));
     }
     match standing(&restored, A) {
-        Standing::Original => None,
+        BypassStanding::Original => None,
         other => Some(format!("{other:?} is left")),
     }
 }

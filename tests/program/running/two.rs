@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use hookwatch::app::engine::Engine;
 use hookwatch::domain::act::bypass::{Rung, touched};
-use hookwatch::domain::act::leadership::Role;
+use hookwatch::domain::act::leadership::ReplicaRole;
 use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::cluster::LabHook;
 
@@ -137,9 +137,9 @@ fn deposed(arrives_first: bool) {
             assessed(&engine, "all is well", |it| {
                 let role = it.replica.as_ref().map(|replica| replica.role);
                 let expected = if engines.is_empty() {
-                    Role::Leader
+                    ReplicaRole::Leader
                 } else {
-                    Role::Follower
+                    ReplicaRole::Follower
                 };
                 all_is_well(it) && role == Some(expected)
             })
@@ -154,7 +154,9 @@ fn deposed(arrives_first: bool) {
         })
         .await;
         let leads = |it: &hookwatch::domain::report::assessment::Assessment| {
-            it.replica.as_ref().is_some_and(|it| it.role == Role::Leader)
+            it.replica
+                .as_ref()
+                .is_some_and(|it| it.role == ReplicaRole::Leader)
         };
         assessed(&engines[1], "the other one leads", leads).await;
         if !arrives_first {

@@ -5,21 +5,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hookwatch::app::replay::replay_scrapes;
-use hookwatch::domain::act::breaker::{HookStanding, Rung, Stage};
-use hookwatch::domain::act::fence::{AutoBreak, Breaker};
+use hookwatch::domain::act::breaker::{HookStanding, HookState, Rung};
+use hookwatch::domain::act::fence::{AutoBreak, BreakerView};
 use hookwatch::domain::audit::Finding;
-use hookwatch::domain::audit::findings::{CONTROL_PLANE_IN_REACH, Kind};
+use hookwatch::domain::audit::findings::{CONTROL_PLANE_IN_REACH, FindingKind};
 use hookwatch::domain::audit::standing::{Audited, Findings};
 use hookwatch::domain::cluster::hook::{Backend, BackendAddress, BackendPath, HookId, HookKind, ProbeLevel};
 use hookwatch::domain::diagnose::verdict::{BackendView, Verdict};
 use hookwatch::domain::observe::canary::{CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget};
 use hookwatch::domain::observe::probe::{
-    CertificateFacts, Connection, Phase, Phases, ProbeOutcome, ProbeReport,
+    CertificateFacts, ConnectionKind, PhaseDurations, ProbeOutcome, ProbePhase, ProbeReport,
 };
 use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::time::Time;
 use hookwatch::domain::vocabulary::{Bypass, Cause, Effect, Health, Writes};
-use hookwatch::domain::watchdog::{Change, Event};
+use hookwatch::domain::watchdog::{Event, LoggedChange};
 use hookwatch::io::report::page::past::Past;
 use serde_json::json;
 
@@ -53,7 +53,7 @@ pub fn backend(number: usize) -> Backend {
 }
 
 /// What the audit found of a hook, as bad as it can be.
-pub fn finding(kind: &'static Kind, webhook: &str, message: &str) -> Finding {
+pub fn finding(kind: &'static FindingKind, webhook: &str, message: &str) -> Finding {
     let id = HookId::new(HookKind::Validating, &format!("{webhook}-configuration"), webhook);
     Finding {
         kind,
@@ -205,14 +205,14 @@ fn hour_until(assessment: &Assessment, minutes: u64, spared: u64) -> Past {
     }
     if minutes > 0 {
         for verdict in assessment.hooks.iter().filter(|verdict| verdict.cause.is_some()) {
-            let change = Change::Hook {
+            let change = LoggedChange::Hook {
                 from: Some((Health::Healthy, None)),
                 verdict: Box::new(verdict.clone()),
             };
             past.told(&change, broke + Duration::from_secs(5));
         }
         let plane = Box::new(assessment.control_plane.clone());
-        past.told(&Change::ControlPlane(plane), broke + Duration::from_secs(6));
+        past.told(&LoggedChange::ControlPlane(plane), broke + Duration::from_secs(6));
     }
     past
 }
@@ -226,12 +226,14 @@ fn probe(past: &mut Past, verdict: &Verdict, now: Time, bad: bool) {
             hook: HookId::new(verdict.kind, configuration, &verdict.webhook),
             backend: view.backend.clone(),
             level: ProbeLevel::Http,
-            connection: Connection::Fresh,
+            connection: ConnectionKind::Fresh,
             started: now,
             took,
-            phases: Phases::default(),
+            phases: PhaseDurations::default(),
             outcome: if bad {
-                ProbeOutcome::TimedOut { phase: Phase::Tls }
+                ProbeOutcome::TimedOut {
+                    phase: ProbePhase::Tls,
+                }
             } else {
                 ProbeOutcome::ClientCertificateWanted
             },
@@ -327,15 +329,15 @@ pub fn bypassed() -> (Assessment, Past) {
         outcome: CanaryOutcome::Written,
     };
     past.observed(&Event::CanaryWritten(written), ago(456));
-    let stage = Stage::Bypassed {
+    let stage = HookState::Bypassed {
         rung: Rung::Skip,
         effective: true,
     };
     let mut standing = HookStanding::new(hook, stage, ago(460));
     standing.words = "Every API server shows the bypass.".into();
-    let breaker = |standing: &HookStanding| Breaker {
+    let breaker = |standing: &HookStanding| BreakerView {
         hooks: vec![standing.clone()],
-        ..Breaker::new(AutoBreak::On, None)
+        ..BreakerView::new(AutoBreak::On, None)
     };
     let plane = &mut before.control_plane;
     plane.writes = Writes::Flowing;
@@ -359,7 +361,7 @@ pub fn bypassed() -> (Assessment, Past) {
         let probation = (200..240).contains(&seconds);
         let mut stands = standing.clone();
         if probation {
-            let stage = Stage::Probation { restored: false };
+            let stage = HookState::Probation { restored: false };
             stands = HookStanding::new(standing.hook.clone(), stage, ago(240));
             stands.words = "Only dry-run canaries reach the webhook.".into();
         }

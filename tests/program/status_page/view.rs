@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hookwatch::domain::audit::findings::{CONTROL_PLANE_IN_REACH, NODES_GOING, ONE_NODE};
 use hookwatch::domain::vocabulary::{Health, Writes};
-use hookwatch::domain::watchdog::Change;
+use hookwatch::domain::watchdog::LoggedChange;
 use hookwatch::io::report::page::past::{MarkKind, Past};
 use hookwatch::io::report::page::{Model, document};
 
@@ -206,7 +206,7 @@ fn what_changed_is_remembered_once_and_a_recovery_only_after_a_trouble() {
     let mut past = Past::default();
     let assessment = many(2, 1);
     let now = assessment.at;
-    let hook = |from, verdict: hookwatch::domain::diagnose::verdict::Verdict| Change::Hook {
+    let hook = |from, verdict: hookwatch::domain::diagnose::verdict::Verdict| LoggedChange::Hook {
         from,
         verdict: Box::new(verdict),
     };
@@ -225,11 +225,11 @@ fn what_changed_is_remembered_once_and_a_recovery_only_after_a_trouble() {
     );
     let mut plane = assessment.control_plane.clone();
     plane.writes = Writes::Flowing;
-    past.told(&Change::ControlPlane(Box::new(plane.clone())), now);
+    past.told(&LoggedChange::ControlPlane(Box::new(plane.clone())), now);
     for writes in [Writes::Blocked, Writes::Flowing] {
         plane.writes = writes;
         past.told(
-            &Change::ControlPlane(Box::new(plane.clone())),
+            &LoggedChange::ControlPlane(Box::new(plane.clone())),
             now + Duration::from_secs(9),
         );
     }
@@ -256,7 +256,7 @@ fn ten_thousand_hooks_that_change_at_once_do_not_push_out_what_came_before() {
     let mut past = Past::default();
     let now = recorded("quiet").at;
     let mut tell = |name: &str, at| {
-        let change = Change::Hook {
+        let change = LoggedChange::Hook {
             from: Some((Health::Healthy, None)),
             verdict: Box::new(failing(name, at)),
         };

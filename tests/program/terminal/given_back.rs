@@ -60,7 +60,7 @@ fn a_panic_is_told_on_a_terminal_that_was_given_back() {
 #[test]
 #[ignore = "it is run by the test above, in a terminal"]
 fn panics_with_the_terminal_taken() {
-    let _guard = hookwatch::app::terminal::Guard::take().unwrap();
+    let _guard = hookwatch::app::terminal::TerminalGuard::take().unwrap();
     std::thread::spawn(|| panic!("told on purpose")).join().unwrap();
 }
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hookwatch::app::terminal::view::seen::Seen;
-use hookwatch::app::terminal::view::state::State;
-use hookwatch::app::terminal::view::text::Text;
-use hookwatch::app::terminal::view::{Known, screen};
+use hookwatch::app::terminal::view::shown::ShownAssessment;
+use hookwatch::app::terminal::view::state::ScreenState;
+use hookwatch::app::terminal::view::text::CleanText;
+use hookwatch::app::terminal::view::{ViewModel, screen};
 use hookwatch::domain::report::assessment::Assessment;
 use proptest::prelude::*;
 use ratatui::Terminal;
@@ -17,18 +17,18 @@ use super::fixture;
 use super::pty::keep;
 use super::screens::incident;
 
-fn known(assessment: &Assessment) -> Known {
-    let seen = Seen::parse(&serde_json::to_vec(assessment).unwrap()).unwrap();
-    let mut known = Known {
-        server: Text::new("http://127.0.0.1:9880"),
-        ..Known::default()
+fn known(assessment: &Assessment) -> ViewModel {
+    let seen = ShownAssessment::parse(&serde_json::to_vec(assessment).unwrap()).unwrap();
+    let mut known = ViewModel {
+        server: CleanText::new("http://127.0.0.1:9880"),
+        ..ViewModel::default()
     };
     known.history.heard(&seen);
     known.seen = Some(Arc::new(seen));
     known
 }
 
-fn drawn(known: &Known, state: &State, columns: u16, rows: u16) -> String {
+fn drawn(known: &ViewModel, state: &ScreenState, columns: u16, rows: u16) -> String {
     let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
     terminal
         .draw(|frame| {
@@ -59,13 +59,13 @@ fn every_health_a_daemon_writes_is_read() {
 #[test]
 fn every_way_to_be_behind_is_told_above_the_verdict() {
     let mut known = known(&incident());
-    let state = State::default();
+    let state = ScreenState::default();
     assert!(!drawn(&known, &state, 100, 24).contains("old"));
     known.age = Duration::from_secs(7);
     assert!(drawn(&known, &state, 100, 24).contains("the newest answer is 7 s old"));
-    known.silent = Some(Text::new("nothing has been judged for 12 s"));
+    known.silent = Some(CleanText::new("nothing has been judged for 12 s"));
     assert!(drawn(&known, &state, 100, 24).contains("NOTHING IS JUDGED"));
-    known.trouble = Some(Text::new("gone"));
+    known.trouble = Some(CleanText::new("gone"));
     let screen = drawn(&known, &state, 100, 24);
     assert!(screen.contains("NO ANSWER, all of this is 7 s old: gone") && screen.contains("WRITES BLOCKED"));
     // On the smallest screen it is all that is told.
@@ -76,7 +76,7 @@ fn every_way_to_be_behind_is_told_above_the_verdict() {
 fn ten_thousand_hooks_are_drawn_at_once_and_moved_through() {
     let known = known(&fixture::many(10_000, 700));
     let seen = known.seen.clone().unwrap();
-    let mut state = State::default();
+    let mut state = ScreenState::default();
     let began = Instant::now();
     let mut room = Default::default();
     for code in [
@@ -117,7 +117,7 @@ proptest! {
         assessment.control_plane.symptoms = names.clone();
         let known = known(&assessment);
         let seen = known.seen.clone().unwrap();
-        let (mut state, mut room) = (State::default(), Default::default());
+        let (mut state, mut room) = (ScreenState::default(), Default::default());
         for key in keys.chars() {
             let code = match key {
                 '\r' => KeyCode::Enter,

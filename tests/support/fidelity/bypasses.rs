@@ -3,9 +3,9 @@
 use hookwatch::domain::cluster::hook::Added;
 use std::time::Duration;
 
-use hookwatch::domain::cluster::condition::Condition;
+use hookwatch::domain::cluster::condition::BypassCondition;
 use hookwatch::domain::observe::canary::{CallFailureReason, CanaryOutcome};
-use hookwatch::lab::backend::{Behaviour, Role};
+use hookwatch::lab::backend::{BackendRole, Behaviour};
 use serde_json::{Value, json};
 
 use super::ask::Ask;
@@ -17,7 +17,7 @@ const OWN: &str = "hookwatch";
 const OURSELVES: &str = "system:serviceaccount:hookwatch:hookwatch";
 
 /// Adds a condition to the first hook of a configuration, if it still is as expected.
-pub fn add_condition(webhook: &str, condition: Condition) -> Value {
+pub fn add_condition(webhook: &str, condition: BypassCondition) -> Value {
     let value = json!([{"name": condition.name(), "expression": condition.expression(OWN, OURSELVES, &Added::default())}]);
     json!([
         {"op": "test", "path": "/webhooks/0/name", "value": webhook},
@@ -28,7 +28,7 @@ pub fn add_condition(webhook: &str, condition: Condition) -> Value {
 
 pub async fn a_false_condition_frees_writes_under_fail_at_once(play: &mut Play) {
     play.lab.namespace("skip").await;
-    let hung = backend(&play.authority, Role::Validating, Behaviour::HangAfterTls).await;
+    let hung = backend(&play.authority, BackendRole::Validating, Behaviour::HangAfterTls).await;
     let hook = catch_all("hung.fidelity.example", hung.address(), &play.authority);
     play.register(false, "skip", &[hook]).await;
     let path = configmaps("skip");
@@ -39,7 +39,7 @@ pub async fn a_false_condition_frees_writes_under_fail_at_once(play: &mut Play) 
     assert_eq!(blocked.status, 500);
     assert_eq!(play.class(blocked.took), "the hook's timeout");
 
-    let patch = add_condition("hung.fidelity.example", Condition::Skip);
+    let patch = add_condition("hung.fidelity.example", BypassCondition::Skip);
     let patch = Ask::json_patch(&configurations(VALIDATING, "skip"), patch);
     let patched = play
         .tell(
@@ -75,9 +75,9 @@ pub async fn a_false_condition_frees_writes_under_fail_at_once(play: &mut Play) 
 
 pub async fn a_hook_on_probation_sees_only_our_own_dry_runs(play: &mut Play) {
     play.lab.namespace("probation").await;
-    let hung = backend(&play.authority, Role::Validating, Behaviour::HangAfterTls).await;
+    let hung = backend(&play.authority, BackendRole::Validating, Behaviour::HangAfterTls).await;
     let mut hook = catch_all("tried.fidelity.example", hung.address(), &play.authority);
-    let condition = Condition::Probation;
+    let condition = BypassCondition::Probation;
     hook["matchConditions"] = json!([{
         "name": condition.name(), "expression": condition.expression(OWN, OURSELVES, &Added::default()),
     }]);
@@ -118,7 +118,7 @@ pub async fn a_hook_on_probation_sees_only_our_own_dry_runs(play: &mut Play) {
 
 pub async fn ignore_still_costs_the_timeout_and_counts_as_failing_open(play: &mut Play) {
     play.lab.namespace("ignore").await;
-    let hung = backend(&play.authority, Role::Validating, Behaviour::HangAfterTls).await;
+    let hung = backend(&play.authority, BackendRole::Validating, Behaviour::HangAfterTls).await;
     let mut hook = of_configmaps("ignored.fidelity.example", hung.address(), &play.authority);
     hook["failurePolicy"] = json!("Ignore");
     play.register(false, "ignore", &[hook]).await;
@@ -136,7 +136,7 @@ pub async fn ignore_still_costs_the_timeout_and_counts_as_failing_open(play: &mu
 
 pub async fn a_hung_catch_all_blocks_leases_events_and_configmaps(play: &mut Play) {
     play.lab.namespace("blocked").await;
-    let hung = backend(&play.authority, Role::Validating, Behaviour::HangAfterTls).await;
+    let hung = backend(&play.authority, BackendRole::Validating, Behaviour::HangAfterTls).await;
     let name = "everything.fidelity.example";
     play.register(
         false,
@@ -184,9 +184,9 @@ pub async fn the_time_of_hooks_is_the_difference_between_request_and_sli_time(pl
     let mut backends = Vec::new();
     for (mutating, delay) in [(true, 200), (true, 100), (false, 300), (false, 150)] {
         let role = if mutating {
-            Role::Mutating
+            BackendRole::Mutating
         } else {
-            Role::Validating
+            BackendRole::Validating
         };
         let slow = backend(&play.authority, role, Behaviour::Slow(ms(delay))).await;
         backends.push((mutating, delay, slow));

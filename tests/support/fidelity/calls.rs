@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hookwatch::domain::observe::canary::CanaryOutcome;
-use hookwatch::lab::backend::{Behaviour, Role};
+use hookwatch::lab::backend::{BackendRole, Behaviour};
 use serde_json::{Value, json};
 
 use super::ask::Ask;
@@ -12,7 +12,7 @@ use super::play::Play;
 
 pub async fn a_denial_names_its_hook_whatever_else_it_says(play: &mut Play) {
     play.lab.namespace("denied").await;
-    let denying = backend(&play.authority, Role::Validating, Behaviour::Healthy).await;
+    let denying = backend(&play.authority, BackendRole::Validating, Behaviour::Healthy).await;
     let name = "denying.fidelity.example";
     let mut hook = of_configmaps(name, denying.address(), &play.authority);
     hook["failurePolicy"] = json!("Ignore");
@@ -43,7 +43,7 @@ pub async fn a_denial_names_its_hook_whatever_else_it_says(play: &mut Play) {
 
 pub async fn a_condition_that_errs_refuses_under_fail_and_is_passed_over_under_ignore(play: &mut Play) {
     play.lab.namespace("erring").await;
-    let well = backend(&play.authority, Role::Validating, Behaviour::Healthy).await;
+    let well = backend(&play.authority, BackendRole::Validating, Behaviour::Healthy).await;
     let mut template = catch_all("", well.address(), &play.authority);
     // Nothing that the API server writes by itself is to be refused.
     template["rules"][0]["resources"] = json!(["nodes", "configmaps"]);
@@ -85,7 +85,7 @@ pub async fn a_condition_that_errs_refuses_under_fail_and_is_passed_over_under_i
 
 pub async fn hung_hooks_cost_their_sum_when_mutating_and_the_longest_when_validating(play: &mut Play) {
     play.lab.namespace("rows").await;
-    let hung = backend(&play.authority, Role::Validating, Behaviour::HangAfterTls).await;
+    let hung = backend(&play.authority, BackendRole::Validating, Behaviour::HangAfterTls).await;
     let hooks: Vec<Value> = ["a", "b"]
         .iter()
         .map(|name| {
@@ -109,7 +109,7 @@ pub async fn hung_hooks_cost_their_sum_when_mutating_and_the_longest_when_valida
 
 pub async fn a_request_with_less_time_than_its_hook_ends_as_a_timeout_of_its_own(play: &mut Play) {
     play.lab.namespace("hurried").await;
-    let hung = backend(&play.authority, Role::Validating, Behaviour::HangAfterTls).await;
+    let hung = backend(&play.authority, BackendRole::Validating, Behaviour::HangAfterTls).await;
     play.wait = (Duration::from_secs(2), "the request's own time");
     for (mutating, policy) in [
         (false, "Fail"),
@@ -141,7 +141,7 @@ pub async fn a_request_with_less_time_than_its_hook_ends_as_a_timeout_of_its_own
 
 pub async fn a_request_is_cut_at_34_s_whatever_is_left_of_its_hooks_time(play: &mut Play) {
     play.lab.namespace("cut").await;
-    let hung = backend(&play.authority, Role::Validating, Behaviour::HangAfterTls).await;
+    let hung = backend(&play.authority, BackendRole::Validating, Behaviour::HangAfterTls).await;
     let limit = play.lab.request_limit;
     // The first one's ends before the request's, the second one's would end after it.
     let timeout = limit.as_secs() * 3 / 5;

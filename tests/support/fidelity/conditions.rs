@@ -1,6 +1,6 @@
 //! Whether an API server knows match conditions.
 
-use hookwatch::lab::backend::{Behaviour, Role};
+use hookwatch::lab::backend::{BackendRole, Behaviour};
 use serde_json::json;
 
 use super::WITH_CONDITIONS;
@@ -12,7 +12,7 @@ use super::play::Play;
 /// Before 1.28 the field is taken, named in no warning, and not there afterwards.
 pub async fn match_conditions_are_in_force_or_dropped_without_a_word(play: &mut Play) {
     play.lab.namespace("conditions").await;
-    let hung = backend(&play.authority, Role::Validating, Behaviour::HangAfterTls).await;
+    let hung = backend(&play.authority, BackendRole::Validating, Behaviour::HangAfterTls).await;
     let mut hook = of_configmaps("conditional.fidelity.example", hung.address(), &play.authority);
     hook["matchConditions"] = json!([{"name": "never", "expression": "false"}]);
     let object = json!({"metadata": {"name": "conditional"}, "webhooks": [hook]});

@@ -6,7 +6,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use hookwatch::domain::observe::canary::{CallFailureReason as Reason, CanaryOutcome};
-use hookwatch::lab::backend::{Behaviour, Role};
+use hookwatch::lab::backend::{BackendRole, Behaviour};
 use hookwatch::lab::certs::Authority;
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
@@ -21,7 +21,7 @@ const NAME: &str = "failing.fidelity.example";
 
 pub async fn every_failed_call_is_worded_as_the_canaries_reader_knows_it(play: &mut Play) {
     play.lab.namespace("failing").await;
-    let well = backend(&play.authority, Role::Validating, Behaviour::Healthy).await;
+    let well = backend(&play.authority, BackendRole::Validating, Behaviour::Healthy).await;
     let hook = of_configmaps(NAME, well.address(), &play.authority);
     play.register(false, "failing", std::slice::from_ref(&hook)).await;
     behaviours(play, &hook).await;
@@ -166,11 +166,11 @@ async fn behaviours(play: &mut Play, hook: &Value) {
             Reason::BadAnswer,
         ),
     ] {
-        let faulty = backend(&play.authority, Role::Validating, behaviour).await;
+        let faulty = backend(&play.authority, BackendRole::Validating, behaviour).await;
         at(play, hook, faulty.address(), 1).await;
         expect(play, step, reason).await;
     }
-    let mutating = backend(&play.authority, Role::Mutating, Behaviour::Healthy).await;
+    let mutating = backend(&play.authority, BackendRole::Mutating, Behaviour::Healthy).await;
     at(play, hook, mutating.address(), 1).await;
     expect(play, "a patch from a validating hook", Reason::BadAnswer).await;
 }
@@ -219,7 +219,7 @@ async fn certificates(play: &mut Play, hook: &Value) {
     let namesake = Authority::new("fidelity").unwrap();
     let bundle = |authority: &Authority| BASE64_STANDARD.encode(authority.pem());
     let ours = play.authority.issue(host).unwrap();
-    let served = backend(&play.authority, Role::Validating, Behaviour::Healthy).await;
+    let served = backend(&play.authority, BackendRole::Validating, Behaviour::Healthy).await;
     let url = json!(format!("https://{}/admit", served.address()));
     for (step, certificate, ca) in [
         ("signed by another authority", &ours, json!(bundle(&other))),
@@ -278,7 +278,7 @@ async fn services(play: &mut Play, hook: &Value) {
 
 /// With more than 10 s the handshake has its own limit.
 async fn handshake(play: &mut Play, hook: &Value) {
-    let hung = backend(&play.authority, Role::Validating, Behaviour::AcceptAndHang).await;
+    let hung = backend(&play.authority, BackendRole::Validating, Behaviour::AcceptAndHang).await;
     at(play, hook, hung.address(), 12).await;
     play.wait = (Duration::from_secs(10), "the handshake's limit");
     expect(

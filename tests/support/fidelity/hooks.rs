@@ -4,16 +4,16 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use hookwatch::lab::backend::{Backend, Behaviour, Role};
+use hookwatch::lab::backend::{BackendRole, Behaviour, LabBackend};
 use hookwatch::lab::certs::Authority;
 use serde_json::{Value, json};
 
 const HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// A backend with a good certificate.
-pub async fn backend(authority: &Authority, role: Role, behaviour: Behaviour) -> Backend {
+pub async fn backend(authority: &Authority, role: BackendRole, behaviour: Behaviour) -> LabBackend {
     let certificate = authority.issue(&HOST.to_string()).unwrap();
-    let backend = Backend::start_group(&[HOST], role, &certificate)
+    let backend = LabBackend::start_group(&[HOST], role, &certificate)
         .await
         .unwrap()
         .remove(0);

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use hookwatch::lab::api::{ApiServer, ApiServerOptions};
-use hookwatch::lab::control_plane::{ControlPlane, Kind};
+use hookwatch::lab::control_plane::{ControlPlaneKind, LabControlPlane};
 use hookwatch::lab::directory::PrivateDirectory;
 use http_body_util::BodyExt;
 use kube::Client;
@@ -35,7 +35,7 @@ pub fn configurations(resource: &str, name: &str) -> String {
 
 /// A running control plane.
 pub struct Lab {
-    pub kind: Kind,
+    pub kind: ControlPlaneKind,
     /// What it says its version is.
     pub version: String,
     pub kubeconfig: String,
@@ -43,22 +43,22 @@ pub struct Lab {
     pub request_limit: Duration,
     client: Client,
     beacons: Mutex<u32>,
-    pub plane: Mutex<ControlPlane>,
+    pub plane: Mutex<LabControlPlane>,
     /// Last: it is removed when the processes in it have ended.
     pub directory: PrivateDirectory,
 }
 
 impl Lab {
     /// Starts one; the embedded one may be told to give writes up sooner.
-    pub async fn start(kind: Kind, sooner: Option<Duration>) -> Self {
+    pub async fn start(kind: ControlPlaneKind, sooner: Option<Duration>) -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let directory = PrivateDirectory::create().unwrap();
         let mut options = ApiServerOptions::default();
         let request_limit = sooner.unwrap_or(options.request_limit);
         options.request_limit = request_limit;
         let plane = match kind {
-            Kind::Embedded => ControlPlane::Embedded(ApiServer::start(options).await.unwrap()),
-            Kind::Envtest => ControlPlane::start(kind, directory.path()).await.unwrap(),
+            ControlPlaneKind::Embedded => LabControlPlane::Embedded(ApiServer::start(options).await.unwrap()),
+            ControlPlaneKind::Envtest => LabControlPlane::start(kind, directory.path()).await.unwrap(),
         };
         let kubeconfig = plane.kubeconfig();
         let mut lab = Self {

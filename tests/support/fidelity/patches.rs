@@ -1,7 +1,7 @@
 //! Writes that carry their precondition.
 
-use hookwatch::domain::cluster::condition::Condition;
-use hookwatch::lab::backend::{Behaviour, Role};
+use hookwatch::domain::cluster::condition::BypassCondition;
+use hookwatch::lab::backend::{BackendRole, Behaviour};
 use serde_json::{Value, json};
 
 use super::ask::Ask;
@@ -11,7 +11,7 @@ use super::lab::{MUTATING, VALIDATING, configurations};
 use super::play::Play;
 
 pub async fn a_patch_that_tests_what_it_changes_fails_cleanly_when_somebody_was_faster(play: &mut Play) {
-    let well = backend(&play.authority, Role::Validating, Behaviour::Healthy).await;
+    let well = backend(&play.authority, BackendRole::Validating, Behaviour::Healthy).await;
     let name = "tested.fidelity.example";
     let hook = of_configmaps(name, well.address(), &play.authority);
     let made = play.register(false, "tested", std::slice::from_ref(&hook)).await;
@@ -149,7 +149,7 @@ pub async fn a_patch_that_tests_what_it_changes_fails_cleanly_when_somebody_was_
 }
 
 pub async fn a_hook_takes_64_conditions_and_no_name_twice(play: &mut Play) {
-    let well = backend(&play.authority, Role::Validating, Behaviour::Healthy).await;
+    let well = backend(&play.authority, BackendRole::Validating, Behaviour::Healthy).await;
     let conditions = |count: usize| -> Vec<Value> {
         (0..count)
             .map(|index| json!({"name": format!("c{index}"), "expression": "true"}))
@@ -160,7 +160,7 @@ pub async fn a_hook_takes_64_conditions_and_no_name_twice(play: &mut Play) {
     hook["matchConditions"] = json!(conditions(63));
     play.register(false, "full", std::slice::from_ref(&hook)).await;
     let path = configurations(VALIDATING, "full");
-    let skip = json!({"name": Condition::Skip.name(), "expression": "false"});
+    let skip = json!({"name": BypassCondition::Skip.name(), "expression": "false"});
     let add = |value: &Value| json!([{"op": "add", "path": "/webhooks/0/matchConditions/0", "value": value}]);
 
     let answer = play
@@ -231,7 +231,7 @@ pub async fn a_hook_takes_64_conditions_and_no_name_twice(play: &mut Play) {
     let answer = play.tell("two webhooks of one name", twice).await;
     assert_eq!(answer.status, 422, "{}", answer.text);
 
-    let patch = add_condition("first.fidelity.example", Condition::Shield);
+    let patch = add_condition("first.fidelity.example", BypassCondition::Shield);
     let mut other = of_configmaps("first.fidelity.example", well.address(), &play.authority);
     other["matchConditions"] = Value::Null;
     let object = json!({"metadata": {"name": "first"}, "webhooks": [other]});

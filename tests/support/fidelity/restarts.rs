@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::engine::Engine;
-use hookwatch::domain::cluster::condition::Condition;
+use hookwatch::domain::cluster::condition::BypassCondition;
 use hookwatch::domain::report::assessment::Assessment;
-use hookwatch::lab::backend::{Behaviour, Role};
-use hookwatch::lab::control_plane::ControlPlane;
+use hookwatch::lab::backend::{BackendRole, Behaviour};
+use hookwatch::lab::control_plane::LabControlPlane;
 use hookwatch::lab::envtest::SecondApiServer;
 use serde_json::{Value, json};
 
@@ -38,8 +38,8 @@ pub async fn a_watch_from_before_the_history_is_told_that_it_has_expired(play: &
     }
     watch(play, "from where it was made, three changes later", &old).await;
     match &mut *play.lab.plane.lock().await {
-        ControlPlane::Embedded(api) => api.expire_watches(),
-        ControlPlane::Envtest(envtest) => envtest.restart().await.unwrap(),
+        LabControlPlane::Embedded(api) => api.expire_watches(),
+        LabControlPlane::Envtest(envtest) => envtest.restart().await.unwrap(),
     }
     watch(play, "from where it was made, when that is forgotten", &old).await;
     let list = play.lab.done(&Ask::get(&configurations(VALIDATING, ""))).await;
@@ -71,7 +71,7 @@ async fn watch(play: &mut Play, step: &str, version: &str) {
 }
 
 pub async fn the_inventory_recovers_when_an_api_server_comes_back(play: &mut Play) {
-    let well = backend(&play.authority, Role::Validating, Behaviour::Healthy).await;
+    let well = backend(&play.authority, BackendRole::Validating, Behaviour::Healthy).await;
     let hook = |name: &str| of_configmaps(name, well.address(), &play.authority);
     let (first, second) = (
         hook("first.inventory.fidelity.example"),
@@ -98,7 +98,7 @@ pub async fn the_inventory_recovers_when_an_api_server_comes_back(play: &mut Pla
     })
     .await;
     let began = Instant::now();
-    if let ControlPlane::Envtest(envtest) = &mut *play.lab.plane.lock().await {
+    if let LabControlPlane::Envtest(envtest) = &mut *play.lab.plane.lock().await {
         envtest.restart().await.unwrap();
     }
     assert!(began.elapsed() < PATIENCE);
@@ -146,7 +146,7 @@ async fn until(engine: &mut Engine, what: &str, holds: impl Fn(&Assessment) -> b
 pub async fn an_api_server_with_a_role_to_make_does_not_start_behind_a_hung_catch_all(play: &mut Play) {
     let role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/system:kube-dns";
     play.lab.done(&Ask::delete(role)).await;
-    let hung = backend(&play.authority, Role::Validating, Behaviour::HangAfterTls).await;
+    let hung = backend(&play.authority, BackendRole::Validating, Behaviour::HangAfterTls).await;
     let name = "startup.fidelity.example";
     let mut hook = catch_all(name, hung.address(), &play.authority);
     hook["timeoutSeconds"] = json!(10);
@@ -162,7 +162,7 @@ pub async fn an_api_server_with_a_role_to_make_does_not_start_behind_a_hung_catc
     drop(second);
     assert_eq!(play.lab.send(&Ask::get(role)).await.status, 404);
 
-    let patch = add_condition(name, Condition::Shield);
+    let patch = add_condition(name, BypassCondition::Shield);
     let path = configurations(VALIDATING, "startup");
     let patched = play.tell("the shield", Ask::json_patch(&path, patch)).await;
     assert_eq!(patched.status, 200, "{}", patched.text);
@@ -174,7 +174,7 @@ pub async fn an_api_server_with_a_role_to_make_does_not_start_behind_a_hung_catc
 
 async fn start_second(play: &Play) -> SecondApiServer {
     match &mut *play.lab.plane.lock().await {
-        ControlPlane::Envtest(envtest) => envtest.second().unwrap(),
-        ControlPlane::Embedded(_) => panic!("there is only one of the embedded"),
+        LabControlPlane::Envtest(envtest) => envtest.second().unwrap(),
+        LabControlPlane::Embedded(_) => panic!("there is only one of the embedded"),
     }
 }

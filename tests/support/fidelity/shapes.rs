@@ -1,6 +1,6 @@
 //! Every condition that hookwatch writes, on every shape a request can have.
 
-use hookwatch::domain::cluster::condition::Condition;
+use hookwatch::domain::cluster::condition::BypassCondition;
 use hookwatch::domain::cluster::hook::Added;
 use serde_json::{Value, json};
 
@@ -39,7 +39,7 @@ pub async fn no_condition_errs_on_any_shape_of_a_request(play: &mut Play) {
         let prefix = if mutating { "mutating" } else { "validating" };
         let hooks: Vec<Value> = [None]
             .into_iter()
-            .chain(Condition::ALL.iter().copied().map(Some))
+            .chain(BypassCondition::ALL.iter().copied().map(Some))
             .map(|condition| {
                 let called = condition.map_or("none", |condition| {
                     condition.name().rsplit('/').next().unwrap_or_default()

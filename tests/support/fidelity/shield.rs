@@ -1,8 +1,8 @@
 //! What the shield spares and what it does not, and what no hook is ever asked about.
 
-use hookwatch::domain::cluster::condition::Condition;
+use hookwatch::domain::cluster::condition::BypassCondition;
 use hookwatch::domain::cluster::hook::Added;
-use hookwatch::lab::backend::{Backend, Behaviour, Role};
+use hookwatch::lab::backend::{BackendRole, Behaviour, LabBackend};
 use serde_json::{Value, json};
 
 use super::ask::Ask;
@@ -55,12 +55,12 @@ pub async fn the_shield_spares_what_keeps_the_control_plane_alive_and_nothing_el
     set_the_stage(play).await;
     let denying = backend(
         &play.authority,
-        Role::Validating,
+        BackendRole::Validating,
         Behaviour::Deny(403, "it was asked".into()),
     )
     .await;
     let mut hook = catch_all("shielded.fidelity.example", denying.address(), &play.authority);
-    let condition = Condition::Shield;
+    let condition = BypassCondition::Shield;
     hook["matchConditions"] = json!([{
         "name": condition.name(), "expression": condition.expression(OWN, OURSELVES, &Added::default()),
     }]);
@@ -404,9 +404,9 @@ pub async fn no_hook_is_asked_about_mutating_policies(play: &mut Play) {
 }
 
 /// A hook of each kind that hangs for everything, as long as what is returned lives; with the mutating one.
-async fn hung_for_all(play: &mut Play) -> (Backend, Value) {
+async fn hung_for_all(play: &mut Play) -> (LabBackend, Value) {
     play.lab.namespace("exempt").await;
-    let hung = backend(&play.authority, Role::Validating, Behaviour::HangAfterTls).await;
+    let hung = backend(&play.authority, BackendRole::Validating, Behaviour::HangAfterTls).await;
     let catch_all = |name: &str| {
         let mut hook = catch_all(name, hung.address(), &play.authority);
         // The API server writes things of its own now and then, whose calls would be counted among these.

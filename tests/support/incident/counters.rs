@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hookwatch::domain::cluster::hook::{FailurePolicy, HookKind};
-use hookwatch::domain::observe::snapshot::{ByRequestKind, Cumulative, Operation, Snapshot, WriteKey};
+use hookwatch::domain::observe::snapshot::{ByRequestKind, Cumulative, Snapshot, WriteKey, WriteOperation};
 
 use super::{Fault, Incident, Planned};
 
@@ -222,7 +222,7 @@ fn take(snapshot: &mut Snapshot, count: f64, what: &Counted<'_>) {
         Counted::Ended { took, ok, denied } => {
             in_flight.mutating -= count;
             let key = WriteKey {
-                operation: Operation::Create,
+                operation: WriteOperation::Create,
                 group: String::new(),
                 resource: "configmaps".into(),
                 subresource: String::new(),

@@ -1,7 +1,7 @@
 //! What is foretold and then played: webhooks of our own, and those that projects publish (`tests/program/audit/published`).
 
-use hookwatch::domain::audit::{Failure, Function};
-use hookwatch::io::cluster::estate::Object;
+use hookwatch::domain::audit::{BackendFailure, Function};
+use hookwatch::io::cluster::estate::EstateObject;
 use hookwatch::io::cluster::estate::manifests::Manifests;
 use http::Method;
 use serde_json::{Value, json};
@@ -12,9 +12,9 @@ use super::webhook;
 /// One of them.
 pub struct Case {
     pub name: &'static str,
-    pub failure: Failure,
+    pub failure: BackendFailure,
     /// Configurations, Services and workloads as they are applied.
-    pub objects: Vec<Object>,
+    pub objects: Vec<EstateObject>,
     /// The webhook whose backends fail, and with it those that are called at the same place.
     pub asked: &'static str,
     /// Labels of the tenant's namespace, and of every object that is written or deleted there.
@@ -48,7 +48,7 @@ impl Case {
     }
 }
 
-fn read(text: &str) -> Vec<Object> {
+fn read(text: &str) -> Vec<EstateObject> {
     let mut read = Manifests::default();
     read.text("case.yaml", text);
     assert_eq!(read.unreadable, []);
@@ -56,12 +56,12 @@ fn read(text: &str) -> Vec<Object> {
 }
 
 /// A webhook of our own behind Service `policy` in the namespace of that name.
-fn own(name: &'static str, failure: Failure, more: &Value) -> Case {
+fn own(name: &'static str, failure: BackendFailure, more: &Value) -> Case {
     let configuration = webhook(name, more, "https://127.0.0.1:1", "");
     with(name, failure, vec![configuration])
 }
 
-fn with(name: &'static str, failure: Failure, mut configurations: Vec<Value>) -> Case {
+fn with(name: &'static str, failure: BackendFailure, mut configurations: Vec<Value>) -> Case {
     for configuration in &mut configurations {
         configuration["webhooks"][0]["clientConfig"] =
             json!({"service": {"namespace": "policy", "name": "policy"}});
@@ -83,7 +83,7 @@ fn with(name: &'static str, failure: Failure, mut configurations: Vec<Value>) ->
     }
 }
 
-fn published(name: &'static str, failure: Failure, text: &str, asked: &'static str) -> Case {
+fn published(name: &'static str, failure: BackendFailure, text: &str, asked: &'static str) -> Case {
     Case {
         name,
         failure,
@@ -106,7 +106,7 @@ fn rule(operations: &[&str], groups: &[&str], resources: &[&str]) -> Value {
 }
 
 fn ours() -> Vec<Case> {
-    use Failure::{Hang, Refuse, Slow};
+    use BackendFailure::{Hang, Refuse, Slow};
     let writes = &["CREATE", "UPDATE", "DELETE"];
     let named = |operator: &str, names: &[&str]| json!({"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": operator, "values": names}]});
     let condition = |text: &str| json!([{"name": "c", "expression": text}]);
@@ -209,7 +209,7 @@ macro_rules! file {
 }
 
 fn others() -> Vec<Case> {
-    use Failure::{Hang, Refuse};
+    use BackendFailure::{Hang, Refuse};
     let custom = |case: Case, custom| Case {
         custom: Some(custom),
         ..case

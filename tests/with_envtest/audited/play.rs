@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use hookwatch::domain::audit::{Auditor, Casualty, Failure, Function};
-use hookwatch::io::cluster::estate::{Object, assemble};
-use hookwatch::lab::backend::{Backend, Behaviour, Role};
+use hookwatch::domain::audit::{Auditor, BackendFailure, Casualty, Function};
+use hookwatch::io::cluster::estate::{EstateObject, assemble};
+use hookwatch::lab::backend::{BackendRole, Behaviour, LabBackend};
 use hookwatch::lab::certs::Authority;
 use hookwatch::lab::clients::ControlPlaneClients;
 use hookwatch::lab::cluster::client_for;
-use hookwatch::lab::control_plane::ControlPlane;
+use hookwatch::lab::control_plane::LabControlPlane;
 use hookwatch::lab::directory::PrivateDirectory;
 use hookwatch::lab::envtest::Envtest;
-use hookwatch::lab::workload::{Workload, WorkloadOptions};
+use hookwatch::lab::workload::{LabWorkload, WorkloadOptions};
 use http::{Method, Request};
 use http_body_util::BodyExt;
 use kube::Client;
@@ -35,17 +35,17 @@ const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
 /// A control plane that is ready to lose its webhooks.
 pub struct Play {
     foretold: Vec<Casualty>,
-    failure: Failure,
+    failure: BackendFailure,
     timeout: Duration,
     has_pods: bool,
     tries: Vec<Try>,
     client: Client,
     clients: ControlPlaneClients,
-    failing: Backend,
+    failing: LabBackend,
     /// Whatever is called elsewhere.
-    _healthy: Backend,
-    _users: Workload,
-    _control_plane: ControlPlane,
+    _healthy: LabBackend,
+    _users: LabWorkload,
+    _control_plane: LabControlPlane,
     _directory: PrivateDirectory,
 }
 
@@ -53,14 +53,14 @@ impl Play {
     /// Starts a control plane with the webhooks of a case, and foretells what is lost with them.
     pub async fn prepare(case: &Case) -> Self {
         let directory = PrivateDirectory::create().unwrap();
-        let control_plane = ControlPlane::Envtest(Envtest::start(directory.path()).await.unwrap());
+        let control_plane = LabControlPlane::Envtest(Envtest::start(directory.path()).await.unwrap());
         let kubeconfig = control_plane.kubeconfig();
         let client = client_for(&kubeconfig).await.unwrap();
         let no_tenants = WorkloadOptions {
             clients: 0,
             ..WorkloadOptions::default()
         };
-        let users = Workload::start(&kubeconfig, &no_tenants).await.unwrap();
+        let users = LabWorkload::start(&kubeconfig, &no_tenants).await.unwrap();
         let nodes = ["node-1".to_owned(), "node-2".to_owned()];
         let clients = ControlPlaneClients::start(&control_plane, &nodes, &users)
             .await
@@ -83,8 +83,8 @@ impl Play {
             .map(|subject| subject.hook.id.webhook.to_string())
             .collect();
         let authority = Authority::new("audited").unwrap();
-        let failing = backend(&authority, Role::Validating, Behaviour::Healthy).await;
-        let healthy = backend(&authority, Role::Validating, Behaviour::Healthy).await;
+        let failing = backend(&authority, BackendRole::Validating, Behaviour::Healthy).await;
+        let healthy = backend(&authority, BackendRole::Validating, Behaviour::Healthy).await;
         let ca = BASE64_STANDARD.encode(authority.pem());
         for object in &case.objects {
             let mut configuration = object.value.clone();
@@ -124,9 +124,9 @@ impl Play {
     pub async fn watch(self) -> (Vec<Casualty>, BTreeMap<Function, Duration>) {
         self.clients.count_casualties();
         let behaviour = match self.failure {
-            Failure::Hang => Behaviour::HangAfterTls,
-            Failure::Refuse => Behaviour::Refused,
-            Failure::Slow => Behaviour::Slow(self.timeout - Duration::from_millis(300)),
+            BackendFailure::Hang => Behaviour::HangAfterTls,
+            BackendFailure::Refuse => Behaviour::Refused,
+            BackendFailure::Slow => Behaviour::Slow(self.timeout - Duration::from_millis(300)),
         };
         self.failing.behave(behaviour).await.unwrap();
         let began = Instant::now();
@@ -189,7 +189,7 @@ impl Play {
 const LEADERS: [&str; 2] = ["kube-controller-manager", "kube-scheduler"];
 
 /// The objects of a case, and the namespaces of its cluster.
-async fn cluster(case: &Case, client: &Client) -> Vec<Object> {
+async fn cluster(case: &Case, client: &Client) -> Vec<EstateObject> {
     let found = ask(
         client,
         Method::GET,
@@ -201,7 +201,7 @@ async fn cluster(case: &Case, client: &Client) -> Vec<Object> {
     let namespaces = found.body["items"].as_array().unwrap().iter().map(|item| {
         let mut value = item.clone();
         (value["apiVersion"], value["kind"]) = ("v1".into(), "Namespace".into());
-        Object {
+        EstateObject {
             value,
             source: None,
             lines: Default::default(),

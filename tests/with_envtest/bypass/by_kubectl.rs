@@ -31,11 +31,11 @@ pub(super) fn by_kubectl() -> Played {
             before.push(spec(&read(&hand, hook).await));
         }
         let person = straight(&cluster.admin);
-        let wishes = [ignore(), wish(Rung::Shield), wish(Rung::Skip), ignore()];
-        for (hook, wish) in hooks.iter().zip(wishes) {
-            applied(&person, hook, &wish).await;
+        let desired_states = [ignore(), desired(Rung::Shield), desired(Rung::Skip), ignore()];
+        for (hook, desired) in hooks.iter().zip(desired_states) {
+            applied(&person, hook, &desired).await;
         }
-        applied(&hand, &hooks[2], &Wish::Probation).await;
+        applied(&hand, &hooks[2], &Desired::Probation).await;
         let kubeconfig = cluster.admin_kubeconfig();
         let path = std::env::join_paths(
             [folder]
@@ -83,7 +83,7 @@ pub(super) fn by_kubectl() -> Played {
                     "{round}: {}",
                     String::from_utf8_lossy(&output.stderr)
                 );
-                assert_eq!(standing(&now, &hook.webhook), Standing::Original);
+                assert_eq!(standing(&now, &hook.webhook), BypassStanding::Original);
             }
         }
         for hook in &hooks {

@@ -3,7 +3,7 @@
 use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::engine::Engine;
 use hookwatch::domain::act::fence::{Account, AutoBreak, Proof};
-use hookwatch::domain::act::leadership::Role;
+use hookwatch::domain::act::leadership::ReplicaRole;
 use hookwatch::io::act::fence::Fence;
 use hookwatch::io::client::{ConnectOptions, Connection};
 use serde_json::{Value, json};
@@ -58,7 +58,7 @@ async fn does_the_job(values: Value, canaries: &[&str]) {
             && it
                 .replica
                 .as_ref()
-                .is_some_and(|replica| replica.role == Role::Leader)
+                .is_some_and(|replica| replica.role == ReplicaRole::Leader)
     })
     .await;
     engine.stop().await;

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::process::Output;
 
-use hookwatch::lab::backend::{Backend, Behaviour, Role};
+use hookwatch::lab::backend::{BackendRole, Behaviour, LabBackend};
 use hookwatch::lab::certs::Authority;
 use hookwatch::lab::envtest::binaries;
 use serde_json::{Value, json};
@@ -57,7 +57,7 @@ pub async fn done(kubeconfig: &std::path::Path, script: &str) -> String {
 
 /// A backend and the hook in front of it.
 pub struct Hanging {
-    pub backend: Backend,
+    pub backend: LabBackend,
     pub hook: Value,
 }
 
@@ -66,7 +66,7 @@ pub async fn hanging(rules: &Value) -> Hanging {
     let authority = Authority::new("somebody's").unwrap();
     let certificate = authority.issue_names(&["127.0.0.1"]).unwrap();
     let hosts = [IpAddr::V4(Ipv4Addr::LOCALHOST)];
-    let mut backends = Backend::start_group(&hosts, Role::Validating, &certificate)
+    let mut backends = LabBackend::start_group(&hosts, BackendRole::Validating, &certificate)
         .await
         .unwrap();
     let backend = backends.remove(0);

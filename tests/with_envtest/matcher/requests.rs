@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use hookwatch::domain::cluster::hook::{Hook, Labels};
-use hookwatch::domain::cluster::matching::conditions::Asked;
-use hookwatch::domain::cluster::matching::outcome::{Forecast, Known, Outcome};
+use hookwatch::domain::cluster::matching::conditions::ConditionRequest;
+use hookwatch::domain::cluster::matching::outcome::{ConditionForecast, ConditionOutcome, RequestObject};
 use hookwatch::domain::cluster::matching::{RequestShape, Requester};
 use http::{Method, Request};
 use kube::client::Body;
@@ -248,7 +248,7 @@ impl Asking {
     pub fn foretold(
         &self,
         hook: &Hook,
-        conditions: &Forecast,
+        conditions: &ConditionForecast,
         known_labels: &BTreeMap<String, Labels>,
     ) -> Option<bool> {
         let (group, version, resource, kind_name, namespaced) = self.kind;
@@ -278,7 +278,7 @@ impl Asking {
         if !hook.could_match(&shape) {
             return Some(false);
         }
-        let asked = Asked {
+        let asked = ConditionRequest {
             shape,
             kind: Some(kind_name),
             name: &self.name,
@@ -287,13 +287,13 @@ impl Asking {
         };
         let known = |object: &'_ Option<Value>| object.clone();
         let (new, old) = (known(&self.new), known(&self.old));
-        let object = new.as_ref().map_or(Known::Null, Known::Object);
-        let old = old.as_ref().map_or(Known::Null, Known::Object);
+        let object = new.as_ref().map_or(RequestObject::Null, RequestObject::Object);
+        let old = old.as_ref().map_or(RequestObject::Null, RequestObject::Object);
         match conditions.outcome(&asked, object, old) {
-            Outcome::True => Some(true),
+            ConditionOutcome::True => Some(true),
             // Failures are ignored here.
-            Outcome::False | Outcome::Error => Some(false),
-            Outcome::Unknown => None,
+            ConditionOutcome::False | ConditionOutcome::Error => Some(false),
+            ConditionOutcome::Unknown => None,
         }
     }
 }

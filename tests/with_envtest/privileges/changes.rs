@@ -5,7 +5,7 @@ mod ours;
 mod theirs;
 
 use hookwatch::domain::act::bypass::{STATE_ANNOTATION, original};
-use hookwatch::domain::cluster::condition::Condition;
+use hookwatch::domain::cluster::condition::BypassCondition;
 use hookwatch::domain::cluster::hook::Added;
 use serde_json::{Value, json};
 
@@ -124,7 +124,7 @@ pub fn plain(kind: &str, name: &str, annotations: Value) -> Value {
     })
 }
 
-fn condition(condition: Condition) -> Value {
+fn condition(condition: BypassCondition) -> Value {
     json!({"name": condition.name(), "expression": condition.expression("hookwatch", ACCOUNT, &Added::default())})
 }
 
@@ -147,13 +147,13 @@ pub fn older(object: &mut Value) {
 }
 
 fn older_shield() -> Value {
-    json!({"name": Condition::Shield.name(), "expression": "request.operation == \"CONNECT\""})
+    json!({"name": BypassCondition::Shield.name(), "expression": "request.operation == \"CONNECT\""})
 }
 
 /// A shield of a webhook that is called at a Service in `namespace`, as its owner adds to it by `spare`.
 pub fn shield(spare: &str, namespace: Option<&str>) -> Value {
     let (added, _) = Added::read(Some(spare), namespace);
-    json!({"name": Condition::Shield.name(), "expression": Condition::Shield.expression("hookwatch", ACCOUNT, &added)})
+    json!({"name": BypassCondition::Shield.name(), "expression": BypassCondition::Shield.expression("hookwatch", ACCOUNT, &added)})
 }
 
 /// Adds a condition to a webhook, with nothing written down.
@@ -178,8 +178,8 @@ fn fail_10(webhook: &str) -> String {
 /// The bypass of the objects `bypassed` and `wiped`, before the latter is wiped.
 pub fn bypass(object: &mut Value) {
     note(object, &[]);
-    add(object, 0, condition(Condition::Skip));
-    add(object, 2, condition(Condition::Shield));
+    add(object, 0, condition(BypassCondition::Skip));
+    add(object, 2, condition(BypassCondition::Shield));
 }
 
 /// And its end.
@@ -194,7 +194,7 @@ pub fn ignore(object: &mut Value) {
     note(object, &[fail_10("a.example.com"), fail_10("c.example.com")]);
     object["webhooks"][0]["failurePolicy"] = "Ignore".into();
     object["webhooks"][0]["timeoutSeconds"] = 1.into();
-    add(object, 2, condition(Condition::Shield));
+    add(object, 2, condition(BypassCondition::Shield));
 }
 
 fn without_ours(object: &mut Value, webhook: usize) {

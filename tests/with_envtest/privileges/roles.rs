@@ -2,7 +2,7 @@
 
 use hookwatch::app::engine::Engine;
 use hookwatch::domain::act::fence::AutoBreak;
-use hookwatch::domain::act::leadership::Role;
+use hookwatch::domain::act::leadership::ReplicaRole;
 use hookwatch::domain::cluster::hook::HookKind;
 use hookwatch::domain::report::assessment::Assessment;
 use http::Method;
@@ -102,7 +102,7 @@ const FEATURES: [Feature; 23] = [
     ("the canary of kube-node-lease", |it| is_written(it, "node_lease")),
     ("leadership", |it| {
         let replica = it.assessment.replica.as_ref();
-        replica.is_some_and(|replica| replica.role == Role::Leader)
+        replica.is_some_and(|replica| replica.role == ReplicaRole::Leader)
     }),
     ("Events", |it| it.has_event("written") || it.has_event("repeated")),
     ("acting", |it| it.assessment.breaker.effective == AutoBreak::On),

@@ -2,7 +2,7 @@
 
 use hookwatch::domain::act::breaker::policy::PERMIT_ANNOTATION;
 use hookwatch::domain::act::bypass::OPT_OUT_ANNOTATION;
-use hookwatch::domain::act::bypass::edit::Wish;
+use hookwatch::domain::act::bypass::edit::Desired;
 use hookwatch::domain::act::fence::FENCE;
 use http::Method;
 use serde_json::{Value, json};
@@ -106,7 +106,7 @@ pub fn agrees_with_what_is_explored() -> Outcome {
                 3 => drop(person.carry_out(&hook, &ignore(), &author_of(&ignore())).await),
                 4 => drop(
                     person
-                        .carry_out(&hook, &Wish::Restore, &author_of(&Wish::Restore))
+                        .carry_out(&hook, &Desired::Restore, &author_of(&Desired::Restore))
                         .await,
                 ),
                 _ => {}

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use super::Director;
-use crate::app::demo::assessment::Assessment;
-use crate::app::demo::judge::Phase;
-use crate::app::demo::timeline::Event;
+use crate::app::demo::assessment::ParsedAssessment;
+use crate::app::demo::judge::DemoPhase;
+use crate::app::demo::timeline::DemoEvent;
 use crate::lab::cluster::LabHook;
 
 /// How long after the verdict a bypass is waited for: the breaker holds still for a while, and looks everywhere first.
@@ -22,7 +22,7 @@ impl Director<'_> {
         let began = Instant::now();
         let mut seen_healthy = false;
         loop {
-            let assessment = self.look(Phase::Baseline).await?;
+            let assessment = self.look(DemoPhase::Baseline).await?;
             let hooks = self.scenario.hooks_before();
             seen_healthy |= assessment.as_ref().is_some_and(|seen| all_healthy(seen, hooks));
             if seen_healthy && began.elapsed() >= self.timing.baseline {
@@ -35,7 +35,7 @@ impl Director<'_> {
             );
         }
         let recent = self.stage.workload.recent(Duration::from_secs(3));
-        self.tell(Event::Quiet {
+        self.tell(DemoEvent::Quiet {
             writes_per_second: recent.writes_per_second,
             median: recent.median,
         })
@@ -45,7 +45,7 @@ impl Director<'_> {
     pub(super) async fn look_on(&mut self) -> anyhow::Result<()> {
         let since = self.moments.fault.map_or_else(Instant::now, |(at, _)| at);
         loop {
-            self.look(Phase::Fault(since.elapsed())).await?;
+            self.look(DemoPhase::Fault(since.elapsed())).await?;
             let elapsed = since.elapsed();
             let enough = match self.judge.time_to_verdict() {
                 _ if self.scenario.is_quiet() => elapsed >= self.timing.quiet,
@@ -76,15 +76,15 @@ impl Director<'_> {
     pub(super) async fn wait_for_recovery(&mut self) -> anyhow::Result<()> {
         let since = Instant::now();
         while since.elapsed() < self.timing.recovery {
-            let assessment = self.look(Phase::Recovery).await?;
+            let assessment = self.look(DemoPhase::Recovery).await?;
             let hooks = self.scenario.hooks_after();
             if assessment.as_ref().is_some_and(|seen| all_well(seen, hooks)) {
                 let after = since.elapsed();
                 self.moments.recovered_after = Some(after);
-                return self.tell(Event::Recovered(after));
+                return self.tell(DemoEvent::Recovered(after));
             }
         }
-        self.tell(Event::NotRecovered)
+        self.tell(DemoEvent::NotRecovered)
     }
 
     pub(super) async fn wait_for_restore(&mut self) -> anyhow::Result<()> {
@@ -96,7 +96,7 @@ impl Director<'_> {
         while !whole && since.elapsed() < RESTORE {
             // The breaker is put back for each look, which follows it.
             self.breaking = Some(breaking);
-            self.look(Phase::Recovery).await?;
+            self.look(DemoPhase::Recovery).await?;
             match self.breaking.take() {
                 Some(back) => breaking = back,
                 None => return Ok(()),
@@ -112,14 +112,14 @@ impl Director<'_> {
 
     pub(super) async fn wait_for_end_of_pages(&mut self) -> anyhow::Result<()> {
         while self.pages.as_ref().is_some_and(|pages| !pages.over()) {
-            self.look(Phase::Recovery).await?;
+            self.look(DemoPhase::Recovery).await?;
         }
         Ok(())
     }
 }
 
 /// Every hook of the lab is there and healthy.
-fn all_healthy(assessment: &Assessment, hooks: &[LabHook]) -> bool {
+fn all_healthy(assessment: &ParsedAssessment, hooks: &[LabHook]) -> bool {
     hooks.iter().all(|lab| {
         assessment.hooks.iter().any(|hook| {
             hook.webhook == lab.webhook() && hook.configuration == lab.configuration() && hook.is_healthy()
@@ -128,6 +128,6 @@ fn all_healthy(assessment: &Assessment, hooks: &[LabHook]) -> bool {
 }
 
 /// As [`all_healthy`], and nothing else is wrong either.
-fn all_well(assessment: &Assessment, hooks: &[LabHook]) -> bool {
+fn all_well(assessment: &ParsedAssessment, hooks: &[LabHook]) -> bool {
     all_healthy(assessment, hooks) && assessment.control_plane.not_a_hook.is_none()
 }

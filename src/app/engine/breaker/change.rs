@@ -3,20 +3,20 @@
 use std::sync::Arc;
 
 use super::Driver;
-use crate::domain::act::breaker::{AtLimit, Change, Outcome, Rung, To};
-use crate::domain::act::bypass::Writer;
-use crate::domain::act::bypass::edit::{Author, Why, Wish};
+use crate::domain::act::breaker::{AtLimit, ObjectChange, Rung, To, WriteOutcome};
+use crate::domain::act::bypass::ObjectWriter;
+use crate::domain::act::bypass::edit::{Author, Desired, Why};
 use crate::domain::time::Time;
 use crate::domain::vocabulary::Cause;
-use crate::io::act::audit::Record;
-use crate::io::act::breaker::Report;
+use crate::io::act::audit::AuditRecord;
+use crate::io::act::breaker::PatchReport;
 
 impl Driver {
     pub(super) fn author(&self) -> Author {
         Author {
             namespace: self.namespace.clone(),
             account: self.account.clone(),
-            writer: Writer {
+            writer: ObjectWriter {
                 identity: self.has.identity.to_string(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
             },
@@ -25,11 +25,11 @@ impl Driver {
         }
     }
 
-    pub(super) fn wish(&self, change: &Change, now: Time) -> Wish {
+    pub(super) fn desired(&self, change: &ObjectChange, now: Time) -> Desired {
         let rung = match change.to {
             To::Bypass(rung) => rung,
-            To::Probation => return Wish::Probation,
-            To::Original => return Wish::Restore,
+            To::Probation => return Desired::Probation,
+            To::Original => return Desired::Restore,
         };
         let hook = &change.hook;
         let judgement = self.has.judged.borrow().clone();
@@ -47,7 +47,7 @@ impl Driver {
             .or(verdict.and_then(|verdict| verdict.cause))
             .unwrap_or(Cause::Slow);
         let subject = self
-            .sights
+            .observed_configs
             .owner(hook)
             .map(|owner| Arc::clone(&owner.subject))
             .unwrap_or_default();
@@ -59,7 +59,7 @@ impl Driver {
         } else {
             ends.then(|| now + rule.longest())
         };
-        Wish::Bypass {
+        Desired::Bypass {
             rung,
             why: Why {
                 reason: change.why.to_string(),
@@ -70,21 +70,27 @@ impl Driver {
     }
 
     /// Counts, logs and records a change.
-    pub(super) fn changed(&mut self, change: &Change, wish: &Wish, outcome: &Outcome, report: &Report) {
+    pub(super) fn changed(
+        &mut self,
+        change: &ObjectChange,
+        desired: &Desired,
+        outcome: &WriteOutcome,
+        report: &PatchReport,
+    ) {
         let action = match change.to {
             To::Bypass(_) => "bypass",
             To::Probation => "probation",
             To::Original => "restore",
         };
         let came_of_it = match outcome {
-            Outcome::Applied(_) | Outcome::Written(_) => "applied",
-            Outcome::Conflict => "conflict",
-            Outcome::Gone => "gone",
-            Outcome::Refused(_) => "refused",
-            Outcome::Ambiguous => "unclear",
+            WriteOutcome::Applied(_) | WriteOutcome::Written(_) => "applied",
+            WriteOutcome::Conflict => "conflict",
+            WriteOutcome::Gone => "gone",
+            WriteOutcome::Refused(_) => "refused",
+            WriteOutcome::Ambiguous => "unclear",
         };
         self.has.metrics.acted(action, came_of_it);
-        let record = Record::new(&change.hook, wish, &self.author(), report, self.now());
+        let record = AuditRecord::new(&change.hook, desired, &self.author(), report, self.now());
         let steps = record.steps.join("; ");
         tracing::info!(
             action,

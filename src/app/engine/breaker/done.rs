@@ -2,32 +2,32 @@
 
 use std::sync::Arc;
 
-use super::sights::Heard;
-use super::{Driver, hand};
-use crate::domain::act::breaker::{Change, Observation, Outcome, Ticket};
-use crate::domain::act::bypass::edit::Wish;
+use super::observed_configs::ObservedLists;
+use super::{Driver, writer};
+use crate::domain::act::breaker::{ObjectChange, Observation, Ticket, WriteOutcome};
+use crate::domain::act::bypass::edit::Desired;
 use crate::domain::cluster::hook::HookId;
 use crate::domain::report::unchecked::Unchecked;
-use crate::io::act::breaker::{Report, Server};
+use crate::io::act::breaker::{ApiServerClient, PatchReport};
 
 /// One task's end.
 pub(super) enum Done {
     /// Which API servers there are, whether all of them know match conditions, and who we are to them.
     Servers {
-        servers: Vec<Server>,
+        servers: Vec<ApiServerClient>,
         /// No others are missing because they could not be asked for.
         complete: bool,
         know: bool,
         user: Option<String>,
     },
     /// What one of them goes by.
-    Heard(Heard),
+    Configs(ObservedLists),
     /// What the breaker asked for.
     Observed(Vec<Observation>),
     /// The ledger was written, or not.
-    LedgerWritten(Ticket, Outcome),
+    LedgerWritten(Ticket, WriteOutcome),
     /// Changes of one object that were made, or not.
-    Changed(Vec<(Change, Wish, Outcome, Report)>),
+    Changed(Vec<(ObjectChange, Desired, WriteOutcome, PatchReport)>),
     /// What went in unchecked, where that could be found out.
     Listed(Option<Box<Unchecked>>),
 }
@@ -43,38 +43,40 @@ impl Driver {
                 user,
             } => {
                 // Those that were known are needed most when the one that would name them is in trouble.
-                if complete || self.hand.clients().len() < 2 {
+                if complete || self.writer.clients().len() < 2 {
                     self.match_conditions = Some(know);
-                    self.hand = Arc::new(hand(servers, &self.has.clock));
-                    self.ledger = self.ledger.over(self.hand.clients());
+                    self.writer = Arc::new(writer(servers, &self.has.clock));
+                    self.ledger = self.ledger.over(self.writer.clients());
                 }
                 if let Some(user) = user {
                     self.account = user;
                 }
                 Vec::new()
             }
-            Done::Heard(heard) => {
+            Done::Configs(observed) => {
                 let mut concerned = self.involved();
-                concerned.extend(self.sights.culprits.iter().cloned());
-                self.sights.take(heard, concerned, self.now())
+                concerned.extend(self.observed_configs.culprits.iter().cloned());
+                self.observed_configs.take(observed, concerned, self.now())
             }
             Done::Observed(observations) => observations,
             Done::Changed(changed) => {
-                let told = changed.into_iter().flat_map(|(change, wish, outcome, report)| {
-                    self.changed(&change, &wish, &outcome, &report);
-                    self.written(Some(&change.hook), change.ticket, outcome)
-                });
+                let told = changed
+                    .into_iter()
+                    .flat_map(|(change, desired, outcome, report)| {
+                        self.changed(&change, &desired, &outcome, &report);
+                        self.written(Some(&change.hook), change.ticket, outcome)
+                    });
                 let told = told.collect();
                 // Until every API server is known to go by it, nothing more is done about the hook.
-                self.sights.outdated();
+                self.observed_configs.outdated();
                 self.look();
                 told
             }
             Done::LedgerWritten(ticket, outcome) => self.written(None, ticket, outcome),
             Done::Listed(listed) => {
                 if let Some(unchecked) = listed {
-                    let uid = self.sights.uid(&unchecked.hook);
-                    self.said
+                    let uid = self.observed_configs.uid(&unchecked.hook);
+                    self.breaker_log
                         .unchecked(&unchecked, uid, self.now(), self.has.announcements.as_ref());
                 }
                 Vec::new()
@@ -83,7 +85,12 @@ impl Driver {
     }
 
     /// Passes the outcome of a write on to the breaker, at once or after a backoff.
-    fn written(&mut self, target: Option<&HookId>, ticket: Ticket, outcome: Outcome) -> Vec<Observation> {
+    fn written(
+        &mut self,
+        target: Option<&HookId>,
+        ticket: Ticket,
+        outcome: WriteOutcome,
+    ) -> Vec<Observation> {
         let pause = self.pauses.after(target, &outcome);
         let observation = Observation::Outcome { ticket, outcome };
         let Some(pause) = pause else {

@@ -7,13 +7,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::domain::act::breaker::Outcome;
+use crate::domain::act::breaker::WriteOutcome;
 use crate::domain::cluster::hook::HookId;
 
 /// The first pause; each further one in a row is twice as long.
 const FIRST: Duration = Duration::from_millis(200);
 /// The longest pause. Added to the 25 s that a write may take, it stays well below the 75 s that the breaker waits
-/// for an outcome by default (`Times::request_life`).
+/// for an outcome by default (`BreakerTimes::request_life`).
 const LONGEST: Duration = Duration::from_secs(5);
 
 /// Counts conflicts and unknown outcomes in a row, for each hook and, under `None`, for the ledger.
@@ -24,17 +24,20 @@ pub(super) struct WriteBackoff {
 
 impl WriteBackoff {
     /// How long to hold this outcome back; `None`: pass it on at once.
-    pub(super) fn after(&mut self, target: Option<&HookId>, outcome: &Outcome) -> Option<Duration> {
+    pub(super) fn after(&mut self, target: Option<&HookId>, outcome: &WriteOutcome) -> Option<Duration> {
         let target = target.cloned();
         match outcome {
-            Outcome::Ambiguous | Outcome::Conflict => {
+            WriteOutcome::Ambiguous | WriteOutcome::Conflict => {
                 let in_a_row = self.in_a_row.entry(target).or_default();
                 let pause = FIRST.saturating_mul(2_u32.saturating_pow(*in_a_row)).min(LONGEST);
                 *in_a_row = in_a_row.saturating_add(1);
                 Some(pause)
             }
-            // A refusal needs no pause here: the breaker itself waits before it tries again (`Times::retry`).
-            Outcome::Applied(_) | Outcome::Written(_) | Outcome::Gone | Outcome::Refused(_) => {
+            // A refusal needs no pause here: the breaker itself waits before it tries again (`BreakerTimes::retry`).
+            WriteOutcome::Applied(_)
+            | WriteOutcome::Written(_)
+            | WriteOutcome::Gone
+            | WriteOutcome::Refused(_) => {
                 self.in_a_row.remove(&target);
                 None
             }
@@ -45,7 +48,7 @@ impl WriteBackoff {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::act::breaker::Version;
+    use crate::domain::act::breaker::ResourceVersion;
     use crate::domain::cluster::hook::HookKind;
 
     #[test]
@@ -54,17 +57,20 @@ mod tests {
         let hook = HookId::new(HookKind::Validating, "c", "w");
         let mut all = Vec::new();
         for _ in 0..40 {
-            all.extend(pauses.after(Some(&hook), &Outcome::Ambiguous));
+            all.extend(pauses.after(Some(&hook), &WriteOutcome::Ambiguous));
         }
         assert_eq!(all[..3], [1, 2, 4].map(|times| FIRST * times));
         assert!(all.is_sorted() && all.last() == Some(&LONGEST));
         assert_eq!(
-            pauses.after(None, &Outcome::Conflict),
+            pauses.after(None, &WriteOutcome::Conflict),
             Some(FIRST),
             "the ledger has its own"
         );
-        assert_eq!(pauses.after(None, &Outcome::Written(Version::new("1"))), None);
-        assert_eq!(pauses.after(Some(&hook), &Outcome::Gone), None);
-        assert_eq!(pauses.after(Some(&hook), &Outcome::Ambiguous), Some(FIRST));
+        assert_eq!(
+            pauses.after(None, &WriteOutcome::Written(ResourceVersion::new("1"))),
+            None
+        );
+        assert_eq!(pauses.after(Some(&hook), &WriteOutcome::Gone), None);
+        assert_eq!(pauses.after(Some(&hook), &WriteOutcome::Ambiguous), Some(FIRST));
     }
 }

@@ -7,15 +7,15 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
-use crate::domain::act::breaker::Stage;
+use crate::domain::act::breaker::HookState;
 use crate::domain::cluster::hook::HookId;
 use crate::domain::report::assessment::Assessment;
-use crate::domain::report::unchecked::{Gap, Gaps, Question, Unchecked, Way};
+use crate::domain::report::unchecked::{GapReason, Gaps, Question, ReviewGap, Unchecked};
 use crate::domain::time::Time;
 use crate::domain::vocabulary::Health;
-use crate::io::act::breaker::Hand;
+use crate::io::act::breaker::ConfigWriter;
 use crate::io::client::Connection;
-use crate::io::report::unchecked::{Lister, hook_of};
+use crate::io::report::unchecked::{ObjectLister, hook_of};
 
 /// The `reason` of the Event that reports the list. Documented in `docs/breaker.md`.
 pub(super) const REASON: &str = "Unchecked";
@@ -23,7 +23,7 @@ pub(super) const REASON: &str = "Unchecked";
 /// Tracks the gaps of all hooks.
 pub(super) struct GapWatch {
     gaps: Gaps,
-    lister: Lister,
+    lister: ObjectLister,
     one_at_a_time: Arc<Semaphore>,
     own_namespace: Arc<str>,
 }
@@ -31,8 +31,8 @@ pub(super) struct GapWatch {
 /// Lists what was admitted during one ended gap.
 pub(super) struct Job {
     hook: HookId,
-    gap: Gap,
-    lister: Lister,
+    gap: ReviewGap,
+    lister: ObjectLister,
     one_at_a_time: Arc<Semaphore>,
     own_namespace: Arc<str>,
 }
@@ -41,7 +41,7 @@ impl GapWatch {
     pub(super) fn new(connection: &Connection, namespace: &str) -> Self {
         Self {
             gaps: Gaps::default(),
-            lister: Lister::new(connection),
+            lister: ObjectLister::new(connection),
             one_at_a_time: Arc::new(Semaphore::new(1)),
             own_namespace: namespace.into(),
         }
@@ -52,12 +52,12 @@ impl GapWatch {
     /// `bypassed_since`: when a hook's bypass began, as recorded on its configuration.
     pub(super) fn update(
         &mut self,
-        stages: &BTreeMap<HookId, Stage>,
+        stages: &BTreeMap<HookId, HookState>,
         assessment: Option<&Assessment>,
         bypassed_since: impl Fn(&HookId) -> Option<Time>,
         now: Time,
     ) -> Vec<Job> {
-        let mut open: BTreeMap<HookId, (Way, Time)> = BTreeMap::new();
+        let mut open: BTreeMap<HookId, (GapReason, Time)> = BTreeMap::new();
         for verdict in assessment.iter().flat_map(|assessment| &assessment.hooks) {
             let fails_open = verdict.health == Health::Failing && verdict.fails_open;
             if let (true, Some(configuration)) = (fails_open, &verdict.configuration) {
@@ -66,14 +66,14 @@ impl GapWatch {
                     configuration: Arc::clone(configuration),
                     webhook: Arc::clone(&verdict.webhook),
                 };
-                open.insert(hook, (Way::FailedOpen, verdict.since.unwrap_or(now)));
+                open.insert(hook, (GapReason::FailedOpen, verdict.since.unwrap_or(now)));
             }
         }
         for (hook, stage) in stages {
             let way = match stage {
-                Stage::Bypassed { rung, .. } => Way::from(*rung),
+                HookState::Bypassed { rung, .. } => GapReason::from(*rung),
                 // Only hookwatch's own dry runs reach it.
-                Stage::Probation { restored: false } => Way::Skipped,
+                HookState::Probation { restored: false } => GapReason::Skipped,
                 _ => continue,
             };
             let since = bypassed_since(hook).unwrap_or(now);
@@ -98,10 +98,10 @@ impl GapWatch {
 impl Job {
     /// `None` when the hook is gone or its configuration cannot be read: without its rules there is nothing to match
     /// objects against. That it could not be read is logged, as nothing else reports that gap.
-    pub(super) async fn run(self, hand: Arc<Hand>) -> Option<Unchecked> {
+    pub(super) async fn run(self, writer: Arc<ConfigWriter>) -> Option<Unchecked> {
         let _turn = self.one_at_a_time.acquire().await.ok()?;
         let id = &self.hook;
-        let read = hand.read(id.kind, &id.configuration).await;
+        let read = writer.read(id.kind, &id.configuration).await;
         if let Err(outcome) = &read {
             tracing::warn!(
                 webhook = &*id.webhook,

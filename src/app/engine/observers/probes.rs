@@ -13,11 +13,11 @@ use crate::app::config::{Config, ProbeConfig};
 use crate::domain::cluster::hook::ProbeLevel;
 use crate::domain::cluster::inventory::Inventory;
 use crate::domain::observe::probe::{ProbeOverdue, ProbeReport};
-use crate::domain::observe::schedule::{Attempt, Room, Schedule};
+use crate::domain::observe::schedule::{ProbeRoom, Schedule, ScheduledProbe};
 use crate::domain::watchdog::{Attention, Event};
 use crate::io::Clock;
 use crate::io::client::Connection;
-use crate::io::observe::probe::{Limits, ProbeNews, ProbeRequest, Prober, ReviewSubject, ask_of};
+use crate::io::observe::probe::{ProbeLimits, ProbeNews, ProbeRequest, Prober, ReviewSubject, ask_of};
 use crate::io::telemetry::Tracer;
 
 /// How often the schedule is looked at: the finest difference between two due times.
@@ -27,14 +27,14 @@ const NEWS: usize = 1_024;
 
 /// What a probe says of itself, by its number.
 #[derive(Debug)]
-enum News {
+enum ProbeUpdate {
     Overdue(ProbeOverdue),
     Shaken(Box<ProbeReport>),
     Finished(Box<ProbeReport>),
 }
 
 /// Makes all probes. Where something has begun to wait is looked at in that instant.
-pub(super) struct Probes {
+pub(super) struct ProbeRunner {
     prober: Arc<Prober>,
     clock: Clock,
     config: ProbeConfig,
@@ -46,14 +46,14 @@ pub(super) struct Probes {
     under_way: Arc<Semaphore>,
     schedule: Schedule,
     /// For the probes under way.
-    news: mpsc::Sender<(u64, News)>,
-    said: mpsc::Receiver<(u64, News)>,
+    news: mpsc::Sender<(u64, ProbeUpdate)>,
+    said: mpsc::Receiver<(u64, ProbeUpdate)>,
     /// Owned here so that probes end with the task that starts them.
     running: JoinSet<()>,
     tracer: Tracer,
 }
 
-impl Probes {
+impl ProbeRunner {
     /// None is made yet.
     ///
     /// # Errors
@@ -67,9 +67,9 @@ impl Probes {
         tracer: &Tracer,
     ) -> anyhow::Result<Self> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let limits = Limits {
+        let limits = ProbeLimits {
             beside_api_server: connection.is_beside_api_server(),
-            ..Limits::default()
+            ..ProbeLimits::default()
         };
         let prober = Prober::new(provider, limits, Arc::clone(clock)).context("cannot probe")?;
         // Two replicas must not march in step either.
@@ -135,7 +135,7 @@ impl Probes {
     }
 
     fn start_what_is_due(&mut self) {
-        let room = Room {
+        let room = ProbeRoom {
             free: self.under_way.available_permits(),
             scarce: self.config.concurrency / 2,
         };
@@ -150,7 +150,7 @@ impl Probes {
         }
     }
 
-    fn begin(&mut self, attempt: Attempt) {
+    fn begin(&mut self, attempt: ScheduledProbe) {
         // There is room for each: only this task takes permits.
         let permit = Arc::clone(&self.under_way).try_acquire_owned().ok();
         let Some(hook) = attempt.hooks.first().map(Arc::clone) else {
@@ -175,30 +175,30 @@ impl Probes {
             let report = prober
                 .probe(request, move |said| {
                     let said = match said {
-                        ProbeNews::Overdue(overdue) => News::Overdue(overdue),
-                        ProbeNews::Shaken(report) => News::Shaken(report),
+                        ProbeNews::Overdue(overdue) => ProbeUpdate::Overdue(overdue),
+                        ProbeNews::Shaken(report) => ProbeUpdate::Shaken(report),
                     };
                     let _ = early.try_send((number, said));
                 })
                 .await;
             span.probed(&report);
-            let _ = news.send((number, News::Finished(Box::new(report)))).await;
+            let _ = news.send((number, ProbeUpdate::Finished(Box::new(report)))).await;
             drop(permit);
         });
     }
 
     /// Tells the core, for each hook that it is news of.
-    async fn tell(&mut self, number: u64, news: News) {
+    async fn tell(&mut self, number: u64, news: ProbeUpdate) {
         let now = (self.clock)();
         let reports = match news {
-            News::Overdue(overdue) => {
+            ProbeUpdate::Overdue(overdue) => {
                 for overdue in self.schedule.overdue(number, &overdue, now) {
                     let _ = self.events.send(Event::ProbeOverdue(Box::new(overdue))).await;
                 }
                 return;
             }
-            News::Shaken(report) => self.schedule.shaken(number, &report, now),
-            News::Finished(report) => self.schedule.finished(number, &report, now),
+            ProbeUpdate::Shaken(report) => self.schedule.shaken(number, &report, now),
+            ProbeUpdate::Finished(report) => self.schedule.finished(number, &report, now),
         };
         for report in reports {
             let _ = self.events.send(Event::Probed(Box::new(report))).await;

@@ -1,9 +1,9 @@
 //! The time per write over the last minutes, and what happened to verdicts.
 
-use super::Known;
+use super::ViewModel;
 use super::canvas::{Canvas, NARROW, Tone};
-use super::history::Column;
-use super::seen::{Seen, lasting};
+use super::history::CurveColumn;
+use super::shown::{ShownAssessment, lasting};
 use crate::domain::text::human_seconds;
 use crate::domain::vocabulary::Writes;
 
@@ -13,7 +13,7 @@ const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█']
 const NONE_CAME_BACK: char = '░';
 
 /// Draws it, so many lines high, between a line of numbers and one of marks.
-pub(super) fn curve(canvas: &mut Canvas<'_>, known: &Known, seen: &Seen, high: usize) {
+pub(super) fn curve(canvas: &mut Canvas<'_>, known: &ViewModel, seen: &ShownAssessment, high: usize) {
     let plane = &seen.control_plane;
     let seconds = |seconds: Option<f64>| seconds.map_or_else(|| "–".to_owned(), human_seconds);
     let (columns, step) = known.history.columns(canvas.width());
@@ -46,7 +46,7 @@ pub(super) fn curve(canvas: &mut Canvas<'_>, known: &Known, seen: &Seen, high: u
 }
 
 /// One cell of a column; the rows are counted from below.
-fn cell(column: &Column, row: usize, high: usize) -> (String, Tone) {
+fn cell(column: &CurveColumn, row: usize, high: usize) -> (String, Tone) {
     let Some(writes) = column.writes else {
         return (" ".to_owned(), Tone::Plain);
     };

@@ -1,8 +1,8 @@
 //! What covers the table: all that is known of one hook, or what the keys do.
 
 use super::canvas::{Canvas, Tone};
-use super::seen::{Hook, Seen, clock};
-use super::state::{Room, State};
+use super::shown::{ShownAssessment, ShownHook, clock};
+use super::state::{ScreenRoom, ScreenState};
 use super::text::wrap;
 
 /// Backends told at most.
@@ -12,11 +12,11 @@ const BACKENDS: usize = 200;
 pub type Line = (String, Tone);
 
 /// Everything about a hook; `None` stands for one that is gone.
-pub fn evidence(seen: &Seen, hook: Option<&Hook>, wide: usize) -> Vec<Line> {
+pub fn evidence(seen: &ShownAssessment, hook: Option<&ShownHook>, wide: usize) -> Vec<Line> {
     let Some(hook) = hook else {
         return vec![("This hook is gone.".to_owned(), Tone::Warning)];
     };
-    let mut page = Page {
+    let mut page = DetailPage {
         lines: Vec::new(),
         wide,
     };
@@ -48,7 +48,7 @@ pub fn evidence(seen: &Seen, hook: Option<&Hook>, wide: usize) -> Vec<Line> {
 }
 
 /// How the hook is, why and since when, in one sentence.
-fn verdict(hook: &Hook) -> String {
+fn verdict(hook: &ShownHook) -> String {
     let mut verdict = hook.health.as_str().to_uppercase();
     if let Some(cause) = &hook.cause {
         verdict.push_str(&format!(
@@ -66,12 +66,12 @@ fn verdict(hook: &Hook) -> String {
 }
 
 /// Lines of at most so many columns.
-struct Page {
+struct DetailPage {
     lines: Vec<Line>,
     wide: usize,
 }
 
-impl Page {
+impl DetailPage {
     /// Adds a text. Where it goes on it is indented as far as where it begins, without the sign there.
     fn say(&mut self, text: &str, indent: &str, tone: Tone) {
         let first = indent.replace(['-', '>'], " ");
@@ -85,7 +85,7 @@ impl Page {
     }
 
     /// What the audit found of the hook.
-    fn what_to_change(&mut self, seen: &Seen, hook: &Hook) {
+    fn what_to_change(&mut self, seen: &ShownAssessment, hook: &ShownHook) {
         for (number, found) in seen.found(hook).enumerate() {
             if number == 0 {
                 self.say("what to change", "", Tone::Quiet);
@@ -103,7 +103,7 @@ impl Page {
         }
     }
 
-    fn backends(&mut self, hook: &Hook) {
+    fn backends(&mut self, hook: &ShownHook) {
         self.say(&format!("backends: {}", hook.backends.len()), "", Tone::Quiet);
         for backend in hook.backends.iter().take(BACKENDS) {
             let tone = match backend.state.as_str() {
@@ -149,11 +149,11 @@ pub fn help() -> Vec<Line> {
 }
 
 /// Draws as many of the lines as there is room for.
-pub fn scroll(canvas: &mut Canvas<'_>, lines: &[Line], state: &State) -> Room {
+pub fn scroll(canvas: &mut Canvas<'_>, lines: &[Line], state: &ScreenState) -> ScreenRoom {
     let rows = canvas.left();
     let last = lines.len().saturating_sub(rows);
     for (text, tone) in lines.iter().skip(state.scrolled.min(last)).take(rows) {
         canvas.line(&[(text, *tone)]);
     }
-    Room { rows, last }
+    ScreenRoom { rows, last }
 }

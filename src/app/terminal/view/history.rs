@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use super::seen::{Hook, Seen};
-use super::text::Text;
+use super::shown::{ShownAssessment, ShownHook};
+use super::text::CleanText;
 use crate::domain::time::Time;
 use crate::domain::vocabulary::{Health, Writes};
 
@@ -19,16 +19,16 @@ const CULPRITS: usize = 1_000;
 
 /// What one answer said of writes.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Sample {
+struct ShownSample {
     at: Time,
     writes: Writes,
     seconds: Option<f64>,
-    mark: Option<Mark>,
+    mark: Option<VerdictMark>,
 }
 
 /// What happened to verdicts at one instant, the gravest that did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Mark {
+pub enum VerdictMark {
     /// A culprit is well again.
     Well,
     /// Something was bypassed or came back.
@@ -37,7 +37,7 @@ pub enum Mark {
     Failing,
 }
 
-impl Mark {
+impl VerdictMark {
     /// The letter under the curve.
     pub const fn letter(self) -> char {
         match self {
@@ -50,16 +50,16 @@ impl Mark {
 
 /// One column of the curve.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Column {
+pub struct CurveColumn {
     /// The worst that writes did; `None` where nothing is known.
     pub writes: Option<Writes>,
     /// The longest mean time per write, in seconds; `None` where none came back.
     pub seconds: Option<f64>,
     /// What happened.
-    pub mark: Option<Mark>,
+    pub mark: Option<VerdictMark>,
 }
 
-impl Column {
+impl CurveColumn {
     /// How high it is, 0 to 1 on a logarithmic scale.
     pub fn height(&self) -> Option<f64> {
         let seconds = self.seconds?.clamp(SCALE.0, SCALE.1);
@@ -68,20 +68,20 @@ impl Column {
 }
 
 /// What tells a hook from all others.
-type Key = (Text, Option<Text>, Text);
+type Key = (CleanText, Option<CleanText>, CleanText);
 
 /// The last minutes.
 #[derive(Debug, Clone, Default)]
-pub struct History {
-    samples: VecDeque<Sample>,
+pub struct ShownHistory {
+    samples: VecDeque<ShownSample>,
     culprits: BTreeMap<Key, ()>,
     bypassed: usize,
     begun: bool,
 }
 
-impl History {
+impl ShownHistory {
     /// Takes in an answer. One of the same instant as the last says nothing new.
-    pub fn heard(&mut self, seen: &Seen) {
+    pub fn heard(&mut self, seen: &ShownAssessment) {
         let last = self.samples.back().map(|sample| sample.at);
         if last == Some(seen.at) {
             return;
@@ -90,7 +90,7 @@ impl History {
             // Another daemon, or another clock: what was before cannot be told from what will be.
             self.samples.clear();
         }
-        let key = |hook: &Hook| {
+        let key = |hook: &ShownHook| {
             (
                 hook.kind.clone(),
                 hook.configuration.clone(),
@@ -108,12 +108,12 @@ impl History {
         let changed = [
             (
                 culprits.keys().any(|key| !self.culprits.contains_key(key)),
-                Mark::Failing,
+                VerdictMark::Failing,
             ),
-            (bypassed != self.bypassed, Mark::Breaker),
+            (bypassed != self.bypassed, VerdictMark::Breaker),
             (
                 self.culprits.keys().any(|key| !culprits.contains_key(key)),
-                Mark::Well,
+                VerdictMark::Well,
             ),
         ];
         let mark = changed
@@ -123,7 +123,7 @@ impl History {
         // How it was before the first answer is not known.
         let mark = mark.filter(|_| self.begun);
         (self.culprits, self.bypassed, self.begun) = (culprits, bypassed, true);
-        self.samples.push_back(Sample {
+        self.samples.push_back(ShownSample {
             at: seen.at,
             writes: seen.control_plane.writes,
             seconds: seen.control_plane.write_seconds,
@@ -140,10 +140,10 @@ impl History {
     }
 
     /// The span in so many columns, the newest last. A column covers the same seconds from one answer to the next.
-    pub fn columns(&self, count: usize) -> (Vec<Column>, Duration) {
+    pub fn columns(&self, count: usize) -> (Vec<CurveColumn>, Duration) {
         let count = count.max(1);
         let step = (SPAN.as_secs().div_ceil(count as u64)).max(1);
-        let mut columns = vec![Column::default(); count];
+        let mut columns = vec![CurveColumn::default(); count];
         let Some(newest) = self.samples.back() else {
             return (columns, Duration::from_secs(step));
         };
@@ -188,7 +188,7 @@ mod tests {
 
     use super::*;
 
-    fn seen(millis: u64, writes: &str, seconds: Option<f64>, failing: &[&str]) -> Seen {
+    fn seen(millis: u64, writes: &str, seconds: Option<f64>, failing: &[&str]) -> ShownAssessment {
         let hook =
             |name| json!({"kind": "Validating", "configuration": "c", "webhook": name, "health": "Failing"});
         let hooks: Vec<_> = failing.iter().map(hook).collect();
@@ -197,25 +197,25 @@ mod tests {
             "at": at, "hooks": hooks,
             "control_plane": {"writes": writes, "summary": "", "write_seconds": seconds},
         });
-        Seen::parse(seen.to_string().as_bytes()).expect("an assessment")
+        ShownAssessment::parse(seen.to_string().as_bytes()).expect("an assessment")
     }
 
     #[test]
     fn a_column_shows_the_worst_of_its_time_and_verdicts_leave_their_letters() {
-        let mut history = History::default();
+        let mut history = ShownHistory::default();
         history.heard(&seen(0, "Flowing", Some(0.004), &[]));
         history.heard(&seen(60_000, "Blocked", None, &["w"]));
         history.heard(&seen(60_500, "Delayed", Some(3.0), &["w"]));
         history.heard(&seen(120_000, "Flowing", Some(0.004), &[]));
         let (columns, step) = history.columns(60);
         assert_eq!(step, Duration::from_secs(10));
-        let known: Vec<&Column> = columns.iter().filter(|column| column.writes.is_some()).collect();
+        let known: Vec<&CurveColumn> = columns.iter().filter(|column| column.writes.is_some()).collect();
         assert_eq!(known.len(), 3);
         assert_eq!(
             (known[1].writes, known[1].seconds, known[1].mark),
-            (Some(Writes::Blocked), Some(3.0), Some(Mark::Failing))
+            (Some(Writes::Blocked), Some(3.0), Some(VerdictMark::Failing))
         );
-        assert_eq!((known[0].mark, known[2].mark), (None, Some(Mark::Well)));
+        assert_eq!((known[0].mark, known[2].mark), (None, Some(VerdictMark::Well)));
         assert!(known[0].height() < known[1].height());
         assert_eq!(
             columns.last().and_then(|column| column.writes),
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn what_failed_before_anybody_looked_is_no_event() {
-        let mut history = History::default();
+        let mut history = ShownHistory::default();
         history.heard(&seen(0, "Blocked", None, &["w"]));
         let (columns, _) = history.columns(10);
         assert!(columns.iter().all(|column| column.mark.is_none()));
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn it_is_bounded_and_a_clock_that_went_back_begins_anew() {
-        let mut history = History::default();
+        let mut history = ShownHistory::default();
         for second in 0..5_000 {
             history.heard(&seen(second * 200, "Flowing", Some(0.1), &[]));
             history.heard(&seen(second * 200, "Flowing", Some(0.1), &[]));

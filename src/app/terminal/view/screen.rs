@@ -7,11 +7,11 @@ use ratatui::layout::Rect;
 
 use super::canvas::{Canvas, NARROW, Tone};
 use super::curve::curve;
-use super::seen::{Seen, clock, lasting};
-use super::state::{Pane, Room, State};
+use super::shown::{ShownAssessment, clock, lasting};
+use super::state::{Pane, ScreenRoom, ScreenState};
 use super::table::table;
 use super::text::{cut, fit, width, wrap};
-use super::{Known, detail};
+use super::{ViewModel, detail};
 
 /// An answer that is older than this is said to be old.
 const FRESH: Duration = Duration::from_secs(5);
@@ -20,9 +20,15 @@ const FRESH: Duration = Duration::from_secs(5);
 const SHORT: usize = 60;
 
 /// Draws it all and says what there was room for.
-pub fn draw(known: &Known, state: &State, colour: bool, area: Rect, buffer: &mut Buffer) -> Room {
+pub fn draw(
+    known: &ViewModel,
+    state: &ScreenState,
+    colour: bool,
+    area: Rect,
+    buffer: &mut Buffer,
+) -> ScreenRoom {
     if area.is_empty() {
-        return Room::default();
+        return ScreenRoom::default();
     }
     buffer.reset();
     let tall = area.height;
@@ -62,7 +68,7 @@ pub fn draw(known: &Known, state: &State, colour: bool, area: Rect, buffer: &mut
 }
 
 /// Who is asked and how old the answer is; then the verdict.
-fn head(canvas: &mut Canvas<'_>, known: &Known, state: &State, tall: u16) {
+fn head(canvas: &mut Canvas<'_>, known: &ViewModel, state: &ScreenState, tall: u16) {
     let stale = staleness(known, state);
     if tall >= 8 && canvas.width() >= NARROW {
         let at = known
@@ -91,7 +97,7 @@ fn head(canvas: &mut Canvas<'_>, known: &Known, state: &State, tall: u16) {
 }
 
 /// Why what is shown is not the newest, if it is not.
-fn staleness(known: &Known, state: &State) -> Option<(String, Tone)> {
+fn staleness(known: &ViewModel, state: &ScreenState) -> Option<(String, Tone)> {
     known.seen.as_ref()?;
     let age = lasting(known.age);
     if let Some(trouble) = &known.trouble {
@@ -116,7 +122,7 @@ fn staleness(known: &Known, state: &State) -> Option<(String, Tone)> {
 }
 
 /// Before the first answer.
-fn waiting(canvas: &mut Canvas<'_>, known: &Known) -> Room {
+fn waiting(canvas: &mut Canvas<'_>, known: &ViewModel) -> ScreenRoom {
     let (said, tone) = match &known.trouble {
         Some(trouble) => (format!("NO ANSWER yet: {trouble}"), Tone::Bad),
         None => (
@@ -127,11 +133,11 @@ fn waiting(canvas: &mut Canvas<'_>, known: &Known) -> Room {
     for line in wrap(&said, canvas.width()) {
         canvas.line(&[(&line, tone)]);
     }
-    Room::default()
+    ScreenRoom::default()
 }
 
 /// What stands between the verdict and the table, as far as there is room.
-fn about(canvas: &mut Canvas<'_>, known: &Known, seen: &Seen, tall: u16) {
+fn about(canvas: &mut Canvas<'_>, known: &ViewModel, seen: &ShownAssessment, tall: u16) {
     let wide = canvas.width();
     let most = match tall {
         0..=3 => 0,
@@ -182,7 +188,7 @@ fn about(canvas: &mut Canvas<'_>, known: &Known, seen: &Seen, tall: u16) {
 }
 
 /// The mode of the breaker, and the first hook that it has to do with.
-fn breaker(seen: &Seen) -> String {
+fn breaker(seen: &ShownAssessment) -> String {
     let breaker = &seen.breaker;
     let mut said = breaker.effective.to_string();
     if breaker.effective != breaker.wanted {
@@ -201,7 +207,7 @@ fn breaker(seen: &Seen) -> String {
 }
 
 /// How much the audit found, and the worst of it.
-fn audit(seen: &Seen) -> Option<(String, Tone)> {
+fn audit(seen: &ShownAssessment) -> Option<(String, Tone)> {
     let audit = &seen.audit;
     let first = audit.findings.first()?;
     let tone = if audit.critical > 0 {
@@ -229,7 +235,7 @@ fn shortened(text: &str, wide: usize, most: usize) -> Vec<String> {
 }
 
 /// What can be typed.
-fn foot(canvas: &mut Canvas<'_>, state: &State) {
+fn foot(canvas: &mut Canvas<'_>, state: &ScreenState) {
     if state.typing {
         canvas.line(&[
             ("/", Tone::Strong),

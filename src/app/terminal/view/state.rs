@@ -3,8 +3,8 @@
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use strum::IntoStaticStr;
 
-use super::seen::{Hook, Seen};
-use super::text::{Text, clean};
+use super::shown::{ShownAssessment, ShownHook};
+use super::text::{CleanText, clean};
 use crate::domain::vocabulary::Health;
 
 /// Longest filter, in characters.
@@ -55,7 +55,7 @@ pub enum Pane {
 
 /// What there was room for on a screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Room {
+pub struct ScreenRoom {
     /// Rows of the table, or lines of what covers it.
     pub rows: usize,
     /// How far what covers the table can be scrolled.
@@ -73,10 +73,10 @@ pub enum Next {
 
 /// What tells a hook from all others.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Key(Text, Option<Text>, Text);
+struct Key(CleanText, Option<CleanText>, CleanText);
 
 impl Key {
-    fn of(hook: &Hook) -> Self {
+    fn of(hook: &ShownHook) -> Self {
         Self(
             hook.kind.clone(),
             hook.configuration.clone(),
@@ -84,14 +84,14 @@ impl Key {
         )
     }
 
-    fn is(&self, hook: &Hook) -> bool {
+    fn is(&self, hook: &ShownHook) -> bool {
         (&self.0, &self.1, &self.2) == (&hook.kind, &hook.configuration, &hook.webhook)
     }
 }
 
 /// What was typed so far.
 #[derive(Debug, Clone, Default)]
-pub struct State {
+pub struct ScreenState {
     /// By what the hooks are sorted.
     pub sort: Sort,
     /// Only hooks with this in their names, cause or health.
@@ -110,12 +110,12 @@ pub struct State {
     place: usize,
 }
 
-impl State {
+impl ScreenState {
     /// The hooks in the order and choice of the state.
-    pub fn rows<'a>(&self, seen: &'a Seen) -> Vec<&'a Hook> {
+    pub fn rows<'a>(&self, seen: &'a ShownAssessment) -> Vec<&'a ShownHook> {
         let wanted = self.filter.to_lowercase();
-        let has = |text: &Text| text.as_str().to_lowercase().contains(&wanted);
-        let mut rows: Vec<&Hook> = seen
+        let has = |text: &CleanText| text.as_str().to_lowercase().contains(&wanted);
+        let mut rows: Vec<&ShownHook> = seen
             .hooks
             .iter()
             .filter(|hook| {
@@ -130,7 +130,7 @@ impl State {
         match self.sort {
             Sort::Worst => {}
             Sort::Share => rows.sort_by(|one, other| {
-                let share = |hook: &Hook| hook.excess_share.unwrap_or(-1.0);
+                let share = |hook: &ShownHook| hook.excess_share.unwrap_or(-1.0);
                 share(other).total_cmp(&share(one))
             }),
             Sort::Newest => rows.sort_by_key(|hook| std::cmp::Reverse(hook.since)),
@@ -142,7 +142,7 @@ impl State {
     }
 
     /// Where among these rows the cursor is.
-    pub fn cursor(&self, rows: &[&Hook]) -> usize {
+    pub fn cursor(&self, rows: &[&ShownHook]) -> usize {
         let found = self
             .chosen
             .as_ref()
@@ -151,7 +151,7 @@ impl State {
     }
 
     /// The hook under the cursor.
-    pub fn chosen<'a>(&self, seen: &'a Seen) -> Option<&'a Hook> {
+    pub fn chosen<'a>(&self, seen: &'a ShownAssessment) -> Option<&'a ShownHook> {
         if self.pane == Pane::Evidence {
             // What is being read does not become another hook's when it is gone.
             let chosen = self.chosen.as_ref()?;
@@ -162,7 +162,7 @@ impl State {
     }
 
     /// Takes in a key. `room` is that of the screen on which it was typed.
-    pub fn key(&mut self, key: KeyEvent, seen: Option<&Seen>, room: Room) -> Next {
+    pub fn key(&mut self, key: KeyEvent, seen: Option<&ShownAssessment>, room: ScreenRoom) -> Next {
         let page = room.rows.max(1);
         if key.kind == KeyEventKind::Release {
             return Next::Stay;
@@ -249,7 +249,7 @@ impl State {
     }
 
     /// Moves the cursor, or what is read.
-    fn go(&mut self, seen: Option<&Seen>, room: Room, to: impl Fn(usize) -> usize) {
+    fn go(&mut self, seen: Option<&ShownAssessment>, room: ScreenRoom, to: impl Fn(usize) -> usize) {
         if self.pane != Pane::Table {
             self.scrolled = to(self.scrolled).min(room.last);
             return;
@@ -263,7 +263,7 @@ impl State {
 }
 
 /// Whether a hook is one of those that somebody should look at.
-pub fn in_trouble(hook: &Hook) -> bool {
+pub fn in_trouble(hook: &ShownHook) -> bool {
     hook.health != Health::Healthy
 }
 
@@ -273,9 +273,9 @@ mod tests {
 
     use super::*;
 
-    const ROOM: Room = Room { rows: 10, last: 5 };
+    const ROOM: ScreenRoom = ScreenRoom { rows: 10, last: 5 };
 
-    fn seen(names: &[&str]) -> Seen {
+    fn seen(names: &[&str]) -> ShownAssessment {
         let hook = |name: &&str| {
             json!({"kind": "Validating", "configuration": "c", "webhook": name, "health": "Healthy",
                    "excess_share": name.len() as f64 / 100.0})
@@ -285,10 +285,10 @@ mod tests {
             "at": "2026-11-21T00:11:02.156Z", "hooks": hooks,
             "control_plane": {"writes": "Flowing", "summary": ""},
         });
-        Seen::parse(seen.to_string().as_bytes()).expect("an assessment")
+        ShownAssessment::parse(seen.to_string().as_bytes()).expect("an assessment")
     }
 
-    fn typed(state: &mut State, seen: &Seen, keys: &str) -> Next {
+    fn typed(state: &mut ScreenState, seen: &ShownAssessment, keys: &str) -> Next {
         let mut next = Next::Stay;
         for character in keys.chars() {
             let code = match character {
@@ -302,14 +302,14 @@ mod tests {
         next
     }
 
-    fn name<'a>(state: &State, seen: &'a Seen) -> &'a str {
+    fn name<'a>(state: &ScreenState, seen: &'a ShownAssessment) -> &'a str {
         state.chosen(seen).map_or("", |hook| hook.webhook.as_str())
     }
 
     #[test]
     fn the_cursor_stays_on_its_hook_when_the_order_changes_and_within_the_table_always() {
         let (before, after) = (seen(&["a", "b", "c"]), seen(&["c", "new", "b", "a"]));
-        let mut state = State::default();
+        let mut state = ScreenState::default();
         typed(&mut state, &before, "j");
         assert_eq!((name(&state, &before), name(&state, &after)), ("b", "b"));
         typed(&mut state, &after, "jjjjjj");
@@ -325,7 +325,7 @@ mod tests {
     #[test]
     fn a_filter_is_typed_until_enter_and_its_letters_are_no_commands() {
         let seen = seen(&["quiet.example", "loud.example"]);
-        let mut state = State::default();
+        let mut state = ScreenState::default();
         assert_eq!(typed(&mut state, &seen, "/QUI"), Next::Stay);
         assert!(state.typing);
         assert_eq!(state.rows(&seen).len(), 1);
@@ -345,7 +345,7 @@ mod tests {
         let seen = seen(&["a", "b"]);
         let control_c = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
         for keys in ["", "/abc", "?", "\n", "p"] {
-            let mut state = State::default();
+            let mut state = ScreenState::default();
             assert_eq!(typed(&mut state, &seen, keys), Next::Stay, "{keys:?}");
             assert_eq!(
                 state.clone().key(control_c, Some(&seen), ROOM),
@@ -353,7 +353,7 @@ mod tests {
                 "{keys:?}"
             );
         }
-        let mut state = State::default();
+        let mut state = ScreenState::default();
         typed(&mut state, &seen, "j\n");
         assert_eq!(state.pane, Pane::Evidence);
         assert_eq!(name(&state, &seen), "b");
@@ -367,8 +367,8 @@ mod tests {
     #[test]
     fn sorting_goes_round() {
         let seen = seen(&["bb", "a", "ccc"]);
-        let mut state = State::default();
-        let order = |state: &State| -> String {
+        let mut state = ScreenState::default();
+        let order = |state: &ScreenState| -> String {
             let rows = state.rows(&seen);
             rows.iter().map(|hook| &hook.webhook.as_str()[..1]).collect()
         };

@@ -1,13 +1,13 @@
 //! The hooks, a line each.
 
 use super::canvas::{Canvas, Tone};
-use super::seen::{Hook, Seen, lasting};
-use super::state::{Room, Sort, State, in_trouble};
+use super::shown::{ShownAssessment, ShownHook, lasting};
+use super::state::{ScreenRoom, ScreenState, Sort, in_trouble};
 use super::text::fit;
 use crate::domain::vocabulary::Health;
 
 /// A column: its heading, its width, and what it says of a hook.
-type TableColumn = (&'static str, usize, fn(&Seen, &Hook) -> String);
+type TableColumn = (&'static str, usize, fn(&ShownAssessment, &ShownHook) -> String);
 
 /// Columns of the table, by what there is room for.
 struct Columns {
@@ -80,7 +80,7 @@ impl Columns {
     }
 
     /// What the columns say of a hook: the first one, and all others with the name.
-    fn cells(&self, seen: &Seen, hook: &Hook) -> (String, String) {
+    fn cells(&self, seen: &ShownAssessment, hook: &ShownHook) -> (String, String) {
         let mut cells = self
             .shown
             .iter()
@@ -96,7 +96,7 @@ impl Columns {
 }
 
 /// The hooks, with the one under the cursor in sight.
-pub(super) fn table(canvas: &mut Canvas<'_>, seen: &Seen, state: &State) -> Room {
+pub(super) fn table(canvas: &mut Canvas<'_>, seen: &ShownAssessment, state: &ScreenState) -> ScreenRoom {
     let rows = state.rows(seen);
     let wide = canvas.width();
     let columns = Columns::of(wide);
@@ -106,7 +106,7 @@ pub(super) fn table(canvas: &mut Canvas<'_>, seen: &Seen, state: &State) -> Room
     if canvas.left() >= 4 {
         canvas.line(&[(&columns.heading(), Tone::Quiet)]);
     }
-    let room = Room {
+    let room = ScreenRoom {
         rows: canvas.left(),
         last: 0,
     };
@@ -145,7 +145,7 @@ pub(super) fn table(canvas: &mut Canvas<'_>, seen: &Seen, state: &State) -> Room
 }
 
 /// How many hooks there are, of which health, and which of them are shown.
-fn counts(seen: &Seen, state: &State, shown: usize, wide: usize) -> String {
+fn counts(seen: &ShownAssessment, state: &ScreenState, shown: usize, wide: usize) -> String {
     let mut said = if wide < 48 {
         let count = |health| seen.count(health);
         format!(

@@ -12,9 +12,9 @@ const MARKS: usize = 2;
 
 /// Text with nothing in it that a terminal obeys. There is no other way to get one than through [`clean`].
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Text(String);
+pub struct CleanText(String);
 
-impl Text {
+impl CleanText {
     /// Makes it harmless.
     pub fn new(text: &str) -> Self {
         Self(clean(text))
@@ -31,13 +31,13 @@ impl Text {
     }
 }
 
-impl fmt::Display for Text {
+impl fmt::Display for CleanText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl<'de> Deserialize<'de> for Text {
+impl<'de> Deserialize<'de> for CleanText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
         Ok(Self(clean(&text)))

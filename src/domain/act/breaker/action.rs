@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use strum::IntoStaticStr;
 
-use super::book::{Book, Version};
+use super::book::{Book, ResourceVersion};
 use super::guards::HeldBack;
-use super::observed::{Shown, Ticket};
+use super::observed::{BypassState, Ticket};
 use super::policy::Rung;
 use crate::domain::cluster::hook::HookId;
 
@@ -20,7 +20,7 @@ pub enum Action {
         /// For the outcome.
         ticket: Ticket,
         /// The version that it must still have; `None` to create it, which fails where it exists.
-        version: Option<Version>,
+        version: Option<ResourceVersion>,
         /// What is to stand there.
         book: Book,
     },
@@ -32,14 +32,14 @@ pub enum Action {
         hook: HookId,
     },
     /// Change an object.
-    Change(Change),
+    Change(ObjectChange),
     /// Say something about a hook: a metric, an Event, the log, the assessment.
-    Tell(Told),
+    Tell(Notice),
 }
 
 /// A change of an object, to be made in one request or not at all.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Change {
+pub struct ObjectChange {
     /// For the outcome.
     pub ticket: Ticket,
     /// Which hook.
@@ -69,18 +69,18 @@ pub struct Expects {
     /// `metadata.uid`.
     pub uid: Arc<str>,
     /// `metadata.resourceVersion`: a change that is late finds another one and fails.
-    pub version: Version,
+    pub version: ResourceVersion,
     /// What the fields show.
-    pub shown: Shown,
+    pub shown: BypassState,
 }
 
 /// Something said about a hook. It is said once as long as it stays so.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
+pub struct Notice {
     /// Which hook.
     pub hook: HookId,
     /// What.
-    pub news: News,
+    pub kind: NoticeKind,
     /// Who is to be woken, where somebody is.
     pub page: Option<Arc<str>>,
     /// The same in words.
@@ -89,7 +89,7 @@ pub struct Told {
 
 /// What there is to say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr)]
-pub enum News {
+pub enum NoticeKind {
     /// It would be bypassed if the mode were `on`.
     WouldBypass(Rung),
     /// It is not bypassed, and why.
@@ -123,7 +123,7 @@ pub enum News {
     Refused,
 }
 
-impl News {
+impl NoticeKind {
     /// The name as it stands in Events and JSON.
     pub fn as_str(self) -> &'static str {
         self.into()
@@ -133,7 +133,7 @@ impl News {
 /// Where a hook stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
-pub enum Stage {
+pub enum HookState {
     /// As its owner has it.
     Enforcing,
     /// Bypassed.
@@ -154,14 +154,14 @@ pub enum Stage {
     Ignored,
 }
 
-impl Stage {
+impl HookState {
     /// The value of the `state` label in metrics.
     pub fn as_str(self) -> &'static str {
         self.into()
     }
 }
 
-impl fmt::Display for Stage {
+impl fmt::Display for HookState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }

@@ -21,9 +21,9 @@ pub const KEY: &str = "breaker";
 /// A `resourceVersion`: equal for equal content, never used again.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Version(pub Arc<str>);
+pub struct ResourceVersion(pub Arc<str>);
 
-impl Version {
+impl ResourceVersion {
     /// Wraps the text.
     pub fn new(text: &str) -> Self {
         Self(text.into())
@@ -46,7 +46,7 @@ pub struct Book {
         serialize_with = "write",
         deserialize_with = "read"
     )]
-    pub entries: BTreeMap<HookId, Entry>,
+    pub entries: BTreeMap<HookId, BookEntry>,
 }
 
 /// A person's order to do nothing new.
@@ -73,7 +73,7 @@ impl Freeze {
 /// Where a bypass stands in the book.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Place {
+pub enum EntryStage {
     /// The hook is bypassed or about to be. It counts.
     Held,
     /// It is to be put back, by whoever gets to it. It counts until that is seen to be so.
@@ -85,9 +85,9 @@ pub enum Place {
 /// The line of a hook.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Entry {
+pub struct BookEntry {
     /// Where it stands.
-    pub place: Place,
+    pub place: EntryStage,
     /// The rung that was chosen.
     #[serde(deserialize_with = "rung")]
     pub rung: Rung,
@@ -104,7 +104,7 @@ pub struct Entry {
     /// When the line was written, by the clock of who did. It makes every writing a change that others see.
     pub at: Time,
     /// The version of the object when the line was written. If it still has it, nothing was done to it since.
-    pub seen: Version,
+    pub seen: ResourceVersion,
     /// How often somebody took the bypass away.
     #[serde(default)]
     pub reverts: u8,
@@ -140,30 +140,30 @@ pub struct Skips {
     pub spent: bool,
 }
 
-impl Entry {
+impl BookEntry {
     /// Whether it counts among the bypassed.
     pub fn counts(&self) -> bool {
-        self.place != Place::Out
+        self.place != EntryStage::Out
     }
 }
 
 /// An entry with its key: hooks cannot be keys of a JSON object.
 #[derive(Serialize, Deserialize)]
-struct Line<E> {
+struct BookLine<E> {
     hook: HookId,
     #[serde(flatten)]
     entry: E,
 }
 
-fn write<S: Serializer>(entries: &BTreeMap<HookId, Entry>, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_seq(entries.iter().map(|(hook, entry)| Line {
+fn write<S: Serializer>(entries: &BTreeMap<HookId, BookEntry>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(entries.iter().map(|(hook, entry)| BookLine {
         hook: hook.clone(),
         entry,
     }))
 }
 
-fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<HookId, Entry>, D::Error> {
-    let lines = Vec::<Line<Entry>>::deserialize(deserializer)?;
+fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<HookId, BookEntry>, D::Error> {
+    let lines = Vec::<BookLine<BookEntry>>::deserialize(deserializer)?;
     Ok(lines.into_iter().map(|line| (line.hook, line.entry)).collect())
 }
 
@@ -202,15 +202,15 @@ mod tests {
 
     #[test]
     fn a_book_reads_back_as_it_was_written_and_an_empty_one_takes_no_room() {
-        let entry = Entry {
-            place: Place::Leaving,
+        let entry = BookEntry {
+            place: EntryStage::Leaving,
             rung: Rung::Skip,
             cause: Cause::Hanging,
             stake: Stake::Renewals,
             by: "a".into(),
             since: Time::from_unix_millis(1),
             at: Time::from_unix_millis(2),
-            seen: Version::new("7"),
+            seen: ResourceVersion::new("7"),
             reverts: 1,
             relapses: 2,
             contested: false,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::book::{Book, Entry};
+use super::book::{Book, BookEntry};
 use super::guards::{Guard, HeldBack};
 use super::observed::Stake;
 use super::policy::Rung;
@@ -40,7 +40,7 @@ impl Breaker {
     pub(super) fn room_for_more(
         &self,
         id: &HookId,
-        entry: &Entry,
+        entry: &BookEntry,
         rung: Rung,
         now: Time,
     ) -> Result<Counts, HeldBack> {
@@ -111,15 +111,15 @@ impl Breaker {
     }
 
     /// All hooks that are bypassed or about to be, by the book or by what their objects show.
-    fn bypassed_hooks(&self) -> impl Iterator<Item = (&HookId, Held)> {
+    fn bypassed_hooks(&self) -> impl Iterator<Item = (&HookId, BudgetShare)> {
         let lines = self.book().map(|book| &book.entries).into_iter().flatten();
         let lines = lines.filter(|(_, entry)| entry.counts());
-        let mut held: BTreeMap<&HookId, Held> = lines
+        let mut held: BTreeMap<&HookId, BudgetShare> = lines
             .map(|(id, entry)| {
                 let (line, stake) = (Some(entry.rung), entry.stake);
                 (
                     id,
-                    Held {
+                    BudgetShare {
                         line,
                         shown: None,
                         stake,
@@ -129,7 +129,7 @@ impl Breaker {
             .collect();
         for (id, rung) in &self.among.shown {
             let (line, stake) = (None, self.stake(id));
-            let held = held.entry(id).or_insert(Held {
+            let held = held.entry(id).or_insert(BudgetShare {
                 line,
                 shown: None,
                 stake,
@@ -142,7 +142,7 @@ impl Breaker {
 
 /// What a bypass takes of the budget: the rung that the book says, and the farthest that its object shows anywhere.
 #[derive(Debug, Clone, Copy)]
-struct Held {
+struct BudgetShare {
     line: Option<Rung>,
     shown: Option<Rung>,
     stake: Stake,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::guards::{Guard, Guards, HeldBack};
-use super::observed::{Facts, Stake};
+use super::observed::{HookFacts, Stake};
 use super::policy::{Ceiling, Permit, PolicyRule, Rung};
 use super::{Breaker, HookMemory};
 use crate::domain::vocabulary::{Cause, Effect};
@@ -84,7 +84,7 @@ impl Breaker {
 type Against = (HeldBack, String);
 
 /// What rungs are held against beside the facts.
-pub(super) struct Bounds<'a> {
+pub(super) struct RungBounds<'a> {
     /// The rule that counts.
     pub(super) rule: &'a PolicyRule,
     /// The owner's, read from the newest version of the object that is known.
@@ -100,9 +100,9 @@ pub(super) struct Bounds<'a> {
     pub(super) guards: Guards,
 }
 
-impl Bounds<'_> {
+impl RungBounds<'_> {
     /// What speaks against a rung for a hook that fails from this cause.
-    fn against(&self, rung: Rung, facts: &Facts, cause: Cause) -> Option<Against> {
+    fn against(&self, rung: Rung, facts: &HookFacts, cause: Cause) -> Option<Against> {
         let guards = self.guards;
         let dead = facts.ignores && self.not_dead.is_none();
         if facts.ignores && rung == Rung::Skip {
@@ -158,7 +158,7 @@ impl Bounds<'_> {
 ///
 /// # Errors
 /// With the reason, when there is none.
-pub(super) fn choose(facts: &Facts, bounds: &Bounds<'_>) -> Result<Choice, HeldBack> {
+pub(super) fn choose(facts: &HookFacts, bounds: &RungBounds<'_>) -> Result<Choice, HeldBack> {
     let Some(cause) = facts.cause else {
         return Err(HeldBack::Evidence);
     };
@@ -236,8 +236,8 @@ mod tests {
     use crate::domain::act::breaker::observed::{CanaryWord, Doubt, Witness};
     use crate::domain::vocabulary::Health;
 
-    fn facts(cause: Cause, effect: Effect) -> Facts {
-        Facts {
+    fn facts(cause: Cause, effect: Effect) -> HookFacts {
+        HookFacts {
             health: Health::Failing,
             cause: Some(cause),
             effect,
@@ -268,8 +268,8 @@ mod tests {
 
     const NOT_DEAD: Option<&str> = Some("it is not dead");
 
-    fn bounds(rule: &PolicyRule) -> Bounds<'_> {
-        Bounds {
+    fn bounds(rule: &PolicyRule) -> RungBounds<'_> {
+        RungBounds {
             rule,
             ceiling: Ceiling::Open,
             may_skip: true,
@@ -280,9 +280,9 @@ mod tests {
         }
     }
 
-    fn chosen(facts: &Facts, rungs: &[Rung], ceiling: Ceiling, new: bool) -> Result<Rung, HeldBack> {
+    fn chosen(facts: &HookFacts, rungs: &[Rung], ceiling: Ceiling, new: bool) -> Result<Rung, HeldBack> {
         let rule = rule(rungs);
-        let bounds = Bounds {
+        let bounds = RungBounds {
             ceiling,
             match_conditions: new,
             ..bounds(&rule)
@@ -314,7 +314,7 @@ mod tests {
         let hanging = facts(Cause::Hanging, Effect::Blocking);
         let fenced = |rungs: &[Rung]| {
             let rule = rule(rungs);
-            let bounds = Bounds {
+            let bounds = RungBounds {
                 may_skip: false,
                 ..bounds(&rule)
             };
@@ -328,7 +328,7 @@ mod tests {
 
     #[test]
     fn slow_denying_partial_and_ambiguous_evidence_never_goes_past_shield() {
-        let mut weak: Vec<Facts> = [Cause::Slow, Cause::Denying, Cause::Partial]
+        let mut weak: Vec<HookFacts> = [Cause::Slow, Cause::Denying, Cause::Partial]
             .map(|cause| facts(cause, Effect::Blocking))
             .into();
         let mut ambiguous = facts(Cause::Hanging, Effect::Blocking);
@@ -355,11 +355,11 @@ mod tests {
     }
 
     /// A hook that is dead and may be skipped, with what else there is to it.
-    fn dead(change: impl FnOnce(&mut Facts, &mut Bounds<'_>)) -> Result<Rung, HeldBack> {
+    fn dead(change: impl FnOnce(&mut HookFacts, &mut RungBounds<'_>)) -> Result<Rung, HeldBack> {
         let rule = PolicyRule::fallback();
         let mut facts = facts(Cause::Hanging, Effect::Delaying);
         facts.ignores = true;
-        let mut bounds = Bounds {
+        let mut bounds = RungBounds {
             not_dead: None,
             ..bounds(&rule)
         };
@@ -371,7 +371,7 @@ mod tests {
     fn a_hook_that_is_dead_is_skipped_but_for_whatever_speaks_against_more_than_a_shield() {
         assert_eq!(dead(|_, _| {}), Ok(Rung::Skip));
         assert_eq!(dead(|facts, _| facts.effect = Effect::Blocking), Ok(Rung::Skip));
-        let shielded: [fn(&mut Facts, &mut Bounds<'_>); 7] = [
+        let shielded: [fn(&mut HookFacts, &mut RungBounds<'_>); 7] = [
             |_, bounds| bounds.may_skip = false,
             |_, bounds| bounds.not_dead = NOT_DEAD,
             |_, bounds| bounds.ceiling = Ceiling::At(Rung::Shield),
@@ -413,9 +413,9 @@ mod tests {
     #[test]
     fn where_no_match_condition_can_be_added_nothing_is_done() {
         let hanging = facts(Cause::Hanging, Effect::Blocking);
-        let chosen = |facts: &Facts, new| chosen(facts, Rung::ALL, Ceiling::Open, new);
+        let chosen = |facts: &HookFacts, new| chosen(facts, Rung::ALL, Ceiling::Open, new);
         assert_eq!(chosen(&hanging, false), Err(HeldBack::ServerTooOld));
-        let full = Facts {
+        let full = HookFacts {
             conditions_full: true,
             ..hanging
         };

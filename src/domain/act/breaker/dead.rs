@@ -6,13 +6,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::action::{News, To};
-use super::book::{Entry, Skips};
+use super::action::{NoticeKind, To};
+use super::book::{BookEntry, Skips};
 use super::choice::Choice;
 use super::guards::{Guard, HeldBack};
-use super::observed::{Facts, View};
+use super::observed::{HookFacts, ObservedHook};
 use super::policy::{Permit, PolicyRule, Rung};
-use super::step::{Counts, Does, Step};
+use super::step::{BreakerStep, Counts, Does};
 use super::{Breaker, HookMemory};
 use crate::domain::act::fence::AutoBreak;
 use crate::domain::cluster::hook::{HookId, HookKind};
@@ -41,7 +41,7 @@ impl Breaker {
         &self,
         id: &HookId,
         hook: &HookMemory,
-        entry: Option<&Entry>,
+        entry: Option<&BookEntry>,
         rule: &PolicyRule,
         now: Time,
     ) -> Option<&'static str> {
@@ -63,7 +63,7 @@ impl Breaker {
         }
     }
 
-    fn is_dead(&self, facts: &Facts) -> bool {
+    fn is_dead(&self, facts: &HookFacts) -> bool {
         facts.dead || !self.settings.guards.on(Guard::Dead)
     }
 
@@ -72,10 +72,10 @@ impl Breaker {
         &self,
         id: &HookId,
         hook: &HookMemory,
-        entry: &Entry,
+        entry: &BookEntry,
         rung: Rung,
         now: Time,
-    ) -> Option<Step> {
+    ) -> Option<BreakerStep> {
         let on = entry.skips.is_some_and(|skips| skips.on);
         if rung != Rung::Skip || !(on || hook.ignores()) {
             return None;
@@ -84,9 +84,9 @@ impl Breaker {
         let ceiling = Self::ceiling(hook);
         let Some(why) = self.skip_is_over(id, hook, entry, rule, now) else {
             let everywhere = self.everywhere(hook);
-            let step = Step::default();
+            let step = BreakerStep::default();
             return Some(if everywhere {
-                step.says(News::Effective(rung), "Every API server shows the bypass.")
+                step.says(NoticeKind::Effective(rung), "Every API server shows the bypass.")
             } else {
                 step
             });
@@ -101,7 +101,7 @@ impl Breaker {
             to: To::Bypass(Rung::Shield),
             why: why.into(),
         };
-        Some(Step::from(does).says(News::Bypassing(Rung::Shield), why))
+        Some(BreakerStep::from(does).says(NoticeKind::Bypassing(Rung::Shield), why))
     }
 
     /// Why a skip that is in force is to become a shield.
@@ -109,7 +109,7 @@ impl Breaker {
         &self,
         id: &HookId,
         hook: &HookMemory,
-        entry: &Entry,
+        entry: &BookEntry,
         rule: &PolicyRule,
         now: Time,
     ) -> Option<&'static str> {
@@ -145,10 +145,10 @@ impl Breaker {
         &self,
         id: &HookId,
         hook: &HookMemory,
-        entry: &Entry,
+        entry: &BookEntry,
         justified: &Result<Choice, HeldBack>,
         now: Time,
-    ) -> Option<Step> {
+    ) -> Option<BreakerStep> {
         let (_, view) = hook.read.as_ref()?;
         let times = &self.settings.times;
         let skip = justified.as_ref().ok();
@@ -164,12 +164,14 @@ impl Breaker {
         if let Some(choice) = skip.filter(|_| unchanged && may) {
             let (to, why) = (To::Bypass(choice.rung), choice.words());
             let says = why.to_string();
-            return Some(Step::from(Does::Change { to, why }).says(News::Bypassing(choice.rung), says));
+            return Some(
+                BreakerStep::from(Does::Change { to, why }).says(NoticeKind::Bypassing(choice.rung), says),
+            );
         }
         // A change under this line may still be under way; if it named a version that is gone, it fails.
         let over = !unchanged || now.since(hook.line_since) >= times.patience;
         let spent = skipped_for(entry, now) >= self.rule(id, hook, entry.cause).longest_dead();
-        let settle = |line: &mut Entry| {
+        let settle = |line: &mut BookEntry| {
             line.rung = Rung::Shield;
             line.skips = Some(Skips {
                 spent: skips.spent || spent,
@@ -180,9 +182,16 @@ impl Breaker {
     }
 
     /// Writes into the book that a shielded hook is about to be skipped.
-    fn begin_skip(&self, hook: &HookMemory, entry: &Entry, view: &View, counts: Counts, now: Time) -> Step {
+    fn begin_skip(
+        &self,
+        hook: &HookMemory,
+        entry: &BookEntry,
+        view: &ObservedHook,
+        counts: Counts,
+        now: Time,
+    ) -> BreakerStep {
         let cause = hook.facts.as_ref().and_then(|facts| facts.cause);
-        let line = Entry {
+        let line = BookEntry {
             rung: Rung::Skip,
             cause: cause.unwrap_or(entry.cause),
             by: Arc::clone(&self.settings.identity),
@@ -201,12 +210,17 @@ impl Breaker {
 }
 
 /// How long ago the last skip was decided on.
-fn skipped_for(entry: &Entry, now: Time) -> Duration {
+fn skipped_for(entry: &BookEntry, now: Time) -> Duration {
     entry.skips.map_or(Duration::ZERO, |skips| now.since(skips.since))
 }
 
 /// Why neither a rule nor the owner permits to skip a hook while it is dead; `None` where one does.
-fn not_permitted(id: &HookId, hook: &HookMemory, facts: &Facts, rule: &PolicyRule) -> Option<&'static str> {
+fn not_permitted(
+    id: &HookId,
+    hook: &HookMemory,
+    facts: &HookFacts,
+    rule: &PolicyRule,
+) -> Option<&'static str> {
     // By the newest version of the object that is known.
     let read = hook.read.as_ref().map(|(_, view)| (view.permit, view.ignores));
     let (permit, ignores) = read.unwrap_or((facts.permit, facts.ignores));

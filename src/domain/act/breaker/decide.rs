@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use super::action::{News, To};
-use super::book::{Entry, Place, Skips};
+use super::action::{NoticeKind, To};
+use super::book::{BookEntry, EntryStage, Skips};
 use super::choice::Choice;
 use super::guards::{Guard, HeldBack};
 use super::justify::at_first;
-use super::observed::{Shown, View};
+use super::observed::{BypassState, ObservedHook};
 use super::policy::Rung;
 use super::restore::wanted_by_hand;
-use super::step::{Counts, Does, Step, put_back, strike_out, tidy};
+use super::step::{BreakerStep, Counts, Does, put_back, strike_out, tidy};
 use super::{Breaker, HookMemory, REVERTS};
 use crate::domain::act::fence::AutoBreak;
 use crate::domain::cluster::hook::HookId;
@@ -18,9 +18,9 @@ use crate::domain::time::Time;
 use crate::domain::vocabulary::Cause;
 
 impl Breaker {
-    pub(super) fn decide(&self, id: &HookId, now: Time) -> Step {
+    pub(super) fn decide(&self, id: &HookId, now: Time) -> BreakerStep {
         let Some(hook) = self.memory.hooks.get(id) else {
-            return Step::default();
+            return BreakerStep::default();
         };
         let culprit = hook.failing_since.is_some();
         if !self.settings.acts() {
@@ -28,12 +28,12 @@ impl Breaker {
             return if culprit && self.settings.mode == AutoBreak::Plan {
                 self.plan(id, hook, now)
             } else {
-                Step::default()
+                BreakerStep::default()
             };
         }
         let resting = hook.rest_until.is_some_and(|until| now < until);
         if hook.pending.is_some() || resting {
-            return Step::default();
+            return BreakerStep::default();
         }
         let Some(book) = self.book() else {
             return self.before_book(hook, now);
@@ -50,23 +50,23 @@ impl Breaker {
             return Does::Read.into();
         };
         let refused = hook.refusal(now).is_some_and(|refusal| !refusal.skip);
-        if view.left_over && !refused && entry.is_none_or(|entry| entry.place == Place::Out) {
+        if view.left_over && !refused && entry.is_none_or(|entry| entry.place == EntryStage::Out) {
             return tidy();
         }
         if view.shown.is_ours() && refused {
-            return Step::default();
+            return BreakerStep::default();
         }
         self.by_book_and_object(id, hook, entry, view, now)
     }
 
     /// No book was read yet, or none can be.
-    fn before_book(&self, hook: &HookMemory, now: Time) -> Step {
+    fn before_book(&self, hook: &HookMemory, now: Time) -> BreakerStep {
         if hook.is_ours() && self.is_without_ledger(now) {
             self.without_book(hook, now)
         } else if hook.failing_since.is_some() {
-            Step::held_back(HeldBack::Ledger)
+            BreakerStep::held_back(HeldBack::Ledger)
         } else {
-            Step::default()
+            BreakerStep::default()
         }
     }
 
@@ -78,16 +78,16 @@ impl Breaker {
 
     /// What there is to do about a hook that hookwatch has left alone until now; `None` where there is reason and leave to
     /// bypass it.
-    fn left_alone(&self, id: &HookId, hook: &HookMemory, now: Time) -> Option<Step> {
+    fn left_alone(&self, id: &HookId, hook: &HookMemory, now: Time) -> Option<BreakerStep> {
         if hook.failing_since.is_none() {
-            return Some(Step::default());
+            return Some(BreakerStep::default());
         }
         let reason = self.justify(id, hook, None, at_first(hook), now).err()?;
         let step = self.held_back(id, hook, reason, now);
         // What is only to be waited for is read meanwhile.
         let read = reason == HeldBack::Hold && hook.read.is_none();
         Some(if read {
-            Step {
+            BreakerStep {
                 does: Does::Read,
                 ..step
             }
@@ -101,62 +101,62 @@ impl Breaker {
         &self,
         id: &HookId,
         hook: &HookMemory,
-        entry: Option<&Entry>,
-        view: &View,
+        entry: Option<&BookEntry>,
+        view: &ObservedHook,
         now: Time,
-    ) -> Step {
+    ) -> BreakerStep {
         let culprit = hook.failing_since.is_some();
         match (entry, &view.shown) {
-            (Some(_), Shown::Gone) if self.everywhere(hook) => strike_out(),
-            (_, Shown::Gone) => Step::default(),
-            (None, Shown::Original) if !culprit => Step::default(),
-            (None, Shown::Original) => self.begin(id, hook, None, view, now),
-            (Some(entry), Shown::Original) => match entry.place {
-                Place::Held => self.not_there(id, hook, entry, view, now),
-                Place::Leaving => self.left(hook, entry, now),
-                Place::Out => self.is_out(id, hook, entry, view, now),
+            (Some(_), BypassState::Gone) if self.everywhere(hook) => strike_out(),
+            (_, BypassState::Gone) => BreakerStep::default(),
+            (None, BypassState::Original) if !culprit => BreakerStep::default(),
+            (None, BypassState::Original) => self.begin(id, hook, None, view, now),
+            (Some(entry), BypassState::Original) => match entry.place {
+                EntryStage::Held => self.not_there(id, hook, entry, view, now),
+                EntryStage::Leaving => self.left(hook, entry, now),
+                EntryStage::Out => self.is_out(id, hook, entry, view, now),
             },
             // Whether it is skipped as dead shows with the first judgement.
-            (None, Shown::Ours { .. }) if self.memory.judged.is_none() => Step::default(),
-            (None, Shown::Ours { rung, .. }) => self.adopt(hook, None, *rung, view, now),
-            (Some(entry), Shown::Ours { rung, probation }) => match entry.place {
-                Place::Held => self.bypassed(id, hook, entry, (*rung, *probation), now),
+            (None, BypassState::Ours { .. }) if self.memory.judged.is_none() => BreakerStep::default(),
+            (None, BypassState::Ours { rung, .. }) => self.adopt(hook, None, *rung, view, now),
+            (Some(entry), BypassState::Ours { rung, probation }) => match entry.place {
+                EntryStage::Held => self.bypassed(id, hook, entry, (*rung, *probation), now),
                 // Somebody did it meanwhile.
-                Place::Leaving
+                EntryStage::Leaving
                     if wanted_by_hand(view, now).is_some() && Self::ceiling(hook).permits(*rung) =>
                 {
                     self.adopt(hook, Some(entry), *rung, view, now)
                 }
-                Place::Leaving => put_back("The ledger says that it is to be restored."),
-                Place::Out => self.adopt(hook, Some(entry), *rung, view, now),
+                EntryStage::Leaving => put_back("The ledger says that it is to be restored."),
+                EntryStage::Out => self.adopt(hook, Some(entry), *rung, view, now),
             },
-            (None, Shown::Foreign) if culprit => Step::held_back(HeldBack::Foreign),
-            (_, Shown::Foreign) => Step::default().says(
-                News::Foreign,
+            (None, BypassState::Foreign) if culprit => BreakerStep::held_back(HeldBack::Foreign),
+            (_, BypassState::Foreign) => BreakerStep::default().says(
+                NoticeKind::Foreign,
                 "Several webhooks of the configuration have this name: hookwatch cannot tell which it changed, and leaves them alone.",
             ),
         }
     }
 
     /// What would be done, where nothing may be.
-    fn plan(&self, id: &HookId, hook: &HookMemory, now: Time) -> Step {
+    fn plan(&self, id: &HookId, hook: &HookMemory, now: Time) -> BreakerStep {
         match self.justify(id, hook, None, at_first(hook), now) {
             Err(reason) => self.held_back(id, hook, reason, now),
-            Ok(_) => Step::held_back(HeldBack::Plan),
+            Ok(_) => BreakerStep::held_back(HeldBack::Plan),
         }
     }
 
-    fn held_back(&self, id: &HookId, hook: &HookMemory, reason: HeldBack, now: Time) -> Step {
+    fn held_back(&self, id: &HookId, hook: &HookMemory, reason: HeldBack, now: Time) -> BreakerStep {
         if let (HeldBack::Refused, Some(refusal)) = (reason, &hook.refusal) {
             let words = format!("{} {}", reason.sentence(), refusal.why);
-            return Step::default().says(News::HeldBack(reason), words);
+            return BreakerStep::default().says(NoticeKind::HeldBack(reason), words);
         }
         if reason != HeldBack::Plan {
-            return Step::held_back(reason);
+            return BreakerStep::held_back(reason);
         }
         match self.choice(id, hook, None, at_first(hook), now) {
-            Ok(choice) => Step::default().says(News::WouldBypass(choice.rung), &*choice.words()),
-            Err(reason) => Step::held_back(reason),
+            Ok(choice) => BreakerStep::default().says(NoticeKind::WouldBypass(choice.rung), &*choice.words()),
+            Err(reason) => BreakerStep::held_back(reason),
         }
     }
 
@@ -165,10 +165,10 @@ impl Breaker {
         &self,
         id: &HookId,
         hook: &HookMemory,
-        over: Option<&Entry>,
-        view: &View,
+        over: Option<&BookEntry>,
+        view: &ObservedHook,
         now: Time,
-    ) -> Step {
+    ) -> BreakerStep {
         let room = |choice: Choice| Ok((self.room(id, choice.rung, now)?, choice));
         let shield = || self.justify(id, hook, over, Rung::Shield, now).and_then(room);
         let found = self.justify(id, hook, over, at_first(hook), now);
@@ -182,7 +182,7 @@ impl Breaker {
         if !guards.on(Guard::LedgerFirst) {
             return self.bypass(&choice, over.map_or(0, |entry| entry.relapses));
         }
-        let line = Entry {
+        let line = BookEntry {
             reverts: over.map_or(0, |entry| entry.reverts),
             relapses: over.map_or(0, |entry| entry.relapses.saturating_add(1)),
             contested: over.is_some_and(|entry| entry.contested),
@@ -198,10 +198,10 @@ impl Breaker {
         does.into()
     }
 
-    fn line(&self, hook: &HookMemory, choice: &Choice, view: &View, now: Time) -> Entry {
+    fn line(&self, hook: &HookMemory, choice: &Choice, view: &ObservedHook, now: Time) -> BookEntry {
         let cause = hook.facts.as_ref().and_then(|facts| facts.cause);
-        Entry {
-            place: Place::Held,
+        BookEntry {
+            place: EntryStage::Held,
             rung: choice.rung,
             cause: cause.unwrap_or(Cause::Slow),
             stake: hook.stake(),
@@ -218,25 +218,32 @@ impl Breaker {
         }
     }
 
-    fn bypass(&self, choice: &Choice, relapses: u8) -> Step {
+    fn bypass(&self, choice: &Choice, relapses: u8) -> BreakerStep {
         let does = Does::Change {
             to: To::Bypass(choice.rung),
             why: choice.words(),
         };
-        let step = Step::from(does);
+        let step = BreakerStep::from(does);
         if relapses >= super::FLAPPING {
             step.says(
-                News::Flapping,
+                NoticeKind::Flapping,
                 format!("It failed again {relapses} times after a restore."),
             )
         } else {
-            step.says(News::Bypassing(choice.rung), &*choice.words())
+            step.says(NoticeKind::Bypassing(choice.rung), &*choice.words())
         }
     }
 
     /// The book says bypassed, and the object is as its owner has it: it is about to be bypassed, or it was given up,
     /// or somebody took the bypass away.
-    fn not_there(&self, id: &HookId, hook: &HookMemory, entry: &Entry, view: &View, now: Time) -> Step {
+    fn not_there(
+        &self,
+        id: &HookId,
+        hook: &HookMemory,
+        entry: &BookEntry,
+        view: &ObservedHook,
+        now: Time,
+    ) -> BreakerStep {
         let (guards, times) = (self.settings.guards, &self.settings.times);
         let justified = self.justify_line(id, hook, entry, now);
         let unchanged = view.version == entry.seen;
@@ -264,14 +271,14 @@ impl Breaker {
             && (!contested || !guards.on(Guard::Contested))
             && (!untouched || mine || rested)
         {
-            let line = Entry {
+            let line = BookEntry {
                 since: entry.since,
                 reverts,
                 relapses: entry.relapses,
                 skips: entry.skips,
                 ..self.line(hook, choice, view, now)
             };
-            let step = Step::from(Does::Write {
+            let step = BreakerStep::from(Does::Write {
                 line: Some(line),
                 licence: Some(clean || !unchanged),
                 counts: Counts::Nothing,
@@ -279,7 +286,7 @@ impl Breaker {
             return if untouched {
                 step
             } else {
-                step.says(News::Reverted, "Another client removed the bypass.")
+                step.says(NoticeKind::Reverted, "Another client removed the bypass.")
             };
         }
         // A change under this line may still be under way; if it named a version that is gone, it fails.
@@ -287,12 +294,12 @@ impl Breaker {
         if unchanged && !over {
             return match justified {
                 Err(reason) if hook.failing_since.is_some() => self.held_back(id, hook, reason, now),
-                _ => Step::default(),
+                _ => BreakerStep::default(),
             };
         }
         // Until no API server goes by the bypass any more, it counts.
         if !self.everywhere(hook) {
-            return Step::default();
+            return BreakerStep::default();
         }
         self.write_off(entry, unchanged, (reverts, contested), now)
     }
@@ -302,7 +309,7 @@ impl Breaker {
         &self,
         id: &HookId,
         hook: &HookMemory,
-        entry: &Entry,
+        entry: &BookEntry,
         now: Time,
     ) -> Result<Choice, HeldBack> {
         let choice = self.justify(id, hook, Some(entry), entry.rung, now)?;
@@ -322,20 +329,26 @@ impl Breaker {
     }
 
     /// Nothing comes under the line any more: it goes, or stays for what it says of the past.
-    fn write_off(&self, entry: &Entry, unchanged: bool, (reverts, contested): (u8, bool), now: Time) -> Step {
+    fn write_off(
+        &self,
+        entry: &BookEntry,
+        unchanged: bool,
+        (reverts, contested): (u8, bool),
+        now: Time,
+    ) -> BreakerStep {
         if unchanged && entry.reverts == 0 && entry.relapses == 0 {
             return strike_out();
         }
-        let step = Step::from(self.rewrite(
+        let step = BreakerStep::from(self.rewrite(
             entry,
             |line| {
-                (line.place, line.reverts, line.contested) = (Place::Out, reverts, contested);
+                (line.place, line.reverts, line.contested) = (EntryStage::Out, reverts, contested);
             },
             now,
         ));
         if contested {
             step.says(
-                News::Contested,
+                NoticeKind::Contested,
                 "Contested: something keeps reverting the bypass, so hookwatch has stopped.",
             )
         } else {
@@ -344,12 +357,12 @@ impl Breaker {
     }
 
     /// All that was tried under this line was refused: somebody else may have its place.
-    fn give_up_line(&self, id: &HookId, hook: &HookMemory, entry: &Entry, now: Time) -> Step {
+    fn give_up_line(&self, id: &HookId, hook: &HookMemory, entry: &BookEntry, now: Time) -> BreakerStep {
         let new = entry.reverts == 0 && entry.relapses == 0 && !entry.contested && !entry.spent;
-        let mut line = Entry {
+        let mut line = BookEntry {
             by: Arc::clone(&self.settings.identity),
             at: now,
-            place: Place::Out,
+            place: EntryStage::Out,
             ..entry.clone()
         };
         // It was counted when the line was written, and nothing came of it.
@@ -363,15 +376,22 @@ impl Breaker {
             },
         };
         let said = self.held_back(id, hook, HeldBack::Refused, now).says;
-        Step { does, says: said }
+        BreakerStep { does, says: said }
     }
 
     /// The object is ours and the book does not say so.
-    fn adopt(&self, hook: &HookMemory, over: Option<&Entry>, rung: Rung, view: &View, now: Time) -> Step {
+    fn adopt(
+        &self,
+        hook: &HookMemory,
+        over: Option<&BookEntry>,
+        rung: Rung,
+        view: &ObservedHook,
+        now: Time,
+    ) -> BreakerStep {
         let by_hand = wanted_by_hand(view, now).is_some();
         if self.is_without_ledger(now) {
             return if by_hand {
-                Step::default()
+                BreakerStep::default()
             } else {
                 put_back("hookwatch cannot reach its ledger.")
             };
@@ -380,9 +400,13 @@ impl Breaker {
         // A backup that was made during the bypass, and is applied once that is over, has the bypass in it. Through the
         // book all the same: another replica may have bypassed it a moment ago, and this one not have heard of it.
         let needed = hook.facts.is_none() || hook.failing_since.is_some() || by_hand;
-        let is_old = over.is_some_and(|entry| entry.place == Place::Out) && !needed;
-        let line = Entry {
-            place: if is_old { Place::Leaving } else { Place::Held },
+        let is_old = over.is_some_and(|entry| entry.place == EntryStage::Out) && !needed;
+        let line = BookEntry {
+            place: if is_old {
+                EntryStage::Leaving
+            } else {
+                EntryStage::Held
+            },
             rung,
             cause: cause.unwrap_or(Cause::Slow),
             stake: hook.stake(),

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::book::Entry;
-use super::choice::{Bounds, Choice, choose};
+use super::book::BookEntry;
+use super::choice::{Choice, RungBounds, choose};
 use super::guards::{Guard, HeldBack};
-use super::observed::Facts;
-use super::policy::{Ceiling, PolicyRule, Rung, Subject};
+use super::observed::HookFacts;
+use super::policy::{Ceiling, PolicyRule, PolicySubject, Rung};
 use super::{Breaker, HookMemory, Overall, WITNESSES};
 use crate::domain::act::fence::AutoBreak;
 use crate::domain::cluster::hook::HookId;
@@ -18,9 +18,9 @@ struct Case<'a> {
     breaker: &'a Breaker,
     id: &'a HookId,
     hook: &'a HookMemory,
-    entry: Option<&'a Entry>,
+    entry: Option<&'a BookEntry>,
     overall: &'a Overall,
-    facts: &'a Facts,
+    facts: &'a HookFacts,
     rule: &'a PolicyRule,
     /// The rung for now, or why there is none.
     choice: Result<&'a Choice, HeldBack>,
@@ -96,7 +96,7 @@ const GUARD_RAILS: [GuardRail; 13] = [
 impl Breaker {
     /// The rule for a hook, with the cause that it fails from or failed from.
     pub(super) fn rule(&self, id: &HookId, hook: &HookMemory, cause: Cause) -> &PolicyRule {
-        let none = Subject::default();
+        let none = PolicySubject::default();
         let subject = hook.facts.as_ref().map_or(&none, |facts| &*facts.subject);
         self.settings.policy.rule(id, subject, cause)
     }
@@ -106,7 +106,7 @@ impl Breaker {
         &self,
         id: &HookId,
         hook: &HookMemory,
-        entry: Option<&Entry>,
+        entry: Option<&BookEntry>,
         most: Rung,
         now: Time,
     ) -> Result<Choice, HeldBack> {
@@ -120,7 +120,7 @@ impl Breaker {
         } else {
             Ceiling::Open
         };
-        let bounds = Bounds {
+        let bounds = RungBounds {
             rule,
             ceiling,
             may_skip: Self::may_skip(hook) || !guards.on(Guard::Ceiling),
@@ -141,7 +141,7 @@ impl Breaker {
         &self,
         id: &HookId,
         hook: &HookMemory,
-        entry: Option<&Entry>,
+        entry: Option<&BookEntry>,
         most: Rung,
         now: Time,
     ) -> Result<Choice, HeldBack> {

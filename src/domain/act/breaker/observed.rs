@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::book::{Book, Version};
-use super::policy::{Ceiling, Permit, Rung, Subject};
+use super::book::{Book, ResourceVersion};
+use super::policy::{Ceiling, Permit, PolicySubject, Rung};
 use crate::domain::cluster::hook::HookId;
 use crate::domain::time::Time;
 use crate::domain::vocabulary::{Cause, Effect, Health};
@@ -33,24 +33,24 @@ pub enum Observation {
         /// Which API server.
         server: Arc<str>,
         /// What.
-        view: View,
+        view: ObservedHook,
     },
     /// What a consistent read showed that was sent after it was asked for: the truth at some time since.
     Read {
         /// Which read.
         ticket: Ticket,
         /// What; `None` when it could not be read.
-        view: Option<View>,
+        view: Option<ObservedHook>,
     },
     /// What a consistent read of the ledger showed.
     Ledger {
         /// Its version; `None` when there is no such object.
-        version: Option<Version>,
+        version: Option<ResourceVersion>,
         /// What stands in it.
         book: Book,
     },
     /// The version that a watch or a cache shows of the ledger. It may be late; a read becomes due.
-    LedgerShows(Version),
+    LedgerShows(ResourceVersion),
     /// The ledger cannot be read, or makes no sense.
     NoLedger,
     /// What became of a write.
@@ -58,18 +58,18 @@ pub enum Observation {
         /// Which write.
         ticket: Ticket,
         /// What.
-        outcome: Outcome,
+        outcome: WriteOutcome,
     },
 }
 
 /// What became of a write. Retries after answers that say that nothing was done are the sender's business; what is
 /// told here is the end of them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Outcome {
+pub enum WriteOutcome {
     /// It was done, and this is what the answer shows.
-    Applied(View),
+    Applied(ObservedHook),
     /// The ledger was written, and has this version now.
-    Written(Version),
+    Written(ResourceVersion),
     /// A precondition did not hold; nothing was done.
     Conflict,
     /// The object, or the entry in it, is gone; nothing was done.
@@ -82,13 +82,13 @@ pub enum Outcome {
 
 /// A hook as an object shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct View {
+pub struct ObservedHook {
     /// `resourceVersion` of the configuration.
-    pub version: Version,
+    pub version: ResourceVersion,
     /// `metadata.uid` of the configuration.
     pub uid: Arc<str>,
     /// What the fields show that a bypass changes.
-    pub shown: Shown,
+    pub shown: BypassState,
     /// What the owner's annotation permits, as it stands on this very version.
     pub ceiling: Ceiling,
     /// What the owner permits beyond the rules, as it stands on this very version.
@@ -103,7 +103,7 @@ pub struct View {
 
 /// What the fields show that a bypass changes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Shown {
+pub enum BypassState {
     /// They are as the owner has them; nothing is of hookwatch.
     Original,
     /// They are as hookwatch left them, and what was before stands beside them.
@@ -119,7 +119,7 @@ pub enum Shown {
     Gone,
 }
 
-impl Shown {
+impl BypassState {
     /// Whether less is enforced than the owner wants, and by us.
     pub fn is_ours(&self) -> bool {
         matches!(self, Self::Ours { .. })
@@ -140,7 +140,7 @@ pub struct Judged {
     /// The API servers know `matchConditions`: all of them. On by default since 1.28.
     pub match_conditions: bool,
     /// Every hook of the inventory.
-    pub hooks: BTreeMap<HookId, Facts>,
+    pub hooks: BTreeMap<HookId, HookFacts>,
 }
 
 /// Who speaks against a hook. Each sees it another way.
@@ -218,7 +218,7 @@ pub enum Stake {
 
 /// What is known of one hook.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Facts {
+pub struct HookFacts {
     /// How it is. While it is bypassed, by probes and by what still reaches it.
     pub health: Health,
     /// What is wrong with it.
@@ -255,10 +255,10 @@ pub struct Facts {
     /// The fence lets it be skipped though no annotation says so.
     pub may_skip: bool,
     /// Labels and annotations of its configuration.
-    pub subject: Arc<Subject>,
+    pub subject: Arc<PolicySubject>,
 }
 
-impl Facts {
+impl HookFacts {
     /// Whether it is a culprit that keeps or slows writes.
     pub fn is_culprit(&self) -> bool {
         self.health == Health::Failing

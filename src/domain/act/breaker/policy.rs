@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
 
-use super::observed::Facts;
+use super::observed::HookFacts;
 use crate::domain::act::bypass::edit::permitted;
 use crate::domain::act::fence::AutoBreak;
 use crate::domain::cluster::hook::{HookId, HookKind, Labels};
@@ -173,7 +173,7 @@ pub struct Matches {
 
 /// Labels and annotations of the configuration that a hook is in.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub struct Subject {
+pub struct PolicySubject {
     /// `metadata.labels`.
     pub labels: Labels,
     /// `metadata.annotations`.
@@ -182,7 +182,7 @@ pub struct Subject {
 
 impl Matches {
     /// Whether a hook that fails from this cause is meant.
-    pub fn matches(&self, id: &HookId, subject: &Subject, cause: Cause) -> bool {
+    pub fn matches(&self, id: &HookId, subject: &PolicySubject, cause: Cause) -> bool {
         let named = |patterns: &[Pattern], name: &str| {
             patterns.is_empty() || patterns.iter().any(|pattern| pattern.matches(name))
         };
@@ -310,7 +310,7 @@ impl Default for Policy {
 
 impl Policy {
     /// The rule that counts for a hook that fails from this cause.
-    pub fn rule(&self, id: &HookId, subject: &Subject, cause: Cause) -> &PolicyRule {
+    pub fn rule(&self, id: &HookId, subject: &PolicySubject, cause: Cause) -> &PolicyRule {
         let mut rules = self.rules.iter();
         rules
             .find(|rule| rule.matches.matches(id, subject, cause))
@@ -319,7 +319,7 @@ impl Policy {
 
     /// Rules that permit to skip webhooks that neither their owner nor the fence lets be skipped, with the configurations. Where
     /// the owner permits less, that is not the rule's fault.
-    pub fn unusable(&self, hooks: &BTreeMap<HookId, Facts>) -> BTreeMap<Arc<str>, BTreeSet<Arc<str>>> {
+    pub fn unusable(&self, hooks: &BTreeMap<HookId, HookFacts>) -> BTreeMap<Arc<str>, BTreeSet<Arc<str>>> {
         let mut unusable = BTreeMap::<_, BTreeSet<_>>::new();
         for (id, facts) in hooks {
             let rule = self.rule(id, &facts.subject, facts.cause.unwrap_or(Cause::Hanging));
@@ -372,12 +372,12 @@ mod tests {
             ..Policy::default()
         };
         let name = |configuration: &str| {
-            let rule = policy.rule(&hook(configuration), &Subject::default(), Cause::Hanging);
+            let rule = policy.rule(&hook(configuration), &PolicySubject::default(), Cause::Hanging);
             rule.name.to_string()
         };
         assert_eq!((name("opa").as_str(), name("opal").as_str()), ("a", "b"));
         assert_eq!(name("other"), "default");
-        let fallback = policy.rule(&hook("other"), &Subject::default(), Cause::Hanging);
+        let fallback = policy.rule(&hook("other"), &PolicySubject::default(), Cause::Hanging);
         assert_eq!(fallback.rungs, BTreeSet::from([Rung::Shield]));
     }
 
@@ -391,7 +391,7 @@ mod tests {
             annotations: BTreeMap::from([("tier".into(), "1".into())]),
             causes: BTreeSet::from([Cause::Hanging]),
         };
-        let subject = Subject {
+        let subject = PolicySubject {
             labels: Labels::from([("team".into(), "a".into()), ("x".into(), "y".into())]),
             annotations: BTreeMap::from([("tier".into(), "1".into())]),
         };
@@ -399,7 +399,7 @@ mod tests {
         let mutating = HookId::new(HookKind::Mutating, "opa-1", "w");
         assert!(!matches.matches(&mutating, &subject, Cause::Hanging));
         assert!(!matches.matches(&hook("ops"), &subject, Cause::Hanging));
-        assert!(!matches.matches(&hook("opa-1"), &Subject::default(), Cause::Hanging));
+        assert!(!matches.matches(&hook("opa-1"), &PolicySubject::default(), Cause::Hanging));
         assert!(!matches.matches(&hook("opa-1"), &subject, Cause::Refused));
         let other = HookId::new(HookKind::Validating, "opa-1", "v");
         assert!(!matches.matches(&other, &subject, Cause::Hanging));

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use super::action::{News, To};
-use super::book::{Entry, Place};
+use super::action::{NoticeKind, To};
+use super::book::{BookEntry, EntryStage};
 use super::choice::Choice;
 use super::guards::Guard;
-use super::observed::{CanaryWord, View};
+use super::observed::{CanaryWord, ObservedHook};
 use super::policy::{AtLimit, PolicyRule, Rung};
-use super::step::{Counts, Does, Step, put_back, strike_out};
+use super::step::{BreakerStep, Counts, Does, put_back, strike_out};
 use super::{Breaker, HookMemory};
 use crate::domain::act::bypass::LONGEST_BY_HAND;
 use crate::domain::act::fence::AutoBreak;
@@ -21,10 +21,10 @@ impl Breaker {
         &self,
         id: &HookId,
         hook: &HookMemory,
-        entry: &Entry,
+        entry: &BookEntry,
         (rung, probation): (Rung, bool),
         now: Time,
-    ) -> Step {
+    ) -> BreakerStep {
         if let Some(step) = self.bypassed_by_hand(hook, entry, rung, now) {
             return step;
         }
@@ -68,8 +68,8 @@ impl Breaker {
             return self.move_to(hook, entry, &choice, counts, now);
         }
         if limit {
-            return Step::default().says(
-                News::Limit,
+            return BreakerStep::default().says(
+                NoticeKind::Limit,
                 "The bypass reached its time limit. Its rule keeps it in place.",
             );
         }
@@ -77,7 +77,13 @@ impl Breaker {
     }
 
     /// What there is to do about a bypass that a person made; `None` where it is the breaker's own.
-    fn bypassed_by_hand(&self, hook: &HookMemory, entry: &Entry, rung: Rung, now: Time) -> Option<Step> {
+    fn bypassed_by_hand(
+        &self,
+        hook: &HookMemory,
+        entry: &BookEntry,
+        rung: Rung,
+        now: Time,
+    ) -> Option<BreakerStep> {
         let permitted = Self::ceiling(hook).permits(rung);
         let view = hook.read.as_ref().map(|(_, view)| view);
         if let Some(view) = view
@@ -106,7 +112,7 @@ impl Breaker {
     }
 
     /// Whether a bypass has lasted as long as its rule lets it.
-    fn has_reached_limit(&self, hook: &HookMemory, entry: &Entry, rule: &PolicyRule, now: Time) -> bool {
+    fn has_reached_limit(&self, hook: &HookMemory, entry: &BookEntry, rule: &PolicyRule, now: Time) -> bool {
         // An instant that another clock wrote down can only shorten a bypass.
         let own = hook
             .bypassed_since
@@ -116,36 +122,51 @@ impl Breaker {
     }
 
     /// A bypass that is as it is to be.
-    fn stays(&self, hook: &HookMemory, rung: Rung, probation: bool) -> Step {
+    fn stays(&self, hook: &HookMemory, rung: Rung, probation: bool) -> BreakerStep {
         if probation {
-            Step::default().says(News::Probation, "Only dry-run canaries reach the webhook.")
+            BreakerStep::default().says(NoticeKind::Probation, "Only dry-run canaries reach the webhook.")
         } else if self.everywhere(hook) {
-            Step::default().says(News::Effective(rung), "Every API server shows the bypass.")
+            BreakerStep::default().says(NoticeKind::Effective(rung), "Every API server shows the bypass.")
         } else {
-            Step::default()
+            BreakerStep::default()
         }
     }
 
     /// What a person did is left as it is for as long as they said.
-    fn by_hand(&self, hook: &HookMemory, entry: &Entry, rung: Rung, until: Time, now: Time) -> Step {
+    fn by_hand(
+        &self,
+        hook: &HookMemory,
+        entry: &BookEntry,
+        rung: Rung,
+        until: Time,
+        now: Time,
+    ) -> BreakerStep {
         if !entry.by_hand {
             return self.rewrite(entry, |line| line.by_hand = true, now).into();
         }
         if self.everywhere(hook) {
             let words = format!("Bypassed with `hookwatch break` until {until}.");
-            Step::default().says(News::Effective(rung), words)
+            BreakerStep::default().says(NoticeKind::Effective(rung), words)
         } else {
-            Step::default()
+            BreakerStep::default()
         }
     }
 
     /// Takes a bypass to another rung. The book first, so that the rule is found by the cause that holds now.
-    fn move_to(&self, hook: &HookMemory, entry: &Entry, choice: &Choice, counts: Counts, now: Time) -> Step {
+    fn move_to(
+        &self,
+        hook: &HookMemory,
+        entry: &BookEntry,
+        choice: &Choice,
+        counts: Counts,
+        now: Time,
+    ) -> BreakerStep {
         let why = choice.words();
         if entry.rung == choice.rung {
             let to = To::Bypass(choice.rung);
             let says = why.to_string();
-            return Step::from(Does::Change { to, why }).says(News::Bypassing(choice.rung), says);
+            return BreakerStep::from(Does::Change { to, why })
+                .says(NoticeKind::Bypassing(choice.rung), says);
         }
         let cause = hook.facts.as_ref().and_then(|facts| facts.cause);
         let does = self.rewrite_counting(
@@ -176,7 +197,13 @@ impl Breaker {
         times.well_for * 2_u32.saturating_pow(relapses.min(times.doublings))
     }
 
-    fn still_bypassed(&self, hook: &HookMemory, entry: &Entry, rung: Rung, now: Time) -> Option<Step> {
+    fn still_bypassed(
+        &self,
+        hook: &HookMemory,
+        entry: &BookEntry,
+        rung: Rung,
+        now: Time,
+    ) -> Option<BreakerStep> {
         let guards = self.settings.guards;
         let relapses = entry.relapses.saturating_add(hook.relapses);
         if self.well_for(hook, now)? < self.doubled(u32::from(relapses)) {
@@ -190,12 +217,21 @@ impl Breaker {
                 to: To::Probation,
                 why: "Healthy for long enough to go on probation.".into(),
             };
-            return Some(Step::from(does).says(News::Probation, "Only dry-run canaries reach the webhook."));
+            return Some(
+                BreakerStep::from(does)
+                    .says(NoticeKind::Probation, "Only dry-run canaries reach the webhook."),
+            );
         }
         Some(self.leave(hook, entry, false, "Healthy for long enough.", now))
     }
 
-    fn on_probation(&self, hook: &HookMemory, entry: &Entry, rung: Rung, now: Time) -> Option<Step> {
+    fn on_probation(
+        &self,
+        hook: &HookMemory,
+        entry: &BookEntry,
+        rung: Rung,
+        now: Time,
+    ) -> Option<BreakerStep> {
         let canary = hook
             .facts
             .as_ref()
@@ -205,7 +241,7 @@ impl Breaker {
                 to: To::Bypass(rung),
                 why: "It failed again on probation.".into(),
             };
-            return Some(Step::from(does).says(News::Relapsed, "It failed again on probation."));
+            return Some(BreakerStep::from(does).says(NoticeKind::Relapsed, "It failed again on probation."));
         }
         let tried = hook
             .probation_since
@@ -216,7 +252,14 @@ impl Breaker {
     }
 
     /// Lets a bypassed hook back: the book first, so that other replicas do not take it for a revert.
-    pub(super) fn leave(&self, hook: &HookMemory, entry: &Entry, spent: bool, why: &str, now: Time) -> Step {
+    pub(super) fn leave(
+        &self,
+        hook: &HookMemory,
+        entry: &BookEntry,
+        spent: bool,
+        why: &str,
+        now: Time,
+    ) -> BreakerStep {
         let since = hook.leaving_since;
         if since.is_some_and(|since| now.since(since) >= self.settings.times.without_ledger) {
             return put_back(why);
@@ -225,25 +268,26 @@ impl Breaker {
         let does = self.rewrite(
             entry,
             |line| {
-                line.place = Place::Leaving;
+                line.place = EntryStage::Leaving;
                 line.relapses = relapses;
                 line.spent |= spent;
             },
             now,
         );
         if spent {
-            Step::from(does).says(News::Limit, why)
+            BreakerStep::from(does).says(NoticeKind::Limit, why)
         } else {
-            Step::from(does).says(News::Restoring, why)
+            BreakerStep::from(does).says(NoticeKind::Restoring, why)
         }
     }
 
     /// It was to be put back, and is.
-    pub(super) fn left(&self, hook: &HookMemory, entry: &Entry, now: Time) -> Step {
+    pub(super) fn left(&self, hook: &HookMemory, entry: &BookEntry, now: Time) -> BreakerStep {
         if self.everywhere(hook) {
-            self.rewrite(entry, |line| line.place = Place::Out, now).into()
+            self.rewrite(entry, |line| line.place = EntryStage::Out, now)
+                .into()
         } else {
-            Step::default()
+            BreakerStep::default()
         }
     }
 
@@ -252,10 +296,10 @@ impl Breaker {
         &self,
         id: &HookId,
         hook: &HookMemory,
-        entry: &Entry,
-        view: &View,
+        entry: &BookEntry,
+        view: &ObservedHook,
         now: Time,
-    ) -> Step {
+    ) -> BreakerStep {
         if hook.failing_since.is_some() {
             return self.begin(id, hook, Some(entry), view, now);
         }
@@ -269,13 +313,13 @@ impl Breaker {
         };
         match long && forgotten {
             true => strike_out(),
-            false if entry.contested => Step::default(),
-            false => Step::default().says(News::Restored, "Restored; watching it for an hour."),
+            false if entry.contested => BreakerStep::default(),
+            false => BreakerStep::default().says(NoticeKind::Restored, "Restored; watching it for an hour."),
         }
     }
 
     /// The ledger was never read and cannot be: what is ours goes back as soon as it can.
-    pub(super) fn without_book(&self, hook: &HookMemory, now: Time) -> Step {
+    pub(super) fn without_book(&self, hook: &HookMemory, now: Time) -> BreakerStep {
         let Some((_, view)) = &hook.read else {
             return Does::Read.into();
         };
@@ -285,14 +329,14 @@ impl Breaker {
         if well && view.shown.is_ours() && wanted_by_hand(view, now).is_none() {
             put_back("Healthy, but hookwatch cannot reach its ledger.")
         } else {
-            Step::default()
+            BreakerStep::default()
         }
     }
 }
 
 /// Until when a person wants a bypass that they made. `break` takes no longer time than [`LONGEST_BY_HAND`]: more than that was
 /// not asked for by a person.
-pub(super) fn wanted_by_hand(view: &View, now: Time) -> Option<Time> {
+pub(super) fn wanted_by_hand(view: &ObservedHook, now: Time) -> Option<Time> {
     let until = view.by_hand_until.filter(|until| now < *until)?;
     (until.since(now) <= LONGEST_BY_HAND).then_some(until)
 }

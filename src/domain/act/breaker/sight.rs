@@ -2,12 +2,14 @@
 
 use serde_json::Value;
 
-use super::book::Version;
-use super::observed::{Shown, View};
-use super::policy::{Ceiling, PERMIT_ANNOTATION, Permit, Rung, Subject};
+use super::book::ResourceVersion;
+use super::observed::{BypassState, ObservedHook};
+use super::policy::{Ceiling, PERMIT_ANNOTATION, Permit, PolicySubject, Rung};
 use crate::domain::act::bypass::edit::is_left_over;
-use crate::domain::act::bypass::{OPT_OUT_ANNOTATION, Phase, STATE_ANNOTATION, Standing, standing};
-use crate::domain::cluster::condition::Condition;
+use crate::domain::act::bypass::{
+    BypassPhase, BypassStanding, OPT_OUT_ANNOTATION, STATE_ANNOTATION, standing,
+};
+use crate::domain::cluster::condition::BypassCondition;
 use crate::domain::time::Time;
 
 /// An annotation that kubectl keeps a copy of the whole object in. No rule goes by it.
@@ -15,7 +17,7 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// Longest value of a label or an annotation that rules can go by, in bytes.
 const MAX_VALUE: usize = 1_024;
 
-impl View {
+impl ObservedHook {
     /// A webhook of an object that was read whole; `None` for an object that is not there.
     pub fn of(object: Option<&Value>, webhook: &str) -> Self {
         let Some(object) = object else { return Self::gone() };
@@ -23,9 +25,10 @@ impl View {
         let standing = standing(object, webhook);
         let shown = shown(&standing);
         Self {
-            version: Version::new(text("/metadata/resourceVersion")),
+            version: ResourceVersion::new(text("/metadata/resourceVersion")),
             uid: text("/metadata/uid").into(),
-            left_over: matches!(shown, Shown::Original | Shown::Gone) && is_left_over(object, webhook),
+            left_over: matches!(shown, BypassState::Original | BypassState::Gone)
+                && is_left_over(object, webhook),
             by_hand_until: by_hand_until(&standing),
             shown,
             ceiling: ceiling(object),
@@ -37,9 +40,9 @@ impl View {
     /// Neither object nor webhook.
     pub fn gone() -> Self {
         Self {
-            version: Version::new(""),
+            version: ResourceVersion::new(""),
             uid: "".into(),
-            shown: Shown::Gone,
+            shown: BypassState::Gone,
             ceiling: Ceiling::Open,
             permit: Permit::Nothing,
             ignores: false,
@@ -50,9 +53,9 @@ impl View {
 }
 
 /// Until when a person wants the bypass that is in force.
-fn by_hand_until(standing: &Standing) -> Option<Time> {
+fn by_hand_until(standing: &BypassStanding) -> Option<Time> {
     match standing {
-        Standing::Bypassed { entry, .. } if entry.by()?.is_person() => entry.expires(),
+        BypassStanding::Bypassed { entry, .. } if entry.by()?.is_person() => entry.expires(),
         _ => None,
     }
 }
@@ -74,7 +77,7 @@ fn ignores(object: &Value, webhook: &str) -> bool {
 }
 
 /// What rules can go by of an object. What is longer than any of them would be is left out.
-pub fn subject(object: &Value) -> Subject {
+pub fn subject(object: &Value) -> PolicySubject {
     let texts = |what: &str| {
         let texts = object["metadata"][what].as_object().into_iter().flatten();
         texts
@@ -83,42 +86,44 @@ pub fn subject(object: &Value) -> Subject {
             .filter(|(_, value)| value.len() <= MAX_VALUE)
             .collect()
     };
-    Subject {
+    PolicySubject {
         labels: texts("labels"),
         annotations: texts("annotations"),
     }
 }
 
-fn shown(standing: &Standing) -> Shown {
+fn shown(standing: &BypassStanding) -> BypassState {
     match standing {
         // What somebody took back is as they want it, though something may still be written about it; so is that failures
         // are ignored.
-        Standing::Original
-        | Standing::Ignored { .. }
-        | Standing::Reverted { .. }
-        | Standing::Bypassed {
-            phase: Phase::Restored,
+        BypassStanding::Original
+        | BypassStanding::Ignored { .. }
+        | BypassStanding::Reverted { .. }
+        | BypassStanding::Bypassed {
+            phase: BypassPhase::Restored,
             ..
-        } => Shown::Original,
+        } => BypassState::Original,
         // How far it goes may be known to another release alone: then it is taken for the farthest.
-        Standing::Bypassed { rung, phase, .. } => Shown::Ours {
+        BypassStanding::Bypassed { rung, phase, .. } => BypassState::Ours {
             rung: rung.unwrap_or(Rung::Skip),
-            probation: *phase == Phase::Probation,
+            probation: *phase == BypassPhase::Probation,
         },
-        Standing::OursWithoutAnnotation { conditions, .. } if conditions.is_empty() => Shown::Original,
-        Standing::OursWithoutAnnotation { conditions, .. } => {
-            let has = |condition: Condition| conditions.iter().any(|name| name == condition.name());
-            Shown::Ours {
-                rung: if has(Condition::Shield) {
+        BypassStanding::OursWithoutAnnotation { conditions, .. } if conditions.is_empty() => {
+            BypassState::Original
+        }
+        BypassStanding::OursWithoutAnnotation { conditions, .. } => {
+            let has = |condition: BypassCondition| conditions.iter().any(|name| name == condition.name());
+            BypassState::Ours {
+                rung: if has(BypassCondition::Shield) {
                     Rung::Shield
                 } else {
                     Rung::Skip
                 },
-                probation: has(Condition::Probation),
+                probation: has(BypassCondition::Probation),
             }
         }
-        Standing::Gone { .. } => Shown::Gone,
-        Standing::Twice => Shown::Foreign,
+        BypassStanding::Gone { .. } => BypassState::Gone,
+        BypassStanding::Twice => BypassState::Foreign,
     }
 }
 
@@ -139,13 +144,13 @@ mod tests {
 
     #[test]
     fn an_object_that_nobody_touched_is_its_owners_at_its_version() {
-        let view = View::of(Some(&object(json!({}), json!([]))), "w");
+        let view = ObservedHook::of(Some(&object(json!({}), json!([]))), "w");
         assert_eq!((&*view.version.0, &*view.uid), ("7", "u"));
-        assert_eq!((view.shown, view.ceiling), (Shown::Original, Ceiling::Open));
-        assert_eq!(View::of(None, "w"), View::gone());
+        assert_eq!((view.shown, view.ceiling), (BypassState::Original, Ceiling::Open));
+        assert_eq!(ObservedHook::of(None, "w"), ObservedHook::gone());
         assert_eq!(
-            View::of(Some(&object(json!({}), json!([]))), "v").shown,
-            Shown::Gone
+            ObservedHook::of(Some(&object(json!({}), json!([]))), "v").shown,
+            BypassState::Gone
         );
     }
 
@@ -158,8 +163,8 @@ mod tests {
             ("hookwatch.dev/probation", Rung::Skip, true),
         ] {
             for annotations in [json!({}), json!({STATE_ANNOTATION: "nonsense"})] {
-                let view = View::of(Some(&object(annotations, condition(name))), "w");
-                assert_eq!(view.shown, Shown::Ours { rung, probation }, "{name}");
+                let view = ObservedHook::of(Some(&object(annotations, condition(name))), "w");
+                assert_eq!(view.shown, BypassState::Ours { rung, probation }, "{name}");
             }
         }
     }
@@ -184,13 +189,15 @@ mod tests {
             ("skip", Permit::Unreadable),
         ] {
             let object = object(json!({PERMIT_ANNOTATION: said}), json!([]));
-            let view = View::of(Some(&object), "w");
+            let view = ObservedHook::of(Some(&object), "w");
             assert_eq!((view.permit, view.ceiling), (permit, Ceiling::Open), "{said}");
             assert!(!view.ignores);
         }
         let mut object = object(json!({}), json!([]));
         object["webhooks"][0]["failurePolicy"] = "Ignore".into();
-        assert!(View::of(Some(&object), "w").ignores && !View::of(Some(&object), "v").ignores);
+        assert!(
+            ObservedHook::of(Some(&object), "w").ignores && !ObservedHook::of(Some(&object), "v").ignores
+        );
     }
 
     fn noted(entry: Value) -> Value {
@@ -204,7 +211,7 @@ mod tests {
             let entry = json!({"rung": "skip", "phase": "bypassed", "expires": until,
                 "by": {"identity": who, "version": "1"}});
             let skip = json!([{"name": "hookwatch.dev/skip", "expression": "false"}]);
-            let view = View::of(Some(&object(noted(entry), skip)), "w");
+            let view = ObservedHook::of(Some(&object(noted(entry), skip)), "w");
             assert_eq!((view.by_hand_until, view.left_over), (expected, false), "{who}");
         }
     }
@@ -213,19 +220,23 @@ mod tests {
     fn what_is_over_and_still_written_down_is_left_over() {
         for phase in ["bypassed", "restored"] {
             let entry = json!({"rung": "ignore", "phase": phase, "original": "w=Fail/10"});
-            let view = View::of(Some(&object(noted(entry.clone()), json!([]))), "w");
-            assert_eq!((view.shown, view.left_over), (Shown::Original, true), "{phase}");
+            let view = ObservedHook::of(Some(&object(noted(entry.clone()), json!([]))), "w");
+            assert_eq!(
+                (view.shown, view.left_over),
+                (BypassState::Original, true),
+                "{phase}"
+            );
             let gone = json!({"rung": "skip", "phase": phase});
             let annotations = json!({STATE_ANNOTATION: json!({"webhooks": {"v": gone}}).to_string()});
-            let view = View::of(Some(&object(annotations, json!([]))), "v");
-            assert_eq!((view.shown, view.left_over), (Shown::Gone, true), "{phase}");
+            let view = ObservedHook::of(Some(&object(annotations, json!([]))), "v");
+            assert_eq!((view.shown, view.left_over), (BypassState::Gone, true), "{phase}");
         }
-        let view = View::of(
+        let view = ObservedHook::of(
             Some(&object(json!({STATE_ANNOTATION: "nonsense"}), json!([]))),
             "w",
         );
-        assert_eq!((view.shown, view.left_over), (Shown::Original, true));
-        let view = View::of(Some(&object(json!({}), json!([]))), "w");
+        assert_eq!((view.shown, view.left_over), (BypassState::Original, true));
+        let view = ObservedHook::of(Some(&object(json!({}), json!([]))), "w");
         assert!(!view.left_over);
     }
 
@@ -240,13 +251,13 @@ mod tests {
         wiped["metadata"]["managedFields"] = json!([{"manager": "hookwatch",
             "fieldsV1": {"f:webhooks": {"k:{\"name\":\"w\"}": {"f:failurePolicy": {}}}}}]);
         for object in [ignored, wiped] {
-            let view = View::of(Some(&object), "w");
-            assert_eq!((view.shown, view.left_over), (Shown::Original, false));
+            let view = ObservedHook::of(Some(&object), "w");
+            assert_eq!((view.shown, view.left_over), (BypassState::Original, false));
         }
         let mut twice = object(json!({}), json!([]));
         let hook = twice["webhooks"][0].clone();
         twice["webhooks"] = json!([hook, hook]);
-        let view = View::of(Some(&twice), "w");
-        assert_eq!((view.shown, view.left_over), (Shown::Foreign, false));
+        let view = ObservedHook::of(Some(&twice), "w");
+        assert_eq!((view.shown, view.left_over), (BypassState::Foreign, false));
     }
 }

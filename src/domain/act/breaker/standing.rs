@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::action::Stage;
+use super::action::HookState;
 use super::policy::Rung;
 use crate::domain::cluster::hook::HookId;
 use crate::domain::time::Time;
@@ -35,13 +35,13 @@ pub struct HookStanding {
 
 impl HookStanding {
     /// A hook in a state, of which nothing was said yet.
-    pub fn new(hook: HookId, stage: Stage, since: Time) -> Self {
+    pub fn new(hook: HookId, stage: HookState, since: Time) -> Self {
         let (rung, effective) = match stage {
-            Stage::Bypassed { rung, effective } => (Some(rung), effective),
+            HookState::Bypassed { rung, effective } => (Some(rung), effective),
             _ => (None, false),
         };
         let words = match stage {
-            Stage::Ignored => format!(
+            HookState::Ignored => format!(
                 "Its failures are ignored, by `hookwatch break` or by an older release. An administrator ends it: hookwatch restore {}/{}.",
                 hook.configuration, hook.webhook
             ),

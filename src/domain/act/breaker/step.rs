@@ -3,22 +3,22 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::action::{Action, Change, Expects, News, To, Told};
-use super::book::{Entry, Place};
+use super::action::{Action, Expects, Notice, NoticeKind, ObjectChange, To};
+use super::book::{BookEntry, EntryStage};
 use super::budget::begun;
 use super::guards::{Guard, HeldBack};
-use super::observed::Shown;
+use super::observed::BypassState;
 use super::policy::Rung;
-use super::{Breaker, Pending, Writing};
+use super::{Breaker, PendingChange, Writing};
 use crate::domain::cluster::hook::HookId;
 use crate::domain::time::Time;
 use crate::domain::vocabulary::Cause;
 
 /// One step, and what to say of it.
 #[derive(Debug, Default)]
-pub(super) struct Step {
+pub(super) struct BreakerStep {
     pub(super) does: Does,
-    pub(super) says: Option<(News, String)>,
+    pub(super) says: Option<(NoticeKind, String)>,
 }
 
 /// What a step does.
@@ -30,7 +30,7 @@ pub(super) enum Does {
     Read,
     /// Writes the hook's line of the book; `None` strikes it out.
     Write {
-        line: Option<Entry>,
+        line: Option<BookEntry>,
         /// See [`Writing::licences`].
         licence: Option<bool>,
         /// What it means for the rate.
@@ -51,20 +51,20 @@ pub(super) enum Counts {
     TakesBack(Time),
 }
 
-impl From<Does> for Step {
+impl From<Does> for BreakerStep {
     fn from(does: Does) -> Self {
         Self { does, says: None }
     }
 }
 
-impl Step {
-    pub(super) fn says(mut self, news: News, words: impl Into<String>) -> Self {
-        self.says = Some((news, words.into()));
+impl BreakerStep {
+    pub(super) fn says(mut self, kind: NoticeKind, words: impl Into<String>) -> Self {
+        self.says = Some((kind, words.into()));
         self
     }
 
     pub(super) fn held_back(reason: HeldBack) -> Self {
-        Self::default().says(News::HeldBack(reason), reason.sentence())
+        Self::default().says(NoticeKind::HeldBack(reason), reason.sentence())
     }
 }
 
@@ -72,16 +72,16 @@ impl Breaker {
     /// As much of a step as is for a replica that does not lead: it puts up a shield, and does nothing else. The leader
     /// may have died of the outage, and the next one comes too late for the control plane. That both do it is for the
     /// ledger to prevent, as between two that believe to lead.
-    pub(super) fn as_follower(&self, id: &HookId, step: Step) -> Step {
+    pub(super) fn as_follower(&self, id: &HookId, step: BreakerStep) -> BreakerStep {
         let Some(hook) = self.memory.hooks.get(id) else {
-            return Step::default();
+            return BreakerStep::default();
         };
         let is_culprit = hook.failing_since.is_some();
         let view = hook.read.as_ref().map(|(_, view)| &view.shown);
         // Only the leader changes a bypass that is there.
-        let is_enforced = view.is_some_and(|shown| *shown == Shown::Original);
-        let own = |line: &Entry| {
-            (line.rung, line.place) == (Rung::Shield, Place::Held) && line.by == self.settings.identity
+        let is_enforced = view.is_some_and(|shown| *shown == BypassState::Original);
+        let own = |line: &BookEntry| {
+            (line.rung, line.place) == (Rung::Shield, EntryStage::Held) && line.by == self.settings.identity
         };
         match &step.does {
             Does::Read if is_culprit => step.does.into(),
@@ -94,12 +94,12 @@ impl Breaker {
                 to: To::Bypass(Rung::Shield),
                 ..
             } if is_enforced => step,
-            _ => Step::default(),
+            _ => BreakerStep::default(),
         }
     }
 
     /// Sets a step in motion.
-    pub(super) fn carry_out(&mut self, id: &HookId, step: Step, now: Time, actions: &mut Vec<Action>) {
+    pub(super) fn carry_out(&mut self, id: &HookId, step: BreakerStep, now: Time, actions: &mut Vec<Action>) {
         match step.does {
             Does::Nothing => {}
             Does::Read => {
@@ -124,7 +124,9 @@ impl Breaker {
                 counts,
             } => {
                 if let Some(hook) = self.memory.hooks.get_mut(id)
-                    && line.as_ref().is_some_and(|line| line.place == Place::Leaving)
+                    && line
+                        .as_ref()
+                        .is_some_and(|line| line.place == EntryStage::Leaving)
                 {
                     hook.leaving_since.get_or_insert(now);
                 }
@@ -145,12 +147,12 @@ impl Breaker {
                     version: view.version.clone(),
                     shown: view.shown.clone(),
                 };
-                hook.pending = Some(Pending {
+                hook.pending = Some(PendingChange {
                     ticket,
                     sent: now,
                     to,
                 });
-                actions.push(Action::Change(Change {
+                actions.push(Action::Change(ObjectChange {
                     ticket,
                     hook: id.clone(),
                     to,
@@ -166,7 +168,7 @@ impl Breaker {
     fn write(
         &mut self,
         id: &HookId,
-        line: Option<Entry>,
+        line: Option<BookEntry>,
         licence: Option<bool>,
         counts: &Counts,
         now: Time,
@@ -236,49 +238,49 @@ impl Breaker {
         }
     }
 
-    fn tell(&mut self, id: &HookId, says: Option<(News, String)>, actions: &mut Vec<Action>) {
+    fn tell(&mut self, id: &HookId, says: Option<(NoticeKind, String)>, actions: &mut Vec<Action>) {
         let Some(hook) = self.memory.hooks.get_mut(id) else {
             return;
         };
-        let Some((news, words)) = says else {
+        let Some((kind, words)) = says else {
             if hook.failing_since.is_none() && hook.pending.is_none() && !hook.is_ours() {
                 hook.told = None;
             }
             return;
         };
-        if hook.told == Some(news) {
+        if hook.told == Some(kind) {
             return;
         }
-        hook.told = Some(news);
+        hook.told = Some(kind);
         let cause = hook.facts.as_ref().and_then(|facts| facts.cause);
         let pages = matches!(
-            news,
-            News::Limit | News::Contested | News::Flapping | News::Foreign
+            kind,
+            NoticeKind::Limit | NoticeKind::Contested | NoticeKind::Flapping | NoticeKind::Foreign
         );
         let hook = self.memory.hooks.get(id);
         let rule = hook.map(|hook| self.rule(id, hook, cause.unwrap_or(Cause::Slow)));
-        actions.push(Action::Tell(Told {
+        actions.push(Action::Tell(Notice {
             hook: id.clone(),
-            news,
+            kind,
             page: rule.filter(|_| pages).and_then(|rule| rule.page.clone()),
             words,
         }));
     }
 
     /// The line with a change in it.
-    pub(super) fn rewrite(&self, entry: &Entry, change: impl FnOnce(&mut Entry), now: Time) -> Does {
+    pub(super) fn rewrite(&self, entry: &BookEntry, change: impl FnOnce(&mut BookEntry), now: Time) -> Does {
         self.rewrite_counting(entry, change, Counts::Nothing, now)
     }
 
     /// The same where it means something for the rate.
     pub(super) fn rewrite_counting(
         &self,
-        entry: &Entry,
-        change: impl FnOnce(&mut Entry),
+        entry: &BookEntry,
+        change: impl FnOnce(&mut BookEntry),
         counts: Counts,
         now: Time,
     ) -> Does {
-        let mut line = Entry {
+        let mut line = BookEntry {
             by: Arc::clone(&self.settings.identity),
             at: now,
             ..entry.clone()
@@ -293,7 +295,7 @@ impl Breaker {
 }
 
 /// The hook's line is not needed any more.
-pub(super) fn strike_out() -> Step {
+pub(super) fn strike_out() -> BreakerStep {
     let does = Does::Write {
         line: None,
         licence: None,
@@ -303,7 +305,7 @@ pub(super) fn strike_out() -> Step {
 }
 
 /// What is left of hookwatch's on an object that is as its owner has it is taken away.
-pub(super) fn tidy() -> Step {
+pub(super) fn tidy() -> BreakerStep {
     let does = Does::Change {
         to: To::Original,
         why: "The bypass is over, and something was still written down about it.".into(),
@@ -312,19 +314,19 @@ pub(super) fn tidy() -> Step {
 }
 
 /// The object gets its original back.
-pub(super) fn put_back(why: &str) -> Step {
+pub(super) fn put_back(why: &str) -> BreakerStep {
     let does = Does::Change {
         to: To::Original,
         why: why.into(),
     };
-    Step::from(does).says(News::Restoring, why)
+    BreakerStep::from(does).says(NoticeKind::Restoring, why)
 }
 
 impl Expects {
     #[cfg(test)]
     fn blind(self) -> Self {
         Self {
-            version: super::book::Version::new(""),
+            version: super::book::ResourceVersion::new(""),
             ..self
         }
     }

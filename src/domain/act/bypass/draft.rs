@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 /// One change of an object.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Change {
+pub struct FieldChange {
     /// What is changed, as it is called in the object: `webhooks[a.example.com].failurePolicy`.
     pub what: String,
     /// What was there; `None` for nothing.
@@ -16,13 +16,13 @@ pub struct Change {
 /// The tests that a patch begins with, and its changes. The tests are the precondition: nothing is changed when any
 /// of them fails.
 #[derive(Debug, Default)]
-pub(super) struct Draft {
+pub(super) struct PatchDraft {
     tests: Vec<Value>,
     operations: Vec<Value>,
-    changes: Vec<Change>,
+    changes: Vec<FieldChange>,
 }
 
-impl Draft {
+impl PatchDraft {
     /// Expects a value; `None` for nothing, which the API server takes a test for null as, where whatever would hold
     /// the field is there.
     pub(super) fn expect(&mut self, path: &str, value: Option<&Value>) {
@@ -48,7 +48,7 @@ impl Draft {
     }
 
     pub(super) fn change(&mut self, what: String, before: Option<Value>, after: Option<Value>) {
-        self.changes.push(Change { what, before, after });
+        self.changes.push(FieldChange { what, before, after });
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -56,7 +56,7 @@ impl Draft {
     }
 
     /// The patch, and what it changes of what people look at.
-    pub(super) fn finish(self) -> (Value, Vec<Change>) {
+    pub(super) fn finish(self) -> (Value, Vec<FieldChange>) {
         let patch = self.tests.into_iter().chain(self.operations).collect();
         (Value::Array(patch), self.changes)
     }

@@ -1,7 +1,7 @@
 //! What has to be written to bypass a hook, to put it on probation, and to bring it back.
 //!
 //! [`plan`] is a function of the object as it is and of what is wished for. Whoever carries its edits out may be
-//! killed between any two: planned anew from what is there then, the wish comes true all the same. An edit is a JSON
+//! killed between any two: planned anew from what is there then, the desired state is reached all the same. An edit is a JSON
 //! patch that tests the object's uid, the webhook's name and the current value of all it changes, and touches nothing
 //! else, so whatever others write at the same time stays.
 
@@ -11,13 +11,13 @@ mod page;
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
-use self::page::Page;
-use super::standing::{Here, Standing, annotation, ignored, standing, state};
-use super::state::{Entry, Fields, Writer};
-use super::{IGNORE_SECONDS, OPT_OUT_ANNOTATION, Phase, Rung};
+use self::page::EditPage;
+use super::standing::{BypassStanding, Here, annotation, ignored, standing, state};
+use super::state::{AnnotationEntry, FailureFields, ObjectWriter};
+use super::{BypassPhase, IGNORE_SECONDS, OPT_OUT_ANNOTATION, Rung};
 use crate::domain::time::Time;
 
-pub use super::draft::Change;
+pub use super::draft::FieldChange;
 
 /// Most match conditions of a webhook that the API server takes.
 pub const MAX_CONDITIONS: usize = 64;
@@ -29,7 +29,7 @@ const MAX_OBJECT: usize = 1 << 20;
 
 /// What a webhook is to become.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wish {
+pub enum Desired {
     /// Bypassed, so far and no farther.
     Bypass {
         /// How far.
@@ -68,7 +68,7 @@ pub struct Author {
     /// The user name of hookwatch's account, whose canaries a hook on probation is reached by.
     pub account: String,
     /// Who it is.
-    pub writer: Writer,
+    pub writer: ObjectWriter,
     /// Whether the API servers know `matchConditions` (1.28, and every later release).
     pub match_conditions: bool,
     /// Whether the fence keeps it to match conditions. Then it puts no other field back, and forgets none.
@@ -92,14 +92,14 @@ pub struct Edit {
     /// A JSON patch (RFC 6902).
     pub patch: Value,
     /// What it changes, for people; of the annotation only that it is written.
-    pub changes: Vec<Change>,
-    /// Whether the wish has come true with it. After one that is not the last, plan again.
+    pub changes: Vec<FieldChange>,
+    /// Whether the desired state is reached with it. After one that is not the last, plan again.
     pub last: bool,
 }
 
 /// Why nothing is written.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum Refusal {
+pub enum EditRefusal {
     /// The owner keeps hookwatch from changing the object.
     #[error("the object is annotated {OPT_OUT_ANNOTATION}: off; remove that, or change the object yourself")]
     OptedOut,
@@ -172,40 +172,48 @@ pub enum Refusal {
 ///
 /// # Errors
 /// When it must not or cannot be done, and then nothing is to be written.
-pub fn plan(object: &Value, webhook: &str, wish: &Wish, author: &Author, now: Time) -> Result<Plan, Refusal> {
+pub fn plan(
+    object: &Value,
+    webhook: &str,
+    desired: &Desired,
+    author: &Author,
+    now: Time,
+) -> Result<Plan, EditRefusal> {
     if object.pointer("/metadata/uid").and_then(Value::as_str).is_none() {
-        return Err(Refusal::NoObject);
+        return Err(EditRefusal::NoObject);
     }
     let opted_out = annotation(object, OPT_OUT_ANNOTATION).map(|text| text.trim().to_ascii_lowercase());
-    match (&opted_out, wish) {
+    match (&opted_out, desired) {
         // To take everything of hookwatch's away is what its owner wants.
-        (Some(text), wish) if text == "off" && *wish != Wish::Restore => return Err(Refusal::OptedOut),
+        (Some(text), desired) if text == "off" && *desired != Desired::Restore => {
+            return Err(EditRefusal::OptedOut);
+        }
         // What is not understood permits nothing.
-        (Some(text), Wish::Bypass { .. } | Wish::Ignore { .. } | Wish::Probation) => {
+        (Some(text), Desired::Bypass { .. } | Desired::Ignore { .. } | Desired::Probation) => {
             // To show a hook nothing but dry runs is to skip it.
-            let (wanted, rung) = match wish {
-                Wish::Bypass { rung, .. } => (rung.as_str(), *rung),
-                Wish::Probation => ("probation", Rung::Skip),
+            let (wanted, rung) = match desired {
+                Desired::Bypass { rung, .. } => (rung.as_str(), *rung),
+                Desired::Probation => ("probation", Rung::Skip),
                 _ => ("ignore", Rung::Skip),
             };
             if !permitted(text).is_ok_and(|permitted| permitted >= rung) {
                 let permitted = text.chars().take(100).collect();
-                return Err(Refusal::BeyondCeiling { permitted, wanted });
+                return Err(EditRefusal::BeyondCeiling { permitted, wanted });
             }
         }
         _ => {}
     }
     let here = match Here::find(object, webhook) {
         (Some(here), 1) => here,
-        (Some(_), _) => return Err(Refusal::NameTwice(webhook.to_owned())),
-        (None, _) if *wish == Wish::Restore => return back::of_gone(object, webhook, now),
+        (Some(_), _) => return Err(EditRefusal::NameTwice(webhook.to_owned())),
+        (None, _) if *desired == Desired::Restore => return back::of_gone(object, webhook, now),
         (None, _) => return Ok(Plan::Gone),
     };
-    match wish {
-        Wish::Bypass { rung, why } => bypass(&here, *rung, why, author, now),
-        Wish::Ignore { why } => ignore(&here, why, author, now),
-        Wish::Probation => probation(&here, author, now),
-        Wish::Restore => back::restore(&here, author.fenced, now),
+    match desired {
+        Desired::Bypass { rung, why } => bypass(&here, *rung, why, author, now),
+        Desired::Ignore { why } => ignore(&here, why, author, now),
+        Desired::Probation => probation(&here, author, now),
+        Desired::Restore => back::restore(&here, author.fenced, now),
     }
 }
 
@@ -231,11 +239,11 @@ pub fn is_left_over(object: &Value, webhook: &str) -> bool {
     matches!(plan, Ok(Plan::Edit(_)))
 }
 
-fn bypass(here: &Here<'_>, rung: Rung, why: &Why, author: &Author, now: Time) -> Result<Plan, Refusal> {
+fn bypass(here: &Here<'_>, rung: Rung, why: &Why, author: &Author, now: Time) -> Result<Plan, EditRefusal> {
     let mut page = open(here, author)?;
     let standing = standing(here.object, here.webhook);
-    let as_wished = matches!(&standing, Standing::Bypassed { rung: Some(is), phase: Phase::Bypassed, entry }
-        if *is == rung && entry.rung() == Some(rung) && entry.phase() == Some(Phase::Bypassed));
+    let as_wished = matches!(&standing, BypassStanding::Bypassed { rung: Some(is), phase: BypassPhase::Bypassed, entry }
+        if *is == rung && entry.rung() == Some(rung) && entry.phase() == Some(BypassPhase::Bypassed));
     let mut entry = page.state.entry(here.webhook).unwrap_or_default();
     page.condition(Some(rung.condition()), author)?;
     if page.draft.is_empty() && as_wished && entry.expires() == why.expires {
@@ -244,21 +252,21 @@ fn bypass(here: &Here<'_>, rung: Rung, why: &Why, author: &Author, now: Time) ->
     if here.still_applied(&entry).is_empty() {
         entry.forget_fields();
     }
-    entry.set_rung(rung, Phase::Bypassed);
-    let goes_on = matches!(standing, Standing::Bypassed { .. });
+    entry.set_rung(rung, BypassPhase::Bypassed);
+    let goes_on = matches!(standing, BypassStanding::Bypassed { .. });
     begun(page, entry, (goes_on, &standing), why, author, now)
 }
 
 /// What is written down of a bypass that is begun or goes on.
 fn begun(
-    mut page: Page<'_>,
-    mut entry: Entry,
-    (goes_on, standing): (bool, &Standing),
+    mut page: EditPage<'_>,
+    mut entry: AnnotationEntry,
+    (goes_on, standing): (bool, &BypassStanding),
     why: &Why,
     author: &Author,
     now: Time,
-) -> Result<Plan, Refusal> {
-    if matches!(standing, Standing::Reverted { .. }) {
+) -> Result<Plan, EditRefusal> {
+    if matches!(standing, BypassStanding::Reverted { .. }) {
         entry.reverted();
     }
     let since = entry.since().filter(|_| goes_on);
@@ -271,9 +279,9 @@ fn begun(
 }
 
 /// Has a webhook's failures ignored.
-fn ignore(here: &Here<'_>, why: &Why, author: &Author, now: Time) -> Result<Plan, Refusal> {
+fn ignore(here: &Here<'_>, why: &Why, author: &Author, now: Time) -> Result<Plan, EditRefusal> {
     if author.match_conditions && here.conditions().len() < MAX_CONDITIONS {
-        return Err(Refusal::CanBeSkipped);
+        return Err(EditRefusal::CanBeSkipped);
     }
     let mut page = opened(here)?;
     let standing = standing(here.object, here.webhook);
@@ -288,7 +296,7 @@ fn ignore(here: &Here<'_>, why: &Why, author: &Author, now: Time) -> Result<Plan
     }
     if applied.is_empty() {
         let seconds = original.timeout_seconds;
-        return Err(Refusal::NothingToIgnore { seconds });
+        return Err(EditRefusal::NothingToIgnore { seconds });
     }
     for (field, value) in &applied {
         page.field(field, value.clone());
@@ -304,10 +312,12 @@ fn ignore(here: &Here<'_>, why: &Why, author: &Author, now: Time) -> Result<Plan
 }
 
 /// The fields as their owner has them: of one that is as hookwatch has set it, what is written down is the original.
-fn original(here: &Here<'_>, entry: &Entry) -> Result<Fields, Refusal> {
+fn original(here: &Here<'_>, entry: &AnnotationEntry) -> Result<FailureFields, EditRefusal> {
     let mut original = here.fields();
     let ours = here.still_applied(entry);
-    let noted = entry.original(here.webhook).map_err(Refusal::InvalidOriginal)?;
+    let noted = entry
+        .original(here.webhook)
+        .map_err(EditRefusal::InvalidOriginal)?;
     if let Some(noted) = noted {
         if ours.contains(&"failurePolicy") {
             original.failure_policy = noted.failure_policy;
@@ -319,29 +329,29 @@ fn original(here: &Here<'_>, entry: &Entry) -> Result<Fields, Refusal> {
     Ok(original)
 }
 
-fn probation(here: &Here<'_>, author: &Author, now: Time) -> Result<Plan, Refusal> {
+fn probation(here: &Here<'_>, author: &Author, now: Time) -> Result<Plan, EditRefusal> {
     let mut page = open(here, author)?;
     let standing = standing(here.object, here.webhook);
     let since = match &standing {
-        Standing::Bypassed {
-            phase: Phase::Bypassed | Phase::Probation,
+        BypassStanding::Bypassed {
+            phase: BypassPhase::Bypassed | BypassPhase::Probation,
             entry,
             ..
         } => entry.since(),
-        Standing::OursWithoutAnnotation { .. } => None,
-        _ => return Err(Refusal::NotBypassed),
+        BypassStanding::OursWithoutAnnotation { .. } => None,
+        _ => return Err(EditRefusal::NotBypassed),
     };
     let mut entry = page.state.entry(here.webhook).unwrap_or_default();
     page.condition(
-        Some(crate::domain::cluster::condition::Condition::Probation),
+        Some(crate::domain::cluster::condition::BypassCondition::Probation),
         author,
     )?;
-    if page.draft.is_empty() && entry.phase() == Some(Phase::Probation) {
+    if page.draft.is_empty() && entry.phase() == Some(BypassPhase::Probation) {
         return Ok(Plan::AlreadySo);
     }
     match entry.rung() {
-        Some(_) => entry.set_phase(Phase::Probation),
-        None => entry.set_rung(rung_by_name(here), Phase::Probation),
+        Some(_) => entry.set_phase(BypassPhase::Probation),
+        None => entry.set_rung(rung_by_name(here), BypassPhase::Probation),
     }
     let expires = entry.expires();
     entry.set_times(since, now, expires);
@@ -352,7 +362,7 @@ fn probation(here: &Here<'_>, author: &Author, now: Time) -> Result<Plan, Refusa
 
 /// How far a bypass goes that nothing explains, by the name of its condition.
 fn rung_by_name(here: &Here<'_>) -> Rung {
-    let skip = json!(crate::domain::cluster::condition::Condition::Skip.name());
+    let skip = json!(crate::domain::cluster::condition::BypassCondition::Skip.name());
     if here
         .conditions()
         .iter()
@@ -365,19 +375,19 @@ fn rung_by_name(here: &Here<'_>) -> Rung {
 }
 
 /// The beginning of an edit that leaves a condition of hookwatch's in force.
-fn open<'a>(here: &'a Here<'a>, author: &Author) -> Result<Page<'a>, Refusal> {
+fn open<'a>(here: &'a Here<'a>, author: &Author) -> Result<EditPage<'a>, EditRefusal> {
     if author.match_conditions {
         opened(here)
     } else {
-        Err(Refusal::NoMatchConditions)
+        Err(EditRefusal::NoMatchConditions)
     }
 }
 
 /// The beginning of an edit that leaves something of hookwatch's in force.
-fn opened<'a>(here: &'a Here<'a>) -> Result<Page<'a>, Refusal> {
-    let state = state(here.object).map_err(|unreadable| Refusal::Unreadable(unreadable.why))?;
+fn opened<'a>(here: &'a Here<'a>) -> Result<EditPage<'a>, EditRefusal> {
+    let state = state(here.object).map_err(|unreadable| EditRefusal::Unreadable(unreadable.why))?;
     if state.entry(here.webhook).is_none() && !here.unexplained().is_empty() {
-        return Err(Refusal::OriginalUnknown(here.unexplained().join(" and ")));
+        return Err(EditRefusal::OriginalUnknown(here.unexplained().join(" and ")));
     }
-    Ok(Page::open(here, state))
+    Ok(EditPage::open(here, state))
 }

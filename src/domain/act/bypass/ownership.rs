@@ -7,7 +7,7 @@
 use serde_json::{Value, json};
 
 use super::FIELD_MANAGER;
-use super::draft::{Draft, escaped};
+use super::draft::{PatchDraft, escaped};
 
 /// Who owns one field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -56,7 +56,7 @@ pub(super) fn holds(object: &Value, webhook: &str) -> bool {
 }
 
 /// Gives up what hookwatch owns: of a webhook, or of the whole object.
-pub(super) fn release(object: &Value, webhook: &str, everything: bool, draft: &mut Draft) {
+pub(super) fn release(object: &Value, webhook: &str, everything: bool, draft: &mut PatchDraft) {
     let webhook = key(webhook);
     // From the end, so that what goes shifts nothing that is still to come.
     for (index, entry) in entries(object).iter().enumerate().rev() {

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use strum::{EnumString, IntoStaticStr, VariantArray};
 
-use crate::domain::cluster::condition::Condition;
+use crate::domain::cluster::condition::BypassCondition;
 
 /// How far a bypass goes, the smallest first.
 #[derive(
@@ -51,10 +51,10 @@ impl Rung {
     }
 
     /// The match condition that makes it.
-    pub const fn condition(self) -> Condition {
+    pub const fn condition(self) -> BypassCondition {
         match self {
-            Self::Shield => Condition::Shield,
-            Self::Skip => Condition::Skip,
+            Self::Shield => BypassCondition::Shield,
+            Self::Skip => BypassCondition::Skip,
         }
     }
 }
@@ -70,7 +70,7 @@ impl fmt::Display for Rung {
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, EnumString, IntoStaticStr, VariantArray,
 )]
 #[strum(serialize_all = "snake_case")]
-pub enum Phase {
+pub enum BypassPhase {
     /// In force.
     Bypassed,
     /// Only hookwatch's own dry-run canaries reach the hook.
@@ -79,7 +79,7 @@ pub enum Phase {
     Restored,
 }
 
-impl Phase {
+impl BypassPhase {
     /// All of them.
     pub const ALL: &'static [Self] = Self::VARIANTS;
 

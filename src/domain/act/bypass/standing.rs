@@ -5,33 +5,33 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 use super::ownership::{holds, owners};
-use super::state::{Entry, Fields, State, Unreadable};
-use super::{IGNORE_SECONDS, Phase, Rung, STATE_ANNOTATION};
-use crate::domain::cluster::condition::{CONDITION_PREFIX, Condition};
+use super::state::{AnnotationEntry, BypassAnnotation, FailureFields, UnreadableAnnotation};
+use super::{BypassPhase, IGNORE_SECONDS, Rung, STATE_ANNOTATION};
+use crate::domain::cluster::condition::{BypassCondition, CONDITION_PREFIX};
 
 /// What a webhook is to hookwatch.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Standing {
+pub enum BypassStanding {
     /// Nothing of hookwatch's is in it.
     Original,
     /// Hookwatch's change is in force, and written down.
     Bypassed {
-        /// How far it goes; in [`Phase::Probation`] how far it went. `None` when only another release knows.
+        /// How far it goes; in [`BypassPhase::Probation`] how far it went. `None` when only another release knows.
         rung: Option<Rung>,
         /// Where it stands.
-        phase: Phase,
+        phase: BypassPhase,
         /// What is written down.
-        entry: Entry,
+        entry: AnnotationEntry,
     },
     /// Its failures are ignored, by a person or by an older release, and that is written down.
     Ignored {
         /// What is written down.
-        entry: Entry,
+        entry: AnnotationEntry,
     },
     /// A bypass is written down, and somebody has taken it back.
     Reverted {
         /// What is written down.
-        entry: Entry,
+        entry: AnnotationEntry,
     },
     /// Something of hookwatch's is in it, and nothing legible says what was there before.
     OursWithoutAnnotation {
@@ -51,7 +51,7 @@ pub enum Standing {
     Twice,
 }
 
-impl Standing {
+impl BypassStanding {
     /// Whether a person or an older release has its failures ignored, which the daemon cannot take back.
     pub fn is_ignored(&self) -> bool {
         matches!(
@@ -120,8 +120,8 @@ impl<'a> Here<'a> {
     }
 
     /// Both fields as they are.
-    pub(super) fn fields(&self) -> Fields {
-        Fields {
+    pub(super) fn fields(&self) -> FailureFields {
+        FailureFields {
             failure_policy: self.value("failurePolicy").as_str().unwrap_or("Fail").to_owned(),
             timeout_seconds: self.value("timeoutSeconds").as_u64().unwrap_or(10),
         }
@@ -137,7 +137,7 @@ impl<'a> Here<'a> {
     }
 
     /// The fields of a readable entry that are still hookwatch's.
-    pub(super) fn still_applied(&self, entry: &Entry) -> Vec<&'static str> {
+    pub(super) fn still_applied(&self, entry: &AnnotationEntry) -> Vec<&'static str> {
         self.still_ours(|field, value| entry.has_set(field, value))
     }
 
@@ -181,19 +181,19 @@ pub(super) fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
 ///
 /// # Errors
 /// When it makes no sense.
-pub fn state(object: &Value) -> Result<State, Unreadable> {
-    State::read(annotation(object, STATE_ANNOTATION))
+pub fn state(object: &Value) -> Result<BypassAnnotation, UnreadableAnnotation> {
+    BypassAnnotation::read(annotation(object, STATE_ANNOTATION))
 }
 
 /// What one webhook of a configuration is to hookwatch.
-pub fn standing(object: &Value, webhook: &str) -> Standing {
+pub fn standing(object: &Value, webhook: &str) -> BypassStanding {
     let state = state(object);
     let entry = state.as_ref().ok().and_then(|state| state.entry(webhook));
     let here = match Here::find(object, webhook) {
         (Some(here), 1) => here,
-        (Some(_), _) => return Standing::Twice,
+        (Some(_), _) => return BypassStanding::Twice,
         (None, _) => {
-            return Standing::Gone {
+            return BypassStanding::Gone {
                 noted: entry.is_some(),
             };
         }
@@ -209,19 +209,19 @@ pub fn standing(object: &Value, webhook: &str) -> Standing {
             _ => !here.unexplained().is_empty(),
         };
         return if names.is_empty() && !fields {
-            Standing::Original
+            BypassStanding::Original
         } else {
-            Standing::OursWithoutAnnotation {
+            BypassStanding::OursWithoutAnnotation {
                 conditions: names,
                 fields,
                 why: state.err().map(|unreadable| unreadable.why),
             }
         };
     };
-    let has = |condition: Condition| names.iter().any(|name| name == condition.name());
-    if has(Condition::Probation) {
-        let (rung, phase) = (entry.rung(), Phase::Probation);
-        return Standing::Bypassed { rung, phase, entry };
+    let has = |condition: BypassCondition| names.iter().any(|name| name == condition.name());
+    if has(BypassCondition::Probation) {
+        let (rung, phase) = (entry.rung(), BypassPhase::Probation);
+        return BypassStanding::Bypassed { rung, phase, entry };
     }
     let by_condition = [Rung::Skip, Rung::Shield];
     let by_condition = by_condition.into_iter().find(|rung| has(rung.condition()));
@@ -229,21 +229,21 @@ pub fn standing(object: &Value, webhook: &str) -> Standing {
         Some(rung) => Some(rung),
         // A condition that only another release knows.
         None if !names.is_empty() => None,
-        None if !here.still_applied(&entry).is_empty() => return Standing::Ignored { entry },
-        None if entry.phase() == Some(Phase::Restored) => {
-            let (rung, phase) = (entry.rung(), Phase::Restored);
-            return Standing::Bypassed { rung, phase, entry };
+        None if !here.still_applied(&entry).is_empty() => return BypassStanding::Ignored { entry },
+        None if entry.phase() == Some(BypassPhase::Restored) => {
+            let (rung, phase) = (entry.rung(), BypassPhase::Restored);
+            return BypassStanding::Bypassed { rung, phase, entry };
         }
-        None => return Standing::Reverted { entry },
+        None => return BypassStanding::Reverted { entry },
     };
-    let phase = Phase::Bypassed;
-    Standing::Bypassed { rung, phase, entry }
+    let phase = BypassPhase::Bypassed;
+    BypassStanding::Bypassed { rung, phase, entry }
 }
 
-/// Every webhook of a configuration that hookwatch has to do with: those that are not [`Standing::Original`], those that
+/// Every webhook of a configuration that hookwatch has to do with: those that are not [`BypassStanding::Original`], those that
 /// are written down and gone, and those of which there is still something to give up or an illegible annotation to take
 /// away.
-pub fn touched(object: &Value) -> Vec<(String, Standing)> {
+pub fn touched(object: &Value) -> Vec<(String, BypassStanding)> {
     let hooks = object.get("webhooks").and_then(Value::as_array);
     let mut names: BTreeSet<String> = hooks
         .into_iter()
@@ -268,9 +268,9 @@ pub fn touched(object: &Value) -> Vec<(String, Standing)> {
         let standing = standing(object, &name);
         (name, standing)
     });
-    let concerns = |(name, standing): &(String, Standing)| match standing {
-        Standing::Original => illegible || holds(object, name),
-        Standing::Twice => {
+    let concerns = |(name, standing): &(String, BypassStanding)| match standing {
+        BypassStanding::Original => illegible || holds(object, name),
+        BypassStanding::Twice => {
             let mut hooks = object["webhooks"].as_array().into_iter().flatten();
             let ours = |hook: &Value| {
                 hook["matchConditions"]

@@ -8,7 +8,7 @@
 use serde_json::{Map, Value, json};
 
 use super::standing::ignored;
-use super::{Phase, Rung, original};
+use super::{BypassPhase, Rung, original};
 use crate::domain::text::bounded;
 use crate::domain::time::Time;
 
@@ -34,14 +34,14 @@ const NOTE: [&str; 6] = [
 
 /// Who changed an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Writer {
+pub struct ObjectWriter {
     /// The replica, or the person.
     pub identity: String,
     /// The release of hookwatch.
     pub version: String,
 }
 
-impl Writer {
+impl ObjectWriter {
     /// Whether it is a person, who is called `USER@HOST`. A replica is called after its Pod or machine.
     pub fn is_person(&self) -> bool {
         self.identity.contains('@')
@@ -50,14 +50,14 @@ impl Writer {
 
 /// A webhook's `failurePolicy` and `timeoutSeconds`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fields {
+pub struct FailureFields {
     /// `failurePolicy`.
     pub failure_policy: String,
     /// `timeoutSeconds`.
     pub timeout_seconds: u64,
 }
 
-impl Fields {
+impl FailureFields {
     /// As it stands in the annotation. The form is the fence's.
     pub fn text(&self, webhook: &str) -> String {
         original(webhook, &self.failure_policy, self.timeout_seconds)
@@ -91,9 +91,9 @@ impl Fields {
 
 /// What is written down about one webhook.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Entry(Map<String, Value>);
+pub struct AnnotationEntry(Map<String, Value>);
 
-impl Entry {
+impl AnnotationEntry {
     fn text(&self, key: &str) -> Option<&str> {
         self.0.get(key)?.as_str()
     }
@@ -109,18 +109,18 @@ impl Entry {
     }
 
     /// Where it stands; `None` as for [`Self::rung`].
-    pub fn phase(&self) -> Option<Phase> {
-        Phase::parse(self.text("phase")?)
+    pub fn phase(&self) -> Option<BypassPhase> {
+        BypassPhase::parse(self.text("phase")?)
     }
 
     /// What the fields were; `None` when they were not changed.
     ///
     /// # Errors
     /// When what is written down cannot be put back.
-    pub fn original(&self, webhook: &str) -> Result<Option<Fields>, String> {
+    pub fn original(&self, webhook: &str) -> Result<Option<FailureFields>, String> {
         match self.0.get("original") {
             None => Ok(None),
-            Some(Value::String(text)) => Fields::read(webhook, text).map(Some),
+            Some(Value::String(text)) => FailureFields::read(webhook, text).map(Some),
             Some(other) => Err(format!("the original {other} is no text")),
         }
     }
@@ -160,31 +160,36 @@ impl Entry {
     }
 
     /// Who wrote it.
-    pub fn by(&self) -> Option<Writer> {
+    pub fn by(&self) -> Option<ObjectWriter> {
         let by = self.0.get("by")?;
         let text = |key: &str| by.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-        Some(Writer {
+        Some(ObjectWriter {
             identity: text("identity"),
             version: text("version"),
         })
     }
 
-    pub(super) fn set_rung(&mut self, rung: Rung, phase: Phase) {
+    pub(super) fn set_rung(&mut self, rung: Rung, phase: BypassPhase) {
         self.put("rung", rung.as_str().into());
         self.set_phase(phase);
     }
 
     pub(super) fn set_ignored(&mut self) {
         self.put("rung", IGNORED.into());
-        self.set_phase(Phase::Bypassed);
+        self.set_phase(BypassPhase::Bypassed);
     }
 
-    pub(super) fn set_phase(&mut self, phase: Phase) {
+    pub(super) fn set_phase(&mut self, phase: BypassPhase) {
         self.put("phase", phase.as_str().into());
     }
 
     /// Notes the fields as they were, and those that were changed as they are.
-    pub(super) fn set_fields(&mut self, webhook: &str, original: &Fields, applied: Map<String, Value>) {
+    pub(super) fn set_fields(
+        &mut self,
+        webhook: &str,
+        original: &FailureFields,
+        applied: Map<String, Value>,
+    ) {
         self.put("original", original.text(webhook).into());
         self.put("applied", applied.into());
     }
@@ -218,7 +223,7 @@ impl Entry {
         }
     }
 
-    pub(super) fn set_by(&mut self, writer: &Writer) {
+    pub(super) fn set_by(&mut self, writer: &ObjectWriter) {
         let by = json!({"identity": harmless(&writer.identity), "version": harmless(&writer.version)});
         self.put("by", by);
     }
@@ -262,7 +267,7 @@ fn put_in_place(text: &str, webhooks: &mut Map<String, Value>) {
         let Some((webhook, _)) = original.rsplit_once('=') else {
             continue;
         };
-        let is_one = |text: &str| Fields::read(webhook, text).is_ok();
+        let is_one = |text: &str| FailureFields::read(webhook, text).is_ok();
         if is_one(original) {
             let entry = webhooks.entry(webhook).or_insert_with(|| json!({}));
             if !entry["original"].as_str().is_some_and(is_one) {
@@ -274,7 +279,7 @@ fn put_in_place(text: &str, webhooks: &mut Map<String, Value>) {
 
 /// The annotation as it was read.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct State {
+pub struct BypassAnnotation {
     webhooks: Map<String, Value>,
     /// Everything else at the top.
     rest: Map<String, Value>,
@@ -282,31 +287,31 @@ pub struct State {
 
 /// An annotation that makes no sense.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unreadable {
+pub struct UnreadableAnnotation {
     /// What is wrong with it, in one sentence.
     pub why: String,
     /// What looks like originals in it, read as the fence reads them.
     originals: Vec<String>,
 }
 
-impl Unreadable {
+impl UnreadableAnnotation {
     /// The original of a webhook, if it survived.
-    pub fn original(&self, webhook: &str) -> Option<Fields> {
+    pub fn original(&self, webhook: &str) -> Option<FailureFields> {
         let mut originals = self.originals.iter();
-        originals.find_map(|text| Fields::read(webhook, text).ok())
+        originals.find_map(|text| FailureFields::read(webhook, text).ok())
     }
 }
 
-impl State {
+impl BypassAnnotation {
     /// Reads the annotation; one that is absent is an empty state.
     ///
     /// # Errors
     /// When it is not what hookwatch writes.
-    pub fn read(annotation: Option<&str>) -> Result<Self, Unreadable> {
+    pub fn read(annotation: Option<&str>) -> Result<Self, UnreadableAnnotation> {
         let Some(text) = annotation else {
             return Ok(Self::default());
         };
-        let unreadable = |why: String| Unreadable {
+        let unreadable = |why: String| UnreadableAnnotation {
             why: bounded(&why),
             originals: originals(text).map(str::to_owned).collect(),
         };
@@ -354,11 +359,15 @@ impl State {
     }
 
     /// What is written down about a webhook.
-    pub fn entry(&self, webhook: &str) -> Option<Entry> {
-        self.webhooks.get(webhook)?.as_object().cloned().map(Entry)
+    pub fn entry(&self, webhook: &str) -> Option<AnnotationEntry> {
+        self.webhooks
+            .get(webhook)?
+            .as_object()
+            .cloned()
+            .map(AnnotationEntry)
     }
 
-    pub(super) fn set(&mut self, webhook: &str, entry: Entry) {
+    pub(super) fn set(&mut self, webhook: &str, entry: AnnotationEntry) {
         self.webhooks.insert(webhook.to_owned(), entry.0.into());
     }
 
@@ -367,7 +376,7 @@ impl State {
         self.webhooks.remove(webhook);
         for part in [&mut self.webhooks, &mut self.rest] {
             let text = Value::from(part.clone()).to_string();
-            let left = originals(&text).filter(|original| Fields::read(webhook, original).is_ok());
+            let left = originals(&text).filter(|original| FailureFields::read(webhook, original).is_ok());
             let cleaned = left.fold(text.clone(), |text, original| {
                 text.replace(&format!("\"{original}\""), &format!("\"{}\"", harmless(original)))
             });
@@ -384,10 +393,10 @@ impl State {
 mod tests {
     use super::*;
 
-    fn entry() -> Entry {
-        let mut entry = Entry::default();
+    fn entry() -> AnnotationEntry {
+        let mut entry = AnnotationEntry::default();
         entry.set_ignored();
-        let original = Fields {
+        let original = FailureFields {
             failure_policy: "Fail".into(),
             timeout_seconds: 10,
         };
@@ -399,7 +408,7 @@ mod tests {
             Time::from_unix_millis(1_000),
             Some(Time::from_unix_millis(9_000)),
         );
-        entry.set_by(&Writer {
+        entry.set_by(&ObjectWriter {
             identity: "me".into(),
             version: "1".into(),
         });
@@ -407,17 +416,17 @@ mod tests {
     }
 
     fn written() -> String {
-        let mut state = State::default();
+        let mut state = BypassAnnotation::default();
         state.set("w", entry());
         state.text().expect("something")
     }
 
     #[test]
     fn it_is_read_as_it_was_written() {
-        let state = State::read(Some(&written())).expect("readable");
+        let state = BypassAnnotation::read(Some(&written())).expect("readable");
         let read = state.entry("w").expect("an entry");
         assert_eq!(read, entry());
-        assert_eq!((read.rung(), read.phase()), (None, Some(Phase::Bypassed)));
+        assert_eq!((read.rung(), read.phase()), (None, Some(BypassPhase::Bypassed)));
         assert_eq!(
             read.original("w").expect("valid").expect("one").timeout_seconds,
             10
@@ -438,14 +447,14 @@ mod tests {
 
     #[test]
     fn nothing_from_outside_looks_like_an_original() {
-        let mut entry = Entry::default();
+        let mut entry = AnnotationEntry::default();
         let forged = "x\"other=Fail/30\"\n\\\"w=Ignore/1\\\"";
         entry.set_why(forged, &[forged.to_owned()]);
-        entry.set_by(&Writer {
+        entry.set_by(&ObjectWriter {
             identity: forged.into(),
             version: forged.into(),
         });
-        let mut state = State::default();
+        let mut state = BypassAnnotation::default();
         state.set("w", entry);
         let text = state.text().expect("something");
         assert!(
@@ -461,7 +470,7 @@ mod tests {
             "version": 7, "extra": [1],
             "webhooks": {"w": {"rung": "freeze", "phase": 3, "original": "w=Fail/9", "by": [], "since": "soon", "more": 1}},
         });
-        let mut state = State::read(Some(&text.to_string())).expect("readable");
+        let mut state = BypassAnnotation::read(Some(&text.to_string())).expect("readable");
         let read = state.entry("w").expect("an entry");
         assert_eq!((read.rung(), read.phase(), read.since()), (None, None, None));
         assert_eq!(
@@ -484,14 +493,14 @@ mod tests {
             "{\"webhooks\": []}",
             "{\"webhooks\": {\"w\": 1}}",
         ] {
-            let unreadable = State::read(Some(text)).expect_err(text);
+            let unreadable = BypassAnnotation::read(Some(text)).expect_err(text);
             assert!(
                 !unreadable.why.is_empty() && unreadable.original("w").is_none(),
                 "{text}"
             );
         }
         let broken = written().replacen('{', "", 1);
-        let unreadable = State::read(Some(&broken)).expect_err("broken");
+        let unreadable = BypassAnnotation::read(Some(&broken)).expect_err("broken");
         assert_eq!(unreadable.original("w").expect("survives").failure_policy, "Fail");
     }
 
@@ -502,11 +511,11 @@ mod tests {
             json!({"webhooks": {"v": {"reason": "w=Fail/10"}}}),
             json!({"webhooks": {"v": {}}, "more": [{"w=Fail/10": 1}]}),
         ] {
-            let mut state = State::read(Some(&text.to_string())).expect("readable");
+            let mut state = BypassAnnotation::read(Some(&text.to_string())).expect("readable");
             assert!(state.entry("w").is_some(), "{text}");
             state.forget("w");
             let left = state.text().expect("v is left");
-            let again = State::read(Some(&left)).expect("readable");
+            let again = BypassAnnotation::read(Some(&left)).expect("readable");
             assert_eq!(Vec::from_iter(again.names()), ["v"], "{left}");
         }
     }
@@ -522,8 +531,8 @@ mod tests {
             "w",
             "",
         ] {
-            assert!(Fields::read("w", text).is_err(), "{text}");
+            assert!(FailureFields::read("w", text).is_err(), "{text}");
         }
-        assert!(Fields::read("a=b", "a=b=Fail/10").is_ok());
+        assert!(FailureFields::read("a=b", "a=b=Fail/10").is_ok());
     }
 }

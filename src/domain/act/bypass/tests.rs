@@ -1,6 +1,6 @@
 //! Changing a configuration and bringing it back, on objects as an API server shows them.
 
+mod desired_states;
 mod hands;
 mod objects;
 mod properties;
-mod wishes;

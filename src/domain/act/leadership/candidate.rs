@@ -20,16 +20,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::claim::{Claim, Hold};
-use super::{Bid, Place, Record, Standing, Terms, Undecided, Written};
+use super::{Bid, BidOutcome, HolderRecord, LeadershipObject, ReplicaStanding, Terms, Undecided};
 use crate::domain::time::Time;
 
 /// What to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum ClaimStep {
     /// Read the object.
-    Read(Place),
+    Read(LeadershipObject),
     /// Write this into it.
-    Write(Place, Bid),
+    Write(LeadershipObject, Bid),
 }
 
 /// How writes of the Lease go.
@@ -45,7 +45,7 @@ enum LeaseWrites {
 /// What is believed of ourselves.
 #[derive(Debug, Clone, Copy)]
 struct Belief {
-    by: Place,
+    by: LeadershipObject,
     until: Time,
 }
 
@@ -60,7 +60,7 @@ struct Unconfirmed {
 
 /// What was done about one object in this round.
 #[derive(Debug, Clone, Copy, Default)]
-struct Round {
+struct ClaimRound {
     /// What is known of it was read after all that it has to be held against.
     fresh: bool,
     /// How many writes were known of when it was last asked for.
@@ -75,7 +75,7 @@ pub struct Candidate {
     terms: Terms,
     lease: Claim,
     ledger: Claim,
-    rounds: [Round; 2],
+    rounds: [ClaimRound; 2],
     over: bool,
     resigning: bool,
     belief: Option<Belief>,
@@ -97,7 +97,7 @@ impl Candidate {
             terms,
             lease: Claim::new(Arc::clone(&identity), terms),
             ledger: Claim::new(identity, terms),
-            rounds: [Round::default(); 2],
+            rounds: [ClaimRound::default(); 2],
             over: true,
             resigning: false,
             belief: None,
@@ -116,23 +116,23 @@ impl Candidate {
     }
 
     /// Where it stands.
-    pub fn standing(&self, now: Time) -> Standing {
+    pub fn standing(&self, now: Time) -> ReplicaStanding {
         if let Some(Belief { by, until }) = self.belief
             && now < until
         {
-            return Standing::Leading { by, until };
+            return ReplicaStanding::Leading { by, until };
         }
         match (self.lease.hold(now), self.ledger.hold(now)) {
-            (_, Hold::Other(holder)) => Standing::Following {
+            (_, Hold::Other(holder)) => ReplicaStanding::Following {
                 holder,
-                by: Place::Ledger,
+                by: LeadershipObject::Ledger,
             },
-            (Hold::Other(holder), _) => Standing::Following {
+            (Hold::Other(holder), _) => ReplicaStanding::Following {
                 holder,
-                by: Place::Lease,
+                by: LeadershipObject::Lease,
             },
-            (Hold::Unread, _) | (_, Hold::Unread) => Standing::Undecided(Undecided::NotRead),
-            _ => Standing::Undecided(match self.writes {
+            (Hold::Unread, _) | (_, Hold::Unread) => ReplicaStanding::Undecided(Undecided::NotRead),
+            _ => ReplicaStanding::Undecided(match self.writes {
                 LeaseWrites::Fine => Undecided::Contending,
                 LeaseWrites::Blocked => Undecided::LeaseBlocked,
                 LeaseWrites::Refused => Undecided::LeaseRefused,
@@ -145,10 +145,10 @@ impl Candidate {
         // A leader's next write shows by its precondition whether what it knows still holds.
         let known = self.leads(now) && !self.resigning;
         for round in &mut self.rounds {
-            *round = Round {
+            *round = ClaimRound {
                 fresh: round.fresh && known,
                 asked: round.asked,
-                ..Round::default()
+                ..ClaimRound::default()
             };
         }
         self.over = false;
@@ -162,21 +162,25 @@ impl Candidate {
     }
 
     /// The next step of this round; `None` when it is over.
-    pub fn next(&mut self, now: Time) -> Option<Step> {
+    pub fn next(&mut self, now: Time) -> Option<ClaimStep> {
         if self.over {
             return None;
         }
-        for &place in Place::ALL {
+        for &place in LeadershipObject::ALL {
             if !self.round(place).fresh {
                 self.round(place).asked = self.answered;
-                return Some(Step::Read(place));
+                return Some(ClaimStep::Read(place));
             }
         }
         let (lease, ledger) = (self.lease.hold(now), self.ledger.hold(now));
         if self.resigning {
             return match (lease, ledger) {
-                (_, Hold::Mine) if !self.round(Place::Ledger).released => Some(self.release(Place::Ledger)),
-                (Hold::Mine, _) if !self.round(Place::Lease).released => Some(self.release(Place::Lease)),
+                (_, Hold::Mine) if !self.round(LeadershipObject::Ledger).released => {
+                    Some(self.release(LeadershipObject::Ledger))
+                }
+                (Hold::Mine, _) if !self.round(LeadershipObject::Lease).released => {
+                    Some(self.release(LeadershipObject::Lease))
+                }
                 _ => None,
             };
         }
@@ -187,40 +191,41 @@ impl Candidate {
             }
             (Hold::Other(_), ledger) => {
                 self.step_down();
-                let held = ledger == Hold::Mine && !self.round(Place::Ledger).released;
-                held.then(|| self.release(Place::Ledger))
+                let held = ledger == Hold::Mine && !self.round(LeadershipObject::Ledger).released;
+                held.then(|| self.release(LeadershipObject::Ledger))
             }
             (_, ledger) => self.bid(ledger == Hold::Mine, now),
         }
     }
 
     /// Neither object is in somebody else's hands.
-    fn bid(&mut self, ledger_is_mine: bool, now: Time) -> Option<Step> {
+    fn bid(&mut self, ledger_is_mine: bool, now: Time) -> Option<ClaimStep> {
         let blocked = self.writes == LeaseWrites::Blocked;
-        if blocked && !self.round(Place::Ledger).bid {
-            self.round(Place::Ledger).bid = true;
-            return Some(Step::Write(Place::Ledger, self.ledger.bid()));
+        if blocked && !self.round(LeadershipObject::Ledger).bid {
+            self.round(LeadershipObject::Ledger).bid = true;
+            return Some(ClaimStep::Write(LeadershipObject::Ledger, self.ledger.bid()));
         }
-        if self.under_way.is_none() && now >= self.again && !self.round(Place::Lease).bid {
-            self.round(Place::Lease).bid = true;
+        if self.under_way.is_none() && now >= self.again && !self.round(LeadershipObject::Lease).bid {
+            self.round(LeadershipObject::Lease).bid = true;
             let bid = self.lease.bid();
             self.under_way = Some(bid.clone());
-            return Some(Step::Write(Place::Lease, bid));
+            return Some(ClaimStep::Write(LeadershipObject::Lease, bid));
         }
         let leads_by_lease = self
             .belief
-            .is_some_and(|belief| belief.by == Place::Lease && now < belief.until);
+            .is_some_and(|belief| belief.by == LeadershipObject::Lease && now < belief.until);
         let no_use = ledger_is_mine && leads_by_lease && self.writes == LeaseWrites::Fine;
-        (no_use && !self.round(Place::Ledger).released).then(|| self.release(Place::Ledger))
+        (no_use && !self.round(LeadershipObject::Ledger).released)
+            .then(|| self.release(LeadershipObject::Ledger))
     }
 
-    fn release(&mut self, place: Place) -> Step {
+    fn release(&mut self, place: LeadershipObject) -> ClaimStep {
         self.round(place).released = true;
-        Step::Write(place, self.claim(place).release())
+        ClaimStep::Write(place, self.claim(place).release())
     }
 
     /// What was read: the record, or that there is no such object. `at` is when the answer was there.
-    pub fn read(&mut self, place: Place, found: Option<Record>, at: Time) {
+    pub fn read(&mut self, place: LeadershipObject, found: Option<HolderRecord>, at: Time) {
         self.claim(place).read(found, at);
         let asked = self.round(place).asked;
         let waiting = self
@@ -241,7 +246,7 @@ impl Candidate {
     }
 
     /// Nothing could be read. The round is over; what is believed holds as long as it would have.
-    pub fn not_read(&mut self, place: Place) {
+    pub fn not_read(&mut self, place: LeadershipObject) {
         self.round(place).fresh = false;
         self.over = true;
     }
@@ -251,14 +256,14 @@ impl Candidate {
         self.writes = LeaseWrites::Blocked;
     }
 
-    /// What became of a step [`Step::Write`] that was sent at `sent` and answered at `at`.
-    pub fn written(&mut self, place: Place, bid: &Bid, outcome: Written, sent: Time, at: Time) {
-        let lease = place == Place::Lease && self.under_way.as_ref() == Some(bid);
+    /// What became of a step [`ClaimStep::Write`] that was sent at `sent` and answered at `at`.
+    pub fn written(&mut self, place: LeadershipObject, bid: &Bid, outcome: BidOutcome, sent: Time, at: Time) {
+        let lease = place == LeadershipObject::Lease && self.under_way.as_ref() == Some(bid);
         if lease {
             self.under_way = None;
         }
         match outcome {
-            Written::Done { version } => {
+            BidOutcome::Done { version } => {
                 let until = sent + self.terms.deadline();
                 let counts = self.claim(place).written(bid, version, at);
                 if lease {
@@ -280,14 +285,14 @@ impl Candidate {
                     self.round(place.other()).fresh = false;
                 }
             }
-            Written::Conflict => self.round(place).fresh = false,
-            Written::Blocked => self.in_vain(lease, LeaseWrites::Blocked, at),
-            Written::Refused => {
+            BidOutcome::Conflict => self.round(place).fresh = false,
+            BidOutcome::Blocked => self.in_vain(lease, LeaseWrites::Blocked, at),
+            BidOutcome::Refused => {
                 self.in_vain(lease, LeaseWrites::Refused, at);
                 // Who may not write the ledger must not wait for it: the Lease may be free again.
-                self.over = place == Place::Lease;
+                self.over = place == LeadershipObject::Lease;
             }
-            Written::Unclear => {
+            BidOutcome::Unclear => {
                 self.round(place).fresh = false;
                 self.over = true;
             }
@@ -313,14 +318,14 @@ impl Candidate {
         self.unconfirmed = None;
     }
 
-    fn round(&mut self, place: Place) -> &mut Round {
+    fn round(&mut self, place: LeadershipObject) -> &mut ClaimRound {
         &mut self.rounds[place as usize]
     }
 
-    fn claim(&mut self, place: Place) -> &mut Claim {
+    fn claim(&mut self, place: LeadershipObject) -> &mut Claim {
         match place {
-            Place::Lease => &mut self.lease,
-            Place::Ledger => &mut self.ledger,
+            LeadershipObject::Lease => &mut self.lease,
+            LeadershipObject::Ledger => &mut self.ledger,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Bid, Record, Terms};
+use super::{Bid, HolderRecord, Terms};
 use crate::domain::time::Time;
 
 /// In whose hands an object is.
@@ -23,13 +23,13 @@ pub(super) enum Hold {
 pub(super) struct Claim {
     me: Arc<str>,
     terms: Terms,
-    seen: Option<Seen>,
+    seen: Option<ObservedClaim>,
 }
 
 #[derive(Debug)]
-struct Seen {
+struct ObservedClaim {
     /// `None` when the object does not exist.
-    record: Option<Record>,
+    record: Option<HolderRecord>,
     /// Somebody else who may believe in it.
     other: Option<Arc<str>>,
     /// When that one cannot believe in it any more.
@@ -46,8 +46,8 @@ impl Claim {
     }
 
     /// Takes in what was read; `at` is when the answer came, which is later than what it says.
-    pub(super) fn read(&mut self, found: Option<Record>, at: Time) {
-        let version = |record: &Option<Record>| record.as_ref().map(|record| record.version.clone());
+    pub(super) fn read(&mut self, found: Option<HolderRecord>, at: Time) {
+        let version = |record: &Option<HolderRecord>| record.as_ref().map(|record| record.version.clone());
         if let Some(seen) = &self.seen
             && version(&seen.record) == version(&found)
         {
@@ -61,7 +61,7 @@ impl Claim {
             // An object that was deleted under its holder does not tell the holder.
             None => before.and_then(|seen| seen.other.filter(|_| at < seen.free_at)),
         };
-        self.seen = Some(Seen {
+        self.seen = Some(ObservedClaim {
             record: found,
             free_at: if other.is_some() { at + term } else { at },
             other,
@@ -71,12 +71,12 @@ impl Claim {
     pub(super) fn hold(&self, now: Time) -> Hold {
         match &self.seen {
             None => Hold::Unread,
-            Some(Seen {
+            Some(ObservedClaim {
                 other: Some(other),
                 free_at,
                 ..
             }) if now < *free_at => Hold::Other(Arc::clone(other)),
-            Some(Seen {
+            Some(ObservedClaim {
                 record: Some(record), ..
             }) if record.holder.as_ref() == Some(&self.me) => Hold::Mine,
             Some(_) => Hold::Free,
@@ -121,8 +121,8 @@ impl Claim {
         if current != bid.precondition.as_ref() {
             return false;
         }
-        self.seen = Some(Seen {
-            record: Some(Record {
+        self.seen = Some(ObservedClaim {
+            record: Some(HolderRecord {
                 holder: bid.holder.clone(),
                 term: bid.term,
                 transitions: bid.transitions,

@@ -5,7 +5,7 @@ mod world;
 use proptest::prelude::*;
 
 use self::world::{CALM, Faults, Happening, Hooks, TERMS, World};
-use super::candidate::Step;
+use super::candidate::ClaimStep;
 use super::*;
 
 proptest! {
@@ -57,13 +57,21 @@ fn one_leads_by_the_lease_and_the_others_follow_it() {
     let standings: Vec<_> = (0..3)
         .map(|at| world.actors[at].candidate.standing(world.local(at)))
         .collect();
-    let leading = |it: &&Standing| matches!(it, Standing::Leading { by: Place::Lease, .. });
+    let leading = |it: &&ReplicaStanding| {
+        matches!(
+            it,
+            ReplicaStanding::Leading {
+                by: LeadershipObject::Lease,
+                ..
+            }
+        )
+    };
     let leader = standings.iter().position(|it| leading(&it)).expect("a leader");
     for (at, standing) in standings.iter().enumerate() {
         if at != leader {
             let holder = Arc::clone(&world.actors[leader].name);
-            let by = Place::Lease;
-            assert_eq!(*standing, Standing::Following { holder, by });
+            let by = LeadershipObject::Lease;
+            assert_eq!(*standing, ReplicaStanding::Following { holder, by });
         }
     }
     assert_eq!(
@@ -89,9 +97,9 @@ fn a_leader_that_is_blocked_goes_on_by_the_ledger_without_a_break_and_comes_back
         let other = 1 - before;
         assert_eq!(
             world.actors[other].candidate.standing(world.local(other)),
-            Standing::Following {
+            ReplicaStanding::Following {
                 holder: Arc::clone(&world.actors[before].name),
-                by: Place::Ledger
+                by: LeadershipObject::Ledger
             }
         );
         world.hooks = Hooks::Well;
@@ -99,7 +107,10 @@ fn a_leader_that_is_blocked_goes_on_by_the_ledger_without_a_break_and_comes_back
         assert_eq!(leader(&world), Some(before));
         assert!(matches!(
             world.actors[before].candidate.standing(world.local(before)),
-            Standing::Leading { by: Place::Lease, .. }
+            ReplicaStanding::Leading {
+                by: LeadershipObject::Lease,
+                ..
+            }
         ));
         let (holder, ..) = world.objects[1].content.clone().expect("was used");
         assert_eq!(holder, None, "it lets the ledger go");
@@ -135,24 +146,27 @@ fn a_write_that_changed_nothing_is_no_renewal() {
     // see a renewal.
     let (mut candidate, at) = (Candidate::new("me".into(), TERMS), Time::from_unix_millis(1_000));
     candidate.begin_round(at);
-    let mine = Record {
+    let mine = HolderRecord {
         holder: Some("me".into()),
         term: TERMS.term(),
         transitions: 0,
         version: "7".into(),
     };
-    assert_eq!(candidate.next(at), Some(Step::Read(Place::Lease)));
-    candidate.read(Place::Lease, Some(mine), at);
-    assert_eq!(candidate.next(at), Some(Step::Read(Place::Ledger)));
-    candidate.read(Place::Ledger, None, at);
-    let Some(Step::Write(Place::Lease, bid)) = candidate.next(at) else {
+    assert_eq!(candidate.next(at), Some(ClaimStep::Read(LeadershipObject::Lease)));
+    candidate.read(LeadershipObject::Lease, Some(mine), at);
+    assert_eq!(
+        candidate.next(at),
+        Some(ClaimStep::Read(LeadershipObject::Ledger))
+    );
+    candidate.read(LeadershipObject::Ledger, None, at);
+    let Some(ClaimStep::Write(LeadershipObject::Lease, bid)) = candidate.next(at) else {
         panic!("it renews");
     };
-    let same = Written::Done { version: "7".into() };
-    candidate.written(Place::Lease, &bid, same, at, at);
+    let same = BidOutcome::Done { version: "7".into() };
+    candidate.written(LeadershipObject::Lease, &bid, same, at, at);
     while let Some(step) = candidate.next(at) {
-        assert_eq!(step, Step::Read(Place::Lease));
-        candidate.not_read(Place::Lease);
+        assert_eq!(step, ClaimStep::Read(LeadershipObject::Lease));
+        candidate.not_read(LeadershipObject::Lease);
     }
     assert!(!candidate.leads(at));
 }
@@ -161,7 +175,7 @@ fn a_write_that_changed_nothing_is_no_renewal() {
 fn an_object_that_is_deleted_under_its_holder_is_waited_for() {
     let mut claim = claim::Claim::new("me".into(), TERMS);
     let at = Time::from_unix_millis;
-    let held = Record {
+    let held = HolderRecord {
         holder: Some("other".into()),
         term: Duration::ZERO,
         transitions: 3,
@@ -178,7 +192,7 @@ fn an_object_that_is_deleted_under_its_holder_is_waited_for() {
 fn what_is_read_again_unchanged_runs_out_and_what_is_renewed_does_not() {
     let mut claim = claim::Claim::new("me".into(), TERMS);
     let at = Time::from_unix_millis;
-    let held = |version: &str, term| Record {
+    let held = |version: &str, term| HolderRecord {
         holder: Some("other".into()),
         term: Duration::from_secs(term),
         transitions: 3,
@@ -210,30 +224,33 @@ fn what_is_read_again_unchanged_runs_out_and_what_is_renewed_does_not() {
 fn a_read_that_was_under_way_when_a_late_write_came_back_confirms_nothing() {
     let (mut candidate, at) = (Candidate::new("me".into(), TERMS), Time::from_unix_millis(1_000));
     candidate.begin_round(at);
-    for &place in Place::ALL {
-        assert_eq!(candidate.next(at), Some(Step::Read(place)));
+    for &place in LeadershipObject::ALL {
+        assert_eq!(candidate.next(at), Some(ClaimStep::Read(place)));
         candidate.read(place, None, at);
     }
-    let Some(Step::Write(Place::Lease, bid)) = candidate.next(at) else {
+    let Some(ClaimStep::Write(LeadershipObject::Lease, bid)) = candidate.next(at) else {
         panic!("it bids");
     };
     candidate.late();
-    let Some(Step::Write(Place::Ledger, ledger)) = candidate.next(at) else {
+    let Some(ClaimStep::Write(LeadershipObject::Ledger, ledger)) = candidate.next(at) else {
         panic!("the ledger decides");
     };
-    candidate.written(Place::Ledger, &ledger, Written::Conflict, at, at);
-    assert_eq!(candidate.next(at), Some(Step::Read(Place::Ledger)));
+    candidate.written(LeadershipObject::Ledger, &ledger, BidOutcome::Conflict, at, at);
+    assert_eq!(
+        candidate.next(at),
+        Some(ClaimStep::Read(LeadershipObject::Ledger))
+    );
     // Now the Lease comes back. The ledger may have been read before it was written, and written by another since.
-    let done = Written::Done { version: "1".into() };
-    candidate.written(Place::Lease, &bid, done, at, at);
-    candidate.read(Place::Ledger, None, at);
+    let done = BidOutcome::Done { version: "1".into() };
+    candidate.written(LeadershipObject::Lease, &bid, done, at, at);
+    candidate.read(LeadershipObject::Ledger, None, at);
     assert!(!candidate.leads(at));
     assert_eq!(
         candidate.next(at),
-        Some(Step::Read(Place::Ledger)),
+        Some(ClaimStep::Read(LeadershipObject::Ledger)),
         "it asks again"
     );
-    candidate.read(Place::Ledger, None, at);
+    candidate.read(LeadershipObject::Ledger, None, at);
     assert!(candidate.leads(at));
 }
 
@@ -249,18 +266,24 @@ fn who_may_not_write_the_ledger_leads_again_as_soon_as_the_lease_can_be_written(
             steps += 1;
             assert!(steps < 12, "a round ends");
             match step {
-                Step::Read(place) => candidate.read(place, None, at),
-                Step::Write(Place::Ledger, bid) => {
+                ClaimStep::Read(place) => candidate.read(place, None, at),
+                ClaimStep::Write(LeadershipObject::Ledger, bid) => {
                     ledger_bids += 1;
-                    candidate.written(Place::Ledger, &bid, Written::Refused, at, at);
+                    candidate.written(LeadershipObject::Ledger, &bid, BidOutcome::Refused, at, at);
                 }
-                Step::Write(Place::Lease, bid) if blocked => {
-                    candidate.written(Place::Lease, &bid, Written::Blocked, at, at);
+                ClaimStep::Write(LeadershipObject::Lease, bid) if blocked => {
+                    candidate.written(LeadershipObject::Lease, &bid, BidOutcome::Blocked, at, at);
                 }
-                Step::Write(Place::Lease, bid) => {
+                ClaimStep::Write(LeadershipObject::Lease, bid) => {
                     lease_version += 1;
                     let version = lease_version.to_string();
-                    candidate.written(Place::Lease, &bid, Written::Done { version }, at, at);
+                    candidate.written(
+                        LeadershipObject::Lease,
+                        &bid,
+                        BidOutcome::Done { version },
+                        at,
+                        at,
+                    );
                 }
             }
         }
@@ -270,7 +293,7 @@ fn who_may_not_write_the_ledger_leads_again_as_soon_as_the_lease_can_be_written(
         assert!(!candidate.leads(at));
         assert_eq!(
             candidate.standing(at),
-            Standing::Undecided(Undecided::LeaseBlocked)
+            ReplicaStanding::Undecided(Undecided::LeaseBlocked)
         );
         at = at + TERMS.retry();
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use strum::{IntoStaticStr, VariantArray};
 
-use super::{Place, ReplicaReport, Standing, Undecided};
+use super::{LeadershipObject, ReplicaReport, ReplicaStanding, Undecided};
 use crate::domain::time::Time;
 
 /// What a replica is.
@@ -13,7 +13,7 @@ use crate::domain::time::Time;
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, IntoStaticStr, VariantArray,
 )]
 #[strum(serialize_all = "snake_case")]
-pub enum Role {
+pub enum ReplicaRole {
     /// It does what must be done once.
     Leader,
     /// Another one does.
@@ -22,7 +22,7 @@ pub enum Role {
     Unknown,
 }
 
-impl Role {
+impl ReplicaRole {
     /// All of them, for metrics.
     pub const ALL: &'static [Self] = Self::VARIANTS;
 
@@ -38,11 +38,11 @@ pub struct ReplicaView {
     /// Its name.
     pub identity: Arc<str>,
     /// What it is.
-    pub role: Role,
+    pub role: ReplicaRole,
     /// Who leads, as far as is known.
     pub holder: Option<Arc<str>>,
     /// Which object that was decided by.
-    pub by: Option<Place>,
+    pub by: Option<LeadershipObject>,
     /// Since when all that is so.
     pub since: Time,
     /// What stands in its way, as a sentence.
@@ -53,12 +53,22 @@ impl ReplicaView {
     /// What a report means at this instant; `before` is what was shown last.
     pub fn of(report: &ReplicaReport, before: Option<&Self>, now: Time) -> Self {
         let (role, holder, by, why) = match &report.standing {
-            Standing::Leading { by, until } if now < *until => {
-                (Role::Leader, Some(Arc::clone(&report.identity)), Some(*by), None)
+            ReplicaStanding::Leading { by, until } if now < *until => (
+                ReplicaRole::Leader,
+                Some(Arc::clone(&report.identity)),
+                Some(*by),
+                None,
+            ),
+            ReplicaStanding::Leading { .. } => (
+                ReplicaRole::Unknown,
+                None,
+                None,
+                Some("it could not renew in time"),
+            ),
+            ReplicaStanding::Following { holder, by } => {
+                (ReplicaRole::Follower, Some(Arc::clone(holder)), Some(*by), None)
             }
-            Standing::Leading { .. } => (Role::Unknown, None, None, Some("it could not renew in time")),
-            Standing::Following { holder, by } => (Role::Follower, Some(Arc::clone(holder)), Some(*by), None),
-            Standing::Undecided(why) => (Role::Unknown, None, None, why.trouble()),
+            ReplicaStanding::Undecided(why) => (ReplicaRole::Unknown, None, None, why.trouble()),
         };
         let mut view = Self {
             identity: Arc::clone(&report.identity),

@@ -1,12 +1,12 @@
 //! Findings about what stands behind a webhook: its Service and its Pods.
 
 use super::{
-    Finding, NO_DISRUPTION_BUDGET, NO_ENDPOINTS, NO_GRACE, NO_LIVENESS_PROBE, NO_READINESS_PROBE, NOT_SPREAD,
-    ONE_REPLICA, PORT_NOT_OFFERED, READINESS_ELSEWHERE, SERVICE_MISSING, Severity,
+    Finding, FindingSeverity, NO_DISRUPTION_BUDGET, NO_ENDPOINTS, NO_GRACE, NO_LIVENESS_PROBE,
+    NO_READINESS_PROBE, NOT_SPREAD, ONE_REPLICA, PORT_NOT_OFFERED, READINESS_ELSEWHERE, SERVICE_MISSING,
 };
-use crate::domain::audit::estate::{Check, Container, Estate, Subject, Workload};
+use crate::domain::audit::estate::{AuditedHook, Check, Container, Estate, Workload};
 use crate::domain::audit::forecast::Auditor;
-use crate::domain::cluster::hook::{FailurePolicy, ServiceState, Target};
+use crate::domain::cluster::hook::{FailurePolicy, HookTarget, ServiceState};
 
 /// Until every node and API server has taken an endpoint out, some seconds pass; a Pod that gives itself less still gets
 /// requests when it is gone.
@@ -22,15 +22,15 @@ pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
 }
 
 /// What it costs where calls fail now.
-pub(super) fn fails(subject: &Subject) -> &'static str {
+pub(super) fn fails(subject: &AuditedHook) -> &'static str {
     match subject.hook.failure_policy {
         FailurePolicy::Fail => "every request that matches is refused",
         FailurePolicy::Ignore => "every request that matches passes it by",
     }
 }
 
-fn service(subject: &Subject, estate: &Estate, found: &mut Vec<Finding>) {
-    let Target::Service(target) = &subject.hook.target else {
+fn service(subject: &AuditedHook, estate: &Estate, found: &mut Vec<Finding>) {
+    let HookTarget::Service(target) = &subject.hook.target else {
         return;
     };
     let name = format!("{}/{}", target.namespace, target.name);
@@ -39,7 +39,7 @@ fn service(subject: &Subject, estate: &Estate, found: &mut Vec<Finding>) {
         let finding = Finding::of(kind, subject, message);
         let ignored = subject.hook.failure_policy == FailurePolicy::Ignore;
         found.push(if ignored {
-            finding.at_most(Severity::Warning)
+            finding.at_most(FindingSeverity::Warning)
         } else {
             finding
         });
@@ -79,7 +79,7 @@ fn service(subject: &Subject, estate: &Estate, found: &mut Vec<Finding>) {
     }
 }
 
-fn of_workload(subject: &Subject, workload: &Workload, estate: &Estate, found: &mut Vec<Finding>) {
+fn of_workload(subject: &AuditedHook, workload: &Workload, estate: &Estate, found: &mut Vec<Finding>) {
     let who = format!("{} {}/{}", workload.kind, workload.namespace, workload.name);
     let mut push = |kind, message: String| found.push(Finding::of(kind, subject, message));
     if workload.replicas.is_some_and(|replicas| replicas < 2) {
@@ -118,7 +118,7 @@ fn of_workload(subject: &Subject, workload: &Workload, estate: &Estate, found: &
 
 /// How its container says that it serves, and how it leaves.
 fn of_container(
-    subject: &Subject,
+    subject: &AuditedHook,
     workload: &Workload,
     container: &Container,
     port: Option<String>,
@@ -175,11 +175,11 @@ fn of_container(
 
 /// The container that serves, and the target port as the Service has it.
 fn serving<'a>(
-    subject: &Subject,
+    subject: &AuditedHook,
     workload: &'a Workload,
     estate: &Estate,
 ) -> Option<(&'a Container, Option<String>)> {
-    let Target::Service(target) = &subject.hook.target else {
+    let HookTarget::Service(target) = &subject.hook.target else {
         return None;
     };
     let service = estate.service(&subject.hook)?;

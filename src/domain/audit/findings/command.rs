@@ -7,7 +7,7 @@ const MAX_PATCH: usize = 600;
 
 /// How a finding's patch is applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Command {
+pub enum PatchCommand {
     /// This is typed.
     Line(String),
     /// The patch has so many bytes, and is to be had as JSON alone: `kubectl patch` with this kind and name.
@@ -22,7 +22,7 @@ pub enum Command {
 impl Finding {
     /// The command that applies its patch; `None` where there is none, or where the configuration's name is none that Kubernetes
     /// allows.
-    pub fn command(&self) -> Option<Command> {
+    pub fn command(&self) -> Option<PatchCommand> {
         let mut parts = self.object.split('/');
         let (patch, kind, name) = (self.patch.as_ref()?, parts.next()?, parts.next()?);
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.' | ':');
@@ -31,13 +31,13 @@ impl Finding {
         }
         let (patch, object) = (patch.to_string(), format!("{} {name}", kind.to_lowercase()));
         if patch.len() > MAX_PATCH {
-            return Some(Command::File {
+            return Some(PatchCommand::File {
                 bytes: patch.len(),
                 object,
             });
         }
         let patch = patch.replace('\'', r"'\''");
-        Some(Command::Line(format!(
+        Some(PatchCommand::Line(format!(
             "kubectl patch {object} --type json -p '{patch}'"
         )))
     }
@@ -68,13 +68,13 @@ mod tests {
         let quoted = finding("policy", json!([{"value": "it's"}])).command();
         let line =
             r#"kubectl patch validatingwebhookconfiguration policy --type json -p '[{"value":"it'\''s"}]'"#;
-        assert_eq!(quoted, Some(Command::Line(line.to_owned())));
+        assert_eq!(quoted, Some(PatchCommand::Line(line.to_owned())));
         for hostile in ["a;reboot", "$(x)", "a b", "`x`", "A\nB"] {
             assert_eq!(finding(hostile, json!([])).command(), None, "{hostile:?}");
         }
         let long = finding("policy", json!(["x".repeat(MAX_PATCH)])).command();
         assert!(
-            matches!(long, Some(Command::File { bytes, .. }) if bytes > MAX_PATCH),
+            matches!(long, Some(PatchCommand::File { bytes, .. }) if bytes > MAX_PATCH),
             "{long:?}"
         );
     }

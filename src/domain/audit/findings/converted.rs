@@ -1,6 +1,6 @@
 //! Findings about webhooks that convert the objects of a CustomResourceDefinition.
 
-use super::{CONVERSION_SERVICE_MISSING, CONVERSION_STORED_VERSIONS, Finding, Kind};
+use super::{CONVERSION_SERVICE_MISSING, CONVERSION_STORED_VERSIONS, Finding, FindingKind};
 use crate::domain::audit::estate::{Converted, Estate};
 
 /// Every definition.
@@ -28,7 +28,7 @@ pub(super) fn of_all(estate: &Estate, found: &mut Vec<Finding>) {
     }
 }
 
-fn of(kind: &'static Kind, converted: &Converted, message: String) -> Finding {
+fn of(kind: &'static FindingKind, converted: &Converted, message: String) -> Finding {
     Finding {
         kind,
         severity: kind.severity,

@@ -6,18 +6,18 @@ use serde_json::json;
 
 use super::{
     CATCH_ALL_RULES, CONDITION_NOT_CEL, CRITICAL_RESOURCES, DRY_RUN_REFUSED, DUPLICATE_NAME,
-    EXACT_MATCH_POLICY, Finding, INVALID_TARGET, LEASE_TIMEOUT, LONG_TIMEOUT, MUTATES_CONTROL_PLANE,
-    NEVER_CALLED, Severity, TIMEOUT_NOT_SET, UNREADABLE_FIELD, UNWATCHED_FAIL_OPEN, VIRTUAL_RESOURCES,
-    object,
+    EXACT_MATCH_POLICY, Finding, FindingSeverity, INVALID_TARGET, LEASE_TIMEOUT, LONG_TIMEOUT,
+    MUTATES_CONTROL_PLANE, NEVER_CALLED, TIMEOUT_NOT_SET, UNREADABLE_FIELD, UNWATCHED_FAIL_OPEN,
+    VIRTUAL_RESOURCES, object,
 };
-use crate::domain::audit::estate::{Estate, Subject};
+use crate::domain::audit::estate::{AuditedHook, Estate};
 use crate::domain::audit::forecast::Auditor;
 use crate::domain::audit::patch::of_field;
 use crate::domain::cluster::hook::{
-    FailurePolicy, Hook, HookKind, MatchPolicy, Selector, SelectorOperator, Target,
+    FailurePolicy, Hook, HookKind, HookTarget, MatchPolicy, Selector, SelectorOperator,
 };
 use crate::domain::cluster::matching::RequestShape;
-use crate::domain::cluster::matching::outcome::Compiler;
+use crate::domain::cluster::matching::outcome::ForecastCompiler;
 
 /// Gardener's bound for every webhook (`botanist/matchers`): most clients of the control plane wait 30 s.
 const LONG: u64 = 15;
@@ -120,7 +120,7 @@ pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
     if !auditor.reader(at).is_compiled() {
         conditions(subject, found);
     }
-    if let Target::Invalid(why) = &hook.target {
+    if let HookTarget::Invalid(why) = &hook.target {
         found.push(Finding::of(
             INVALID_TARGET,
             subject,
@@ -171,7 +171,7 @@ pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
 
 /// All of them against each other.
 pub(super) fn of_all(auditor: &Auditor<'_>, found: &mut Vec<Finding>) {
-    let mut by_name: BTreeMap<(&str, HookKind), Vec<&Subject>> = BTreeMap::new();
+    let mut by_name: BTreeMap<(&str, HookKind), Vec<&AuditedHook>> = BTreeMap::new();
     for subject in &auditor.estate.subjects {
         let id = &subject.hook.id;
         by_name.entry((&id.webhook, id.kind)).or_default().push(subject);
@@ -193,7 +193,7 @@ pub(super) fn of_all(auditor: &Auditor<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-fn timeouts(subject: &Subject, estate: &Estate, found: &mut Vec<Finding>) {
+fn timeouts(subject: &AuditedHook, estate: &Estate, found: &mut Vec<Finding>) {
     let (hook, seconds) = (&subject.hook, subject.hook.timeout.as_secs());
     let shape = |namespace| RequestShape {
         operation: "UPDATE",
@@ -266,7 +266,7 @@ fn asked<'a>(hook: &Hook, estate: &Estate, objects: &[(&'a str, &[&'a str], Wher
     asked
 }
 
-fn scope(subject: &Subject, estate: &Estate, found: &mut Vec<Finding>) {
+fn scope(subject: &AuditedHook, estate: &Estate, found: &mut Vec<Finding>) {
     let hook = &subject.hook;
     let waits = hook.failure_policy == FailurePolicy::Fail || hook.timeout.as_secs() > LONG;
     let critical = asked(hook, estate, &CRITICAL);
@@ -287,7 +287,7 @@ fn scope(subject: &Subject, estate: &Estate, found: &mut Vec<Finding>) {
         found.push(Finding::of(MUTATES_CONTROL_PLANE, subject, message));
     }
     let stars = |items: &[String]| items.iter().any(|item| item == "*");
-    let all = |rule: &&crate::domain::cluster::hook::Rule| {
+    let all = |rule: &&crate::domain::cluster::hook::HookRule| {
         stars(&rule.api_groups) && rule.resources.iter().any(|entry| entry == "*" || entry == "*/*")
     };
     if hook.rules.iter().any(|rule| all(&rule)) {
@@ -320,7 +320,7 @@ fn scope(subject: &Subject, estate: &Estate, found: &mut Vec<Finding>) {
 }
 
 /// Rules or selectors that nothing can match.
-fn never_called(subject: &Subject, found: &mut Vec<Finding>) {
+fn never_called(subject: &AuditedHook, found: &mut Vec<Finding>) {
     let hook = &subject.hook;
     let why = if hook.rules.is_empty() {
         Some("it has no rules")
@@ -340,8 +340,8 @@ fn never_called(subject: &Subject, found: &mut Vec<Finding>) {
     }
 }
 
-fn conditions(subject: &Subject, found: &mut Vec<Finding>) {
-    let compiler = Compiler::default();
+fn conditions(subject: &AuditedHook, found: &mut Vec<Finding>) {
+    let compiler = ForecastCompiler::default();
     for condition in &subject.hook.match_conditions {
         if let Err(why) = compiler.check(&condition.expression) {
             let why = why.to_string();
@@ -350,7 +350,7 @@ fn conditions(subject: &Subject, found: &mut Vec<Finding>) {
                 "matchConditions {:?} is no CEL: {why}. The API server refuses the configuration.",
                 condition.name
             );
-            found.push(Finding::of(CONDITION_NOT_CEL, subject, message).at_most(Severity::Critical));
+            found.push(Finding::of(CONDITION_NOT_CEL, subject, message).at_most(FindingSeverity::Critical));
         }
     }
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::backends::fails;
-use super::{Finding, NODES_GOING, ONE_NODE, ONE_ZONE, Severity};
-use crate::domain::audit::estate::Subject;
+use super::{Finding, FindingSeverity, NODES_GOING, ONE_NODE, ONE_ZONE};
+use crate::domain::audit::estate::AuditedHook;
 use crate::domain::audit::forecast::Auditor;
 use crate::domain::cluster::hook::{Endpoint, FailurePolicy};
 use crate::domain::cluster::inventory::{NodeTrouble, Sign};
@@ -49,7 +49,7 @@ pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
 /// Every node that has one of its endpoints is about to lose its Pods.
 fn going_away(
     auditor: &Auditor<'_>,
-    subject: &Subject,
+    subject: &AuditedHook,
     living: &[&Endpoint],
     going: &[(&str, Sign)],
 ) -> Finding {
@@ -80,7 +80,7 @@ fn going_away(
         ..Finding::of(NODES_GOING, subject, message)
     };
     if subject.hook.failure_policy == FailurePolicy::Ignore {
-        finding.at_most(Severity::Warning)
+        finding.at_most(FindingSeverity::Warning)
     } else {
         finding
     }

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use super::{
-    CHAIN_OVER_DEADLINE, CONDITIONS_ERR, CONTROL_PLANE_IN_REACH, FAIL_OPEN_IN_REACH, Finding, HOOK_LOOP,
-    NODE_RECOVERY_BLOCKED, OWN_PODS_IN_REACH, Severity, object,
+    CHAIN_OVER_DEADLINE, CONDITIONS_ERR, CONTROL_PLANE_IN_REACH, FAIL_OPEN_IN_REACH, Finding,
+    FindingSeverity, HOOK_LOOP, NODE_RECOVERY_BLOCKED, OWN_PODS_IN_REACH, object,
 };
 use crate::domain::audit::estate::{Estate, service_key};
-use crate::domain::audit::forecast::{Auditor, Casualty, Failure, Forecast};
+use crate::domain::audit::forecast::{Auditor, BackendFailure, Casualty, Forecast};
 use crate::domain::audit::patch::scoping;
 use crate::domain::audit::reach::Reach;
 use crate::domain::audit::{Function, seconds};
@@ -42,7 +42,7 @@ pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
         };
         let scoping = scoping(auditor, at);
         let mut message = forecast_sentence(worst);
-        if !own_only && worst.failure == Failure::Hang && all[1].vital().next().is_none() {
+        if !own_only && worst.failure == BackendFailure::Hang && all[1].vital().next().is_none() {
             message.push_str(" Were its backends refused at once, none of that would happen.");
         }
         match &scoping {
@@ -59,7 +59,7 @@ pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
         found.push(if certain {
             finding
         } else {
-            finding.at_most(Severity::Warning)
+            finding.at_most(FindingSeverity::Warning)
         });
     }
     nodes_and_errors(auditor, at, found);
@@ -100,7 +100,7 @@ fn nodes_and_errors(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>) 
         found.push(if fails {
             finding
         } else {
-            finding.at_most(Severity::Info)
+            finding.at_most(FindingSeverity::Info)
         });
     }
 }
@@ -201,13 +201,13 @@ fn together(auditor: &Auditor<'_>, pause: &dyn Fn(), found: &mut Vec<Finding>) {
     let ignored: Vec<usize> = (0..subjects.len())
         .filter(|at| subjects[*at].hook.failure_policy == FailurePolicy::Ignore)
         .collect();
-    let Some(all) = auditor.forecast_together(&ignored, Failure::Hang) else {
+    let Some(all) = auditor.forecast_together(&ignored, BackendFailure::Hang) else {
         return;
     };
     let alone: BTreeSet<Function> = ignored
         .iter()
         .inspect(|_| pause())
-        .flat_map(|at| auditor.forecast(*at, Failure::Hang).casualties)
+        .flat_map(|at| auditor.forecast(*at, BackendFailure::Hang).casualties)
         .map(|casualty| casualty.what)
         .collect();
     let new: Vec<&Casualty> = all
@@ -236,9 +236,9 @@ fn together(auditor: &Auditor<'_>, pause: &dyn Fn(), found: &mut Vec<Finding>) {
 /// What is lost, in order, as a sentence.
 pub fn forecast_sentence(forecast: &Forecast) -> String {
     let how = match forecast.failure {
-        Failure::Hang => "hang",
-        Failure::Refuse => "refuse connections",
-        Failure::Slow => "answer just before the timeout",
+        BackendFailure::Hang => "hang",
+        BackendFailure::Refuse => "refuse connections",
+        BackendFailure::Slow => "answer just before the timeout",
     };
     let lost = forecast.casualties.iter().map(|casualty| {
         let [earliest, latest] = casualty.after.map(seconds);

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::{CA_EMPTY, CA_ENDS, CA_NAMES_ANOTHER, CA_UNUSABLE, Finding, Severity};
-use crate::domain::audit::estate::Subject;
+use super::{CA_EMPTY, CA_ENDS, CA_NAMES_ANOTHER, CA_UNUSABLE, Finding, FindingSeverity};
+use crate::domain::audit::estate::AuditedHook;
 use crate::domain::audit::forecast::Auditor;
-use crate::domain::cluster::hook::{Target, Trusted};
+use crate::domain::cluster::hook::{HookTarget, Trusted};
 
 /// Before its end a certificate is worth a warning for so long.
 const SOON: Duration = Duration::from_secs(60 * 24 * 3_600);
@@ -29,13 +29,13 @@ pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
         // Some ship a placeholder that a controller replaces.
         let filled = subject.hook.written.ca_is_injected || !auditor.estate.is_cluster;
         found.push(if filled {
-            finding.at_most(Severity::Info)
+            finding.at_most(FindingSeverity::Info)
         } else {
             finding
         });
     }
     if hook.ca_bundle.is_empty()
-        && matches!(hook.target, Target::Service(_))
+        && matches!(hook.target, HookTarget::Service(_))
         && !subject.hook.written.ca_is_injected
     {
         let message = "It has no caBundle: the API server trusts the system's roots, which know no Service. Unless something fills it in, \
@@ -58,7 +58,7 @@ pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
             found.push(if left < VERY_SOON {
                 finding
             } else {
-                finding.at_most(Severity::Warning)
+                finding.at_most(FindingSeverity::Warning)
             });
         }
     }
@@ -68,11 +68,11 @@ pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
 ///
 /// What may not sign others is trusted as the served certificate alone (Go's `crypto/x509`, `Certificate.CheckSignatureFrom`), and
 /// only `subjectAltName` counts as its name.
-fn name(subject: &Subject, is_cluster: bool) -> Option<Finding> {
+fn name(subject: &AuditedHook, is_cluster: bool) -> Option<Finding> {
     let called = match &subject.hook.target {
-        Target::Service(target) => format!("{}.{}.svc", target.name, target.namespace),
-        Target::Url(target) => target.host.clone(),
-        Target::Invalid(_) => return None,
+        HookTarget::Service(target) => format!("{}.{}.svc", target.name, target.namespace),
+        HookTarget::Url(target) => target.host.clone(),
+        HookTarget::Invalid(_) => return None,
     };
     let is_for = |trusted: &Trusted| trusted.names.iter().any(|name| names(name, &called));
     let plain = |trusted: &Trusted| trusted.signs && trusted.names.is_empty();
@@ -96,7 +96,7 @@ fn name(subject: &Subject, is_cluster: bool) -> Option<Finding> {
         let message = format!(
             "Its caBundle {has}. If the webhook serves that certificate itself, every call fails: it is called as {called}."
         );
-        return Some(Finding::of(CA_NAMES_ANOTHER, subject, message).at_most(Severity::Warning));
+        return Some(Finding::of(CA_NAMES_ANOTHER, subject, message).at_most(FindingSeverity::Warning));
     }
     let message = format!(
         "Its caBundle can sign no other certificate and {has}, but the webhook is called as {called}: every call fails. Make a \
@@ -105,7 +105,7 @@ fn name(subject: &Subject, is_cluster: bool) -> Option<Finding> {
     let finding = Finding::of(CA_NAMES_ANOTHER, subject, message);
     let filled = subject.hook.written.ca_is_injected || !is_cluster;
     Some(if filled {
-        finding.at_most(Severity::Warning)
+        finding.at_most(FindingSeverity::Warning)
     } else {
         finding
     })

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{CLOSE_TO_TIMEOUT, Finding, SERVED_ENDS, Severity, TELLS_APART};
+use super::{CLOSE_TO_TIMEOUT, Finding, FindingSeverity, SERVED_ENDS, TELLS_APART};
 use crate::domain::audit::forecast::Auditor;
 
 /// Before its end a certificate that is served is worth a warning for so long, as in the alert HookwatchHookCertificate.
@@ -35,7 +35,7 @@ pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
         found.push(if ends.since(now) < VERY_SOON {
             finding
         } else {
-            finding.at_most(Severity::Warning)
+            finding.at_most(FindingSeverity::Warning)
         });
     }
     let timeout = hook.timeout.as_secs_f64();

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::{Casualty, Failure, Suffering};
+use super::{BackendFailure, Casualty, Suffering};
 use crate::domain::audit::Function;
-use crate::domain::audit::reach::{Reach, Reader, Tenants, named};
-use crate::domain::audit::writes::Write;
+use crate::domain::audit::reach::{HookReader, Reach, Tenants, named};
+use crate::domain::audit::writes::WriteSort;
 use crate::domain::cluster::chain::Chain;
 use crate::domain::cluster::hook::{FailurePolicy, Hook};
 use crate::domain::thresholds::longest_write;
@@ -45,7 +45,7 @@ const FOLLOWERS: &[(Function, &[&str])] = &[
 ];
 
 /// How much later than at once a leader is lost after its last attempt at a renewal.
-fn releases(write: &Write, waits: Duration) -> Duration {
+fn releases(write: &WriteSort, waits: Duration) -> Duration {
     if write.object_name == SCHEDULER {
         waits.min(RUNS_OUT)
     } else {
@@ -55,11 +55,11 @@ fn releases(write: &Write, waits: Duration) -> Duration {
 
 /// What becomes of one write.
 pub(super) fn suffer(
-    write: &Write,
+    write: &WriteSort,
     mutators: usize,
-    met: &[(&Reader, Reach)],
-    failure: Failure,
-    found: &mut Found,
+    met: &[(&HookReader, Reach)],
+    failure: BackendFailure,
+    found: &mut ForecastLosses,
 ) {
     if met.is_empty() {
         return;
@@ -115,7 +115,12 @@ pub(super) fn suffer(
 }
 
 /// What becomes of tenants' writes of what the rules name.
-pub(super) fn tenants_suffer(failing: &[&Reader], tenants: &Tenants, failure: Failure, found: &mut Found) {
+pub(super) fn tenants_suffer(
+    failing: &[&HookReader],
+    tenants: &Tenants,
+    failure: BackendFailure,
+    found: &mut ForecastLosses,
+) {
     // Of many webhooks many name the same.
     let all: BTreeSet<_> = failing.iter().flat_map(|reader| named(&reader.hook)).collect();
     for (object, operation) in all.into_iter().take(MAX_NAMED) {
@@ -150,8 +155,8 @@ pub(super) fn tenants_suffer(failing: &[&Reader], tenants: &Tenants, failure: Fa
 }
 
 /// When the first call that fails refuses the request; `None` where none does.
-fn refused_after(chain: &Chain<'_>, failure: Failure) -> Option<Duration> {
-    let fails = |hook: &Hook| failure != Failure::Slow && hook.failure_policy == FailurePolicy::Fail;
+fn refused_after(chain: &Chain<'_>, failure: BackendFailure) -> Option<Duration> {
+    let fails = |hook: &Hook| failure != BackendFailure::Slow && hook.failure_policy == FailurePolicy::Fail;
     let mut waited = Duration::ZERO;
     for (hook, cost) in &chain.mutating {
         waited += *cost;
@@ -188,7 +193,7 @@ struct Exit {
 
 /// What is found to be lost.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct ForecastLosses {
     casualties: BTreeMap<Function, Casualty>,
     /// Leaders that exit.
     exits: Vec<Exit>,
@@ -196,7 +201,7 @@ pub(super) struct Found {
     pub(super) writes: Vec<Suffering>,
 }
 
-impl Found {
+impl ForecastLosses {
     /// Takes a loss in; of several of one function the surest counts, and of those the soonest.
     fn lose(&mut self, what: Function, after: [Duration; 2], is_certain: bool, why: String) {
         let casualty = Casualty {

@@ -1,6 +1,6 @@
 use std::cell::Cell;
 
-use super::super::findings::{CONTROL_PLANE_IN_REACH, Kind, NODES_GOING};
+use super::super::findings::{CONTROL_PLANE_IN_REACH, FindingKind, NODES_GOING};
 use super::*;
 use crate::domain::cluster::hook::{HookKind, MatchCondition};
 use crate::domain::cluster::matching::tests::hook;
@@ -9,7 +9,7 @@ fn at(seconds: u64) -> Time {
     Time::from_unix_millis(1_795_219_862_000 + seconds * 1_000)
 }
 
-fn request(hooks: Vec<Hook>, witnessed: Witnessed) -> Request {
+fn request(hooks: Vec<Hook>, witnessed: AuditEvidence) -> Request {
     Request {
         inventory: Arc::new(Inventory {
             hooks: hooks.into_iter().map(Arc::new).collect(),
@@ -20,7 +20,7 @@ fn request(hooks: Vec<Hook>, witnessed: Witnessed) -> Request {
     }
 }
 
-fn found(hook: &Hook, witnessed: Witnessed) -> Vec<Finding> {
+fn found(hook: &Hook, witnessed: AuditEvidence) -> Vec<Finding> {
     request(vec![hook.clone()], witnessed).carry_out(&|| {})
 }
 
@@ -31,7 +31,7 @@ fn ids(findings: &[Finding]) -> Vec<&'static str> {
 #[test]
 fn what_was_seen_of_a_webhook_is_found_and_nothing_is_found_of_one_that_nothing_was_seen_of() {
     let hook = hook(&["*"]);
-    let nothing = ids(&found(&hook, Witnessed::default()));
+    let nothing = ids(&found(&hook, AuditEvidence::default()));
     let more = |witnessed| {
         let found = found(&hook, witnessed);
         let more = found
@@ -42,23 +42,23 @@ fn what_was_seen_of_a_webhook_is_found_and_nothing_is_found_of_one_that_nothing_
     };
     let told_apart = [hook.id.clone()].into();
     assert_eq!(
-        more(Witnessed {
+        more(AuditEvidence {
             told_apart,
-            ..Witnessed::default()
+            ..AuditEvidence::default()
         }),
-        [("tells-canaries-apart", Severity::Warning)]
+        [("tells-canaries-apart", FindingSeverity::Warning)]
     );
     for (days, severity) in [
-        (1, Some(Severity::Critical)),
-        (10, Some(Severity::Warning)),
+        (1, Some(FindingSeverity::Critical)),
+        (10, Some(FindingSeverity::Warning)),
         (15, None),
     ] {
         let served_until = [(hook.id.clone(), at(days * 86_400))].into();
         let told = severity.map(|severity| ("served-certificate-ends", severity));
         assert_eq!(
-            more(Witnessed {
+            more(AuditEvidence {
                 served_until,
-                ..Witnessed::default()
+                ..AuditEvidence::default()
             }),
             told.into_iter().collect::<Vec<_>>(),
             "{days} days"
@@ -68,9 +68,9 @@ fn what_was_seen_of_a_webhook_is_found_and_nothing_is_found_of_one_that_nothing_
         let usual = hook.timeout.as_secs_f64() * part;
         let usual_seconds = [(hook.id.clone(), usual)].into();
         assert_eq!(
-            more(Witnessed {
+            more(AuditEvidence {
                 usual_seconds,
-                ..Witnessed::default()
+                ..AuditEvidence::default()
             })
             .len(),
             told,
@@ -88,8 +88,8 @@ fn a_webhook_is_audited_as_its_owner_has_it_and_a_patch_never_takes_its_bypass_a
         expression: "false".to_owned(),
     });
     let (own, bypassed) = (
-        found(&own, Witnessed::default()),
-        found(&bypassed, Witnessed::default()),
+        found(&own, AuditEvidence::default()),
+        found(&bypassed, AuditEvidence::default()),
     );
     assert_eq!(ids(&own), ids(&bypassed));
     assert!(own.iter().any(|finding| finding.patch.is_some()));
@@ -104,7 +104,7 @@ fn hooks_beside_admission_are_not_audited_and_there_is_a_pause_at_each_that_is()
             hook.id = HookId::new(kind, &format!("c{number:02}"), "w");
             hook
         });
-        request(hooks.collect(), Witnessed::default())
+        request(hooks.collect(), AuditEvidence::default())
     };
     let pauses = Cell::new(0);
     let found = hooks(HookKind::Validating).carry_out(&|| pauses.set(pauses.get() + 1));
@@ -113,7 +113,7 @@ fn hooks_beside_admission_are_not_audited_and_there_is_a_pause_at_each_that_is()
 }
 
 /// As bad as it can be.
-fn finding(kind: &'static Kind, number: usize, bytes: usize) -> Finding {
+fn finding(kind: &'static FindingKind, number: usize, bytes: usize) -> Finding {
     Finding {
         kind,
         severity: kind.severity,

@@ -11,22 +11,22 @@ use crate::domain::cluster::matching::{RequestShape, Requester};
 
 /// Writes that are spared.
 #[derive(Debug)]
-pub struct Line {
+pub struct SparedWrites {
     /// What they are, in words.
     pub name: &'static str,
     /// Who makes them.
-    pub writer: Writer,
+    pub writer: SparedWriter,
     /// `CREATE`, `UPDATE`, `DELETE`; never `CONNECT`.
     pub operations: &'static [&'static str],
     /// What is written.
-    pub what: What,
+    pub what: SparedObjects,
     /// What the admin of one namespace could cause by it.
     pub risk: &'static str,
 }
 
 /// Who writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Writer {
+pub enum SparedWriter {
     /// Any user whom RBAC permits it.
     Anyone,
     /// Everybody in a group.
@@ -37,7 +37,7 @@ pub enum Writer {
 
 /// What is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
+pub enum SparedObjects {
     /// All objects in [`SHIELDED_NAMESPACES`] and in hookwatch's own namespace, but for Namespaces themselves, whose
     /// labels open and close other doors.
     Within,
@@ -73,19 +73,19 @@ const LEASES: Object = ("coordination.k8s.io", "leases", "");
 /// The users of controllers are those of kube-controller-manager 1.36 (`cmd/kube-controller-manager/app`, each
 /// controller's client) and of cloud controllers (`k8s.io/cloud-provider/app/controllermanager.go`). A namespace of a
 /// tenant's has no such account.
-pub const LINES: [Line; 13] = [
-    Line {
+pub const LINES: [SparedWrites; 13] = [
+    SparedWrites {
         name: "Everything in the control plane's namespaces and in hookwatch's own",
-        writer: Writer::Anyone,
+        writer: SparedWriter::Anyone,
         operations: ALL,
-        what: What::Within,
+        what: SparedObjects::Within,
         risk: "Nothing: tenants do not administer these namespaces.",
     },
-    Line {
+    SparedWrites {
         name: "Token and access reviews",
-        writer: Writer::Anyone,
+        writer: SparedWriter::Anyone,
         operations: ALL,
-        what: What::Objects(&[
+        what: SparedObjects::Objects(&[
             ("authentication.k8s.io", "tokenreviews", ""),
             ("authentication.k8s.io", "selfsubjectreviews", ""),
             ("authorization.k8s.io", "subjectaccessreviews", ""),
@@ -95,11 +95,11 @@ pub const LINES: [Line; 13] = [
         ]),
         risk: "Nothing: reviews are not stored.",
     },
-    Line {
+    SparedWrites {
         name: "Node heartbeats, node certificates, tokens for Pods, and Pod status",
-        writer: Writer::Group("system:nodes"),
+        writer: SparedWriter::Group("system:nodes"),
         operations: ALL,
-        what: What::Objects(&[
+        what: SparedObjects::Objects(&[
             ("", "nodes", ""),
             ("", "nodes", "status"),
             ("", "pods", "status"),
@@ -110,38 +110,38 @@ pub const LINES: [Line; 13] = [
         ]),
         risk: "A token for an admitted Pod. The node authorizer and NodeRestriction keep a node to its own objects.",
     },
-    Line {
+    SparedWrites {
         name: "Removal of Pods that their node has stopped",
-        writer: Writer::Group("system:nodes"),
+        writer: SparedWriter::Group("system:nodes"),
         operations: &["DELETE"],
-        what: What::Objects(&[("", "pods", "")]),
+        what: SparedObjects::Objects(&[("", "pods", "")]),
         risk: "Removal of a Pod whose deletion the webhook already reviewed.",
     },
-    Line {
+    SparedWrites {
         name: "Certificate requests of joining nodes",
-        writer: Writer::Group("system:bootstrappers"),
+        writer: SparedWriter::Group("system:bootstrappers"),
         operations: &["CREATE"],
-        what: What::Objects(&[("certificates.k8s.io", "certificatesigningrequests", "")]),
+        what: SparedObjects::Objects(&[("certificates.k8s.io", "certificatesigningrequests", "")]),
         risk: "Nothing: tenants have no bootstrap token, and a request alone grants nothing.",
     },
-    Line {
+    SparedWrites {
         name: "Approval and signing of node certificates",
-        writer: Writer::Users(&[
+        writer: SparedWriter::Users(&[
             "system:serviceaccount:kube-system:certificate-controller",
             MANAGER,
         ]),
         operations: UPDATE,
-        what: What::Objects(&[
+        what: SparedObjects::Objects(&[
             ("certificates.k8s.io", "certificatesigningrequests", "approval"),
             ("certificates.k8s.io", "certificatesigningrequests", "status"),
         ]),
         risk: "Nothing: the controller approves only what authorization lets a node request.",
     },
-    Line {
+    SparedWrites {
         name: "The API server's own objects, most of them written at start-up",
-        writer: Writer::Users(&["system:apiserver"]),
+        writer: SparedWriter::Users(&["system:apiserver"]),
         operations: ALL,
-        what: What::Objects(&[
+        what: SparedObjects::Objects(&[
             ("rbac.authorization.k8s.io", "clusterroles", ""),
             ("rbac.authorization.k8s.io", "clusterrolebindings", ""),
             ("rbac.authorization.k8s.io", "roles", ""),
@@ -170,11 +170,11 @@ pub const LINES: [Line; 13] = [
         ]),
         risk: "An IPAddress for an admitted Service, and the usage of a quota.",
     },
-    Line {
+    SparedWrites {
         name: "Scheduling: bindings of Pods, and the volumes chosen for them",
-        writer: Writer::Users(&["system:kube-scheduler"]),
+        writer: SparedWriter::Users(&["system:kube-scheduler"]),
         operations: &["CREATE", "UPDATE"],
-        what: What::Objects(&[
+        what: SparedObjects::Objects(&[
             ("", "pods", "binding"),
             ("", "pods", "status"),
             ("", "persistentvolumes", ""),
@@ -182,53 +182,53 @@ pub const LINES: [Line; 13] = [
         ]),
         risk: "Their admitted Pod starts, and their claim is bound to a matching volume.",
     },
-    Line {
+    SparedWrites {
         name: "Taints and conditions of nodes; NotReady for the Pods of a dead node",
-        writer: Writer::Users(&[
+        writer: SparedWriter::Users(&[
             "system:serviceaccount:kube-system:node-controller",
             MANAGER,
             "system:serviceaccount:kube-system:cloud-controller-manager",
             "system:cloud-controller-manager",
         ]),
         operations: UPDATE,
-        what: What::Objects(&[("", "nodes", ""), ("", "nodes", "status"), ("", "pods", "status")]),
+        what: SparedObjects::Objects(&[("", "nodes", ""), ("", "nodes", "status"), ("", "pods", "status")]),
         risk: "Nothing: these writes follow from the state of nodes.",
     },
-    Line {
+    SparedWrites {
         name: "Endpoints of Services",
-        writer: Writer::Users(&[
+        writer: SparedWriter::Users(&[
             "system:serviceaccount:kube-system:endpointslice-controller",
             "system:serviceaccount:kube-system:endpointslicemirroring-controller",
             "system:serviceaccount:kube-system:endpoint-controller",
             MANAGER,
         ]),
         operations: ALL,
-        what: What::Objects(&[("discovery.k8s.io", "endpointslices", ""), ("", "endpoints", "")]),
+        what: SparedObjects::Objects(&[("discovery.k8s.io", "endpointslices", ""), ("", "endpoints", "")]),
         risk: "Endpoints derived from admitted Services, Pods and Endpoints. A tenant's own EndpointSlice is not spared.",
     },
-    Line {
+    SparedWrites {
         name: "Attaching and detaching of volumes",
-        writer: Writer::Users(&[
+        writer: SparedWriter::Users(&[
             "system:serviceaccount:kube-system:attachdetach-controller",
             MANAGER,
         ]),
         operations: ALL,
-        what: What::Objects(&[
+        what: SparedObjects::Objects(&[
             ("storage.k8s.io", "volumeattachments", ""),
             ("", "nodes", "status"),
         ]),
         risk: "The volume of an admitted Pod is attached to its node.",
     },
-    Line {
+    SparedWrites {
         name: "Binding of volumes to claims",
-        writer: Writer::Users(&[
+        writer: SparedWriter::Users(&[
             "system:serviceaccount:kube-system:persistent-volume-binder",
             "system:serviceaccount:kube-system:pv-protection-controller",
             "system:serviceaccount:kube-system:pvc-protection-controller",
             MANAGER,
         ]),
         operations: &["UPDATE", "DELETE"],
-        what: What::Objects(&[
+        what: SparedObjects::Objects(&[
             ("", "persistentvolumes", ""),
             ("", "persistentvolumes", "status"),
             ("", "persistentvolumeclaims", ""),
@@ -236,11 +236,11 @@ pub const LINES: [Line; 13] = [
         ]),
         risk: "Their admitted claim is bound to a matching volume; the volume of a claim they deleted is removed.",
     },
-    Line {
+    SparedWrites {
         name: "Status of PodDisruptionBudgets",
-        writer: Writer::Users(&["system:serviceaccount:kube-system:disruption-controller", MANAGER]),
+        writer: SparedWriter::Users(&["system:serviceaccount:kube-system:disruption-controller", MANAGER]),
         operations: UPDATE,
-        what: What::Objects(&[("policy", "poddisruptionbudgets", "status")]),
+        what: SparedObjects::Objects(&[("policy", "poddisruptionbudgets", "status")]),
         risk: "The count of their own Pods.",
     },
 ];
@@ -259,8 +259,8 @@ impl<'a> Spare<'a> {
     /// those that are spared for where they are.
     pub fn objects(self) -> impl Iterator<Item = (&'static str, Object, Option<&'a str>)> {
         let lines = LINES.iter().filter_map(|line| match line.what {
-            What::Within => None,
-            What::Objects(objects) => Some((line.operations, objects)),
+            SparedObjects::Within => None,
+            SparedObjects::Objects(objects) => Some((line.operations, objects)),
         });
         let lines = lines.flat_map(|(operations, objects)| {
             let each = move |operation: &&'static str| {
@@ -295,12 +295,12 @@ impl<'a> Spare<'a> {
             .namespace
             .is_some_and(|namespace| namespace == self.own || SHIELDED_NAMESPACES.contains(&namespace))
             && (request.group, request.resource) != ("", "namespaces");
-        let of = |line: &Line| {
+        let of = |line: &SparedWrites| {
             line.operations.contains(&request.operation)
                 && by.is_none_or(|by| line.writer.is(by))
                 && match line.what {
-                    What::Within => within,
-                    What::Objects(objects) => {
+                    SparedObjects::Within => within,
+                    SparedObjects::Objects(objects) => {
                         objects.contains(&(request.group, request.resource, request.subresource))
                     }
                 }
@@ -309,16 +309,16 @@ impl<'a> Spare<'a> {
     }
 }
 
-impl Line {
+impl SparedWrites {
     fn expression(&self, own: &str) -> String {
         let mut terms = Vec::new();
         match self.writer {
-            Writer::Anyone => {}
-            Writer::Group(group) => terms.extend([
+            SparedWriter::Anyone => {}
+            SparedWriter::Group(group) => terms.extend([
                 "has(request.userInfo.groups)".to_owned(),
                 format!("{} in request.userInfo.groups", quoted(group)),
             ]),
-            Writer::Users(users) => terms.extend([
+            SparedWriter::Users(users) => terms.extend([
                 "has(request.userInfo.username)".to_owned(),
                 format!("request.userInfo.username in {}", list(users)),
             ]),
@@ -327,20 +327,20 @@ impl Line {
             terms.push(format!("request.operation in {}", list(self.operations)));
         }
         match self.what {
-            What::Within => {
+            SparedObjects::Within => {
                 let [system, leases] = SHIELDED_NAMESPACES;
                 terms.push(within(&[system, leases, own]));
                 terms.push(
                     r#"[request.resource.group, request.resource.resource] != ["", "namespaces"]"#.to_owned(),
                 );
             }
-            What::Objects(objects) => terms.push(is(objects)),
+            SparedObjects::Objects(objects) => terms.push(is(objects)),
         }
         all(&terms)
     }
 }
 
-impl Writer {
+impl SparedWriter {
     /// Whether it is this one.
     pub fn is(self, by: Requester<'_>) -> bool {
         match self {

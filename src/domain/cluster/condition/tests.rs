@@ -5,14 +5,14 @@ use crate::domain::cluster::hook::Added;
 
 #[test]
 fn every_name_carries_the_prefix() {
-    for &condition in Condition::ALL {
+    for &condition in BypassCondition::ALL {
         assert!(condition.name().starts_with(CONDITION_PREFIX));
     }
 }
 
 #[test]
 fn every_optional_field_stands_behind_has() {
-    for &condition in Condition::ALL {
+    for &condition in BypassCondition::ALL {
         let text = condition.expression("own", "me", &Added::default());
         for field in [
             "request.namespace",
@@ -30,7 +30,7 @@ fn every_optional_field_stands_behind_has() {
 
 #[test]
 fn nothing_but_the_request_is_used() {
-    for &condition in Condition::ALL {
+    for &condition in BypassCondition::ALL {
         let text = condition.expression("own", "me", &Added::default());
         assert!(!text.to_lowercase().contains("object"), "{text}");
     }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Backend, BackendAddress, BackendPath, Hook, Target};
+use super::{Backend, BackendAddress, BackendPath, Hook, HookTarget};
 
 /// A Service-backed hook's address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,7 +82,7 @@ impl Hook {
     /// A tenant who may write EndpointSlices can list any address. How a probe of another one fails is not said: it would tell
     /// the tenant whether the address refuses, listens or speaks TLS.
     pub fn vouches_for(&self, backend: &Backend) -> bool {
-        let Target::Service(target) = &self.target else {
+        let HookTarget::Service(target) = &self.target else {
             return true;
         };
         let ServiceState::Found {

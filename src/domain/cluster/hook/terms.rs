@@ -3,7 +3,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use super::{Aggregated, Backend, Hook, OtherKind, Target};
+use super::{Aggregated, Backend, Hook, HookTarget, OtherKind};
 
 /// With another name or bundle the API server makes a new client; hooks of which these and the address are the same
 /// share its connections.
@@ -38,8 +38,8 @@ impl Hook {
     /// How its backends are dialled; `None` where its target is invalid.
     pub fn connection_terms(&self) -> Option<ConnectionTerms> {
         let authority: Arc<str> = match &self.target {
-            Target::Service(target) => format!("{}:{}", target.server_name(), target.port).into(),
-            Target::Url(target) => {
+            HookTarget::Service(target) => format!("{}:{}", target.server_name(), target.port).into(),
+            HookTarget::Url(target) => {
                 let host = if target.host.contains(':') {
                     format!("[{}]", target.host)
                 } else {
@@ -50,7 +50,7 @@ impl Hook {
                     port => format!("{host}:{port}").into(),
                 }
             }
-            Target::Invalid(_) => return None,
+            HookTarget::Invalid(_) => return None,
         };
         let insecure = matches!(
             &self.other,

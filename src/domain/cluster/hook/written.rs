@@ -6,7 +6,7 @@ use crate::domain::time::Time;
 
 /// How its entry is written, beside what the API server does with it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Written {
+pub struct WrittenEntry {
     /// Its place in `webhooks`, from 0: mutating webhooks are asked in this order, and a patch names it.
     pub entry: usize,
     /// `timeoutSeconds` is absent. The API server writes the default into what it stores, so that this is seen in manifests

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::cluster::hook::{Endpoint, Hook, ServiceState, Target};
+use crate::domain::cluster::hook::{Endpoint, Hook, HookTarget, ServiceState};
 use crate::domain::time::Time;
 
 use super::Inventory;
@@ -108,7 +108,7 @@ impl Hook {
     /// Its endpoints that do not stop.
     fn staying(&self) -> impl Iterator<Item = &Endpoint> {
         let endpoints = match &self.target {
-            Target::Service(target) => match &target.service {
+            HookTarget::Service(target) => match &target.service {
                 ServiceState::Found { endpoints, .. } => endpoints.as_slice(),
                 _ => &[],
             },

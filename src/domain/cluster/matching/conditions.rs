@@ -43,7 +43,7 @@ const CALLS: [&str; 18] = [
 
 /// A request as far as conditions may ask about it.
 #[derive(Debug, Clone, Copy)]
-pub struct Asked<'a> {
+pub struct ConditionRequest<'a> {
     /// What is written, and where.
     pub shape: RequestShape<'a>,
     /// The kind of the object, where it is known.
@@ -57,44 +57,44 @@ pub struct Asked<'a> {
 }
 
 /// Compiles conditions.
-pub struct Compiler(Arc<Env>);
+pub struct ConditionCompiler(Arc<Env>);
 
-impl Default for Compiler {
+impl Default for ConditionCompiler {
     fn default() -> Self {
         Self(Arc::new(Env::stdlib()))
     }
 }
 
 /// The conditions of a hook.
-pub struct Conditions {
+pub struct MatchConditions {
     env: Arc<Env>,
     /// `None` for one that is not evaluated.
     programs: Vec<Option<Program>>,
 }
 
-impl Compiler {
+impl ConditionCompiler {
     /// The conditions with these expressions.
-    pub fn conditions<'a>(&self, expressions: impl Iterator<Item = &'a str>) -> Conditions {
+    pub fn conditions<'a>(&self, expressions: impl Iterator<Item = &'a str>) -> MatchConditions {
         let programs = expressions.map(|text| {
             let text = Some(text).filter(|text| text.len() <= MAX_BYTES)?;
             let program = self.0.compile(text).ok()?;
             may_be_evaluated(program.expression(), &CALLS).then_some(program)
         });
-        Conditions {
+        MatchConditions {
             env: Arc::clone(&self.0),
             programs: programs.collect(),
         }
     }
 }
 
-impl Conditions {
+impl MatchConditions {
     /// How many there are.
     pub fn count(&self) -> usize {
         self.programs.len()
     }
 
     /// Whether they let a request through to the hook; `None` where that cannot be told.
-    pub fn let_through(&self, asked: &Asked<'_>) -> Option<bool> {
+    pub fn let_through(&self, asked: &ConditionRequest<'_>) -> Option<bool> {
         if self.programs.is_empty() {
             return Some(true);
         }
@@ -113,7 +113,7 @@ impl Conditions {
     }
 }
 
-impl Asked<'_> {
+impl ConditionRequest<'_> {
     /// As conditions see it. What is left out cannot be asked about; what an API server leaves out of an AdmissionReview
     /// because it is empty is left out as well.
     pub(super) fn request(&self) -> serde_json::Value {
@@ -183,8 +183,8 @@ mod tests {
 
     /// What conditions say of the renewal of a node's Lease.
     fn says(conditions: &[&str]) -> Option<bool> {
-        let conditions = Compiler::default().conditions(conditions.iter().copied());
-        conditions.let_through(&Asked {
+        let conditions = ConditionCompiler::default().conditions(conditions.iter().copied());
+        conditions.let_through(&ConditionRequest {
             shape: RequestShape {
                 operation: "UPDATE",
                 group: "coordination.k8s.io",

@@ -7,7 +7,7 @@
 //! equivalent, whatever a rule says.
 
 use super::RequestShape;
-use crate::domain::cluster::hook::Rule;
+use crate::domain::cluster::hook::HookRule;
 
 /// The resources of Kubernetes itself that 1.36 serves under more than one group and version by default.
 const TWICE: [(&str, &[(&str, &str)]); 2] = [
@@ -45,7 +45,7 @@ const OWN_GROUPS: [&str; 22] = [
 ];
 
 /// Whether one of the rules takes the request's resource in another group or version.
-pub(super) fn names(rules: &[Rule], request: &RequestShape<'_>) -> bool {
+pub(super) fn names(rules: &[HookRule], request: &RequestShape<'_>) -> bool {
     let known = request.known_as.or_else(|| by_default(request));
     if let Some(served) = known {
         let others = || {

@@ -3,7 +3,7 @@
 //! A forecast may say "may be asked"; the breaker may not act on that. So this is a reading of its own, beside
 //! [`super::conditions`], which tells less and is what the daemon judges by. It knows the object where the caller does,
 //! `null` as `namespaceObject` (a webhook's conditions have none), and more of CEL's functions. `authorizer`, what a request
-//! carries beside the fields of [`Asked`], and functions that are not known here make an answer unknown, unless the rest of the
+//! carries beside the fields of [`ConditionRequest`], and functions that are not known here make an answer unknown, unless the rest of the
 //! expression decides it alone.
 
 use std::cell::RefCell;
@@ -15,7 +15,7 @@ use cel::extensions::strings;
 use cel::{Context, Env, ParseErrors, Program, Value, to_value};
 use serde_json::Value as Json;
 
-use super::conditions::{Asked, may_be_evaluated};
+use super::conditions::{ConditionRequest, may_be_evaluated};
 
 /// Longer expressions are not evaluated, in bytes. A shield's has some 4,000.
 const MAX_BYTES: usize = 16 * 1_024;
@@ -89,12 +89,12 @@ const UNKNOWN: [&str; 20] = [
     "isQuantity",
 ];
 
-/// Fields of a request that [`Asked`] does not know.
+/// Fields of a request that [`ConditionRequest`] does not know.
 const UNKNOWN_FIELDS: [&str; 3] = ["options", "extra", "uid"];
 
 /// What conditions come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ConditionOutcome {
     /// All are true: the webhook is called.
     True,
     /// One is false: it is not, whatever the others come to.
@@ -108,7 +108,7 @@ pub enum Outcome {
 
 /// An object of a request.
 #[derive(Debug, Clone, Copy)]
-pub enum Known<'a> {
+pub enum RequestObject<'a> {
     /// There is none: `object` of a deletion, `oldObject` of a creation.
     Null,
     /// This one.
@@ -118,12 +118,12 @@ pub enum Known<'a> {
 }
 
 /// The conditions of one webhook.
-pub struct Forecast {
+pub struct ConditionForecast {
     env: Arc<Env>,
-    programs: Vec<Option<Arc<Condition>>>,
+    programs: Vec<Option<Arc<CompiledCondition>>>,
 }
 
-struct Condition {
+struct CompiledCondition {
     program: Program,
     mentions: Mentions,
 }
@@ -140,16 +140,16 @@ struct Mentions {
 }
 
 /// Compiles conditions for forecasts, each text once: a project's webhooks, and those of a tool in many places, have the same.
-pub struct Compiler {
+pub struct ForecastCompiler {
     env: Arc<Env>,
     /// `None` for one that is not evaluated.
-    known: RefCell<BTreeMap<String, Option<Arc<Condition>>>>,
+    known: RefCell<BTreeMap<String, Option<Arc<CompiledCondition>>>>,
 }
 
 /// Texts that are remembered.
 const MAX_KNOWN: usize = 1_000;
 
-impl Default for Compiler {
+impl Default for ForecastCompiler {
     fn default() -> Self {
         let mut env = Env::stdlib();
         // They are declared once, so that this cannot fail; without them a function is unknown, and no more.
@@ -161,9 +161,9 @@ impl Default for Compiler {
     }
 }
 
-impl Compiler {
+impl ForecastCompiler {
     /// The conditions with these expressions, in their order.
-    pub fn conditions<'a>(&self, expressions: impl Iterator<Item = &'a str>) -> Forecast {
+    pub fn conditions<'a>(&self, expressions: impl Iterator<Item = &'a str>) -> ConditionForecast {
         let mut known = self.known.borrow_mut();
         let programs = expressions.map(|text| {
             if let Some(condition) = known.get(text) {
@@ -175,20 +175,20 @@ impl Compiler {
             }
             condition
         });
-        Forecast {
+        ConditionForecast {
             env: Arc::clone(&self.env),
             programs: programs.collect(),
         }
     }
 
-    fn condition(&self, text: &str) -> Option<Condition> {
+    fn condition(&self, text: &str) -> Option<CompiledCondition> {
         let text = Some(text).filter(|text| text.len() <= MAX_BYTES)?;
         let program = self.env.compile(text).ok()?;
         let calls = [EVALUATED.as_slice(), &UNKNOWN].concat();
         let expression = program.expression();
         let bounded = may_be_evaluated(expression, &calls) && patterns_are_short(expression);
         let mentions = mentions(expression);
-        bounded.then_some(Condition { program, mentions })
+        bounded.then_some(CompiledCondition { program, mentions })
     }
 
     /// Whether the text is CEL at all; types are not checked.
@@ -200,16 +200,21 @@ impl Compiler {
     }
 }
 
-impl Forecast {
+impl ConditionForecast {
     /// Whether each of them was compiled and can be evaluated.
     pub fn are_compiled(&self) -> bool {
         self.programs.iter().all(Option::is_some)
     }
 
     /// What they come to for a request.
-    pub fn outcome(&self, asked: &Asked<'_>, object: Known<'_>, old: Known<'_>) -> Outcome {
+    pub fn outcome(
+        &self,
+        asked: &ConditionRequest<'_>,
+        object: RequestObject<'_>,
+        old: RequestObject<'_>,
+    ) -> ConditionOutcome {
         if self.programs.is_empty() {
-            return Outcome::True;
+            return ConditionOutcome::True;
         }
         let mut context = Context::with_env(Arc::clone(&self.env));
         let mut request = asked.request();
@@ -217,18 +222,18 @@ impl Forecast {
             fields.remove("name");
         }
         let Ok(request) = to_value(request) else {
-            return Outcome::Unknown;
+            return ConditionOutcome::Unknown;
         };
         context.add_variable_from_value("request", request);
         context.add_variable_from_value("namespaceObject", Value::Null);
-        let mut declare = |name: &str, known: Known<'_>| {
+        let mut declare = |name: &str, known: RequestObject<'_>| {
             let value = match known {
-                Known::Null => Value::Null,
-                Known::Object(object) => match to_value(object) {
+                RequestObject::Null => Value::Null,
+                RequestObject::Object(object) => match to_value(object) {
                     Ok(value) => value,
                     Err(_) => return false,
                 },
-                Known::Unknown => return false,
+                RequestObject::Unknown => return false,
             };
             context.add_variable_from_value(name.to_owned(), value);
             true
@@ -238,28 +243,32 @@ impl Forecast {
             .programs
             .iter()
             .map(|condition| said(condition.as_deref(), &context, knows));
-        said.fold(Outcome::True, |all, one| match (all, one) {
-            (Outcome::False, _) | (_, Outcome::False) => Outcome::False,
+        said.fold(ConditionOutcome::True, |all, one| match (all, one) {
+            (ConditionOutcome::False, _) | (_, ConditionOutcome::False) => ConditionOutcome::False,
             // An unknown one may be false, which would win over the error.
-            (Outcome::Unknown, _) | (_, Outcome::Unknown) => Outcome::Unknown,
-            (Outcome::Error, _) | (_, Outcome::Error) => Outcome::Error,
-            (Outcome::True, Outcome::True) => Outcome::True,
+            (ConditionOutcome::Unknown, _) | (_, ConditionOutcome::Unknown) => ConditionOutcome::Unknown,
+            (ConditionOutcome::Error, _) | (_, ConditionOutcome::Error) => ConditionOutcome::Error,
+            (ConditionOutcome::True, ConditionOutcome::True) => ConditionOutcome::True,
         })
     }
 }
 
 /// What one condition comes to, given whether the object and the old object are known.
-fn said(condition: Option<&Condition>, context: &Context<'_, '_>, (object, old): (bool, bool)) -> Outcome {
-    let Some(Condition { program, mentions }) = condition else {
-        return Outcome::Unknown;
+fn said(
+    condition: Option<&CompiledCondition>,
+    context: &Context<'_, '_>,
+    (object, old): (bool, bool),
+) -> ConditionOutcome {
+    let Some(CompiledCondition { program, mentions }) = condition else {
+        return ConditionOutcome::Unknown;
     };
     let unknown = mentions.unknowable || mentions.object && !object || mentions.old_object && !old;
     match program.execute(context) {
-        _ if mentions.field => Outcome::Unknown,
-        Ok(Value::Bool(true)) => Outcome::True,
-        Ok(Value::Bool(false)) => Outcome::False,
-        Ok(_) | Err(_) if unknown => Outcome::Unknown,
-        Ok(_) | Err(_) => Outcome::Error,
+        _ if mentions.field => ConditionOutcome::Unknown,
+        Ok(Value::Bool(true)) => ConditionOutcome::True,
+        Ok(Value::Bool(false)) => ConditionOutcome::False,
+        Ok(_) | Err(_) if unknown => ConditionOutcome::Unknown,
+        Ok(_) | Err(_) => ConditionOutcome::Error,
     }
 }
 
@@ -349,8 +358,8 @@ mod tests {
     use super::super::{RequestShape, Requester};
     use super::*;
 
-    fn asked() -> Asked<'static> {
-        Asked {
+    fn asked() -> ConditionRequest<'static> {
+        ConditionRequest {
             shape: RequestShape {
                 operation: "CREATE",
                 version: "v1",
@@ -373,38 +382,41 @@ mod tests {
                "spec": {"containers": [{"name": "a", "image": "registry.example/a:1"}]}})
     }
 
-    fn outcome(conditions: &[&str]) -> Outcome {
-        let conditions = Compiler::default().conditions(conditions.iter().copied());
-        conditions.outcome(&asked(), Known::Object(&pod()), Known::Null)
+    fn outcome(conditions: &[&str]) -> ConditionOutcome {
+        let conditions = ForecastCompiler::default().conditions(conditions.iter().copied());
+        conditions.outcome(&asked(), RequestObject::Object(&pod()), RequestObject::Null)
     }
 
     #[test]
     fn what_is_asked_of_request_and_object_is_answered() {
         for (expression, wanted) in [
-            ("object.metadata.labels['app'] == 'web'", Outcome::True),
+            ("object.metadata.labels['app'] == 'web'", ConditionOutcome::True),
             (
                 "object.metadata.?labels['team'].orValue('none') == 'none'",
-                Outcome::True,
+                ConditionOutcome::True,
             ),
             (
                 "has(object.metadata.labels) && 'team' in object.metadata.labels",
-                Outcome::False,
+                ConditionOutcome::False,
             ),
             (
                 "object.spec.containers.all(c, c.image.startsWith('registry.example/'))",
-                Outcome::True,
+                ConditionOutcome::True,
             ),
-            ("oldObject == null && namespaceObject == null", Outcome::True),
+            (
+                "oldObject == null && namespaceObject == null",
+                ConditionOutcome::True,
+            ),
             (
                 "request.userInfo.username.matches('^system:serviceaccount:kube-.*')",
-                Outcome::True,
+                ConditionOutcome::True,
             ),
-            ("request.name.lowerAscii() == 'web-0'", Outcome::True),
+            ("request.name.lowerAscii() == 'web-0'", ConditionOutcome::True),
             (
                 "!(request.namespace in ['kube-system', 'tenant'])",
-                Outcome::False,
+                ConditionOutcome::False,
             ),
-            ("has(request.subResource)", Outcome::False),
+            ("has(request.subResource)", ConditionOutcome::False),
         ] {
             assert_eq!(outcome(&[expression]), wanted, "{expression}");
         }
@@ -413,25 +425,28 @@ mod tests {
     #[test]
     fn an_absent_key_is_an_error_and_what_is_unknown_is_not() {
         for (expression, wanted) in [
-            ("object.metadata.annotations['a'] == 'b'", Outcome::Error),
-            ("request.subResource == 'status'", Outcome::Error),
-            ("request.name", Outcome::Error),
+            ("object.metadata.annotations['a'] == 'b'", ConditionOutcome::Error),
+            ("request.subResource == 'status'", ConditionOutcome::Error),
+            ("request.name", ConditionOutcome::Error),
             (
                 "authorizer.group('').resource('pods').check('create').allowed()",
-                Outcome::Unknown,
+                ConditionOutcome::Unknown,
             ),
             (
                 "request.operation == 'DELETE' && authorizer.path('/x').check('get').allowed()",
-                Outcome::False,
+                ConditionOutcome::False,
             ),
             (
                 "authorizer.path('/x').check('get').allowed() || request.operation == 'CREATE'",
-                Outcome::True,
+                ConditionOutcome::True,
             ),
-            ("request.options.dryRun == ['All']", Outcome::Unknown),
-            ("has(request.userInfo.extra)", Outcome::Unknown),
-            ("cidr('10.0.0.0/8').containsIP('10.1.1.1')", Outcome::Unknown),
-            ("no CEL at all", Outcome::Unknown),
+            ("request.options.dryRun == ['All']", ConditionOutcome::Unknown),
+            ("has(request.userInfo.extra)", ConditionOutcome::Unknown),
+            (
+                "cidr('10.0.0.0/8').containsIP('10.1.1.1')",
+                ConditionOutcome::Unknown,
+            ),
+            ("no CEL at all", ConditionOutcome::Unknown),
         ] {
             assert_eq!(outcome(&[expression]), wanted, "{expression}");
         }
@@ -439,32 +454,41 @@ mod tests {
 
     #[test]
     fn one_that_is_false_wins_over_errors_and_an_unknown_one_may_be_false() {
-        assert_eq!(outcome(&["request.subResource == ''", "false"]), Outcome::False);
-        assert_eq!(outcome(&["request.subResource == ''", "true"]), Outcome::Error);
+        assert_eq!(
+            outcome(&["request.subResource == ''", "false"]),
+            ConditionOutcome::False
+        );
+        assert_eq!(
+            outcome(&["request.subResource == ''", "true"]),
+            ConditionOutcome::Error
+        );
         let allowed = "authorizer.path('/x').check('get').allowed()";
-        assert_eq!(outcome(&["request.subResource == ''", allowed]), Outcome::Unknown);
-        assert_eq!(outcome(&[]), Outcome::True);
+        assert_eq!(
+            outcome(&["request.subResource == ''", allowed]),
+            ConditionOutcome::Unknown
+        );
+        assert_eq!(outcome(&[]), ConditionOutcome::True);
     }
 
     #[test]
     fn an_unknown_object_decides_nothing_that_asks_about_it() {
         let with = |expression| {
-            let conditions = Compiler::default().conditions([expression].into_iter());
-            conditions.outcome(&asked(), Known::Unknown, Known::Null)
+            let conditions = ForecastCompiler::default().conditions([expression].into_iter());
+            conditions.outcome(&asked(), RequestObject::Unknown, RequestObject::Null)
         };
-        assert_eq!(with("has(object.metadata.labels)"), Outcome::Unknown);
+        assert_eq!(with("has(object.metadata.labels)"), ConditionOutcome::Unknown);
         assert_eq!(
             with("request.namespace != 'tenant' && has(object.spec)"),
-            Outcome::False
+            ConditionOutcome::False
         );
-        assert_eq!(with("oldObject == null"), Outcome::True);
+        assert_eq!(with("oldObject == null"), ConditionOutcome::True);
     }
 
     #[test]
     fn patterns_that_are_long_or_not_literal_are_not_compiled() {
         let long = format!("request.name.matches('{}')", "a{1000}".repeat(40));
         for expression in ["request.name.matches(request.namespace)", &long] {
-            assert_eq!(outcome(&[expression]), Outcome::Unknown, "{expression}");
+            assert_eq!(outcome(&[expression]), ConditionOutcome::Unknown, "{expression}");
         }
     }
 }

@@ -10,8 +10,8 @@ mod wire;
 
 use super::Harvest;
 use crate::domain::observe::snapshot::{Complaints, Family, Part, Snapshot};
-use metric::{Metric, Reading};
-use wire::{Broken, Number, Shape};
+use metric::{Metric, MetricValue};
+use wire::{Broken, Number, WireType};
 
 /// The longest `Metric` that is read, in bytes. An API server's longest, histograms, stay below 4 KiB.
 pub const MAX_METRIC: usize = 64 * 1024;
@@ -60,7 +60,7 @@ enum Awaits {
 
 /// How far a body may be believed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum BodyStanding {
     /// It is no sequence of messages.
     Lost,
     /// No family has been seen.
@@ -138,17 +138,17 @@ impl ProtobufExposition {
     }
 
     /// How far what has come until now may be believed.
-    pub fn standing(&self) -> Standing {
+    pub fn standing(&self) -> BodyStanding {
         if self.awaits == Awaits::Lost {
-            Standing::Lost
+            BodyStanding::Lost
         } else if !self.seen_any {
-            Standing::NoFamily
+            BodyStanding::NoFamily
         } else if !self.seen_api_server {
-            Standing::NotApiServer
+            BodyStanding::NotApiServer
         } else if self.is_between_messages() {
-            Standing::Whole
+            BodyStanding::Whole
         } else {
-            Standing::CutOff
+            BodyStanding::CutOff
         }
     }
 
@@ -183,10 +183,10 @@ impl ProtobufExposition {
             Awaits::Tag => {
                 let (field, shape) = wire::tag(value)?;
                 match shape {
-                    Shape::Varint => self.awaits = Awaits::Varint,
-                    Shape::Bytes => self.awaits = Awaits::FieldLength(field),
-                    Shape::Fixed64 => self.skip_field(8)?,
-                    Shape::Fixed32 => self.skip_field(4)?,
+                    WireType::Varint => self.awaits = Awaits::Varint,
+                    WireType::Bytes => self.awaits = Awaits::FieldLength(field),
+                    WireType::Fixed64 => self.skip_field(8)?,
+                    WireType::Fixed32 => self.skip_field(4)?,
                 }
             }
             Awaits::FieldLength(field) => return self.field_of(field, value),
@@ -286,9 +286,9 @@ impl ProtobufExposition {
         match Metric::read(message) {
             Err(broken) => harvest.complain(broken),
             Ok(Metric { labels, reading }) => match reading {
-                Reading::Nothing => harvest.complain("a metric without a value"),
-                Reading::Whole(value) => harvest.take(family, Part::Whole, &labels, value),
-                Reading::Distribution { sum, count } => {
+                MetricValue::Nothing => harvest.complain("a metric without a value"),
+                MetricValue::Whole(value) => harvest.take(family, Part::Whole, &labels, value),
+                MetricValue::Distribution { sum, count } => {
                     harvest.take(family, Part::Sum, &labels, sum);
                     harvest.take(family, Part::Count, &labels, count);
                 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::domain::cluster::condition::{Condition, SHIELDED_NAMESPACES};
+use crate::domain::cluster::condition::{BypassCondition, SHIELDED_NAMESPACES};
 use crate::domain::cluster::hook::{Hook, HookId};
 use crate::domain::cluster::inventory::Inventory;
 use crate::domain::cluster::matching::RequestShape;
@@ -13,9 +13,9 @@ impl Bypass {
     /// How a match condition of hookwatch's limits what is shown to a hook; the one that lets least through.
     pub fn of(hook: &Hook) -> Option<Self> {
         let limits = |condition: &str| match condition {
-            name if name == Condition::Shield.name() => Some(Self::Shield),
-            name if name == Condition::Probation.name() => Some(Self::Probation),
-            name if name == Condition::Skip.name() => Some(Self::Skip),
+            name if name == BypassCondition::Shield.name() => Some(Self::Shield),
+            name if name == BypassCondition::Probation.name() => Some(Self::Probation),
+            name if name == BypassCondition::Skip.name() => Some(Self::Skip),
             _ => None,
         };
         let conditions = hook.match_conditions.iter();

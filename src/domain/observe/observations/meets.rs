@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use crate::domain::cluster::condition::spare::Spare;
 use crate::domain::cluster::condition::{CONDITION_PREFIX, SHIELDED_NAMESPACES};
-use crate::domain::cluster::hook::{Hook, HookId, Labels, MatchCondition, Rule, Scope};
+use crate::domain::cluster::hook::{Hook, HookId, HookRule, Labels, MatchCondition, Scope};
 use crate::domain::cluster::inventory::Inventory;
-use crate::domain::cluster::matching::conditions::{Asked, Compiler, Conditions};
+use crate::domain::cluster::matching::conditions::{ConditionCompiler, ConditionRequest, MatchConditions};
 use crate::domain::cluster::matching::{RequestShape, Requester};
 
 /// The resource of hookwatch's canary in kube-system, which little else writes.
@@ -97,7 +97,7 @@ pub struct Meets {
 
 /// What was found out about one hook.
 #[derive(Debug)]
-struct Known {
+struct KnownMeets {
     hook: Arc<Hook>,
     meets: Meets,
     /// There was no time for all of its conditions.
@@ -107,7 +107,7 @@ struct Known {
 /// Who meets each hook.
 #[derive(Debug, Default)]
 pub struct Meetings {
-    known: BTreeMap<HookId, Known>,
+    known: BTreeMap<HookId, KnownMeets>,
     /// The labels that they were found by.
     labels: Vec<Option<Labels>>,
 }
@@ -122,14 +122,14 @@ impl Meetings {
         if std::mem::replace(&mut self.labels, by) != self.labels {
             before.clear();
         }
-        let compiler = Compiler::default();
+        let compiler = ConditionCompiler::default();
         let mut left = MOST_AT_ONCE;
         let hooks = inventory.hooks.iter().map(|hook| {
             let known = before.remove(&hook.id);
             let known = known.filter(|known| !known.unfinished && known.hook.asks_like(hook));
             let (meets, unfinished) = known.map_or_else(
                 || {
-                    let subject = Subject::of(hook, own, &labels, &compiler, left.min(MOST_OF_ONE));
+                    let subject = MatchSubject::of(hook, own, &labels, &compiler, left.min(MOST_OF_ONE));
                     let meets = subject.meets();
                     let cut_short = subject.left.get() == 0 && left < MOST_OF_ONE;
                     left -= left.min(MOST_OF_ONE) - subject.left.get();
@@ -137,7 +137,7 @@ impl Meetings {
                 },
                 |known| (known.meets, false),
             );
-            let known = Known {
+            let known = KnownMeets {
                 hook: Arc::clone(hook),
                 meets,
                 unfinished,
@@ -154,10 +154,10 @@ impl Meetings {
 }
 
 /// One hook with all that it is held against.
-struct Subject<'a> {
+struct MatchSubject<'a> {
     hook: &'a Hook,
     /// `None` where there is no time for them.
-    conditions: Option<Conditions>,
+    conditions: Option<MatchConditions>,
     /// What is taken for said by conditions that cannot be evaluated: that others meet it, unless they name hookwatch.
     otherwise: bool,
     /// How many conditions may still be evaluated.
@@ -167,12 +167,12 @@ struct Subject<'a> {
     labels: &'a dyn Fn(&str) -> Option<&'a Labels>,
 }
 
-impl<'a> Subject<'a> {
+impl<'a> MatchSubject<'a> {
     fn of(
         hook: &'a Hook,
         own: &'a str,
         labels: &'a dyn Fn(&str) -> Option<&'a Labels>,
-        compiler: &Compiler,
+        compiler: &ConditionCompiler,
         most: usize,
     ) -> Self {
         let expressions = || hook.owners_conditions().map(|condition| &*condition.expression);
@@ -212,7 +212,7 @@ impl<'a> Subject<'a> {
     }
 
     /// What its conditions say of a request; `None` where that cannot be told, or not in the time that there is.
-    fn let_through(&self, asked: &Asked<'_>) -> Option<bool> {
+    fn let_through(&self, asked: &ConditionRequest<'_>) -> Option<bool> {
         let conditions = self.conditions.as_ref()?;
         let left = self.left.get().checked_sub(conditions.count());
         self.left.set(left.unwrap_or(0));
@@ -221,7 +221,7 @@ impl<'a> Subject<'a> {
 
     /// Whether its conditions let a writer's request through to it.
     fn lets(&self, shape: &RequestShape<'_>, by: Requester<'_>) -> bool {
-        let asked = Asked {
+        let asked = ConditionRequest {
             shape: *shape,
             kind: None,
             name: SOME_NAME,
@@ -276,7 +276,7 @@ impl<'a> Subject<'a> {
             own: self.own,
             added: &self.hook.added,
         };
-        let meets = |rule: &Rule, namespace, operation, (group, resource, subresource)| {
+        let meets = |rule: &HookRule, namespace, operation, (group, resource, subresource)| {
             asks(&RequestShape {
                 operation,
                 group,
@@ -306,7 +306,7 @@ impl<'a> Subject<'a> {
     fn is_asked_about_renewals(&self) -> bool {
         let unlabelled = Labels::new();
         RENEWALS.into_iter().any(|(namespace, name, by)| {
-            let asked = Asked {
+            let asked = ConditionRequest {
                 shape: RequestShape {
                     operation: "UPDATE",
                     group: "coordination.k8s.io",
@@ -343,7 +343,7 @@ impl<'a> Subject<'a> {
             ("coordination.k8s.io", "leases", "Lease", leases),
         ];
         canaries.into_iter().any(|(group, resource, kind, namespace)| {
-            let canary = Asked {
+            let canary = ConditionRequest {
                 shape: RequestShape {
                     operation: "UPDATE",
                     group,
@@ -358,7 +358,7 @@ impl<'a> Subject<'a> {
                 by: hookwatch,
                 dry_run: true,
             };
-            let others = WRITERS.iter().map(|by| Asked {
+            let others = WRITERS.iter().map(|by| ConditionRequest {
                 name: SOME_NAME,
                 by: *by,
                 dry_run: false,
@@ -376,7 +376,7 @@ impl<'a> Subject<'a> {
 }
 
 /// The operations of a rule that a shield can spare: `CONNECT` it never does.
-fn operations(rule: &Rule) -> impl Iterator<Item = (&Rule, &str)> {
+fn operations(rule: &HookRule) -> impl Iterator<Item = (&HookRule, &str)> {
     let all = rule.operations.iter().any(|operation| operation == "*");
     let named = ["CREATE", "UPDATE", "DELETE"];
     let named = named
@@ -430,7 +430,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::domain::cluster::hook::{Added, FailurePolicy, HookKind, Selector, Target};
+    use crate::domain::cluster::hook::{Added, FailurePolicy, HookKind, HookTarget, Selector};
 
     fn meets(operations: &[&str], group: &str, resources: &[&str], selector: Selector) -> bool {
         spared(&asked(operations, group, resources, selector)) >= Spared::ControlPlane
@@ -442,11 +442,11 @@ mod tests {
             id: HookId::new(HookKind::Validating, "c", "w"),
             configuration_uid: String::new(),
             created: None,
-            target: Target::Invalid(String::new()),
+            target: HookTarget::Invalid(String::new()),
             ca_bundle: [].into(),
             failure_policy: FailurePolicy::Fail,
             timeout: Duration::from_secs(10),
-            rules: vec![Rule {
+            rules: vec![HookRule {
                 operations: texts(operations),
                 api_groups: texts(&[group]),
                 api_versions: texts(&["*"]),
@@ -459,7 +459,7 @@ mod tests {
             match_conditions: Vec::new(),
             dry_run_safe: true,
             reinvoked: false,
-            written: crate::domain::cluster::hook::Written::default(),
+            written: crate::domain::cluster::hook::WrittenEntry::default(),
             review_versions: Vec::new(),
             probe_level: None,
             added: Added::default(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Rates;
 use crate::domain::cluster::hook::Backend;
-use crate::domain::observe::probe::Connection;
+use crate::domain::observe::probe::ConnectionKind;
 use crate::domain::time::Time;
 
 /// Probes a second that a hook which is alone on its backend takes, in its intervals: a fresh one and a kept one, each up
@@ -29,7 +29,7 @@ impl Meter {
 
 /// What is left of both.
 #[derive(Debug, Default)]
-pub(super) struct Budget {
+pub(super) struct ProbeBudget {
     total: Option<Meter>,
     backends: HashMap<Backend, (Meter, bool)>,
 }
@@ -41,7 +41,7 @@ pub(super) enum UsedUp {
     Backend,
 }
 
-impl Budget {
+impl ProbeBudget {
     /// Forgets the backends of which nothing is probed any more, and takes in about which of the others something is odd.
     pub(super) fn keep_only(&mut self, backends: &HashMap<&Backend, bool>) {
         self.backends.retain(|backend, (_, attended)| {
@@ -61,7 +61,7 @@ impl Budget {
         }
     }
 
-    /// Takes one probe of a backend out. Those on kept connections leave something for fresh ones, which are then never
+    /// Takes one probe of a backend out. Those on pooled connections leave something for fresh ones, which are then never
     /// late because of them.
     ///
     /// # Errors
@@ -69,14 +69,14 @@ impl Budget {
     pub(super) fn take(
         &mut self,
         backend: &Backend,
-        connection: Connection,
+        connection: ConnectionKind,
         rates: &Rates,
         now: Time,
     ) -> Result<(), UsedUp> {
         let most = f64::from(rates.per_second);
         // A quarter of a second's probes may begin together.
         let burst = (most / 4.0).max(3.0);
-        let fresh = connection == Connection::Fresh;
+        let fresh = connection == ConnectionKind::Fresh;
         let (of_all, of_backend) = if fresh {
             (1.0, 1.0)
         } else {

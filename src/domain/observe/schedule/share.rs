@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::target::may_be_slow;
-use super::{Attempt, Schedule};
+use super::{Schedule, ScheduledProbe};
 use crate::domain::cluster::hook::{Hook, ProbeLevel};
 use crate::domain::observe::probe::{
-    Answer, Connection, Phase, Phases, ProbeOutcome, ProbeOverdue, ProbeReport,
+    ConnectionKind, PhaseDurations, ProbeAnswer, ProbeOutcome, ProbeOverdue, ProbePhase, ProbeReport,
 };
 use crate::domain::time::Time;
 
@@ -24,13 +24,13 @@ impl Schedule {
             return Vec::new();
         };
         target.wake = Time::default();
-        let asked = matches!(overdue.phase, Phase::FirstByte | Phase::Body);
+        let asked = matches!(overdue.phase, ProbePhase::FirstByte | ProbePhase::Body);
         if asked && let Some(state) = target.asks.get_mut(&attempt.ask) {
             state.answered(Some(false), attempt.connection, now);
         }
         // A handshake speaks for all that make it, and a connection that is kept for all that share it; an answer that
         // does not come on a new one speaks for those alone who ask for it.
-        let for_all = asked == (attempt.connection == Connection::Kept);
+        let for_all = asked == (attempt.connection == ConnectionKind::Kept);
         let of = |hook: &Arc<Hook>| ProbeOverdue {
             hook: hook.id.clone(),
             ..overdue.clone()
@@ -83,7 +83,7 @@ impl Schedule {
             state.answered(well(report), attempt.connection, now);
         }
         let others = |(ask, _): &(&super::Ask, _)| **ask != attempt.ask;
-        if attempt.connection == Connection::Kept {
+        if attempt.connection == ConnectionKind::Kept {
             let alive = report.outcome.is_alive();
             let interval = self.rates.interval(target.attended);
             let known = target.kept_told;
@@ -111,7 +111,7 @@ impl Schedule {
     }
 }
 
-impl Attempt {
+impl ScheduledProbe {
     fn is_for(&self, hook: &Hook) -> bool {
         self.hooks.iter().any(|known| known.id == hook.id)
     }
@@ -127,9 +127,11 @@ fn well(report: &ProbeReport) -> Option<bool> {
             Some(!may_be_slow(report.took) || asking < PROMPT && report.phases.tls.is_some())
         }
         ProbeOutcome::Answered(_) => Some(false),
-        ProbeOutcome::TimedOut { phase } | ProbeOutcome::Lost { phase, .. } => {
-            matches!(phase, Phase::FirstByte | Phase::Body | Phase::Withheld).then_some(false)
-        }
+        ProbeOutcome::TimedOut { phase } | ProbeOutcome::Lost { phase, .. } => matches!(
+            phase,
+            ProbePhase::FirstByte | ProbePhase::Body | ProbePhase::Withheld
+        )
+        .then_some(false),
         _ => None,
     }
 }
@@ -146,7 +148,7 @@ impl ProbeReport {
             return report;
         }
         let mut rest = limit;
-        let ran_out = Phase::ALL.into_iter().find(|phase| {
+        let ran_out = ProbePhase::ALL.into_iter().find(|phase| {
             let spent = self.phases.get(*phase).unwrap_or_default();
             let is_it = spent > rest;
             rest = rest.saturating_sub(spent);
@@ -164,7 +166,7 @@ impl ProbeReport {
     /// The same of another hook, which asks something else.
     fn shared_with(&self, hook: &Hook) -> Self {
         Self {
-            level: if self.connection == Connection::Fresh {
+            level: if self.connection == ConnectionKind::Fresh {
                 ProbeLevel::Handshake
             } else {
                 self.level
@@ -176,14 +178,14 @@ impl ProbeReport {
 
     /// Its handshake alone, of a hook that asks something else.
     fn handshake_for(&self, hook: &Hook) -> Self {
-        let phases = Phases {
+        let phases = PhaseDurations {
             first_byte: None,
             body: None,
             ..self.phases
         };
         let handshake = Self {
             phases,
-            outcome: ProbeOutcome::Answered(Answer::Handshake),
+            outcome: ProbeOutcome::Answered(ProbeAnswer::Handshake),
             ..self.clone()
         };
         handshake.shared_with(hook)

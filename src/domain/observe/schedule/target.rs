@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{Ask, Rates};
 use crate::domain::cluster::hook::{Hook, HookId, ProbeLevel};
-use crate::domain::observe::probe::Connection;
+use crate::domain::observe::probe::ConnectionKind;
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
 
@@ -15,7 +15,7 @@ use crate::domain::time::Time;
 const AT_ONCE: usize = 2;
 /// A handshake that takes longer than this keeps others waiting no more, up to twice as many.
 const LONG_HANDSHAKE: Duration = Duration::from_secs(5);
-/// A request on the kept connection that is not back by then keeps others waiting no more, and is tried on a connection of
+/// A request on the pooled connection that is not back by then keeps others waiting no more, and is tried on a connection of
 /// its own. As long as a canary waits before hooks are looked at.
 const STALLED: Duration = Duration::from_millis(300);
 /// The same while something is odd: one more look at the schedule, for a shield may hang on it.
@@ -82,7 +82,7 @@ pub(super) struct Left {
 /// A target to which nothing happens is looked at again after this.
 const LOOKED_AT: Duration = Duration::from_secs(60);
 
-/// Something under way on the kept connection.
+/// Something under way on the pooled connection.
 #[derive(Debug)]
 pub(super) struct KeptOut {
     pub(super) number: u64,
@@ -94,7 +94,7 @@ pub(super) struct KeptOut {
 #[derive(Debug, Clone)]
 pub(super) struct Wanted {
     pub(super) ask: Ask,
-    pub(super) connection: Connection,
+    pub(super) connection: ConnectionKind,
     /// For how long it has been due.
     pub(super) late: Duration,
     pub(super) interval: Duration,
@@ -107,7 +107,7 @@ pub(super) struct Wanted {
 
 /// See the module's head.
 #[derive(Debug)]
-pub(super) struct Target {
+pub(super) struct TargetSchedule {
     /// In the order in which they came: what makes the schedule the same again.
     pub(super) number: u64,
     pub(super) asks: BTreeMap<Ask, AskState>,
@@ -119,7 +119,7 @@ pub(super) struct Target {
     gone: Lane,
     pub(super) unshaken: Vec<(u64, Time)>,
     pub(super) kept_out: Vec<KeptOut>,
-    /// When all hooks last heard of the kept connection, and whether it answered.
+    /// When all hooks last heard of the pooled connection, and whether it answered.
     pub(super) kept_told: Option<(Time, bool)>,
     /// When the last handshake was done.
     shaken_at: Option<Time>,
@@ -127,7 +127,7 @@ pub(super) struct Target {
     pub(super) wake: Time,
 }
 
-impl Target {
+impl TargetSchedule {
     pub(super) fn new(number: u64, now: Time, toss: u64) -> Self {
         Self {
             number,
@@ -167,7 +167,7 @@ impl Target {
         }
     }
 
-    /// The backend has left for a hook. Its kept connection is asked at once: the API server goes on using its own.
+    /// The backend has left for a hook. Its pooled connection is asked at once: the API server goes on using its own.
     pub(super) fn leave(&mut self, hook: Arc<Hook>, ask: Ask, at: Time) {
         if self.left.is_empty() {
             self.gone = Lane::new(at, 0);
@@ -195,12 +195,12 @@ impl Target {
         self.asks.values().flat_map(|state| &*state.hooks)
     }
 
-    /// How long a request may take on the kept connection while others wait for it.
+    /// How long a request may take on the pooled connection while others wait for it.
     fn patience(&self) -> Duration {
         if self.attended { STALLED_IN_ALERT } else { STALLED }
     }
 
-    /// Notes what does not come back on the kept connection.
+    /// Notes what does not come back on the pooled connection.
     pub(super) fn look_at_stalled(&mut self, now: Time, rates: &Rates) {
         let patience = self.patience();
         let stalled = |out: &KeptOut| now.since(out.began) >= patience;
@@ -258,7 +258,7 @@ impl Target {
             let ask = asks.find(|ask| ask.level > ProbeLevel::Handshake);
             if let Some(ask) = ask.filter(|_| !second) {
                 let due = self.gone.due(rates.alert_interval);
-                want(ask, Connection::Kept, due, false, false);
+                want(ask, ConnectionKind::Kept, due, false, false);
             }
             return wake;
         }
@@ -266,7 +266,7 @@ impl Target {
         for (ask, state) in self.asks.iter().filter(|(_, state)| in_doubt(state)) {
             if state.fresh_out.len() < AT_ONCE {
                 let (due, again) = (state.due_in_doubt(rates), !state.fresh_out.is_empty());
-                want(ask, Connection::Fresh, due, state.attended, again);
+                want(ask, ConnectionKind::Fresh, due, state.attended, again);
             }
         }
         let shares = self.asks.iter().filter(|(_, state)| !in_doubt(state));
@@ -282,16 +282,16 @@ impl Target {
             let unseen = look_since.filter(|since| self.fresh.last.is_some_and(|last| last < *since));
             let due = unseen.map_or(due, |since| due.min(since));
             let again = !state.fresh_out.is_empty();
-            want(ask, Connection::Fresh, due, self.attended, again);
+            want(ask, ConnectionKind::Fresh, due, self.attended, again);
         }
         if let Some((ask, state)) = self.next_kept(now, rates) {
             let due = state.kept.due(rates.interval(state.attended));
-            want(ask, Connection::Kept, due, state.attended, false);
+            want(ask, ConnectionKind::Kept, due, state.attended, false);
         }
         wake
     }
 
-    /// The request that is to be made next on the kept connection, when that is free.
+    /// The request that is to be made next on the pooled connection, when that is free.
     fn next_kept(&self, now: Time, rates: &Rates) -> Option<(&Ask, &AskState)> {
         let waits = |out: &KeptOut| now.since(out.began) < self.patience();
         if self.kept_out.len() >= KEPT_AT_ONCE || self.kept_out.iter().any(waits) {
@@ -309,7 +309,7 @@ impl Target {
 
     /// Whether it may begin now, whatever else began in the meantime.
     pub(super) fn permits(&self, wanted: &Wanted, now: Time) -> bool {
-        if wanted.connection == Connection::Kept {
+        if wanted.connection == ConnectionKind::Kept {
             return true;
         }
         let young = |(_, began): &&(u64, Time)| now.since(*began) < LONG_HANDSHAKE;
@@ -319,7 +319,7 @@ impl Target {
     /// Notes a probe that begins now. `shares` is whether it is the handshake that all share.
     pub(super) fn start(&mut self, wanted: &Wanted, number: u64, now: Time, toss: u64) {
         let shared = self.is_shared();
-        if wanted.connection == Connection::Kept {
+        if wanted.connection == ConnectionKind::Kept {
             let ask = wanted.ask.clone();
             self.kept_out.push(KeptOut {
                 number,
@@ -373,12 +373,12 @@ impl AskState {
     }
 
     /// Takes in how its request was answered.
-    pub(super) fn answered(&mut self, well: Option<bool>, connection: Connection, now: Time) {
+    pub(super) fn answered(&mut self, well: Option<bool>, connection: ConnectionKind, now: Time) {
         match (well, connection) {
             (Some(false), _) => {
                 self.doubt.get_or_insert(now);
             }
-            (Some(true), Connection::Fresh) => self.doubt = None,
+            (Some(true), ConnectionKind::Fresh) => self.doubt = None,
             _ => {}
         }
     }

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use super::*;
 use crate::domain::cluster::hook::{
-    Added, BackendAddress, Endpoint, FailurePolicy, HookKind, Selector, ServiceState, ServiceTarget,
-    Target as HookTarget,
+    Added, BackendAddress, Endpoint, FailurePolicy, HookKind, HookTarget, Selector, ServiceState,
+    ServiceTarget,
 };
 use crate::domain::observe::probe::{
-    Answer, CertificateFacts, Phase, Phases, ProbeOutcome, ProbeOverdue, ProbeReport,
+    CertificateFacts, PhaseDurations, ProbeAnswer, ProbeOutcome, ProbeOverdue, ProbePhase, ProbeReport,
 };
 use crate::domain::observe::probing::{BackendMemory, BackendState};
 
@@ -87,7 +87,7 @@ fn hook(name: usize, service: usize, path: &str, endpoints: std::ops::Range<usiz
         match_conditions: Vec::new(),
         dry_run_safe: true,
         reinvoked: false,
-        written: crate::domain::cluster::hook::Written::default(),
+        written: crate::domain::cluster::hook::WrittenEntry::default(),
         review_versions: Vec::new(),
         probe_level: None,
         added: Added::default(),
@@ -111,7 +111,7 @@ enum Moment {
 
 /// What is to happen with a probe that began.
 struct Coming {
-    attempt: Attempt,
+    attempt: ScheduledProbe,
     began: Time,
     meets: Meets,
     moment: Moment,
@@ -119,15 +119,15 @@ struct Coming {
 
 impl Coming {
     fn is_fresh(&self) -> bool {
-        self.attempt.connection == Connection::Fresh
+        self.attempt.connection == ConnectionKind::Fresh
     }
 
     /// Where it is when it waits.
-    fn phase(&self) -> Phase {
+    fn phase(&self) -> ProbePhase {
         if self.meets == Meets::HandshakeHangs && self.is_fresh() {
-            Phase::Tls
+            ProbePhase::Tls
         } else {
-            Phase::FirstByte
+            ProbePhase::FirstByte
         }
     }
 
@@ -145,20 +145,22 @@ impl Coming {
     fn report(&self, at: Time) -> ProbeReport {
         let phase = self.phase();
         let took = at.since(self.began);
-        let handshake = Phases {
+        let handshake = PhaseDurations {
             tls: self.is_fresh().then_some(ms(2)),
-            ..Phases::default()
+            ..PhaseDurations::default()
         };
-        let asked = Phases {
+        let asked = PhaseDurations {
             first_byte: Some(took.saturating_sub(ms(2))),
             ..handshake
         };
         let (outcome, phases) = match self.meets {
             _ if matches!(self.moment, Moment::Shaken) => {
-                (ProbeOutcome::Answered(Answer::Handshake), handshake)
+                (ProbeOutcome::Answered(ProbeAnswer::Handshake), handshake)
             }
-            Meets::Answers | Meets::Slow(_) => (ProbeOutcome::Answered(Answer::Http { status: 405 }), asked),
-            Meets::Refuses => (ProbeOutcome::Refused, Phases::default()),
+            Meets::Answers | Meets::Slow(_) => {
+                (ProbeOutcome::Answered(ProbeAnswer::Http { status: 405 }), asked)
+            }
+            Meets::Refuses => (ProbeOutcome::Refused, PhaseDurations::default()),
             Meets::Loses => {
                 let why = String::new();
                 (ProbeOutcome::Lost { phase, why }, asked)
@@ -167,9 +169,9 @@ impl Coming {
                 let tls = Some(took);
                 (
                     ProbeOutcome::TimedOut { phase },
-                    Phases {
+                    PhaseDurations {
                         tls,
-                        ..Phases::default()
+                        ..PhaseDurations::default()
                     },
                 )
             }
@@ -190,7 +192,7 @@ impl Coming {
     }
 }
 
-type Meeting = Box<dyn Fn(&Attempt, Time) -> Meets>;
+type Meeting = Box<dyn Fn(&ScheduledProbe, Time) -> Meets>;
 
 struct Sim {
     schedule: Schedule,
@@ -199,7 +201,7 @@ struct Sim {
     meets: Meeting,
     coming: BTreeMap<(Time, u64, u8), Coming>,
     /// Every probe that began.
-    made: Vec<(Time, Attempt)>,
+    made: Vec<(Time, ScheduledProbe)>,
     told: usize,
     /// What each hook knows of each backend.
     memories: BTreeMap<(HookId, Backend), BackendMemory>,
@@ -233,7 +235,7 @@ impl Sim {
         self.schedule.take_inventory(&asked, true, self.now);
     }
 
-    fn meeting(&mut self, meets: impl Fn(&Attempt, Time) -> Meets + 'static) {
+    fn meeting(&mut self, meets: impl Fn(&ScheduledProbe, Time) -> Meets + 'static) {
         self.meets = Box::new(meets);
     }
 
@@ -270,7 +272,7 @@ impl Sim {
             self.happens(at, number, &coming);
         }
         self.now = next;
-        let room = Room {
+        let room = ProbeRoom {
             free: 256usize.saturating_sub(self.schedule.out.len()),
             scarce: 128,
         };
@@ -282,8 +284,8 @@ impl Sim {
         self.paces.extend(self.schedule.pace(next));
     }
 
-    fn plan(&mut self, attempt: &Attempt, meets: Meets) {
-        let fresh = attempt.connection == Connection::Fresh;
+    fn plan(&mut self, attempt: &ScheduledProbe, meets: Meets) {
+        let fresh = attempt.connection == ConnectionKind::Fresh;
         let (shakes, back) = match meets {
             Meets::Answers => (true, ms(4)),
             Meets::Slow(after) => (true, after),
@@ -331,7 +333,7 @@ impl Sim {
         }
     }
 
-    fn made(&self, connection: Connection) -> usize {
+    fn made(&self, connection: ConnectionKind) -> usize {
         self.made
             .iter()
             .filter(|(_, attempt)| attempt.connection == connection)

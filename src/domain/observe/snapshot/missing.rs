@@ -9,9 +9,9 @@ use super::{Family, HookSeries, Snapshot};
 /// A set of families. It is written down by their names: the bits are this release's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(from = "Vec<Family>", into = "Vec<Family>")]
-pub struct Families(u32);
+pub struct FamilySet(u32);
 
-impl From<Vec<Family>> for Families {
+impl From<Vec<Family>> for FamilySet {
     fn from(families: Vec<Family>) -> Self {
         let mut set = Self::default();
         families.into_iter().for_each(|family| set.insert(family));
@@ -19,14 +19,14 @@ impl From<Vec<Family>> for Families {
     }
 }
 
-impl From<Families> for Vec<Family> {
-    fn from(set: Families) -> Self {
+impl From<FamilySet> for Vec<Family> {
+    fn from(set: FamilySet) -> Self {
         let all = Family::ALL.iter().copied();
         all.filter(|family| set.contains(*family)).collect()
     }
 }
 
-impl Families {
+impl FamilySet {
     /// Adds one.
     pub const fn insert(&mut self, family: Family) {
         self.0 |= 1 << family as u32;

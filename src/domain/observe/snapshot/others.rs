@@ -43,7 +43,7 @@ impl ConversionSeries {
 
 /// Everything of one replica's metrics that concerns hooks beside admission.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Others {
+pub struct ExtensionSeries {
     /// `apiserver_crd_conversion_webhook_duration_seconds` by `crd_name`.
     pub conversions: BTreeMap<String, ConversionSeries>,
     /// `aggregator_unavailable_apiservice` where it is not 0, by `name`: a gauge. Every CRD's group and version has an
@@ -56,7 +56,7 @@ pub struct Others {
     pub results: BTreeMap<ResourceKey, Results>,
 }
 
-impl Others {
+impl ExtensionSeries {
     /// More names than this of each sort are left out and complained about.
     pub const MAX_NAMES: usize = 10_000;
 
@@ -143,7 +143,7 @@ impl Snapshot {
 }
 
 fn bounded_entry<'a, V: Default>(map: &'a mut BTreeMap<String, V>, name: &str) -> Option<&'a mut V> {
-    if map.len() >= Others::MAX_NAMES && !map.contains_key(name) {
+    if map.len() >= ExtensionSeries::MAX_NAMES && !map.contains_key(name) {
         return None;
     }
     Some(map.entry(name.to_owned()).or_default())
@@ -229,16 +229,16 @@ mod tests {
 
     #[test]
     fn names_beyond_the_bound_are_left_out() {
-        let mut others = Others::default();
+        let mut others = ExtensionSeries::default();
         struct Name(String);
         impl LabelSource for Name {
             fn get(&self, _: &str) -> &str {
                 &self.0
             }
         }
-        let kept = (0..Others::MAX_NAMES + 3)
+        let kept = (0..ExtensionSeries::MAX_NAMES + 3)
             .filter(|n| others.record_conversion(Part::Count, &Name(format!("c{n}")), 1.0));
-        assert_eq!(kept.count(), Others::MAX_NAMES);
+        assert_eq!(kept.count(), ExtensionSeries::MAX_NAMES);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Sums over the writes of a snapshot.
 
-use super::{Operation, Snapshot, WriteKey, WriteSeries};
+use super::{Snapshot, WriteKey, WriteOperation, WriteSeries};
 
 impl Snapshot {
     /// All writes that are no dry runs, together.
@@ -9,7 +9,7 @@ impl Snapshot {
     }
 
     /// Those of one operation.
-    pub fn writes_of(&self, operation: Operation) -> WriteSeries {
+    pub fn writes_of(&self, operation: WriteOperation) -> WriteSeries {
         self.writes_where(|key| key.operation == operation)
     }
 

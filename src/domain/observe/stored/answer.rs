@@ -28,7 +28,7 @@ const SLACK: i64 = 30_000;
 
 /// Why an answer is of no use.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unfit {
+pub enum UnusableAnswer {
     /// It is no answer of the query API.
     #[error("is no answer of a Prometheus: {0}")]
     NotAnswer(String),
@@ -82,11 +82,11 @@ impl Clocks {
 ///
 /// # Errors
 /// When it is no answer, or has none or too many of them.
-pub fn scrapes(body: &[u8], clocks: Clocks) -> Result<(Vec<Scrape>, Complaints), Unfit> {
-    let Answer { data, .. } = parse::<Matrix>(body)?;
+pub fn scrapes(body: &[u8], clocks: Clocks) -> Result<(Vec<Scrape>, Complaints), UnusableAnswer> {
+    let QueryResponse { data, .. } = parse::<Matrix>(body)?;
     let fold = data.map(|data| data.result.0).unwrap_or_default();
     match fold.too_much {
-        Some(why) => Err(Unfit::TooMuch(why)),
+        Some(why) => Err(UnusableAnswer::TooMuch(why)),
         None => fold.finish(clocks),
     }
 }
@@ -95,17 +95,17 @@ pub fn scrapes(body: &[u8], clocks: Clocks) -> Result<(Vec<Scrape>, Complaints),
 ///
 /// # Errors
 /// When it is no answer.
-pub fn clock(body: &[u8]) -> Result<i64, Unfit> {
-    let Answer { data, .. } = parse::<Sample>(body)?;
-    let no_clock = || Unfit::NotAnswer("time() has no result".to_owned());
-    let Sample(_, value) = data.ok_or_else(no_clock)?.result;
+pub fn clock(body: &[u8]) -> Result<i64, UnusableAnswer> {
+    let QueryResponse { data, .. } = parse::<SeriesSample>(body)?;
+    let no_clock = || UnusableAnswer::NotAnswer("time() has no result".to_owned());
+    let SeriesSample(_, value) = data.ok_or_else(no_clock)?.result;
     millis(value).ok_or_else(no_clock)
 }
 
 /// Why a Prometheus refuses, as far as it says so in its own form.
 pub fn refusal(body: &[u8]) -> Option<String> {
     match parse::<IgnoredAny>(body) {
-        Err(Unfit::Refused(why)) => Some(why),
+        Err(UnusableAnswer::Refused(why)) => Some(why),
         _ => None,
     }
 }
@@ -118,7 +118,7 @@ fn millis(seconds: f64) -> Option<i64> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Answer<D> {
+struct QueryResponse<D> {
     status: String,
     error_type: Option<String>,
     error: Option<String>,
@@ -130,42 +130,42 @@ struct Data<D> {
     result: D,
 }
 
-fn parse<'a, D: Deserialize<'a>>(body: &'a [u8]) -> Result<Answer<D>, Unfit> {
-    let answer: Answer<D> =
-        serde_json::from_slice(body).map_err(|error| Unfit::NotAnswer(bounded(&error.to_string())))?;
+fn parse<'a, D: Deserialize<'a>>(body: &'a [u8]) -> Result<QueryResponse<D>, UnusableAnswer> {
+    let answer: QueryResponse<D> = serde_json::from_slice(body)
+        .map_err(|error| UnusableAnswer::NotAnswer(bounded(&error.to_string())))?;
     if answer.status == "success" {
         return Ok(answer);
     }
     let said = [answer.error_type, answer.error].into_iter().flatten();
     let said: Vec<String> = said.collect();
-    Err(Unfit::Refused(bounded(&said.join(": "))))
+    Err(UnusableAnswer::Refused(bounded(&said.join(": "))))
 }
 
 /// One sample: seconds since the Unix epoch, and the value, which is written as text.
 #[derive(Debug, Clone, Copy, Deserialize)]
-struct Sample(f64, #[serde(deserialize_with = "number")] f64);
+struct SeriesSample(f64, #[serde(deserialize_with = "number")] f64);
 
 fn number<'a, D: Deserializer<'a>>(deserializer: D) -> Result<f64, D::Error> {
-    let Text(text) = Text::deserialize(deserializer)?;
+    let BorrowedText(text) = BorrowedText::deserialize(deserializer)?;
     text.parse()
         .map_err(|_| D::Error::custom(format!("{:?} is no number", bounded(&text))))
 }
 
 #[derive(Deserialize)]
-struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+struct BorrowedText<'a>(#[serde(borrow)] Cow<'a, str>);
 
 #[derive(Deserialize)]
 struct Row<'a> {
     #[serde(borrow)]
-    metric: Labels<'a>,
+    metric: SeriesLabels<'a>,
     // Native histograms have none.
     #[serde(default)]
-    values: Vec<Sample>,
+    values: Vec<SeriesSample>,
 }
 
-struct Labels<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
+struct SeriesLabels<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
 
-impl LabelSource for Labels<'_> {
+impl LabelSource for SeriesLabels<'_> {
     fn get(&self, name: &str) -> &str {
         let mut labels = self.0.iter();
         labels
@@ -174,11 +174,11 @@ impl LabelSource for Labels<'_> {
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Labels<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for SeriesLabels<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Read;
-        impl<'de> Visitor<'de> for Read {
-            type Value = Labels<'de>;
+        struct LabelsVisitor;
+        impl<'de> Visitor<'de> for LabelsVisitor {
+            type Value = SeriesLabels<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("labels")
@@ -186,15 +186,15 @@ impl<'de: 'a, 'a> Deserialize<'de> for Labels<'a> {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut labels = Vec::with_capacity(16);
-                while let Some((Text(name), Text(value))) = map.next_entry()? {
+                while let Some((BorrowedText(name), BorrowedText(value))) = map.next_entry()? {
                     if labels.len() < MAX_LABELS {
                         labels.push((name, value));
                     }
                 }
-                Ok(Labels(labels))
+                Ok(SeriesLabels(labels))
             }
         }
-        deserializer.deserialize_map(Read)
+        deserializer.deserialize_map(LabelsVisitor)
     }
 }
 
@@ -204,8 +204,8 @@ struct Matrix(Fold);
 
 impl<'de> Deserialize<'de> for Matrix {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Read;
-        impl<'de> Visitor<'de> for Read {
+        struct MatrixVisitor;
+        impl<'de> Visitor<'de> for MatrixVisitor {
             type Value = Matrix;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -224,27 +224,27 @@ impl<'de> Deserialize<'de> for Matrix {
                 Ok(Matrix(fold))
             }
         }
-        deserializer.deserialize_seq(Read)
+        deserializer.deserialize_seq(MatrixVisitor)
     }
 }
 
 #[derive(Default)]
-struct Counted {
+struct CountedSnapshot {
     snapshot: Snapshot,
     series: usize,
 }
 
 #[derive(Default)]
-struct Instance {
+struct InstanceScrapes {
     /// By milliseconds of the Prometheus's clock.
-    scrapes: BTreeMap<i64, Counted>,
+    scrapes: BTreeMap<i64, CountedSnapshot>,
     /// How many series there are of what a process has only once.
     once: [usize; 2],
 }
 
 #[derive(Default)]
 struct Fold {
-    instances: BTreeMap<String, Instance>,
+    instances: BTreeMap<String, InstanceScrapes>,
     series: usize,
     samples: usize,
     complaints: Complaints,
@@ -272,25 +272,25 @@ impl Fold {
         let is_mutating = || row.metric.get("request_kind") == "mutating";
         instance.once[0] += usize::from(family == Family::ProcessStart);
         instance.once[1] += usize::from(family == Family::InFlight && is_mutating());
-        for Sample(seconds, value) in &row.values {
+        for SeriesSample(seconds, value) in &row.values {
             let kept = instance.sample((family, part), &row.metric, *seconds, *value);
             self.complaints.left_out += u64::from(!kept);
         }
     }
 
-    fn finish(self, clocks: Clocks) -> Result<(Vec<Scrape>, Complaints), Unfit> {
+    fn finish(self, clocks: Clocks) -> Result<(Vec<Scrape>, Complaints), UnusableAnswer> {
         let newest = self.instances.values();
         let newest = newest.filter_map(|instance| Some(*instance.scrapes.last_key_value()?.0));
         let ahead = newest
             .max()
             .map_or(0, |newest| newest.saturating_sub(clocks.theirs));
         if ahead > SLACK {
-            return Err(Unfit::Future(ahead / 1_000));
+            return Err(UnusableAnswer::Future(ahead / 1_000));
         }
         let mut scrapes = Vec::new();
         for (target, mut instance) in self.instances {
             if instance.once.iter().any(|series| *series > 1) && instance.is_api_server() {
-                return Err(Unfit::Ambiguous(bounded(&target)));
+                return Err(UnusableAnswer::Ambiguous(bounded(&target)));
             }
             instance.hold_back();
             let whole = instance.scrapes.into_iter();
@@ -305,16 +305,22 @@ impl Fold {
             }));
         }
         if scrapes.is_empty() {
-            return Err(Unfit::NoApiServer);
+            return Err(UnusableAnswer::NoApiServer);
         }
         scrapes.sort_by_key(|scrape| scrape.at);
         Ok((scrapes, self.complaints))
     }
 }
 
-impl Instance {
+impl InstanceScrapes {
     /// Folds a sample in. Returns false when it was left out.
-    fn sample(&mut self, (family, part): (Family, Part), labels: &Labels<'_>, at: f64, value: f64) -> bool {
+    fn sample(
+        &mut self,
+        (family, part): (Family, Part),
+        labels: &SeriesLabels<'_>,
+        at: f64,
+        value: f64,
+    ) -> bool {
         let Some(at) = millis(at).filter(|_| value.is_finite()) else {
             return false;
         };

@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use super::answer::{Clocks, MAX_SERIES, Unfit, clock, query, refusal, scrapes};
+use super::answer::{Clocks, MAX_SERIES, UnusableAnswer, clock, query, refusal, scrapes};
 use super::*;
 use crate::domain::cluster::hook::HookKind;
 use crate::domain::observe::snapshot::SERIES;
@@ -25,7 +25,7 @@ fn answer(result: Vec<Value>) -> Vec<u8> {
     body.to_string().into_bytes()
 }
 
-fn read(result: Vec<Value>) -> Result<(Vec<Scrape>, Complaints), Unfit> {
+fn read(result: Vec<Value>) -> Result<(Vec<Scrape>, Complaints), UnusableAnswer> {
     scrapes(&answer(result), CLOCKS)
 }
 
@@ -134,10 +134,10 @@ fn the_newest_scrape_waits_while_a_part_of_it_is_under_way() {
 fn what_is_no_api_server_is_left_out() {
     let other = json!({"instance": "10.0.0.9:9100"});
     let cpu = series("process_cpu_seconds_total", other, &[(1_700_000_090.0, "3")]);
-    assert_eq!(read(vec![cpu.clone()]), Err(Unfit::NoApiServer));
+    assert_eq!(read(vec![cpu.clone()]), Err(UnusableAnswer::NoApiServer));
     let (found, _) = read(vec![cpu, failed("w", &[(1_700_000_090.0, "3")])]).unwrap();
     assert_eq!(found.len(), 1);
-    assert_eq!(read(Vec::new()), Err(Unfit::NoApiServer));
+    assert_eq!(read(Vec::new()), Err(UnusableAnswer::NoApiServer));
 }
 
 #[test]
@@ -152,13 +152,13 @@ fn two_targets_of_one_instance_are_never_added_up() {
     };
     let rejected = failed("w", &[(1_700_000_090.0, "3")]);
     let found = read(vec![start("a"), start("b"), rejected]);
-    assert_eq!(found, Err(Unfit::Ambiguous("10.0.0.1:6443".to_owned())));
+    assert_eq!(found, Err(UnusableAnswer::Ambiguous("10.0.0.1:6443".to_owned())));
 }
 
 #[test]
 fn samples_from_the_future_are_refused_and_a_clock_that_differs_is_not() {
     let found = read(vec![failed("w", &[(1_700_000_200.0, "3")])]);
-    assert_eq!(found, Err(Unfit::Future(100)));
+    assert_eq!(found, Err(UnusableAnswer::Future(100)));
     let far = Clocks {
         theirs: THEIRS,
         ours: Time::from_unix_millis(1_000_000_000_000),
@@ -195,12 +195,15 @@ fn what_is_no_answer_is_said_to_be_none() {
         "{\"status\":\"success\",\"data\":{\"resultType\":\"matrix\",\"result\":[",
     ] {
         let found = scrapes(body.as_bytes(), CLOCKS);
-        assert!(matches!(found, Err(Unfit::NotAnswer(_))), "{body}: {found:?}");
+        assert!(
+            matches!(found, Err(UnusableAnswer::NotAnswer(_))),
+            "{body}: {found:?}"
+        );
     }
     let refused = b"{\"status\":\"error\",\"errorType\":\"bad_data\",\"error\":\"parse error\"}";
     assert_eq!(
         scrapes(refused, CLOCKS),
-        Err(Unfit::Refused("bad_data: parse error".to_owned()))
+        Err(UnusableAnswer::Refused("bad_data: parse error".to_owned()))
     );
     assert_eq!(refusal(refused), Some("bad_data: parse error".to_owned()));
     assert_eq!(refusal(b"go away"), None);
@@ -222,16 +225,22 @@ fn more_series_or_instances_than_are_taken_are_a_failure_and_not_a_part() {
         "{{\"status\":\"success\",\"data\":{{\"result\":[{}]}}}}",
         many.trim_end_matches(',')
     );
-    assert!(matches!(scrapes(body.as_bytes(), CLOCKS), Err(Unfit::TooMuch(_))));
+    assert!(matches!(
+        scrapes(body.as_bytes(), CLOCKS),
+        Err(UnusableAnswer::TooMuch(_))
+    ));
     let instances = (0..=MAX_INSTANCES).map(|n| {
         let labels = json!({"instance": format!("10.0.0.{n}:6443")});
         series("apiserver_request_total", labels, &[(1_700_000_090.0, "1")])
     });
-    assert!(matches!(read(instances.collect()), Err(Unfit::TooMuch(_))));
+    assert!(matches!(
+        read(instances.collect()),
+        Err(UnusableAnswer::TooMuch(_))
+    ));
 }
 
-fn reading(scrapes: Vec<Scrape>) -> Reading {
-    Reading {
+fn reading(scrapes: Vec<Scrape>) -> PrometheusReading {
+    PrometheusReading {
         source: "http://p:9090".to_owned(),
         at: scrapes.last().map_or(Time::default(), |scrape| scrape.at),
         took: Duration::ZERO,
@@ -241,8 +250,8 @@ fn reading(scrapes: Vec<Scrape>) -> Reading {
     }
 }
 
-fn stored(instances: &[(&str, &[u64])]) -> Stored {
-    let mut stored = Stored::default();
+fn stored(instances: &[(&str, &[u64])]) -> PrometheusMemory {
+    let mut stored = PrometheusMemory::default();
     let mut all: Vec<Scrape> = Vec::new();
     for (instance, seconds) in instances {
         for second in *seconds {
@@ -275,7 +284,7 @@ fn at(second: u64) -> Time {
 #[test]
 fn the_older_and_coarser_the_less_it_is_trusted_and_past_two_minutes_not_at_all() {
     let mut fine = stored(&[("a", &[0, 15, 30, 45])]);
-    let trust = |stored: &mut Stored, second| stored.speaks(at(second)).map(|it| it.trust());
+    let trust = |stored: &mut PrometheusMemory, second| stored.speaks(at(second)).map(|it| it.trust());
     assert_eq!(trust(&mut fine, 45), Some(0.95));
     assert_eq!(trust(&mut fine, 75), Some(0.85));
     assert_eq!(trust(&mut fine, 45 + 120), Some(0.55));
@@ -314,7 +323,7 @@ fn a_failure_is_told_once_and_so_is_its_end() {
         reason: crate::domain::observe::snapshot::ScrapeFailureReason::Refused,
         why: "HTTP 429".to_owned(),
     };
-    let mut stored = Stored::default();
+    let mut stored = PrometheusMemory::default();
     assert_eq!(stored.view(false, at(0)), None);
     assert_eq!(
         (stored.failed(failure(0)), stored.failed(failure(60))),

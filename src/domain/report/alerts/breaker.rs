@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Condition, rules};
+use super::{AlertCondition, rules};
 use crate::domain::act::breaker::{HeldBack, HookStanding};
 use crate::domain::act::fence::AutoBreak;
 use crate::domain::diagnose::verdict::Verdict;
@@ -20,7 +20,7 @@ pub const EXPECTED: [HeldBack; 6] = [
     HeldBack::NothingToShield,
 ];
 
-pub(super) fn conditions(assessment: &Assessment, found: &mut Vec<Condition>) {
+pub(super) fn conditions(assessment: &Assessment, found: &mut Vec<AlertCondition>) {
     let breaker = &assessment.breaker;
     let hooks = || breaker.hooks.iter();
     let mut bypassed: BTreeMap<_, Vec<&HookStanding>> = BTreeMap::new();
@@ -30,7 +30,7 @@ pub(super) fn conditions(assessment: &Assessment, found: &mut Vec<Condition>) {
         }
     }
     for (rung, standings) in &bypassed {
-        found.push(Condition::new(
+        found.push(AlertCondition::new(
             &rules::BYPASSED,
             &[("rung", rung.as_str())],
             &format!("Webhooks that are bypassed ({rung}): {}.", standings.len()),
@@ -39,7 +39,7 @@ pub(super) fn conditions(assessment: &Assessment, found: &mut Vec<Condition>) {
     }
     let contested: Vec<&HookStanding> = hooks().filter(|it| it.state == "contested").collect();
     if !contested.is_empty() {
-        found.push(Condition::new(
+        found.push(AlertCondition::new(
             &rules::CONTESTED,
             &[("state", "contested")],
             &format!(
@@ -51,7 +51,7 @@ pub(super) fn conditions(assessment: &Assessment, found: &mut Vec<Condition>) {
     }
     let ignored: Vec<&HookStanding> = hooks().filter(|it| it.state == "ignored").collect();
     if !ignored.is_empty() {
-        found.push(Condition::new(
+        found.push(AlertCondition::new(
             &rules::IGNORED,
             &[("state", "ignored")],
             &format!(
@@ -65,7 +65,7 @@ pub(super) fn conditions(assessment: &Assessment, found: &mut Vec<Condition>) {
         held_back(hooks(), found);
     } else if !bypassed.is_empty() {
         let all: Vec<&HookStanding> = bypassed.into_values().flatten().collect();
-        found.push(Condition::new(
+        found.push(AlertCondition::new(
             &rules::BYPASS_ORPHANED,
             &[],
             "Webhooks are bypassed, and this hookwatch may not restore them.",
@@ -74,7 +74,7 @@ pub(super) fn conditions(assessment: &Assessment, found: &mut Vec<Condition>) {
     }
 }
 
-fn held_back<'a>(standings: impl Iterator<Item = &'a HookStanding>, found: &mut Vec<Condition>) {
+fn held_back<'a>(standings: impl Iterator<Item = &'a HookStanding>, found: &mut Vec<AlertCondition>) {
     let mut by_reason: BTreeMap<&str, Vec<&HookStanding>> = BTreeMap::new();
     for standing in standings {
         let Some(reason) = standing.held_back.as_deref() else {
@@ -85,7 +85,7 @@ fn held_back<'a>(standings: impl Iterator<Item = &'a HookStanding>, found: &mut 
         }
     }
     for (reason, standings) in by_reason {
-        found.push(Condition::new(
+        found.push(AlertCondition::new(
             &rules::HELD_BACK,
             &[("reason", reason)],
             &format!(
@@ -135,39 +135,39 @@ fn words(standings: &[&HookStanding]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::act::breaker::{Rung, Stage};
-    use crate::domain::act::fence::{Breaker, Proof};
+    use crate::domain::act::breaker::{HookState, Rung};
+    use crate::domain::act::fence::{BreakerView, Proof};
     use crate::domain::cluster::hook::{HookId, HookKind};
     use crate::domain::report::alerts::tests::{calm, verdict};
     use crate::domain::time::Time;
     use crate::domain::vocabulary::{Bypass, Cause, Effect};
 
-    fn standing(webhook: &str, stage: Stage) -> HookStanding {
+    fn standing(webhook: &str, stage: HookState) -> HookStanding {
         let hook = HookId::new(HookKind::Validating, "policy", webhook);
         HookStanding::new(hook, stage, Time::default())
     }
 
     fn bypassed(webhook: &str, rung: Rung) -> HookStanding {
         let effective = true;
-        standing(webhook, Stage::Bypassed { rung, effective })
+        standing(webhook, HookState::Bypassed { rung, effective })
     }
 
     fn held_back(webhook: &str, reason: HeldBack) -> HookStanding {
         HookStanding {
             held_back: Some(reason.as_str().to_owned()),
             words: reason.sentence().to_owned(),
-            ..standing(webhook, Stage::Enforcing)
+            ..standing(webhook, HookState::Enforcing)
         }
     }
 
     /// Each alert with the label that it has beside those of every alert.
     fn told(mode: AutoBreak, hooks: Vec<HookStanding>) -> Vec<(&'static str, String)> {
         let mut assessment = calm(Time::default());
-        assessment.breaker = Breaker::new(mode, Some(&Proof::Unneeded));
+        assessment.breaker = BreakerView::new(mode, Some(&Proof::Unneeded));
         assessment.breaker.hooks = hooks;
         let mut found = Vec::new();
         conditions(&assessment, &mut found);
-        let label = |condition: &Condition| {
+        let label = |condition: &AlertCondition| {
             let every = ["alertname", "severity", "source"];
             let mut own = condition.labels.iter().filter(|(name, _)| !every.contains(name));
             let own = own.by_ref().map(|(name, value)| format!("{name}={value}"));
@@ -182,9 +182,9 @@ mod tests {
             bypassed("a", Rung::Skip),
             bypassed("b", Rung::Shield),
             bypassed("c", Rung::Skip),
-            standing("d", Stage::Probation { restored: false }),
-            standing("e", Stage::Contested),
-            standing("f", Stage::Ignored),
+            standing("d", HookState::Probation { restored: false }),
+            standing("e", HookState::Contested),
+            standing("f", HookState::Ignored),
         ];
         assert_eq!(
             told(AutoBreak::On, hooks),
@@ -200,12 +200,12 @@ mod tests {
     #[test]
     fn a_bypass_is_told_with_since_when_why_and_how_to_end_it() {
         let mut assessment = calm(Time::default());
-        assessment.breaker = Breaker::new(AutoBreak::On, Some(&Proof::Unneeded));
+        assessment.breaker = BreakerView::new(AutoBreak::On, Some(&Proof::Unneeded));
         let mut verdict = verdict("w", Health::Failing, Cause::Hanging, Effect::Blocking);
         verdict.summary = "It hangs.".to_owned();
         verdict.bypass = Some(Bypass::Shield);
         let hook = verdict.hook().unwrap();
-        let stage = Stage::Bypassed {
+        let stage = HookState::Bypassed {
             rung: Rung::Shield,
             effective: true,
         };

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::Labels;
-use super::tracker::{Alert, Board, Ended};
-use crate::domain::act::leadership::Standing;
+use super::tracker::{Alert, Board, ResolvedAlert};
+use crate::domain::act::leadership::ReplicaStanding;
 use crate::domain::time::Time;
 
 /// Before the second attempt; every further one waits twice as long.
@@ -36,26 +36,26 @@ pub enum Voice {
 
 impl Voice {
     /// What a replica may say where it stands; `None` when it takes no part in an election, and so is alone.
-    pub fn of(standing: Option<&Standing>, now: Time) -> Self {
+    pub fn of(standing: Option<&ReplicaStanding>, now: Time) -> Self {
         match standing {
             None => Self::Everything,
-            Some(Standing::Leading { until, .. }) if now < *until => Self::Everything,
-            Some(Standing::Following { .. }) => Self::Nothing,
-            Some(Standing::Leading { .. } | Standing::Undecided(_)) => Self::Firing,
+            Some(ReplicaStanding::Leading { until, .. }) if now < *until => Self::Everything,
+            Some(ReplicaStanding::Following { .. }) => Self::Nothing,
+            Some(ReplicaStanding::Leading { .. } | ReplicaStanding::Undecided(_)) => Self::Firing,
         }
     }
 }
 
 /// How often and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pace {
+pub struct DeliveryPace {
     /// Between two pushes of what has not changed.
     pub resend: Duration,
     /// Longest time for one push.
     pub timeout: Duration,
 }
 
-impl Pace {
+impl DeliveryPace {
     /// How far ahead the end of an alert lies that nobody has seen end: three pushes may be lost before it runs out.
     pub fn ahead(self) -> Duration {
         self.resend * 4 + self.timeout
@@ -68,7 +68,7 @@ pub struct Batch {
     /// What fires.
     pub firing: Vec<Alert>,
     /// What has ended.
-    pub ended: Vec<Ended>,
+    pub ended: Vec<ResolvedAlert>,
 }
 
 impl Batch {
@@ -103,8 +103,8 @@ struct Keys {
 
 /// What is known of one Alertmanager.
 #[derive(Debug)]
-pub struct Delivery {
-    pace: Pace,
+pub struct AlertDelivery {
+    pace: DeliveryPace,
     /// What it took to fire.
     told: BTreeSet<Labels>,
     /// Which ends it took, of those that are still on the [`Board`].
@@ -119,9 +119,9 @@ pub struct Delivery {
     not_before: Time,
 }
 
-impl Delivery {
+impl AlertDelivery {
     /// Nothing was told yet.
-    pub fn new(pace: Pace) -> Self {
+    pub fn new(pace: DeliveryPace) -> Self {
         Self {
             pace,
             told: BTreeSet::new(),
@@ -146,7 +146,8 @@ impl Delivery {
         if now < self.not_before {
             return None;
         }
-        let owed = |ended: &&Ended| voice == Voice::Everything && !self.ended.contains(&ended.alert.labels);
+        let owed =
+            |ended: &&ResolvedAlert| voice == Voice::Everything && !self.ended.contains(&ended.alert.labels);
         let batch = Batch {
             firing: board.firing.clone(),
             ended: board.ended.iter().filter(owed).cloned().collect(),

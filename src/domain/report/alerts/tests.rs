@@ -1,13 +1,15 @@
 use super::*;
-use crate::domain::act::leadership::{Place, ReplicaView, Role, Standing, Undecided};
+use crate::domain::act::leadership::{
+    LeadershipObject, ReplicaRole, ReplicaStanding, ReplicaView, Undecided,
+};
 use crate::domain::audit::findings::{CONTROL_PLANE_IN_REACH, KINDS};
 use crate::domain::audit::standing::{Audited, Findings};
-use crate::domain::diagnose::verdict::Elsewhere;
+use crate::domain::diagnose::verdict::NonHookCause;
 use crate::domain::observe::views::ScrapeView;
 use crate::domain::vocabulary::NotAHook;
-use crate::domain::watchdog::{Effect as Wish, Event, Watchdog};
+use crate::domain::watchdog::{Event, Watchdog, WatchdogEffect};
 
-const PACE: Pace = Pace {
+const PACE: DeliveryPace = DeliveryPace {
     resend: Duration::from_secs(30),
     timeout: Duration::from_secs(10),
 };
@@ -20,7 +22,7 @@ fn at(seconds: u64) -> Time {
 pub(super) fn calm(now: Time) -> Assessment {
     let effects = Watchdog::new("hookwatch").handle(Event::Tick, now);
     let published = effects.into_iter().find_map(|effect| match effect {
-        Wish::Publish(assessment, _) => Some(Assessment::clone(&assessment)),
+        WatchdogEffect::Publish(assessment, _) => Some(Assessment::clone(&assessment)),
         _ => None,
     });
     let mut assessment = published.expect("a tick makes an assessment");
@@ -59,8 +61,8 @@ fn with(hooks: Vec<Verdict>) -> Assessment {
     assessment
 }
 
-fn names(conditions: &[Condition]) -> Vec<(&'static str, &'static str)> {
-    let name = |it: &Condition| (it.rule.alert, it.rule.severity.as_str());
+fn names(conditions: &[AlertCondition]) -> Vec<(&'static str, &'static str)> {
+    let name = |it: &AlertCondition| (it.rule.alert, it.rule.severity.as_str());
     conditions.iter().map(name).collect()
 }
 
@@ -195,7 +197,7 @@ fn each_rule_finds_what_it_is_for_and_nothing_else() {
 fn blocked_writes_name_the_culprit_and_what_is_no_hook_is_told_as_such() {
     let mut assessment = hanging("w.example.com");
     assessment.control_plane.writes = Writes::Blocked;
-    assessment.control_plane.not_a_hook = Some(Elsewhere {
+    assessment.control_plane.not_a_hook = Some(NonHookCause {
         cause: NotAHook::EtcdSlow,
         confidence: 0.9,
         evidence: vec!["etcd takes 3 s.".to_owned()],
@@ -241,7 +243,7 @@ fn a_certificate_is_told_of_in_two_steps_and_when_it_has_ended() {
 fn blindness_and_a_missing_leader_are_told() {
     let missing = |assessment: &Assessment, now| {
         let found = conditions(assessment, &[], now);
-        let label = |it: &Condition| it.labels.get("missing").cloned().unwrap_or_default();
+        let label = |it: &AlertCondition| it.labels.get("missing").cloned().unwrap_or_default();
         found.iter().map(label).collect::<Vec<_>>()
     };
     let mut assessment = calm(at(0));
@@ -282,9 +284,9 @@ fn blindness_and_a_missing_leader_are_told() {
 
     let mut assessment = calm(at(0));
     for (role, expected) in [
-        (Role::Unknown, vec!["leader"]),
-        (Role::Follower, vec![]),
-        (Role::Leader, vec![]),
+        (ReplicaRole::Unknown, vec!["leader"]),
+        (ReplicaRole::Follower, vec![]),
+        (ReplicaRole::Leader, vec![]),
     ] {
         assessment.replica = Some(ReplicaView {
             identity: "a".into(),
@@ -299,7 +301,7 @@ fn blindness_and_a_missing_leader_are_told() {
 }
 
 /// What is pushed while the audit has found this, as bad as it can be.
-fn pushed(kind: &'static Kind, since: Option<Time>) -> Vec<Condition> {
+fn pushed(kind: &'static FindingKind, since: Option<Time>) -> Vec<AlertCondition> {
     let id = HookId::new(HookKind::Validating, "policy", "w");
     let finding = Finding {
         kind,
@@ -350,7 +352,7 @@ fn a_critical_finding_is_told_while_it_is_new_and_nothing_else_tells_it() {
     assert_eq!(pushed(CONTROL_PLANE_IN_REACH, Some(long_ago)), []);
     for kind in KINDS
         .iter()
-        .filter(|kind| kind.severity != findings::Severity::Critical)
+        .filter(|kind| kind.severity != findings::FindingSeverity::Critical)
     {
         let told = pushed(kind, Some(at(20)));
         assert!(
@@ -482,7 +484,7 @@ fn boards() -> (Board, Board) {
 #[test]
 fn what_fires_is_repeated_and_its_end_is_said_once() {
     let (firing, ended) = boards();
-    let mut delivery = Delivery::new(PACE);
+    let mut delivery = AlertDelivery::new(PACE);
     let batch = delivery
         .next(&firing, Voice::Everything, at(30))
         .expect("it is new");
@@ -504,7 +506,7 @@ fn what_fires_is_repeated_and_its_end_is_said_once() {
 #[test]
 fn a_failure_is_tried_again_with_growing_pauses_and_what_holds_by_then() {
     let (firing, ended) = boards();
-    let mut delivery = Delivery::new(PACE);
+    let mut delivery = AlertDelivery::new(PACE);
     let mut now = at(30);
     let mut pauses = Vec::new();
     for _ in 0..8 {
@@ -526,7 +528,7 @@ fn a_failure_is_tried_again_with_growing_pauses_and_what_holds_by_then() {
 #[test]
 fn an_end_that_could_never_be_told_is_counted_as_lost() {
     let (firing, ended) = boards();
-    let mut delivery = Delivery::new(PACE);
+    let mut delivery = AlertDelivery::new(PACE);
     let batch = delivery
         .next(&firing, Voice::Everything, at(30))
         .expect("it is new");
@@ -540,7 +542,7 @@ fn an_end_that_could_never_be_told_is_counted_as_lost() {
 #[test]
 fn what_was_refused_is_offered_ever_more_seldom_and_news_at_once() {
     let (firing, ended) = boards();
-    let mut delivery = Delivery::new(PACE);
+    let mut delivery = AlertDelivery::new(PACE);
     let (mut offered, mut last) = (Vec::new(), at(30));
     for second in 30..7_300 {
         if let Some(batch) = delivery.next(&firing, Voice::Everything, at(second)) {
@@ -561,23 +563,26 @@ fn what_was_refused_is_offered_ever_more_seldom_and_news_at_once() {
 #[test]
 fn a_follower_is_silent_and_without_a_leader_everybody_says_what_fires_and_nobody_that_it_ended() {
     let (firing, ended) = boards();
-    let leading = |until| Standing::Leading {
-        by: Place::Lease,
+    let leading = |until| ReplicaStanding::Leading {
+        by: LeadershipObject::Lease,
         until,
     };
-    let following = Standing::Following {
+    let following = ReplicaStanding::Following {
         holder: "b".into(),
-        by: Place::Ledger,
+        by: LeadershipObject::Ledger,
     };
     for (standing, voice) in [
         (None, Voice::Everything),
         (Some(leading(at(41))), Voice::Everything),
         (Some(leading(at(40))), Voice::Firing),
         (Some(following), Voice::Nothing),
-        (Some(Standing::Undecided(Undecided::LeaseBlocked)), Voice::Firing),
+        (
+            Some(ReplicaStanding::Undecided(Undecided::LeaseBlocked)),
+            Voice::Firing,
+        ),
     ] {
         assert_eq!(Voice::of(standing.as_ref(), at(40)), voice);
-        let mut delivery = Delivery::new(PACE);
+        let mut delivery = AlertDelivery::new(PACE);
         let next = delivery.next(&firing, voice, at(40));
         assert_eq!(next.is_some(), voice != Voice::Nothing);
         let next = delivery.next(&ended, voice, at(40));
@@ -588,7 +593,7 @@ fn a_follower_is_silent_and_without_a_leader_everybody_says_what_fires_and_nobod
 #[test]
 fn a_replica_that_becomes_the_leader_says_at_once_what_fires_and_what_has_ended() {
     let (firing, ended) = boards();
-    let mut delivery = Delivery::new(PACE);
+    let mut delivery = AlertDelivery::new(PACE);
     let batch = delivery
         .next(&firing, Voice::Firing, at(30))
         .expect("nobody leads");

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Condition, Labels, Severity};
+use super::{AlertCondition, AlertSeverity, Labels};
 use crate::domain::time::Time;
 
 /// Alerts that fire at once, at most; and ended ones that are remembered.
@@ -29,7 +29,7 @@ pub struct Alert {
 
 /// An alert that fired and does not any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ended {
+pub struct ResolvedAlert {
     /// As it was last.
     pub alert: Alert,
     /// When it ended.
@@ -42,7 +42,7 @@ pub struct Board {
     /// Those that fire.
     pub firing: Vec<Alert>,
     /// Those that ended within [`RETENTION`].
-    pub ended: Vec<Ended>,
+    pub ended: Vec<ResolvedAlert>,
     /// How many more fire than [`MAX_ALERTS`], the least urgent ones.
     pub left_out: usize,
 }
@@ -56,14 +56,14 @@ type Subject = BTreeMap<&'static str, String>;
 pub struct Tracker {
     since: BTreeMap<Subject, Time>,
     firing: BTreeMap<Labels, Alert>,
-    ended: BTreeMap<Labels, Ended>,
+    ended: BTreeMap<Labels, ResolvedAlert>,
 }
 
 impl Tracker {
     /// Takes in what holds at `now` and says which alerts that makes.
-    pub fn look(&mut self, conditions: Vec<Condition>, now: Time) -> Board {
+    pub fn look(&mut self, conditions: Vec<AlertCondition>, now: Time) -> Board {
         let mut since = BTreeMap::new();
-        let mut on: BTreeMap<Labels, (Severity, Alert)> = BTreeMap::new();
+        let mut on: BTreeMap<Labels, (AlertSeverity, Alert)> = BTreeMap::new();
         for condition in conditions {
             let subject = subject(&condition.labels);
             let began = self.since.get(&subject).copied().unwrap_or(now);
@@ -82,7 +82,7 @@ impl Tracker {
         }
         self.since = since;
         let still: BTreeSet<Labels> = on.keys().cloned().collect();
-        let mut ranked: Vec<(Severity, Alert)> = on.into_values().collect();
+        let mut ranked: Vec<(AlertSeverity, Alert)> = on.into_values().collect();
         // What fires already keeps its place, so that the bound makes nothing come and go.
         ranked.sort_by_key(|(severity, alert)| (*severity, !self.firing.contains_key(&alert.labels)));
         let left_out = ranked.len().saturating_sub(MAX_ALERTS);
@@ -95,7 +95,7 @@ impl Tracker {
         for (labels, alert) in before {
             // One that only fell out of the bound is not over.
             if !still.contains(&labels) {
-                self.ended.insert(labels, Ended { alert, at: now });
+                self.ended.insert(labels, ResolvedAlert { alert, at: now });
             }
         }
         self.forget(&still, now);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Gap, Way};
+use super::{GapReason, ReviewGap};
 use crate::domain::cluster::hook::HookId;
 use crate::domain::time::Time;
 
@@ -13,25 +13,29 @@ const SETTLES: Duration = Duration::from_secs(30);
 const MOST: usize = 200;
 
 #[derive(Debug, Clone, Copy)]
-struct Open {
+struct OpenGap {
     from: Time,
-    way: Way,
+    way: GapReason,
     /// When it was over; `None` while it lasts.
     to: Option<Time>,
 }
 
 /// Remembers which hooks do not check what they are to check.
 #[derive(Debug, Default)]
-pub struct Gaps(BTreeMap<HookId, Open>);
+pub struct Gaps(BTreeMap<HookId, OpenGap>);
 
 impl Gaps {
     /// Takes in which hooks do not now, why, and since when as far as is known. Says which gaps are over.
-    pub fn look(&mut self, open: &BTreeMap<HookId, (Way, Time)>, now: Time) -> Vec<(HookId, Gap)> {
+    pub fn look(
+        &mut self,
+        open: &BTreeMap<HookId, (GapReason, Time)>,
+        now: Time,
+    ) -> Vec<(HookId, ReviewGap)> {
         for (hook, (way, since)) in open {
             if !self.0.contains_key(hook) && self.0.len() >= MOST {
                 continue;
             }
-            let known = self.0.entry(hook.clone()).or_insert(Open {
+            let known = self.0.entry(hook.clone()).or_insert(OpenGap {
                 from: *since,
                 way: *way,
                 to: None,
@@ -48,7 +52,7 @@ impl Gaps {
             let to = *known.to.get_or_insert(now);
             let settled = now.since(to) >= SETTLES;
             if settled {
-                let gap = Gap {
+                let gap = ReviewGap {
                     from: known.from,
                     to,
                     way: known.way,
@@ -70,26 +74,26 @@ mod tests {
         Time::from_unix_millis(seconds * 1_000)
     }
 
-    fn open(way: Way, since: u64) -> BTreeMap<HookId, (Way, Time)> {
+    fn open(way: GapReason, since: u64) -> BTreeMap<HookId, (GapReason, Time)> {
         let hook = HookId::new(HookKind::Validating, "c", "w");
         BTreeMap::from([(hook, (way, at(since)))])
     }
 
-    fn gap(from: u64, to: u64, way: Way) -> Gap {
+    fn gap(from: u64, to: u64, way: GapReason) -> ReviewGap {
         let (from, to) = (at(from), at(to));
-        Gap { from, to, way }
+        ReviewGap { from, to, way }
     }
 
     #[test]
     fn a_gap_is_told_once_when_it_has_been_over_for_a_while() {
         let mut gaps = Gaps::default();
         let none = BTreeMap::new();
-        assert_eq!(gaps.look(&open(Way::Skipped, 90), at(100)), []);
+        assert_eq!(gaps.look(&open(GapReason::Skipped, 90), at(100)), []);
         assert_eq!(gaps.look(&none, at(200)), []);
         assert_eq!(gaps.look(&none, at(229)), []);
         let told = gaps.look(&none, at(230));
         assert_eq!(told.len(), 1);
-        assert_eq!(told[0].1, gap(90, 200, Way::Skipped));
+        assert_eq!(told[0].1, gap(90, 200, GapReason::Skipped));
         assert_eq!(gaps.look(&none, at(300)), []);
     }
 
@@ -97,13 +101,13 @@ mod tests {
     fn what_begins_again_soon_is_one_gap_and_the_widest_way_counts() {
         let mut gaps = Gaps::default();
         let none = BTreeMap::new();
-        gaps.look(&open(Way::Shielded, 100), at(100));
-        gaps.look(&open(Way::Skipped, 110), at(110));
+        gaps.look(&open(GapReason::Shielded, 100), at(100));
+        gaps.look(&open(GapReason::Skipped, 110), at(110));
         gaps.look(&none, at(120));
-        gaps.look(&open(Way::Shielded, 140), at(140));
+        gaps.look(&open(GapReason::Shielded, 140), at(140));
         gaps.look(&none, at(150));
         let told = gaps.look(&none, at(180));
-        assert_eq!(told[0].1, gap(100, 150, Way::Skipped));
+        assert_eq!(told[0].1, gap(100, 150, GapReason::Skipped));
     }
 
     #[test]
@@ -111,7 +115,7 @@ mod tests {
         let mut gaps = Gaps::default();
         let many = (0..MOST + 50).map(|number| {
             let hook = HookId::new(HookKind::Mutating, &number.to_string(), "w");
-            (hook, (Way::FailedOpen, at(1)))
+            (hook, (GapReason::FailedOpen, at(1)))
         });
         gaps.look(&many.collect(), at(1));
         assert_eq!(gaps.0.len(), MOST);

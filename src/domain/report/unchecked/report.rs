@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::{Question, Seen, Served, Way, Went};
+use super::{GapReason, ObservedObject, Question, Served, Went};
 use crate::domain::cluster::hook::{HookId, HookKind, Labels};
 use crate::domain::text::bounded;
 use crate::domain::time::Time;
@@ -19,7 +19,7 @@ const MOST_NAMED: usize = 5;
 
 /// Objects of one kind in one namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Found {
+pub struct UncheckedObjects {
     /// The kind, as `kubectl` takes it.
     pub resource: String,
     /// The namespace; `None` where the kind is in none.
@@ -52,9 +52,9 @@ pub struct Unchecked {
     /// Until when.
     pub to: Time,
     /// Why it was not asked, or not waited for.
-    pub way: Way,
+    pub way: GapReason,
     /// What was found, by kind and namespace.
-    pub found: Vec<Found>,
+    pub found: Vec<UncheckedObjects>,
     /// Objects beside those, in further namespaces.
     pub further: usize,
     /// Kinds that were not, or not wholly, listed.
@@ -65,14 +65,14 @@ pub struct Unchecked {
 
 /// Counts.
 #[derive(Debug)]
-pub struct Tally<'a> {
+pub struct ObjectTally<'a> {
     question: Question<'a>,
-    lines: BTreeMap<(String, Option<String>), Found>,
+    lines: BTreeMap<(String, Option<String>), UncheckedObjects>,
     further: usize,
     not_listed: Vec<NotListed>,
 }
 
-impl<'a> Tally<'a> {
+impl<'a> ObjectTally<'a> {
     /// Nothing yet.
     pub fn new(question: Question<'a>) -> Self {
         Self {
@@ -89,7 +89,7 @@ impl<'a> Tally<'a> {
     }
 
     /// Takes an object in.
-    pub fn take(&mut self, served: &Served, seen: &Seen, namespace_labels: Option<&Labels>) {
+    pub fn take(&mut self, served: &Served, seen: &ObservedObject, namespace_labels: Option<&Labels>) {
         let Some(went) = self.question.went(served, seen, namespace_labels) else {
             return;
         };
@@ -101,7 +101,7 @@ impl<'a> Tally<'a> {
         let found = self
             .lines
             .entry(key)
-            .or_insert_with_key(|(resource, namespace)| Found {
+            .or_insert_with_key(|(resource, namespace)| UncheckedObjects {
                 resource: resource.clone(),
                 namespace: namespace.clone(),
                 created: 0,
@@ -244,7 +244,7 @@ impl Unchecked {
         if self.has_conditions {
             lines.push("The hook's own match conditions may have spared some of them.".to_owned());
         }
-        if self.way == Way::FailedOpen {
+        if self.way == GapReason::FailedOpen {
             lines.push(
                 "Calls that did not fail were checked, which nothing tells from the others.".to_owned(),
             );
@@ -257,9 +257,9 @@ impl Unchecked {
 
     fn when(&self) -> String {
         let how = match self.way {
-            Way::Shielded => "past its shield",
-            Way::FailedOpen => "while its failures were ignored",
-            Way::Skipped => "while it was skipped",
+            GapReason::Shielded => "past its shield",
+            GapReason::FailedOpen => "while its failures were ignored",
+            GapReason::Skipped => "while it was skipped",
         };
         format!("{how}, from {} to {}", self.from, self.to)
     }
@@ -274,7 +274,7 @@ mod tests {
     use super::*;
     use crate::domain::cluster::hook::MatchCondition;
     use crate::domain::cluster::matching::tests::hook;
-    use crate::domain::report::unchecked::Gap;
+    use crate::domain::report::unchecked::ReviewGap;
 
     fn at(seconds: u64) -> Time {
         Time::from_unix_millis(1_795_219_862_000 + seconds * 1_000)
@@ -289,21 +289,21 @@ mod tests {
         }
     }
 
-    fn made(name: &str, namespace: Option<&str>) -> Seen {
-        Seen {
+    fn made(name: &str, namespace: Option<&str>) -> ObservedObject {
+        ObservedObject {
             name: name.to_owned(),
             namespace: namespace.map(str::to_owned),
             created: Some(at(10)),
-            ..Seen::default()
+            ..ObservedObject::default()
         }
     }
 
-    fn tallied(kind: HookKind, way: Way, fill: impl FnOnce(&mut Tally<'_>)) -> Unchecked {
+    fn tallied(kind: HookKind, way: GapReason, fill: impl FnOnce(&mut ObjectTally<'_>)) -> Unchecked {
         let mut hook = hook(&["*"]);
         hook.id.kind = kind;
         let (from, to) = (at(0), at(60));
-        let gap = Gap { from, to, way };
-        let mut tally = Tally::new(Question {
+        let gap = ReviewGap { from, to, way };
+        let mut tally = ObjectTally::new(Question {
             hook: &hook,
             gap,
             own: "hookwatch",
@@ -314,7 +314,7 @@ mod tests {
 
     #[test]
     fn it_is_told_by_kind_and_namespace_with_the_first_names() {
-        let report = tallied(HookKind::Validating, Way::Skipped, |tally| {
+        let report = tallied(HookKind::Validating, GapReason::Skipped, |tally| {
             for number in 0..7 {
                 let name = format!("p{number}");
                 tally.take(&served("pods", true), &made(&name, Some("a")), None);
@@ -344,7 +344,7 @@ mod tests {
 
     #[test]
     fn where_nothing_could_be_listed_nothing_is_said_of_what_went_in() {
-        let report = tallied(HookKind::Validating, Way::Skipped, |tally| {
+        let report = tallied(HookKind::Validating, GapReason::Skipped, |tally| {
             tally.not_listed("secrets", "HTTP 403: no");
         });
         let said = report.sentence();
@@ -360,12 +360,13 @@ mod tests {
 
     #[test]
     fn of_a_mutating_hook_it_is_said_that_nothing_is_made_up_for() {
-        let fill = |tally: &mut Tally<'_>| tally.take(&served("pods", true), &made("p", Some("a")), None);
-        let report = tallied(HookKind::Mutating, Way::FailedOpen, fill);
+        let fill =
+            |tally: &mut ObjectTally<'_>| tally.take(&served("pods", true), &made("p", Some("a")), None);
+        let report = tallied(HookKind::Mutating, GapReason::FailedOpen, fill);
         assert!(report.sentence().contains("does not give these objects"));
         let lines = report.lines().join("\n");
         assert!(lines.contains("does not give these objects") && lines.contains("nothing tells"));
-        let nothing = tallied(HookKind::Mutating, Way::Skipped, |_| {});
+        let nothing = tallied(HookKind::Mutating, GapReason::Skipped, |_| {});
         assert!(
             nothing
                 .sentence()
@@ -376,7 +377,7 @@ mod tests {
 
     #[test]
     fn the_list_and_its_sentence_are_bounded() {
-        let report = tallied(HookKind::Mutating, Way::Skipped, |tally| {
+        let report = tallied(HookKind::Mutating, GapReason::Skipped, |tally| {
             for number in 0..MOST_LINES + 30 {
                 let namespace = format!("namespace-{number:0200}");
                 tally.take(&served("pods", true), &made("p", Some(&namespace)), None);
@@ -392,10 +393,10 @@ mod tests {
     #[test]
     fn the_owners_own_conditions_are_told_of_and_ours_are_not() {
         let mut hook = hook(&["*"]);
-        let gap = Gap {
+        let gap = ReviewGap {
             from: at(0),
             to: at(60),
-            way: Way::Skipped,
+            way: GapReason::Skipped,
         };
         for (name, expected) in [("hookwatch.dev/skip", false), ("theirs", true)] {
             hook.match_conditions = vec![MatchCondition {
@@ -408,7 +409,7 @@ mod tests {
                 gap,
                 own,
             };
-            assert_eq!(Tally::new(question).end().has_conditions, expected);
+            assert_eq!(ObjectTally::new(question).end().has_conditions, expected);
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::domain::act::breaker::{CanaryWord, Facts, Judged, Witness};
+use crate::domain::act::breaker::{CanaryWord, HookFacts, Judged, Witness};
 use crate::domain::act::fence::MaySkip;
 use crate::domain::cluster::hook::MatchCondition;
 use crate::domain::observe::canary::FurtherCanary;
@@ -16,7 +16,13 @@ impl Incident {
     }
 
     /// What the breaker would be told if all verdicts had this cause, or something else held requests up.
-    pub(super) fn facts_if(&mut self, ms: u64, hook: &Hook, cause: Option<Cause>, elsewhere: bool) -> Facts {
+    pub(super) fn facts_if(
+        &mut self,
+        ms: u64,
+        hook: &Hook,
+        cause: Option<Cause>,
+        elsewhere: bool,
+    ) -> HookFacts {
         let now = Self::at(ms);
         let Watchdog {
             seen,
@@ -25,7 +31,7 @@ impl Incident {
             ..
         } = &mut self.watchdog;
         let windows = seen.history.windows(now);
-        let plane = Plane {
+        let plane = PlaneEvidence {
             now,
             windows: &windows,
             baseline: &seen.history.baseline,
@@ -42,7 +48,7 @@ impl Incident {
         court.judged(Some(&Proof::Unneeded)).hooks[&hook.id].clone()
     }
 
-    pub(super) fn facts(&mut self, ms: u64, hook: &Hook) -> Facts {
+    pub(super) fn facts(&mut self, ms: u64, hook: &Hook) -> HookFacts {
         let judged = self.judged(ms);
         judged.hooks.get(&hook.id).cloned().expect("it is judged")
     }
@@ -397,10 +403,7 @@ fn a_hook_that_is_skipped_is_well_when_its_backends_are_whatever_was_counted_bef
     // What people read says the same, and that it is bypassed.
     let assessment = incident.tick(27 * SECOND + 20);
     let verdict = &assessment.hooks[0];
-    assert_eq!(
-        (verdict.health, verdict.effect),
-        (Health::Healthy, HookEffect::None)
-    );
+    assert_eq!((verdict.health, verdict.effect), (Health::Healthy, Effect::None));
     assert_eq!(verdict.bypass, Some(Bypass::Skip));
     assert!(
         verdict.summary.contains("it is bypassed (skip)"),
@@ -427,7 +430,7 @@ fn outage(opa: &Hook) -> Incident {
     let before = incident.tick(13 * SECOND + 100);
     assert_eq!(
         (before.hooks[0].health, before.hooks[0].effect),
-        (Health::Failing, HookEffect::Blocking)
+        (Health::Failing, Effect::Blocking)
     );
     incident
 }
@@ -453,7 +456,7 @@ fn a_hook_that_is_skipped_and_does_not_answer_goes_on_failing_and_harms_no_write
         );
         assert_eq!(
             (verdict.effect, verdict.bypass),
-            (HookEffect::None, Some(Bypass::Skip))
+            (Effect::None, Some(Bypass::Skip))
         );
         let summary = &verdict.summary;
         assert!(
@@ -482,7 +485,7 @@ fn a_hook_that_is_shielded_goes_on_being_named_though_every_canary_is_spared() {
         let verdict = &during.hooks[0];
         assert_eq!(
             (verdict.health, verdict.effect, verdict.bypass),
-            (Health::Failing, HookEffect::Blocking, Some(Bypass::Shield))
+            (Health::Failing, Effect::Blocking, Some(Bypass::Shield))
         );
         let summary = &verdict.summary;
         assert!(

@@ -3,7 +3,7 @@
 use super::*;
 use crate::domain::audit::standing::Audited;
 use crate::domain::cluster::inventory::NodeState;
-use crate::domain::watchdog::Change;
+use crate::domain::watchdog::LoggedChange;
 
 const MINUTE: u64 = 60 * SECOND;
 
@@ -32,7 +32,7 @@ impl Incident {
     /// Findings that were told of as critical and new.
     fn told_of(&self) -> Vec<&'static str> {
         let told = self.told.iter().filter_map(|change| match change {
-            Change::Finding(finding) => Some(finding.kind.id),
+            LoggedChange::Finding(finding) => Some(finding.kind.id),
             _ => None,
         });
         told.collect()
@@ -43,7 +43,7 @@ impl Incident {
 fn modest(webhook: &str) -> Hook {
     let mut hook = hook(webhook, 3);
     hook.written.ca_is_injected = true;
-    hook.rules = vec![Rule {
+    hook.rules = vec![HookRule {
         operations: vec!["CREATE".into()],
         api_groups: vec!["example.com".into()],
         api_versions: vec!["v1".into()],
@@ -139,7 +139,7 @@ fn no_finding_is_a_reason_for_health_or_known_to_the_breaker() {
 #[test]
 fn a_node_that_goes_takes_its_webhook_along_with_and_without_the_right_to_read_nodes() {
     let mut opa = modest("opa");
-    if let Target::Service(target) = &mut opa.target
+    if let HookTarget::Service(target) = &mut opa.target
         && let ServiceState::Found { endpoints, .. } = &mut target.service
     {
         endpoints

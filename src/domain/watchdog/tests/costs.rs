@@ -47,19 +47,19 @@ fn a_webhook_with_conditions_of_its_owner_blocks_what_the_canaries_for_it_wait_f
         verdict.effect
     };
     // Whatever meets it waits; that Leases do stands in its rules.
-    assert_eq!(effect(&plain, &[KubeSystem]), HookEffect::Blocking);
+    assert_eq!(effect(&plain, &[KubeSystem]), Effect::Blocking);
     // Of this one only the canaries know.
-    assert_eq!(effect(&conditional, &[OwnNamespace]), HookEffect::Delaying);
-    assert_eq!(effect(&conditional, &[KubeSystem]), HookEffect::Delaying);
+    assert_eq!(effect(&conditional, &[OwnNamespace]), Effect::Delaying);
+    assert_eq!(effect(&conditional, &[KubeSystem]), Effect::Delaying);
     let both = effect(&conditional, &[KubeSystem, NodeLease]);
-    assert_eq!(both, HookEffect::Blocking);
+    assert_eq!(both, Effect::Blocking);
     // A node's renewal has 10 s.
-    assert_eq!(effect(&conditional, &[NodeLease]), HookEffect::Blocking);
+    assert_eq!(effect(&conditional, &[NodeLease]), Effect::Blocking);
     let shorter = Hook {
         timeout: Duration::from_secs(6),
         ..conditional
     };
-    assert_eq!(effect(&shorter, &[NodeLease]), HookEffect::Delaying);
+    assert_eq!(effect(&shorter, &[NodeLease]), Effect::Delaying);
 }
 
 #[test]
@@ -77,19 +77,10 @@ fn a_webhook_that_is_reinvoked_is_paid_twice_where_another_one_may_change_the_ob
         timeout: Duration::from_secs(1),
         ..mutating("sidecars", 1)
     };
-    assert_eq!(asked(true, None), HookEffect::Delaying);
-    assert_eq!(
-        asked(true, Some(beside(HookKind::Validating))),
-        HookEffect::Delaying
-    );
-    assert_eq!(
-        asked(false, Some(beside(HookKind::Mutating))),
-        HookEffect::Delaying
-    );
-    assert_eq!(
-        asked(true, Some(beside(HookKind::Mutating))),
-        HookEffect::Blocking
-    );
+    assert_eq!(asked(true, None), Effect::Delaying);
+    assert_eq!(asked(true, Some(beside(HookKind::Validating))), Effect::Delaying);
+    assert_eq!(asked(false, Some(beside(HookKind::Mutating))), Effect::Delaying);
+    assert_eq!(asked(true, Some(beside(HookKind::Mutating))), Effect::Blocking);
 }
 
 #[test]
@@ -99,10 +90,10 @@ fn what_one_webhook_alone_makes_late_is_not_laid_on_those_beside_it() {
         ..mutating("sidecars", seconds)
     };
     let effect = |first: Hook, then: Hook| hanging(&[first, then], &[CanaryTarget::KubeSystem]).effect;
-    assert_eq!(effect(mutating("opa", 10), beside(3)), HookEffect::Blocking);
-    assert_eq!(effect(beside(3), mutating("opa", 10)), HookEffect::Delaying);
+    assert_eq!(effect(mutating("opa", 10), beside(3)), Effect::Blocking);
+    assert_eq!(effect(beside(3), mutating("opa", 10)), Effect::Delaying);
     // Together alone.
-    assert_eq!(effect(beside(3), mutating("opa", 3)), HookEffect::Blocking);
+    assert_eq!(effect(beside(3), mutating("opa", 3)), Effect::Blocking);
 }
 
 /// Two webhooks that answer within every deadline, and together not: no call has ended and no canary is back when it is
@@ -139,7 +130,7 @@ fn what_slow_webhooks_take_together_is_known_before_a_write_has_waited_for_them(
             (found(&verdict), incident.facts(14_800, hook))
         })
     };
-    let blocked = (Health::Failing, Some(Cause::Slow), HookEffect::Blocking);
+    let blocked = (Health::Failing, Some(Cause::Slow), Effect::Blocking);
     for (found, facts) in after(3_300, false) {
         assert_eq!(found, blocked);
         assert!(facts.sure, "{facts:?}");

@@ -1,7 +1,7 @@
 //! When a hook whose failures are ignored is dead: every request passes it without review already.
 
 use super::*;
-use crate::domain::act::breaker::Facts;
+use crate::domain::act::breaker::HookFacts;
 
 /// What is seen of the hook in each second.
 #[derive(Clone)]
@@ -50,7 +50,7 @@ impl Watched {
         let mut hook = hook("opa", 2);
         hook.failure_policy = policy;
         let mut other = super::hook("other", 1);
-        other.target = Target::Service(ServiceTarget {
+        other.target = HookTarget::Service(ServiceTarget {
             namespace: "ns".into(),
             name: "other".into(),
             port: 443,
@@ -82,7 +82,7 @@ impl Watched {
     }
 
     /// One second of it; what the breaker is told after that.
-    fn second(&mut self, case: &Case) -> Facts {
+    fn second(&mut self, case: &Case) -> HookFacts {
         self.ms += SECOND;
         let (ms, hook, other) = (self.ms, self.hook.clone(), self.other.clone());
         for (backend, takes) in case.fresh.into_iter().enumerate() {
@@ -119,10 +119,10 @@ impl Watched {
             hook: hook.id.clone(),
             backend: hook.backends()[0].clone(),
             level: ProbeLevel::Http,
-            connection: Connection::Kept,
+            connection: ConnectionKind::Kept,
             started: Incident::at(ms - 3),
             took: Duration::from_millis(3),
-            phases: Phases::default(),
+            phases: PhaseDurations::default(),
             outcome: alive(),
             certificates: CertificateFacts::default(),
             shared: false,

@@ -6,7 +6,7 @@ use crate::domain::cluster::inventory::NodeState;
 /// The hook without the endpoint of this number.
 fn without(hook: &Hook, number: u8) -> Hook {
     let mut hook = hook.clone();
-    if let Target::Service(target) = &mut hook.target
+    if let HookTarget::Service(target) = &mut hook.target
         && let ServiceState::Found { endpoints, .. } = &mut target.service
     {
         let gone = ([10, 0, 0, number], 8443).into();
@@ -22,10 +22,10 @@ impl Incident {
             hook: hook.id.clone(),
             backend: hook.backends()[0].clone(),
             level: ProbeLevel::Http,
-            connection: Connection::Kept,
+            connection: ConnectionKind::Kept,
             started: Self::at(ms),
             took: Duration::from_millis(took),
-            phases: Phases::default(),
+            phases: PhaseDurations::default(),
             outcome,
             certificates: CertificateFacts::default(),
             shared: false,
@@ -37,10 +37,10 @@ impl Incident {
         let overdue = ProbeOverdue {
             hook: hook.id.clone(),
             backend: hook.backends()[0].clone(),
-            connection: Connection::Kept,
+            connection: ConnectionKind::Kept,
             started: Self::at(ms),
             waiting: Duration::from_secs(2),
-            phase: Phase::FirstByte,
+            phase: ProbePhase::FirstByte,
         };
         self.event(ms + 2 * SECOND, Event::ProbeOverdue(Box::new(overdue)));
     }
@@ -60,7 +60,7 @@ impl Incident {
 }
 
 const SILENCE: ProbeOutcome = ProbeOutcome::TimedOut {
-    phase: Phase::FirstByte,
+    phase: ProbePhase::FirstByte,
 };
 
 #[test]
@@ -74,7 +74,7 @@ fn a_late_canary_and_a_kept_connection_that_is_silent_tell_of_a_stale_one_before
     let verdict = incident.verdict(13 * SECOND + 10, "opa");
     assert_eq!(
         found(&verdict),
-        (Health::Suspect, Some(Cause::StaleConnection), HookEffect::None),
+        (Health::Suspect, Some(Cause::StaleConnection), Effect::None),
         "one witness is a suspicion"
     );
     incident.canary_late(11 * SECOND + 100);
@@ -82,11 +82,7 @@ fn a_late_canary_and_a_kept_connection_that_is_silent_tell_of_a_stale_one_before
     let verdict = incident.verdict(13 * SECOND + 200, "opa");
     assert_eq!(
         found(&verdict),
-        (
-            Health::Failing,
-            Some(Cause::StaleConnection),
-            HookEffect::Blocking
-        )
+        (Health::Failing, Some(Cause::StaleConnection), Effect::Blocking)
     );
     let said = verdict.evidence.join(" ");
     assert!(
@@ -221,7 +217,7 @@ fn calls_skipped_around_endpoint_changes_only_are_a_gap_in_rollouts() {
     let verdict = incident.verdict(35 * SECOND, "policy");
     assert_eq!(
         found(&verdict),
-        (Health::Failing, Some(Cause::RolloutGap), HookEffect::FailingOpen)
+        (Health::Failing, Some(Cause::RolloutGap), Effect::FailingOpen)
     );
     let said = verdict.evidence.join(" ");
     assert!(
@@ -261,7 +257,7 @@ fn one_refused_probe_of_an_endpoint_that_just_became_ready_is_a_suspicion_for_a_
     let verdict = incident.verdict(16 * SECOND + 100, "opa");
     assert_eq!(
         found(&verdict),
-        (Health::Suspect, Some(Cause::RolloutGap), HookEffect::None)
+        (Health::Suspect, Some(Cause::RolloutGap), Effect::None)
     );
     let said = verdict.evidence.join(" ");
     assert!(
@@ -376,7 +372,7 @@ fn dials_that_time_out_while_every_probe_is_fine_speak_of_what_lies_between() {
     let verdict = incident.verdict(21 * SECOND + 100, "opa");
     assert_eq!(
         found(&verdict),
-        (Health::Failing, Some(Cause::Unreachable), HookEffect::Blocking)
+        (Health::Failing, Some(Cause::Unreachable), Effect::Blocking)
     );
     let said = verdict.evidence.join(" ");
     assert!(
@@ -404,7 +400,7 @@ fn dials_that_time_out_after_an_endpoint_left_do_not_speak_of_a_firewall() {
 #[test]
 fn a_hook_whose_only_node_is_not_ready_is_well_and_looked_at_closely() {
     let mut opa = hook("opa", 2);
-    if let Target::Service(target) = &mut opa.target
+    if let HookTarget::Service(target) = &mut opa.target
         && let ServiceState::Found { endpoints, .. } = &mut target.service
     {
         for endpoint in endpoints {

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::domain::act::breaker::{
-    Action, Book, Breaker, Ceiling, Observation, Outcome, Permit, Policy, PolicyRule, Rung, Settings, Shown,
-    To, Version, View, Witness,
+    Action, Book, Breaker, BreakerSettings, BypassState, Ceiling, Observation, ObservedHook, Permit, Policy,
+    PolicyRule, ResourceVersion, Rung, To, Witness, WriteOutcome,
 };
 use crate::domain::act::fence::MaySkip;
 
@@ -14,7 +14,7 @@ struct World {
     incident: Incident,
     breaker: Breaker,
     /// The object of each hook: its version, and what it shows.
-    objects: BTreeMap<HookId, (u64, Shown)>,
+    objects: BTreeMap<HookId, (u64, BypassState)>,
     ledger: (u64, Book),
     /// What was done, in order.
     taken: Vec<(HookId, To)>,
@@ -35,7 +35,7 @@ impl World {
         };
         let mut world = Self {
             incident: Incident::calm(hooks),
-            breaker: Breaker::new(Settings::new("me", AutoBreak::On, policy)),
+            breaker: Breaker::new(BreakerSettings::new("me", AutoBreak::On, policy)),
             objects: BTreeMap::new(),
             ledger: (1, Book::default()),
             taken: Vec::new(),
@@ -50,14 +50,16 @@ impl World {
         world
     }
 
-    fn at(&mut self, hook: &HookId) -> &mut (u64, Shown) {
-        self.objects.entry(hook.clone()).or_insert((1, Shown::Original))
+    fn at(&mut self, hook: &HookId) -> &mut (u64, BypassState) {
+        self.objects
+            .entry(hook.clone())
+            .or_insert((1, BypassState::Original))
     }
 
-    fn view(&mut self, hook: &HookId) -> View {
+    fn view(&mut self, hook: &HookId) -> ObservedHook {
         let (version, shown) = self.at(hook).clone();
-        View {
-            version: Version::new(&version.to_string()),
+        ObservedHook {
+            version: ResourceVersion::new(&version.to_string()),
             uid: "uid".into(),
             shown,
             left_over: false,
@@ -78,7 +80,7 @@ impl World {
     }
 
     fn does(&mut self, action: Action) -> Option<Observation> {
-        let ledger_version = |ledger: &(u64, Book)| Version::new(&ledger.0.to_string());
+        let ledger_version = |ledger: &(u64, Book)| ResourceVersion::new(&ledger.0.to_string());
         match action {
             Action::Tell(_) => None,
             Action::ReadLedger => Some(Observation::Ledger {
@@ -87,7 +89,7 @@ impl World {
             }),
             Action::WriteLedger { ticket, book, .. } => {
                 self.ledger = (self.ledger.0 + 1, book);
-                let outcome = Outcome::Written(ledger_version(&self.ledger));
+                let outcome = WriteOutcome::Written(ledger_version(&self.ledger));
                 Some(Observation::Outcome { ticket, outcome })
             }
             Action::Read { ticket, hook } => Some(Observation::Read {
@@ -96,20 +98,20 @@ impl World {
             }),
             Action::Change(change) => {
                 let shown = match change.to {
-                    To::Bypass(rung) => Shown::Ours {
+                    To::Bypass(rung) => BypassState::Ours {
                         rung,
                         probation: false,
                     },
-                    To::Probation => Shown::Ours {
+                    To::Probation => BypassState::Ours {
                         rung: Rung::Skip,
                         probation: true,
                     },
-                    To::Original => Shown::Original,
+                    To::Original => BypassState::Original,
                 };
                 let object = self.at(&change.hook);
                 *object = (object.0 + 1, shown);
                 self.taken.push((change.hook.clone(), change.to));
-                let outcome = Outcome::Applied(self.view(&change.hook));
+                let outcome = WriteOutcome::Applied(self.view(&change.hook));
                 let ticket = change.ticket;
                 Some(Observation::Outcome { ticket, outcome })
             }
@@ -284,7 +286,7 @@ fn whoever_frames_a_security_hook_in_what_his_own_says_adds_no_witness_to_it() {
 fn namesake(of: &Hook, kind: HookKind) -> Hook {
     let mut theirs = hook("theirs", 1);
     theirs.id = HookId::new(kind, "theirs", &of.id.webhook);
-    if let Target::Service(target) = &mut theirs.target
+    if let HookTarget::Service(target) = &mut theirs.target
         && let ServiceState::Found { endpoints, .. } = &mut target.service
     {
         endpoints[0].address = ([10, 9, 9, 9], 8443).into();
@@ -367,7 +369,7 @@ fn whoever_takes_the_name_away_again_has_gained_nothing_by_it() {
 /// The hook as it is when somebody else than the controller has a hand in its endpoints.
 fn by_hand(opa: &Hook, listed: bool) -> Hook {
     let mut opa = opa.clone();
-    if let Target::Service(target) = &mut opa.target
+    if let HookTarget::Service(target) = &mut opa.target
         && let ServiceState::Found {
             endpoints, by_hand, ..
         } = &mut target.service
@@ -436,7 +438,7 @@ fn whoever_writes_the_endpoints_of_a_security_hook_gets_at_most_a_shield() {
 fn whoever_fights_the_controller_for_the_endpoints_gets_at_most_a_shield() {
     let opa = hook("opa", 2);
     let mut empty = opa.clone();
-    if let Target::Service(target) = &mut empty.target
+    if let HookTarget::Service(target) = &mut empty.target
         && let ServiceState::Found { endpoints, .. } = &mut target.service
     {
         endpoints.clear();

@@ -7,7 +7,7 @@ pub(super) struct Incident {
     pub(super) watchdog: Watchdog,
     pub(super) last: Option<Arc<Assessment>>,
     pub(super) judged: Arc<Judged>,
-    pub(super) told: Vec<Change>,
+    pub(super) told: Vec<LoggedChange>,
     pub(super) attention: Attention,
     pub(super) announced: Vec<Announcement>,
     pub(super) asked: Vec<Request>,
@@ -40,14 +40,14 @@ impl Incident {
     pub(super) fn event(&mut self, ms: u64, event: Event) {
         for effect in self.watchdog.handle(event, Self::at(ms)) {
             match effect {
-                Effect::Publish(assessment, judged) => {
+                WatchdogEffect::Publish(assessment, judged) => {
                     self.last = Some(assessment);
                     self.judged = judged;
                 }
-                Effect::Tell(change) => self.told.push(change),
-                Effect::Attend(attention) => self.attention = attention,
-                Effect::Announce(said) => self.announced.push(*said),
-                Effect::Audit(request) => self.asked.push(*request),
+                WatchdogEffect::Tell(change) => self.told.push(change),
+                WatchdogEffect::Attend(attention) => self.attention = attention,
+                WatchdogEffect::Announce(said) => self.announced.push(*said),
+                WatchdogEffect::Audit(request) => self.asked.push(*request),
             }
         }
     }
@@ -94,10 +94,10 @@ impl Incident {
             hook: hook.id.clone(),
             backend: hook.backends()[backend].clone(),
             level: ProbeLevel::Http,
-            connection: Connection::Fresh,
+            connection: ConnectionKind::Fresh,
             started: Self::at(ms),
             took: Duration::from_millis(took),
-            phases: Phases::default(),
+            phases: PhaseDurations::default(),
             outcome,
             certificates: CertificateFacts::default(),
             shared: false,
@@ -109,10 +109,10 @@ impl Incident {
         let overdue = ProbeOverdue {
             hook: hook.id.clone(),
             backend: hook.backends()[backend].clone(),
-            connection: Connection::Fresh,
+            connection: ConnectionKind::Fresh,
             started: Self::at(ms),
             waiting: Duration::from_millis(waiting),
-            phase: Phase::Tls,
+            phase: ProbePhase::Tls,
         };
         self.event(ms + waiting, Event::ProbeOverdue(Box::new(overdue)));
     }
@@ -147,7 +147,7 @@ impl Incident {
     /// Writes that came back since the last scrape.
     pub(super) fn count_writes(&mut self, count: f64, seconds_each: f64, sli_each: f64) {
         let key = WriteKey {
-            operation: Operation::Create,
+            operation: WriteOperation::Create,
             group: String::new(),
             resource: "configmaps".into(),
             subresource: String::new(),
@@ -216,7 +216,7 @@ pub(super) fn add(cumulative: &mut Cumulative, count: f64, seconds_each: f64) {
 }
 
 pub(super) fn alive() -> ProbeOutcome {
-    ProbeOutcome::Answered(Answer::Http { status: 405 })
+    ProbeOutcome::Answered(ProbeAnswer::Http { status: 405 })
 }
 
 pub(super) fn refusal(webhook: &str, why: &str) -> CanaryOutcome {
@@ -244,7 +244,7 @@ pub(super) fn hook(webhook: &str, endpoints: u8) -> Hook {
         id: HookId::new(HookKind::Validating, &format!("{webhook}-configuration"), webhook),
         configuration_uid: String::new(),
         created: None,
-        target: Target::Service(ServiceTarget {
+        target: HookTarget::Service(ServiceTarget {
             namespace: "ns".into(),
             name: webhook.into(),
             port: 443,
@@ -258,7 +258,7 @@ pub(super) fn hook(webhook: &str, endpoints: u8) -> Hook {
         ca_bundle: Arc::from(&b""[..]),
         failure_policy: FailurePolicy::Fail,
         timeout: Duration::from_secs(10),
-        rules: vec![Rule {
+        rules: vec![HookRule {
             operations: vec!["*".into()],
             api_groups: vec!["*".into()],
             api_versions: vec!["*".into()],
@@ -271,7 +271,7 @@ pub(super) fn hook(webhook: &str, endpoints: u8) -> Hook {
         match_conditions: Vec::new(),
         dry_run_safe: true,
         reinvoked: false,
-        written: crate::domain::cluster::hook::Written::default(),
+        written: crate::domain::cluster::hook::WrittenEntry::default(),
         review_versions: vec!["v1".into()],
         probe_level: None,
         added: Added::default(),

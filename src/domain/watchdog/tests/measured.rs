@@ -12,7 +12,7 @@ fn failing(assessment: &Assessment) -> Vec<&str> {
 fn timed_out(incident: &mut Incident, hook: &Hook, from_ms: u64, seconds: u64) {
     for step in 0..seconds {
         let outcome = ProbeOutcome::TimedOut {
-            phase: Phase::Connect,
+            phase: ProbePhase::Connect,
         };
         incident.probe_taking(from_ms + step * SECOND, 2 * SECOND, hook, 0, outcome);
     }
@@ -234,7 +234,7 @@ fn missing_endpoints_are_an_outage_where_calls_that_fail_open_are_not_counted() 
     let mut open = hook("open", 2);
     open.failure_policy = FailurePolicy::Ignore;
     let mut incident = Incident::calm(&[&open]);
-    if let Target::Service(target) = &mut open.target {
+    if let HookTarget::Service(target) = &mut open.target {
         target.service = ServiceState::Found {
             by_hand: false,
             cluster_ip: None,

@@ -26,7 +26,7 @@ fn refusal_of(webhook: &str, call: &str) -> CanaryOutcome {
 fn never_answers(incident: &mut Incident, hook: &Hook, from_ms: u64, times: u64) {
     for step in 0..times {
         let outcome = ProbeOutcome::TimedOut {
-            phase: Phase::Connect,
+            phase: ProbePhase::Connect,
         };
         incident.probe_taking(from_ms + step * 2 * SECOND, 2 * SECOND, hook, 0, outcome);
     }
@@ -59,7 +59,7 @@ fn the_url_in_a_refusal_tells_two_hooks_of_one_name_apart() {
 fn the_url_tells_a_mutating_from_a_validating_hook_of_the_same_name() {
     let (mut a, b) = homonyms();
     a.id.kind = HookKind::Mutating;
-    a.target = Target::Url(UrlTarget {
+    a.target = HookTarget::Url(UrlTarget {
         host: "a.example".into(),
         port: 443,
         path: "/mutate".into(),
@@ -164,7 +164,7 @@ fn a_slow_hook_that_sees_few_of_the_writes_is_a_culprit_all_the_same() {
     let verdict = incident.verdict(17 * SECOND, "opa");
     assert_eq!(
         found(&verdict),
-        (Health::Failing, Some(Cause::Slow), HookEffect::Delaying)
+        (Health::Failing, Some(Cause::Slow), Effect::Delaying)
     );
 }
 
@@ -269,7 +269,7 @@ fn a_probe_of_long_ago_says_nothing_about_now() {
 fn endpoints_that_the_inventory_misses_are_no_outage_while_calls_succeed() {
     let mut opa = hook("opa", 2);
     let mut incident = Incident::calm(&[&opa]);
-    if let Target::Service(target) = &mut opa.target {
+    if let HookTarget::Service(target) = &mut opa.target {
         target.service = ServiceState::Found {
             by_hand: false,
             cluster_ip: None,
@@ -379,7 +379,7 @@ fn a_hook_that_refuses_at_once_and_fails_open_is_not_said_to_be_waited_for() {
     let verdict = incident.verdict(13 * SECOND + 10, "mutator");
     assert_eq!(
         found(&verdict),
-        (Health::Failing, Some(Cause::Refused), HookEffect::FailingOpen)
+        (Health::Failing, Some(Cause::Refused), Effect::FailingOpen)
     );
     assert!(!verdict.summary.contains("waiting"), "{}", verdict.summary);
 }

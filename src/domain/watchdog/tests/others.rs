@@ -67,7 +67,7 @@ impl Incident {
 
     fn writes_of_widgets(&mut self) -> &mut WriteSeries {
         let key = WriteKey {
-            operation: Operation::Update,
+            operation: WriteOperation::Update,
             group: "example.com".into(),
             resource: "widgets".into(),
             subresource: String::new(),
@@ -104,7 +104,7 @@ fn a_converter_is_named_when_probes_and_the_api_server_agree_and_only_suspected_
     let suspected = incident.verdict(20_000, CRD);
     assert_eq!(
         found(&suspected),
-        (Health::Suspect, Some(Cause::Refused), HookEffect::None),
+        (Health::Suspect, Some(Cause::Refused), Effect::None),
         "nobody may have asked for a conversion"
     );
     incident.count_conversions(false, 2.0, 0.001);
@@ -112,7 +112,7 @@ fn a_converter_is_named_when_probes_and_the_api_server_agree_and_only_suspected_
     let named = incident.verdict(21_100, CRD);
     assert_eq!(
         found(&named),
-        (Health::Failing, Some(Cause::Refused), HookEffect::Blocking)
+        (Health::Failing, Some(Cause::Refused), Effect::Blocking)
     );
     let evidence = named.evidence.join(" ");
     assert!(
@@ -145,7 +145,7 @@ fn the_api_servers_word_alone_makes_a_converter_suspect() {
     let verdict = incident.verdict(12_100, CRD);
     assert_eq!(
         found(&verdict),
-        (Health::Suspect, Some(Cause::Hanging), HookEffect::Blocking)
+        (Health::Suspect, Some(Cause::Hanging), Effect::Blocking)
     );
 }
 
@@ -169,7 +169,7 @@ fn a_slow_converter_delays_its_own_resource_and_nothing_else() {
     let verdict = incident.verdict(16_700, CRD);
     assert_eq!(
         found(&verdict),
-        (Health::Failing, Some(Cause::Slow), HookEffect::Delaying)
+        (Health::Failing, Some(Cause::Slow), Effect::Delaying)
     );
     assert_eq!(verdict.excess_share, None);
     let assessment = incident.tick(16_800);
@@ -225,7 +225,7 @@ fn an_api_is_named_when_probes_and_the_aggregator_agree() {
     let verdict = incident.verdict(14_000, API);
     assert_eq!(
         found(&verdict),
-        (Health::Suspect, Some(Cause::Refused), HookEffect::None),
+        (Health::Suspect, Some(Cause::Refused), Effect::None),
         "the aggregator will have looked within half a minute"
     );
     let message = "failing or missing response from https://10.0.0.1:8443/apis/metrics.example.com/v1beta1: Get \
@@ -236,7 +236,7 @@ fn an_api_is_named_when_probes_and_the_aggregator_agree() {
     let verdict = incident.verdict(15_100, API);
     assert_eq!(
         found(&verdict),
-        (Health::Failing, Some(Cause::Refused), HookEffect::Blocking)
+        (Health::Failing, Some(Cause::Refused), Effect::Blocking)
     );
     let evidence = verdict.evidence.join(" ");
     assert!(
@@ -262,7 +262,7 @@ fn an_api_that_only_the_aggregator_cannot_reach_is_suspect_and_the_gauge_counts_
     let verdict = incident.verdict(11_100, API);
     assert_eq!(
         found(&verdict),
-        (Health::Suspect, Some(Cause::Hanging), HookEffect::Blocking)
+        (Health::Suspect, Some(Cause::Hanging), Effect::Blocking)
     );
     let unlooked = server(None, "", "");
     incident.inventory(12_000, vec![unlooked.clone()]);
@@ -279,7 +279,7 @@ fn pods_that_cannot_be_reached_from_here_at_all_do_not_outweigh_an_aggregator_th
     incident.inventory(11_000, vec![server.clone()]);
     for step in 0..30 {
         let outcome = ProbeOutcome::TimedOut {
-            phase: Phase::Connect,
+            phase: ProbePhase::Connect,
         };
         incident.probe_taking(11_000 + step * 5_000, 5_000, &server, 0, outcome);
         incident.scrape(11_000 + step * 5_000);
@@ -294,7 +294,7 @@ fn an_api_without_a_service_is_named_by_inventory_and_aggregator() {
         "ServiceNotFound",
         "service/metrics in \"ns\" is not present",
     );
-    let Target::Service(target) = &mut gone.target else {
+    let HookTarget::Service(target) = &mut gone.target else {
         panic!("a Service");
     };
     target.service = ServiceState::Missing;
@@ -303,7 +303,7 @@ fn an_api_without_a_service_is_named_by_inventory_and_aggregator() {
     let verdict = incident.verdict(11_100, API);
     assert_eq!(
         found(&verdict),
-        (Health::Failing, Some(Cause::NoService), HookEffect::Blocking)
+        (Health::Failing, Some(Cause::NoService), Effect::Blocking)
     );
     assert_eq!(incident.tick(11_200).control_plane.writes, Writes::Flowing);
 }

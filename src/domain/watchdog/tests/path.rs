@@ -1,14 +1,14 @@
 //! The path to all webhooks is lost at once: one fault, though each has a Service of its own.
 
 use super::*;
-use crate::domain::act::breaker::{Facts, Judged};
+use crate::domain::act::breaker::{HookFacts, Judged};
 use crate::domain::diagnose::LOST_PATH;
 
 const HOOKS: [&str; 3] = ["one", "two", "three"];
 
 /// What the breaker is told of each when a canary waits and so many milliseconds before now the backends of each fell
 /// silent; `None` for one that answers.
-fn told(silent: [Option<u64>; 3]) -> [Facts; 3] {
+fn told(silent: [Option<u64>; 3]) -> [HookFacts; 3] {
     let hooks = HOOKS.map(|name| hook(name, 2));
     let mut incident = Incident::calm(&[&hooks[0], &hooks[1], &hooks[2]]);
     let now = 60 * SECOND;
@@ -37,7 +37,7 @@ fn a_canary_that_waits_speaks_against_each_webhook_whose_path_was_lost_and_they_
 }
 
 /// What is known of the third when the paths of all are lost and only the canary in kube-system waits.
-fn third(change: impl Fn(&mut Hook)) -> (Verdict, Facts) {
+fn third(change: impl Fn(&mut Hook)) -> (Verdict, HookFacts) {
     let [one, two, mut three] = HOOKS.map(|name| hook(name, 2));
     change(&mut three);
     let mut incident = Incident::calm(&[&one, &two, &three]);

@@ -1,9 +1,9 @@
 //! What depends on which of several daemons leads.
 
 use super::*;
-use crate::domain::act::leadership::{Place, Role, Standing, Undecided};
+use crate::domain::act::leadership::{LeadershipObject, ReplicaRole, ReplicaStanding, Undecided};
 
-fn report(standing: Standing, trouble: Option<&str>) -> Event {
+fn report(standing: ReplicaStanding, trouble: Option<&str>) -> Event {
     Event::Replica(ReplicaReport {
         identity: "me".into(),
         standing,
@@ -13,13 +13,13 @@ fn report(standing: Standing, trouble: Option<&str>) -> Event {
 
 fn leading(until: u64) -> Event {
     let until = Incident::at(until);
-    let by = Place::Lease;
-    report(Standing::Leading { by, until }, None)
+    let by = LeadershipObject::Lease;
+    report(ReplicaStanding::Leading { by, until }, None)
 }
 
 fn following() -> Event {
-    let (holder, by) = ("other".into(), Place::Ledger);
-    report(Standing::Following { holder, by }, None)
+    let (holder, by) = ("other".into(), LeadershipObject::Ledger);
+    report(ReplicaStanding::Following { holder, by }, None)
 }
 
 fn view(incident: &mut Incident, ms: u64) -> ReplicaView {
@@ -52,7 +52,7 @@ fn the_leader_announces_a_failing_hook_once_and_a_follower_never() {
     let (mut incident, _) = hanging();
     let at = 13 * SECOND + 100;
     incident.event(at, following());
-    assert_eq!(view(&mut incident, at).role, Role::Follower);
+    assert_eq!(view(&mut incident, at).role, ReplicaRole::Follower);
     assert_eq!(incident.announced, []);
     incident.event(at + 100, leading(30 * SECOND));
     incident.tick(at + 100);
@@ -70,21 +70,21 @@ fn a_leader_that_is_not_renewed_is_none_from_that_instant() {
     let leader = view(&mut incident, 19 * SECOND);
     assert_eq!(
         (leader.role, leader.holder.as_deref()),
-        (Role::Leader, Some("me"))
+        (ReplicaRole::Leader, Some("me"))
     );
     assert_eq!(
         (leader.by, leader.since),
-        (Some(Place::Lease), Incident::at(11 * SECOND))
+        (Some(LeadershipObject::Lease), Incident::at(11 * SECOND))
     );
     let none = view(&mut incident, 20 * SECOND);
-    assert_eq!((none.role, none.holder), (Role::Unknown, None));
+    assert_eq!((none.role, none.holder), (ReplicaRole::Unknown, None));
     assert!(none.trouble.is_some());
 }
 
 #[test]
 fn a_change_of_place_is_told_and_new_words_for_the_same_trouble_are_not() {
     let mut incident = Incident::calm(&[&hook("opa", 1)]);
-    let blocked = |words| report(Standing::Undecided(Undecided::LeaseBlocked), Some(words));
+    let blocked = |words| report(ReplicaStanding::Undecided(Undecided::LeaseBlocked), Some(words));
     incident.told.clear();
     incident.event(11 * SECOND, blocked("one"));
     incident.event(12 * SECOND, blocked("two"));
@@ -95,16 +95,16 @@ fn a_change_of_place_is_told_and_new_words_for_the_same_trouble_are_not() {
         .told
         .iter()
         .filter_map(|change| match change {
-            Change::Replica { from, view } => Some((*from, view.role)),
+            LoggedChange::Replica { from, view } => Some((*from, view.role)),
             _ => None,
         })
         .collect();
     assert_eq!(
         told,
         [
-            (None, Role::Unknown),
-            (Some(Role::Unknown), Role::Follower),
-            (Some(Role::Follower), Role::Leader),
+            (None, ReplicaRole::Unknown),
+            (Some(ReplicaRole::Unknown), ReplicaRole::Follower),
+            (Some(ReplicaRole::Follower), ReplicaRole::Leader),
         ]
     );
     assert_eq!(view(&mut incident, 16 * SECOND).trouble, None);

@@ -7,7 +7,7 @@ fn a_cluster_at_its_bounds_is_judged() {
     let mut hooks = Vec::new();
     for n in 0..2_000u32 {
         let mut one = hook(&format!("hook-{n}"), 3);
-        if let Target::Service(ServiceTarget {
+        if let HookTarget::Service(ServiceTarget {
             service: ServiceState::Found { endpoints, .. },
             ..
         }) = &mut one.target
@@ -24,7 +24,7 @@ fn a_cluster_at_its_bounds_is_judged() {
         let ms = step * 2 * SECOND;
         for n in 0..1_000 {
             let key = WriteKey {
-                operation: Operation::Create,
+                operation: WriteOperation::Create,
                 group: format!("g{n}"),
                 resource: "things".into(),
                 subresource: String::new(),

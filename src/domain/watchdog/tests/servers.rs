@@ -193,7 +193,7 @@ fn of_two_api_servers_behind_one_address_the_silent_one_is_named_and_no_hook_is(
         assert_eq!(opa.health, Health::Healthy, "step {step}: {:?}", opa.evidence);
     }
     let told = incident.told.iter();
-    let told = told.filter(|change| matches!(change, Change::Scrape { .. }));
+    let told = told.filter(|change| matches!(change, LoggedChange::Scrape { .. }));
     assert_eq!(told.count(), 1, "half of the answers are no recovery");
     let assessment = incident.tick(46 * SECOND + 200);
     let silent = &assessment.sources.scrapes[0].silent;
@@ -281,7 +281,7 @@ fn a_canary_without_a_connection_does_not_accuse_a_hook_that_was_never_reached_f
     let mut incident = Incident::with(vec![opa.clone()]);
     for step in 0..3 {
         let outcome = ProbeOutcome::TimedOut {
-            phase: Phase::Connect,
+            phase: ProbePhase::Connect,
         };
         incident.probe_taking(step * 2 * SECOND, 2 * SECOND, &opa, 0, outcome);
     }

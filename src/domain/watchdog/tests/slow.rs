@@ -98,9 +98,9 @@ fn what_a_slow_webhook_costs_now_is_told_by_probes_while_its_mean_still_holds_qu
         );
         verdict.effect
     };
-    assert_eq!(effect(&[0, 1]), HookEffect::Blocking);
+    assert_eq!(effect(&[0, 1]), Effect::Blocking);
     // Some requests wait so long, and others do not.
-    assert_eq!(effect(&[0]), HookEffect::Delaying);
+    assert_eq!(effect(&[0]), Effect::Delaying);
 }
 
 #[test]
@@ -120,8 +120,8 @@ fn slow_calls_block_no_writes_that_canaries_show_to_be_in_time() {
         assert_eq!(verdict.cause, Some(Cause::Slow));
         verdict.effect
     };
-    assert_eq!(effect(4_500), HookEffect::Delaying);
-    assert_eq!(effect(5_100), HookEffect::Blocking);
+    assert_eq!(effect(4_500), Effect::Delaying);
+    assert_eq!(effect(5_100), Effect::Blocking);
 }
 
 #[test]
@@ -143,8 +143,8 @@ fn what_has_been_slow_for_ten_seconds_costs_what_all_of_its_calls_did() {
         slow(&mut incident, 42, 5.2);
         incident.verdict(42 * SECOND + 200, "opa").effect
     };
-    assert_eq!(effect(4.4), HookEffect::Delaying);
-    assert_eq!(effect(5.1), HookEffect::Blocking);
+    assert_eq!(effect(4.4), Effect::Delaying);
+    assert_eq!(effect(5.1), Effect::Blocking);
 }
 
 #[test]

@@ -20,7 +20,7 @@ fn health(incident: &mut Incident, second: u64, outcome: ProbeOutcome) -> Health
 }
 
 fn timed_out() -> ProbeOutcome {
-    let phase = Phase::Connect;
+    let phase = ProbePhase::Connect;
     ProbeOutcome::TimedOut { phase }
 }
 

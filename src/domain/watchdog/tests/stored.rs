@@ -1,7 +1,7 @@
 //! A Prometheus in place of scrapes: what it adds for people, and that the breaker never hears of it.
 
 use super::*;
-use crate::domain::observe::stored::Reading;
+use crate::domain::observe::stored::PrometheusReading;
 
 const SCRAPED_EVERY: u64 = 15 * SECOND;
 
@@ -17,7 +17,7 @@ fn reading(ms: u64, counters: &Snapshot) -> Event {
         },
         complaints: Complaints::default(),
     };
-    Event::Stored(Box::new(Reading {
+    Event::Stored(Box::new(PrometheusReading {
         source: "http://prometheus:9090".into(),
         at: Incident::at(ms),
         took: Duration::ZERO,
@@ -129,7 +129,7 @@ fn told(says: Says, scraped: bool, witnesses: bool) -> Vec<(Arc<Judged>, Arc<Ass
         }
         if second % 2 == 0 {
             if hangs {
-                let phase = Phase::FirstByte;
+                let phase = ProbePhase::FirstByte;
                 incident.probe_taking(ms, 900, &opa, 0, ProbeOutcome::TimedOut { phase });
                 incident.canary(ms, 900, refusal("opa", "context deadline exceeded"));
             } else {

@@ -6,64 +6,67 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::request::{Reply, is_conflict, patch, read_on_new_connection, send};
-use super::{Hand, Outcome, Patience, Refused, Report, Server, Step, Way, items};
-use crate::domain::act::breaker::{Expects, Outcome as Told, Version, View};
-use crate::domain::act::bypass::edit::{Author, Change, Edit, Plan, Wish, plan};
+use super::request::{ApiReply, is_conflict, patch, read_on_new_connection, send};
+use super::{
+    ApiServerClient, ConfigWriter, PatchOutcome, PatchRefusal, PatchReport, PatchSession, PatchStep,
+    RetryPolicy, items,
+};
+use crate::domain::act::breaker::{Expects, ObservedHook, ResourceVersion, WriteOutcome};
+use crate::domain::act::bypass::edit::{Author, Desired, Edit, FieldChange, Plan, plan};
 use crate::domain::cluster::hook::{HookId, HookKind};
 use crate::io::client::Connection;
-use crate::io::held::ask;
+use crate::io::coordination::ask;
 
-impl Hand {
-    /// Makes a wish come true. Dropping the future stops between two requests; what is then there is the original, or
+impl ConfigWriter {
+    /// Brings a webhook to its desired state. Dropping the future stops between two requests; what is then there is the original, or
     /// says how to get back to it.
-    pub async fn carry_out(&self, hook: &HookId, wish: &Wish, author: &Author) -> Report {
-        let mut way = Way::new(self);
-        let mut member = Member::new(hook, wish, None);
+    pub async fn carry_out(&self, hook: &HookId, desired: &Desired, author: &Author) -> PatchReport {
+        let mut session = PatchSession::new(self);
+        let mut member = BatchMember::new(hook, desired, None);
         let mut conflicts = 0;
         let outcome = loop {
-            way.settle(std::slice::from_mut(&mut member), author).await;
+            session.settle(std::slice::from_mut(&mut member), author).await;
             match member.told.take() {
-                Some((Told::Conflict, _)) if conflicts < self.patience.conflicts => conflicts += 1,
+                Some((WriteOutcome::Conflict, _)) if conflicts < self.patience.conflicts => conflicts += 1,
                 // What it has changed, if anything, shows when it is read again.
-                Some((Told::Ambiguous, Outcome::GaveUp(why))) => {
-                    if let Err(outcome) = way.rest(None, why).await {
+                Some((WriteOutcome::Ambiguous, PatchOutcome::GaveUp(why))) => {
+                    if let Err(outcome) = session.rest(None, why).await {
                         break outcome;
                     }
                 }
                 Some((_, outcome)) => break outcome,
-                None => break Outcome::Contended,
+                None => break PatchOutcome::Contended,
             }
         };
-        member.report(outcome, way.steps)
+        member.report(outcome, session.steps)
     }
 
-    /// Makes wishes about webhooks of one configuration come true, in one write, of an object that is what the breaker
-    /// `expects`, and says what became of each in the breaker's words and in full. A wish that takes several writes rests
+    /// Brings webhooks of one configuration to their desired states, in one write, of an object that is what the breaker
+    /// `expects`, and says what became of each in the breaker's words and in full. One that takes several writes rests
     /// on each of them in turn, and one that comes after it finds another object than it expects.
     ///
     /// A write whose answer is lost is not asked about: the breaker reads the object anew.
     pub async fn together(
         &self,
-        changes: &[(HookId, Wish, Expects)],
+        changes: &[(HookId, Desired, Expects)],
         author: &Author,
-    ) -> Vec<(Told, Report)> {
-        let mut way = Way::new(self);
-        let members = changes.iter().map(|(hook, wish, expects)| {
+    ) -> Vec<(WriteOutcome, PatchReport)> {
+        let mut session = PatchSession::new(self);
+        let members = changes.iter().map(|(hook, desired, expects)| {
             let expects = (&*expects.uid, expects.version.clone());
-            Member::new(hook, wish, Some(expects))
+            BatchMember::new(hook, desired, Some(expects))
         });
-        let mut members: Vec<Member<'_>> = members.collect();
-        way.settle(&mut members, author).await;
-        let is_lost = |member: &Member<'_>| matches!(member.told, Some((Told::Ambiguous, _)));
+        let mut members: Vec<BatchMember<'_>> = members.collect();
+        session.settle(&mut members, author).await;
+        let is_lost = |member: &BatchMember<'_>| matches!(member.told, Some((WriteOutcome::Ambiguous, _)));
         if members.iter().any(is_lost) {
             // What came of it is read from another one.
             self.next();
         }
-        let unsettled = || refused(&Outcome::Contended);
+        let unsettled = || refused(&PatchOutcome::Contended);
         let told = members.into_iter().map(|mut member| {
             let (told, outcome) = member.told.take().unwrap_or_else(unsettled);
-            (told, member.report(outcome, way.steps.clone()))
+            (told, member.report(outcome, session.steps.clone()))
         });
         told.collect()
     }
@@ -72,7 +75,7 @@ impl Hand {
     ///
     /// # Errors
     /// Why that is not known.
-    pub async fn heard_by(&self, server: &Server, kind: HookKind) -> Result<Vec<Value>, String> {
+    pub async fn observed_by(&self, server: &ApiServerClient, kind: HookKind) -> Result<Vec<Value>, String> {
         let target = format!("{}?resourceVersion=0", kind.path());
         let limit = self.patience.attempt;
         let reply = if server.is_one() {
@@ -81,17 +84,17 @@ impl Hand {
             read_on_new_connection(&server.client, &target, limit).await
         };
         match reply {
-            Reply::Done(list) if list["items"].is_array() => Ok(items(list)),
-            Reply::Done(_) => Err("the answer is no list".to_owned()),
-            Reply::Refused(status, message) => Err(format!("HTTP {status}: {message}")),
-            Reply::NotNow(why, _) | Reply::Unclear(why) => Err(why),
+            ApiReply::Done(list) if list["items"].is_array() => Ok(items(list)),
+            ApiReply::Done(_) => Err("the answer is no list".to_owned()),
+            ApiReply::Refused(status, message) => Err(format!("HTTP {status}: {message}")),
+            ApiReply::NotNow(why, _) | ApiReply::Unclear(why) => Err(why),
         }
     }
 
     /// The servers that are asked about what each of them shows: each by itself, or, where there is no way to a
     /// single one, whoever stands behind the configured address.
-    pub fn shown_by(&self) -> Vec<Server> {
-        let single: Vec<Server> = self.servers.iter().filter(|it| it.is_one()).cloned().collect();
+    pub fn shown_by(&self) -> Vec<ApiServerClient> {
+        let single: Vec<ApiServerClient> = self.servers.iter().filter(|it| it.is_one()).cloned().collect();
         if single.is_empty() {
             self.servers.iter().take(1).cloned().collect()
         } else {
@@ -100,28 +103,28 @@ impl Hand {
     }
 }
 
-/// One wish among those that are carried out together.
-struct Member<'a> {
+/// One desired state among those that are carried out together.
+struct BatchMember<'a> {
     hook: &'a HookId,
-    wish: &'a Wish,
+    desired: &'a Desired,
     /// The uid and the version that its object has to have; `None` where any will do.
-    expects: Option<(&'a str, Version)>,
+    expects: Option<(&'a str, ResourceVersion)>,
     /// What became of it, once that is known.
-    told: Option<(Told, Outcome)>,
-    changes: Vec<Change>,
+    told: Option<(WriteOutcome, PatchOutcome)>,
+    changes: Vec<FieldChange>,
     /// What a write whose answer was lost may have changed.
-    unclear: Option<Vec<Change>>,
+    unclear: Option<Vec<FieldChange>>,
     /// Whether anything has been written for it, or may have been.
     wrote: bool,
     /// The object as last seen.
     object: Option<Value>,
 }
 
-impl<'a> Member<'a> {
-    fn new(hook: &'a HookId, wish: &'a Wish, expects: Option<(&'a str, Version)>) -> Self {
+impl<'a> BatchMember<'a> {
+    fn new(hook: &'a HookId, desired: &'a Desired, expects: Option<(&'a str, ResourceVersion)>) -> Self {
         Self {
             hook,
-            wish,
+            desired,
             expects,
             told: None,
             changes: Vec::new(),
@@ -131,8 +134,8 @@ impl<'a> Member<'a> {
         }
     }
 
-    fn report(self, outcome: Outcome, steps: Vec<Step>) -> Report {
-        Report {
+    fn report(self, outcome: PatchOutcome, steps: Vec<PatchStep>) -> PatchReport {
+        PatchReport {
             outcome,
             steps,
             changes: self.changes,
@@ -140,30 +143,30 @@ impl<'a> Member<'a> {
         }
     }
 
-    fn view(&self, object: &Value) -> View {
-        View::of(Some(object), &self.hook.webhook)
+    fn view(&self, object: &Value) -> ObservedHook {
+        ObservedHook::of(Some(object), &self.hook.webhook)
     }
 }
 
 /// What one request is to write.
 #[derive(Default)]
-struct Draft {
+struct PatchBatch {
     operations: Vec<Value>,
     /// For which members, by their places, and what it changes for each.
-    whose: Vec<(usize, Vec<Change>)>,
-    /// Whether their wishes have come true with it.
+    whose: Vec<(usize, Vec<FieldChange>)>,
+    /// Whether it brings them to their desired states.
     last: bool,
 }
 
-impl Way<'_> {
+impl PatchSession<'_> {
     /// Settles every member, on the object as it is read once.
-    async fn settle(&mut self, members: &mut [Member<'_>], author: &Author) {
+    async fn settle(&mut self, members: &mut [BatchMember<'_>], author: &Author) {
         let Some(hook) = members.first().map(|first| first.hook.clone()) else {
             return;
         };
         let mut object = match self.object(hook.kind, &hook.configuration).await {
             Ok(Some(object)) => object,
-            Ok(None) => return settle(members, &(Told::Gone, Outcome::Gone)),
+            Ok(None) => return settle(members, &gone()),
             Err(outcome) => return settle(members, &refused(&outcome)),
         };
         // Where an API server refuses what it was asked for, it is asked for each change alone.
@@ -181,13 +184,13 @@ impl Way<'_> {
                 Ok(reply) => reply,
                 Err(outcome) => return settle(members, &refused(&outcome)),
             };
-            let mut settles = |told: (Told, Outcome)| {
+            let mut settles = |told: (WriteOutcome, PatchOutcome)| {
                 for (place, _) in &draft.whose {
                     members[*place].told = Some(told.clone());
                 }
             };
             match reply {
-                Reply::Done(written) => {
+                ApiReply::Done(written) => {
                     for (place, changes) in draft.whose {
                         let member = &mut members[place];
                         member.wrote = true;
@@ -196,23 +199,24 @@ impl Way<'_> {
                     }
                     object = written;
                 }
-                Reply::Unclear(why) => {
+                ApiReply::Unclear(why) => {
                     for (place, changes) in draft.whose {
                         members[place].wrote = true;
                         members[place].unclear = Some(changes);
                     }
-                    return settle(members, &(Told::Ambiguous, Outcome::GaveUp(why)));
+                    return settle(members, &(WriteOutcome::Ambiguous, PatchOutcome::GaveUp(why)));
                 }
-                Reply::Refused(404, _) => return settle(members, &(Told::Gone, Outcome::Gone)),
-                Reply::Refused(status, message) if is_conflict(status, &message) => {
-                    self.steps.push(Step::Conflict { why: message });
-                    return settle(members, &(Told::Conflict, Outcome::Contended));
+                ApiReply::Refused(404, _) => return settle(members, &gone()),
+                ApiReply::Refused(status, message) if is_conflict(status, &message) => {
+                    self.steps.push(PatchStep::Conflict { why: message });
+                    return settle(members, &(WriteOutcome::Conflict, PatchOutcome::Contended));
                 }
-                Reply::Refused(..) if draft.whose.len() > 1 => at_once = 1,
-                Reply::Refused(status, message) => {
-                    settles(refused(&Outcome::Refused(Refused::ByServer { status, message })));
+                ApiReply::Refused(..) if draft.whose.len() > 1 => at_once = 1,
+                ApiReply::Refused(status, message) => {
+                    let refusal = PatchRefusal::ByServer { status, message };
+                    settles(refused(&PatchOutcome::Refused(refusal)));
                 }
-                Reply::NotNow(why, _) => settles(refused(&Outcome::GaveUp(why))),
+                ApiReply::NotNow(why, _) => settles(refused(&PatchOutcome::GaveUp(why))),
             }
         }
     }
@@ -221,15 +225,15 @@ impl Way<'_> {
     /// be written for.
     fn draft(
         &mut self,
-        members: &mut [Member<'_>],
+        members: &mut [BatchMember<'_>],
         object: &Value,
         at_once: usize,
         author: &Author,
-    ) -> Draft {
+    ) -> PatchBatch {
         let (mut draft, mut after) = (
-            Draft {
+            PatchBatch {
                 last: true,
-                ..Draft::default()
+                ..PatchBatch::default()
             },
             object.clone(),
         );
@@ -264,20 +268,21 @@ impl Way<'_> {
     /// Plans for a member on what the ones before it leave of the object, and settles it where nothing is to be written.
     fn edit_for(
         &self,
-        member: &mut Member<'_>,
+        member: &mut BatchMember<'_>,
         object: &Value,
         left: &Value,
         author: &Author,
     ) -> Option<Edit> {
         let view = member.view(left);
         member.object = Some(object.clone());
-        let is_other = |(uid, version): &(&str, Version)| view.version != *version || *view.uid != **uid;
+        let is_other =
+            |(uid, version): &(&str, ResourceVersion)| view.version != *version || *view.uid != **uid;
         if member.expects.as_ref().is_some_and(is_other) {
-            member.told = Some((Told::Conflict, Outcome::Contended));
+            member.told = Some((WriteOutcome::Conflict, PatchOutcome::Contended));
             return None;
         }
-        let now = (self.hand.clock)();
-        let planned = plan(left, &member.hook.webhook, member.wish, author, now);
+        let now = (self.writer.clock)();
+        let planned = plan(left, &member.hook.webhook, member.desired, author, now);
         if let Some(sent) = member.unclear.take()
             && !matches!(&planned, Ok(Plan::Edit(edit)) if edit.changes == sent)
         {
@@ -285,44 +290,44 @@ impl Way<'_> {
         }
         let told = match planned {
             Ok(Plan::Edit(edit)) => return Some(edit),
-            Ok(Plan::AlreadySo) if !member.wrote => (Told::Applied(view), Outcome::AlreadySo),
-            Ok(Plan::Gone) if !member.wrote || *member.wish != Wish::Restore => (Told::Gone, Outcome::Gone),
-            Ok(Plan::AlreadySo | Plan::Gone) => (Told::Applied(view), Outcome::Applied),
-            Err(refusal) => refused(&Outcome::Refused(refusal.into())),
+            Ok(Plan::AlreadySo) if !member.wrote => (WriteOutcome::Applied(view), PatchOutcome::AlreadySo),
+            Ok(Plan::Gone) if !member.wrote || *member.desired != Desired::Restore => gone(),
+            Ok(Plan::AlreadySo | Plan::Gone) => (WriteOutcome::Applied(view), PatchOutcome::Applied),
+            Err(refusal) => refused(&PatchOutcome::Refused(refusal.into())),
         };
         member.told = Some(told);
         None
     }
 
     /// Sends a patch until an API server takes it or refuses it.
-    async fn write(&mut self, hook: &HookId, body: &Value) -> Result<Reply, Outcome> {
+    async fn write(&mut self, hook: &HookId, body: &Value) -> Result<ApiReply, PatchOutcome> {
         loop {
             let (server, limit) = self.server()?;
             let target = patch(hook.kind, &hook.configuration, limit);
             let name = server.name.clone();
             let reply = send(&server.client, &target, Some(body), limit).await;
             match &reply {
-                Reply::Done(_) => self.steps.push(Step::Applied { server: name }),
-                Reply::Unclear(why) => self.steps.push(Step::Ambiguous {
+                ApiReply::Done(_) => self.steps.push(PatchStep::Applied { server: name }),
+                ApiReply::Unclear(why) => self.steps.push(PatchStep::Ambiguous {
                     server: name,
                     why: why.clone(),
                 }),
-                Reply::NotNow(why, wait) => {
-                    self.steps.push(Step::NotNow {
+                ApiReply::NotNow(why, wait) => {
+                    self.steps.push(PatchStep::NotNow {
                         server: name,
                         why: why.clone(),
                     });
                     self.rest(*wait, why.clone()).await?;
                     continue;
                 }
-                Reply::Refused(..) => {}
+                ApiReply::Refused(..) => {}
             }
             return Ok(reply);
         }
     }
 
     /// What a write that was taken came to for one of those it was for.
-    fn written(&self, member: &mut Member<'_>, object: &Value, last: bool, author: &Author) {
+    fn written(&self, member: &mut BatchMember<'_>, object: &Value, last: bool, author: &Author) {
         let view = member.view(object);
         member.object = Some(object.clone());
         if !last {
@@ -331,12 +336,12 @@ impl Way<'_> {
             }
             return;
         }
-        let now = (self.hand.clock)();
+        let now = (self.writer.clock)();
         member.told = Some(
-            match plan(object, &member.hook.webhook, member.wish, author, now) {
-                Ok(Plan::AlreadySo | Plan::Gone) => (Told::Applied(view), Outcome::Applied),
+            match plan(object, &member.hook.webhook, member.desired, author, now) {
+                Ok(Plan::AlreadySo | Plan::Gone) => (WriteOutcome::Applied(view), PatchOutcome::Applied),
                 // One that does not know a field leaves it out without a word.
-                _ => refused(&Outcome::GaveUp(
+                _ => refused(&PatchOutcome::GaveUp(
                     "the API server took the patch, and its answer does not show it".to_owned(),
                 )),
             },
@@ -345,20 +350,25 @@ impl Way<'_> {
 }
 
 /// The same came of all that are not settled.
-fn settle(members: &mut [Member<'_>], told: &(Told, Outcome)) {
+fn settle(members: &mut [BatchMember<'_>], told: &(WriteOutcome, PatchOutcome)) {
     for member in members.iter_mut().filter(|member| member.told.is_none()) {
         member.told = Some(told.clone());
     }
 }
 
+/// There is no such webhook, or no such configuration.
+fn gone() -> (WriteOutcome, PatchOutcome) {
+    (WriteOutcome::Gone, PatchOutcome::Gone)
+}
+
 /// It did not come to what was wanted, and why.
-fn refused(outcome: &Outcome) -> (Told, Outcome) {
+fn refused(outcome: &PatchOutcome) -> (WriteOutcome, PatchOutcome) {
     let why = outcome.detail().unwrap_or_else(|| outcome.as_str().to_owned());
-    (Told::Refused(why.into()), outcome.clone())
+    (WriteOutcome::Refused(why.into()), outcome.clone())
 }
 
 /// A patch of this very version of the object: it fails after anybody's change, whatever was changed.
-fn only_at(version: &Version, mut operations: Vec<Value>) -> Value {
+fn only_at(version: &ResourceVersion, mut operations: Vec<Value>) -> Value {
     let test = json!({"op": "test", "path": "/metadata/resourceVersion", "value": version});
     operations.insert(0, test);
     Value::Array(operations)
@@ -376,7 +386,7 @@ fn apply(object: &mut Value, operations: &[Value]) -> bool {
 pub async fn own_user(connection: &Connection) -> Option<String> {
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
     let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
-    let limit = Patience::default().attempt;
+    let limit = RetryPolicy::default().attempt;
     let answer = ask(connection.calls(), Method::POST, path, Some(&review), limit).await;
     let review = answer.ok()?;
     let user = review["status"]["userInfo"]["username"].as_str()?;

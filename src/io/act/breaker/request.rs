@@ -19,7 +19,7 @@ const MAX_RETRY_AFTER: Duration = Duration::from_secs(10);
 
 /// What came of a request.
 #[derive(Debug)]
-pub(super) enum Reply {
+pub(super) enum ApiReply {
     /// It was done; this is the object or the list.
     Done(Value),
     /// It was refused, and nothing was written.
@@ -44,7 +44,7 @@ pub(super) fn list(kind: HookKind, name: Option<&str>) -> String {
 }
 
 /// The same as one API server has heard of it: what its own view of the webhooks is made of.
-pub(super) fn heard(kind: HookKind, name: &str) -> String {
+pub(super) fn observed(kind: HookKind, name: &str) -> String {
     format!("{}&resourceVersion=0", list(kind, Some(name)))
 }
 
@@ -78,7 +78,7 @@ fn as_go_writes(patch: &Value) -> String {
 }
 
 /// Sends one request and reads its answer, within `limit`.
-pub(super) async fn send(client: &Client, target: &str, body: Option<&Value>, limit: Duration) -> Reply {
+pub(super) async fn send(client: &Client, target: &str, body: Option<&Value>, limit: Duration) -> ApiReply {
     let request = match body {
         None => ApiRequest::get(client, target, JSON),
         Some(patch) => {
@@ -90,33 +90,33 @@ pub(super) async fn send(client: &Client, target: &str, body: Option<&Value>, li
 }
 
 /// Reads over a connection that is dialled for it.
-pub(super) async fn read_on_new_connection(client: &Client, target: &str, limit: Duration) -> Reply {
+pub(super) async fn read_on_new_connection(client: &Client, target: &str, limit: Duration) -> ApiReply {
     let request = ApiRequest::get(client, target, JSON).on_new_connection();
     reply(request.json(limit, MAX_BODY).await)
 }
 
-fn reply(answer: Result<Map<String, Value>, RequestError>) -> Reply {
+fn reply(answer: Result<Map<String, Value>, RequestError>) -> ApiReply {
     match answer {
-        Ok(object) => Reply::Done(Value::Object(object)),
-        Err(why @ RequestError::NoConnection(_)) => Reply::NotNow(why.to_string(), None),
+        Ok(object) => ApiReply::Done(Value::Object(object)),
+        Err(why @ RequestError::NoConnection(_)) => ApiReply::NotNow(why.to_string(), None),
         Err(RequestError::Refused {
             status,
             message,
             headers,
         }) => refused(status, message, retry_after(&headers)),
-        Err(why) => Reply::Unclear(why.to_string()),
+        Err(why) => ApiReply::Unclear(why.to_string()),
     }
 }
 
-fn refused(status: u16, message: String, wait: Option<Duration>) -> Reply {
+fn refused(status: u16, message: String, wait: Option<Duration>) -> ApiReply {
     match status {
         // Flow control refuses before anything is done.
-        429 => Reply::NotNow(message, wait),
+        429 => ApiReply::NotNow(message, wait),
         // So do policies that are not loaded yet, right after an API server has started.
-        403 if message.contains("not yet ready to handle request") => Reply::NotNow(message, wait),
-        400..500 => Reply::Refused(status, message),
+        403 if message.contains("not yet ready to handle request") => ApiReply::NotNow(message, wait),
+        400..500 => ApiReply::Refused(status, message),
         // A server's error may come after the fact.
-        _ => Reply::Unclear(format!("HTTP {status}: {message}")),
+        _ => ApiReply::Unclear(format!("HTTP {status}: {message}")),
     }
 }
 
@@ -150,12 +150,12 @@ mod tests {
     #[test]
     fn what_may_have_been_written_is_told_from_what_was_not() {
         let of = |status| refused(status, "m".to_owned(), None);
-        assert!(matches!(of(429), Reply::NotNow(..)));
+        assert!(matches!(of(429), ApiReply::NotNow(..)));
         for status in [400, 401, 403, 404, 409, 413, 422] {
-            assert!(matches!(of(status), Reply::Refused(..)), "{status}");
+            assert!(matches!(of(status), ApiReply::Refused(..)), "{status}");
         }
         for status in [302, 500, 502, 503, 504] {
-            assert!(matches!(of(status), Reply::Unclear(_)), "{status}");
+            assert!(matches!(of(status), ApiReply::Unclear(_)), "{status}");
         }
     }
 

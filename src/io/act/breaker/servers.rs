@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use kube::Client;
 
-use super::request::{Reply, send};
+use super::request::{ApiReply, send};
 use crate::io::client::Connection;
 use crate::io::observe::scrape::{SLICES, addresses};
 
@@ -15,14 +15,14 @@ const MAX_SERVERS: usize = 32;
 const LIMIT: Duration = Duration::from_secs(5);
 /// A way to an API server.
 #[derive(Clone)]
-pub struct Server {
+pub struct ApiServerClient {
     /// Host and port.
     pub name: String,
     pub(super) client: Client,
     one: bool,
 }
 
-impl Server {
+impl ApiServerClient {
     /// A way to one API server (`one`), or to whichever stands behind an address.
     pub fn new(name: &str, client: Client, one: bool) -> Self {
         Self {
@@ -38,28 +38,28 @@ impl Server {
 }
 
 /// The configured server, then each API server by its own address. With why the others are not known, if so.
-pub async fn servers(connection: &Connection) -> (Vec<Server>, Option<String>) {
+pub async fn servers(connection: &Connection) -> (Vec<ApiServerClient>, Option<String>) {
     let configured = connection.server();
     let name = configured
         .authority()
         .map_or_else(|| configured.to_string(), ToString::to_string);
-    let mut servers = vec![Server::new(&name, connection.calls().clone(), false)];
+    let mut servers = vec![ApiServerClient::new(&name, connection.calls().clone(), false)];
     let trouble = match send(connection.calls(), SLICES, None, LIMIT).await {
-        Reply::Done(list) => match addresses(list.to_string().as_bytes()) {
+        ApiReply::Done(list) => match addresses(list.to_string().as_bytes()) {
             Ok(addresses) => {
                 for address in addresses.into_iter().take(MAX_SERVERS) {
                     if connection.server_address() == Some(address) {
                         servers[0].one = true;
                     } else if let Ok(client) = connection.direct(address).await {
-                        servers.push(Server::new(&address.to_string(), client, true));
+                        servers.push(ApiServerClient::new(&address.to_string(), client, true));
                     }
                 }
                 None
             }
             Err(error) => Some(error.to_string()),
         },
-        Reply::Refused(status, message) => Some(format!("HTTP {status}: {message}")),
-        Reply::NotNow(why, _) | Reply::Unclear(why) => Some(why),
+        ApiReply::Refused(status, message) => Some(format!("HTTP {status}: {message}")),
+        ApiReply::NotNow(why, _) | ApiReply::Unclear(why) => Some(why),
     };
     let trouble = trouble.map(|why| format!("the API servers' addresses cannot be read: {why}"));
     (servers, trouble)
@@ -72,13 +72,13 @@ pub async fn knows_match_conditions(connection: &Connection) -> bool {
 }
 
 /// Whether all of them do, as far as they say.
-pub async fn all_know_match_conditions(servers: &[Server]) -> bool {
+pub async fn all_know_match_conditions(servers: &[ApiServerClient]) -> bool {
     let asked = servers.iter().map(|server| knows(&server.client));
     join_all(asked).await.into_iter().all(|knows| knows)
 }
 
 async fn knows(client: &Client) -> bool {
-    let Reply::Done(version) = send(client, "/version", None, LIMIT).await else {
+    let ApiReply::Done(version) = send(client, "/version", None, LIMIT).await else {
         return true;
     };
     let number = |key: &str| {

@@ -5,16 +5,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::json;
 
 use super::*;
-use crate::domain::act::breaker::{Expects, Outcome as Told, Shown as Shows, Version};
+use crate::domain::act::breaker::{BypassState, Expects, ResourceVersion, WriteOutcome};
 use crate::domain::act::bypass::edit::Why;
-use crate::domain::act::bypass::{Rung, Writer};
-use crate::io::testing::{Asked, Reply as Given, Server as Api, clock, soon};
+use crate::domain::act::bypass::{ObjectWriter, Rung};
+use crate::io::testing::{ReceivedRequest, TestReply, TestServer, clock, soon};
 
 fn author() -> Author {
     Author {
         namespace: "hookwatch".into(),
         account: "system:serviceaccount:hookwatch:hookwatch".into(),
-        writer: Writer {
+        writer: ObjectWriter {
             identity: "me".into(),
             version: "1".into(),
         },
@@ -23,13 +23,13 @@ fn author() -> Author {
     }
 }
 
-fn skip() -> Wish {
+fn skip() -> Desired {
     let why = Why {
         reason: "r".into(),
         evidence: Vec::new(),
         expires: None,
     };
-    Wish::Bypass {
+    Desired::Bypass {
         rung: Rung::Skip,
         why,
     }
@@ -42,26 +42,28 @@ fn object() -> Value {
     })
 }
 
-fn is_read(asked: &Asked) -> bool {
+fn is_read(asked: &ReceivedRequest) -> bool {
     asked.method == "GET"
 }
 
-fn listed() -> Given {
-    Given::json(200, json!({"items": [object()]}))
+fn listed() -> TestReply {
+    TestReply::json(200, json!({"items": [object()]}))
 }
 
-async fn skipped(handler: impl Fn(&Asked) -> Given + Send + Sync + 'static) -> (Report, Vec<Asked>) {
-    let api = Api::start(handler).await;
+async fn skipped(
+    handler: impl Fn(&ReceivedRequest) -> TestReply + Send + Sync + 'static,
+) -> (PatchReport, Vec<ReceivedRequest>) {
+    let api = TestServer::start(handler).await;
     let connection = api.connection().await;
-    let patience = Patience {
+    let patience = RetryPolicy {
         whole: Duration::from_millis(1_500),
         first_wait: Duration::from_millis(10),
-        ..Patience::default()
+        ..RetryPolicy::default()
     };
-    let servers = vec![Server::new("api", connection.calls().clone(), true)];
-    let hand = Hand::new(servers, clock(), patience);
+    let servers = vec![ApiServerClient::new("api", connection.calls().clone(), true)];
+    let writer = ConfigWriter::new(servers, clock(), patience);
     let hook = HookId::new(HookKind::Validating, "c", "w");
-    let report = soon(hand.carry_out(&hook, &skip(), &author())).await;
+    let report = soon(writer.carry_out(&hook, &skip(), &author())).await;
     (report, api.asked())
 }
 
@@ -72,12 +74,12 @@ async fn a_write_that_the_answer_does_not_show_is_not_believed() {
         if is_read(asked) {
             listed()
         } else {
-            Given::json(200, object())
+            TestReply::json(200, object())
         }
     })
     .await;
     assert!(
-        matches!(&report.outcome, Outcome::GaveUp(why) if why.contains("does not show it")),
+        matches!(&report.outcome, PatchOutcome::GaveUp(why) if why.contains("does not show it")),
         "{report:?}"
     );
     assert_eq!(asked.len(), 2, "it is not tried for ever");
@@ -85,13 +87,13 @@ async fn a_write_that_the_answer_does_not_show_is_not_believed() {
 
 #[tokio::test]
 async fn what_is_no_api_server_is_not_taken_for_an_empty_cluster() {
-    let page = |_: &Asked| Given::Whole(200, "text/html", "<html>log in</html>".to_owned());
+    let page = |_: &ReceivedRequest| TestReply::Whole(200, "text/html", "<html>log in</html>".to_owned());
     let (report, _) = skipped(page).await;
-    assert!(matches!(&report.outcome, Outcome::GaveUp(_)), "{report:?}");
-    let (report, _) = skipped(|_| Given::json(200, "{}")).await;
-    assert!(matches!(&report.outcome, Outcome::GaveUp(_)), "{report:?}");
-    let (report, _) = skipped(|_| Given::json(200, json!({"items": []}))).await;
-    assert_eq!(report.outcome, Outcome::Gone);
+    assert!(matches!(&report.outcome, PatchOutcome::GaveUp(_)), "{report:?}");
+    let (report, _) = skipped(|_| TestReply::json(200, "{}")).await;
+    assert!(matches!(&report.outcome, PatchOutcome::GaveUp(_)), "{report:?}");
+    let (report, _) = skipped(|_| TestReply::json(200, json!({"items": []}))).await;
+    assert_eq!(report.outcome, PatchOutcome::Gone);
 }
 
 #[tokio::test]
@@ -101,11 +103,11 @@ async fn a_refusal_is_final_and_told_in_the_api_servers_words() {
             if is_read(asked) {
                 listed()
             } else {
-                Given::status(status, "User \"u\" cannot patch")
+                TestReply::status(status, "User \"u\" cannot patch")
             }
         })
         .await;
-        let Outcome::Refused(refused) = &report.outcome else {
+        let PatchOutcome::Refused(refused) = &report.outcome else {
             panic!("{status}: {report:?}");
         };
         assert!(refused.to_string().contains("cannot patch"), "{refused}");
@@ -118,15 +120,15 @@ async fn what_only_needs_time_gets_it() {
     let count = AtomicUsize::new(0);
     let (report, _) = skipped(
         move |asked| match (is_read(asked), count.fetch_add(1, Ordering::SeqCst)) {
-            (true, 0) => Given::status(429, "too many requests"),
+            (true, 0) => TestReply::status(429, "too many requests"),
             (true, _) => listed(),
-            (false, 0..3) => Given::status(403, "c is forbidden: not yet ready to handle request"),
-            (false, _) => Given::status(422, "is invalid"),
+            (false, 0..3) => TestReply::status(403, "c is forbidden: not yet ready to handle request"),
+            (false, _) => TestReply::status(422, "is invalid"),
         },
     )
     .await;
-    assert!(matches!(report.outcome, Outcome::Refused(_)), "{report:?}");
-    let waited = |step: &&Step| matches!(step, Step::NotNow { .. });
+    assert!(matches!(report.outcome, PatchOutcome::Refused(_)), "{report:?}");
+    let waited = |step: &&PatchStep| matches!(step, PatchStep::NotNow { .. });
     assert_eq!(
         report.steps.iter().filter(waited).count(),
         2,
@@ -146,9 +148,9 @@ async fn old_releases_are_known_by_their_number() {
     ] {
         let version = json!({"major": "1", "minor": minor});
         // As a real one does: it refuses a read that says what it carries.
-        let api = Api::start(move |asked| match asked.headers.get("content-type") {
-            Some(_) => Given::status(406, "only JSON is served"),
-            None => Given::json(200, &version),
+        let api = TestServer::start(move |asked| match asked.headers.get("content-type") {
+            Some(_) => TestReply::status(406, "only JSON is served"),
+            None => TestReply::json(200, &version),
         })
         .await;
         assert_eq!(
@@ -157,7 +159,7 @@ async fn old_releases_are_known_by_their_number() {
             "{minor}"
         );
     }
-    let api = Api::start(|_| Given::status(403, "no")).await;
+    let api = TestServer::start(|_| TestReply::status(403, "no")).await;
     assert!(soon(knows_match_conditions(&api.connection().await)).await);
 }
 
@@ -168,12 +170,12 @@ async fn each_api_server_is_known_by_its_own_address() {
         "endpoints": [{"addresses": ["127.0.0.2"]}, {"addresses": ["127.0.0.3"]}],
         "ports": [{"name": "https", "port": 6443}],
     }]});
-    let api = Api::start(move |_| Given::json(200, &slices)).await;
+    let api = TestServer::start(move |_| TestReply::json(200, &slices)).await;
     let (found, trouble) = soon(servers(&api.connection().await)).await;
     let names: Vec<&str> = found.iter().map(|server| server.name.as_str()).collect();
     assert_eq!(names[1..], ["127.0.0.2:6443", "127.0.0.3:6443"]);
     assert!(trouble.is_none() && !found[0].is_one() && found[1].is_one());
-    let api = Api::start(|_| Given::status(403, "cannot list")).await;
+    let api = TestServer::start(|_| TestReply::status(403, "cannot list")).await;
     let (found, trouble) = soon(servers(&api.connection().await)).await;
     assert!(found.len() == 1 && trouble.is_some_and(|why| why.contains("cannot list")));
 }
@@ -187,13 +189,15 @@ fn three() -> Value {
 }
 
 /// An API server with one object, that refuses what this says of it, and counts the patches.
-async fn together(refuses: impl Fn(&Value) -> bool + Send + Sync + 'static) -> (Vec<Told>, Value, usize) {
+async fn together(
+    refuses: impl Fn(&Value) -> bool + Send + Sync + 'static,
+) -> (Vec<WriteOutcome>, Value, usize) {
     let stored = std::sync::Arc::new(std::sync::Mutex::new((1, three())));
     let object = std::sync::Arc::clone(&stored);
-    let api = Api::start(move |asked| {
+    let api = TestServer::start(move |asked| {
         let mut stored = object.lock().unwrap();
         if is_read(asked) {
-            return Given::json(200, json!({"items": [stored.1]}));
+            return TestReply::json(200, json!({"items": [stored.1]}));
         }
         let mut patch: json_patch::Patch = serde_json::from_str(&asked.body).unwrap();
         // To the API server a test for null holds where nothing is.
@@ -202,29 +206,29 @@ async fn together(refuses: impl Fn(&Value) -> bool + Send + Sync + 'static) -> (
         );
         let mut after = stored.1.clone();
         if json_patch::patch(&mut after, &patch).is_err() {
-            return Given::status(409, "changed meanwhile");
+            return TestReply::status(409, "changed meanwhile");
         }
         if refuses(&after) {
-            return Given::status(422, "denied");
+            return TestReply::status(422, "denied");
         }
         stored.0 += 1;
         after["metadata"]["resourceVersion"] = stored.0.to_string().into();
         stored.1 = after;
-        Given::json(200, stored.1.clone())
+        TestReply::json(200, stored.1.clone())
     })
     .await;
     let connection = api.connection().await;
-    let servers = vec![Server::new("api", connection.calls().clone(), true)];
-    let hand = Hand::new(servers, clock(), Patience::default());
+    let servers = vec![ApiServerClient::new("api", connection.calls().clone(), true)];
+    let writer = ConfigWriter::new(servers, clock(), RetryPolicy::default());
     let changes = ["a", "b", "c"].map(|webhook| {
         let expects = Expects {
             uid: "u".into(),
-            version: Version::new("1"),
-            shown: Shows::Original,
+            version: ResourceVersion::new("1"),
+            shown: BypassState::Original,
         };
         (HookId::new(HookKind::Validating, "c", webhook), skip(), expects)
     });
-    let told = soon(hand.together(&changes, &author())).await;
+    let told = soon(writer.together(&changes, &author())).await;
     let patches = api.asked().iter().filter(|asked| !is_read(asked)).count();
     let object = stored.lock().unwrap().1.clone();
     (told.into_iter().map(|(told, _)| told).collect(), object, patches)
@@ -242,7 +246,7 @@ fn conditions(object: &Value) -> usize {
 async fn webhooks_of_one_configuration_are_bypassed_in_one_write() {
     let (told, object, patches) = together(|_| false).await;
     assert!(
-        told.iter().all(|told| matches!(told, Told::Applied(_))),
+        told.iter().all(|told| matches!(told, WriteOutcome::Applied(_))),
         "{told:?}"
     );
     assert_eq!((conditions(&object), patches), (3, 1));
@@ -253,11 +257,11 @@ async fn a_change_that_is_refused_keeps_no_other_one_from_being_made() {
     // As a fence does that sees to one of them.
     let (told, object, _) = together(|object| object["webhooks"][0]["matchConditions"].is_array()).await;
     assert!(
-        matches!(&told[0], Told::Refused(why) if why.contains("denied")),
+        matches!(&told[0], WriteOutcome::Refused(why) if why.contains("denied")),
         "{told:?}"
     );
-    assert!(matches!(told[1], Told::Applied(_)), "{told:?}");
+    assert!(matches!(told[1], WriteOutcome::Applied(_)), "{told:?}");
     // The object has changed; the breaker reads it anew.
-    assert_eq!(told[2], Told::Conflict);
+    assert_eq!(told[2], WriteOutcome::Conflict);
     assert_eq!(conditions(&object), 1);
 }

@@ -4,17 +4,17 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::{COLLECTION, LedgerObject};
-use crate::domain::act::breaker::{Book, Outcome, Version};
-use crate::domain::act::ledger::{ANNOTATION, OBJECT, Reading};
+use crate::domain::act::breaker::{Book, ResourceVersion, WriteOutcome};
+use crate::domain::act::ledger::{ANNOTATION, LedgerReading, OBJECT};
 use crate::io::client::request::RequestError;
-use crate::io::held::version;
+use crate::io::coordination::version;
 
 impl LedgerObject {
     /// The book, with the version of the ledger; `None` for the version when there is no ledger.
     ///
     /// # Errors
     /// A sentence that says why it could not be read, or makes no sense.
-    pub async fn read_book(&self) -> Result<(Option<Version>, Book), String> {
+    pub async fn read_book(&self) -> Result<(Option<ResourceVersion>, Book), String> {
         let (record, _) = self.read().await?;
         let Some(record) = record else {
             return Ok((None, Book::default()));
@@ -27,7 +27,7 @@ impl LedgerObject {
                         Self::what()
                     )
                 })?;
-                Ok((Some(Version::new(&record.version)), book))
+                Ok((Some(ResourceVersion::new(&record.version)), book))
             }
             None => Err(format!(
                 "{} was changed by another client in the meantime",
@@ -38,18 +38,18 @@ impl LedgerObject {
 
     /// Writes the book over that of a version that was read, or makes a ledger for it where there was none. Whatever
     /// else stands in the ledger stays.
-    pub async fn write_book(&self, precondition: Option<&Version>, book: &Book) -> Outcome {
+    pub async fn write_book(&self, precondition: Option<&ResourceVersion>, book: &Book) -> WriteOutcome {
         let reading = match precondition {
-            None => Reading::of(None),
+            None => LedgerReading::of(None),
             Some(version) => match self.reading_of(&version.0) {
                 Some(reading) => reading,
                 // Without what else stands in it, it cannot be written.
-                None => return Outcome::Conflict,
+                None => return WriteOutcome::Conflict,
             },
         };
         let Some(text) = reading.with_book(book) else {
             let why = format!("annotation {ANNOTATION} of {} would grow too large", Self::what());
-            return Outcome::Refused(why.into());
+            return WriteOutcome::Refused(why.into());
         };
         let annotations = json!({ANNOTATION: text});
         let (method, path, object) = match precondition {
@@ -71,28 +71,28 @@ impl LedgerObject {
         match self.ask(method, &path, Some(&object)).await {
             Ok(object) => self.written(&object),
             Err(why @ RequestError::Refused { status, .. }) => match status {
-                409 => Outcome::Conflict,
-                404 if precondition.is_some() => Outcome::Gone,
+                409 => WriteOutcome::Conflict,
+                404 if precondition.is_some() => WriteOutcome::Gone,
                 // Flow control refuses before anything is done.
-                400..500 => Outcome::Refused(why.to_string().into()),
+                400..500 => WriteOutcome::Refused(why.to_string().into()),
                 // A server's error may come after the fact.
-                _ => Outcome::Ambiguous,
+                _ => WriteOutcome::Ambiguous,
             },
-            Err(_) => Outcome::Ambiguous,
+            Err(_) => WriteOutcome::Ambiguous,
         }
     }
 
-    fn written(&self, object: &Value) -> Outcome {
+    fn written(&self, object: &Value) -> WriteOutcome {
         match version(object) {
             Some(version) => {
                 self.remember(object, version);
-                Outcome::Written(Version::new(version))
+                WriteOutcome::Written(ResourceVersion::new(version))
             }
-            None => Outcome::Ambiguous,
+            None => WriteOutcome::Ambiguous,
         }
     }
 
-    fn reading_of(&self, version: &str) -> Option<Reading> {
+    fn reading_of(&self, version: &str) -> Option<LedgerReading> {
         let last = self.last.lock().ok()?;
         let (known, reading) = last.as_ref()?;
         (known == version).then(|| reading.clone())

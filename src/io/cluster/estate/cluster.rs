@@ -10,7 +10,7 @@ use kube::Client;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{Object, Unreadable};
+use super::{EstateObject, UnreadableObject};
 use crate::io::client::Connection;
 use crate::io::client::answer::query_value;
 use crate::io::client::request::{ApiRequest, JSON, METADATA, RequestError, page};
@@ -34,27 +34,27 @@ const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";
 
 /// What a cluster was read to hold.
 #[derive(Debug, Default)]
-pub struct Read {
+pub struct ClusterContents {
     /// The objects.
-    pub objects: Vec<Object>,
+    pub objects: Vec<EstateObject>,
     /// What could not be listed.
-    pub unreadable: Vec<Unreadable>,
+    pub unreadable: Vec<UnreadableObject>,
     /// Neither kind of webhook configuration could be listed: there is nothing to audit.
     pub is_blind: bool,
 }
 
-struct Lister {
+struct ClusterLister {
     client: Client,
     until: Instant,
-    read: Read,
+    read: ClusterContents,
 }
 
 /// Reads what an audit needs.
-pub async fn read(connection: &Connection) -> Read {
-    let mut lister = Lister {
+pub async fn read(connection: &Connection) -> ClusterContents {
+    let mut lister = ClusterLister {
         client: connection.calls().clone(),
         until: Instant::now() + WHOLE,
-        read: Read::default(),
+        read: ClusterContents::default(),
     };
     let mut listed = false;
     for (resource, kind) in [
@@ -80,7 +80,7 @@ pub async fn read(connection: &Connection) -> Read {
 }
 
 /// The namespaces of the Services of webhooks.
-fn namespaces(objects: &[Object]) -> BTreeSet<String> {
+fn namespaces(objects: &[EstateObject]) -> BTreeSet<String> {
     let webhooks = objects
         .iter()
         .filter_map(|object| object.value["webhooks"].as_array())
@@ -94,7 +94,7 @@ fn namespaces(objects: &[Object]) -> BTreeSet<String> {
     namespaces.map(str::to_owned).collect()
 }
 
-impl Lister {
+impl ClusterLister {
     /// Lists one kind; false where that cannot be done.
     async fn take(&mut self, path: &str, kind: (&str, &str), accept: &str) -> bool {
         self.take_in_pages(path, kind, accept, PAGE).await
@@ -147,7 +147,7 @@ impl Lister {
                 {
                     spec.remove("versions");
                 }
-                self.read.objects.push(Object {
+                self.read.objects.push(EstateObject {
                     value,
                     source: None,
                     lines: Arc::new(BTreeMap::new()),
@@ -226,7 +226,7 @@ impl Lister {
                 .await
             {
                 // A later object of one name counts.
-                Ok(value) => self.read.objects.push(Object {
+                Ok(value) => self.read.objects.push(EstateObject {
                     value,
                     source: None,
                     lines: Arc::new(BTreeMap::new()),
@@ -237,7 +237,7 @@ impl Lister {
     }
 
     fn refuse(&mut self, path: &str, why: &str) {
-        self.read.unreadable.push(Unreadable {
+        self.read.unreadable.push(UnreadableObject {
             source: None,
             object: path.to_owned(),
             why: format!("it cannot be listed: {why}"),

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Object, Unreadable};
-use crate::domain::audit::Source;
+use super::{EstateObject, UnreadableObject};
+use crate::domain::audit::SourceLocation;
 
 /// Most bytes that are read of all files together.
 pub const MAX_BYTES: u64 = 100 * 1024 * 1024;
@@ -46,9 +46,9 @@ const READ: [&str; 9] = [
 #[derive(Debug, Default)]
 pub struct Manifests {
     /// The objects, in the order they stand in.
-    pub objects: Vec<Object>,
+    pub objects: Vec<EstateObject>,
     /// What could not be read.
-    pub unreadable: Vec<Unreadable>,
+    pub unreadable: Vec<UnreadableObject>,
     left: u64,
 }
 
@@ -77,8 +77,8 @@ impl Manifests {
         if self.unreadable.len() == MAX_TOLD {
             return;
         }
-        self.unreadable.push(Unreadable {
-            source: Some(Source {
+        self.unreadable.push(UnreadableObject {
+            source: Some(SourceLocation {
                 file: file.to_owned(),
                 line,
             }),
@@ -269,9 +269,9 @@ impl Manifests {
                 "it is no object of Kubernetes: it has no kind".to_owned(),
             );
         }
-        self.objects.push(Object {
+        self.objects.push(EstateObject {
             value,
-            source: Some(Source {
+            source: Some(SourceLocation {
                 file: name.to_owned(),
                 line,
             }),

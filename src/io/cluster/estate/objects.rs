@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::domain::audit::estate::{Budget, Check, Container, Key, ServiceFacts, Spread, Workload};
+use crate::domain::audit::estate::{Check, Container, DisruptionBudget, Key, ServiceFacts, Spread, Workload};
 use crate::domain::cluster::hook::{Labels, Selector, SelectorOperator, SelectorRequirement};
 
 /// The text of a field; empty where there is none.
@@ -104,7 +104,7 @@ fn check(probe: &Value) -> Option<Check> {
     looked_at.or_else(|| probe.is_object().then_some(Check::Command))
 }
 
-pub(super) fn budget(namespace: String, spec: &Value) -> Budget {
+pub(super) fn budget(namespace: String, spec: &Value) -> DisruptionBudget {
     let selector = &spec["selector"];
     let expressions = items(&selector["matchExpressions"])
         .iter()
@@ -124,7 +124,7 @@ pub(super) fn budget(namespace: String, spec: &Value) -> Budget {
                     .collect(),
             })
         });
-    Budget {
+    DisruptionBudget {
         namespace,
         selector: Selector {
             match_labels: labels_of(&selector["matchLabels"]),

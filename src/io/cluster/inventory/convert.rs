@@ -17,9 +17,9 @@ use x509_parser::prelude::GeneralName;
 
 use crate::domain::act::fence::PROOF;
 use crate::domain::cluster::hook::{
-    Added, FailurePolicy, Hook, HookId, HookKind, MatchCondition, MatchPolicy, ProbeLevel, Rule,
-    SPARE_ANNOTATION, Scope, Selector, SelectorOperator, SelectorRequirement, ServiceState, ServiceTarget,
-    Target, Trusted, Written,
+    Added, FailurePolicy, Hook, HookId, HookKind, HookRule, HookTarget, MatchCondition, MatchPolicy,
+    ProbeLevel, SPARE_ANNOTATION, Scope, Selector, SelectorOperator, SelectorRequirement, ServiceState,
+    ServiceTarget, Trusted, WrittenEntry,
 };
 use crate::domain::time::Time;
 
@@ -50,19 +50,19 @@ const INJECTORS: [&str; 4] = [
 /// The hooks of a ValidatingWebhookConfiguration.
 pub fn validating(configuration: ValidatingWebhookConfiguration) -> Vec<Hook> {
     let entries = configuration.webhooks.unwrap_or_default();
-    let entries = entries.into_iter().map(Entry::from).collect();
+    let entries = entries.into_iter().map(WebhookEntry::from).collect();
     hooks(HookKind::Validating, &configuration.metadata, entries)
 }
 
 /// The hooks of a MutatingWebhookConfiguration.
 pub fn mutating(configuration: MutatingWebhookConfiguration) -> Vec<Hook> {
     let entries = configuration.webhooks.unwrap_or_default();
-    let entries = entries.into_iter().map(Entry::from).collect();
+    let entries = entries.into_iter().map(WebhookEntry::from).collect();
     hooks(HookKind::Mutating, &configuration.metadata, entries)
 }
 
 /// What the two kinds of webhook have in common, which is all that matters here.
-struct Entry {
+struct WebhookEntry {
     name: String,
     client_config: WebhookClientConfig,
     failure_policy: Option<String>,
@@ -80,7 +80,7 @@ struct Entry {
 /// The API has two types with the same fields, but that only mutating webhooks are reinvoked.
 macro_rules! entry_from {
     ($webhook:ident, $reinvoked:expr) => {
-        impl From<$webhook> for Entry {
+        impl From<$webhook> for WebhookEntry {
             fn from(webhook: $webhook) -> Self {
                 let reinvoked: fn(&$webhook) -> bool = $reinvoked;
                 Self {
@@ -142,7 +142,7 @@ fn look_at_bundle(ca_bundle: &[u8], problems: &mut Problems) {
     }
 }
 
-fn hooks(kind: HookKind, metadata: &ObjectMeta, entries: Vec<Entry>) -> Vec<Hook> {
+fn hooks(kind: HookKind, metadata: &ObjectMeta, entries: Vec<WebhookEntry>) -> Vec<Hook> {
     let probe = probe_annotation(metadata);
     // The name alone hides nothing: a webhook with rules is a hook, whatever its configuration is called.
     let is_proof = metadata.name.as_deref() == Some(PROOF);
@@ -157,7 +157,7 @@ fn hooks(kind: HookKind, metadata: &ObjectMeta, entries: Vec<Entry>) -> Vec<Hook
 fn hook(
     kind: HookKind,
     metadata: &ObjectMeta,
-    (at, entry): (usize, Entry),
+    (at, entry): (usize, WebhookEntry),
     probe: Option<&Result<ProbeLevel, String>>,
 ) -> Hook {
     let id = HookId::new(kind, metadata.name.as_deref().unwrap_or_default(), &entry.name);
@@ -175,7 +175,7 @@ fn hook(
     }
     let target = target(&entry.client_config);
     let added = added(metadata, &target, &mut problems);
-    if let Target::Invalid(why) = &target {
+    if let HookTarget::Invalid(why) = &target {
         problems.add(format!("clientConfig: {why}"));
     }
     let (ca_ends, trusted) = trusted(ca_bundle);
@@ -192,7 +192,7 @@ fn hook(
         match_conditions: entry.match_conditions.into_iter().map(match_condition).collect(),
         dry_run_safe: matches!(entry.side_effects.as_str(), "None" | "NoneOnDryRun"),
         reinvoked: entry.reinvoked,
-        written: Written {
+        written: WrittenEntry {
             entry: at,
             timeout_is_default: entry.timeout_seconds.is_none(),
             ca_is_injected: is_injected(metadata),
@@ -210,10 +210,10 @@ fn hook(
 }
 
 /// What the annotation says that is spared besides.
-fn added(metadata: &ObjectMeta, target: &Target, problems: &mut Problems) -> Added {
+fn added(metadata: &ObjectMeta, target: &HookTarget, problems: &mut Problems) -> Added {
     let service = match target {
-        Target::Service(service) => Some(&*service.namespace),
-        Target::Url(_) | Target::Invalid(_) => None,
+        HookTarget::Service(service) => Some(&*service.namespace),
+        HookTarget::Url(_) | HookTarget::Invalid(_) => None,
     };
     let spare = metadata
         .annotations
@@ -331,21 +331,21 @@ fn timeout(seconds: Option<i32>, problems: &mut Problems) -> Duration {
     Duration::from_secs(u64::from(held.unsigned_abs()))
 }
 
-fn target(config: &WebhookClientConfig) -> Target {
+fn target(config: &WebhookClientConfig) -> HookTarget {
     match (&config.service, &config.url) {
-        (Some(_), Some(_)) => Target::Invalid("both service and url are set; keep one".to_owned()),
-        (None, None) => Target::Invalid("neither service nor url is set".to_owned()),
+        (Some(_), Some(_)) => HookTarget::Invalid("both service and url are set; keep one".to_owned()),
+        (None, None) => HookTarget::Invalid("neither service nor url is set".to_owned()),
         (None, Some(url)) => match url::parse(url) {
-            Ok(target) => Target::Url(target),
-            Err(why) => Target::Invalid(why),
+            Ok(target) => HookTarget::Url(target),
+            Err(why) => HookTarget::Invalid(why),
         },
         (Some(service), None) => {
             let port = service.port.unwrap_or(DEFAULT_SERVICE_PORT);
             let Some(port) = u16::try_from(port).ok().filter(|port| *port != 0) else {
-                return Target::Invalid(format!("service.port {port} is not a port"));
+                return HookTarget::Invalid(format!("service.port {port} is not a port"));
             };
             let path = service.path.as_deref().unwrap_or_default();
-            Target::Service(ServiceTarget {
+            HookTarget::Service(ServiceTarget {
                 namespace: service.namespace.clone(),
                 name: service.name.clone(),
                 port,
@@ -362,8 +362,8 @@ fn target(config: &WebhookClientConfig) -> Target {
     }
 }
 
-fn rule(rule: RuleWithOperations) -> Rule {
-    Rule {
+fn rule(rule: RuleWithOperations) -> HookRule {
+    HookRule {
         operations: rule.operations.unwrap_or_default(),
         api_groups: rule.api_groups.unwrap_or_default(),
         api_versions: rule.api_versions.unwrap_or_default(),
@@ -456,7 +456,7 @@ mod tests {
         assert_eq!(hook.probe_level, None);
         assert!(hook.ca_bundle.is_empty() && hook.dry_run_safe);
         assert_eq!(hook.problems, Vec::<String>::new());
-        let Target::Service(target) = &hook.target else {
+        let HookTarget::Service(target) = &hook.target else {
             panic!("{:?}", hook.target);
         };
         assert_eq!((target.port, target.path.as_str()), (443, "/"));
@@ -493,7 +493,7 @@ mod tests {
         assert_eq!(hook.match_conditions[0].expression, "true");
         assert!(!hook.dry_run_safe);
         assert_eq!(hook.review_versions, ["v1", "v1beta1"]);
-        let Target::Service(target) = &hook.target else {
+        let HookTarget::Service(target) = &hook.target else {
             panic!("{:?}", hook.target);
         };
         assert_eq!((target.port, target.path.as_str()), (8443, "/v"));
@@ -507,7 +507,7 @@ mod tests {
             port: 8443,
             path: "/v".into(),
         };
-        assert_eq!(hook.target, Target::Url(url));
+        assert_eq!(hook.target, HookTarget::Url(url));
     }
 
     #[test]

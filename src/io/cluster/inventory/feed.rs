@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::backoff::Backoff;
 use super::lines::Lines;
-use super::object::{self, Key, Object, WatchedKind};
+use super::object::{self, Key, WatchedKind, WatchedObject};
 use super::page;
 use crate::domain::text::bounded;
 use crate::io::client::answer::{chain, query_value};
@@ -58,11 +58,11 @@ pub(super) struct FeedSpec {
 
 /// What a feed has to say.
 #[derive(Debug)]
-pub(super) enum News {
+pub(super) enum FeedUpdate {
     /// All objects there are; what is not among them is gone.
-    Listed(Vec<(Key, Object)>),
+    Listed(Vec<(Key, WatchedObject)>),
     /// One object is new or has changed.
-    Changed(Key, Object),
+    Changed(Key, WatchedObject),
     /// One object is gone, or nothing refers to it any more.
     Gone(Key),
     /// Nothing has changed, says the API server.
@@ -78,11 +78,11 @@ pub(super) struct Feed {
     pub(super) client: Client,
     pub(super) spec: FeedSpec,
     pub(super) number: u64,
-    pub(super) news: mpsc::Sender<(u64, News)>,
+    pub(super) news: mpsc::Sender<(u64, FeedUpdate)>,
 }
 
 /// Why a step failed.
-enum Trouble {
+enum FeedTrouble {
     /// No answer, or it broke off.
     Lost(String),
     /// The API server said no.
@@ -91,7 +91,7 @@ enum Trouble {
     Unheard,
 }
 
-impl From<RequestError> for Trouble {
+impl From<RequestError> for FeedTrouble {
     fn from(why: RequestError) -> Self {
         match why {
             RequestError::Refused { status, message, .. } => Self::Status(status, message),
@@ -101,13 +101,13 @@ impl From<RequestError> for Trouble {
 }
 
 /// How a watch ended.
-enum Ended {
+enum WatchEnd {
     /// As it should, or in silence: go on from this version.
     At(String),
     /// Its version is too old: list again.
     Gone,
     /// Go on from this version after a pause, or list again when there is none.
-    Trouble(Option<String>, Trouble),
+    Trouble(Option<String>, FeedTrouble),
 }
 
 impl Feed {
@@ -134,15 +134,15 @@ impl Feed {
                         backoff.reset();
                     }
                     match ended {
-                        Ended::At(from) => {
+                        WatchEnd::At(from) => {
                             version = Some(from);
                             if lived {
                                 continue;
                             }
                             None
                         }
-                        Ended::Gone => None,
-                        Ended::Trouble(from, trouble) => {
+                        WatchEnd::Gone => None,
+                        WatchEnd::Trouble(from, trouble) => {
                             version = from;
                             Some(trouble)
                         }
@@ -152,14 +152,14 @@ impl Feed {
             let mut pause = backoff.next();
             let news = match trouble {
                 None => None,
-                Some(Trouble::Unheard) => return,
-                Some(Trouble::Lost(why)) => Some(News::Broken(why)),
-                Some(Trouble::Status(status @ (403 | 404), message)) => {
+                Some(FeedTrouble::Unheard) => return,
+                Some(FeedTrouble::Lost(why)) => Some(FeedUpdate::Broken(why)),
+                Some(FeedTrouble::Status(status @ (403 | 404), message)) => {
                     pause = Backoff::LONG;
-                    Some(News::Refused(self.refusal(status, &message)))
+                    Some(FeedUpdate::Refused(self.refusal(status, &message)))
                 }
-                Some(Trouble::Status(status, message)) => {
-                    Some(News::Broken(bounded(&format!("HTTP {status}: {message}"))))
+                Some(FeedTrouble::Status(status, message)) => {
+                    Some(FeedUpdate::Broken(bounded(&format!("HTTP {status}: {message}"))))
                 }
             };
             if let Some(news) = news
@@ -176,7 +176,7 @@ impl Feed {
     /// The first list may come from the API server's cache, which serves even while etcd does not; later ones
     /// follow a watch that fell behind and have to be no older than it, so they are consistent reads. Lists
     /// from the cache come in one piece, so those that may be huge are not taken from there.
-    async fn list(&self, again: bool) -> Result<String, Trouble> {
+    async fn list(&self, again: bool) -> Result<String, FeedTrouble> {
         let kind = self.spec.kind;
         let may_be_huge = self.spec.namespace.is_none()
             && matches!(
@@ -205,19 +205,21 @@ impl Feed {
                     objects.push((key, object));
                 }
             })
-            .map_err(|error| Trouble::Lost(format!("the list is unreadable: {}", chain(&error))))?;
+            .map_err(|error| FeedTrouble::Lost(format!("the list is unreadable: {}", chain(&error))))?;
             if overflow {
-                return Err(Trouble::Lost(format!("there are more than {MAX_OBJECTS} {kind}")));
+                return Err(FeedTrouble::Lost(format!(
+                    "there are more than {MAX_OBJECTS} {kind}"
+                )));
             }
             if meta.next.is_empty() {
-                self.tell(News::Listed(objects)).await?;
+                self.tell(FeedUpdate::Listed(objects)).await?;
                 return Ok(meta.resource_version);
             }
             next = meta.next;
         }
     }
 
-    async fn watch(&self, mut version: String) -> Ended {
+    async fn watch(&self, mut version: String) -> WatchEnd {
         let target = format!(
             "{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={}",
             self.spec.path(),
@@ -225,13 +227,13 @@ impl Feed {
         );
         let mut body = match within(OPEN_TIMEOUT, self.get(target, "").open()).await {
             Ok(answer) => answer.into_body(),
-            Err(RequestError::Refused { status: 410, .. }) => return Ended::Gone,
+            Err(RequestError::Refused { status: 410, .. }) => return WatchEnd::Gone,
             // Other refusals can be about the version ("too large resource version"): list again.
-            Err(refused @ RequestError::Refused { .. }) => return Ended::Trouble(None, refused.into()),
-            Err(lost) => return Ended::Trouble(Some(version), lost.into()),
+            Err(refused @ RequestError::Refused { .. }) => return WatchEnd::Trouble(None, refused.into()),
+            Err(lost) => return WatchEnd::Trouble(Some(version), lost.into()),
         };
-        if self.tell(News::Alive).await.is_err() {
-            return Ended::Trouble(None, Trouble::Unheard);
+        if self.tell(FeedUpdate::Alive).await.is_err() {
+            return WatchEnd::Trouble(None, FeedTrouble::Unheard);
         }
         let mut lines = Lines::default();
         loop {
@@ -239,50 +241,50 @@ impl Feed {
                 Ok(Some(Ok(frame))) => frame,
                 Ok(Some(Err(error))) => {
                     let why = format!("the watch broke off: {}", chain(&error));
-                    return Ended::Trouble(Some(version), Trouble::Lost(why));
+                    return WatchEnd::Trouble(Some(version), FeedTrouble::Lost(why));
                 }
                 // Whether it was dead or only quiet shows when it is opened again.
-                Ok(None) | Err(_) => return Ended::At(version),
+                Ok(None) | Err(_) => return WatchEnd::At(version),
             };
             let Ok(chunk) = frame.into_data() else { continue };
             lines.feed(&chunk);
             while let Some(line) = lines.next() {
                 match self.event(&line, &mut version).await {
                     Ok(()) => {}
-                    Err(Trouble::Status(410, _)) => return Ended::Gone,
-                    Err(trouble) => return Ended::Trouble(None, trouble),
+                    Err(FeedTrouble::Status(410, _)) => return WatchEnd::Gone,
+                    Err(trouble) => return WatchEnd::Trouble(None, trouble),
                 }
             }
             if lines.pending() > MAX_EVENT {
                 let why = format!("an event is larger than {MAX_EVENT} bytes");
-                return Ended::Trouble(None, Trouble::Lost(why));
+                return WatchEnd::Trouble(None, FeedTrouble::Lost(why));
             }
         }
     }
 
     /// Takes one line of a watch in.
-    async fn event(&self, line: &[u8], version: &mut String) -> Result<(), Trouble> {
+    async fn event(&self, line: &[u8], version: &mut String) -> Result<(), FeedTrouble> {
         let kind = self.spec.kind;
         let mut event: Value = kind
             .lean()
             .read(line)
-            .map_err(|error| Trouble::Lost(format!("an event is unreadable: {}", chain(&error))))?;
+            .map_err(|error| FeedTrouble::Lost(format!("an event is unreadable: {}", chain(&error))))?;
         let value = event["object"].take();
         let what = event["type"].as_str().unwrap_or_default();
         if what == "ERROR" {
             let status = value["code"].as_u64().and_then(|code| u16::try_from(code).ok());
             let message = value["message"].as_str().unwrap_or_default();
-            return Err(Trouble::Status(status.unwrap_or(500), bounded(message)));
+            return Err(FeedTrouble::Status(status.unwrap_or(500), bounded(message)));
         }
         let (key, at, object) = object::parse(kind, value, &self.spec.wanted);
         if !at.is_empty() {
             *version = at;
         }
         self.tell(match (what, object) {
-            ("ADDED" | "MODIFIED", Some(object)) => News::Changed(key, object),
-            ("ADDED" | "MODIFIED" | "DELETED", _) => News::Gone(key),
+            ("ADDED" | "MODIFIED", Some(object)) => FeedUpdate::Changed(key, object),
+            ("ADDED" | "MODIFIED" | "DELETED", _) => FeedUpdate::Gone(key),
             // A bookmark.
-            _ => News::Alive,
+            _ => FeedUpdate::Alive,
         })
         .await
     }
@@ -302,11 +304,11 @@ impl Feed {
         ApiRequest::get(&self.client, &target, &accept)
     }
 
-    async fn tell(&self, news: News) -> Result<(), Trouble> {
+    async fn tell(&self, news: FeedUpdate) -> Result<(), FeedTrouble> {
         self.news
             .send((self.number, news))
             .await
-            .map_err(|_| Trouble::Unheard)
+            .map_err(|_| FeedTrouble::Unheard)
     }
 
     fn refusal(&self, status: u16, message: &str) -> String {

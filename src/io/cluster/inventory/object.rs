@@ -137,7 +137,7 @@ pub(super) type Key = (String, String);
 
 /// What is kept of one object.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Object {
+pub(super) enum WatchedObject {
     Hooks(Vec<Hook>),
     Service(Service),
     Slice(Slice),
@@ -151,7 +151,7 @@ pub(super) fn parse(
     kind: WatchedKind,
     mut value: Value,
     wanted: &BTreeSet<Key>,
-) -> (Key, String, Option<Object>) {
+) -> (Key, String, Option<WatchedObject>) {
     let text = |field: &str| value["metadata"][field].as_str().unwrap_or_default().to_owned();
     let (mut key, version) = ((text("namespace"), text("name")), text("resourceVersion"));
     if kind == WatchedKind::Nodes {
@@ -164,39 +164,38 @@ pub(super) fn parse(
     }
     let read = match kind {
         WatchedKind::Validating => typed::<ValidatingWebhookConfiguration>(value)
-            .map(|it| Some(Object::Hooks(convert::validating(it)))),
-        WatchedKind::Mutating => {
-            typed::<MutatingWebhookConfiguration>(value).map(|it| Some(Object::Hooks(convert::mutating(it))))
-        }
+            .map(|it| Some(WatchedObject::Hooks(convert::validating(it)))),
+        WatchedKind::Mutating => typed::<MutatingWebhookConfiguration>(value)
+            .map(|it| Some(WatchedObject::Hooks(convert::mutating(it)))),
         // Of these two most objects have no hook, and nothing of them is kept.
         WatchedKind::Definitions => typed::<others::Definition>(value)
-            .map(|it| others::conversion(it).map(|hook| Object::Hooks(vec![hook]))),
+            .map(|it| others::conversion(it).map(|hook| WatchedObject::Hooks(vec![hook]))),
         WatchedKind::Registrations => typed::<others::Registration>(value)
-            .map(|it| others::aggregated(it).map(|hook| Object::Hooks(vec![hook]))),
+            .map(|it| others::aggregated(it).map(|hook| WatchedObject::Hooks(vec![hook]))),
         WatchedKind::Services if !wanted.contains(&key) => Ok(None),
         WatchedKind::Services => {
-            typed::<ApiService>(value).map(|it| Some(Object::Service(Service::from(it))))
+            typed::<ApiService>(value).map(|it| Some(WatchedObject::Service(Service::from(it))))
         }
         WatchedKind::EndpointSlices => {
             let service = value["metadata"]["labels"][convert::service::SERVICE_LABEL]
                 .as_str()
                 .unwrap_or_default();
             if wanted.contains(&(key.0.clone(), service.to_owned())) {
-                typed::<EndpointSlice>(value).map(|it| Slice::of(it).map(Object::Slice))
+                typed::<EndpointSlice>(value).map(|it| Slice::of(it).map(WatchedObject::Slice))
             } else {
                 Ok(None)
             }
         }
         WatchedKind::Namespaces => {
             let labels = value["metadata"]["labels"].take();
-            typed::<Option<Labels>>(labels).map(|it| Some(Object::Namespace(it.unwrap_or_default())))
+            typed::<Option<Labels>>(labels).map(|it| Some(WatchedObject::Namespace(it.unwrap_or_default())))
         }
-        WatchedKind::Nodes => Ok(Some(Object::Node(convert::node::state(&value)))),
+        WatchedKind::Nodes => Ok(Some(WatchedObject::Node(convert::node::state(&value)))),
     };
     let object = read.unwrap_or_else(|why| {
         let (namespace, name) = &key;
         let separator = if namespace.is_empty() { "" } else { "/" };
-        Some(Object::Unreadable(Problem {
+        Some(WatchedObject::Unreadable(Problem {
             object: format!("{} {namespace}{separator}{name}", kind.kind()),
             what: format!("it cannot be read and is left out: {why}"),
         }))

@@ -30,14 +30,14 @@ pub(super) fn visit(
     take: &mut dyn FnMut(Value),
 ) -> Result<ListMeta, serde_json::Error> {
     let mut json = serde_json::Deserializer::from_slice(page);
-    let meta = Page(how, take).deserialize(&mut json)?;
+    let meta = PageSeed(how, take).deserialize(&mut json)?;
     json.end()?;
     Ok(meta)
 }
 
-struct Page<'a>(Lean, &'a mut dyn FnMut(Value));
+struct PageSeed<'a>(Lean, &'a mut dyn FnMut(Value));
 
-impl<'de> DeserializeSeed<'de> for Page<'_> {
+impl<'de> DeserializeSeed<'de> for PageSeed<'_> {
     type Value = ListMeta;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<ListMeta, D::Error> {
@@ -45,7 +45,7 @@ impl<'de> DeserializeSeed<'de> for Page<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Page<'_> {
+impl<'de> Visitor<'de> for PageSeed<'_> {
     type Value = ListMeta;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -57,7 +57,7 @@ impl<'de> Visitor<'de> for Page<'_> {
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
                 "metadata" => meta = Some(map.next_value()?),
-                "items" => map.next_value_seed(Items(self.0, &mut *self.1))?,
+                "items" => map.next_value_seed(ItemsSeed(self.0, &mut *self.1))?,
                 _ => {
                     map.next_value::<IgnoredAny>()?;
                 }
@@ -67,9 +67,9 @@ impl<'de> Visitor<'de> for Page<'_> {
     }
 }
 
-struct Items<'a>(Lean, &'a mut dyn FnMut(Value));
+struct ItemsSeed<'a>(Lean, &'a mut dyn FnMut(Value));
 
-impl<'de> DeserializeSeed<'de> for Items<'_> {
+impl<'de> DeserializeSeed<'de> for ItemsSeed<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -78,7 +78,7 @@ impl<'de> DeserializeSeed<'de> for Items<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Items<'_> {
+impl<'de> Visitor<'de> for ItemsSeed<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::convert::Problems;
 use super::convert::service::{Slice, resolve};
-use super::object::{Key, Object, WatchedKind};
-use crate::domain::cluster::hook::{Hook, HookKind, ServiceState, Target};
+use super::object::{Key, WatchedKind, WatchedObject};
+use crate::domain::cluster::hook::{Hook, HookKind, HookTarget, ServiceState};
 use crate::domain::cluster::inventory::{Inventory, Problem};
 use crate::domain::time::Time;
 
@@ -15,21 +15,21 @@ const MAX_PROBLEMS: usize = 200;
 
 /// What the watches have delivered.
 #[derive(Debug, Default)]
-pub(super) struct Store {
-    objects: BTreeMap<WatchedKind, BTreeMap<Key, Object>>,
+pub(super) struct WatchStore {
+    objects: BTreeMap<WatchedKind, BTreeMap<Key, WatchedObject>>,
     /// Services whose own object, or whose EndpointSlices, a finished list covers. Only for these does
     /// absence mean anything.
     covered: BTreeMap<WatchedKind, BTreeSet<Key>>,
 }
 
-impl Store {
+impl WatchStore {
     /// Takes a whole list in; says whether anything changed.
     pub(super) fn listed(
         &mut self,
         kind: WatchedKind,
         namespace: Option<&str>,
         wanted: &BTreeSet<Key>,
-        objects: Vec<(Key, Object)>,
+        objects: Vec<(Key, WatchedObject)>,
     ) -> bool {
         let known = self.objects.entry(kind).or_default();
         let (mut replaced, mut kept) = (BTreeMap::new(), BTreeMap::new());
@@ -39,7 +39,7 @@ impl Store {
                 _ => replaced.insert(key, object),
             };
         }
-        let listed: BTreeMap<Key, Object> = objects.into_iter().collect();
+        let listed: BTreeMap<Key, WatchedObject> = objects.into_iter().collect();
         let changed = listed != replaced;
         kept.extend(listed);
         *known = kept;
@@ -51,7 +51,7 @@ impl Store {
     }
 
     /// Takes one object in; says whether that is news.
-    pub(super) fn changed(&mut self, kind: WatchedKind, key: Key, object: Object) -> bool {
+    pub(super) fn changed(&mut self, kind: WatchedKind, key: Key, object: WatchedObject) -> bool {
         let known = self.objects.entry(kind).or_default();
         if known.get(&key) == Some(&object) {
             return false;
@@ -72,7 +72,7 @@ impl Store {
         Self::watched(self.hooks())
             .into_iter()
             .filter_map(|hook| match &hook.target {
-                Target::Service(target) if !is_api_server(&target.namespace, &target.name) => {
+                HookTarget::Service(target) if !is_api_server(&target.namespace, &target.name) => {
                     Some((target.namespace.clone(), target.name.clone()))
                 }
                 _ => None,
@@ -90,7 +90,7 @@ impl Store {
         }
         if let Some(slices) = self.objects.get_mut(&WatchedKind::EndpointSlices) {
             slices.retain(|(namespace, _), object| match object {
-                Object::Slice(slice) => wanted.contains(&(namespace.clone(), slice.service.clone())),
+                WatchedObject::Slice(slice) => wanted.contains(&(namespace.clone(), slice.service.clone())),
                 _ => wanted.iter().any(|(wanted, _)| wanted == namespace),
             });
         }
@@ -126,7 +126,7 @@ impl Store {
         .into_iter()
         .filter_map(|kind| self.objects.get(&kind));
         let hooks = kinds.flat_map(BTreeMap::values).flat_map(|object| match object {
-            Object::Hooks(hooks) => hooks.as_slice(),
+            WatchedObject::Hooks(hooks) => hooks.as_slice(),
             _ => &[],
         });
         let mut hooks: Vec<&Hook> = hooks.collect();
@@ -178,14 +178,14 @@ impl Store {
             namespaces: self
                 .of(WatchedKind::Namespaces)
                 .filter_map(|((_, name), object)| match object {
-                    Object::Namespace(labels) => Some((name.clone(), labels.clone())),
+                    WatchedObject::Namespace(labels) => Some((name.clone(), labels.clone())),
                     _ => None,
                 })
                 .collect(),
             nodes: self
                 .of(WatchedKind::Nodes)
                 .filter_map(|((_, name), object)| match object {
-                    Object::Node(state) => Some((name.clone(), state.clone())),
+                    WatchedObject::Node(state) => Some((name.clone(), state.clone())),
                     _ => None,
                 })
                 .collect(),
@@ -200,7 +200,7 @@ impl Store {
         why_unread: &impl Fn(WatchedKind, &str) -> String,
     ) -> Hook {
         let mut hook = seed.clone();
-        let Target::Service(target) = &mut hook.target else {
+        let HookTarget::Service(target) = &mut hook.target else {
             return hook;
         };
         if is_api_server(&target.namespace, &target.name) {
@@ -230,7 +230,7 @@ impl Store {
                 ));
                 ServiceState::Missing
             }
-            (None, Some(Object::Service(service))) => {
+            (None, Some(WatchedObject::Service(service))) => {
                 let slices = slices.get(&(key.0.as_str(), key.1.as_str()));
                 resolve(
                     target,
@@ -250,7 +250,7 @@ impl Store {
     fn slices(&self) -> BTreeMap<(&str, &str), Vec<&Slice>> {
         let mut by_service: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for ((namespace, _), object) in self.of(WatchedKind::EndpointSlices) {
-            if let Object::Slice(slice) = object {
+            if let WatchedObject::Slice(slice) = object {
                 by_service
                     .entry((namespace.as_str(), slice.service.as_str()))
                     .or_default()
@@ -265,17 +265,17 @@ impl Store {
             .values()
             .flat_map(BTreeMap::values)
             .filter_map(|object| match object {
-                Object::Unreadable(problem) => Some(problem.clone()),
+                WatchedObject::Unreadable(problem) => Some(problem.clone()),
                 _ => None,
             })
             .collect()
     }
 
-    fn of(&self, kind: WatchedKind) -> impl Iterator<Item = (&Key, &Object)> {
+    fn of(&self, kind: WatchedKind) -> impl Iterator<Item = (&Key, &WatchedObject)> {
         self.objects.get(&kind).into_iter().flatten()
     }
 
-    fn get(&self, kind: WatchedKind, key: &Key) -> Option<&Object> {
+    fn get(&self, kind: WatchedKind, key: &Key) -> Option<&WatchedObject> {
         self.objects.get(&kind)?.get(key)
     }
 }
@@ -361,7 +361,7 @@ mod tests {
     }
 
     /// A list of everything in the cluster, as the feed of that kind would hand it over.
-    fn list(store: &mut Store, kind: WatchedKind, namespace: Option<&str>, objects: &[Value]) -> bool {
+    fn list(store: &mut WatchStore, kind: WatchedKind, namespace: Option<&str>, objects: &[Value]) -> bool {
         let wanted = store.wanted();
         let objects = objects
             .iter()
@@ -373,7 +373,7 @@ mod tests {
         store.listed(kind, namespace, &wanted, objects)
     }
 
-    fn inventory(store: &Store) -> Inventory {
+    fn inventory(store: &WatchStore) -> Inventory {
         store.inventory(Time::default(), None, |kind, namespace| {
             format!("{kind} of {namespace}: why")
         })
@@ -381,14 +381,14 @@ mod tests {
 
     fn state(inventory: &Inventory, at: usize) -> &ServiceState {
         match &inventory.hooks[at].target {
-            Target::Service(target) => &target.service,
+            HookTarget::Service(target) => &target.service,
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
     fn only_what_a_hook_refers_to_is_kept() {
-        let mut store = Store::default();
+        let mut store = WatchStore::default();
         list(
             &mut store,
             WatchedKind::Validating,
@@ -428,7 +428,7 @@ mod tests {
 
     #[test]
     fn absence_means_something_only_where_a_list_was_finished() {
-        let mut store = Store::default();
+        let mut store = WatchStore::default();
         let webhooks = [("a", "n", "s"), ("b", "default", "kubernetes")];
         list(
             &mut store,
@@ -436,7 +436,7 @@ mod tests {
             None,
             &[configuration("c", &webhooks)],
         );
-        let unread = |store: &Store| match state(&inventory(store), 0) {
+        let unread = |store: &WatchStore| match state(&inventory(store), 0) {
             ServiceState::Unknown { why } => why.clone(),
             other => panic!("{other:?}"),
         };
@@ -454,7 +454,7 @@ mod tests {
 
     #[test]
     fn a_list_of_one_namespace_leaves_the_others_alone() {
-        let mut store = Store::default();
+        let mut store = WatchStore::default();
         let webhooks = [("a", "n1", "s"), ("b", "n2", "s")];
         list(
             &mut store,
@@ -490,7 +490,7 @@ mod tests {
 
     #[test]
     fn an_unreadable_object_is_reported_and_stops_nothing() {
-        let mut store = Store::default();
+        let mut store = WatchStore::default();
         let bad = json!({"metadata": {"name": "bad"}, "webhooks": [{"name": 7}]});
         list(
             &mut store,
@@ -505,7 +505,7 @@ mod tests {
 
     #[test]
     fn a_name_used_twice_is_reported_because_metrics_cannot_tell_them_apart() {
-        let mut store = Store::default();
+        let mut store = WatchStore::default();
         let both = [
             configuration("a", &[("w", "n", "s")]),
             configuration("b", &[("w", "n", "s"), ("x", "n", "s")]),
@@ -531,7 +531,7 @@ mod tests {
 
     #[test]
     fn hooks_beyond_the_bound_are_reported_and_those_within_are_sorted() {
-        let mut store = Store::default();
+        let mut store = WatchStore::default();
         let names: Vec<_> = (0..Inventory::MAX_HOOKS + 5)
             .map(|n| format!("w{n:05}"))
             .collect();
@@ -550,7 +550,7 @@ mod tests {
 
     #[test]
     fn ten_thousand_new_configurations_crowd_out_none_that_was_there_before() {
-        let mut store = Store::default();
+        let mut store = WatchStore::default();
         let made = |name: &str, service: &str, at: &str| {
             let mut object = configuration(name, &[(&format!("{name}.example.com"), "n", service)]);
             object["metadata"]["creationTimestamp"] = at.into();
@@ -575,7 +575,7 @@ mod tests {
 
     #[test]
     fn hooks_that_did_not_change_are_shared_with_the_inventory_before() {
-        let mut store = Store::default();
+        let mut store = WatchStore::default();
         let webhooks = [("a", "n", "s"), ("b", "n", "t")];
         list(
             &mut store,
@@ -604,7 +604,7 @@ mod tests {
 
     #[test]
     fn namespaces_keep_their_labels_only() {
-        let mut store = Store::default();
+        let mut store = WatchStore::default();
         let namespaces = [
             json!({"metadata": {"name": "a", "labels": {"team": "x"}, "annotations": {"big": "..."}}}),
             json!({"metadata": {"name": "b"}}),

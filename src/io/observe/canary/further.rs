@@ -2,14 +2,14 @@
 
 use http::Method;
 
-use super::{Canaries, JSON, OBJECT, interpret, query_value};
+use super::{CanaryWriter, JSON, OBJECT, interpret, query_value};
 use crate::domain::observe::canary::{CanaryOutcome, FurtherCanary};
 
 /// Refusals that say that the API server is busy, and nothing of the object.
 const BUSY: [u16; 2] = [408, 429];
 
 /// Sends it. A field that the API server does not know is a mistake of whoever wrote it, and is said.
-pub(super) async fn create(canaries: &Canaries, canary: &FurtherCanary) -> CanaryOutcome {
+pub(super) async fn create(canaries: &CanaryWriter, canary: &FurtherCanary) -> CanaryOutcome {
     let (group, version) = canary.group_version();
     let base = match group {
         "" => format!("/api/{}", query_value(version)),
@@ -60,7 +60,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::io::testing::{Asked, Reply, Server, clock, soon};
+    use crate::io::testing::{ReceivedRequest, TestReply, TestServer, clock, soon};
 
     fn pods() -> FurtherCanary {
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": []}});
@@ -69,10 +69,10 @@ mod tests {
 
     async fn written(
         canary: FurtherCanary,
-        handler: impl Fn(&Asked) -> Reply + Send + Sync + 'static,
-    ) -> (CanaryOutcome, Vec<Asked>) {
-        let server = Server::start(handler).await;
-        let canaries = Canaries::new(&server.connection().await, "hookwatch", clock())
+        handler: impl Fn(&ReceivedRequest) -> TestReply + Send + Sync + 'static,
+    ) -> (CanaryOutcome, Vec<ReceivedRequest>) {
+        let server = TestServer::start(handler).await;
+        let canaries = CanaryWriter::new(&server.connection().await, "hookwatch", clock())
             .with_further(vec![canary.clone()])
             .with_deadline(Duration::from_secs(30));
         let report = soon(canaries.write(canary.target, |_| {})).await;
@@ -82,7 +82,7 @@ mod tests {
 
     #[tokio::test]
     async fn it_is_created_in_its_namespace_and_never_stored() {
-        let (outcome, asked) = written(pods(), |_| Reply::json(201, "{}")).await;
+        let (outcome, asked) = written(pods(), |_| TestReply::json(201, "{}")).await;
         assert_eq!(outcome, CanaryOutcome::Written);
         assert_eq!((asked.len(), asked[0].method.as_str()), (1, "POST"));
         assert!(
@@ -96,7 +96,7 @@ mod tests {
         assert_eq!(object["spec"], json!({"containers": []}));
         let workflow = json!({"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow"});
         let workflow = FurtherCanary::new("flows", "team-a", "workflows", workflow).unwrap();
-        let (_, asked) = written(workflow, |_| Reply::json(201, "{}")).await;
+        let (_, asked) = written(workflow, |_| TestReply::json(201, "{}")).await;
         assert!(
             asked[0]
                 .target
@@ -107,7 +107,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_wrong_with_the_object_or_the_permission_is_said_with_the_canary_s_name() {
         let told = async |status: u16, message: &'static str| {
-            let (outcome, _) = written(pods(), move |_| Reply::status(status, message)).await;
+            let (outcome, _) = written(pods(), move |_| TestReply::status(status, message)).await;
             outcome
         };
         let invalid = told(

@@ -2,7 +2,7 @@
 
 /// Where in a list the cutter is.
 #[derive(Debug, Default)]
-pub(super) struct Items {
+pub(super) struct ItemCutter {
     /// Open braces and brackets.
     depth: u32,
     in_string: bool,
@@ -18,7 +18,7 @@ pub(super) struct Items {
     limit: usize,
 }
 
-impl Items {
+impl ItemCutter {
     /// A cutter that passes over objects larger than `limit` bytes.
     pub(super) fn new(limit: usize) -> Self {
         Self {
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     fn cut(pieces: &[&[u8]], limit: usize) -> (Vec<String>, bool) {
-        let (mut items, mut found) = (Items::new(limit), Vec::new());
+        let (mut items, mut found) = (ItemCutter::new(limit), Vec::new());
         for piece in pieces {
             let taken = items.feed(piece, &mut |item| {
                 found.push(String::from_utf8_lossy(item).into_owned());
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn what_is_no_list_is_an_error() {
         for body in ["<html>", "[]", "\"x\"", "{}", "{\"items\":{}}"] {
-            let fed = Items::new(100).feed(body.as_bytes(), &mut |_| {});
+            let fed = ItemCutter::new(100).feed(body.as_bytes(), &mut |_| {});
             assert!(fed.is_err(), "{body}");
         }
     }

@@ -16,7 +16,7 @@ use super::progress::Progress;
 use super::text::bounded;
 use super::trust::Sighting;
 use crate::domain::cluster::hook::BackendAddress;
-use crate::domain::observe::probe::{Phase, ProbeOutcome};
+use crate::domain::observe::probe::{ProbeOutcome, ProbePhase};
 
 /// Addresses of one name that are tried, one after the other, as long as they fail at once.
 const MOST_ADDRESSES: usize = 4;
@@ -24,7 +24,7 @@ const MOST_ADDRESSES: usize = 4;
 /// Go's own limits, inside whatever is left of the hook's timeout (client-go `transport.tlsCache`,
 /// apimachinery `net.SetTransportDefaults`).
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Patience {
+pub(super) struct DialTimeouts {
     /// For the TCP connection.
     pub(super) connect: Duration,
     /// For the TLS handshake.
@@ -36,7 +36,7 @@ pub(super) struct Dial<'a> {
     pub(super) address: &'a BackendAddress,
     pub(super) server_name: &'a ServerName<'static>,
     pub(super) config: Arc<ClientConfig>,
-    pub(super) patience: Patience,
+    pub(super) patience: DialTimeouts,
 }
 
 impl Dial<'_> {
@@ -47,22 +47,24 @@ impl Dial<'_> {
         sighting: &Sighting,
     ) -> Result<TlsStream<TcpStream>, ProbeOutcome> {
         let addresses = resolve(self.address, progress).await?;
-        progress.enter(Phase::Connect);
+        progress.enter(ProbePhase::Connect);
         let tcp = match timeout(self.patience.connect, connect(&addresses)).await {
             Ok(connected) => connected.map_err(|error| fault::of_connect(&error))?,
             Err(_) => {
                 return Err(ProbeOutcome::TimedOut {
-                    phase: Phase::Connect,
+                    phase: ProbePhase::Connect,
                 });
             }
         };
         // Go does the same; without it a review in two segments would wait for a delayed ACK.
         let _ = tcp.set_nodelay(true);
-        progress.enter(Phase::Tls);
+        progress.enter(ProbePhase::Tls);
         let handshake = TlsConnector::from(self.config).connect(self.server_name.clone(), tcp);
         match timeout(self.patience.tls, handshake).await {
             Ok(shaken) => shaken.map_err(|error| fault::of_handshake(&error, sighting)),
-            Err(_) => Err(ProbeOutcome::TimedOut { phase: Phase::Tls }),
+            Err(_) => Err(ProbeOutcome::TimedOut {
+                phase: ProbePhase::Tls,
+            }),
         }
     }
 }
@@ -76,7 +78,7 @@ async fn resolve(address: &BackendAddress, progress: &Progress) -> Result<Vec<So
     if let Ok(ip) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(ip, port)]);
     }
-    progress.enter(Phase::Resolve);
+    progress.enter(ProbePhase::Resolve);
     let found: Vec<SocketAddr> = match tokio::net::lookup_host((host, port)).await {
         Ok(found) => found.take(MOST_ADDRESSES).collect(),
         Err(error) => {

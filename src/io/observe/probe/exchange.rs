@@ -18,7 +18,7 @@ use tokio_rustls::client::TlsStream;
 use super::fault;
 use super::progress::Progress;
 use super::trust::Sighting;
-use crate::domain::observe::probe::{Phase, ProbeOutcome};
+use crate::domain::observe::probe::{ProbeOutcome, ProbePhase};
 
 /// The longest answer that is read, in bytes. Review answers are a few hundred bytes, and with a patch of a
 /// large object some hundred kilobytes; etcd's own limit per object is 1.5 MiB.
@@ -64,7 +64,7 @@ impl Wire {
 
 /// What came back.
 #[derive(Debug)]
-pub(super) struct Reply {
+pub(super) struct ProbeReply {
     pub(super) status: StatusCode,
     /// `None` when it was longer than [`LONGEST_ANSWER`]; the connection is then of no further use.
     pub(super) body: Option<Bytes>,
@@ -74,7 +74,7 @@ pub(super) struct Reply {
 #[derive(Debug)]
 pub(super) struct Broken {
     /// Whether anything of the answer had arrived.
-    pub(super) phase: Phase,
+    pub(super) phase: ProbePhase,
     error: hyper::Error,
 }
 
@@ -93,7 +93,7 @@ impl Link {
             .handshake(TokioIo::new(stream))
             .await;
         let (sender, connection) = built.map_err(|error| ProbeOutcome::Lost {
-            phase: Phase::FirstByte,
+            phase: ProbePhase::FirstByte,
             why: error.to_string(),
         })?;
         let wire = Wire {
@@ -114,7 +114,7 @@ impl Link {
         &mut self,
         request: Request<Full<Bytes>>,
         progress: &Progress,
-    ) -> Result<Reply, Broken> {
+    ) -> Result<ProbeReply, Broken> {
         let answered = {
             let Self { sender, wire } = self;
             let mut asking = pin!(ask(sender, request, progress));
@@ -149,7 +149,7 @@ impl Link {
 
     /// A request that came too late for its connection only hears "cancelled"; the connection's own error
     /// says why.
-    async fn broken(&mut self, error: hyper::Error, phase: Phase) -> Broken {
+    async fn broken(&mut self, error: hyper::Error, phase: ProbePhase) -> Broken {
         let mut error = error;
         if error.is_canceled() || error.is_closed() {
             let ended = match self.wire.connection.take() {
@@ -167,28 +167,28 @@ async fn ask(
     sender: &mut SendRequest<Full<Bytes>>,
     request: Request<Full<Bytes>>,
     progress: &Progress,
-) -> Result<Reply, (hyper::Error, Phase)> {
-    progress.enter(Phase::FirstByte);
-    let unheard = |error| (error, Phase::FirstByte);
+) -> Result<ProbeReply, (hyper::Error, ProbePhase)> {
+    progress.enter(ProbePhase::FirstByte);
+    let unheard = |error| (error, ProbePhase::FirstByte);
     sender.ready().await.map_err(unheard)?;
     let response = sender.send_request(request).await.map_err(unheard)?;
-    progress.enter(Phase::Body);
+    progress.enter(ProbePhase::Body);
     let (head, mut body) = response.into_parts();
     let mut whole = BytesMut::new();
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| (error, Phase::Body))?;
+        let frame = frame.map_err(|error| (error, ProbePhase::Body))?;
         let Some(data) = frame.data_ref() else {
             continue;
         };
         if whole.len() + data.len() > LONGEST_ANSWER {
-            return Ok(Reply {
+            return Ok(ProbeReply {
                 status: head.status,
                 body: None,
             });
         }
         whole.extend_from_slice(data);
     }
-    Ok(Reply {
+    Ok(ProbeReply {
         status: head.status,
         body: Some(whole.freeze()),
     })

@@ -8,7 +8,7 @@ use rustls::{AlertDescription, Error as TlsError, PeerIncompatible};
 use super::parity::Objection;
 use super::text::bounded;
 use super::trust::Sighting;
-use crate::domain::observe::probe::{Phase, ProbeOutcome, TlsFault};
+use crate::domain::observe::probe::{ProbeOutcome, ProbePhase, TlsFault};
 
 /// A TCP connection that did not come about.
 pub(super) fn of_connect(error: &io::Error) -> ProbeOutcome {
@@ -17,10 +17,10 @@ pub(super) fn of_connect(error: &io::Error) -> ProbeOutcome {
         io::ErrorKind::ConnectionRefused => ProbeOutcome::Refused,
         // What the kernel says after its own patience with SYNs (about two minutes by default).
         io::ErrorKind::TimedOut => ProbeOutcome::TimedOut {
-            phase: Phase::Connect,
+            phase: ProbePhase::Connect,
         },
         io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted => ProbeOutcome::Lost {
-            phase: Phase::Connect,
+            phase: ProbePhase::Connect,
             why,
         },
         // EMFILE, EPERM and the like are troubles of this process or of its sandbox: no word about the
@@ -41,7 +41,7 @@ pub(super) fn of_handshake(error: &io::Error, sighting: &Sighting) -> ProbeOutco
     }
     let Some(tls) = tls_error(error) else {
         return ProbeOutcome::Lost {
-            phase: Phase::Tls,
+            phase: ProbePhase::Tls,
             why: bounded(&error.to_string()),
         };
     };
@@ -81,7 +81,7 @@ pub(super) fn of_handshake(error: &io::Error, sighting: &Sighting) -> ProbeOutco
 /// the complaint about a missing one arrives here.
 pub(super) fn of_exchange(
     error: &(dyn StdError + 'static),
-    phase: Phase,
+    phase: ProbePhase,
     sighting: &Sighting,
 ) -> ProbeOutcome {
     let io = chain(error).find_map(|cause| cause.downcast_ref::<io::Error>());
@@ -99,7 +99,7 @@ pub(super) fn of_exchange(
             io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionAborted
         )
     });
-    if reset && phase == Phase::FirstByte && sighting.asked() {
+    if reset && phase == ProbePhase::FirstByte && sighting.asked() {
         return ProbeOutcome::ClientCertificateWanted;
     }
     let why = chain(error).map(ToString::to_string).collect::<Vec<_>>();
@@ -167,13 +167,13 @@ mod tests {
         assert_eq!(
             os(110),
             ProbeOutcome::TimedOut {
-                phase: Phase::Connect
+                phase: ProbePhase::Connect
             }
         );
         assert!(matches!(
             os(104),
             ProbeOutcome::Lost {
-                phase: Phase::Connect,
+                phase: ProbePhase::Connect,
                 ..
             }
         ));

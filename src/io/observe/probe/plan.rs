@@ -12,10 +12,10 @@ use http_body_util::Full;
 use rustls::pki_types::ServerName;
 
 use super::ProbeRequest;
-use super::exchange::{LONGEST_ANSWER, Reply};
+use super::exchange::{LONGEST_ANSWER, ProbeReply};
 use super::review::{self, Review, ReviewSubject};
-use crate::domain::cluster::hook::{Hook, HookKind, ProbeLevel, ProbeTarget, Target};
-use crate::domain::observe::probe::{Answer, Connection};
+use crate::domain::cluster::hook::{Hook, HookKind, HookTarget, ProbeLevel, ProbeTarget};
+use crate::domain::observe::probe::{ConnectionKind, ProbeAnswer};
 use crate::domain::observe::schedule::Ask;
 use crate::domain::time::Time;
 use crate::io::client::is_loopback;
@@ -29,7 +29,7 @@ const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// A probe that can be made.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct ProbePlan {
     /// For SNI and the certificate.
     pub(super) server_name: ServerName<'static>,
     /// Whether the hook is backed by a Service.
@@ -53,7 +53,7 @@ pub(super) enum Message {
     Review(Request<Full<Bytes>>, Review),
 }
 
-impl Plan {
+impl ProbePlan {
     /// Settles a probe.
     ///
     /// # Errors
@@ -66,20 +66,20 @@ impl Plan {
     ) -> Result<Self, String> {
         let hook = &request.hook;
         let (name, service) = match &hook.target {
-            Target::Invalid(why) => return Err(format!("the hook has no usable address: {why}")),
-            Target::Service(target) if target.namespace == "default" && target.name == "kubernetes" => {
+            HookTarget::Invalid(why) => return Err(format!("the hook has no usable address: {why}")),
+            HookTarget::Service(target) if target.namespace == "default" && target.name == "kubernetes" => {
                 return Err(
                     "default/kubernetes is the API server itself, which it calls with credentials".into(),
                 );
             }
-            Target::Service(target) => (target.server_name(), true),
-            Target::Url(target) if !beside_api_server && is_loopback(&target.host) => {
+            HookTarget::Service(target) => (target.server_name(), true),
+            HookTarget::Url(target) if !beside_api_server && is_loopback(&target.host) => {
                 return Err(format!(
                     "its url names {}, which is the API server's own host and another one from here",
                     target.host
                 ));
             }
-            Target::Url(target) => (target.host.clone(), false),
+            HookTarget::Url(target) => (target.host.clone(), false),
         };
         let terms = hook.connection_terms().ok_or("the hook has no usable address")?;
         let server_name = ServerName::try_from(name.clone())
@@ -126,7 +126,7 @@ fn message(request: &ProbeRequest, authority: &str, uids: &Uids, now: Time) -> R
     let hook = &request.hook;
     match request.level {
         ProbeLevel::Off => Err("probing is off for this hook".into()),
-        ProbeLevel::Handshake if request.connection == Connection::Kept => {
+        ProbeLevel::Handshake if request.connection == ConnectionKind::Kept => {
             Err("a kept connection tells something only when something is sent over it".into())
         }
         ProbeLevel::Handshake => Ok(Message::Nothing),
@@ -174,19 +174,19 @@ impl Message {
     }
 
     /// What an answer to this message means.
-    pub(super) fn judge(&self, reply: Reply) -> Answer {
+    pub(super) fn judge(&self, reply: ProbeReply) -> ProbeAnswer {
         let status = reply.status.as_u16();
         match (self, reply.body) {
-            (Self::Nothing | Self::Greeting(_), _) => Answer::Http { status },
-            (Self::Discovery(_), _) => Answer::Discovery { status },
+            (Self::Nothing | Self::Greeting(_), _) => ProbeAnswer::Http { status },
+            (Self::Discovery(_), _) => ProbeAnswer::Discovery { status },
             // What client-go takes for success.
-            (Self::Review(..), _) if !(200..=206).contains(&status) => Answer::ReviewRefused { status },
-            (Self::Review(..), None) => Answer::NotAnAdmissionReview {
+            (Self::Review(..), _) if !(200..=206).contains(&status) => ProbeAnswer::ReviewRefused { status },
+            (Self::Review(..), None) => ProbeAnswer::NotAnAdmissionReview {
                 why: format!("longer than {LONGEST_ANSWER} bytes"),
             },
             (Self::Review(_, review), Some(body)) => match review::answer::check(review, &body) {
-                Ok(allowed) => Answer::Review { allowed },
-                Err(why) => Answer::NotAnAdmissionReview { why },
+                Ok(allowed) => ProbeAnswer::Review { allowed },
+                Err(why) => ProbeAnswer::NotAnAdmissionReview { why },
             },
         }
     }

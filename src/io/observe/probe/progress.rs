@@ -8,21 +8,21 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::domain::observe::probe::{Phase, Phases};
+use crate::domain::observe::probe::{PhaseDurations, ProbePhase};
 
 /// The stop-watch of one probe.
 #[derive(Debug, Default)]
-pub(super) struct Progress(Mutex<Inner>, Notify);
+pub(super) struct Progress(Mutex<PhaseClock>, Notify);
 
 #[derive(Debug, Default)]
-struct Inner {
-    current: Option<(Phase, Instant)>,
-    phases: Phases,
+struct PhaseClock {
+    current: Option<(ProbePhase, Instant)>,
+    phases: PhaseDurations,
 }
 
 impl Progress {
     /// Ends the phase under way, if any, and begins `phase`.
-    pub(super) fn enter(&self, phase: Phase) {
+    pub(super) fn enter(&self, phase: ProbePhase) {
         let mut inner = self.lock();
         inner.close();
         inner.current = Some((phase, Instant::now()));
@@ -39,9 +39,9 @@ impl Progress {
     }
 
     /// The durations of the phases so far, that of the one under way included.
-    pub(super) fn so_far(&self) -> Phases {
+    pub(super) fn so_far(&self) -> PhaseDurations {
         let inner = self.lock();
-        let mut ended = Inner { ..*inner };
+        let mut ended = PhaseClock { ..*inner };
         drop(inner);
         ended.close();
         ended.phases
@@ -49,39 +49,41 @@ impl Progress {
 
     /// Forgets what was measured: the attempt begins anew on another connection.
     pub(super) fn restart(&self) {
-        *self.lock() = Inner::default();
+        *self.lock() = PhaseClock::default();
     }
 
     /// The phase under way; the first one that every probe has when none has begun yet.
-    pub(super) fn phase(&self) -> Phase {
-        self.lock().current.map_or(Phase::Connect, |(phase, _)| phase)
+    pub(super) fn phase(&self) -> ProbePhase {
+        self.lock()
+            .current
+            .map_or(ProbePhase::Connect, |(phase, _)| phase)
     }
 
     /// Ends the phase under way and hands out all durations, that of an unfinished phase included.
-    pub(super) fn finish(&self) -> Phases {
+    pub(super) fn finish(&self) -> PhaseDurations {
         let mut inner = self.lock();
         inner.close();
         inner.phases
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, PhaseClock> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inner {
+impl PhaseClock {
     fn close(&mut self) {
         let Some((phase, since)) = self.current.take() else {
             return;
         };
         let spent = since.elapsed();
         let slot = match phase {
-            Phase::Resolve => &mut self.phases.resolve,
-            Phase::Connect => &mut self.phases.connect,
-            Phase::Tls => &mut self.phases.tls,
-            Phase::FirstByte => &mut self.phases.first_byte,
-            Phase::Body => &mut self.phases.body,
-            Phase::Withheld => return,
+            ProbePhase::Resolve => &mut self.phases.resolve,
+            ProbePhase::Connect => &mut self.phases.connect,
+            ProbePhase::Tls => &mut self.phases.tls,
+            ProbePhase::FirstByte => &mut self.phases.first_byte,
+            ProbePhase::Body => &mut self.phases.body,
+            ProbePhase::Withheld => return,
         };
         // A phase that is entered twice (the second address of a name) adds up.
         *slot = Some(slot.unwrap_or_default() + spent);
@@ -95,9 +97,9 @@ mod tests {
     #[test]
     fn a_phase_that_was_not_reached_has_no_duration() {
         let progress = Progress::default();
-        progress.enter(Phase::Connect);
-        progress.enter(Phase::Tls);
-        assert_eq!(progress.phase(), Phase::Tls);
+        progress.enter(ProbePhase::Connect);
+        progress.enter(ProbePhase::Tls);
+        assert_eq!(progress.phase(), ProbePhase::Tls);
         let phases = progress.finish();
         assert!(phases.connect.is_some() && phases.tls.is_some());
         assert_eq!(
@@ -109,9 +111,9 @@ mod tests {
     #[test]
     fn beginning_anew_forgets_the_connection_before() {
         let progress = Progress::default();
-        progress.enter(Phase::FirstByte);
+        progress.enter(ProbePhase::FirstByte);
         progress.restart();
-        progress.enter(Phase::Connect);
+        progress.enter(ProbePhase::Connect);
         assert_eq!(progress.finish().first_byte, None);
     }
 }

@@ -5,13 +5,13 @@
 
 use serde_json::{Value, json};
 
-use crate::domain::cluster::hook::{Hook, HookKind, Rule, Scope, Selector, SelectorOperator};
+use crate::domain::cluster::hook::{Hook, HookKind, HookRule, Scope, Selector, SelectorOperator};
 use crate::domain::time::Time;
 
 pub(super) mod answer;
 mod objects;
 
-use objects::{KINDS, Kind};
+use objects::{KINDS, ReviewedKind};
 use strum::{IntoStaticStr, VariantArray};
 
 /// The versions the API server speaks, best first.
@@ -48,13 +48,13 @@ pub(super) struct Review {
 /// objects are options of a call that is not being made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "UPPERCASE")]
-enum Operation {
+enum ReviewOperation {
     Create,
     Update,
     Delete,
 }
 
-impl Operation {
+impl ReviewOperation {
     const ALL: &'static [Self] = Self::VARIANTS;
 
     fn as_str(self) -> &'static str {
@@ -89,8 +89,8 @@ pub(super) fn build(hook: &Hook, subject: &ReviewSubject, uid: String, now: Time
         pick(&hook.rules).ok_or("its rules match no kind that a review can be made of")?;
 
     let object = object(kind, subject, &uid, now, &hook.object_selector);
-    let with_object = operation != Operation::Delete;
-    let with_old = operation != Operation::Create;
+    let with_object = operation != ReviewOperation::Delete;
+    let with_old = operation != ReviewOperation::Create;
     let group_version_kind = json!({"group": kind.group, "version": kind.version, "kind": kind.kind});
     let group_version_resource =
         json!({"group": kind.group, "version": kind.version, "resource": kind.resource});
@@ -128,8 +128,8 @@ pub(super) fn build(hook: &Hook, subject: &ReviewSubject, uid: String, now: Time
 }
 
 /// The first kind, in the table's order, that any rule matches, with the gentlest operation.
-fn pick(rules: &[Rule]) -> Option<(&'static Kind, Operation)> {
-    Operation::ALL.iter().find_map(|operation| {
+fn pick(rules: &[HookRule]) -> Option<(&'static ReviewedKind, ReviewOperation)> {
+    ReviewOperation::ALL.iter().find_map(|operation| {
         let kind = KINDS
             .iter()
             .find(|kind| rules.iter().any(|rule| matches(rule, kind, *operation)))?;
@@ -138,7 +138,7 @@ fn pick(rules: &[Rule]) -> Option<(&'static Kind, Operation)> {
 }
 
 /// The API server's `rules.Matcher` for an object without a subresource.
-fn matches(rule: &Rule, kind: &Kind, operation: Operation) -> bool {
+fn matches(rule: &HookRule, kind: &ReviewedKind, operation: ReviewOperation) -> bool {
     let has = |list: &[String], wanted: &str| list.iter().any(|item| item == "*" || item == wanted);
     let resource = rule.resources.iter().any(|pattern| {
         let (resource, subresource) = pattern.split_once('/').unwrap_or((pattern, ""));
@@ -156,7 +156,7 @@ fn matches(rule: &Rule, kind: &Kind, operation: Operation) -> bool {
         && has(&rule.api_versions, kind.version)
 }
 
-fn object(kind: &Kind, subject: &ReviewSubject, uid: &str, now: Time, selector: &Selector) -> Value {
+fn object(kind: &ReviewedKind, subject: &ReviewSubject, uid: &str, now: Time, selector: &Selector) -> Value {
     let api_version = if kind.group.is_empty() {
         kind.version.to_owned()
     } else {
@@ -206,16 +206,16 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::domain::cluster::hook::{FailurePolicy, HookId, SelectorRequirement, Target};
+    use crate::domain::cluster::hook::{FailurePolicy, HookId, HookTarget, SelectorRequirement};
 
     const NOW: Time = Time::from_unix_millis(1_795_219_862_156);
 
-    fn hook(rules: Vec<Rule>) -> Hook {
+    fn hook(rules: Vec<HookRule>) -> Hook {
         Hook {
             id: HookId::new(HookKind::Mutating, "configuration", "hook.example.com"),
             configuration_uid: String::new(),
             created: None,
-            target: Target::Invalid(String::new()),
+            target: HookTarget::Invalid(String::new()),
             ca_bundle: Arc::default(),
             failure_policy: FailurePolicy::Fail,
             timeout: Duration::from_secs(10),
@@ -226,7 +226,7 @@ mod tests {
             match_conditions: Vec::new(),
             dry_run_safe: true,
             reinvoked: false,
-            written: crate::domain::cluster::hook::Written::default(),
+            written: crate::domain::cluster::hook::WrittenEntry::default(),
             review_versions: vec!["v1".to_owned(), "v1beta1".to_owned()],
             probe_level: None,
             added: crate::domain::cluster::hook::Added::default(),
@@ -241,9 +241,9 @@ mod tests {
         versions: &[&str],
         resources: &[&str],
         scope: Scope,
-    ) -> Rule {
+    ) -> HookRule {
         let owned = |list: &[&str]| list.iter().map(|item| (*item).to_owned()).collect();
-        Rule {
+        HookRule {
             operations: owned(operations),
             api_groups: owned(groups),
             api_versions: owned(versions),
@@ -266,7 +266,7 @@ mod tests {
     }
 
     /// What a single rule gets: kind and operation.
-    fn picked(rule: Rule) -> Option<(&'static str, &'static str)> {
+    fn picked(rule: HookRule) -> Option<(&'static str, &'static str)> {
         pick(&[rule]).map(|(kind, operation)| (kind.kind, operation.as_str()))
     }
 

@@ -15,13 +15,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::domain::cluster::hook::{
-    Added, Backend, BackendAddress, BackendPath, FailurePolicy, Hook, HookId, HookKind, ProbeLevel,
-    ProbeTarget, Rule, Scope, Selector, ServiceState, ServiceTarget, Target, UrlTarget,
+    Added, Backend, BackendAddress, BackendPath, FailurePolicy, Hook, HookId, HookKind, HookRule, HookTarget,
+    ProbeLevel, ProbeTarget, Scope, Selector, ServiceState, ServiceTarget, UrlTarget,
 };
-use crate::domain::observe::probe::{Connection, ProbeReport};
+use crate::domain::observe::probe::{ConnectionKind, ProbeReport};
 use crate::domain::time::Time;
 
-use super::{Limits, ProbeNews, ProbeRequest, Prober, ReviewSubject};
+use super::{ProbeLimits, ProbeNews, ProbeRequest, Prober, ReviewSubject};
 
 /// The name every Service-backed hook here is called by.
 const NAME: &str = "hook.probe.svc";
@@ -32,14 +32,14 @@ const AMPLE: Duration = Duration::from_secs(20);
 /// How long a test waits for an answer that never comes: long enough for a handshake on a busy machine.
 const SCANT: Duration = Duration::from_secs(2);
 
-fn prober_with(limits: Limits) -> Prober {
+fn prober_with(limits: ProbeLimits) -> Prober {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let clock = Arc::new(|| Time::from_unix_millis(1_795_219_862_156));
     Prober::new(provider, limits, clock).expect("a prober")
 }
 
 fn prober() -> Prober {
-    prober_with(Limits::default())
+    prober_with(ProbeLimits::default())
 }
 
 /// A validating hook behind the Service `hook` in the namespace `probe`.
@@ -48,7 +48,7 @@ fn hook(ca_bundle: &str) -> Hook {
         id: HookId::new(HookKind::Validating, "configuration", "hook.example.com"),
         configuration_uid: "uid".to_owned(),
         created: None,
-        target: Target::Service(ServiceTarget {
+        target: HookTarget::Service(ServiceTarget {
             namespace: "probe".to_owned(),
             name: "hook".to_owned(),
             port: 443,
@@ -68,7 +68,7 @@ fn hook(ca_bundle: &str) -> Hook {
         match_conditions: Vec::new(),
         dry_run_safe: true,
         reinvoked: false,
-        written: crate::domain::cluster::hook::Written::default(),
+        written: crate::domain::cluster::hook::WrittenEntry::default(),
         review_versions: vec!["v1".to_owned()],
         probe_level: None,
         added: Added::default(),
@@ -79,7 +79,7 @@ fn hook(ca_bundle: &str) -> Hook {
 
 fn url_hook(ca_bundle: &str, host: &str, port: u16) -> Hook {
     Hook {
-        target: Target::Url(UrlTarget {
+        target: HookTarget::Url(UrlTarget {
             host: host.to_owned(),
             port,
             path: "/validate".to_owned(),
@@ -88,9 +88,9 @@ fn url_hook(ca_bundle: &str, host: &str, port: u16) -> Hook {
     }
 }
 
-fn rule(operations: &[&str], group: &str, resources: &[&str]) -> Rule {
+fn rule(operations: &[&str], group: &str, resources: &[&str]) -> HookRule {
     let owned = |list: &[&str]| list.iter().map(|item| (*item).to_owned()).collect();
-    Rule {
+    HookRule {
         operations: owned(operations),
         api_groups: vec![group.to_owned()],
         api_versions: vec!["*".to_owned()],
@@ -132,7 +132,7 @@ fn request(hook: Hook, address: SocketAddr, level: ProbeLevel) -> ProbeRequest {
         backend: endpoint(address),
         level,
         gone: false,
-        connection: Connection::Fresh,
+        connection: ConnectionKind::Fresh,
         deadline: AMPLE,
         review: Some(subject()),
         traceparent: None,

@@ -79,7 +79,7 @@ impl TrustStore {
     pub(super) fn new(provider: Arc<CryptoProvider>) -> Result<Self, Error> {
         let system = rustls_platform_verifier::Verifier::new(Arc::clone(&provider));
         let system = system.map(|verifier| Arc::new(verifier) as Arc<dyn ServerCertVerifier>);
-        let nobody = Arc::new(Witness {
+        let nobody = Arc::new(HandshakeVerifier {
             provider: Arc::clone(&provider),
             system: system.clone(),
             trust: Trust::Bundle(Arc::default()),
@@ -130,7 +130,7 @@ impl TrustStore {
 
     /// The configuration for one handshake, whose findings go to `sighting`.
     pub(super) fn config(&self, trust: Trust, sighting: &Arc<Sighting>) -> Arc<ClientConfig> {
-        let witness = Arc::new(Witness {
+        let witness = Arc::new(HandshakeVerifier {
             provider: Arc::clone(&self.provider),
             system: self.system.clone(),
             trust,
@@ -147,10 +147,10 @@ impl TrustStore {
 
 /// What was seen of the peer, readable also after the handshake failed.
 #[derive(Debug, Default)]
-pub(super) struct Sighting(Mutex<Seen>);
+pub(super) struct Sighting(Mutex<SeenCertificate>);
 
 #[derive(Debug, Default)]
-struct Seen {
+struct SeenCertificate {
     not_after: Option<Time>,
     objection: Option<Objection>,
     asked: bool,
@@ -180,14 +180,14 @@ impl Sighting {
 
 /// The verifier of one handshake.
 #[derive(Debug)]
-struct Witness {
+struct HandshakeVerifier {
     provider: Arc<CryptoProvider>,
     system: Result<Arc<dyn ServerCertVerifier>, Error>,
     trust: Trust,
     sighting: Arc<Sighting>,
 }
 
-impl Witness {
+impl HandshakeVerifier {
     fn judge(&self, presented: &Presented<'_>, ocsp: &[u8]) -> Result<(), Objection> {
         match (&self.trust, &self.system) {
             (Trust::Anything, _) => Ok(()),
@@ -220,7 +220,7 @@ impl Witness {
     }
 }
 
-impl ServerCertVerifier for Witness {
+impl ServerCertVerifier for HandshakeVerifier {
     fn verify_server_cert(
         &self,
         leaf: &CertificateDer<'_>,
@@ -278,7 +278,7 @@ impl ServerCertVerifier for Witness {
 }
 
 /// Has no certificate to give, and remembers that one was asked for.
-impl ResolvesClientCert for Witness {
+impl ResolvesClientCert for HandshakeVerifier {
     fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         lock(&self.sighting.0).asked = true;
         None

@@ -6,17 +6,17 @@ use serde_json::json;
 
 use super::*;
 use crate::io::endpoint::Auth;
-use crate::io::testing::{Asked, Reply, Server, soon};
+use crate::io::testing::{ReceivedRequest, TestReply, TestServer, soon};
 
 /// 100 s, by hookwatch's clock.
 const OURS: u64 = 100_000;
-const LIMITS: Limits = Limits {
+const LIMITS: QueryLimits = QueryLimits {
     max_bytes: 1 << 20,
     timeout: Duration::from_secs(20),
 };
 
-fn prometheus(server: &Server, limits: Limits) -> Prometheus {
-    let target = Target {
+fn prometheus(server: &TestServer, limits: QueryLimits) -> Prometheus {
+    let target = EndpointTarget {
         url: format!("http://{}/prefix/", server.address)
             .parse()
             .expect("an address"),
@@ -28,13 +28,13 @@ fn prometheus(server: &Server, limits: Limits) -> Prometheus {
     Prometheus::new(target, "job=\"apiserver\"".to_owned(), limits, clock)
 }
 
-fn is_clock(asked: &Asked) -> bool {
+fn is_clock(asked: &ReceivedRequest) -> bool {
     asked.target.contains("query=time%28%29")
 }
 
-fn time(seconds: f64) -> Reply {
+fn time(seconds: f64) -> TestReply {
     let result = json!([seconds, seconds.to_string()]);
-    Reply::json(
+    TestReply::json(
         200,
         json!({"status": "success", "data": {"resultType": "scalar", "result": result}}),
     )
@@ -48,8 +48,8 @@ fn counted(samples: &[(f64, &str)]) -> String {
 }
 
 /// A server with the right time that answers every other query with this.
-async fn fails(limits: Limits, reply: impl Fn() -> Reply + Send + Sync + 'static) -> ScrapeFailure {
-    let server = Server::start(move |asked| if is_clock(asked) { time(100.0) } else { reply() }).await;
+async fn fails(limits: QueryLimits, reply: impl Fn() -> TestReply + Send + Sync + 'static) -> ScrapeFailure {
+    let server = TestServer::start(move |asked| if is_clock(asked) { time(100.0) } else { reply() }).await;
     let failure = soon(prometheus(&server, limits).read())
         .await
         .expect_err("it is bad");
@@ -66,19 +66,19 @@ async fn fails(limits: Limits, reply: impl Fn() -> Reply + Send + Sync + 'static
 async fn what_is_stored_is_read_by_our_clock_and_only_what_is_new_the_next_time() {
     let shift = Arc::new(AtomicI64::new(0));
     let shifted = Arc::clone(&shift);
-    let server = Server::start(move |asked| {
+    let server = TestServer::start(move |asked| {
         // Three hours ahead, and some milliseconds later at the second reading.
         if is_clock(asked) {
             return time(10_900.0 + shifted.load(Ordering::Relaxed) as f64 / 1_000.0);
         }
-        Reply::json(200, counted(&[(10_840.0, "3"), (10_870.0, "5")]))
+        TestReply::json(200, counted(&[(10_840.0, "3"), (10_870.0, "5")]))
     })
     .await;
     let mut prometheus = prometheus(&server, LIMITS);
     let first = soon(prometheus.read()).await.expect("a reading");
     shift.store(700, Ordering::Relaxed);
     let second = soon(prometheus.read()).await.expect("a reading");
-    let at = |reading: &Reading| -> Vec<u64> {
+    let at = |reading: &PrometheusReading| -> Vec<u64> {
         let scrapes = reading.scrapes.iter();
         scrapes.map(|scrape| scrape.at.unix_millis()).collect()
     };
@@ -110,31 +110,31 @@ async fn what_is_stored_is_read_by_our_clock_and_only_what_is_new_the_next_time(
 
 #[tokio::test]
 async fn each_way_to_be_bad_names_the_address_and_what_to_do() {
-    type Case = (&'static str, fn() -> Reply, Reason, &'static [&'static str]);
+    type Case = (&'static str, fn() -> TestReply, Reason, &'static [&'static str]);
     let cases: [Case; 11] = [
         (
             "429",
-            || Reply::json(429, "slow down"),
+            || TestReply::json(429, "slow down"),
             Reason::Refused,
             &["429", "slow down", "prometheus.interval"],
         ),
-        ("500", || Reply::json(500, ""), Reason::Refused, &["500"]),
+        ("500", || TestReply::json(500, ""), Reason::Refused, &["500"]),
         (
             "401",
-            || Reply::json(401, ""),
+            || TestReply::json(401, ""),
             Reason::Forbidden,
             &["401", "prometheus.tokenFile"],
         ),
         (
             "404",
-            || Reply::json(404, "no"),
+            || TestReply::json(404, "no"),
             Reason::NotMetrics,
             &["404", "end before /api/v1/query"],
         ),
         (
             "a query that it does not take",
             || {
-                Reply::json(
+                TestReply::json(
                     400,
                     json!({"status": "error", "errorType": "bad_data", "error": "parse error"}),
                 )
@@ -145,7 +145,7 @@ async fn each_way_to_be_bad_names_the_address_and_what_to_do() {
         (
             "a redirect",
             || {
-                Reply::Raw(
+                TestReply::Raw(
                     b"HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/login\r\ncontent-length: 0\r\n\r\n"
                         .to_vec(),
                 )
@@ -158,14 +158,14 @@ async fn each_way_to_be_bad_names_the_address_and_what_to_do() {
         ),
         (
             "a page",
-            || Reply::Whole(200, "text/html", "<html>".to_owned()),
+            || TestReply::Whole(200, "text/html", "<html>".to_owned()),
             Reason::NotMetrics,
             &["no answer of a Prometheus"],
         ),
         (
             "nothing stored",
             || {
-                Reply::json(
+                TestReply::json(
                     200,
                     json!({"status": "success", "data": {"resultType": "matrix", "result": []}}),
                 )
@@ -175,19 +175,19 @@ async fn each_way_to_be_bad_names_the_address_and_what_to_do() {
         ),
         (
             "a clock in the future",
-            || Reply::json(200, counted(&[(9_000.0, "1")])),
+            || TestReply::json(200, counted(&[(9_000.0, "1")])),
             Reason::NotMetrics,
             &["8900 s newer than its own clock", "set its clock"],
         ),
         (
             "an endless body",
-            || Reply::Endless("application/json", vec![b' '; 4_096]),
+            || TestReply::Endless("application/json", vec![b' '; 4_096]),
             Reason::Truncated,
             &["larger than 1048576 bytes", "prometheus.maxMebibytes"],
         ),
         (
             "a body that breaks off",
-            || Reply::Raw(b"HTTP/1.1 200 OK\r\ncontent-length: 999\r\n\r\n{\"status\"".to_vec()),
+            || TestReply::Raw(b"HTTP/1.1 200 OK\r\ncontent-length: 999\r\n\r\n{\"status\"".to_vec()),
             Reason::Truncated,
             &["broke off"],
         ),
@@ -211,11 +211,11 @@ async fn ten_million_series_end_at_a_bound() {
             b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n".to_vec();
         raw.extend_from_slice(&begin);
         raw.extend(row.repeat(20_000));
-        Reply::Raw(raw)
+        TestReply::Raw(raw)
     })
     .await;
     assert_eq!(failure.reason, Reason::Truncated, "{}", failure.why);
-    let large = Limits {
+    let large = QueryLimits {
         max_bytes: 64 << 20,
         ..LIMITS
     };
@@ -223,7 +223,7 @@ async fn ten_million_series_end_at_a_bound() {
         let mut body = "{\"status\":\"success\",\"data\":{\"resultType\":\"matrix\",\"result\":[".to_owned();
         body += &String::from_utf8_lossy(row).repeat(MAX_SERIES + 1);
         body.pop();
-        Reply::json(200, body + "]}}")
+        TestReply::json(200, body + "]}}")
     })
     .await;
     assert!(failure.why.contains("more than 100000 series"), "{}", failure.why);
@@ -231,13 +231,13 @@ async fn ten_million_series_end_at_a_bound() {
 
 #[tokio::test]
 async fn one_that_hangs_or_is_gone_costs_no_more_than_the_timeout() {
-    let short = Limits {
+    let short = QueryLimits {
         timeout: Duration::from_millis(200),
         ..LIMITS
     };
-    let failure = fails(short, || Reply::Hang).await;
+    let failure = fails(short, || TestReply::Hang).await;
     assert_eq!(failure.reason, Reason::TimedOut);
-    let server = Server::start(|_| Reply::Hang).await;
+    let server = TestServer::start(|_| TestReply::Hang).await;
     let mut gone = prometheus(&server, LIMITS);
     server.stop().await;
     let failure = soon(gone.read()).await.expect_err("nothing listens");
@@ -250,7 +250,7 @@ async fn a_token_goes_with_every_query_and_into_no_error() {
     let folder = tempfile::tempdir().expect("a folder");
     let token_file: PathBuf = folder.path().join("token");
     std::fs::write(&token_file, "hunter2\n").expect("a file");
-    let server = Server::start(|_| Reply::json(403, "who are you?")).await;
+    let server = TestServer::start(|_| TestReply::json(403, "who are you?")).await;
     let mut prometheus = prometheus(&server, LIMITS);
     prometheus.endpoint.target.auth = Auth::Bearer {
         token_file: token_file.clone(),

@@ -2,7 +2,7 @@
 
 use super::sniff::{PATIENCE, Sniffer};
 use crate::domain::observe::exposition::Exposition;
-use crate::domain::observe::exposition::protobuf::{ProtobufExposition, Standing};
+use crate::domain::observe::exposition::protobuf::{BodyStanding, ProtobufExposition};
 use crate::domain::observe::snapshot::{Complaints, Snapshot};
 
 /// What a body is written in.
@@ -46,7 +46,7 @@ impl Format {
 
 /// Why a whole body is of no use.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Unfit {
+pub(super) enum UnusableBody {
     /// It is something else.
     NotMetrics(String),
     /// It ends in the middle of this.
@@ -54,14 +54,14 @@ pub(super) enum Unfit {
 }
 
 /// Reads a body in either format.
-pub(super) enum Reader {
+pub(super) enum BodyReader {
     /// Nothing has come yet, and no header told the format.
     Undecided,
     Text(Exposition, Box<Sniffer>),
     Protobuf(ProtobufExposition, u64),
 }
 
-impl Reader {
+impl BodyReader {
     /// A reader of this format; of `None`, what the body looks like.
     pub(super) fn new(format: Option<Format>) -> Self {
         match format {
@@ -88,8 +88,8 @@ impl Reader {
                 exposition.feed(chunk);
                 *seen += chunk.len() as u64;
                 match exposition.standing() {
-                    Standing::Lost => Err("no sequence of metric families".to_owned()),
-                    Standing::NoFamily if *seen > PATIENCE => {
+                    BodyStanding::Lost => Err("no sequence of metric families".to_owned()),
+                    BodyStanding::NoFamily if *seen > PATIENCE => {
                         Err(format!("no metric family within {seen} bytes"))
                     }
                     _ => Ok(()),
@@ -99,24 +99,24 @@ impl Reader {
     }
 
     /// What the whole body said.
-    pub(super) fn finish(self) -> Result<(Snapshot, Complaints), Unfit> {
+    pub(super) fn finish(self) -> Result<(Snapshot, Complaints), UnusableBody> {
         const EMPTY: &str = "an empty body instead of metrics";
-        let not_metrics = |why: &str| Err(Unfit::NotMetrics(why.to_owned()));
+        let not_metrics = |why: &str| Err(UnusableBody::NotMetrics(why.to_owned()));
         match self {
             Self::Undecided | Self::Protobuf(_, 0) => not_metrics(EMPTY),
             Self::Text(exposition, sniffer) => match sniffer.finish() {
                 Ok(true) => Ok(exposition.finish()),
-                Ok(false) => Err(Unfit::CutOff("line")),
-                Err(why) => Err(Unfit::NotMetrics(why)),
+                Ok(false) => Err(UnusableBody::CutOff("line")),
+                Err(why) => Err(UnusableBody::NotMetrics(why)),
             },
             Self::Protobuf(exposition, _) => match exposition.standing() {
-                Standing::Whole => Ok(exposition.finish()),
-                Standing::CutOff => Err(Unfit::CutOff("message")),
-                Standing::NotApiServer => {
+                BodyStanding::Whole => Ok(exposition.finish()),
+                BodyStanding::CutOff => Err(UnusableBody::CutOff("message")),
+                BodyStanding::NotApiServer => {
                     not_metrics("metrics, but none of an API server (no apiserver_* family)")
                 }
-                Standing::NoFamily => not_metrics("messages without any metric family"),
-                Standing::Lost => not_metrics("no sequence of metric families"),
+                BodyStanding::NoFamily => not_metrics("messages without any metric family"),
+                BodyStanding::Lost => not_metrics("no sequence of metric families"),
             },
         }
     }
@@ -163,14 +163,16 @@ mod tests {
         assert_eq!(Format::guess(b"\n# TYPE apiserver_x gauge\n"), Format::Text);
         assert_eq!(Format::guess(b"#"), Format::Text);
         assert_eq!(
-            Reader::new(None).finish(),
-            Err(Unfit::NotMetrics("an empty body instead of metrics".to_owned()))
+            BodyReader::new(None).finish(),
+            Err(UnusableBody::NotMetrics(
+                "an empty body instead of metrics".to_owned()
+            ))
         );
     }
 
     #[test]
     fn an_endless_binary_body_without_a_family_is_left_early() {
-        let mut reader = Reader::new(Some(Format::Protobuf));
+        let mut reader = BodyReader::new(Some(Format::Protobuf));
         let zeros = [0; 64 * 1024];
         let why = (0..1_000).find_map(|_| reader.feed(&zeros).err());
         assert!(why.is_some_and(|why| why.contains("no metric family within")));

@@ -40,11 +40,11 @@ impl Scraper {
     async fn version(&self, target: &ScrapeTarget) -> Option<String> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
-        struct Version {
+        struct ServerVersion {
             git_version: String,
         }
         let (status, body) = self.ask(target, "/version").await.ok()?;
-        let Version { git_version } = serde_json::from_str(&body).ok().filter(|_| status == 200)?;
+        let ServerVersion { git_version } = serde_json::from_str(&body).ok().filter(|_| status == 200)?;
         let version = bounded(&git_version);
         (version.len() <= MAX_VERSION).then_some(version)
     }
@@ -65,10 +65,10 @@ impl Scraper {
 mod tests {
     use super::*;
     use crate::io::observe::scrape::ScrapeLimits;
-    use crate::io::testing::{Asked, Reply, Server, clock, soon};
+    use crate::io::testing::{ReceivedRequest, TestReply, TestServer, clock, soon};
 
-    async fn ask(handler: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> ReadyReport {
-        let server = Server::start(handler).await;
+    async fn ask(handler: impl Fn(&ReceivedRequest) -> TestReply + Send + Sync + 'static) -> ReadyReport {
+        let server = TestServer::start(handler).await;
         let scraper = Scraper::new(server.connection().await, clock(), ScrapeLimits::default());
         let targets = scraper.targets();
         let report = soon(scraper.ready(&targets[0], true)).await;
@@ -80,8 +80,8 @@ mod tests {
     #[tokio::test]
     async fn the_checks_are_read_from_a_500_and_the_version_beside_them() {
         let report = ask(|asked| match asked.target.as_str() {
-            "/version" => Reply::json(200, r#"{"major":"1","gitVersion":"v1.36.2"}"#),
-            _ => Reply::Whole(
+            "/version" => TestReply::json(200, r#"{"major":"1","gitVersion":"v1.36.2"}"#),
+            _ => TestReply::Whole(
                 500,
                 "text/plain",
                 "[+]ping ok\n[-]etcd failed: reason withheld\n".to_owned(),
@@ -97,20 +97,20 @@ mod tests {
     async fn whatever_else_answers_is_unknown_and_has_no_version() {
         for (what, says) in [
             (
-                Reply::Whole(200, "text/html", "<html>log in</html>".to_owned()),
+                TestReply::Whole(200, "text/html", "<html>log in</html>".to_owned()),
                 "without any check",
             ),
-            (Reply::status(403, "forbidden"), "grant get"),
+            (TestReply::status(403, "forbidden"), "grant get"),
             (
-                Reply::Endless("text/plain", vec![b'x'; 4096]),
+                TestReply::Endless("text/plain", vec![b'x'; 4096]),
                 "larger than allowed",
             ),
-            (Reply::Raw(b"nonsense\r\n\r\n".to_vec()), "no answer"),
+            (TestReply::Raw(b"nonsense\r\n\r\n".to_vec()), "no answer"),
         ] {
             let once = std::sync::Mutex::new(Some(what));
             let report = ask(move |_| {
                 let reply = once.lock().expect("no poison").take();
-                reply.unwrap_or(Reply::Whole(200, "text/html", "<html>".to_owned()))
+                reply.unwrap_or(TestReply::Whole(200, "text/html", "<html>".to_owned()))
             })
             .await;
             let Readiness::Unknown { why } = report.readiness else {

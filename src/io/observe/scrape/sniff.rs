@@ -7,8 +7,8 @@ pub(super) const PATIENCE: u64 = 1024 * 1024;
 
 /// Looks for the marks of an exposition in pieces cut anywhere.
 pub(super) struct Sniffer {
-    family: Mark,
-    api_server: Mark,
+    family: SoughtText,
+    api_server: SoughtText,
     seen: u64,
     last: Option<u8>,
 }
@@ -16,8 +16,8 @@ pub(super) struct Sniffer {
 impl Sniffer {
     pub(super) fn new() -> Self {
         Self {
-            family: Mark::new(b"\n# TYPE "),
-            api_server: Mark::new(b"\n# TYPE apiserver_"),
+            family: SoughtText::new(b"\n# TYPE "),
+            api_server: SoughtText::new(b"\n# TYPE apiserver_"),
             seen: 0,
             last: None,
         }
@@ -62,14 +62,14 @@ impl Sniffer {
 }
 
 /// One text to find, also across a cut.
-struct Mark {
+struct SoughtText {
     finder: Finder<'static>,
     /// The end of the last piece, one byte shorter than what is looked for.
     tail: Vec<u8>,
     found: bool,
 }
 
-impl Mark {
+impl SoughtText {
     fn new(text: &'static [u8]) -> Self {
         Self {
             finder: Finder::new(text),

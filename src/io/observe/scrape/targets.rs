@@ -24,17 +24,17 @@ pub(super) struct Targets {
     server: ScrapeTarget,
     /// The configured server's own address, when it is an IP address: it may be one of the replicas.
     server_address: Option<SocketAddr>,
-    replicas: BTreeMap<SocketAddr, Replica>,
+    replicas: BTreeMap<SocketAddr, ScrapedReplica>,
     /// The processes met at the configured server's address, by their start in milliseconds, and when that was.
     met: BTreeMap<i64, Time>,
 }
 
-struct Replica {
+struct ScrapedReplica {
     target: ScrapeTarget,
     left_alone_until: Option<Time>,
 }
 
-impl Replica {
+impl ScrapedReplica {
     fn is_tried(&self, now: Time) -> bool {
         self.left_alone_until.is_none_or(|until| until <= now)
     }
@@ -103,7 +103,7 @@ impl Targets {
     pub(super) fn add(&mut self, address: SocketAddr, target: ScrapeTarget) {
         self.replicas.insert(
             address,
-            Replica {
+            ScrapedReplica {
                 target,
                 left_alone_until: None,
             },

@@ -6,16 +6,16 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::domain::report::alerts::{Alert, Batch, Ended};
+use crate::domain::report::alerts::{Alert, Batch, ResolvedAlert};
 use crate::domain::time::Time;
 use crate::io::endpoint::Auth;
-use crate::io::testing::{Reply, Server, soon};
+use crate::io::testing::{TestReply, TestServer, soon};
 
 /// Longer than any test takes, but where waiting is the point.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-fn target(url: &str) -> Target {
-    Target {
+fn target(url: &str) -> EndpointTarget {
+    EndpointTarget {
         url: url.parse().expect("an address"),
         ca_file: None,
         client_certificate: None,
@@ -23,7 +23,7 @@ fn target(url: &str) -> Target {
     }
 }
 
-fn of(server: &Server, prefix: &str) -> Target {
+fn of(server: &TestServer, prefix: &str) -> EndpointTarget {
     target(&format!("http://{}{prefix}", server.address))
 }
 
@@ -42,8 +42,8 @@ fn alert(webhook: &str) -> Alert {
     }
 }
 
-fn envelope() -> Envelope {
-    Envelope {
+fn envelope() -> AlertEnvelope {
+    AlertEnvelope {
         labels: [
             ("cluster".to_owned(), "prod".to_owned()),
             ("source".to_owned(), "me".to_owned()),
@@ -60,7 +60,7 @@ fn written(batch: &Batch) -> Value {
     serde_json::from_slice(&body).expect("JSON")
 }
 
-async fn push(target: Target) -> Result<(), PushError> {
+async fn push(target: EndpointTarget) -> Result<(), PushError> {
     soon(Alertmanager::new(target, PATIENCE).push(b"[]".to_vec())).await
 }
 
@@ -74,7 +74,7 @@ fn file(folder: &Path, name: &str, content: &str) -> PathBuf {
 fn an_alert_is_written_as_the_api_wants_it_by_the_clock_on_the_wall() {
     let batch = Batch {
         firing: vec![alert("w")],
-        ended: vec![Ended {
+        ended: vec![ResolvedAlert {
             alert: alert("v"),
             at: Time::from_unix_millis(60_000),
         }],
@@ -113,7 +113,7 @@ fn whatever_a_webhook_is_called_it_is_the_same_after_json() {
 
 #[tokio::test]
 async fn a_push_goes_below_the_prefix_as_json() {
-    let server = Server::start(|_| Reply::Whole(200, "text/plain", String::new())).await;
+    let server = TestServer::start(|_| TestReply::Whole(200, "text/plain", String::new())).await;
     for prefix in ["", "/", "/alertmanager", "/a/b/"] {
         push(of(&server, prefix)).await.expect("it is taken");
     }
@@ -136,32 +136,32 @@ async fn a_push_goes_below_the_prefix_as_json() {
 #[tokio::test]
 async fn each_way_to_be_bad_has_its_reason_and_none_takes_long() {
     // A status, what is answered, the reason, whether the same may be taken later, and what is said of it.
-    type Case = (fn() -> Reply, &'static str, bool, &'static str);
+    type Case = (fn() -> TestReply, &'static str, bool, &'static str);
     let cases: [Case; 7] = [
         (
-            || Reply::json(400, "\"start time must be before end time\""),
+            || TestReply::json(400, "\"start time must be before end time\""),
             "refused",
             false,
             "400 and said \"\\\"start time",
         ),
-        (|| Reply::json(401, ""), "refused", false, "answered 401"),
+        (|| TestReply::json(401, ""), "refused", false, "answered 401"),
         (
-            || Reply::json(503, "later"),
+            || TestReply::json(503, "later"),
             "unavailable",
             true,
             "503 and said \"later\"",
         ),
-        (|| Reply::json(429, ""), "unavailable", true, "answered 429"),
+        (|| TestReply::json(429, ""), "unavailable", true, "answered 429"),
         (
-            || Reply::Raw(b"\x16\x03\x01 this is no HTTP\r\n\r\n".to_vec()),
+            || TestReply::Raw(b"\x16\x03\x01 this is no HTTP\r\n\r\n".to_vec()),
             "unreachable",
             true,
             "",
         ),
-        (|| Reply::Raw(Vec::new()), "unreachable", true, ""),
+        (|| TestReply::Raw(Vec::new()), "unreachable", true, ""),
         (
             || {
-                Reply::Raw(
+                TestReply::Raw(
                     b"HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/login\r\ncontent-length: 0\r\n\r\n"
                         .to_vec(),
                 )
@@ -172,7 +172,7 @@ async fn each_way_to_be_bad_has_its_reason_and_none_takes_long() {
         ),
     ];
     for (reply, reason, may_pass, said) in cases {
-        let server = Server::start(move |_| reply()).await;
+        let server = TestServer::start(move |_| reply()).await;
         let error = push(of(&server, "")).await.expect_err("it is bad");
         let told = error.to_string();
         assert_eq!((error.reason(), error.may_pass()), (reason, may_pass), "{told}");
@@ -184,7 +184,7 @@ async fn each_way_to_be_bad_has_its_reason_and_none_takes_long() {
 
 #[tokio::test]
 async fn one_that_is_down_is_unreachable() {
-    let server = Server::start(|_| Reply::Hang).await;
+    let server = TestServer::start(|_| TestReply::Hang).await;
     let target = of(&server, "");
     server.stop().await;
     let error = push(target).await.expect_err("nobody listens");
@@ -194,7 +194,7 @@ async fn one_that_is_down_is_unreachable() {
 
 #[tokio::test]
 async fn one_that_never_answers_costs_no_more_than_the_timeout() {
-    let server = Server::start(|_| Reply::Hang).await;
+    let server = TestServer::start(|_| TestReply::Hang).await;
     let mut slow = Alertmanager::new(of(&server, ""), Duration::from_millis(200));
     let error = soon(slow.push(b"[]".to_vec())).await.expect_err("it hangs");
     assert_eq!((error.reason(), error.may_pass()), ("timeout", true));
@@ -203,14 +203,14 @@ async fn one_that_never_answers_costs_no_more_than_the_timeout() {
 
 #[tokio::test]
 async fn an_endless_answer_is_not_read_to_its_end() {
-    let server = Server::start(|_| Reply::Endless("text/html", vec![b'x'; 65_536])).await;
+    let server = TestServer::start(|_| TestReply::Endless("text/html", vec![b'x'; 65_536])).await;
     push(of(&server, "")).await.expect("a 200 is all that counts");
     let refusal = || {
         let mut raw = b"HTTP/1.1 400 Bad\r\ncontent-length: 50000000\r\n\r\n".to_vec();
         raw.extend(std::iter::repeat_n(b'y', 50_000_000));
-        Reply::Raw(raw)
+        TestReply::Raw(raw)
     };
-    let server = Server::start(move |_| refusal()).await;
+    let server = TestServer::start(move |_| refusal()).await;
     let error = push(of(&server, "")).await.expect_err("a refusal");
     assert!(error.to_string().len() < 400, "{}", error.to_string().len());
 }
@@ -218,9 +218,9 @@ async fn an_endless_answer_is_not_read_to_its_end() {
 #[tokio::test]
 async fn one_that_was_away_takes_the_next_push() {
     let calls = std::sync::atomic::AtomicUsize::new(0);
-    let server = Server::start(move |_| {
+    let server = TestServer::start(move |_| {
         let before = calls.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        Reply::json(if before == 0 { 500 } else { 200 }, "")
+        TestReply::json(if before == 0 { 500 } else { 200 }, "")
     })
     .await;
     let mut alertmanager = Alertmanager::new(of(&server, ""), PATIENCE);
@@ -236,7 +236,7 @@ async fn one_that_was_away_takes_the_next_push() {
 #[tokio::test]
 async fn a_password_or_a_token_is_read_anew_for_each_push_and_never_told() {
     let folder = tempfile::tempdir().expect("a folder");
-    let server = Server::start(|_| Reply::json(401, "who are you?")).await;
+    let server = TestServer::start(|_| TestReply::json(401, "who are you?")).await;
     let secret = file(folder.path(), "secret", "hunter2\n");
     let basic = Auth::Basic {
         username: "hookwatch".to_owned(),
@@ -247,7 +247,7 @@ async fn a_password_or_a_token_is_read_anew_for_each_push_and_never_told() {
     };
     for auth in [basic, bearer] {
         let mut alertmanager = Alertmanager::new(
-            Target {
+            EndpointTarget {
                 auth: auth.clone(),
                 ..of(&server, "")
             },
@@ -281,7 +281,7 @@ async fn a_password_or_a_token_is_read_anew_for_each_push_and_never_told() {
             name => file(folder.path(), name, content),
         };
         let auth = Auth::Bearer { token_file };
-        let error = push(Target {
+        let error = push(EndpointTarget {
             auth,
             ..of(&server, "")
         })
@@ -301,9 +301,9 @@ async fn a_password_or_a_token_is_read_anew_for_each_push_and_never_told() {
 async fn a_token_that_is_a_folder_or_a_pipe_is_an_error_and_no_wait() {
     let folder = tempfile::tempdir().expect("a folder");
     let token_file = folder.path().to_owned();
-    let server = Server::start(|_| Reply::json(200, "")).await;
+    let server = TestServer::start(|_| TestReply::json(200, "")).await;
     let auth = Auth::Bearer { token_file };
-    let error = push(Target {
+    let error = push(EndpointTarget {
         auth,
         ..of(&server, "")
     })
@@ -315,10 +315,10 @@ async fn a_token_that_is_a_folder_or_a_pipe_is_an_error_and_no_wait() {
 #[tokio::test]
 async fn only_the_named_authority_is_trusted_and_a_new_one_without_a_restart() {
     let folder = tempfile::tempdir().expect("a folder");
-    let taking = |_: &crate::io::testing::Asked| Reply::json(200, "");
-    let server = Server::start_tls("localhost", taking).await;
-    let other = Server::start_tls("localhost", taking).await;
-    let pem = |server: &Server| {
+    let taking = |_: &crate::io::testing::ReceivedRequest| TestReply::json(200, "");
+    let server = TestServer::start_tls("localhost", taking).await;
+    let other = TestServer::start_tls("localhost", taking).await;
+    let pem = |server: &TestServer| {
         let der = server.config("localhost").root_cert.expect("an authority");
         let der = BASE64_STANDARD.encode(&der[0]);
         format!("-----BEGIN CERTIFICATE-----\n{der}\n-----END CERTIFICATE-----\n")
@@ -326,7 +326,7 @@ async fn only_the_named_authority_is_trusted_and_a_new_one_without_a_restart() {
     let ca_file = file(folder.path(), "ca.pem", &pem(&other));
     let url = format!("https://localhost:{}", server.address.port());
     let mut alertmanager = Alertmanager::new(
-        Target {
+        EndpointTarget {
             ca_file: Some(ca_file),
             ..target(&url)
         },

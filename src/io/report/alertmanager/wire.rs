@@ -10,7 +10,7 @@ use crate::domain::time::Time;
 
 /// What every alert carries, whatever it is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Envelope {
+pub struct AlertEnvelope {
     /// Further labels.
     pub labels: BTreeMap<String, String>,
     /// Where a person sees more.
@@ -45,7 +45,7 @@ struct Annotations<'a> {
 /// When it cannot be written as JSON, which is a mistake in this file.
 pub fn body(
     batch: &Batch,
-    envelope: &Envelope,
+    envelope: &AlertEnvelope,
     now: Time,
     wall: SystemTime,
 ) -> Result<Vec<u8>, serde_json::Error> {

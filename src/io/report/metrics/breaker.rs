@@ -4,7 +4,7 @@ use prometheus::{Gauge, GaugeVec, IntCounterVec};
 
 use super::Maker;
 use crate::domain::act::breaker::{HeldBack, HookStanding, Rung};
-use crate::domain::act::fence::{AutoBreak, Breaker};
+use crate::domain::act::fence::{AutoBreak, BreakerView};
 use crate::domain::time::Time;
 
 /// The states that a hook can be in, as the breaker sees it.
@@ -82,7 +82,7 @@ impl BreakerMetrics {
         self.last_seen_bypassed.set(at.unix_seconds());
     }
 
-    pub(super) fn fill(&self, breaker: &Breaker) {
+    pub(super) fn fill(&self, breaker: &BreakerView) {
         let disarmed = breaker.wanted == AutoBreak::On && breaker.effective != AutoBreak::On;
         self.disarmed.set(f64::from(u8::from(disarmed)));
         for &rung in Rung::ALL {

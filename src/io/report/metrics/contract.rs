@@ -11,12 +11,12 @@ use super::probes::{MAX_OUTCOMES, OTHER};
 use super::{Loss, Signal};
 use crate::domain::act::breaker::{HeldBack, Rung};
 use crate::domain::act::fence::AutoBreak;
-use crate::domain::act::leadership::{Place, Role};
+use crate::domain::act::leadership::{LeadershipObject, ReplicaRole};
 use crate::domain::audit::standing::MAX_FINDINGS;
-use crate::domain::audit::{Severity, findings};
+use crate::domain::audit::{FindingSeverity, findings};
 use crate::domain::cluster::hook::HookKind;
 use crate::domain::observe::canary::{CanaryTarget, MAX_FURTHER};
-use crate::domain::observe::probe::{Connection, Phase};
+use crate::domain::observe::probe::{ConnectionKind, ProbePhase};
 use crate::domain::observe::readiness::MAX_FAILING;
 use crate::domain::observe::snapshot::ScrapeFailureReason;
 use crate::domain::vocabulary::{Cause, Effect, Health, NotAHook, Writes};
@@ -92,7 +92,7 @@ impl Declared {
         Some(match self.name.as_str() {
             // A hook has one health and one cause at a time.
             "hookwatch_hook_health" | "hookwatch_hook_cause" => 1,
-            "hookwatch_probes_total" => MAX_OUTCOMES + Connection::ALL.len(),
+            "hookwatch_probes_total" => MAX_OUTCOMES + ConnectionKind::ALL.len(),
             _ => self.product(|label| !matches!(self.bound(label), Some(Bound::Hook(_))))?,
         })
     }
@@ -213,22 +213,22 @@ fn closed_set(metric: &str, label: &str) -> Option<Vec<&'static str>> {
         (_, "state") => all_of(Writes::ALL),
         (_, "risk") => findings::KINDS.iter().map(|kind| kind.id).collect(),
         ("hook_risk", "severity") => vec!["critical", "warning"],
-        (_, "severity") => all_of(&Severity::ALL),
+        (_, "severity") => all_of(&FindingSeverity::ALL),
         ("alertmanager_pushes_failed_total", "reason") => PushError::REASONS.to_vec(),
         ("alertmanager_alerts_dropped_total", "reason") => all_of(Dropped::ALL),
         (_, "signal") => all_of(Signal::ALL),
         ("telemetry_dropped_total", "reason") => all_of(Loss::ALL),
         (_, "certificate") => vec!["served", "ca"],
-        (_, "connection") => all_of(Connection::ALL),
+        (_, "connection") => all_of(ConnectionKind::ALL),
         ("probes_total", "outcome") => PROBE_OUTCOMES.to_vec(),
         ("canaries_total", "outcome") => CANARY_OUTCOMES.to_vec(),
         ("events_total", "outcome") => all_of(EventOutcome::ALL),
-        (_, "phase") => all_of(&Phase::ALL),
+        (_, "phase") => all_of(&ProbePhase::ALL),
         (_, "result") => [all_of(ScrapeFailureReason::ALL), vec!["success"]].concat(),
         (_, "answers") => vec!["yes", "no"],
         (_, "mode") => all_of(AutoBreak::ALL),
-        (_, "by") => all_of(Place::ALL),
-        (_, "role") => all_of(Role::ALL),
+        (_, "by") => all_of(LeadershipObject::ALL),
+        (_, "role") => all_of(ReplicaRole::ALL),
         _ => return None,
     })
 }
@@ -242,7 +242,7 @@ fn all_of<T: Copy + Into<&'static str>>(all: &[T]) -> Vec<&'static str> {
 mod tests {
     use super::*;
     use crate::domain::observe::canary::CanaryOutcome;
-    use crate::domain::observe::probe::{Answer, ProbeOutcome, TlsFault};
+    use crate::domain::observe::probe::{ProbeAnswer, ProbeOutcome, TlsFault};
     use crate::io::report::metrics::Metrics;
 
     fn values(metric: &str, label: &str) -> Vec<&'static str> {
@@ -282,13 +282,15 @@ mod tests {
     fn no_probe_ends_in_a_way_that_is_not_listed() {
         let why = String::new;
         let all = [
-            ProbeOutcome::Answered(Answer::Handshake),
-            ProbeOutcome::Answered(Answer::Discovery { status: 500 }),
-            ProbeOutcome::Answered(Answer::ReviewRefused { status: 500 }),
-            ProbeOutcome::Answered(Answer::NotAnAdmissionReview { why: why() }),
+            ProbeOutcome::Answered(ProbeAnswer::Handshake),
+            ProbeOutcome::Answered(ProbeAnswer::Discovery { status: 500 }),
+            ProbeOutcome::Answered(ProbeAnswer::ReviewRefused { status: 500 }),
+            ProbeOutcome::Answered(ProbeAnswer::NotAnAdmissionReview { why: why() }),
             ProbeOutcome::ClientCertificateWanted,
             ProbeOutcome::VerifierDiffers { why: why() },
-            ProbeOutcome::TimedOut { phase: Phase::Tls },
+            ProbeOutcome::TimedOut {
+                phase: ProbePhase::Tls,
+            },
             ProbeOutcome::Refused,
             ProbeOutcome::Unreachable { why: why() },
             ProbeOutcome::Unresolvable { why: why() },
@@ -297,7 +299,7 @@ mod tests {
                 why: why(),
             },
             ProbeOutcome::Lost {
-                phase: Phase::Tls,
+                phase: ProbePhase::Tls,
                 why: why(),
             },
             ProbeOutcome::NotProbed { why: why() },

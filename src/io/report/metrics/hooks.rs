@@ -6,7 +6,7 @@
 use prometheus::{Gauge, GaugeVec};
 
 use super::{CertificateEnd, Maker};
-use crate::domain::audit::Severity;
+use crate::domain::audit::FindingSeverity;
 use crate::domain::audit::standing::Findings;
 use crate::domain::cluster::hook::HookId;
 use crate::domain::diagnose::verdict::Verdict;
@@ -118,13 +118,13 @@ impl HookMetrics {
         if audit.at.is_none() {
             return;
         }
-        for severity in Severity::ALL {
+        for severity in FindingSeverity::ALL {
             self.findings
                 .with_label_values(&[severity.as_str()])
                 .set(audit.count(severity) as f64);
         }
         let told = audit.findings.iter();
-        for finding in told.filter(|finding| finding.severity >= Severity::Warning) {
+        for finding in told.filter(|finding| finding.severity >= FindingSeverity::Warning) {
             let Some(id) = &finding.hook else { continue };
             let [kind, configuration, webhook] = labels(id);
             let values = [

@@ -8,7 +8,7 @@ use prometheus::{CounterVec, Gauge, HistogramVec, IntCounterVec};
 use super::Maker;
 use super::hooks::{MAX_HOOKS, hook_and, labels};
 use crate::domain::cluster::hook::HookId;
-use crate::domain::observe::probe::{Connection, Phase, ProbeReport};
+use crate::domain::observe::probe::{ConnectionKind, ProbePhase, ProbeReport};
 use crate::domain::observe::views::ProbeView;
 
 /// So many pairs of connection and outcome of its probes are told apart for each hook; further outcomes count as
@@ -82,8 +82,8 @@ impl ProbeMetrics {
             return;
         }
         self.times.with_label_values(&[connection]).observe(took);
-        if report.connection == Connection::Fresh {
-            for phase in Phase::ALL {
+        if report.connection == ConnectionKind::Fresh {
+            for phase in ProbePhase::ALL {
                 if let Some(took) = report.phases.get(phase) {
                     self.phases
                         .with_label_values(&[phase.as_str()])

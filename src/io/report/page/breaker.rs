@@ -4,13 +4,13 @@ use maud::{Markup, html};
 
 use super::text::{Foreign, clock, within};
 use crate::domain::act::breaker::HookStanding;
-use crate::domain::act::fence::Breaker;
+use crate::domain::act::fence::BreakerView;
 
 /// Room for all of it, in bytes.
 const ROOM: usize = 8_000;
 
 /// Nothing at all while the breaker has to do with no hook.
-pub(super) fn standings(breaker: &Breaker) -> Markup {
+pub(super) fn standings(breaker: &BreakerView) -> Markup {
     if breaker.hooks.is_empty() {
         return html! {};
     }
@@ -58,34 +58,34 @@ fn line(standing: &HookStanding) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::act::breaker::{Rung, Stage};
+    use crate::domain::act::breaker::{HookState, Rung};
     use crate::domain::act::fence::AutoBreak;
     use crate::domain::cluster::hook::{HookId, HookKind};
     use crate::domain::time::Time;
 
     fn shown(hooks: Vec<HookStanding>) -> String {
-        let breaker = Breaker {
+        let breaker = BreakerView {
             hooks,
-            ..Breaker::new(AutoBreak::On, None)
+            ..BreakerView::new(AutoBreak::On, None)
         };
         standings(&breaker).into_string()
     }
 
-    fn standing(stage: Stage) -> HookStanding {
+    fn standing(stage: HookState) -> HookStanding {
         let hook = HookId::new(HookKind::Validating, "c", "<w>");
         HookStanding::new(hook, stage, Time::from_unix_millis(1_795_219_862_156))
     }
 
     #[test]
     fn a_bypass_is_shown_with_how_far_it_goes_and_whether_it_is_in_force() {
-        let stage = |effective| Stage::Bypassed {
+        let stage = |effective| HookState::Bypassed {
             rung: Rung::Shield,
             effective,
         };
         let page = shown(vec![standing(stage(true))]);
         assert!(page.contains("bypassed (shield)</b> since") && page.contains("<bdi>&lt;w&gt;</bdi>"));
         assert!(shown(vec![standing(stage(false))]).contains("not on every API server yet"));
-        let mut restored = standing(Stage::Enforcing);
+        let mut restored = standing(HookState::Enforcing);
         restored.unchecked = Some("3 objects went in <unchecked>.".to_owned());
         let page = shown(vec![restored]);
         assert!(
@@ -95,9 +95,9 @@ mod tests {
 
     #[test]
     fn what_is_only_planned_or_held_back_says_so_and_nothing_takes_no_room() {
-        let mut planned = standing(Stage::Enforcing);
+        let mut planned = standing(HookState::Enforcing);
         planned.would_bypass = Some(Rung::Skip);
-        let mut held_back = standing(Stage::Enforcing);
+        let mut held_back = standing(HookState::Enforcing);
         held_back.held_back = Some("budget".to_owned());
         let page = shown(vec![planned, held_back]);
         assert!(page.contains("would be bypassed (skip)") && page.contains("held back (budget)"));
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn more_than_there_is_room_for_is_counted() {
-        let page = shown((0..200).map(|_| standing(Stage::Contested)).collect());
+        let page = shown((0..200).map(|_| standing(HookState::Contested)).collect());
         assert!(page.len() < ROOM + 500 && page.contains("more; all of them are in the"));
     }
 }

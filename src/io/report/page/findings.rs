@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::text::{Foreign, clock, within};
 use crate::domain::audit::Finding;
-use crate::domain::audit::findings::Command;
+use crate::domain::audit::findings::PatchCommand;
 use crate::domain::audit::standing::Findings;
 
 /// Room for all of them, in bytes.
@@ -55,8 +55,8 @@ fn row(finding: &Finding) -> Markup {
             div.body {
                 @for sentences in parts(&finding.message) { p { (Foreign(sentences)) } }
                 @match finding.command() {
-                    Some(Command::Line(line)) => { p.next { b { "The change: " } code { (Foreign(&line)) } } }
-                    Some(Command::File { .. }) => {
+                    Some(PatchCommand::Line(line)) => { p.next { b { "The change: " } code { (Foreign(&line)) } } }
+                    Some(PatchCommand::File { .. }) => {
                         p.next { b { "The change: " } "a longer patch; it stands in the "
                             a href="/api/v1/assessment" { "API" } " and in " code { "hookwatch audit" } "." }
                     }

@@ -6,11 +6,11 @@ use std::fmt::Write as _;
 use maud::{Markup, html};
 
 use super::breaker;
-use super::past::{self, Cell, Mark, Shown};
+use super::past::{self, Cell, Mark, ShownPast};
 use super::text::{Foreign, clock, within};
 use super::timeline::{called, tone};
 use crate::domain::act::breaker::HookStanding;
-use crate::domain::audit::{Finding, Severity};
+use crate::domain::audit::{Finding, FindingSeverity};
 use crate::domain::cluster::hook::Backend;
 use crate::domain::diagnose::verdict::{BackendView, Verdict};
 use crate::domain::report::assessment::Assessment;
@@ -45,10 +45,10 @@ pub(super) fn in_full(hooks: &[Verdict]) -> &[Verdict] {
 }
 
 /// The whole table, with so many bytes for the list of those that are well.
-pub(super) fn table(assessment: &Assessment, past: &Shown, room: impl Fn(usize) -> usize) -> Markup {
+pub(super) fn table(assessment: &Assessment, past: &ShownPast, room: impl Fn(usize) -> usize) -> Markup {
     let hooks = &*assessment.hooks;
     let first = in_full(hooks);
-    let (known, nothing) = (known(assessment, past), Known::default());
+    let (known, nothing) = (known(assessment, past), HookContext::default());
     // The first culprit's evidence is there without a click, and without scripts.
     let mut open = true;
     let rows = first.iter().map(|verdict| {
@@ -115,13 +115,13 @@ pub(super) fn id(anchor: u64) -> String {
 
 /// What is known of one hook beside its verdict.
 #[derive(Default)]
-struct Known<'a> {
+struct HookContext<'a> {
     happened: Vec<&'a Mark>,
     stands: Option<&'a HookStanding>,
     found: Vec<&'a Finding>,
 }
 
-impl Known<'_> {
+impl HookContext<'_> {
     /// How the breaker has it, in a word or two; by what stands on the object where the breaker does not say.
     fn breaker(&self, verdict: &Verdict) -> Option<String> {
         let stands = self.stands.and_then(breaker::state);
@@ -133,8 +133,8 @@ impl Known<'_> {
 }
 
 /// The same of every hook, by its anchor.
-fn known<'a>(assessment: &'a Assessment, past: &'a Shown) -> BTreeMap<u64, Known<'a>> {
-    let mut known: BTreeMap<u64, Known<'a>> = BTreeMap::new();
+fn known<'a>(assessment: &'a Assessment, past: &'a ShownPast) -> BTreeMap<u64, HookContext<'a>> {
+    let mut known: BTreeMap<u64, HookContext<'a>> = BTreeMap::new();
     for standing in &assessment.breaker.hooks {
         let hook = &standing.hook;
         let anchor = past::anchor_of(hook.kind, &hook.configuration, &hook.webhook);
@@ -154,7 +154,7 @@ fn known<'a>(assessment: &'a Assessment, past: &'a Shown) -> BTreeMap<u64, Known
     known
 }
 
-fn row(verdict: &Verdict, past: &Shown, known: &Known<'_>, open: bool) -> Markup {
+fn row(verdict: &Verdict, past: &ShownPast, known: &HookContext<'_>, open: bool) -> Markup {
     let breaker = known.breaker(verdict);
     let anchor = past::anchor(verdict);
     let health = verdict.health.as_str();
@@ -200,7 +200,7 @@ fn evidence(verdict: &Verdict, found: &[&Finding]) -> Markup {
     let (evidence, more) = within(LIST, &verdict.evidence, |said| html! { li { (Foreign(said)) } });
     let told = found
         .iter()
-        .filter(|finding| finding.severity >= Severity::Warning);
+        .filter(|finding| finding.severity >= FindingSeverity::Warning);
     let (risks, _) = within(LIST / 2, told, |finding| {
         html! { li.risk { (finding.severity.as_str()) ": " (finding.kind.title) ". " (Foreign(&finding.message)) } }
     });
@@ -378,7 +378,7 @@ fn minute(cells: &[Cell]) -> Cell {
 }
 
 /// The list of what happened, the newest first.
-pub(super) fn happened(past: &Shown) -> Markup {
+pub(super) fn happened(past: &ShownPast) -> Markup {
     let (lines, _) = within(10_000, &past.marks, |mark| {
         html! {
             li {

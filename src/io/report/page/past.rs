@@ -18,10 +18,10 @@ use crate::domain::observe::probe::{ProbeOutcome, ProbeReport};
 use crate::domain::report::assessment::Assessment;
 use crate::domain::time::Time;
 use crate::domain::vocabulary::{Health, Writes};
-use crate::domain::watchdog::{Change, Event};
+use crate::domain::watchdog::{Event, LoggedChange};
 
-pub use actions::Action;
 use actions::Actions;
+pub use actions::PastAction;
 use track::Track;
 pub use track::{Cell, SLOT, SLOTS};
 
@@ -42,7 +42,7 @@ const CANARY_COUNTS: Duration = Duration::from_secs(30);
 
 /// How writes went at one instant. All durations in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Sample {
+pub struct PastSample {
     /// The instant.
     pub at: Time,
     /// Whether the control plane took writes.
@@ -71,7 +71,7 @@ pub enum MarkKind {
     /// Writes go differently than before.
     Writes(Writes),
     /// The breaker did something; `None`: what may be done about a culprit changed.
-    Breaker(Option<Action>),
+    Breaker(Option<PastAction>),
     /// So many more hooks changed at that instant.
     More(u32),
 }
@@ -84,7 +84,7 @@ pub struct Mark {
     /// What kind of thing.
     pub kind: MarkKind,
     /// The hook, where it is about one.
-    pub hook: Option<Subject>,
+    pub hook: Option<MarkSubject>,
     /// Since when it was so, where that is known to be earlier.
     pub began: Option<Time>,
     /// The sentence that was said then.
@@ -93,14 +93,14 @@ pub struct Mark {
 
 /// Who something is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Subject {
+pub struct MarkSubject {
     /// What tells this hook from all others, as [`anchor`] makes it.
     pub anchor: u64,
     /// The webhook's name.
     pub webhook: Arc<str>,
 }
 
-impl Subject {
+impl MarkSubject {
     fn of(verdict: &Verdict) -> Self {
         Self {
             anchor: anchor(verdict),
@@ -126,7 +126,7 @@ pub fn anchor_of(kind: HookKind, configuration: &str, webhook: &str) -> u64 {
 
 /// The canaries of one kind.
 #[derive(Debug, Default)]
-struct Canary {
+struct CanaryTrack {
     /// When the last one came back, and after how many seconds.
     back: Option<(Time, f32)>,
     /// When that one was sent. Those that were sent before it do not count any more.
@@ -135,7 +135,7 @@ struct Canary {
     out: BTreeSet<Time>,
 }
 
-impl Canary {
+impl CanaryTrack {
     /// The longer of how long the last one took and how long the first has been out, in seconds.
     fn seconds(&self, now: Time) -> Option<f32> {
         let back = self.back.filter(|(at, _)| now.since(*at) < CANARY_COUNTS);
@@ -148,21 +148,21 @@ impl Canary {
 /// The last hour. See the module's head.
 #[derive(Debug, Default)]
 pub struct Past {
-    samples: VecDeque<Sample>,
+    samples: VecDeque<PastSample>,
     marks: VecDeque<Mark>,
     at_once: usize,
     impaired: bool,
     actions: Actions,
-    canaries: BTreeMap<CanaryTarget, Canary>,
+    canaries: BTreeMap<CanaryTarget, CanaryTrack>,
     tracks: BTreeMap<HookId, BTreeMap<Backend, Track>>,
     backends: usize,
 }
 
 /// The part of the past that one page shows.
 #[derive(Debug, Clone, Default)]
-pub struct Shown {
+pub struct ShownPast {
     /// The oldest first.
-    pub samples: Vec<Sample>,
+    pub samples: Vec<PastSample>,
     /// The newest first.
     pub marks: Vec<Mark>,
     /// The tracks of the hooks asked for, [`SLOTS`] cells each, the oldest first.
@@ -247,7 +247,7 @@ impl Past {
             .values()
             .filter_map(|canary| canary.seconds(now))
             .reduce(f32::max);
-        self.samples.push_back(Sample {
+        self.samples.push_back(PastSample {
             at: now,
             writes: plane.writes,
             write: plane.write_seconds.map(|seconds| seconds as f32),
@@ -273,13 +273,13 @@ impl Past {
     }
 
     /// Takes in a change that a person would want to read about.
-    pub fn told(&mut self, change: &Change, now: Time) {
+    pub fn told(&mut self, change: &LoggedChange, now: Time) {
         match change {
-            Change::Hook { from, verdict } => {
+            LoggedChange::Hook { from, verdict } => {
                 self.hook_changed(from.map(|(health, _)| health), verdict, now);
             }
-            Change::ControlPlane(plane) => self.plane_changed(plane, now),
-            Change::Breaker(breaker) => self.mark(Mark {
+            LoggedChange::ControlPlane(plane) => self.plane_changed(plane, now),
+            LoggedChange::Breaker(breaker) => self.mark(Mark {
                 at: now,
                 kind: MarkKind::Breaker(None),
                 hook: None,
@@ -300,7 +300,7 @@ impl Past {
         let mut mark = Mark {
             at: now,
             kind,
-            hook: Some(Subject::of(verdict)),
+            hook: Some(MarkSubject::of(verdict)),
             began: verdict
                 .since
                 .filter(|began| kind == MarkKind::Failing && *began < now),
@@ -349,7 +349,7 @@ impl Past {
     }
 
     /// What a page shows that draws the tracks of these hooks.
-    pub fn show<'a>(&self, hooks: impl Iterator<Item = &'a Verdict>, now: Time) -> Shown {
+    pub fn show<'a>(&self, hooks: impl Iterator<Item = &'a Verdict>, now: Time) -> ShownPast {
         let tracks = hooks.filter_map(|verdict| {
             let configuration = verdict.configuration.as_deref()?;
             let id = HookId::new(verdict.kind, configuration, &verdict.webhook);
@@ -357,7 +357,7 @@ impl Past {
             let cells = tracks.map(|(backend, track)| (backend.clone(), track.cells(now)));
             Some((anchor(verdict), cells.collect()))
         });
-        Shown {
+        ShownPast {
             samples: self.samples.iter().copied().collect(),
             marks: self.marks.iter().rev().cloned().collect(),
             tracks: tracks.collect(),

@@ -6,7 +6,7 @@ use maud::{Markup, html};
 
 use super::leading;
 use super::text::{Foreign, clock, within};
-use crate::domain::act::fence::Breaker;
+use crate::domain::act::fence::BreakerView;
 use crate::domain::act::leadership::ReplicaView;
 use crate::domain::diagnose::verdict::Verdict;
 use crate::domain::observe::views::{ScrapeView, StoredView};
@@ -177,7 +177,7 @@ fn hooks(assessment: &Assessment) -> Markup {
     }
 }
 
-fn breaker(breaker: &Breaker) -> Markup {
+fn breaker(breaker: &BreakerView) -> Markup {
     html! {
         b { (breaker.effective.as_str()) }
         @if breaker.wanted != breaker.effective { " instead of " (breaker.wanted.as_str()) }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use maud::{Markup, html};
 
-use super::past::{Action, Mark, MarkKind, Sample, Shown};
+use super::past::{Mark, MarkKind, PastAction, PastSample, ShownPast};
 use super::text::{clock, within};
 use crate::domain::text::human_seconds;
 use crate::domain::time::Time;
@@ -36,7 +36,7 @@ const SCALES: [f32; 14] = [
 
 /// What all samples within one column come to.
 #[derive(Debug, Clone, Copy, Default)]
-struct Column {
+struct TimelineColumn {
     write: Option<f32>,
     create: Option<f32>,
     update: Option<f32>,
@@ -45,9 +45,9 @@ struct Column {
     writes: Option<Writes>,
 }
 
-impl Column {
+impl TimelineColumn {
     /// The longest of each counts: a spike is what one looks for.
-    fn add(&mut self, sample: &Sample) {
+    fn add(&mut self, sample: &PastSample) {
         let longest = |a: Option<f32>, b: Option<f32>| a.into_iter().chain(b).reduce(f32::max);
         self.write = longest(self.write, sample.write);
         self.create = longest(self.create, sample.create);
@@ -64,7 +64,7 @@ impl Column {
     }
 }
 
-impl Column {
+impl TimelineColumn {
     /// Up to where the time is a culprit's; while writes are blocked, all that a canary waits is.
     fn most_of_the_culprits(&self) -> Option<f32> {
         let share = self.write.filter(|_| self.culprits > 0.0);
@@ -108,7 +108,7 @@ impl Frame {
 }
 
 /// The whole figure.
-pub(super) fn figure(past: &Shown, usual: Option<f64>, now: Time) -> Markup {
+pub(super) fn figure(past: &ShownPast, usual: Option<f64>, now: Time) -> Markup {
     let span = span(past, now);
     let mut frame = Frame { now, span, top: 1.0 };
     let columns = columns(past, &frame);
@@ -158,7 +158,7 @@ pub(super) fn figure(past: &Shown, usual: Option<f64>, now: Time) -> Markup {
 }
 
 /// How far back the picture goes.
-fn span(past: &Shown, now: Time) -> Duration {
+fn span(past: &ShownPast, now: Time) -> Duration {
     let oldest = past
         .samples
         .first()
@@ -171,8 +171,8 @@ fn span(past: &Shown, now: Time) -> Duration {
 
 /// The samples by columns. One without a sample of its own, as there are where samples are rarer than columns, goes on as
 /// the one before.
-fn columns(past: &Shown, frame: &Frame) -> [Column; COLUMNS] {
-    let mut columns = [Column::default(); COLUMNS];
+fn columns(past: &ShownPast, frame: &Frame) -> [TimelineColumn; COLUMNS] {
+    let mut columns = [TimelineColumn::default(); COLUMNS];
     for sample in &past.samples {
         if let Some(column) = frame.column(sample.at) {
             columns[column].add(sample);
@@ -183,7 +183,7 @@ fn columns(past: &Shown, frame: &Frame) -> [Column; COLUMNS] {
 }
 
 /// The marks that are drawn, each with its place. What is drawn last lies on top.
-fn marks<'a>(past: &'a Shown, frame: &Frame) -> Vec<(&'a Mark, f64)> {
+fn marks<'a>(past: &'a ShownPast, frame: &Frame) -> Vec<(&'a Mark, f64)> {
     let mut marks: Vec<(&Mark, f64)> = past
         .marks
         .iter()
@@ -226,10 +226,10 @@ fn round(seconds: f32) -> String {
     human_seconds(f64::from(seconds)).replace(".0 ", " ")
 }
 
-fn fill(columns: &mut [Column], span: Duration) {
+fn fill(columns: &mut [TimelineColumn], span: Duration) {
     // So many columns may lie between two samples that were taken as planned.
     let gap = (COLUMNS as u64 * 5).div_ceil(span.as_secs()) as usize;
-    let (mut last, mut since) = (Column::default(), usize::MAX);
+    let (mut last, mut since) = (TimelineColumn::default(), usize::MAX);
     for column in columns {
         if column.writes.is_some() {
             (last, since) = (*column, 0);
@@ -251,7 +251,7 @@ fn grid() -> Markup {
 }
 
 /// How writes went, as bands behind the curves.
-fn states(columns: &[Column]) -> Markup {
+fn states(columns: &[TimelineColumn]) -> Markup {
     let mut bands = Vec::new();
     let mut begin = 0;
     for at in 1..=columns.len() {
@@ -281,9 +281,9 @@ fn short(number: f32) -> String {
     text.strip_suffix(".0").map(str::to_owned).unwrap_or(text)
 }
 
-fn paths(columns: &[Column], frame: &Frame) -> Markup {
+fn paths(columns: &[TimelineColumn], frame: &Frame) -> Markup {
     let mut share = String::new();
-    let curve = |value: fn(&Column) -> Option<f32>| {
+    let curve = |value: fn(&TimelineColumn) -> Option<f32>| {
         let mut path = String::new();
         for run in runs(columns, value) {
             line(&mut path, run, |at| {
@@ -295,7 +295,7 @@ fn paths(columns: &[Column], frame: &Frame) -> Markup {
     let canary = curve(|column| column.canary);
     let create = curve(|column| column.create);
     let update = curve(|column| column.update);
-    for run in runs(columns, Column::most_of_the_culprits) {
+    for run in runs(columns, TimelineColumn::most_of_the_culprits) {
         let most = |at: usize| columns[at].most_of_the_culprits().unwrap_or_default();
         area(
             &mut share,
@@ -313,7 +313,10 @@ fn paths(columns: &[Column], frame: &Frame) -> Markup {
 }
 
 /// Unbroken rows of columns that have a value.
-fn runs(columns: &[Column], value: impl Fn(&Column) -> Option<f32>) -> Vec<std::ops::Range<usize>> {
+fn runs(
+    columns: &[TimelineColumn],
+    value: impl Fn(&TimelineColumn) -> Option<f32>,
+) -> Vec<std::ops::Range<usize>> {
     let mut runs: Vec<std::ops::Range<usize>> = Vec::new();
     for (at, column) in columns.iter().enumerate() {
         if value(column).is_none() {
@@ -361,7 +364,7 @@ fn class(kind: MarkKind) -> &'static str {
         MarkKind::Failing | MarkKind::Writes(Writes::Blocked) => "m bad",
         MarkKind::Suspect | MarkKind::Writes(Writes::Delayed) => "m odd",
         MarkKind::Well | MarkKind::Writes(Writes::Flowing | Writes::Unknown) => "m good",
-        MarkKind::Breaker(Some(Action::Contested)) => "m bad",
+        MarkKind::Breaker(Some(PastAction::Contested)) => "m bad",
         MarkKind::Breaker(Some(_)) => "m act",
         MarkKind::Breaker(None) | MarkKind::More(_) => "m note",
     }
@@ -444,8 +447,8 @@ mod tests {
         Time::from_unix_millis(1_800_000_000_000 + seconds * 1_000)
     }
 
-    fn sample(seconds: u64, write: f32, culprits: f32, writes: Writes) -> Sample {
-        Sample {
+    fn sample(seconds: u64, write: f32, culprits: f32, writes: Writes) -> PastSample {
+        PastSample {
             at: at(seconds),
             writes,
             write: Some(write),
@@ -458,20 +461,20 @@ mod tests {
 
     #[test]
     fn the_first_minutes_are_shown_large_and_an_hour_whole() {
-        let mut past = Shown::default();
+        let mut past = ShownPast::default();
         past.samples.push(sample(0, 0.005, 0.0, Writes::Flowing));
-        let shown = |past: &Shown, now| figure(past, None, at(now)).into_string();
+        let shown = |past: &ShownPast, now| figure(past, None, at(now)).into_string();
         assert!(shown(&past, 20).contains("last 30 s"));
         assert!(shown(&past, 90).contains("last 2 min"));
         assert!(shown(&past, 200).contains("last 5 min"));
         assert!(shown(&past, 400).contains("last 15 min"));
         assert!(shown(&past, 3_000).contains("last 60 min"));
-        assert!(shown(&Shown::default(), 0).contains("last 30 s"));
+        assert!(shown(&ShownPast::default(), 0).contains("last 30 s"));
     }
 
     #[test]
     fn the_culprits_share_lies_between_the_mean_and_what_would_be_left_without_it() {
-        let mut past = Shown::default();
+        let mut past = ShownPast::default();
         past.samples.push(sample(0, 0.2, 0.0, Writes::Flowing));
         past.samples.push(sample(299, 0.8, 0.6, Writes::Delayed));
         let shown = figure(&past, Some(0.2), at(300)).into_string();
@@ -486,7 +489,7 @@ mod tests {
 
     #[test]
     fn a_gap_in_time_is_a_gap_in_the_curve() {
-        let mut past = Shown::default();
+        let mut past = ShownPast::default();
         for seconds in (0..60).chain(200..300) {
             past.samples.push(sample(seconds, 0.005, 0.0, Writes::Flowing));
         }
@@ -501,10 +504,10 @@ mod tests {
 
     #[test]
     fn an_hour_full_of_everything_is_a_small_picture() {
-        let mut past = Shown::default();
+        let mut past = ShownPast::default();
         for seconds in 0..1_800 {
             let wild = (seconds * 7_919 % 9_973) as f32 / 1_000.0;
-            past.samples.push(Sample {
+            past.samples.push(PastSample {
                 canary: Some(wild * 1.3),
                 ..sample(
                     seconds * 2,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use strum::IntoStaticStr;
 
-use super::read::Reader;
+use super::read::VariableReader;
 use crate::io::report::metrics::Signal;
 
 /// How requests are made.
@@ -47,8 +47,8 @@ pub struct Destination {
 }
 
 /// The destination of a signal; `None` when it is not sent.
-pub(super) fn of(reader: &mut Reader<'_>, signal: Signal) -> Option<Destination> {
-    let names = Names(signal);
+pub(super) fn of(reader: &mut VariableReader<'_>, signal: Signal) -> Option<Destination> {
+    let names = VariableNames(signal);
     let own = reader.text(&names.own("ENDPOINT"));
     let both = reader.text(&names.both("ENDPOINT"));
     if !is_wanted(reader, signal, own.is_some() || both.is_some()) {
@@ -69,7 +69,7 @@ pub(super) fn of(reader: &mut Reader<'_>, signal: Signal) -> Option<Destination>
     };
     let timeout = names.first(reader, "TIMEOUT");
     let gzip = gzip(reader, &names);
-    let path = |reader: &Reader<'_>, what| reader.text(&names.first(reader, what)).map(PathBuf::from);
+    let path = |reader: &VariableReader<'_>, what| reader.text(&names.first(reader, what)).map(PathBuf::from);
     let certificate = path(reader, "CERTIFICATE");
     let identity = match (path(reader, "CLIENT_CERTIFICATE"), path(reader, "CLIENT_KEY")) {
         (Some(certificate), Some(key)) => Some((certificate, key)),
@@ -95,9 +95,9 @@ pub(super) fn of(reader: &mut Reader<'_>, signal: Signal) -> Option<Destination>
 }
 
 /// The names of variables about one signal.
-struct Names(Signal);
+struct VariableNames(Signal);
 
-impl Names {
+impl VariableNames {
     fn own(&self, what: &str) -> String {
         let signal = self.0.as_str().to_ascii_uppercase();
         format!("OTEL_EXPORTER_OTLP_{signal}_{what}")
@@ -108,7 +108,7 @@ impl Names {
     }
 
     /// The one that counts: the signal's own where it is set.
-    fn first(&self, reader: &Reader<'_>, what: &str) -> String {
+    fn first(&self, reader: &VariableReader<'_>, what: &str) -> String {
         let own = self.own(what);
         match reader.text(&own) {
             Some(_) => own,
@@ -118,7 +118,7 @@ impl Names {
 }
 
 /// Whether a signal is sent: asked for by name, or by there being a place to send it to.
-fn is_wanted(reader: &mut Reader<'_>, signal: Signal, has_endpoint: bool) -> bool {
+fn is_wanted(reader: &mut VariableReader<'_>, signal: Signal, has_endpoint: bool) -> bool {
     let name = format!("OTEL_{}_EXPORTER", signal.as_str().to_ascii_uppercase());
     let Some(exporters) = reader.list(&name) else {
         return has_endpoint;
@@ -137,7 +137,7 @@ fn is_wanted(reader: &mut Reader<'_>, signal: Signal, has_endpoint: bool) -> boo
     exporters.iter().any(|exporter| exporter == "otlp")
 }
 
-fn protocol(reader: &mut Reader<'_>, names: &Names) -> Protocol {
+fn protocol(reader: &mut VariableReader<'_>, names: &VariableNames) -> Protocol {
     let name = names.first(reader, "PROTOCOL");
     match reader
         .text(&name)
@@ -155,7 +155,13 @@ fn protocol(reader: &mut Reader<'_>, names: &Names) -> Protocol {
 
 /// Reads an endpoint. One that makes no sense means that the signal is not sent: to send it to the default instead
 /// would hide the mistake.
-fn parsed(reader: &mut Reader<'_>, name: &str, text: &str, protocol: Protocol, names: &Names) -> Option<Uri> {
+fn parsed(
+    reader: &mut VariableReader<'_>,
+    name: &str,
+    text: &str,
+    protocol: Protocol,
+    names: &VariableNames,
+) -> Option<Uri> {
     let whole = match (protocol, text.contains("://")) {
         // For gRPC a host and a port will do; then another variable says whether there is TLS.
         (Protocol::Grpc, false) => {
@@ -181,7 +187,7 @@ fn parsed(reader: &mut Reader<'_>, name: &str, text: &str, protocol: Protocol, n
     None
 }
 
-fn gzip(reader: &mut Reader<'_>, names: &Names) -> bool {
+fn gzip(reader: &mut VariableReader<'_>, names: &VariableNames) -> bool {
     let name = names.first(reader, "COMPRESSION");
     match reader
         .text(&name)
@@ -197,7 +203,7 @@ fn gzip(reader: &mut Reader<'_>, names: &Names) -> bool {
     }
 }
 
-fn headers(reader: &mut Reader<'_>, names: &Names) -> HeaderMap {
+fn headers(reader: &mut VariableReader<'_>, names: &VariableNames) -> HeaderMap {
     let name = names.first(reader, "HEADERS");
     let mut headers = HeaderMap::new();
     for (key, value) in reader.pairs(&name) {

@@ -4,12 +4,12 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// Reads variables and takes down what makes no sense.
-pub(super) struct Reader<'a> {
+pub(super) struct VariableReader<'a> {
     variable: &'a dyn Fn(&str) -> Option<String>,
     pub(super) complaints: Vec<String>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> VariableReader<'a> {
     pub(super) fn new(variable: &'a dyn Fn(&str) -> Option<String>) -> Self {
         Self {
             variable,

@@ -1,14 +1,14 @@
 use super::*;
 
 /// What these variables ask for.
-fn with(variables: &[(&str, &str)]) -> Settings {
-    Settings::from_variables(|name| {
+fn with(variables: &[(&str, &str)]) -> TelemetrySettings {
+    TelemetrySettings::from_variables(|name| {
         let found = variables.iter().find(|(known, _)| *known == name);
         found.map(|(_, value)| (*value).to_owned())
     })
 }
 
-fn endpoints(settings: &Settings) -> [Option<String>; 2] {
+fn endpoints(settings: &TelemetrySettings) -> [Option<String>; 2] {
     [
         settings
             .traces

@@ -7,11 +7,11 @@ use opentelemetry_sdk::trace::SpanData;
 use super::*;
 use crate::domain::cluster::hook::{BackendAddress, BackendPath, HookKind, ProbeLevel};
 use crate::domain::observe::probe::{
-    Answer, CertificateFacts, Connection, Phase, Phases, ProbeOutcome, ProbeReport,
+    CertificateFacts, ConnectionKind, PhaseDurations, ProbeAnswer, ProbeOutcome, ProbePhase, ProbeReport,
 };
 use crate::domain::vocabulary::{Cause, Effect};
 use crate::io::report::metrics::Metrics;
-use crate::io::telemetry::Settings;
+use crate::io::telemetry::TelemetrySettings;
 use crate::io::telemetry::queue::{Waiting, queue};
 
 /// A tracer whose clock is moved by hand, and the end that its spans come out of.
@@ -23,8 +23,9 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let settings =
-            Settings::from_variables(|name| (name == "OTEL_TRACES_EXPORTER").then(|| "otlp".to_owned()));
+        let settings = TelemetrySettings::from_variables(|name| {
+            (name == "OTEL_TRACES_EXPORTER").then(|| "otlp".to_owned())
+        });
         let counts = Metrics::new().unwrap().telemetry().clone();
         let (queue, waiting) = queue(10_000, counts);
         let now = Arc::new(AtomicU64::new(1_795_219_862_000));
@@ -64,12 +65,12 @@ fn backend() -> Backend {
     }
 }
 
-fn report(started: Time, took: Duration, phases: Phases, outcome: ProbeOutcome) -> ProbeReport {
+fn report(started: Time, took: Duration, phases: PhaseDurations, outcome: ProbeOutcome) -> ProbeReport {
     ProbeReport {
         hook: hook("a"),
         backend: backend(),
         level: ProbeLevel::Http,
-        connection: Connection::Fresh,
+        connection: ConnectionKind::Fresh,
         started,
         took,
         phases,
@@ -79,8 +80,8 @@ fn report(started: Time, took: Duration, phases: Phases, outcome: ProbeOutcome) 
     }
 }
 
-fn change(name: &str, health: Health) -> Change {
-    Change::Hook {
+fn change(name: &str, health: Health) -> LoggedChange {
+    LoggedChange::Hook {
         from: Some((Health::Healthy, None)),
         verdict: Box::new(Verdict {
             kind: HookKind::Validating,
@@ -183,10 +184,10 @@ fn a_change_ends_its_round_and_links_to_the_newest_probes_of_its_hook() {
 #[test]
 fn the_first_look_at_a_hook_that_is_well_is_no_news() {
     let mut bench = Bench::new();
-    let Change::Hook { verdict, .. } = change("a", Health::Healthy) else {
+    let LoggedChange::Hook { verdict, .. } = change("a", Health::Healthy) else {
         return;
     };
-    let first = Change::Hook { from: None, verdict };
+    let first = LoggedChange::Hook { from: None, verdict };
     assert_eq!(bench.tracer.changed(&first), None);
     bench.tracer.judged(None);
     assert!(bench.waiting.take().is_empty());
@@ -210,8 +211,8 @@ fn phases_are_laid_end_to_end_up_to_the_end_of_the_probe() {
     let started = bench.now();
     let probe = bench.tracer.probe([&hook("a")].into_iter(), &backend());
     let millis = Duration::from_millis;
-    // 5 ms went to a kept connection that was closed; these are the phases of the one after it.
-    let phases = Phases {
+    // 5 ms went to a pooled connection that was closed; these are the phases of the one after it.
+    let phases = PhaseDurations {
         resolve: None,
         connect: Some(millis(1)),
         tls: Some(millis(20)),
@@ -219,7 +220,7 @@ fn phases_are_laid_end_to_end_up_to_the_end_of_the_probe() {
         body: None,
     };
     let outcome = ProbeOutcome::TimedOut {
-        phase: Phase::FirstByte,
+        phase: ProbePhase::FirstByte,
     };
     probe.probed(&report(started, millis(29), phases, outcome));
     let all = bench.waiting.take();
@@ -247,11 +248,11 @@ fn phases_are_laid_end_to_end_up_to_the_end_of_the_probe() {
 #[test]
 fn an_answer_that_nobody_can_use_is_an_error_of_the_probe_and_of_no_phase() {
     let mut bench = Bench::new();
-    let phases = Phases {
+    let phases = PhaseDurations {
         first_byte: Some(Duration::from_millis(1)),
-        ..Phases::default()
+        ..PhaseDurations::default()
     };
-    let refused = ProbeOutcome::Answered(Answer::ReviewRefused { status: 500 });
+    let refused = ProbeOutcome::Answered(ProbeAnswer::ReviewRefused { status: 500 });
     let probe = bench.tracer.probe([&hook("a")].into_iter(), &backend());
     probe.probed(&report(bench.now(), Duration::from_millis(1), phases, refused));
     let all = bench.waiting.take();

@@ -10,7 +10,7 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use tonic::{Code, Request, Status};
 
 use super::super::settings::Destination;
-use super::{AGENT, Failed, LONGEST_ANSWER, Payload, Rejected, chain, pem};
+use super::{AGENT, FailedExport, LONGEST_ANSWER, Payload, Rejected, chain, pem};
 use crate::io::report::metrics::Loss;
 
 /// A channel to one receiver.
@@ -73,7 +73,7 @@ impl Grpc {
         request
     }
 
-    pub(super) async fn send<P: Payload>(&self, payload: &P) -> Result<Rejected, Failed> {
+    pub(super) async fn send<P: Payload>(&self, payload: &P) -> Result<Rejected, FailedExport> {
         match payload.clone().call(self).await {
             Ok(answer) => Ok(P::rejected(answer.into_inner())),
             Err(status) => Err(failed(&status)),
@@ -81,22 +81,22 @@ impl Grpc {
     }
 }
 
-fn failed(status: &Status) -> Failed {
+fn failed(status: &Status) -> FailedExport {
     let source = std::error::Error::source(status);
     let mut why = format!("{:?}: {}", status.code(), status.message());
     if let Some(source) = source {
         why = format!("{why}: {}", chain(source));
     }
     match status.code() {
-        _ if source.is_some_and(is_lost) => Failed::for_now(Loss::Unreachable, None, &why),
-        Code::Cancelled | Code::DeadlineExceeded => Failed::for_now(Loss::TimedOut, None, &why),
+        _ if source.is_some_and(is_lost) => FailedExport::for_now(Loss::Unreachable, None, &why),
+        Code::Cancelled | Code::DeadlineExceeded => FailedExport::for_now(Loss::TimedOut, None, &why),
         // OTLP's own list of what may pass; it has no code for a connection that does not come about but the first.
         Code::Unavailable | Code::Aborted | Code::OutOfRange | Code::DataLoss => {
-            Failed::for_now(Loss::Unreachable, None, &why)
+            FailedExport::for_now(Loss::Unreachable, None, &why)
         }
         // What the client itself makes of bytes that are no gRPC.
-        Code::Internal | Code::Unknown if source.is_some() => Failed::for_good(Loss::Unreadable, &why),
-        _ => Failed::for_good(Loss::Refused, &why),
+        Code::Internal | Code::Unknown if source.is_some() => FailedExport::for_good(Loss::Unreadable, &why),
+        _ => FailedExport::for_good(Loss::Refused, &why),
     }
 }
 

@@ -11,7 +11,7 @@ use reqwest::redirect::Policy;
 use reqwest::{Certificate, Client, Identity, Response};
 
 use super::super::settings::Destination;
-use super::{AGENT, Failed, LONGEST_ANSWER, Payload, Rejected, chain, pem};
+use super::{AGENT, FailedExport, LONGEST_ANSWER, Payload, Rejected, chain, pem};
 use crate::io::report::metrics::Loss;
 
 const PROTOBUF: HeaderValue = HeaderValue::from_static("application/x-protobuf");
@@ -61,12 +61,12 @@ impl Http {
         })
     }
 
-    pub(super) async fn send<P: Payload>(&self, payload: &P) -> Result<Rejected, Failed> {
+    pub(super) async fn send<P: Payload>(&self, payload: &P) -> Result<Rejected, FailedExport> {
         let mut body = payload.encode_to_vec();
         if self.gzip {
             let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
             let written = gzip.write_all(&body).and_then(|()| gzip.finish());
-            body = written.map_err(|error| Failed::for_good(Loss::Refused, &error.to_string()))?;
+            body = written.map_err(|error| FailedExport::for_good(Loss::Refused, &error.to_string()))?;
         }
         let request = self
             .client
@@ -84,18 +84,18 @@ impl Http {
             429 | 502 | 503 | 504 => {
                 let after = answer.headers().get(RETRY_AFTER);
                 let after = after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
-                Err(Failed::for_now(
+                Err(FailedExport::for_now(
                     Loss::Refused,
                     after.map(Duration::from_secs),
                     &why,
                 ))
             }
-            _ => Err(Failed::for_good(Loss::Refused, &why)),
+            _ => Err(FailedExport::for_good(Loss::Refused, &why)),
         }
     }
 }
 
-fn broken(error: &reqwest::Error) -> Failed {
+fn broken(error: &reqwest::Error) -> FailedExport {
     let loss = if error.is_timeout() {
         Loss::TimedOut
     } else {
@@ -107,17 +107,17 @@ fn broken(error: &reqwest::Error) -> Failed {
         Some(source) => chain(source),
         None => why.split(" for url").next().unwrap_or_default().to_owned(),
     };
-    Failed::for_now(loss, None, &why)
+    FailedExport::for_now(loss, None, &why)
 }
 
 /// Reads what a success says.
-async fn read<P: Payload>(mut answer: Response) -> Result<Rejected, Failed> {
+async fn read<P: Payload>(mut answer: Response) -> Result<Rejected, FailedExport> {
     let kind = answer.headers().get(CONTENT_TYPE).cloned();
     let mut body = Vec::new();
     while let Some(chunk) = answer.chunk().await.map_err(|error| broken(&error))? {
         body.extend_from_slice(&chunk);
         if body.len() > LONGEST_ANSWER {
-            return Err(Failed::for_good(Loss::Unreadable, "the answer has no end"));
+            return Err(FailedExport::for_good(Loss::Unreadable, "the answer has no end"));
         }
     }
     let kind = kind.as_ref().map_or("", |kind| kind.to_str().unwrap_or_default());
@@ -125,7 +125,7 @@ async fn read<P: Payload>(mut answer: Response) -> Result<Rejected, Failed> {
     if body.is_empty() || kind.starts_with("application/json") {
         return Ok(Rejected::default());
     }
-    let unreadable = || Failed::for_good(Loss::Unreadable, "the answer is none of a receiver of OTLP");
+    let unreadable = || FailedExport::for_good(Loss::Unreadable, "the answer is none of a receiver of OTLP");
     if !kind.starts_with("application/x-protobuf") {
         return Err(unreadable());
     }

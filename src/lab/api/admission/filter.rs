@@ -7,17 +7,17 @@ use super::super::cel::Variables;
 use super::super::kinds::NAMESPACE;
 use super::super::metrics::HookLabels;
 use super::super::select::labels_of;
-use super::super::status::Failure;
-use super::hooks::Hook;
+use super::super::status::ApiFailure;
+use super::hooks::AdmissionHook;
 use super::{Attributes, Surroundings, review};
 use crate::domain::cluster::matching::{RequestShape, lets_through};
 
 /// Selectors, rules and match conditions.
 pub(super) fn should_call(
-    hook: &Hook,
+    hook: &AdmissionHook,
     around: Surroundings<'_>,
     attributes: &Attributes,
-) -> Result<bool, Failure> {
+) -> Result<bool, ApiFailure> {
     let new_labels = attributes.object.as_ref().map(labels_of);
     let old_labels = attributes.old.as_ref().map(|old| labels_of(&old.object));
     let namespace = around.store.get(NAMESPACE, "", &attributes.namespace);
@@ -45,7 +45,11 @@ pub(super) fn should_call(
     conditions_let(hook, around, attributes)
 }
 
-fn conditions_let(hook: &Hook, around: Surroundings<'_>, attributes: &Attributes) -> Result<bool, Failure> {
+fn conditions_let(
+    hook: &AdmissionHook,
+    around: Surroundings<'_>,
+    attributes: &Attributes,
+) -> Result<bool, ApiFailure> {
     if hook.conditions.is_empty() {
         return Ok(true);
     }
@@ -93,5 +97,5 @@ fn conditions_let(hook: &Hook, around: Surroundings<'_>, attributes: &Attributes
         [one] => one.clone(),
         more => format!("[{}]", more.join(", ")),
     };
-    Err(Failure::forbidden(attributes.kind, &attributes.name, &why))
+    Err(ApiFailure::forbidden(attributes.kind, &attributes.name, &why))
 }

@@ -7,23 +7,23 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::Value;
 
-use super::super::call::{Destination, Target};
+use super::super::call::{CallDestination, CallTarget};
 use super::super::cel::Program;
-use super::super::kinds::{Kind, MUTATING, VALIDATING};
-use super::super::store::Store;
+use super::super::kinds::{MUTATING, ServedKind, VALIDATING};
+use super::super::store::ObjectStore;
 use crate::domain::cluster::hook::{
-    Labels, MatchPolicy, Rule, Scope, Selector, SelectorOperator, SelectorRequirement,
+    HookRule, Labels, MatchPolicy, Scope, Selector, SelectorOperator, SelectorRequirement,
 };
 
 /// One webhook, ready to be asked.
 #[derive(Debug)]
-pub(super) struct Hook {
+pub(super) struct AdmissionHook {
     pub name: String,
     pub mutating: bool,
     /// `failurePolicy: Ignore`.
     pub ignores_failures: bool,
     pub timeout: Duration,
-    pub rules: Vec<Rule>,
+    pub rules: Vec<HookRule>,
     pub match_policy: MatchPolicy,
     pub namespace_selector: Selector,
     pub object_selector: Selector,
@@ -35,14 +35,14 @@ pub(super) struct Hook {
     pub reinvocable: bool,
     /// The first review version that the API server knows.
     pub review_version: Option<&'static str>,
-    pub target: Target,
+    pub target: CallTarget,
 }
 
 /// All webhooks in the order they are asked.
 #[derive(Debug, Default)]
 pub(super) struct Hooks {
-    pub mutating: Vec<Arc<Hook>>,
-    pub validating: Vec<Arc<Hook>>,
+    pub mutating: Vec<Arc<AdmissionHook>>,
+    pub validating: Vec<Arc<AdmissionHook>>,
 }
 
 /// Keeps the compiled hooks until a configuration changes.
@@ -51,7 +51,7 @@ pub(super) struct Compiled(Mutex<((u64, u64), Arc<Hooks>)>);
 
 impl Compiled {
     /// The hooks as configured now.
-    pub(super) fn now(&self, store: &Store) -> Arc<Hooks> {
+    pub(super) fn now(&self, store: &ObjectStore) -> Arc<Hooks> {
         let version = (store.touched(MUTATING), store.touched(VALIDATING));
         let mut compiled = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if compiled.0 != version {
@@ -66,7 +66,7 @@ impl Compiled {
 }
 
 /// The store lists by name, which is the order the API server asks configurations in.
-fn compile(store: &Store, kind: &'static Kind) -> Vec<Arc<Hook>> {
+fn compile(store: &ObjectStore, kind: &'static ServedKind) -> Vec<Arc<AdmissionHook>> {
     let (_, configurations) = store.list(kind, None);
     let webhooks = configurations.iter().flat_map(|configuration| {
         let webhooks = configuration.object.get("webhooks").and_then(Value::as_array);
@@ -77,11 +77,11 @@ fn compile(store: &Store, kind: &'static Kind) -> Vec<Arc<Hook>> {
         .collect()
 }
 
-fn hook(webhook: &Value, mutating: bool) -> Hook {
+fn hook(webhook: &Value, mutating: bool) -> AdmissionHook {
     let text = |field: &str| webhook[field].as_str().unwrap_or_default();
     let conditions = webhook["matchConditions"].as_array().into_iter().flatten();
     let versions = strings(&webhook["admissionReviewVersions"]);
-    Hook {
+    AdmissionHook {
         name: text("name").to_owned(),
         mutating,
         ignores_failures: text("failurePolicy") == "Ignore",
@@ -115,7 +115,7 @@ fn hook(webhook: &Value, mutating: bool) -> Hook {
     }
 }
 
-pub(in crate::lab::api) fn target(client: &Value) -> Target {
+pub(in crate::lab::api) fn target(client: &Value) -> CallTarget {
     let ca_bundle = client["caBundle"].as_str().unwrap_or_default();
     // Bytes that are no base64 are no certificates either; the call says so.
     let ca_bundle = BASE64_STANDARD
@@ -136,9 +136,9 @@ pub(in crate::lab::api) fn target(client: &Value) -> Target {
             .and_then(|port| u16::try_from(port).ok())
             .unwrap_or(443);
         let host = format!("{name}.{namespace}.svc");
-        return Target {
+        return CallTarget {
             url: format!("https://{host}:{port}{}", slashed(&text("path"))),
-            destination: Destination::Service { namespace, name },
+            destination: CallDestination::Service { namespace, name },
             host,
             port,
             ca_bundle,
@@ -155,8 +155,8 @@ pub(in crate::lab::api) fn target(client: &Value) -> Target {
         Some((host, port)) => (host, port),
         None => (authority, 443),
     };
-    Target {
-        destination: Destination::Url,
+    CallTarget {
+        destination: CallDestination::Url,
         host: host.to_owned(),
         port,
         url: format!("https://{authority}{}", slashed(path)),
@@ -169,8 +169,8 @@ fn strings(list: &Value) -> Vec<String> {
     items.filter_map(|item| Some(item.as_str()?.to_owned())).collect()
 }
 
-fn rule(rule: &Value) -> Rule {
-    Rule {
+fn rule(rule: &Value) -> HookRule {
+    HookRule {
         operations: strings(&rule["operations"]),
         api_groups: strings(&rule["apiGroups"]),
         api_versions: strings(&rule["apiVersions"]),

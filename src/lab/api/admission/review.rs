@@ -61,7 +61,7 @@ pub(super) fn review(attributes: &Attributes, version: &str, uid: &str) -> Value
 
 /// A valid answer.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Answer {
+pub(super) struct AdmissionAnswer {
     pub allowed: bool,
     /// `response.status`.
     pub result: Value,
@@ -80,7 +80,12 @@ pub(super) enum Unacceptable {
 }
 
 /// Checks an answer the way `VerifyAdmissionResponse` does, and in its order.
-pub(super) fn verify(body: &[u8], version: &str, uid: &str, mutating: bool) -> Result<Answer, Unacceptable> {
+pub(super) fn verify(
+    body: &[u8],
+    version: &str,
+    uid: &str,
+    mutating: bool,
+) -> Result<AdmissionAnswer, Unacceptable> {
     // The API server reads answers as YAML: what is no JSON is a string to it.
     let answer = match serde_json::from_slice(body) {
         Ok(answer @ Value::Object(_)) => answer,
@@ -105,7 +110,7 @@ pub(super) fn verify(body: &[u8], version: &str, uid: &str, mutating: bool) -> R
     }
     let patch = response["patch"].as_str().filter(|patch| !patch.is_empty());
     let warnings = response["warnings"].as_array().into_iter().flatten();
-    Ok(Answer {
+    Ok(AdmissionAnswer {
         allowed: response["allowed"].as_bool().unwrap_or_default(),
         result: response["status"].clone(),
         patch: patch.filter(|_| mutating).map(decoded),

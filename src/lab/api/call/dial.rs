@@ -14,9 +14,9 @@ use tokio_rustls::client::TlsStream;
 
 use super::super::kinds::{ENDPOINT_SLICE, SERVICE};
 use super::super::random;
-use super::super::store::Store;
+use super::super::store::ObjectStore;
 use super::trust::Distrust;
-use super::{Destination, Target};
+use super::{CallDestination, CallTarget};
 
 /// Go's words for a deadline that passed.
 pub(super) const DEADLINE: &str = "context deadline exceeded";
@@ -25,10 +25,10 @@ const HANDSHAKE_TIMEOUT: &str = "net/http: TLS handshake timeout";
 const PHOTO_FINISH: Duration = Duration::from_millis(100);
 
 /// Finds the address behind a destination, as `--enable-aggregator-routing` does: a random ready endpoint.
-pub(super) async fn resolve(store: &Store, target: &Target) -> Result<SocketAddr, String> {
+pub(super) async fn resolve(store: &ObjectStore, target: &CallTarget) -> Result<SocketAddr, String> {
     match &target.destination {
-        Destination::Service { namespace, name } => resolve_service(store, namespace, name, target.port),
-        Destination::Url => {
+        CallDestination::Service { namespace, name } => resolve_service(store, namespace, name, target.port),
+        CallDestination::Url => {
             let host = target.host.trim_start_matches('[').trim_end_matches(']');
             let found = tokio::net::lookup_host((host, target.port)).await;
             found
@@ -39,7 +39,12 @@ pub(super) async fn resolve(store: &Store, target: &Target) -> Result<SocketAddr
     }
 }
 
-fn resolve_service(store: &Store, namespace: &str, name: &str, port: u16) -> Result<SocketAddr, String> {
+fn resolve_service(
+    store: &ObjectStore,
+    namespace: &str,
+    name: &str,
+    port: u16,
+) -> Result<SocketAddr, String> {
     let service = store
         .get(SERVICE, namespace, name)
         .ok_or_else(|| format!("service {name:?} not found"))?;

@@ -169,20 +169,20 @@ fn instant(seconds: i64) -> String {
 
 /// What a certificate is for.
 #[derive(Debug, Default)]
-struct Names {
+struct CertificateNames {
     dns: Vec<String>,
     addresses: Vec<IpAddr>,
 }
 
-impl Names {
+impl CertificateNames {
     fn is_empty(&self) -> bool {
         self.dns.is_empty() && self.addresses.is_empty()
     }
 }
 
-fn names(leaf: &X509Certificate<'_>) -> Names {
+fn names(leaf: &X509Certificate<'_>) -> CertificateNames {
     let extension = leaf.subject_alternative_name().ok().flatten();
-    let mut names = Names::default();
+    let mut names = CertificateNames::default();
     for name in extension.iter().flat_map(|names| &names.value.general_names) {
         match name {
             GeneralName::DNSName(name) => names.dns.push((*name).to_owned()),
@@ -197,7 +197,11 @@ fn names(leaf: &X509Certificate<'_>) -> Names {
     names
 }
 
-fn check_name(leaf: &X509Certificate<'_>, names: &Names, wanted: &ServerName<'_>) -> Result<(), String> {
+fn check_name(
+    leaf: &X509Certificate<'_>,
+    names: &CertificateNames,
+    wanted: &ServerName<'_>,
+) -> Result<(), String> {
     if let ServerName::IpAddress(wanted) = wanted {
         let wanted = IpAddr::from(*wanted);
         if names.addresses.contains(&wanted) {

@@ -5,10 +5,10 @@ use proptest::sample::{select, subsequence};
 use serde_json::{Value, json};
 
 use super::{Program, Variables};
-use crate::domain::cluster::condition::spare::{LINES, Spare, What, Writer};
+use crate::domain::cluster::condition::spare::{LINES, Spare, SparedObjects, SparedWriter};
 use crate::domain::cluster::hook::Added;
-use crate::domain::cluster::matching::conditions::Asked;
-use crate::domain::cluster::matching::outcome::{Compiler, Known, Outcome};
+use crate::domain::cluster::matching::conditions::ConditionRequest;
+use crate::domain::cluster::matching::outcome::{ConditionOutcome, ForecastCompiler, RequestObject};
 use crate::domain::cluster::matching::{RequestShape, Requester};
 
 const NAMESPACES: [&str; 6] = [
@@ -23,8 +23,8 @@ const NAMESPACES: [&str; 6] = [
 /// Every object of the table, what an owner can add, and what is near to them.
 fn objects() -> Vec<(&'static str, &'static str, &'static str)> {
     let listed = LINES.iter().flat_map(|line| match line.what {
-        What::Within => &[][..],
-        What::Objects(objects) => objects,
+        SparedObjects::Within => &[][..],
+        SparedObjects::Objects(objects) => objects,
     });
     let near = [
         ("", "pods", ""),
@@ -45,8 +45,8 @@ fn objects() -> Vec<(&'static str, &'static str, &'static str)> {
 /// Every writer of the table, and others.
 fn users() -> Vec<&'static str> {
     let users = LINES.iter().flat_map(|line| match line.writer {
-        Writer::Users(users) => users,
-        Writer::Anyone | Writer::Group(_) => &[][..],
+        SparedWriter::Users(users) => users,
+        SparedWriter::Anyone | SparedWriter::Group(_) => &[][..],
     });
     let others = [
         "a-person",
@@ -106,10 +106,10 @@ proptest! {
         });
         prop_assert_eq!(asked, Ok(!spare.spares(&shape, Some(by))), "{}", request);
         // What a forecast evaluates by comes to the same.
-        let conditions = Compiler::default().conditions([spare.expression().as_str()].into_iter());
-        let asked = Asked { shape, kind: None, name: "x", by, dry_run: false };
-        let wanted = if spare.spares(&shape, Some(by)) { Outcome::False } else { Outcome::True };
-        prop_assert_eq!(conditions.outcome(&asked, Known::Null, Known::Null), wanted, "{}", request);
+        let conditions = ForecastCompiler::default().conditions([spare.expression().as_str()].into_iter());
+        let asked = ConditionRequest { shape, kind: None, name: "x", by, dry_run: false };
+        let wanted = if spare.spares(&shape, Some(by)) { ConditionOutcome::False } else { ConditionOutcome::True };
+        prop_assert_eq!(conditions.outcome(&asked, RequestObject::Null, RequestObject::Null), wanted, "{}", request);
         prop_assert!(spare.spares(&shape, None) || !spare.spares(&shape, Some(by)), "unknown writers widen");
         let pod = (group, resource, subresource) == ("", "pods", "") && operation != "DELETE";
         let elsewhere = namespace.is_some_and(|namespace| namespace == "tenant" || namespace == "default");

@@ -1,19 +1,19 @@
 //! What is served below an object's own URL, and which type of object admission gets to see there.
 
-use super::Kind;
+use super::ServedKind;
 
 /// A served subresource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) struct Subresource {
     /// What happens there.
-    pub way: Way,
+    pub way: SubresourceKind,
     /// Group, version and kind of the objects that are sent.
     pub object: (&'static str, &'static str, &'static str),
 }
 
 /// What happens at a subresource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum Way {
+pub(in super::super) enum SubresourceKind {
     /// A part of the object itself is written by PUT and PATCH.
     Part,
     /// The number of replicas is written, as an object of its own.
@@ -28,16 +28,19 @@ pub(in super::super) enum Way {
     Connect,
 }
 
-pub(super) fn find(kind: &'static Kind, name: &str) -> Option<Subresource> {
+pub(super) fn find(kind: &'static ServedKind, name: &str) -> Option<Subresource> {
     let own = (kind.group, kind.version, kind.kind);
     let (way, object) = match (kind.group, kind.resource, name) {
-        (_, _, "status") if kind.status => (Way::Part, own),
-        ("", "namespaces", "finalize") => (Way::Part, own),
-        ("apps", "deployments", "scale") => (Way::Scale, ("autoscaling", "v1", "Scale")),
-        ("", "serviceaccounts", "token") => (Way::Token, ("authentication.k8s.io", "v1", "TokenRequest")),
-        ("", "pods", "eviction") => (Way::Eviction, ("policy", "v1", "Eviction")),
-        ("", "pods", "binding") => (Way::Binding, ("", "v1", "Binding")),
-        ("", "pods", "exec") => (Way::Connect, ("", "v1", "PodExecOptions")),
+        (_, _, "status") if kind.status => (SubresourceKind::Part, own),
+        ("", "namespaces", "finalize") => (SubresourceKind::Part, own),
+        ("apps", "deployments", "scale") => (SubresourceKind::Scale, ("autoscaling", "v1", "Scale")),
+        ("", "serviceaccounts", "token") => (
+            SubresourceKind::Token,
+            ("authentication.k8s.io", "v1", "TokenRequest"),
+        ),
+        ("", "pods", "eviction") => (SubresourceKind::Eviction, ("policy", "v1", "Eviction")),
+        ("", "pods", "binding") => (SubresourceKind::Binding, ("", "v1", "Binding")),
+        ("", "pods", "exec") => (SubresourceKind::Connect, ("", "v1", "PodExecOptions")),
         _ => return None,
     };
     Some(Subresource { way, object })

@@ -40,11 +40,11 @@ fn with(labels: &[&'static str], more: &[&'static str]) -> Vec<&'static str> {
 
 /// Registers families with the names and labels given.
 #[derive(Default)]
-pub(super) struct Families {
+pub(super) struct FamilyRegistry {
     pub(super) registry: Registry,
 }
 
-impl Families {
+impl FamilyRegistry {
     fn registered<F: Collector + Clone + 'static>(&self, family: F) -> prometheus::Result<F> {
         self.registry.register(Box::new(family.clone()))?;
         Ok(family)
@@ -130,7 +130,7 @@ impl Families {
 
 /// Requests of clients.
 #[derive(Debug)]
-pub(super) struct Requests {
+pub(super) struct RequestMetrics {
     pub(super) duration: HistogramVec,
     pub(super) sli_duration: HistogramVec,
     pub(super) total: IntCounterVec,
@@ -138,8 +138,8 @@ pub(super) struct Requests {
     pub(super) long_running: IntGaugeVec,
 }
 
-impl Requests {
-    pub(super) fn new(families: &Families) -> prometheus::Result<Self> {
+impl RequestMetrics {
+    pub(super) fn new(families: &FamilyRegistry) -> prometheus::Result<Self> {
         Ok(Self {
             duration: families.histogram(
                 "apiserver_request_duration_seconds",
@@ -180,7 +180,7 @@ pub(super) struct Etcd {
 }
 
 impl Etcd {
-    pub(super) fn new(families: &Families) -> prometheus::Result<Self> {
+    pub(super) fn new(families: &FamilyRegistry) -> prometheus::Result<Self> {
         let labels = ["operation", "group", "resource"];
         Ok(Self {
             duration: families.histogram(
@@ -204,7 +204,7 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    pub(super) fn new(families: &Families) -> prometheus::Result<Self> {
+    pub(super) fn new(families: &FamilyRegistry) -> prometheus::Result<Self> {
         Ok(Self {
             duration: families.histogram(
                 "apiserver_admission_webhook_admission_duration_seconds",
@@ -233,14 +233,14 @@ impl Calls {
 
 /// Match conditions.
 #[derive(Debug)]
-pub(super) struct Conditions {
+pub(super) struct ConditionMetrics {
     pub(super) exclusions: IntCounterVec,
     pub(super) errors: IntCounterVec,
     pub(super) duration: HistogramVec,
 }
 
-impl Conditions {
-    pub(super) fn new(families: &Families) -> prometheus::Result<Self> {
+impl ConditionMetrics {
+    pub(super) fn new(families: &FamilyRegistry) -> prometheus::Result<Self> {
         Ok(Self {
             exclusions: families.counter(
                 "apiserver_admission_match_condition_exclusions_total",
@@ -264,13 +264,13 @@ impl Conditions {
 
 /// The webhook phases as parts of admission.
 #[derive(Debug)]
-pub(super) struct Phases {
+pub(super) struct PhaseMetrics {
     pub(super) controller_duration: HistogramVec,
     pub(super) step_duration: HistogramVec,
 }
 
-impl Phases {
-    pub(super) fn new(families: &Families) -> prometheus::Result<Self> {
+impl PhaseMetrics {
+    pub(super) fn new(families: &FamilyRegistry) -> prometheus::Result<Self> {
         Ok(Self {
             controller_duration: families.histogram(
                 "apiserver_admission_controller_admission_duration_seconds",

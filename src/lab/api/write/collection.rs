@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 
 use super::super::reply::{self, Body};
 use super::super::select::Selection;
-use super::super::status::Failure;
-use super::{Write, object};
+use super::super::status::ApiFailure;
+use super::{WriteRequest, object};
 
-impl Write<'_> {
+impl WriteRequest<'_> {
     /// Deletes what the selectors match, each after the hooks have seen it: under no name, as the API server has it.
-    pub(super) async fn delete_collection(&self) -> Result<Response<Body>, Failure> {
+    pub(super) async fn delete_collection(&self) -> Result<Response<Body>, ApiFailure> {
         let (kind, namespace) = (self.request.kind, self.request.namespace.as_str());
         let selection = Selection::parse(&self.request.query)?;
         let mut attributes = self.attributes("DELETE", "")?;

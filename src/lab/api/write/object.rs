@@ -2,11 +2,11 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::kinds::{KINDS, Kind};
+use super::super::kinds::{KINDS, ServedKind};
 use super::super::random;
 use super::super::request::ResourceRequest;
-use super::super::status::{Failure, FieldError};
-use super::super::store::Store;
+use super::super::status::{ApiFailure, FieldError};
+use super::super::store::ObjectStore;
 
 /// Metadata that clients cannot set: it is the store's, or this lab does not keep it.
 const SYSTEM_FIELDS: [&str; 4] = [
@@ -18,10 +18,10 @@ const SYSTEM_FIELDS: [&str; 4] = [
 
 /// Checks a new object and gives it its name, uid, time and generation.
 pub(in super::super) fn prepare_new(
-    kind: &Kind,
+    kind: &ServedKind,
     namespace: &str,
     object: &mut Value,
-) -> Result<String, Failure> {
+) -> Result<String, ApiFailure> {
     check_type(kind, object)?;
     let metadata = metadata(object)?;
     if metadata
@@ -30,7 +30,7 @@ pub(in super::super) fn prepare_new(
         .is_some_and(|version| !version.is_empty() && version != "0")
     {
         let message = "resourceVersion should not be set on objects to be created";
-        return Err(Failure::new(500, "", message, None));
+        return Err(ApiFailure::new(500, "", message, None));
     }
     place(metadata, kind, namespace)?;
     for field in SYSTEM_FIELDS {
@@ -56,7 +56,7 @@ pub(super) fn prepare_update(
     request: &ResourceRequest,
     mut object: Value,
     current: &Value,
-) -> Result<Value, Failure> {
+) -> Result<Value, ApiFailure> {
     let kind = request.kind;
     check_type(kind, &mut object)?;
     let metadata = metadata(&mut object)?;
@@ -67,7 +67,7 @@ pub(super) fn prepare_update(
         .unwrap_or_default()
         .to_owned();
     if name != request.name {
-        return Err(Failure::bad_request(format!(
+        return Err(ApiFailure::bad_request(format!(
             "the name of the object ({name}) does not match the name on the URL ({})",
             request.name
         )));
@@ -79,7 +79,7 @@ pub(super) fn prepare_update(
             "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
             old["uid"].as_str().unwrap_or_default()
         );
-        return Err(Failure::conflict(kind, &name, &why));
+        return Err(ApiFailure::conflict(kind, &name, &why));
     }
     for field in [
         "uid",
@@ -107,12 +107,12 @@ pub(super) fn prepare_update(
 
 /// Holds the version a client wrote against against the one that is stored.
 pub(super) fn check_version(
-    kind: &Kind,
+    kind: &ServedKind,
     name: &str,
     object: &Value,
     current: u64,
     put: bool,
-) -> Result<(), Failure> {
+) -> Result<(), ApiFailure> {
     let version = object
         .pointer("/metadata/resourceVersion")
         .and_then(Value::as_str)
@@ -131,7 +131,7 @@ pub(super) fn check_version(
             let why = "must be specified for an update";
             let error = FieldError::invalid("metadata.resourceVersion", &json!(0), why);
             // The plural name stands where other errors have the kind; so it does in the real one.
-            return Err(Failure::invalid_as(kind.resource, kind.group, name, &[error]));
+            return Err(ApiFailure::invalid_as(kind.resource, kind.group, name, &[error]));
         }
         return Ok(());
     }
@@ -143,7 +143,7 @@ pub(super) fn check_version(
 }
 
 /// What is left to do before an update is compared with what is stored.
-pub(super) fn finish_update(kind: &Kind, object: &mut Value, current: &Value) {
+pub(super) fn finish_update(kind: &ServedKind, object: &mut Value, current: &Value) {
     let changed =
         object.get("webhooks") != current.get("webhooks") || object.get("spec") != current.get("spec");
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -161,11 +161,11 @@ pub(super) fn finish_update(kind: &Kind, object: &mut Value, current: &Value) {
 
 /// Holds DeleteOptions against what is stored.
 pub(super) fn check_preconditions(
-    kind: &Kind,
+    kind: &ServedKind,
     name: &str,
     options: &Value,
     current: &Value,
-) -> Result<(), Failure> {
+) -> Result<(), ApiFailure> {
     for (field, label) in [("uid", "UID"), ("resourceVersion", "ResourceVersion")] {
         let wanted = &options["preconditions"][field];
         let found = &current["metadata"][field];
@@ -176,20 +176,20 @@ pub(super) fn check_preconditions(
                 wanted.as_str().unwrap_or_default(),
                 found.as_str().unwrap_or_default()
             );
-            return Err(Failure::precondition(kind, name, &why));
+            return Err(ApiFailure::precondition(kind, name, &why));
         }
     }
     Ok(())
 }
 
 /// The refusal of a write whose object has moved on.
-pub(super) fn moved(kind: &Kind, name: &str) -> Failure {
+pub(super) fn moved(kind: &ServedKind, name: &str) -> ApiFailure {
     let why = "the object has been modified; please apply your changes to the latest version and try again";
-    Failure::conflict(kind, name, why)
+    ApiFailure::conflict(kind, name, why)
 }
 
 /// Removes everything in a namespace that is gone. There is no controller here that would.
-pub(super) fn empty_namespace(store: &Store, namespace: &str) {
+pub(super) fn empty_namespace(store: &ObjectStore, namespace: &str) {
     for kind in KINDS.iter().filter(|kind| kind.namespaced && kind.stored) {
         for stored in store.list(kind, Some(namespace)).1 {
             let name = stored.object["metadata"]["name"].as_str().unwrap_or_default();
@@ -208,7 +208,7 @@ pub(super) fn now() -> String {
 }
 
 /// Kinds whose `generation` counts changes of what they ask for.
-fn counts_generations(kind: &Kind) -> bool {
+fn counts_generations(kind: &ServedKind) -> bool {
     matches!(
         kind.group,
         "admissionregistration.k8s.io" | "apiextensions.k8s.io" | "apps" | "discovery.k8s.io"
@@ -216,14 +216,14 @@ fn counts_generations(kind: &Kind) -> bool {
 }
 
 /// An object may leave its type out and may not be of another.
-pub(super) fn check_type(kind: &Kind, object: &mut Value) -> Result<(), Failure> {
+pub(super) fn check_type(kind: &ServedKind, object: &mut Value) -> Result<(), ApiFailure> {
     let Some(fields) = object.as_object_mut() else {
-        return Err(Failure::bad_request("the object provided is unrecognized"));
+        return Err(ApiFailure::bad_request("the object provided is unrecognized"));
     };
     for (field, wanted) in [("apiVersion", kind.api_version()), ("kind", kind.kind.to_owned())] {
         match fields.get(field).and_then(Value::as_str) {
             Some(found) if found != wanted => {
-                return Err(Failure::bad_request(format!(
+                return Err(ApiFailure::bad_request(format!(
                     "the {field} in the data ({found}) does not match the expected {field} ({wanted})"
                 )));
             }
@@ -235,7 +235,7 @@ pub(super) fn check_type(kind: &Kind, object: &mut Value) -> Result<(), Failure>
     Ok(())
 }
 
-fn metadata(object: &mut Value) -> Result<&mut Map<String, Value>, Failure> {
+fn metadata(object: &mut Value) -> Result<&mut Map<String, Value>, ApiFailure> {
     object
         .as_object_mut()
         .and_then(|object| {
@@ -244,17 +244,17 @@ fn metadata(object: &mut Value) -> Result<&mut Map<String, Value>, Failure> {
                 .or_insert_with(|| json!({}))
                 .as_object_mut()
         })
-        .ok_or_else(|| Failure::bad_request("metadata is no object"))
+        .ok_or_else(|| ApiFailure::bad_request("metadata is no object"))
 }
 
 /// Puts an object into the namespace of the URL.
-fn place(metadata: &mut Map<String, Value>, kind: &Kind, namespace: &str) -> Result<(), Failure> {
+fn place(metadata: &mut Map<String, Value>, kind: &ServedKind, namespace: &str) -> Result<(), ApiFailure> {
     let said = metadata
         .get("namespace")
         .and_then(Value::as_str)
         .unwrap_or_default();
     if !said.is_empty() && said != namespace {
-        return Err(Failure::bad_request(
+        return Err(ApiFailure::bad_request(
             "the namespace of the provided object does not match the namespace sent on the request",
         ));
     }

@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 
 use super::super::defaults;
 use super::super::reply::{self, Body};
-use super::super::status::Failure;
-use super::{Write, object};
+use super::super::status::ApiFailure;
+use super::{WriteRequest, object};
 
-impl Write<'_> {
+impl WriteRequest<'_> {
     /// Lets the hooks see the question and answers it as a server does where everybody may do everything.
-    pub(super) async fn review(&self, mut sent: Value) -> Result<Response<Body>, Failure> {
+    pub(super) async fn review(&self, mut sent: Value) -> Result<Response<Body>, ApiFailure> {
         let kind = self.request.kind;
         object::check_type(kind, &mut sent)?;
         if kind.namespaced {

@@ -5,30 +5,30 @@ use std::sync::Arc;
 use http::Response;
 use serde_json::{Value, json};
 
-use super::super::kinds::Way;
+use super::super::kinds::SubresourceKind;
 use super::super::patch::PatchKind;
 use super::super::random;
 use super::super::reply::{self, Body};
-use super::super::status::Failure;
-use super::super::store::{Stored, WriteError};
-use super::{ATTEMPTS, Write, object};
+use super::super::status::ApiFailure;
+use super::super::store::{StoredObject, WriteError};
+use super::{ATTEMPTS, WriteRequest, object};
 
-impl Write<'_> {
-    fn parent(&self) -> Result<Arc<Stored>, Failure> {
+impl WriteRequest<'_> {
+    fn parent(&self) -> Result<Arc<StoredObject>, ApiFailure> {
         let (kind, name) = (self.request.kind, self.request.name.as_str());
         let found = self.state.store.get(kind, &self.request.namespace, name);
-        found.ok_or_else(|| Failure::not_found(kind, name))
+        found.ok_or_else(|| ApiFailure::not_found(kind, name))
     }
 
     /// A token, an eviction or a binding.
-    pub(super) async fn ask_for(&self, mut sent: Value) -> Result<Response<Body>, Failure> {
+    pub(super) async fn ask_for(&self, mut sent: Value) -> Result<Response<Body>, ApiFailure> {
         let (kind, name) = (self.request.kind, self.request.name.as_str());
         let namespace = self.request.namespace.as_str();
         let Some(subresource) = kind.subresource(&self.request.subresource) else {
-            return Err(Failure::method_not_allowed());
+            return Err(ApiFailure::method_not_allowed());
         };
         if !sent.is_object() {
-            return Err(Failure::bad_request("the object provided is unrecognized"));
+            return Err(ApiFailure::bad_request("the object provided is unrecognized"));
         }
         let (group, version, object_kind) = subresource.object;
         sent["kind"] = json!(object_kind);
@@ -50,12 +50,12 @@ impl Write<'_> {
         let mut sent = attributes.object.take().unwrap_or_default();
         let parent = self.parent()?;
         let written = match subresource.way {
-            Way::Eviction if !attributes.dry_run => {
+            SubresourceKind::Eviction if !attributes.dry_run => {
                 self.state.etcd(kind, "delete").await;
                 let store = &self.state.store;
                 store.remove(kind, namespace, name, parent.revision).map(|_| ())
             }
-            Way::Binding if !attributes.dry_run => {
+            SubresourceKind::Binding if !attributes.dry_run => {
                 let mut pod = parent.object.clone();
                 pod["spec"]["nodeName"] = sent["target"]["name"].take();
                 self.state.etcd(kind, "update").await;
@@ -67,7 +67,7 @@ impl Write<'_> {
             _ => Ok(()),
         };
         written.map_err(|_| object::moved(kind, name))?;
-        if subresource.way == Way::Token {
+        if subresource.way == SubresourceKind::Token {
             // Nobody here would take it.
             sent["status"] = json!({"token": random::uuid(), "expirationTimestamp": object::now()});
             return Ok(reply::value(201, &sent));
@@ -78,7 +78,7 @@ impl Write<'_> {
     }
 
     /// A connection to a Pod: admission is asked, and then there is nothing to connect to.
-    pub(super) async fn connect(&self) -> Result<Response<Body>, Failure> {
+    pub(super) async fn connect(&self) -> Result<Response<Body>, ApiFailure> {
         let name = self.request.name.as_str();
         self.parent()?;
         let mut options = json!({"kind": "PodExecOptions", "apiVersion": "v1"});
@@ -99,13 +99,13 @@ impl Write<'_> {
             .mutate(self.around(), &mut attributes)
             .await?;
         self.state.admission.validate(self.around(), &attributes).await?;
-        Err(Failure::bad_request(format!(
+        Err(ApiFailure::bad_request(format!(
             "pod {name} does not have a host assigned"
         )))
     }
 
     /// PUT or PATCH of the number of replicas.
-    pub(super) async fn scale(&self, patch: Option<PatchKind>) -> Result<Response<Body>, Failure> {
+    pub(super) async fn scale(&self, patch: Option<PatchKind>) -> Result<Response<Body>, ApiFailure> {
         let (kind, name) = (self.request.kind, self.request.name.as_str());
         for _ in 0..ATTEMPTS {
             self.state.etcd(kind, "get").await;
@@ -119,7 +119,7 @@ impl Write<'_> {
             wanted["spec"] = sent["spec"].clone();
             let mut attributes = self.attributes("UPDATE", name)?;
             attributes.object = Some(wanted);
-            attributes.old = Some(Arc::new(Stored::new(current, parent.revision)));
+            attributes.old = Some(Arc::new(StoredObject::new(current, parent.revision)));
             self.state
                 .admission
                 .mutate(self.around(), &mut attributes)
@@ -143,7 +143,7 @@ impl Write<'_> {
                 Ok(stored) => return Ok(reply::value(200, &scale_of(&stored.object))),
                 Err(WriteError::Conflict) => {}
                 Err(WriteError::NotFound | WriteError::AlreadyExists) => {
-                    return Err(Failure::not_found(kind, name));
+                    return Err(ApiFailure::not_found(kind, name));
                 }
             }
         }

@@ -7,28 +7,28 @@ pub(super) fn of_bypasses() -> Vec<Attempt> {
         allowed(PLAIN, "nothing", |_| {}),
         allowed(PLAIN, "skip, written down", |o| {
             note(o, &[]);
-            add(o, 0, condition(Condition::Skip));
+            add(o, 0, condition(BypassCondition::Skip));
         }),
         allowed(PLAIN, "shield, written down", |o| {
             note(o, &[]);
-            add(o, 2, condition(Condition::Shield));
+            add(o, 2, condition(BypassCondition::Shield));
         }),
         allowed(PLAIN, "probation, written down", |o| {
             note(o, &[]);
-            add(o, 1, condition(Condition::Probation));
+            add(o, 1, condition(BypassCondition::Probation));
         }),
         allowed(PLAIN, "a condition before those of others", |o| {
             note(o, &[]);
-            list(&mut o["webhooks"][0], "matchConditions").insert(0, condition(Condition::Skip));
+            list(&mut o["webhooks"][0], "matchConditions").insert(0, condition(BypassCondition::Skip));
         }),
         allowed(PLAIN, "every webhook at once", |o| {
             note(o, &[]);
-            (0..3).for_each(|webhook| add(o, webhook, condition(Condition::Shield)));
+            (0..3).for_each(|webhook| add(o, webhook, condition(BypassCondition::Shield)));
         }),
         allowed(PLAIN, "the annotation alone", |o| note(o, &[])),
         allowed(MUTATING, "skip at a mutating one", |o| {
             note(o, &[]);
-            add(o, 0, condition(Condition::Skip));
+            add(o, 0, condition(BypassCondition::Skip));
         }),
         allowed(BYPASSED, "the whole end", restore),
         allowed(BYPASSED, "the end of one of two", |o| {
@@ -37,10 +37,10 @@ pub(super) fn of_bypasses() -> Vec<Attempt> {
         }),
         allowed(BYPASSED, "from skip to probation", |o| {
             without_ours(o, 0);
-            add(o, 0, condition(Condition::Probation));
+            add(o, 0, condition(BypassCondition::Probation));
         }),
         allowed(BYPASSED, "one webhook more", |o| {
-            add(o, 1, condition(Condition::Skip))
+            add(o, 1, condition(BypassCondition::Skip))
         }),
         allowed(LEDGER, "an entry in the ledger", |o| {
             o["metadata"]["annotations"]["hookwatch.dev/entry"] = "1".into();
@@ -72,7 +72,7 @@ pub(super) fn at_spared() -> Vec<Attempt> {
         ),
         refused("a shield without what its owner adds", |o| {
             note(o, &[]);
-            add(o, 0, condition(Condition::Shield));
+            add(o, 0, condition(BypassCondition::Shield));
         }),
         refused("a shield with Pods of another namespace", |o| {
             note(o, &[]);
@@ -124,13 +124,13 @@ pub(super) fn at_older() -> Vec<Attempt> {
         }),
         allowed(OLDER, "this release's text for an older one", |o| {
             without_ours(o, 0);
-            add(o, 0, condition(Condition::Shield));
+            add(o, 0, condition(BypassCondition::Shield));
         }),
         allowed(
             OLDER,
             "an older text as it is, and another webhook shielded",
             |o| {
-                add(o, 2, condition(Condition::Shield));
+                add(o, 2, condition(BypassCondition::Shield));
             },
         ),
         at(
@@ -160,7 +160,7 @@ pub(super) fn at_conditions() -> Vec<Attempt> {
         }),
         refused("a condition of others for ours", FOREIGN, |o| {
             note(o, &[]);
-            o["webhooks"][0]["matchConditions"][1] = condition(Condition::Skip);
+            o["webhooks"][0]["matchConditions"][1] = condition(BypassCondition::Skip);
         }),
         refused("false under a name without prefix", FOREIGN, |o| {
             add(o, 0, json!({"name": "skip", "expression": "false"}));
@@ -190,7 +190,7 @@ pub(super) fn at_conditions() -> Vec<Attempt> {
         }),
         refused("our text under another of our names", OURS, |o| {
             note(o, &[]);
-            let expression = Condition::Shield.expression("hookwatch", ACCOUNT, &Added::default());
+            let expression = BypassCondition::Shield.expression("hookwatch", ACCOUNT, &Added::default());
             add(
                 o,
                 0,
@@ -199,7 +199,7 @@ pub(super) fn at_conditions() -> Vec<Attempt> {
         }),
         refused("our text for another namespace", OURS, |o| {
             note(o, &[]);
-            let expression = Condition::Shield.expression("tenant", ACCOUNT, &Added::default());
+            let expression = BypassCondition::Shield.expression("tenant", ACCOUNT, &Added::default());
             add(
                 o,
                 0,
@@ -208,7 +208,8 @@ pub(super) fn at_conditions() -> Vec<Attempt> {
         }),
         refused("our text for another account", OURS, |o| {
             note(o, &[]);
-            let expression = Condition::Probation.expression("hookwatch", "somebody", &Added::default());
+            let expression =
+                BypassCondition::Probation.expression("hookwatch", "somebody", &Added::default());
             add(
                 o,
                 0,
@@ -225,16 +226,16 @@ pub(super) fn at_conditions() -> Vec<Attempt> {
         }),
         refused("two of ours", OURS, |o| {
             note(o, &[]);
-            add(o, 0, condition(Condition::Skip));
-            add(o, 0, condition(Condition::Shield));
+            add(o, 0, condition(BypassCondition::Skip));
+            add(o, 0, condition(BypassCondition::Shield));
         }),
         at(PLAIN, "one of ours twice", Expect::Api("Duplicate value"), |o| {
             note(o, &[]);
-            add(o, 0, condition(Condition::Skip));
-            add(o, 0, condition(Condition::Skip));
+            add(o, 0, condition(BypassCondition::Skip));
+            add(o, 0, condition(BypassCondition::Skip));
         }),
         refused("skip without a word", OURS, |o| {
-            add(o, 0, condition(Condition::Skip))
+            add(o, 0, condition(BypassCondition::Skip))
         }),
     ]
 }
@@ -245,7 +246,7 @@ pub(super) fn at_ignored() -> Vec<Attempt> {
     vec![
         allowed(IGNORED, "the end of a shield beside it", |o| without_ours(o, 2)),
         allowed(IGNORED, "a shield of its own", |o| {
-            add(o, 0, condition(Condition::Shield))
+            add(o, 0, condition(BypassCondition::Shield))
         }),
         allowed(IGNORED, "an original that is in force anyway less", |o| {
             note(o, &[fail_10("a.example.com")]);

@@ -130,7 +130,7 @@ pub(super) fn at_webhooks() -> Vec<Attempt> {
             FIELDS,
             |o| {
                 note(o, &[]);
-                add(o, 0, condition(Condition::Skip));
+                add(o, 0, condition(BypassCondition::Skip));
                 o["webhooks"][2]["rules"][0]["operations"] = json!(["DELETE"]);
             },
         ),
@@ -330,19 +330,19 @@ pub(super) fn at_other_objects() -> Vec<Attempt> {
             without_ours(o, 2);
         }),
         at(WIPED, "another where nobody explains any", ours, |o| {
-            add(o, 1, condition(Condition::Shield));
+            add(o, 1, condition(BypassCondition::Shield));
         }),
         at(WIPED, "another rung where nobody explains any", ours, |o| {
             without_ours(o, 2);
-            add(o, 2, condition(Condition::Skip));
+            add(o, 2, condition(BypassCondition::Skip));
         }),
         at(OPTED_OUT, "a bypass against its owner's will", off, |o| {
             note(o, &[]);
-            add(o, 0, condition(Condition::Shield));
+            add(o, 0, condition(BypassCondition::Shield));
         }),
         at(UNREADABLE, "a shield where nobody can read how far", off, |o| {
             note(o, &[]);
-            add(o, 0, condition(Condition::Shield));
+            add(o, 0, condition(BypassCondition::Shield));
         }),
         at(
             AT_SHIELD,
@@ -350,20 +350,20 @@ pub(super) fn at_other_objects() -> Vec<Attempt> {
             Expect::Allowed,
             |o| {
                 note(o, &[]);
-                add(o, 0, condition(Condition::Shield));
+                add(o, 0, condition(BypassCondition::Shield));
             },
         ),
         allowed(UNSAID, "a shield where nothing is said", |o| {
             note(o, &[]);
-            add(o, 0, condition(Condition::Shield));
+            add(o, 0, condition(BypassCondition::Shield));
         }),
         at(UNSAID, "a skip where nothing is said", off, |o| {
             note(o, &[]);
-            add(o, 0, condition(Condition::Skip));
+            add(o, 0, condition(BypassCondition::Skip));
         }),
         at(UNSAID, "a probation where nothing is said", off, |o| {
             note(o, &[]);
-            add(o, 1, condition(Condition::Probation));
+            add(o, 1, condition(BypassCondition::Probation));
         }),
         at(
             UNSAID,
@@ -383,7 +383,7 @@ pub(super) fn at_other_objects() -> Vec<Attempt> {
         ),
         allowed(WHILE_DEAD, "a skip of what is ignored, while dead", |o| {
             note(o, &[]);
-            add(o, 1, condition(Condition::Skip));
+            add(o, 1, condition(BypassCondition::Skip));
         }),
         at(
             WHILE_DEAD,
@@ -391,7 +391,7 @@ pub(super) fn at_other_objects() -> Vec<Attempt> {
             off,
             |o| {
                 note(o, &[]);
-                add(o, 0, condition(Condition::Skip));
+                add(o, 0, condition(BypassCondition::Skip));
             },
         ),
         at(
@@ -400,16 +400,16 @@ pub(super) fn at_other_objects() -> Vec<Attempt> {
             off,
             |o| {
                 note(o, &[]);
-                add(o, 1, condition(Condition::Skip));
+                add(o, 1, condition(BypassCondition::Skip));
             },
         ),
         at(AT_SHIELD, "a skip where a shield is permitted", off, |o| {
             note(o, &[]);
-            add(o, 0, condition(Condition::Skip));
+            add(o, 0, condition(BypassCondition::Skip));
         }),
         at(AT_SHIELD, "a probation where a shield is permitted", off, |o| {
             note(o, &[]);
-            add(o, 0, condition(Condition::Probation));
+            add(o, 0, condition(BypassCondition::Probation));
         }),
         at(
             AT_SKIP,
@@ -417,12 +417,12 @@ pub(super) fn at_other_objects() -> Vec<Attempt> {
             Expect::Allowed,
             |o| {
                 note(o, &[]);
-                add(o, 0, condition(Condition::Skip));
+                add(o, 0, condition(BypassCondition::Skip));
             },
         ),
         allowed(AT_IGNORE, "a skip where more was permitted once", |o| {
             note(o, &[]);
-            add(o, 0, condition(Condition::Skip));
+            add(o, 0, condition(BypassCondition::Skip));
         }),
         at(OPTED_OUT, "the opt-out away", Expect::Fence(ANNOTATION), |o| {
             remove(&mut o["metadata"]["annotations"], "hookwatch.dev/breaker");

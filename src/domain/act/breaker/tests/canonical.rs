@@ -244,7 +244,7 @@ impl Numbers {
         *number = *self.0.entry(*number).or_insert(next);
     }
 
-    fn of_version(&mut self, text: &mut Version) {
+    fn of_version(&mut self, text: &mut ResourceVersion) {
         if let Ok(mut number) = text.0.parse() {
             self.of(&mut number);
             *text = version(number);
@@ -264,7 +264,7 @@ fn map_book(book: &mut Book, map: &impl Fn(Time) -> Time) {
     }
 }
 
-impl Memory {
+impl BreakerMemory {
     fn map_times(&mut self, own: &impl Fn(Time) -> Time, written: &impl Fn(Time) -> Time) {
         let ledger = &mut self.ledger;
         if let Some((_, book)) = &mut ledger.known {

@@ -43,7 +43,7 @@ fn skipped() -> Incident {
 
 impl Incident {
     fn set(&mut self, policy: Policy) {
-        self.breaker = Breaker::new(Settings::new("me", AutoBreak::On, policy));
+        self.breaker = Breaker::new(BreakerSettings::new("me", AutoBreak::On, policy));
         self.begin();
     }
 
@@ -273,7 +273,7 @@ fn a_skip_that_nothing_is_written_about_ends_like_any_other() {
 fn a_skip_that_did_not_come_about_is_no_leave_to_skip_later() {
     let mut incident = hangs(permitted());
     incident.wait(10);
-    incident.refuses = Some(Outcome::Ambiguous);
+    incident.refuses = Some(WriteOutcome::Ambiguous);
     incident.facts.dead = true;
     incident.wait(1);
     incident.refuses = None;

@@ -16,12 +16,12 @@ fn what_is_left_over_of_a_bypass_that_somebody_ended_is_tidied_away_once() {
     incident.is_well();
     incident.wait(1);
     incident.left_over = true;
-    incident.somebody_writes(Shown::Original);
+    incident.somebody_writes(BypassState::Original);
     incident.wait(300);
     assert_eq!(incident.changes, [To::Bypass(Rung::Skip), To::Original]);
     assert!(!incident.left_over);
     // Of what was removed, too, and by a daemon that has never seen it before.
-    for shown in [Shown::Gone, Shown::Original] {
+    for shown in [BypassState::Gone, BypassState::Original] {
         let mut incident = Incident::new(AutoBreak::On, &[Rung::Skip]);
         (incident.shown, incident.left_over) = (shown, true);
         incident.wait(30);
@@ -50,7 +50,7 @@ fn a_bypass_by_hand_is_in_force_once_every_api_server_shows_it_also_where_nothin
         (incident.shown, incident.by_hand_until) = (ours(Rung::Shield, false), Some(at(600)));
         let servers = ["s", "another"].map(Into::into);
         incident.observe(Observation::Servers(BTreeSet::from(servers)));
-        let stage = |effective| Stage::Bypassed {
+        let stage = |effective| HookState::Bypassed {
             rung: Rung::Shield,
             effective,
         };
@@ -89,7 +89,7 @@ fn who_takes_their_own_bypass_away_reverts_nothing_of_ours() {
         incident.somebody_writes(ours(Rung::Skip, false));
         incident.wait(20);
         incident.by_hand_until = None;
-        incident.somebody_writes(Shown::Original);
+        incident.somebody_writes(BypassState::Original);
         incident.wait(200);
     }
     assert_eq!(incident.changes, []);
@@ -100,7 +100,7 @@ fn who_takes_their_own_bypass_away_reverts_nothing_of_ours() {
             .all(|entry| entry.reverts == 0 && !entry.contested),
         "{entries:?}"
     );
-    assert!(!incident.news.contains(&News::Contested));
+    assert!(!incident.news.contains(&NoticeKind::Contested));
 }
 
 #[test]
@@ -156,11 +156,11 @@ fn a_restore_that_is_refused_is_tried_ever_more_rarely_and_in_the_end_done() {
     incident.fails(Cause::Hanging);
     incident.wait(5);
     incident.is_well();
-    incident.refuses = Some(Outcome::Refused("it is not valid".into()));
+    incident.refuses = Some(WriteOutcome::Refused("it is not valid".into()));
     incident.wait(400);
     assert!(incident.shown.is_ours());
     // After 5, 10, 20, 40 and then every 80 seconds.
-    let refusals = incident.news.iter().filter(|news| **news == News::Refused);
+    let refusals = incident.news.iter().filter(|news| **news == NoticeKind::Refused);
     assert!((4..=9).contains(&refusals.count()), "{:?}", incident.news);
     incident.refuses = None;
     incident.wait(90);
@@ -170,12 +170,12 @@ fn a_restore_that_is_refused_is_tried_ever_more_rarely_and_in_the_end_done() {
 #[test]
 fn a_name_that_occurs_twice_is_a_reason_of_its_own() {
     let mut incident = Incident::new(AutoBreak::On, Rung::ALL);
-    incident.shown = Shown::Foreign;
+    incident.shown = BypassState::Foreign;
     incident.fails(Cause::Hanging);
     incident.wait(20);
     assert_eq!(incident.changes, []);
     assert!(
-        incident.news.contains(&News::HeldBack(HeldBack::Foreign)),
+        incident.news.contains(&NoticeKind::HeldBack(HeldBack::Foreign)),
         "{:?}",
         incident.news
     );

@@ -27,9 +27,9 @@ pub(super) fn policy(rungs: &[Rung]) -> Policy {
     }
 }
 
-pub(super) fn view(version: &str, shown: Shown) -> View {
-    View {
-        version: Version::new(version),
+pub(super) fn view(version: &str, shown: BypassState) -> ObservedHook {
+    ObservedHook {
+        version: ResourceVersion::new(version),
         uid: "uid".into(),
         shown,
         ceiling: Ceiling::Open,
@@ -40,8 +40,8 @@ pub(super) fn view(version: &str, shown: Shown) -> View {
     }
 }
 
-pub(super) fn ours(rung: Rung, probation: bool) -> Shown {
-    Shown::Ours { rung, probation }
+pub(super) fn ours(rung: Rung, probation: bool) -> BypassState {
+    BypassState::Ours { rung, probation }
 }
 
 /// A breaker with one hook and one API server that does what it is asked to.
@@ -50,22 +50,22 @@ pub(super) struct Incident {
     pub(super) id: HookId,
     pub(super) now: u64,
     pub(super) version: u64,
-    pub(super) shown: Shown,
+    pub(super) shown: BypassState,
     pub(super) left_over: bool,
     pub(super) by_hand_until: Option<Time>,
     pub(super) ceiling: Ceiling,
     pub(super) permit: Permit,
     pub(super) self_doubt: bool,
     pub(super) ledger: (u64, Book),
-    pub(super) facts: Facts,
+    pub(super) facts: HookFacts,
     /// All that was said.
-    pub(super) news: Vec<News>,
+    pub(super) news: Vec<NoticeKind>,
     pub(super) words: Vec<String>,
     pub(super) pages: usize,
     /// All changes that were made.
     pub(super) changes: Vec<To>,
     /// What becomes of writes; they are done where there is nothing.
-    pub(super) refuses: Option<Outcome>,
+    pub(super) refuses: Option<WriteOutcome>,
     /// A skip is refused whatever else is done.
     pub(super) refuses_skips: bool,
     pub(super) ledger_refuses: bool,
@@ -74,18 +74,18 @@ pub(super) struct Incident {
 impl Incident {
     pub(super) fn new(mode: AutoBreak, rungs: &[Rung]) -> Self {
         let mut incident = Self {
-            breaker: Breaker::new(Settings::new("me", mode, policy(rungs))),
+            breaker: Breaker::new(BreakerSettings::new("me", mode, policy(rungs))),
             id: hook(),
             now: 0,
             version: 1,
-            shown: Shown::Original,
+            shown: BypassState::Original,
             left_over: false,
             by_hand_until: None,
             ceiling: Ceiling::Open,
             permit: Permit::Nothing,
             self_doubt: false,
             ledger: (1, Book::default()),
-            facts: Facts {
+            facts: HookFacts {
                 health: Health::Healthy,
                 cause: None,
                 effect: Effect::None,
@@ -122,8 +122,8 @@ impl Incident {
         self.observe(Observation::Leads(true));
     }
 
-    pub(super) fn view(&self) -> View {
-        View {
+    pub(super) fn view(&self) -> ObservedHook {
+        ObservedHook {
             left_over: self.left_over,
             by_hand_until: self.by_hand_until,
             ceiling: self.ceiling,
@@ -145,14 +145,14 @@ impl Incident {
     pub(super) fn does(&mut self, action: Action) -> Option<Observation> {
         match action {
             Action::Tell(told) => {
-                self.news.push(told.news);
+                self.news.push(told.kind);
                 self.words.push(told.words);
                 self.pages += usize::from(told.page.is_some());
                 None
             }
             Action::ReadLedger if self.ledger_refuses => Some(Observation::NoLedger),
             Action::ReadLedger => Some(Observation::Ledger {
-                version: Some(Version::new(&self.ledger.0.to_string())),
+                version: Some(ResourceVersion::new(&self.ledger.0.to_string())),
                 book: self.ledger.1.clone(),
             }),
             Action::WriteLedger {
@@ -161,11 +161,11 @@ impl Incident {
                 book,
             } => {
                 let outcome = if self.ledger_refuses {
-                    Outcome::Refused("no".into())
+                    WriteOutcome::Refused("no".into())
                 } else {
-                    assert_eq!(version, Some(Version::new(&self.ledger.0.to_string())));
+                    assert_eq!(version, Some(ResourceVersion::new(&self.ledger.0.to_string())));
                     self.ledger = (self.ledger.0 + 1, book);
-                    Outcome::Written(Version::new(&self.ledger.0.to_string()))
+                    WriteOutcome::Written(ResourceVersion::new(&self.ledger.0.to_string()))
                 };
                 Some(Observation::Outcome { ticket, outcome })
             }
@@ -175,18 +175,18 @@ impl Incident {
             }),
             Action::Change(change) => {
                 let fenced = self.refuses_skips && change.to == To::Bypass(Rung::Skip);
-                let fenced = fenced.then(|| Outcome::Refused("the fence".into()));
+                let fenced = fenced.then(|| WriteOutcome::Refused("the fence".into()));
                 let outcome = fenced.or(self.refuses.clone()).unwrap_or_else(|| {
                     assert_eq!(change.expects.version.0.parse(), Ok(self.version));
                     self.changes.push(change.to);
                     self.shown = match change.to {
                         To::Bypass(rung) => ours(rung, false),
                         To::Probation => ours(Rung::Skip, true),
-                        To::Original => Shown::Original,
+                        To::Original => BypassState::Original,
                     };
                     (self.left_over, self.by_hand_until) = (false, None);
                     self.version += 1;
-                    Outcome::Applied(self.view())
+                    WriteOutcome::Applied(self.view())
                 });
                 Some(Observation::Outcome {
                     ticket: change.ticket,
@@ -230,7 +230,7 @@ impl Incident {
         }
     }
 
-    pub(super) fn somebody_writes(&mut self, shown: Shown) {
+    pub(super) fn somebody_writes(&mut self, shown: BypassState) {
         self.shown = shown;
         self.version += 1;
     }

@@ -18,7 +18,7 @@ fn a_hung_hook_is_skipped_tried_by_canaries_and_put_back() {
     let stage = incident.breaker.stage(&hook());
     assert_eq!(
         stage,
-        Stage::Bypassed {
+        HookState::Bypassed {
             rung: Rung::Skip,
             effective: true
         }
@@ -41,18 +41,18 @@ fn a_hung_hook_is_skipped_tried_by_canaries_and_put_back() {
             .1
             .entries
             .values()
-            .all(|entry| entry.place == Place::Out)
+            .all(|entry| entry.place == EntryStage::Out)
     );
     assert_eq!(
         incident.news,
         [
-            News::HeldBack(HeldBack::Hold),
-            News::Bypassing(Rung::Shield),
-            News::Bypassing(Rung::Skip),
-            News::Effective(Rung::Skip),
-            News::Probation,
-            News::Restoring,
-            News::Restored,
+            NoticeKind::HeldBack(HeldBack::Hold),
+            NoticeKind::Bypassing(Rung::Shield),
+            NoticeKind::Bypassing(Rung::Skip),
+            NoticeKind::Effective(Rung::Skip),
+            NoticeKind::Probation,
+            NoticeKind::Restoring,
+            NoticeKind::Restored,
         ]
     );
     incident.wait(7_300);
@@ -82,7 +82,10 @@ fn plan_says_what_it_would_do_and_touches_nothing() {
     assert_eq!(incident.ledger.0, 1);
     assert_eq!(
         incident.news,
-        [News::HeldBack(HeldBack::Hold), News::WouldBypass(Rung::Skip)]
+        [
+            NoticeKind::HeldBack(HeldBack::Hold),
+            NoticeKind::WouldBypass(Rung::Skip)
+        ]
     );
     let mut incident = Incident::new(AutoBreak::Off, Rung::ALL);
     incident.fails(Cause::Hanging);
@@ -96,13 +99,13 @@ fn after_two_reverts_the_hook_is_left_alone_and_somebody_is_told() {
     incident.fails(Cause::Hanging);
     for _ in 0..4 {
         incident.wait(20);
-        incident.somebody_writes(Shown::Original);
+        incident.somebody_writes(BypassState::Original);
     }
     incident.wait(300);
     incident.changes.retain(|to| *to != To::Bypass(Rung::Shield));
     assert_eq!(incident.changes, [To::Bypass(Rung::Skip); 2]);
-    assert_eq!(incident.breaker.stage(&hook()), Stage::Contested);
-    assert!(incident.news.contains(&News::Reverted) && incident.news.contains(&News::Contested));
+    assert_eq!(incident.breaker.stage(&hook()), HookState::Contested);
+    assert!(incident.news.contains(&NoticeKind::Reverted) && incident.news.contains(&NoticeKind::Contested));
     assert_eq!(incident.pages, 1);
 }
 
@@ -111,12 +114,12 @@ fn what_somebody_else_changed_stays_theirs() {
     let mut incident = Incident::new(AutoBreak::On, Rung::ALL);
     incident.fails(Cause::Hanging);
     incident.wait(5);
-    incident.somebody_writes(Shown::Foreign);
+    incident.somebody_writes(BypassState::Foreign);
     incident.wait(100);
     incident.is_well();
     incident.wait(600);
     assert_eq!(incident.changes.last(), Some(&To::Bypass(Rung::Skip)));
-    assert!(incident.news.contains(&News::Foreign));
+    assert!(incident.news.contains(&NoticeKind::Foreign));
 }
 
 #[test]
@@ -154,7 +157,7 @@ fn a_restore_does_not_wait_for_a_ledger_that_cannot_be_written() {
     // And after a crash, with a ledger that was never read.
     let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
     incident.ledger_refuses = true;
-    incident.breaker = Breaker::new(Settings::new("me", AutoBreak::On, policy(&[Rung::Shield])));
+    incident.breaker = Breaker::new(BreakerSettings::new("me", AutoBreak::On, policy(&[Rung::Shield])));
     incident.begin();
     incident.shown = ours(Rung::Shield, false);
     incident.wait(120);
@@ -164,13 +167,13 @@ fn a_restore_does_not_wait_for_a_ledger_that_cannot_be_written() {
 #[test]
 fn without_a_ledger_nothing_is_bypassed() {
     let mut incident = Incident::new(AutoBreak::On, Rung::ALL);
-    incident.breaker = Breaker::new(Settings::new("me", AutoBreak::On, policy(Rung::ALL)));
+    incident.breaker = Breaker::new(BreakerSettings::new("me", AutoBreak::On, policy(Rung::ALL)));
     incident.ledger_refuses = true;
     incident.begin();
     incident.fails(Cause::Hanging);
     incident.wait(300);
     assert_eq!(incident.changes, []);
-    assert!(incident.news.contains(&News::HeldBack(HeldBack::Ledger)));
+    assert!(incident.news.contains(&NoticeKind::HeldBack(HeldBack::Ledger)));
 }
 
 #[test]
@@ -180,7 +183,7 @@ fn what_is_restored_is_said_once_however_often_it_is_looked_at_again() {
     incident.wait(10);
     incident.is_well();
     incident.wait(300);
-    let restored = incident.news.iter().filter(|news| **news == News::Restored);
+    let restored = incident.news.iter().filter(|news| **news == NoticeKind::Restored);
     assert_eq!(restored.count(), 1, "{:?}", incident.news);
 }
 
@@ -191,13 +194,13 @@ fn a_restored_hook_that_fails_again_and_is_held_back_is_not_said_to_be_on_probat
     incident.wait(10);
     incident.is_well();
     incident.wait(60);
-    assert_eq!(incident.shown, Shown::Original);
+    assert_eq!(incident.shown, BypassState::Original);
     incident.self_doubt = true;
     incident.fails(Cause::Hanging);
     incident.wait(10);
-    assert_eq!(incident.shown, Shown::Original);
-    assert!(incident.news.contains(&News::HeldBack(HeldBack::SelfDoubt)));
-    assert_eq!(incident.breaker.stage(&hook()), Stage::Enforcing);
+    assert_eq!(incident.shown, BypassState::Original);
+    assert!(incident.news.contains(&NoticeKind::HeldBack(HeldBack::SelfDoubt)));
+    assert_eq!(incident.breaker.stage(&hook()), HookState::Enforcing);
 }
 
 #[test]
@@ -206,8 +209,8 @@ fn at_its_limit_a_skip_is_restored_and_a_shield_stays_and_both_page() {
         let mut incident = Incident::new(AutoBreak::On, &[rung]);
         incident.fails(Cause::Hanging);
         incident.wait(3_700);
-        assert_eq!(incident.shown == Shown::Original, restored, "{rung}");
-        assert!(incident.news.contains(&News::Limit));
+        assert_eq!(incident.shown == BypassState::Original, restored, "{rung}");
+        assert!(incident.news.contains(&NoticeKind::Limit));
         assert_eq!(incident.pages, 1, "{rung}: {:?}", incident.news);
         incident.wait(3_700);
         assert_eq!(
@@ -236,7 +239,7 @@ fn each_relapse_makes_the_wait_longer_and_in_the_end_it_is_called_flapping() {
         incident.wait(200);
     }
     assert!(waits.windows(2).all(|pair| pair[0] < pair[1]), "{waits:?}");
-    assert!(incident.news.contains(&News::Flapping));
+    assert!(incident.news.contains(&NoticeKind::Flapping));
 }
 
 #[test]
@@ -250,7 +253,7 @@ fn a_canary_that_fails_on_probation_takes_the_hook_back_out() {
     incident.facts.canary = CanaryWord::Failed;
     incident.wait(2);
     assert_eq!(incident.changes.last(), Some(&To::Bypass(Rung::Skip)));
-    assert!(incident.news.contains(&News::Relapsed));
+    assert!(incident.news.contains(&NoticeKind::Relapsed));
     incident.facts.canary = CanaryWord::Awaited;
     incident.wait(40);
     assert_eq!(incident.shown, ours(Rung::Skip, false), "it waits for longer now");
@@ -265,7 +268,7 @@ fn an_owner_who_opts_out_of_a_bypass_gets_the_original_back() {
     incident.wait(5);
     assert!(incident.shown.is_ours());
     // The fallback rule is the operator's word; a rule that permits nothing any more comes to the same.
-    let mut settings = Settings::new("me", AutoBreak::On, policy(&[Rung::Shield]));
+    let mut settings = BreakerSettings::new("me", AutoBreak::On, policy(&[Rung::Shield]));
     settings.policy.fallback.mode = AutoBreak::Off;
     incident.breaker = Breaker::new(settings);
     incident.begin();
@@ -291,9 +294,9 @@ fn a_shield_raised_for_slowness_becomes_a_skip_when_the_hook_hangs_for_good() {
 fn a_refusal_is_said_and_tried_again_later() {
     let mut incident = Incident::new(AutoBreak::On, Rung::ALL);
     incident.fails(Cause::Hanging);
-    incident.refuses = Some(Outcome::Refused("a policy says no".into()));
+    incident.refuses = Some(WriteOutcome::Refused("a policy says no".into()));
     incident.wait(20);
-    let refused = News::HeldBack(HeldBack::Refused);
+    let refused = NoticeKind::HeldBack(HeldBack::Refused);
     let said = incident.news.iter().filter(|news| **news == refused);
     assert!((1..=3).contains(&said.count()), "{:?}", incident.news);
     assert_eq!(
@@ -308,7 +311,7 @@ fn a_refusal_is_said_and_tried_again_later() {
 
 #[test]
 fn the_times_leave_no_gap_for_a_change_that_comes_late() {
-    let times = Times::default();
+    let times = BreakerTimes::default();
     let slack = times
         .patience
         .saturating_sub(times.act_within + times.request_life);

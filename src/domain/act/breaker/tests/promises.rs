@@ -55,8 +55,8 @@ impl World {
         let mut unproven = false;
         for (id, line) in &book.entries {
             let before = self.book.entries.get(id);
-            let leaves =
-                line.place == Place::Leaving && before.is_some_and(|before| before.place == Place::Held);
+            let leaves = line.place == EntryStage::Leaving
+                && before.is_some_and(|before| before.place == EntryStage::Held);
             let Some(hook) = memory.hooks.get(id) else {
                 continue;
             };
@@ -64,7 +64,7 @@ impl World {
             if let (
                 true,
                 Some((
-                    Shown::Ours {
+                    BypassState::Ours {
                         rung: Rung::Skip,
                         probation,
                     },
@@ -83,14 +83,14 @@ impl World {
     }
 
     /// Looks at a change that a replica is about to send.
-    pub(super) fn wants_change(&mut self, setup: &Setup, actor: usize, change: &Change) {
+    pub(super) fn wants_change(&mut self, setup: &Setup, actor: usize, change: &ObjectChange) {
         if setup.mode != AutoBreak::On {
             self.breaks(TOUCHES);
         }
         let now = self.now(actor);
         let memory = &self.actors[actor].memory;
         let To::Bypass(rung) = change.to else { return };
-        if matches!(change.expects.shown, Shown::Ours { rung: before, .. } if rung <= before) {
+        if matches!(change.expects.shown, BypassState::Ours { rung: before, .. } if rung <= before) {
             return;
         }
         let hook = memory.hooks.get(&change.hook);
@@ -122,15 +122,15 @@ impl World {
     }
 
     /// A write gets there.
-    pub(super) fn arrives(&mut self, setup: &Setup, what: &What) -> Outcome {
+    pub(super) fn arrives(&mut self, setup: &Setup, what: &What) -> WriteOutcome {
         match what {
             What::Book { expects, book } => {
                 if *expects != self.ledger {
-                    return Outcome::Conflict;
+                    return WriteOutcome::Conflict;
                 }
                 for (at, object) in self.objects.iter().enumerate() {
                     let id = Setup::hook(at);
-                    let counts = |book: &Book| book.entries.get(&id).is_some_and(Entry::counts);
+                    let counts = |book: &Book| book.entries.get(&id).is_some_and(BookEntry::counts);
                     let begins = counts(book) && !counts(&self.book) && !object.shown.is_ours();
                     if begins && self.book.frozen.is_some() {
                         self.broken.insert(FROZEN);
@@ -153,7 +153,7 @@ impl World {
                 }
                 self.book = book.clone();
                 self.ledger += 1;
-                Outcome::Written(version(self.ledger))
+                WriteOutcome::Written(version(self.ledger))
             }
             What::Change {
                 hook,
@@ -164,14 +164,14 @@ impl World {
             } => {
                 let at = usize::from(*hook);
                 let object = &self.objects[at];
-                if object.shown == Shown::Gone {
-                    return Outcome::Gone;
+                if object.shown == BypassState::Gone {
+                    return WriteOutcome::Gone;
                 }
                 if expects.is_some_and(|expects| expects != object.version) || object.shown != *shown {
-                    return Outcome::Conflict;
+                    return WriteOutcome::Conflict;
                 }
                 self.changed(setup, at, *to, *original);
-                Outcome::Applied(self.objects[at].view())
+                WriteOutcome::Applied(self.objects[at].view())
             }
         }
     }
@@ -181,7 +181,7 @@ impl World {
         let mut broken = Vec::new();
         let object = &mut self.objects[at];
         let before = match object.shown {
-            Shown::Ours { rung, .. } => Some(rung),
+            BypassState::Ours { rung, .. } => Some(rung),
             _ => None,
         };
         match to {
@@ -198,7 +198,7 @@ impl World {
                 object.left_over = false;
                 if before.is_none() {
                     object.kept = Some(original);
-                    if !line.is_some_and(Entry::counts) {
+                    if !line.is_some_and(BookEntry::counts) {
                         broken.push(LINE);
                     }
                     if line.is_some_and(|line| line.spent) {
@@ -208,7 +208,7 @@ impl World {
                         broken.push(FIGHTS);
                     }
                 }
-                object.shown = Shown::Ours {
+                object.shown = BypassState::Ours {
                     rung,
                     probation: false,
                 };
@@ -221,7 +221,7 @@ impl World {
                 if !setup.rungs.contains(&Rung::Skip) || before == Some(Rung::Shield) {
                     broken.push(RUNG);
                 }
-                object.shown = Shown::Ours {
+                object.shown = BypassState::Ours {
                     rung: before.unwrap_or(Rung::Skip),
                     probation: true,
                 };
@@ -231,7 +231,7 @@ impl World {
                 if object.kept.take() != Some(object.wanted) {
                     broken.push(RESTORABLE);
                 }
-                object.shown = Shown::Original;
+                object.shown = BypassState::Original;
             }
         }
         object.version += 1;
@@ -244,23 +244,23 @@ impl World {
         match hand {
             Hand::Revert => {
                 self.reverts[at] += u8::from(object.shown.is_ours());
-                (object.shown, object.kept, object.left_over) = (Shown::Original, None, false);
+                (object.shown, object.kept, object.left_over) = (BypassState::Original, None, false);
             }
             Hand::TakeBack => {
                 self.reverts[at] += u8::from(object.shown.is_ours());
                 object.left_over |= object.shown.is_ours();
-                (object.shown, object.kept) = (Shown::Original, None);
+                (object.shown, object.kept) = (BypassState::Original, None);
             }
             Hand::Rotate => {}
             Hand::Rewrite => {
                 object.wanted = 1 - object.wanted;
                 if object.shown.is_ours() {
-                    (object.shown, object.kept) = (Shown::Foreign, None);
+                    (object.shown, object.kept) = (BypassState::Foreign, None);
                 }
             }
             Hand::OptOut => object.ceiling = Ceiling::Off,
             Hand::Enforce => object.ignores = false,
-            Hand::Delete => (object.shown, object.kept, object.left_over) = (Shown::Gone, None, false),
+            Hand::Delete => (object.shown, object.kept, object.left_over) = (BypassState::Gone, None, false),
         }
         object.version += 1;
     }
@@ -299,7 +299,7 @@ impl World {
     /// How many hooks are bypassed so far, by the API server that shows them bypassed farthest.
     fn bypassed_somewhere(&self, counts: impl Fn(Option<Rung>) -> bool) -> usize {
         let rung = |object: &super::world::Object| match object.shown {
-            Shown::Ours { rung, .. } => Some(rung),
+            BypassState::Ours { rung, .. } => Some(rung),
             _ => None,
         };
         let farthest = |at: usize| {
@@ -315,8 +315,8 @@ impl World {
             let line = self.book.entries.get(&Setup::hook(at));
             let object = &self.objects[at];
             // What somebody else has changed is theirs to mend.
-            let over = !object.shown.is_ours() && !object.left_over && !line.is_some_and(Entry::counts);
-            object.shown == Shown::Foreign || over
+            let over = !object.shown.is_ours() && !object.left_over && !line.is_some_and(BookEntry::counts);
+            object.shown == BypassState::Foreign || over
         };
         (0..self.objects.len()).all(back)
     }

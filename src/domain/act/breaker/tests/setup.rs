@@ -88,7 +88,7 @@ pub(super) struct Setup {
     pub(super) canaries: bool,
     pub(super) mishaps: Mishaps,
     pub(super) guards: Guards,
-    pub(super) settings: [OnceLock<Arc<Settings>>; 2],
+    pub(super) settings: [OnceLock<Arc<BreakerSettings>>; 2],
 }
 
 impl Default for Setup {
@@ -122,12 +122,12 @@ impl Setup {
     }
 
     /// What a replica is set to; made once.
-    pub(super) fn settings(&self, actor: usize) -> Arc<Settings> {
+    pub(super) fn settings(&self, actor: usize) -> Arc<BreakerSettings> {
         let settings = self.settings[actor].get_or_init(|| Arc::new(self.make_settings(actor)));
         Arc::clone(settings)
     }
 
-    fn make_settings(&self, actor: usize) -> Settings {
+    fn make_settings(&self, actor: usize) -> BreakerSettings {
         let forever = UNIT * 1_000_000;
         let policy = Policy {
             fallback: PolicyRule {
@@ -144,8 +144,8 @@ impl Setup {
             rate_window: UNIT * 3,
             ..Policy::default()
         };
-        let mut settings = Settings::new(["a", "b"][actor], self.mode, policy);
-        settings.times = Times {
+        let mut settings = BreakerSettings::new(["a", "b"][actor], self.mode, policy);
+        settings.times = BreakerTimes {
             act_within: UNIT,
             request_life: UNIT * 2,
             patience: UNIT * 3,
@@ -170,15 +170,15 @@ impl Setup {
         KNOWN.with(|known| known[at].clone())
     }
 
-    pub(super) fn facts(&self, mood: Mood, object: &Object) -> Facts {
+    pub(super) fn facts(&self, mood: Mood, object: &Object) -> HookFacts {
         let bad = mood != Mood::Well;
-        let probation = matches!(object.shown, Shown::Ours { probation: true, .. });
+        let probation = matches!(object.shown, BypassState::Ours { probation: true, .. });
         let witnesses: BTreeSet<Witness> = match mood {
             Mood::Well => BTreeSet::new(),
             Mood::Thin => BTreeSet::from([Witness::Probes]),
             Mood::Hanging | Mood::Dead | Mood::Slow => BTreeSet::from([Witness::Probes, Witness::Counters]),
         };
-        Facts {
+        HookFacts {
             health: if bad { Health::Failing } else { Health::Healthy },
             cause: match mood {
                 Mood::Well => None,
@@ -189,7 +189,7 @@ impl Setup {
                 (false, ..) => Effect::None,
                 (true, false, _) => Effect::Blocking,
                 // Nobody waits for what nobody calls.
-                (true, true, Shown::Ours { rung: Rung::Skip, .. }) => Effect::FailingOpen,
+                (true, true, BypassState::Ours { rung: Rung::Skip, .. }) => Effect::FailingOpen,
                 (true, true, _) => Effect::Delaying,
             },
             sure: true,

@@ -15,8 +15,8 @@ struct Outage {
     breaker: Breaker,
     now: u64,
     ledger: (u64, Book),
-    objects: BTreeMap<HookId, (u64, Shown)>,
-    facts: BTreeMap<HookId, Facts>,
+    objects: BTreeMap<HookId, (u64, BypassState)>,
+    facts: BTreeMap<HookId, HookFacts>,
     held_back: BTreeSet<(HookId, HeldBack)>,
     /// How often objects were changed, by place: what is asked for at one time is one request.
     rounds: BTreeMap<&'static str, usize>,
@@ -44,10 +44,10 @@ impl Outage {
                 (id, hangs(place))
             })
         });
-        let facts: BTreeMap<HookId, Facts> = hooks.collect();
-        let objects = facts.keys().map(|id| (id.clone(), (1, Shown::Original)));
+        let facts: BTreeMap<HookId, HookFacts> = hooks.collect();
+        let objects = facts.keys().map(|id| (id.clone(), (1, BypassState::Original)));
         let mut outage = Self {
-            breaker: Breaker::new(Settings::new("me", AutoBreak::On, policy)),
+            breaker: Breaker::new(BreakerSettings::new("me", AutoBreak::On, policy)),
             now: 0,
             ledger: (1, Book::default()),
             objects: objects.collect(),
@@ -65,7 +65,7 @@ impl Outage {
 
     fn goes_on(&mut self) {
         self.now += 1;
-        let shown: Vec<(HookId, View)> = self
+        let shown: Vec<(HookId, ObservedHook)> = self
             .objects
             .keys()
             .map(|id| (id.clone(), self.view(id)))
@@ -83,7 +83,7 @@ impl Outage {
         }));
     }
 
-    fn view(&self, id: &HookId) -> View {
+    fn view(&self, id: &HookId) -> ObservedHook {
         let (version, shown) = &self.objects[id];
         view(&version.to_string(), shown.clone())
     }
@@ -108,10 +108,10 @@ impl Outage {
     }
 
     fn does(&mut self, action: Action) -> Option<Observation> {
-        let version = |ledger: &(u64, Book)| Version::new(&ledger.0.to_string());
+        let version = |ledger: &(u64, Book)| ResourceVersion::new(&ledger.0.to_string());
         match action {
             Action::Tell(told) => {
-                if let News::HeldBack(reason) = told.news {
+                if let NoticeKind::HeldBack(reason) = told.kind {
                     self.held_back.insert((told.hook, reason));
                 }
                 None
@@ -122,18 +122,18 @@ impl Outage {
             }),
             Action::WriteLedger { ticket, book, .. } => {
                 self.ledger = (self.ledger.0 + 1, book);
-                let outcome = Outcome::Written(version(&self.ledger));
+                let outcome = WriteOutcome::Written(version(&self.ledger));
                 Some(Observation::Outcome { ticket, outcome })
             }
             Action::Read { ticket, hook } => Some(Observation::Read {
                 ticket,
                 view: Some(self.view(&hook)),
             }),
-            Action::Change(Change { ticket, hook, to, .. }) => {
+            Action::Change(ObjectChange { ticket, hook, to, .. }) => {
                 let To::Bypass(rung) = to else { return None };
                 let object = self.objects.get_mut(&hook)?;
                 *object = (object.0 + 1, ours(rung, false));
-                let outcome = Outcome::Applied(self.view(&hook));
+                let outcome = WriteOutcome::Applied(self.view(&hook));
                 Some(Observation::Outcome { ticket, outcome })
             }
         }
@@ -162,8 +162,8 @@ fn one_each(rungs: &[Rung]) -> Policy {
     }
 }
 
-fn hangs(place: &str) -> Facts {
-    Facts {
+fn hangs(place: &str) -> HookFacts {
+    HookFacts {
         health: Health::Failing,
         cause: Some(Cause::Hanging),
         effect: Effect::Blocking,
@@ -262,7 +262,7 @@ fn bypassed_beside(first: Stake, then: Stake, rung: Rung) -> bool {
         let id = HookId::new(HookKind::Validating, place, "w");
         (
             id,
-            Facts {
+            HookFacts {
                 stake,
                 ..hangs(place)
             },
@@ -270,7 +270,7 @@ fn bypassed_beside(first: Stake, then: Stake, rung: Rung) -> bool {
     };
     for (place, stake) in [("one", first), ("other", then)] {
         let (id, facts) = fails(place, stake);
-        outage.objects.insert(id.clone(), (1, Shown::Original));
+        outage.objects.insert(id.clone(), (1, BypassState::Original));
         outage.facts.insert(id, facts);
         for _ in 0..10 {
             outage.goes_on();
@@ -308,11 +308,11 @@ fn a_hook_that_only_hookwatch_meets_is_bypassed_at_no_rung() {
     for &rung in Rung::ALL {
         let mut outage = Outage::of(&[], &[rung]);
         let id = HookId::new(HookKind::Validating, "one", "w");
-        outage.objects.insert(id.clone(), (1, Shown::Original));
+        outage.objects.insert(id.clone(), (1, BypassState::Original));
         let stake = Stake::Hookwatch;
         outage.facts.insert(
             id,
-            Facts {
+            HookFacts {
                 stake,
                 ..hangs("one")
             },
@@ -331,11 +331,11 @@ fn however_many_webhooks_fail_the_one_that_leaders_wait_for_is_shielded() {
     let mut outage = Outage::of(&[], &[Rung::Shield]);
     for number in 0..1_999 {
         let id = HookId::new(HookKind::Validating, "trap", &format!("w{number}"));
-        outage.objects.insert(id.clone(), (1, Shown::Original));
+        outage.objects.insert(id.clone(), (1, BypassState::Original));
         let place = Some(format!("trap {number}").as_str().into());
         outage.facts.insert(
             id,
-            Facts {
+            HookFacts {
                 place,
                 ..hangs("trap")
             },
@@ -346,11 +346,11 @@ fn however_many_webhooks_fail_the_one_that_leaders_wait_for_is_shielded() {
     }
     assert_eq!(outage.bypassed("trap", Rung::Shield), 1);
     let id = HookId::new(HookKind::Validating, "one", "w");
-    outage.objects.insert(id.clone(), (1, Shown::Original));
+    outage.objects.insert(id.clone(), (1, BypassState::Original));
     let stake = Stake::Renewals;
     outage.facts.insert(
         id,
-        Facts {
+        HookFacts {
             stake,
             ..hangs("one")
         },
@@ -395,19 +395,19 @@ fn hooks_that_fail_together_are_shielded_at_one_time_and_a_merely_slow_one_short
     let shielded_after = |first: Cause, effect: Effect| {
         let mut outage = Outage::seen_by(true, &[("one", 2)], &[Rung::Shield]);
         let hooks: Vec<HookId> = outage.facts.keys().cloned().collect();
-        let fresh = Breaker::new(Settings::new("me", AutoBreak::On, policy(&[Rung::Shield])));
+        let fresh = Breaker::new(BreakerSettings::new("me", AutoBreak::On, policy(&[Rung::Shield])));
         (outage.breaker, outage.ledger) = (fresh, (1, Book::default()));
         outage
             .objects
             .values_mut()
-            .for_each(|object| *object = (1, Shown::Original));
+            .for_each(|object| *object = (1, BypassState::Original));
         outage.observe(Observation::Servers(BTreeSet::from(["s".into()])));
         outage.observe(Observation::Leads(true));
         let second = hangs("one");
         outage.facts = BTreeMap::from([
             (
                 hooks[0].clone(),
-                Facts {
+                HookFacts {
                     cause: Some(first),
                     effect,
                     ..hangs("one")
@@ -415,7 +415,7 @@ fn hooks_that_fail_together_are_shielded_at_one_time_and_a_merely_slow_one_short
             ),
             (
                 hooks[1].clone(),
-                Facts {
+                HookFacts {
                     health: Health::Healthy,
                     cause: None,
                     effect: Effect::None,

@@ -22,7 +22,7 @@ pub(super) const STEP: u32 = 3;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Object {
     pub(super) version: u8,
-    pub(super) shown: Shown,
+    pub(super) shown: BypassState,
     pub(super) ceiling: Ceiling,
     /// Its failures are ignored.
     pub(super) ignores: bool,
@@ -37,11 +37,11 @@ pub(super) struct Object {
 impl Object {
     /// Whether the hook is called for nothing.
     pub(super) fn is_skipped(&self) -> bool {
-        matches!(self.shown, Shown::Ours { rung: Rung::Skip, .. })
+        matches!(self.shown, BypassState::Ours { rung: Rung::Skip, .. })
     }
 
-    pub(super) fn view(&self) -> View {
-        View {
+    pub(super) fn view(&self) -> ObservedHook {
+        ObservedHook {
             version: version(self.version),
             uid: "u".into(),
             shown: self.shown.clone(),
@@ -73,7 +73,7 @@ pub(super) enum What {
     Change {
         hook: u8,
         to: To,
-        shown: Shown,
+        shown: BypassState,
         /// None: whatever it is.
         expects: Option<u8>,
         /// The owner's value as it was read, to be kept.
@@ -84,7 +84,7 @@ pub(super) enum What {
 /// One replica.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Actor {
-    pub(super) memory: Memory,
+    pub(super) memory: BreakerMemory,
     /// Its clock is ahead.
     pub(super) ahead: bool,
     /// It has looked in this unit of time.
@@ -117,14 +117,14 @@ pub(super) struct World {
 }
 
 /// Versions by their numbers, without making new texts all the time.
-pub(super) fn version(number: u8) -> Version {
+pub(super) fn version(number: u8) -> ResourceVersion {
     thread_local! {
-        static KNOWN: Vec<Version> = (0..=u8::MAX).map(|number| Version::new(&number.to_string())).collect();
+        static KNOWN: Vec<ResourceVersion> = (0..=u8::MAX).map(|number| ResourceVersion::new(&number.to_string())).collect();
     }
     KNOWN.with(|known| known[usize::from(number)].clone())
 }
 
-fn number(version: &Version) -> Option<u8> {
+fn number(version: &ResourceVersion) -> Option<u8> {
     version.0.parse().ok()
 }
 
@@ -169,7 +169,7 @@ impl World {
     pub(super) fn new(setup: &Setup) -> Self {
         let object = Object {
             version: 0,
-            shown: Shown::Original,
+            shown: BypassState::Original,
             ceiling: Ceiling::Open,
             ignores: setup.ignores,
             wanted: 0,
@@ -245,7 +245,7 @@ impl World {
                 let others = setup.moods.iter().filter(|mood| **mood != self.moods[hook]);
                 could.extend(others.map(|mood| Happens::Mood(hook, *mood)));
             }
-            if self.left.hands > 0 && self.objects[hook].shown != Shown::Gone {
+            if self.left.hands > 0 && self.objects[hook].shown != BypassState::Gone {
                 could.extend(setup.hands.iter().map(|hand| Happens::Hand(hook, *hand)));
             }
         }
@@ -284,18 +284,18 @@ impl World {
                 self.left.unheard -= 1;
                 let write = self.writes.remove(*at);
                 self.arrives(setup, &write.what);
-                self.answer(setup, write.waits, Outcome::Ambiguous);
+                self.answer(setup, write.waits, WriteOutcome::Ambiguous);
             }
             Happens::Unheard(at) => {
                 self.left.unheard -= 1;
                 let waits = self.writes[*at].waits.take();
-                self.answer(setup, waits, Outcome::Ambiguous);
+                self.answer(setup, waits, WriteOutcome::Ambiguous);
             }
             Happens::Lost(at) => _ = self.writes.remove(*at),
             Happens::Refused(at) => {
                 self.left.refusals -= 1;
                 let write = self.writes.remove(*at);
-                self.answer(setup, write.waits, Outcome::Refused("no".into()));
+                self.answer(setup, write.waits, WriteOutcome::Refused("no".into()));
             }
             Happens::Crash(actor, steps) => {
                 self.left.crashes -= 1;
@@ -369,7 +369,7 @@ impl World {
     }
 
     fn judges(&mut self, setup: &Setup, actor: usize) {
-        let hooks: BTreeMap<HookId, Facts> = (0..setup.hooks)
+        let hooks: BTreeMap<HookId, HookFacts> = (0..setup.hooks)
             .map(|at| (Setup::hook(at), setup.facts(self.moods[at], &self.objects[at])))
             .collect();
         let judged = Judged {
@@ -402,7 +402,7 @@ impl World {
         self.map_times(&|time| time.before(UNIT), &|time| time.before(UNIT));
     }
 
-    fn answer(&mut self, setup: &Setup, waits: Option<(usize, Ticket)>, outcome: Outcome) {
+    fn answer(&mut self, setup: &Setup, waits: Option<(usize, Ticket)>, outcome: WriteOutcome) {
         if let Some((actor, ticket)) = waits {
             let again = Observation::Outcome {
                 ticket,
@@ -480,7 +480,7 @@ impl World {
 impl Actor {
     fn new(setup: &Setup) -> Self {
         Self {
-            memory: Memory::default(),
+            memory: BreakerMemory::default(),
             ahead: false,
             awake: false,
             read: vec![0; setup.hooks],

@@ -2,19 +2,23 @@
 
 use serde_json::Value;
 
-use super::page::{Page, annotate, finish};
-use super::{Edit, Plan, Refusal};
-use crate::domain::act::bypass::draft::Draft;
+use super::page::{EditPage, annotate, finish};
+use super::{Edit, EditRefusal, Plan};
+use crate::domain::act::bypass::draft::PatchDraft;
 use crate::domain::act::bypass::standing::{Here, state};
-use crate::domain::act::bypass::state::{Fields, State, Unreadable};
-use crate::domain::act::bypass::{Phase, ownership};
+use crate::domain::act::bypass::state::{BypassAnnotation, FailureFields, UnreadableAnnotation};
+use crate::domain::act::bypass::{BypassPhase, ownership};
 use crate::domain::time::Time;
 
-/// Puts fields back. None becomes weaker by it, whatever the annotation says: no `Fail` becomes `Ignore` (`Entry::has_set`),
+/// Puts fields back. None becomes weaker by it, whatever the annotation says: no `Fail` becomes `Ignore` (`AnnotationEntry::has_set`),
 /// and no timeout becomes shorter than it is.
-fn fields_back(page: &mut Page<'_>, ours: &[&str], original: Option<&Fields>) -> Result<(), Refusal> {
+fn fields_back(
+    page: &mut EditPage<'_>,
+    ours: &[&str],
+    original: Option<&FailureFields>,
+) -> Result<(), EditRefusal> {
     let Some(original) = original else {
-        return Err(Refusal::OriginalUnknown(ours.join(" and ")));
+        return Err(EditRefusal::OriginalUnknown(ours.join(" and ")));
     };
     // Whose a field is does not show in its value: somebody may claim it as it is before this is written.
     let version = "/metadata/resourceVersion";
@@ -35,16 +39,16 @@ fn fields_back(page: &mut Page<'_>, ours: &[&str], original: Option<&Fields>) ->
 /// Takes everything of hookwatch's out of a webhook. Fields that are put back become hookwatch's by being written, so
 /// that takes a second edit, which gives them up; until then the first stays written down. Who is `fenced` takes the
 /// conditions away, and leaves fields and what is written of them to an administrator.
-pub(super) fn restore(here: &Here<'_>, fenced: bool, now: Time) -> Result<Plan, Refusal> {
+pub(super) fn restore(here: &Here<'_>, fenced: bool, now: Time) -> Result<Plan, EditRefusal> {
     let (known, unreadable) = match state(here.object) {
         Ok(state) => (state, None),
-        Err(unreadable) => (State::default(), Some(unreadable)),
+        Err(unreadable) => (BypassAnnotation::default(), Some(unreadable)),
     };
     let entry = known.entry(here.webhook);
-    let mut page = Page::open(here, known);
+    let mut page = EditPage::open(here, known);
     page.no_condition();
     let original = match (&entry, &unreadable) {
-        (Some(entry), _) => entry.original(here.webhook).map_err(Refusal::InvalidOriginal),
+        (Some(entry), _) => entry.original(here.webhook).map_err(EditRefusal::InvalidOriginal),
         (None, unreadable) => Ok(unreadable.as_ref().and_then(|it| it.original(here.webhook))),
     };
     let ours = match (&entry, &original) {
@@ -70,7 +74,7 @@ pub(super) fn restore(here: &Here<'_>, fenced: bool, now: Time) -> Result<Plan, 
     }
     match (entry, unreadable) {
         (Some(mut entry), _) if page.fields => {
-            entry.set_phase(Phase::Restored);
+            entry.set_phase(BypassPhase::Restored);
             let (since, expires) = (entry.since(), entry.expires());
             entry.set_times(since, now, expires);
             page.write_down(entry)?;
@@ -83,7 +87,7 @@ pub(super) fn restore(here: &Here<'_>, fenced: bool, now: Time) -> Result<Plan, 
 }
 
 /// What was written down of a webhook that has its fields back goes.
-fn forgotten(mut page: Page<'_>, now: Time) -> Result<Plan, Refusal> {
+fn forgotten(mut page: EditPage<'_>, now: Time) -> Result<Plan, EditRefusal> {
     let here = page.here;
     page.state.forget(here.webhook);
     let text = page.state.text();
@@ -100,7 +104,7 @@ fn forgotten(mut page: Page<'_>, now: Time) -> Result<Plan, Refusal> {
 }
 
 /// Of a webhook that nothing legible is written down of, and that has its fields, goes what is left.
-fn unnoted(mut page: Page<'_>, unreadable: Option<&Unreadable>) -> Plan {
+fn unnoted(mut page: EditPage<'_>, unreadable: Option<&UnreadableAnnotation>) -> Plan {
     let here = page.here;
     let mut others = others(here);
     // What survives of an original in an illegible annotation goes with it.
@@ -124,8 +128,8 @@ fn unnoted(mut page: Page<'_>, unreadable: Option<&Unreadable>) -> Plan {
     last_edit(page)
 }
 
-/// The edit that the wish comes true with, if there is anything to edit.
-fn last_edit(page: Page<'_>) -> Plan {
+/// The edit that leads to the desired state, if there is anything to edit.
+fn last_edit(page: EditPage<'_>) -> Plan {
     if page.draft.is_empty() {
         Plan::AlreadySo
     } else {
@@ -144,7 +148,7 @@ fn others<'a>(here: &Here<'a>) -> impl Iterator<Item = Here<'a>> {
 fn unexplained_first<'a>(
     mut webhooks: impl Iterator<Item = Here<'a>>,
     now: Time,
-) -> Option<Result<Plan, Refusal>> {
+) -> Option<Result<Plan, EditRefusal>> {
     let here = webhooks.find(|other| !other.ours().is_empty())?;
     Some(restore(&here, true, now).map(|plan| match plan {
         Plan::Edit(edit) => Plan::Edit(Edit { last: false, ..edit }),
@@ -154,8 +158,8 @@ fn unexplained_first<'a>(
 
 /// Forgets a webhook that somebody has removed or renamed. What is illegible speaks of nobody once there is no webhook
 /// any more.
-pub(super) fn of_gone(object: &Value, webhook: &str, now: Time) -> Result<Plan, Refusal> {
-    let mut draft = Draft::default();
+pub(super) fn of_gone(object: &Value, webhook: &str, now: Time) -> Result<Plan, EditRefusal> {
+    let mut draft = PatchDraft::default();
     let text = match state(object) {
         Ok(mut state) if state.entry(webhook).is_some() => {
             state.forget(webhook);

@@ -2,30 +2,30 @@
 
 use serde_json::{Value, json};
 
-use super::{Author, Edit, MAX_ANNOTATIONS, MAX_CONDITIONS, MAX_OBJECT, Plan, Refusal};
-use crate::domain::act::bypass::draft::{Draft, escaped};
+use super::{Author, Edit, EditRefusal, MAX_ANNOTATIONS, MAX_CONDITIONS, MAX_OBJECT, Plan};
+use crate::domain::act::bypass::draft::{PatchDraft, escaped};
 use crate::domain::act::bypass::standing::{Here, annotation, annotations};
-use crate::domain::act::bypass::state::{Entry, MAX_STATE, State};
+use crate::domain::act::bypass::state::{AnnotationEntry, BypassAnnotation, MAX_STATE};
 use crate::domain::act::bypass::{STATE_ANNOTATION, ownership};
-use crate::domain::cluster::condition::Condition;
+use crate::domain::cluster::condition::BypassCondition;
 use crate::domain::cluster::hook::{Added, SPARE_ANNOTATION};
 
-pub(super) struct Page<'a> {
+pub(super) struct EditPage<'a> {
     pub(super) here: &'a Here<'a>,
-    pub(super) state: State,
-    pub(super) draft: Draft,
+    pub(super) state: BypassAnnotation,
+    pub(super) draft: PatchDraft,
     /// Whether a field beside the conditions changes; then hookwatch owns it once this is written.
     pub(super) fields: bool,
     /// Bytes by which the object grows, about.
     growth: usize,
 }
 
-impl<'a> Page<'a> {
-    pub(super) fn open(here: &'a Here<'a>, state: State) -> Self {
+impl<'a> EditPage<'a> {
+    pub(super) fn open(here: &'a Here<'a>, state: BypassAnnotation) -> Self {
         Self {
             here,
             state,
-            draft: Draft::default(),
+            draft: PatchDraft::default(),
             fields: false,
             growth: 0,
         }
@@ -40,7 +40,11 @@ impl<'a> Page<'a> {
     }
 
     /// Makes this the only condition of hookwatch's, or leaves none.
-    pub(super) fn condition(&mut self, wanted: Option<Condition>, author: &Author) -> Result<(), Refusal> {
+    pub(super) fn condition(
+        &mut self,
+        wanted: Option<BypassCondition>,
+        author: &Author,
+    ) -> Result<(), EditRefusal> {
         let wanted = wanted.map(|condition| {
             let value = annotation(self.here.object, SPARE_ANNOTATION);
             let namespace = self.here.hook.pointer("/clientConfig/service/namespace");
@@ -50,7 +54,7 @@ impl<'a> Page<'a> {
         });
         let others = self.here.conditions().len() - self.here.ours().len();
         if wanted.is_some() && others >= MAX_CONDITIONS {
-            return Err(Refusal::ConditionsFull(others));
+            return Err(EditRefusal::ConditionsFull(others));
         }
         self.set_condition(wanted);
         Ok(())
@@ -116,15 +120,15 @@ impl<'a> Page<'a> {
     }
 
     /// Writes down what is to be known of the webhook; without its evidence where there is no room for it.
-    pub(super) fn write_down(&mut self, mut entry: Entry) -> Result<(), Refusal> {
+    pub(super) fn write_down(&mut self, mut entry: AnnotationEntry) -> Result<(), EditRefusal> {
         self.state.set(self.here.webhook, entry.clone());
-        let length = |state: &State| state.text().map_or(0, |text| text.chars().count());
+        let length = |state: &BypassAnnotation| state.text().map_or(0, |text| text.chars().count());
         if length(&self.state) > MAX_STATE {
             entry.forget_evidence();
             self.state.set(self.here.webhook, entry);
         }
         match length(&self.state) {
-            long if long > MAX_STATE => Err(Refusal::AnnotationTooLong(long)),
+            long if long > MAX_STATE => Err(EditRefusal::AnnotationTooLong(long)),
             _ => {
                 self.annotate(self.state.text());
                 Ok(())
@@ -140,7 +144,7 @@ impl<'a> Page<'a> {
     }
 
     /// Whether the API server will take it.
-    pub(super) fn check_size(&self) -> Result<(), Refusal> {
+    pub(super) fn check_size(&self) -> Result<(), EditRefusal> {
         let text = self.state.text().map_or(0, |text| text.len());
         let others: usize = annotations(self.here.object)
             .into_iter()
@@ -150,11 +154,11 @@ impl<'a> Page<'a> {
             .sum();
         let all = others + STATE_ANNOTATION.len() + text;
         if all > MAX_ANNOTATIONS {
-            return Err(Refusal::AnnotationsFull(all));
+            return Err(EditRefusal::AnnotationsFull(all));
         }
         let size = self.here.object.to_string().len() + self.growth;
         if size > MAX_OBJECT {
-            Err(Refusal::TooLarge(size))
+            Err(EditRefusal::TooLarge(size))
         } else {
             Ok(())
         }
@@ -174,7 +178,7 @@ impl<'a> Page<'a> {
 }
 
 /// Gives the annotation a text, or takes it away.
-pub(super) fn annotate(object: &Value, text: Option<&str>, draft: &mut Draft) {
+pub(super) fn annotate(object: &Value, text: Option<&str>, draft: &mut PatchDraft) {
     let before = annotation(object, STATE_ANNOTATION);
     if before == text {
         return;
@@ -200,7 +204,7 @@ pub(super) fn annotate(object: &Value, text: Option<&str>, draft: &mut Draft) {
     }
 }
 
-pub(super) fn finish(object: &Value, mut draft: Draft, last: bool) -> Plan {
+pub(super) fn finish(object: &Value, mut draft: PatchDraft, last: bool) -> Plan {
     draft.expect("/metadata/uid", object.pointer("/metadata/uid"));
     let (patch, changes) = draft.finish();
     Plan::Edit(Edit { patch, changes, last })

@@ -6,26 +6,26 @@ use super::objects::{
     NOW, author, bypass, carried_out, claimed, configuration, holds_ours, hook, ignore, patched, planned,
     spec, written,
 };
-use crate::domain::act::bypass::edit::{Author, Edit, Plan, Refusal, Wish, is_left_over, plan};
-use crate::domain::act::bypass::{Phase, Rung, STATE_ANNOTATION, Standing, standing, touched};
+use crate::domain::act::bypass::edit::{Author, Desired, Edit, EditRefusal, Plan, is_left_over, plan};
+use crate::domain::act::bypass::{BypassPhase, BypassStanding, Rung, STATE_ANNOTATION, standing, touched};
 
 pub(super) fn two() -> Value {
     configuration(vec![hook("a", "Fail", 10, 1), hook("b", "Fail", 7, 0)], json!({}))
 }
 
-pub(super) fn edit(object: &Value, webhook: &str, wish: &Wish) -> Edit {
-    match planned(object, webhook, wish) {
+pub(super) fn edit(object: &Value, webhook: &str, desired: &Desired) -> Edit {
+    match planned(object, webhook, desired) {
         Ok(Plan::Edit(edit)) => edit,
         other => panic!("{other:?}"),
     }
 }
 
-pub(super) fn done(object: &Value, webhook: &str, wish: &Wish) -> Value {
-    carried_out(object, webhook, wish).unwrap_or_else(|(_, refusal)| panic!("{refusal}"))
+pub(super) fn done(object: &Value, webhook: &str, desired: &Desired) -> Value {
+    carried_out(object, webhook, desired).unwrap_or_else(|(_, refusal)| panic!("{refusal}"))
 }
 
-pub(super) fn refused(object: &Value, webhook: &str, wish: &Wish) -> Refusal {
-    planned(object, webhook, wish).expect_err("a refusal")
+pub(super) fn refused(object: &Value, webhook: &str, desired: &Desired) -> EditRefusal {
+    planned(object, webhook, desired).expect_err("a refusal")
 }
 
 /// Somebody else's write.
@@ -35,29 +35,34 @@ pub(super) fn theirs(object: &Value, change: impl FnOnce(&mut Value)) -> Value {
     written(object, after, "somebody")
 }
 
-pub(super) fn is(object: &Value, webhook: &str) -> Option<(Option<Rung>, Phase)> {
+pub(super) fn is(object: &Value, webhook: &str) -> Option<(Option<Rung>, BypassPhase)> {
     match standing(object, webhook) {
-        Standing::Bypassed { rung, phase, .. } => Some((rung, phase)),
+        BypassStanding::Bypassed { rung, phase, .. } => Some((rung, phase)),
         _ => None,
     }
 }
 
 #[test]
 fn somebodys_revert_is_seen_and_counted() {
-    for wish in [bypass(Rung::Shield), bypass(Rung::Skip), ignore()] {
-        let bypassed = done(&two(), "a", &wish);
+    for desired in [bypass(Rung::Shield), bypass(Rung::Skip), ignore()] {
+        let bypassed = done(&two(), "a", &desired);
         let reverted = theirs(&bypassed, |object| object["webhooks"] = two()["webhooks"].clone());
         assert!(
-            matches!(standing(&reverted, "a"), Standing::Reverted { .. }),
-            "{wish:?}"
+            matches!(standing(&reverted, "a"), BypassStanding::Reverted { .. }),
+            "{desired:?}"
         );
-        let again = done(&reverted, "a", &wish);
-        let (Standing::Bypassed { entry, .. } | Standing::Ignored { entry }) = standing(&again, "a") else {
-            panic!("{wish:?}");
+        let again = done(&reverted, "a", &desired);
+        let (BypassStanding::Bypassed { entry, .. } | BypassStanding::Ignored { entry }) =
+            standing(&again, "a")
+        else {
+            panic!("{desired:?}");
         };
         assert_eq!(entry.reverts(), 1);
-        assert_eq!(spec(&done(&again, "a", &Wish::Restore)), spec(&two()));
-        assert_eq!(refused(&reverted, "a", &Wish::Probation), Refusal::NotBypassed);
+        assert_eq!(spec(&done(&again, "a", &Desired::Restore)), spec(&two()));
+        assert_eq!(
+            refused(&reverted, "a", &Desired::Probation),
+            EditRefusal::NotBypassed
+        );
     }
 }
 
@@ -67,12 +72,12 @@ fn what_its_owner_has_set_meanwhile_is_the_owners() {
     let longer = theirs(&bypassed, |object| {
         object["webhooks"][0]["timeoutSeconds"] = 20.into()
     });
-    let restored = done(&longer, "a", &Wish::Restore);
+    let restored = done(&longer, "a", &Desired::Restore);
     assert_eq!(restored["webhooks"][0]["timeoutSeconds"], 20);
     assert_eq!(restored["webhooks"][0]["failurePolicy"], "Fail");
     // The same value, applied by somebody, is theirs as well.
     let wanted = claimed(bypassed, "a", "failurePolicy", "somebody");
-    let restored = done(&wanted, "a", &Wish::Restore);
+    let restored = done(&wanted, "a", &Desired::Restore);
     assert_eq!(restored["webhooks"][0]["failurePolicy"], "Ignore");
     assert_eq!(restored["webhooks"][0]["timeoutSeconds"], 10);
     assert!(!holds_ours(&restored));
@@ -87,7 +92,7 @@ fn another_bypass_after_a_revert_takes_the_owners_new_fields_for_the_original() 
     });
     let again = done(&changed, "a", &ignore());
     assert_eq!(
-        done(&again, "a", &Wish::Restore)["webhooks"][0]["timeoutSeconds"],
+        done(&again, "a", &Desired::Restore)["webhooks"][0]["timeoutSeconds"],
         20
     );
 }
@@ -99,30 +104,33 @@ fn a_wiped_annotation_costs_the_fields_and_nothing_more() {
         let wiped = wipe(&done(&two(), "a", &bypass(rung)));
         assert!(matches!(
             standing(&wiped, "a"),
-            Standing::OursWithoutAnnotation {
+            BypassStanding::OursWithoutAnnotation {
                 fields: false,
                 why: None,
                 ..
             }
         ));
-        assert_eq!(spec(&done(&wiped, "a", &Wish::Restore)), spec(&two()));
+        assert_eq!(spec(&done(&wiped, "a", &Desired::Restore)), spec(&two()));
         // It can also be taken over.
         assert_eq!(
             is(&done(&wiped, "a", &bypass(rung)), "a"),
-            Some((Some(rung), Phase::Bypassed))
+            Some((Some(rung), BypassPhase::Bypassed))
         );
         assert_eq!(
-            is(&done(&wiped, "a", &Wish::Probation), "a"),
-            Some((Some(rung), Phase::Probation))
+            is(&done(&wiped, "a", &Desired::Probation), "a"),
+            Some((Some(rung), BypassPhase::Probation))
         );
     }
     let wiped = wipe(&done(&two(), "a", &ignore()));
     assert!(matches!(
         standing(&wiped, "a"),
-        Standing::OursWithoutAnnotation { fields: true, .. }
+        BypassStanding::OursWithoutAnnotation { fields: true, .. }
     ));
-    for wish in [Wish::Restore, bypass(Rung::Skip), ignore()] {
-        assert!(matches!(refused(&wiped, "a", &wish), Refusal::OriginalUnknown(_)));
+    for desired in [Desired::Restore, bypass(Rung::Skip), ignore()] {
+        assert!(matches!(
+            refused(&wiped, "a", &desired),
+            EditRefusal::OriginalUnknown(_)
+        ));
     }
 }
 
@@ -134,7 +142,7 @@ fn failures_that_are_ignored_again_after_half_a_revert_come_back_whole() {
     let again = done(&half, "a", &ignore());
     assert_eq!(again["webhooks"][0]["failurePolicy"], "Ignore");
     assert_eq!(again["webhooks"][0]["timeoutSeconds"], 1);
-    let restored = done(&again, "a", &Wish::Restore);
+    let restored = done(&again, "a", &Desired::Restore);
     assert!(
         spec(&restored) == spec(&two()) && !holds_ours(&restored),
         "{restored:#}"
@@ -151,7 +159,7 @@ fn failures_that_are_ignored_again_beside_a_shield_come_back_whole() {
     });
     let again = done(&half, "a", &ignore());
     assert_eq!(again["webhooks"][0]["failurePolicy"], "Ignore");
-    let restored = done(&again, "a", &Wish::Restore);
+    let restored = done(&again, "a", &Desired::Restore);
     assert!(
         spec(&restored) == spec(&two()) && !holds_ours(&restored),
         "{restored:#}"
@@ -161,12 +169,12 @@ fn failures_that_are_ignored_again_beside_a_shield_come_back_whole() {
 /// The fence lets the daemon neither set these fields nor forget what they were.
 #[test]
 fn the_daemon_shields_a_webhook_whose_failures_a_person_has_ignored_and_leaves_those_ignored() {
-    let daemon = |object: &Value, wish: &Wish| {
+    let daemon = |object: &Value, desired: &Desired| {
         let fenced = Author {
             fenced: true,
             ..author()
         };
-        match plan(object, "a", wish, &fenced, NOW) {
+        match plan(object, "a", desired, &fenced, NOW) {
             Ok(Plan::Edit(edit)) => patched(object, &edit.patch).expect("its tests hold"),
             Ok(Plan::AlreadySo) => object.clone(),
             other => panic!("{other:?}"),
@@ -174,22 +182,25 @@ fn the_daemon_shields_a_webhook_whose_failures_a_person_has_ignored_and_leaves_t
     };
     let ignored = done(&two(), "a", &ignore());
     let shielded = daemon(&ignored, &bypass(Rung::Shield));
-    assert_eq!(is(&shielded, "a"), Some((Some(Rung::Shield), Phase::Bypassed)));
-    let restored = daemon(&shielded, &Wish::Restore);
+    assert_eq!(
+        is(&shielded, "a"),
+        Some((Some(Rung::Shield), BypassPhase::Bypassed))
+    );
+    let restored = daemon(&shielded, &Desired::Restore);
     assert_eq!(restored["webhooks"], ignored["webhooks"]);
-    assert!(matches!(standing(&restored, "a"), Standing::Ignored { .. }));
-    assert_eq!(daemon(&restored, &Wish::Restore), restored);
+    assert!(matches!(standing(&restored, "a"), BypassStanding::Ignored { .. }));
+    assert_eq!(daemon(&restored, &Desired::Restore), restored);
     // A person can, at each step.
     for object in [&ignored, &shielded, &restored] {
-        let whole = done(object, "a", &Wish::Restore);
+        let whole = done(object, "a", &Desired::Restore);
         assert!(spec(&whole) == spec(&two()) && !holds_ours(&whole), "{whole:#}");
     }
 }
 
 #[test]
 fn nonsense_in_the_annotation_is_told_and_does_not_keep_a_hook_from_coming_back() {
-    for wish in [bypass(Rung::Shield), bypass(Rung::Skip), ignore()] {
-        let bypassed = done(&two(), "a", &wish);
+    for desired in [bypass(Rung::Shield), bypass(Rung::Skip), ignore()] {
+        let bypassed = done(&two(), "a", &desired);
         let nonsense = theirs(&bypassed, |object| {
             let text = &mut object["metadata"]["annotations"][STATE_ANNOTATION];
             *text = text
@@ -201,15 +212,18 @@ fn nonsense_in_the_annotation_is_told_and_does_not_keep_a_hook_from_coming_back(
         assert!(
             matches!(
                 standing(&nonsense, "a"),
-                Standing::OursWithoutAnnotation { why: Some(_), .. }
+                BypassStanding::OursWithoutAnnotation { why: Some(_), .. }
             ),
-            "{wish:?}"
+            "{desired:?}"
         );
-        assert!(matches!(refused(&nonsense, "a", &wish), Refusal::Unreadable(_)));
-        let restored = done(&nonsense, "a", &Wish::Restore);
+        assert!(matches!(
+            refused(&nonsense, "a", &desired),
+            EditRefusal::Unreadable(_)
+        ));
+        let restored = done(&nonsense, "a", &Desired::Restore);
         assert!(
             spec(&restored) == spec(&two()) && !holds_ours(&restored),
-            "{wish:?}: {restored:#}"
+            "{desired:?}: {restored:#}"
         );
     }
 }
@@ -226,7 +240,7 @@ fn an_original_that_no_longer_validates_is_told_and_nothing_is_lost() {
             .into();
     });
     assert!(
-        matches!(refused(&broken, "a", &Wish::Restore), Refusal::InvalidOriginal(why) if why.contains("a=Fail/99"))
+        matches!(refused(&broken, "a", &Desired::Restore), EditRefusal::InvalidOriginal(why) if why.contains("a=Fail/99"))
     );
 }
 
@@ -234,13 +248,13 @@ fn an_original_that_no_longer_validates_is_told_and_nothing_is_lost() {
 fn what_was_removed_or_renamed_is_forgotten() {
     let bypassed = done(&two(), "a", &bypass(Rung::Skip));
     let renamed = theirs(&bypassed, |object| object["webhooks"][0]["name"] = "z".into());
-    assert_eq!(standing(&renamed, "a"), Standing::Gone { noted: true });
+    assert_eq!(standing(&renamed, "a"), BypassStanding::Gone { noted: true });
     let names: Vec<String> = touched(&renamed).into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["a", "z"]);
-    let restored = done(&done(&renamed, "z", &Wish::Restore), "a", &Wish::Restore);
+    let restored = done(&done(&renamed, "z", &Desired::Restore), "a", &Desired::Restore);
     assert!(!holds_ours(&restored), "{restored:#}");
     assert_eq!(
-        done(&renamed, "a", &Wish::Restore)["webhooks"],
+        done(&renamed, "a", &Desired::Restore)["webhooks"],
         restored["webhooks"]
     );
     assert_eq!(
@@ -248,7 +262,7 @@ fn what_was_removed_or_renamed_is_forgotten() {
         Ok(Plan::Gone)
     );
     assert_eq!(
-        plan(&restored, "a", &Wish::Restore, &author(), NOW),
+        plan(&restored, "a", &Desired::Restore, &author(), NOW),
         Ok(Plan::Gone)
     );
 }
@@ -277,7 +291,7 @@ fn no_annotation_makes_a_restore_weaken_a_webhook() {
             forged["metadata"]["annotations"] = json!({STATE_ANNOTATION: text.to_string()});
             let owners = owners.replace("\"owner\"", &format!("{owner:?}"));
             forged["metadata"]["managedFields"] = serde_json::from_str(&owners).expect("JSON");
-            let restored = done(&forged, "a", &Wish::Restore);
+            let restored = done(&forged, "a", &Desired::Restore);
             assert_eq!(fields(&restored), fields(&two()), "{text} {owner}");
         }
     }
@@ -293,7 +307,8 @@ fn an_original_that_is_spelt_as_the_fence_does_not_read_it_is_none() {
     });
     let standing = standing(&forged, "a");
     assert!(
-        !matches!(standing, Standing::Bypassed { .. }) && super::super::standing::state(&forged).is_err(),
+        !matches!(standing, BypassStanding::Bypassed { .. })
+            && super::super::standing::state(&forged).is_err(),
         "{standing:?}"
     );
 }
@@ -322,8 +337,8 @@ fn a_bypass_of_another_release_is_taken_back() {
         },
         "hookwatch",
     );
-    assert!(matches!(standing(&older, "a"), Standing::Ignored { .. }));
-    let restored = done(&older, "a", &Wish::Restore);
+    assert!(matches!(standing(&older, "a"), BypassStanding::Ignored { .. }));
+    let restored = done(&older, "a", &Desired::Restore);
     assert!(
         spec(&restored) == spec(&two()) && !holds_ours(&restored),
         "{restored:#}"
@@ -336,11 +351,11 @@ fn a_bypass_of_another_release_is_taken_back() {
     let mut newer = theirs;
     newer["metadata"]["managedFields"] = serde_json::from_str(&owned).expect("JSON");
     assert!(
-        matches!(standing(&newer, "b"), Standing::Bypassed { .. }),
+        matches!(standing(&newer, "b"), BypassStanding::Bypassed { .. }),
         "{:?}",
         standing(&newer, "b")
     );
-    let restored = done(&newer, "b", &Wish::Restore);
+    let restored = done(&newer, "b", &Desired::Restore);
     assert!(
         spec(&restored) == spec(&two()) && !holds_ours(&restored),
         "{restored:#}"
@@ -355,9 +370,9 @@ fn nonsense_that_another_webhook_still_needs_stays() {
     });
     // Where nobody says whose a field is, too.
     nonsense["metadata"]["managedFields"] = json!([]);
-    assert_eq!(planned(&nonsense, "b", &Wish::Restore), Ok(Plan::AlreadySo));
+    assert_eq!(planned(&nonsense, "b", &Desired::Restore), Ok(Plan::AlreadySo));
     assert!(!is_left_over(&nonsense, "b"));
-    let restored = done(&nonsense, "a", &Wish::Restore);
+    let restored = done(&nonsense, "a", &Desired::Restore);
     assert!(
         spec(&restored) == spec(&two()) && !holds_ours(&restored),
         "{restored:#}"

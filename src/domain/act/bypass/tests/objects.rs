@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-use crate::domain::act::bypass::edit::{Author, Plan, Refusal, Why, Wish, plan};
-use crate::domain::act::bypass::{FIELD_MANAGER, Rung, Writer};
+use crate::domain::act::bypass::edit::{Author, Desired, EditRefusal, Plan, Why, plan};
+use crate::domain::act::bypass::{FIELD_MANAGER, ObjectWriter, Rung};
 use crate::domain::time::Time;
 
 pub(super) const NOW: Time = Time::from_unix_millis(1_795_219_862_156);
@@ -15,7 +15,7 @@ pub(super) fn author() -> Author {
     Author {
         namespace: "hookwatch".into(),
         account: "system:serviceaccount:hookwatch:hookwatch".into(),
-        writer: Writer {
+        writer: ObjectWriter {
             identity: "replica-1".into(),
             version: "0.1.0".into(),
         },
@@ -32,22 +32,22 @@ fn why() -> Why {
     }
 }
 
-pub(super) fn bypass(rung: Rung) -> Wish {
-    Wish::Bypass { rung, why: why() }
+pub(super) fn bypass(rung: Rung) -> Desired {
+    Desired::Bypass { rung, why: why() }
 }
 
-pub(super) fn ignore() -> Wish {
-    Wish::Ignore { why: why() }
+pub(super) fn ignore() -> Desired {
+    Desired::Ignore { why: why() }
 }
 
 /// What a person comes to with it; failures are ignored where the API server knows no match conditions.
-pub(super) fn planned(object: &Value, webhook: &str, wish: &Wish) -> Result<Plan, Refusal> {
-    let match_conditions = !matches!(wish, Wish::Ignore { .. });
+pub(super) fn planned(object: &Value, webhook: &str, desired: &Desired) -> Result<Plan, EditRefusal> {
+    let match_conditions = !matches!(desired, Desired::Ignore { .. });
     let author = Author {
         match_conditions,
         ..author()
     };
-    plan(object, webhook, wish, &author, NOW)
+    plan(object, webhook, desired, &author, NOW)
 }
 
 pub(super) fn hook(name: &str, policy: &str, seconds: u64, conditions: usize) -> Value {
@@ -235,12 +235,16 @@ pub(super) fn patched(object: &Value, patch: &Value) -> Option<Value> {
     Some(written(object, after, FIELD_MANAGER))
 }
 
-/// Carries a wish out, however many edits it takes.
-pub(super) fn carried_out(object: &Value, webhook: &str, wish: &Wish) -> Result<Value, (Value, Refusal)> {
+/// Brings about a desired state, however many edits it takes.
+pub(super) fn carried_out(
+    object: &Value,
+    webhook: &str,
+    desired: &Desired,
+) -> Result<Value, (Value, EditRefusal)> {
     let mut object = object.clone();
     let mut last = false;
     for _ in 0..8 {
-        match planned(&object, webhook, wish) {
+        match planned(&object, webhook, desired) {
             Ok(Plan::AlreadySo | Plan::Gone) => return Ok(object),
             Ok(Plan::Edit(edit)) => {
                 assert!(!last, "more after the last edit: {edit:?}");

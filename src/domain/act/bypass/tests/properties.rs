@@ -7,7 +7,7 @@ use super::objects::{
     NOW, author, bypass, carried_out, claimed, configuration, holds_ours, hook, ignore, patched, planned,
     spec, written,
 };
-use crate::domain::act::bypass::edit::{Author, Plan, Refusal, Wish, plan};
+use crate::domain::act::bypass::edit::{Author, Desired, EditRefusal, Plan, plan};
 use crate::domain::act::bypass::{Rung, STATE_ANNOTATION, touched};
 
 /// What somebody else may do to a configuration. Indices are taken modulo what there is.
@@ -163,16 +163,16 @@ fn hook_named(index: usize, policy: &str, seconds: u64, conditions: usize) -> Va
     hook(&format!("hook-{index}"), policy, seconds, conditions)
 }
 
-fn wishes() -> impl Strategy<Value = Vec<(usize, Wish)>> {
-    let wishes = vec![bypass(Rung::Shield), bypass(Rung::Skip), ignore()];
-    prop::collection::vec((0..4_usize, prop::sample::select(wishes)), 1..4)
+fn desired_states() -> impl Strategy<Value = Vec<(usize, Desired)>> {
+    let desired_states = vec![bypass(Rung::Shield), bypass(Rung::Skip), ignore()];
+    prop::collection::vec((0..4_usize, prop::sample::select(desired_states)), 1..4)
 }
 
 /// Restores everything that is to be; with what was refused.
-fn restored(object: &Value) -> (Value, Vec<Refusal>) {
+fn restored(object: &Value) -> (Value, Vec<EditRefusal>) {
     let (mut object, mut refusals) = (object.clone(), Vec::new());
     for (webhook, _) in touched(&object.clone()) {
-        match carried_out(&object, &webhook, &Wish::Restore) {
+        match carried_out(&object, &webhook, &Desired::Restore) {
             Ok(restored) => object = restored,
             Err((left, refusal)) => {
                 object = left;
@@ -206,12 +206,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_bypass_and_its_end_leave_no_trace(first in first(), wishes in wishes(), probation in any::<bool>()) {
+    fn a_bypass_and_its_end_leave_no_trace(first in first(), desired_states in desired_states(), probation in any::<bool>()) {
         let mut object = first.clone();
-        for (of, wish) in wishes {
+        for (of, desired) in desired_states {
             let webhook = format!("hook-{of}");
-            object = carried_out(&object, &webhook, &wish).unwrap_or(object);
-            if probation && let Ok(tried) = carried_out(&object, &webhook, &Wish::Probation) {
+            object = carried_out(&object, &webhook, &desired).unwrap_or(object);
+            if probation && let Ok(tried) = carried_out(&object, &webhook, &Desired::Probation) {
                 object = tried;
             }
         }
@@ -224,21 +224,21 @@ proptest! {
     #[test]
     fn nothing_of_others_is_lost_and_nothing_of_ours_stays(
         first in first(),
-        wishes in wishes(),
+        desired_states in desired_states(),
         steps in prop::collection::vec((theirs(), 0..4_usize), 0..8),
     ) {
         // What others would have come to without hookwatch.
         let (mut with, mut without) = (first.clone(), first.clone());
-        for (of, wish) in &wishes {
-            with = carried_out(&with, &format!("hook-{of}"), wish).unwrap_or(with);
+        for (of, desired) in &desired_states {
+            with = carried_out(&with, &format!("hook-{of}"), desired).unwrap_or(with);
         }
-        let ignored = wishes.iter().any(|(_, wish)| *wish == ignore());
+        let ignored = desired_states.iter().any(|(_, desired)| *desired == ignore());
         let mut told = true;
         for (step, (change, again)) in steps.iter().enumerate() {
             // A patch that was made of the object as it was before is refused, or does no harm.
-            let (of, wish) = wishes[again % wishes.len()].clone();
-            let wish = [wish, Wish::Probation, Wish::Restore][again % 3].clone();
-            let late = planned(&with, &format!("hook-{of}"), &wish);
+            let (of, desired) = desired_states[again % desired_states.len()].clone();
+            let desired = [desired, Desired::Probation, Desired::Restore][again % 3].clone();
+            let late = planned(&with, &format!("hook-{of}"), &desired);
             with = done(&with, change, step, &first);
             without = done(&without, change, step, &first);
             if let Ok(Plan::Edit(edit)) = late && *again > 0 {
@@ -260,18 +260,18 @@ proptest! {
     #[test]
     fn the_daemon_changes_match_conditions_alone_and_notes_and_forgets_no_original(
         first in first(),
-        wishes in wishes(),
+        desired_states in desired_states(),
         steps in prop::collection::vec((theirs(), 0..4_usize), 0..8),
     ) {
         let fenced = Author { fenced: true, ..author() };
         let mut object = first.clone();
-        for (of, wish) in &wishes {
-            object = carried_out(&object, &format!("hook-{of}"), wish).unwrap_or(object);
+        for (of, desired) in &desired_states {
+            object = carried_out(&object, &format!("hook-{of}"), desired).unwrap_or(object);
         }
         for (step, (change, again)) in steps.iter().enumerate() {
             object = done(&object, change, step, &first);
-            for wish in [[bypass(Rung::Shield), bypass(Rung::Skip), Wish::Probation][again % 3].clone(), Wish::Restore] {
-                let Ok(Plan::Edit(edit)) = plan(&object, &format!("hook-{again}"), &wish, &fenced, NOW) else {
+            for desired in [[bypass(Rung::Shield), bypass(Rung::Skip), Desired::Probation][again % 3].clone(), Desired::Restore] {
+                let Ok(Plan::Edit(edit)) = plan(&object, &format!("hook-{again}"), &desired, &fenced, NOW) else {
                     continue;
                 };
                 let after = patched(&object, &edit.patch).expect("its tests hold");

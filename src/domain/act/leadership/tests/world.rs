@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::super::candidate::Step;
+use super::super::candidate::ClaimStep;
 use super::super::*;
 
 pub const TERMS: Terms = Terms::new(Duration::from_secs(15));
@@ -50,10 +50,10 @@ pub struct Object {
 #[derive(Debug, Clone)]
 pub enum Happening {
     Round,
-    Arrives(u64, Step, u64),
-    ReadAnswered(u64, Place, Option<Record>),
-    WriteAnswered(u64, Bid, Place, Written, u64),
-    Lost(u64, Step, u64),
+    Arrives(u64, ClaimStep, u64),
+    ReadAnswered(u64, LeadershipObject, Option<HolderRecord>),
+    WriteAnswered(u64, Bid, LeadershipObject, BidOutcome, u64),
+    Lost(u64, ClaimStep, u64),
     Late(u64),
     Crash,
     Resign,
@@ -186,7 +186,7 @@ impl World {
             );
             for leader in leaders {
                 self.led = self.now;
-                if let Standing::Leading { by, .. } =
+                if let ReplicaStanding::Leading { by, .. } =
                     self.actors[leader].candidate.standing(self.local(leader))
                 {
                     self.by[by as usize] = true;
@@ -230,12 +230,12 @@ impl World {
             Happening::Lost(step, what, sent) => {
                 let sent = Time::from_unix_millis(sent);
                 match what {
-                    Step::Read(place) if step == actor.waiting => actor.candidate.not_read(place),
-                    Step::Read(_) => return,
-                    Step::Write(place, bid) => {
+                    ClaimStep::Read(place) if step == actor.waiting => actor.candidate.not_read(place),
+                    ClaimStep::Read(_) => return,
+                    ClaimStep::Write(place, bid) => {
                         actor
                             .candidate
-                            .written(place, &bid, Written::Unclear, sent, local);
+                            .written(place, &bid, BidOutcome::Unclear, sent, local);
                     }
                 }
                 if step == actor.waiting {
@@ -320,7 +320,7 @@ impl World {
         let patience = self.lasts(at, TERMS.patience());
         match &step {
             // Only a write of the Lease is not waited for.
-            Step::Write(Place::Lease, bid) if bid.holder.is_some() => {
+            ClaimStep::Write(LeadershipObject::Lease, bid) if bid.holder.is_some() => {
                 self.later(at, patience, Happening::Late(number));
                 if lost {
                     self.later(at, GIVE_UP, Happening::Lost(number, step.clone(), sent));
@@ -336,35 +336,41 @@ impl World {
         }
     }
 
-    pub fn arrives(&mut self, at: usize, life: u64, number: u64, step: Step, sent: u64) {
+    pub fn arrives(&mut self, at: usize, life: u64, number: u64, step: ClaimStep, sent: u64) {
         let back = self.delay();
         match step {
-            Step::Read(place) => {
+            ClaimStep::Read(place) => {
                 let object = &self.objects[place as usize];
-                let found = object.content.clone().map(|(holder, transitions, _)| Record {
-                    holder,
-                    term: TERMS.term(),
-                    transitions,
-                    version: object.version.to_string(),
-                });
+                let found = object
+                    .content
+                    .clone()
+                    .map(|(holder, transitions, _)| HolderRecord {
+                        holder,
+                        term: TERMS.term(),
+                        transitions,
+                        version: object.version.to_string(),
+                    });
                 if number != 0 && life == self.actors[at].life {
                     self.later(at, back, Happening::ReadAnswered(number, place, found));
                 }
             }
-            Step::Write(place, bid) => {
+            ClaimStep::Write(place, bid) => {
                 let mut wait = back;
-                let hooked = place == Place::Lease && self.hooks != Hooks::Well;
+                let hooked = place == LeadershipObject::Lease && self.hooks != Hooks::Well;
                 let outcome = match self.hooks {
                     Hooks::Refuse | Hooks::HangAndFail if hooked => {
                         if self.hooks == Hooks::HangAndFail {
                             wait += 10_000;
                         }
-                        Written::Blocked
+                        BidOutcome::Blocked
                     }
                     // The second time it has waited already.
                     Hooks::HangAndIgnore if hooked && sent != u64::MAX && number & (1 << 63) == 0 => {
-                        let again =
-                            Happening::Arrives(number | (1 << 63), Step::Write(place, bid.clone()), sent);
+                        let again = Happening::Arrives(
+                            number | (1 << 63),
+                            ClaimStep::Write(place, bid.clone()),
+                            sent,
+                        );
                         return self.later(at, 10_000, again);
                     }
                     _ => self.apply(at, place, &bid),
@@ -382,7 +388,7 @@ impl World {
     }
 
     /// As an API server does it: the precondition, and no new version for content that is the same.
-    pub fn apply(&mut self, at: usize, place: Place, bid: &Bid) -> Written {
+    pub fn apply(&mut self, at: usize, place: LeadershipObject, bid: &Bid) -> BidOutcome {
         let wall = self.local(at).unix_millis() / 1_000 + self.actors[at].wall;
         let object = &mut self.objects[place as usize];
         let exists = object.content.is_some();
@@ -391,14 +397,14 @@ impl World {
             Some(version) => exists && *version == object.version.to_string(),
         };
         if !holds {
-            return Written::Conflict;
+            return BidOutcome::Conflict;
         }
         let content = Some((bid.holder.clone(), bid.transitions, wall));
         if object.content != content {
             object.content = content;
             object.version += 1;
         }
-        Written::Done {
+        BidOutcome::Done {
             version: object.version.to_string(),
         }
     }

@@ -1,6 +1,6 @@
 //! One `Metric`: labels, and a number or a distribution.
 
-use super::wire::{Broken, Fields, Value};
+use super::wire::{Broken, MessageFields, Value};
 use crate::domain::observe::snapshot::LabelSource;
 
 /// Fields of `Metric`.
@@ -14,13 +14,13 @@ const HISTOGRAM: u64 = 7;
 /// What a metric says, in place.
 #[derive(Debug, Default)]
 pub(super) struct Metric<'message> {
-    pub(super) labels: Labels<'message>,
-    pub(super) reading: Reading,
+    pub(super) labels: MetricLabels<'message>,
+    pub(super) reading: MetricValue,
 }
 
 /// What a metric's value is, as far as it matters.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(super) enum Reading {
+pub(super) enum MetricValue {
     /// It has none.
     #[default]
     Nothing,
@@ -38,10 +38,10 @@ pub(super) enum Reading {
 impl<'message> Metric<'message> {
     pub(super) fn read(message: &'message [u8]) -> Result<Self, Broken> {
         let mut metric = Self {
-            labels: Labels(Vec::with_capacity(8)),
-            reading: Reading::Nothing,
+            labels: MetricLabels(Vec::with_capacity(8)),
+            reading: MetricValue::Nothing,
         };
-        for field in Fields(message) {
+        for field in MessageFields(message) {
             match field? {
                 (LABEL, Value::Bytes(pair)) => metric.labels.0.push(label(pair)?),
                 (GAUGE | COUNTER | UNTYPED, Value::Bytes(inner)) => metric.reading = whole(inner)?,
@@ -55,9 +55,9 @@ impl<'message> Metric<'message> {
 
 /// The labels of one metric, in place.
 #[derive(Debug, Default)]
-pub(super) struct Labels<'message>(Vec<(&'message str, &'message str)>);
+pub(super) struct MetricLabels<'message>(Vec<(&'message str, &'message str)>);
 
-impl LabelSource for Labels<'_> {
+impl LabelSource for MetricLabels<'_> {
     fn get(&self, name: &str) -> &str {
         self.0
             .iter()
@@ -69,7 +69,7 @@ impl LabelSource for Labels<'_> {
 fn label(pair: &[u8]) -> Result<(&str, &str), Broken> {
     let text = |bytes| std::str::from_utf8(bytes).map_err(|_| "a label is not UTF-8");
     let (mut name, mut value) = ("", "");
-    for field in Fields(pair) {
+    for field in MessageFields(pair) {
         match field? {
             (1, Value::Bytes(bytes)) => name = text(bytes)?,
             (2, Value::Bytes(bytes)) => value = text(bytes)?,
@@ -80,21 +80,21 @@ fn label(pair: &[u8]) -> Result<(&str, &str), Broken> {
 }
 
 /// `Gauge`, `Counter` and `Untyped` have their value in the same place. An absent one is zero.
-fn whole(message: &[u8]) -> Result<Reading, Broken> {
+fn whole(message: &[u8]) -> Result<MetricValue, Broken> {
     let mut value = 0.0;
-    for field in Fields(message) {
+    for field in MessageFields(message) {
         if let (1, Value::Double(read)) = field? {
             value = read;
         }
     }
-    Ok(Reading::Whole(value))
+    Ok(MetricValue::Whole(value))
 }
 
 /// `Histogram` and `Summary` have count and sum in the same places. A histogram may count in fractions, in
 /// field 4, which goes before the integer when it is above zero; what a summary has there is no double.
-fn distribution(message: &[u8]) -> Result<Reading, Broken> {
+fn distribution(message: &[u8]) -> Result<MetricValue, Broken> {
     let (mut sum, mut count, mut fractional) = (0.0, 0, 0.0);
-    for field in Fields(message) {
+    for field in MessageFields(message) {
         match field? {
             (1, Value::Varint(read)) => count = read,
             (2, Value::Double(read)) => sum = read,
@@ -111,5 +111,5 @@ fn distribution(message: &[u8]) -> Result<Reading, Broken> {
     } else {
         count as f64
     };
-    Ok(Reading::Distribution { sum, count })
+    Ok(MetricValue::Distribution { sum, count })
 }

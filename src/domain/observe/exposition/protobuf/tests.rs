@@ -177,9 +177,9 @@ fn what_is_broken_within_a_family_is_complained_about_and_the_next_family_is_rea
 fn a_body_whose_lengths_are_nonsense_is_lost_and_said_to_be() {
     let mut exposition = ProtobufExposition::new();
     exposition.feed(&cpu(7.0));
-    assert_eq!(exposition.standing(), Standing::NotApiServer);
+    assert_eq!(exposition.standing(), BodyStanding::NotApiServer);
     exposition.feed(&[0xff; 1_000]);
-    assert_eq!(exposition.standing(), Standing::Lost);
+    assert_eq!(exposition.standing(), BodyStanding::Lost);
     exposition.feed(&cpu(9.0));
     let (snapshot, complaints) = exposition.finish();
     assert_eq!((snapshot.cpu_seconds, complaints.unreadable), (7.0, 1));
@@ -190,12 +190,12 @@ fn a_body_that_was_cut_off_is_whole_nowhere_but_between_two_messages() {
     let body = encode(SOME);
     let mut exposition = ProtobufExposition::new();
     let mut whole = 0;
-    assert_eq!(exposition.standing(), Standing::NoFamily);
+    assert_eq!(exposition.standing(), BodyStanding::NoFamily);
     for byte in &body {
         exposition.feed(&[*byte]);
-        whole += usize::from(exposition.standing() == Standing::Whole);
+        whole += usize::from(exposition.standing() == BodyStanding::Whole);
     }
-    assert_eq!(exposition.standing(), Standing::Whole);
+    assert_eq!(exposition.standing(), BodyStanding::Whole);
     assert_eq!(whole, 8, "once after each family");
     let (_, complaints) = read(&body[..body.len() - 1]);
     assert_eq!(complaints.first.as_deref(), Some("the last message is cut off"));

@@ -35,7 +35,7 @@ impl Number {
 
 /// How a field's content is laid out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(super) enum WireType {
     Varint,
     Fixed64,
     /// A length and that many bytes: texts and messages.
@@ -44,12 +44,12 @@ pub(super) enum Shape {
 }
 
 /// Splits a tag into a field's number and its shape.
-pub(super) fn tag(tag: u64) -> Result<(u64, Shape), Broken> {
+pub(super) fn tag(tag: u64) -> Result<(u64, WireType), Broken> {
     let shape = match tag & 7 {
-        0 => Shape::Varint,
-        1 => Shape::Fixed64,
-        2 => Shape::Bytes,
-        5 => Shape::Fixed32,
+        0 => WireType::Varint,
+        1 => WireType::Fixed64,
+        2 => WireType::Bytes,
+        5 => WireType::Fixed32,
         _ => return Err("a field of a shape that does not exist"),
     };
     match tag >> 3 {
@@ -69,9 +69,9 @@ pub(super) enum Value<'message> {
 }
 
 /// The fields of a message that is there as a whole; ends after the first that is broken.
-pub(super) struct Fields<'message>(pub(super) &'message [u8]);
+pub(super) struct MessageFields<'message>(pub(super) &'message [u8]);
 
-impl<'message> Iterator for Fields<'message> {
+impl<'message> Iterator for MessageFields<'message> {
     type Item = Result<(u64, Value<'message>), Broken>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -86,14 +86,14 @@ impl<'message> Iterator for Fields<'message> {
     }
 }
 
-impl<'message> Fields<'message> {
+impl<'message> MessageFields<'message> {
     fn field(&mut self) -> Result<(u64, Value<'message>), Broken> {
         let (field, shape) = tag(self.varint()?)?;
         let value = match shape {
-            Shape::Varint => Value::Varint(self.varint()?),
-            Shape::Fixed64 => Value::Double(f64::from_le_bytes(self.array()?)),
-            Shape::Fixed32 => self.array::<4>().map(|_| Value::Single)?,
-            Shape::Bytes => {
+            WireType::Varint => Value::Varint(self.varint()?),
+            WireType::Fixed64 => Value::Double(f64::from_le_bytes(self.array()?)),
+            WireType::Fixed32 => self.array::<4>().map(|_| Value::Single)?,
+            WireType::Bytes => {
                 let length = self.varint()?;
                 Value::Bytes(self.bytes(length)?)
             }
@@ -171,7 +171,7 @@ mod tests {
             b"\x00\x00",
         ] {
             let message = [&b"\x10\x05"[..], broken].concat();
-            let mut fields = Fields(&message);
+            let mut fields = MessageFields(&message);
             assert!(matches!(fields.next(), Some(Ok((2, Value::Varint(5))))));
             assert!(matches!(fields.next(), Some(Err(_))), "{broken:?}");
             assert!(fields.next().is_none());

@@ -6,7 +6,7 @@ use super::*;
 fn longest_gap(sim: &Sim, service: usize) -> Duration {
     let backend = BackendAddress::Socket(address(service, 0));
     let fresh = sim.made.iter().filter(|(_, attempt)| {
-        attempt.connection == Connection::Fresh && attempt.target.backend.address == backend
+        attempt.connection == ConnectionKind::Fresh && attempt.target.backend.address == backend
     });
     let at: Vec<Time> = fresh.map(|(at, _)| *at).collect();
     assert!(at.len() > 1, "service {service} was hardly probed");
@@ -87,7 +87,7 @@ fn endpoints_that_change_a_hundred_times_a_second_cost_others_nothing() {
         hooks.extend(others());
         sim.take(hooks);
         sim.step();
-        // The pool of kept connections bounds what is asked of those that left.
+        // The pool of pooled connections bounds what is asked of those that left.
         let left = sim
             .schedule
             .targets

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn path(attempt: &Attempt) -> &str {
+fn path(attempt: &ScheduledProbe) -> &str {
     &attempt.ask.request
 }
 
@@ -17,7 +17,7 @@ fn paths(count: usize) -> Vec<Hook> {
 fn hooks_with_one_path_cost_a_handshake_and_a_request_an_interval_and_each_hears_of_both() {
     let mut sim = Sim::new((0..200).map(|nth| hook(nth, 0, "/convert", 0..2)).collect(), 1);
     sim.run(s(50));
-    for &connection in Connection::ALL {
+    for &connection in ConnectionKind::ALL {
         let made = sim.made(connection);
         assert!((20..=24).contains(&made), "{connection:?}: {made}");
     }
@@ -33,7 +33,7 @@ fn a_hook_alone_is_probed_on_both_connections_at_its_interval_and_at_most_a_tent
         sim.run(s(2));
         sim.made.clear();
         sim.run(s(100));
-        for &connection in Connection::ALL {
+        for &connection in ConnectionKind::ALL {
             let of_it = sim
                 .made
                 .iter()
@@ -57,7 +57,7 @@ fn different_paths_are_asked_in_turn_and_the_backend_gets_no_more_than_its_budge
     sim.run(s(120));
     sim.made.clear();
     sim.run(s(240));
-    let (fresh, all) = (sim.made(Connection::Fresh), sim.made.len());
+    let (fresh, all) = (sim.made(ConnectionKind::Fresh), sim.made.len());
     assert!((48..=54).contains(&fresh), "{fresh} handshakes");
     assert!(all <= 2 * 240 + 2, "{all} probes");
     let last: BTreeMap<&str, Vec<Time>> = sim.made.iter().fold(BTreeMap::new(), |mut last, (at, attempt)| {
@@ -203,10 +203,10 @@ fn hooks_that_a_waiting_canary_meets_are_looked_at_at_once_by_one_handshake_a_ta
     sim.attend(0..40);
     sim.step();
     sim.step();
-    assert_eq!(sim.made(Connection::Fresh), 3);
+    assert_eq!(sim.made(ConnectionKind::Fresh), 3);
     sim.run(s(10));
-    assert!(sim.made(Connection::Kept) >= 3 * 10 * 3);
-    let fresh = sim.made(Connection::Fresh);
+    assert!(sim.made(ConnectionKind::Kept) >= 3 * 10 * 3);
+    let fresh = sim.made(ConnectionKind::Fresh);
     assert!(
         (30..=39).contains(&fresh),
         "{fresh} handshakes with three targets in 10 s"
@@ -220,12 +220,12 @@ fn a_target_is_probed_closely_as_long_as_one_of_its_hooks_is_in_trouble() {
     sim.attend([1]);
     sim.made.clear();
     sim.run(s(20));
-    let fresh = sim.made(Connection::Fresh);
+    let fresh = sim.made(ConnectionKind::Fresh);
     assert!((20..=24).contains(&fresh), "{fresh}");
     sim.attend([]);
     sim.made.clear();
     sim.run(s(20));
-    assert!(sim.made(Connection::Fresh) <= 6);
+    assert!(sim.made(ConnectionKind::Fresh) <= 6);
 }
 
 #[test]
@@ -251,9 +251,12 @@ fn a_backend_that_hangs_holds_two_fresh_probes_and_no_more() {
     sim.meeting(|_, _| Meets::HandshakeHangs);
     sim.attend([0]);
     sim.run(s(9));
-    assert_eq!((sim.made(Connection::Fresh), sim.made(Connection::Kept)), (2, 1));
+    assert_eq!(
+        (sim.made(ConnectionKind::Fresh), sim.made(ConnectionKind::Kept)),
+        (2, 1)
+    );
     sim.run(s(4));
-    assert!(sim.made(Connection::Fresh) >= 4);
+    assert!(sim.made(ConnectionKind::Fresh) >= 4);
 }
 
 #[test]
@@ -265,14 +268,14 @@ fn a_backend_that_left_is_asked_at_once_on_its_kept_connection_and_for_a_while()
     sim.step();
     let gone: Vec<_> = sim.made.iter().filter(|(_, attempt)| attempt.gone).collect();
     assert_eq!(gone.len(), 1);
-    assert_eq!(gone[0].1.connection, Connection::Kept);
+    assert_eq!(gone[0].1.connection, ConnectionKind::Kept);
     sim.run(s(85));
     let gone = sim.made.iter().filter(|(_, attempt)| attempt.gone);
     assert!(
         gone.clone().count() >= 80
             && gone
                 .clone()
-                .all(|(_, attempt)| attempt.connection == Connection::Kept)
+                .all(|(_, attempt)| attempt.connection == ConnectionKind::Kept)
     );
     sim.run(s(6));
     assert_eq!((sim.schedule.len(), sim.schedule.dropped().len()), (1, 1));
@@ -283,8 +286,8 @@ fn silence_on_the_kept_connection_is_told_to_every_hook_that_shares_it() {
     let mut sim = Sim::new(paths(4), 31);
     sim.run(s(20));
     sim.meeting(|attempt, _| match attempt.connection {
-        Connection::Kept => Meets::RequestHangs,
-        Connection::Fresh => Meets::Answers,
+        ConnectionKind::Kept => Meets::RequestHangs,
+        ConnectionKind::Fresh => Meets::Answers,
     });
     let told = sim.told;
     sim.run(s(30));
@@ -304,6 +307,6 @@ fn each_time_another_canary_waits_every_backend_is_probed_once_and_not_more() {
         let sent = Some(Time::from_unix_millis(waiting));
         sim.schedule.attend(BTreeSet::new(), sent, sim.now);
         sim.run(ms(300));
-        assert_eq!(sim.made(Connection::Fresh), fresh, "canary {waiting}");
+        assert_eq!(sim.made(ConnectionKind::Fresh), fresh, "canary {waiting}");
     }
 }

@@ -15,8 +15,8 @@ use super::{
     DEFAULT_SERVICE_PORT, Problems, instant, look_at_bundle, probe_annotation, probe_level, service, target,
 };
 use crate::domain::cluster::hook::{
-    Added, Aggregated, Available, Conversion, FailurePolicy, Hook, HookId, HookKind, OtherKind, Selector,
-    ServiceState, ServiceTarget, Target,
+    Added, Aggregated, Available, Conversion, FailurePolicy, Hook, HookId, HookKind, HookTarget, OtherKind,
+    Selector, ServiceState, ServiceTarget,
 };
 use crate::domain::text::bounded;
 
@@ -34,19 +34,19 @@ pub(in crate::io::cluster::inventory) struct Definition {
 struct DefinitionSpec {
     #[serde(default)]
     group: String,
-    names: Names,
+    names: CrdNames,
     #[serde(default)]
-    versions: Vec<Version>,
+    versions: Vec<CrdVersion>,
     conversion: Option<ConversionSpec>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Names {
+struct CrdNames {
     plural: String,
 }
 
 #[derive(Debug, Deserialize)]
-struct Version {
+struct CrdVersion {
     name: String,
     #[serde(default)]
     served: bool,
@@ -103,12 +103,12 @@ struct RegisteredService {
 #[derive(Debug, Default, Deserialize)]
 struct RegistrationStatus {
     #[serde(default)]
-    conditions: Vec<Condition>,
+    conditions: Vec<StatusCondition>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Condition {
+struct StatusCondition {
     #[serde(rename = "type")]
     of: String,
     status: String,
@@ -171,7 +171,7 @@ pub(in crate::io::cluster::inventory) fn aggregated(registration: Registration) 
     };
     let port = service.port.unwrap_or(DEFAULT_SERVICE_PORT);
     let target = match u16::try_from(port).ok().filter(|port| *port != 0) {
-        Some(port) => Target::Service(ServiceTarget {
+        Some(port) => HookTarget::Service(ServiceTarget {
             namespace: service.namespace,
             name: service.name,
             port,
@@ -180,7 +180,7 @@ pub(in crate::io::cluster::inventory) fn aggregated(registration: Registration) 
                 why: service::NOT_READ.to_owned(),
             },
         }),
-        None => Target::Invalid(format!("service.port {port} is not a port")),
+        None => HookTarget::Invalid(format!("service.port {port} is not a port")),
     };
     let ca_bundle = spec.ca_bundle.as_ref().map_or(&[][..], |bytes| &bytes.0);
     let available = status
@@ -208,14 +208,14 @@ pub(in crate::io::cluster::inventory) fn aggregated(registration: Registration) 
 }
 
 /// What both have in common. Nothing of them is matched by rules, and no dry run leads to them.
-fn hook(kind: HookKind, metadata: &ObjectMeta, target: Target, ca_bundle: &[u8]) -> Hook {
+fn hook(kind: HookKind, metadata: &ObjectMeta, target: HookTarget, ca_bundle: &[u8]) -> Hook {
     let name = metadata.name.as_deref().unwrap_or_default();
     let id = HookId::new(kind, name, name);
     let mut problems = Problems::of(&id);
     let probe = probe_annotation(metadata);
     let probe_level = probe_level(probe.as_ref(), &mut problems);
     look_at_bundle(ca_bundle, &mut problems);
-    if let Target::Invalid(why) = &target {
+    if let HookTarget::Invalid(why) = &target {
         problems.add(why);
     }
     Hook {
@@ -232,7 +232,7 @@ fn hook(kind: HookKind, metadata: &ObjectMeta, target: Target, ca_bundle: &[u8])
         match_conditions: Vec::new(),
         dry_run_safe: false,
         reinvoked: false,
-        written: crate::domain::cluster::hook::Written::default(),
+        written: crate::domain::cluster::hook::WrittenEntry::default(),
         review_versions: Vec::new(),
         probe_level,
         added: Added::default(),
@@ -291,7 +291,7 @@ mod tests {
             "white space is no bundle: {:?}",
             hook.problems
         );
-        let Target::Service(target) = &hook.target else {
+        let HookTarget::Service(target) = &hook.target else {
             panic!("{:?}", hook.target);
         };
         assert_eq!((target.port, target.path.as_str()), (443, "/convert"));
@@ -321,7 +321,7 @@ mod tests {
     fn a_conversion_webhook_by_url_is_no_different() {
         let hook = converted(&json!({"strategy": "Webhook", "webhook": {
             "clientConfig": {"url": "https://127.0.0.1:8443/convert"}}}));
-        assert!(matches!(hook.expect("a hook").target, Target::Url(url) if url.port == 8443));
+        assert!(matches!(hook.expect("a hook").target, HookTarget::Url(url) if url.port == 8443));
     }
 
     fn registered(name: &str, spec: &Value, conditions: &Value) -> Option<Hook> {

@@ -24,14 +24,14 @@ fn registration(available: &str) -> Value {
             "message": "none"}]}})
 }
 
-fn hook_of(view: &View, kind: HookKind, name: &str) -> Option<Arc<Hook>> {
+fn hook_of(view: &InventoryView, kind: HookKind, name: &str) -> Option<Arc<Hook>> {
     let id = HookId::new(kind, name, name);
     let hooks = &view.inventory.as_ref()?.hooks;
     hooks.iter().find(|hook| hook.id == id).cloned()
 }
 
 fn found(hook: &Hook) -> bool {
-    matches!(&hook.target, Target::Service(target) if matches!(target.service, ServiceState::Found { .. }))
+    matches!(&hook.target, HookTarget::Service(target) if matches!(target.service, ServiceState::Found { .. }))
 }
 
 #[tokio::test]
@@ -110,11 +110,11 @@ async fn the_first_inventory_does_not_wait_for_definitions_that_take_their_time(
     let endless = Arc::clone(&cluster);
     let (held, body) = mpsc::unbounded_channel();
     let body = Mutex::new(Some(body));
-    let server = Server::listen("127.0.0.1:0", None, move |asked| {
+    let server = TestServer::listen("127.0.0.1:0", None, move |asked| {
         if asked.target.starts_with(DEFINITIONS)
             && let Some(body) = body.lock().expect("no poison").take()
         {
-            return Reply::Stream(body);
+            return TestReply::Stream(body);
         }
         endless.answer(asked)
     })

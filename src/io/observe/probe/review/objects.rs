@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 /// One kind.
 #[derive(Debug)]
-pub(super) struct Kind {
+pub(super) struct ReviewedKind {
     /// The API group; empty for core.
     pub(super) group: &'static str,
     /// The version.
@@ -22,7 +22,7 @@ pub(super) struct Kind {
 
 /// Namespaced kinds first, and among them the one that matters least to anybody: a wildcard rule gets a
 /// ConfigMap.
-pub(super) const KINDS: [Kind; 21] = [
+pub(super) const KINDS: [ReviewedKind; 21] = [
     namespaced("", "v1", "configmaps", "ConfigMap", |_| {
         vec![("data", json!({"probe": "true"}))]
     }),
@@ -147,8 +147,8 @@ const fn namespaced(
     resource: &'static str,
     kind: &'static str,
     rest: Rest,
-) -> Kind {
-    Kind {
+) -> ReviewedKind {
+    ReviewedKind {
         group,
         version,
         resource,
@@ -164,8 +164,8 @@ const fn cluster(
     resource: &'static str,
     kind: &'static str,
     rest: Rest,
-) -> Kind {
-    Kind {
+) -> ReviewedKind {
+    ReviewedKind {
         namespaced: false,
         ..namespaced(group, version, resource, kind, rest)
     }

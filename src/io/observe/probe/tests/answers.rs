@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::server::{Authority, Heard, Server, allow, ok, with_status};
 use super::{hook, prober, request, run};
 use crate::domain::cluster::hook::{Hook, HookId, HookKind, ProbeLevel};
-use crate::domain::observe::probe::{Answer, Phase, ProbeOutcome};
+use crate::domain::observe::probe::{ProbeAnswer, ProbeOutcome, ProbePhase};
 
 /// Probes a server that answers in one way.
 async fn ask(
@@ -27,7 +27,7 @@ async fn review(answer: impl Fn(&Heard) -> Value + Send + Sync + 'static) -> Pro
 
 fn complaint(outcome: ProbeOutcome) -> String {
     match outcome {
-        ProbeOutcome::Answered(Answer::NotAnAdmissionReview { why }) => why,
+        ProbeOutcome::Answered(ProbeAnswer::NotAnAdmissionReview { why }) => why,
         other => panic!("{other:?}"),
     }
 }
@@ -60,7 +60,10 @@ async fn any_status_is_an_answer_to_a_greeting() {
         )
         .await;
         let code = status[..3].parse().expect("a code");
-        assert_eq!(outcome, ProbeOutcome::Answered(Answer::Http { status: code }));
+        assert_eq!(
+            outcome,
+            ProbeOutcome::Answered(ProbeAnswer::Http { status: code })
+        );
     }
 }
 
@@ -73,7 +76,10 @@ async fn a_denial_is_a_review_like_any_other() {
         answer
     })
     .await;
-    assert_eq!(outcome, ProbeOutcome::Answered(Answer::Review { allowed: false }));
+    assert_eq!(
+        outcome,
+        ProbeOutcome::Answered(ProbeAnswer::Review { allowed: false })
+    );
 }
 
 #[tokio::test]
@@ -130,7 +136,10 @@ async fn a_mutating_hook_may_patch_but_only_properly() {
     // [{"op":"add","path":"/a","value":1}]
     let one_step = "W3sib3AiOiJhZGQiLCJwYXRoIjoiL2EiLCJ2YWx1ZSI6MX1d";
     let outcome = patched(json!("W10="), kind.clone()).await;
-    assert_eq!(outcome, ProbeOutcome::Answered(Answer::Review { allowed: true }));
+    assert_eq!(
+        outcome,
+        ProbeOutcome::Answered(ProbeAnswer::Review { allowed: true })
+    );
     assert!(complaint(patched(json!("W10="), Value::Null).await).contains("without response.patchType"));
     assert!(complaint(patched(Value::Null, kind.clone()).await).contains("without response.patch"));
     assert!(complaint(patched(json!(one_step), json!("MergePatch")).await).contains("MergePatch"));
@@ -149,7 +158,10 @@ async fn a_hook_of_the_old_version_is_asked_and_believed_in_it() {
         },
     )
     .await;
-    assert_eq!(outcome, ProbeOutcome::Answered(Answer::Review { allowed: true }));
+    assert_eq!(
+        outcome,
+        ProbeOutcome::Answered(ProbeAnswer::Review { allowed: true })
+    );
 }
 
 #[tokio::test]
@@ -164,7 +176,10 @@ async fn an_http_error_is_told_apart_and_keeps_its_status() {
             },
         )
         .await;
-        assert_eq!(outcome, ProbeOutcome::Answered(Answer::ReviewRefused { status }));
+        assert_eq!(
+            outcome,
+            ProbeOutcome::Answered(ProbeAnswer::ReviewRefused { status })
+        );
         assert!(outcome.is_alive());
     }
 }
@@ -185,7 +200,7 @@ async fn an_endless_answer_is_cut_off() {
     let outcome = run(&prober(), request(ProbeLevel::Review)).await.outcome;
     assert!(complaint(outcome).contains("longer than"));
     let outcome = run(&prober(), request(ProbeLevel::Http)).await.outcome;
-    assert_eq!(outcome, ProbeOutcome::Answered(Answer::Http { status: 200 }));
+    assert_eq!(outcome, ProbeOutcome::Answered(ProbeAnswer::Http { status: 200 }));
 }
 
 #[tokio::test]
@@ -203,7 +218,7 @@ async fn endless_headers_are_cut_off() {
         matches!(
             outcome,
             ProbeOutcome::Lost {
-                phase: Phase::FirstByte,
+                phase: ProbePhase::FirstByte,
                 ..
             }
         ),
@@ -215,9 +230,12 @@ async fn endless_headers_are_cut_off() {
 async fn a_connection_that_breaks_names_its_phase() {
     let authority = Authority::new();
     for (said, phase) in [
-        ("", Phase::FirstByte),
-        ("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{", Phase::Body),
-        ("SSH-2.0-OpenSSH_9.9\r\n", Phase::FirstByte),
+        ("", ProbePhase::FirstByte),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{",
+            ProbePhase::Body,
+        ),
+        ("SSH-2.0-OpenSSH_9.9\r\n", ProbePhase::FirstByte),
     ] {
         let server = Server::tls(authority.leaf().config(), move |mut conversation, _| async move {
             let _ = conversation.hear().await;

@@ -6,10 +6,10 @@ use super::handshakes::{shake, without_text};
 use super::server::{Authority, Identity, Server};
 use super::{hook, prober, request, run, url_hook};
 use crate::domain::cluster::hook::ProbeLevel;
-use crate::domain::observe::probe::{Answer, ProbeOutcome, TlsFault};
+use crate::domain::observe::probe::{ProbeAnswer, ProbeOutcome, TlsFault};
 use crate::domain::time::Time;
 
-const ACCEPTED: ProbeOutcome = ProbeOutcome::Answered(Answer::Handshake);
+const ACCEPTED: ProbeOutcome = ProbeOutcome::Answered(ProbeAnswer::Handshake);
 
 fn refused(fault: TlsFault) -> ProbeOutcome {
     ProbeOutcome::TlsRejected {

@@ -8,11 +8,11 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 use super::server::{Authority, Heard, Identity, Server, allow, ok, with_status};
-use super::{Limits, NAME, SCANT, hook, prober, prober_with, request, rule, run, url_hook};
+use super::{NAME, ProbeLimits, SCANT, hook, prober, prober_with, request, rule, run, url_hook};
 use crate::domain::cluster::hook::{
-    BackendAddress, BackendPath, ProbeLevel, ServiceState, ServiceTarget, Target,
+    BackendAddress, BackendPath, HookTarget, ProbeLevel, ServiceState, ServiceTarget,
 };
-use crate::domain::observe::probe::{Answer, Connection, Phase, ProbeOutcome, TlsFault};
+use crate::domain::observe::probe::{ConnectionKind, ProbeAnswer, ProbeOutcome, ProbePhase, TlsFault};
 
 #[tokio::test]
 async fn a_handshake_is_an_answer_at_the_lowest_level() {
@@ -26,7 +26,7 @@ async fn a_handshake_is_an_answer_at_the_lowest_level() {
         request(hook(&authority.pem()), server.address, ProbeLevel::Handshake),
     )
     .await;
-    assert_eq!(report.outcome, ProbeOutcome::Answered(Answer::Handshake));
+    assert_eq!(report.outcome, ProbeOutcome::Answered(ProbeAnswer::Handshake));
     let phases = report.phases;
     assert!(phases.connect.is_some() && phases.tls.is_some());
     assert_eq!(
@@ -52,7 +52,7 @@ async fn the_server_sees_what_the_api_server_would_send() {
     .await;
     assert_eq!(
         report.outcome,
-        ProbeOutcome::Answered(Answer::Review { allowed: true })
+        ProbeOutcome::Answered(ProbeAnswer::Review { allowed: true })
     );
     let request = requests.recv().await.expect("a request");
     assert_eq!(request.server_name.as_deref(), Some(NAME));
@@ -99,7 +99,7 @@ async fn a_name_is_resolved_and_timed() {
     let report = run(&prober(), request).await;
     assert_eq!(
         report.outcome,
-        ProbeOutcome::Answered(Answer::Http { status: 404 })
+        ProbeOutcome::Answered(ProbeAnswer::Http { status: 404 })
     );
     assert!(report.phases.resolve.is_some());
 }
@@ -142,7 +142,7 @@ async fn a_url_with_an_address_needs_a_certificate_for_that_address() {
     let report = run(&prober(), request).await;
     assert_eq!(
         report.outcome,
-        ProbeOutcome::Answered(Answer::Http { status: 200 })
+        ProbeOutcome::Answered(ProbeAnswer::Http { status: 200 })
     );
     assert_eq!(report.phases.resolve, None);
     let request = requests.recv().await.expect("a request");
@@ -214,7 +214,7 @@ async fn a_server_that_hangs_up_in_the_handshake_is_lost_there() {
         matches!(
             report.outcome,
             ProbeOutcome::Lost {
-                phase: Phase::Tls,
+                phase: ProbePhase::Tls,
                 ..
             }
         ),
@@ -274,7 +274,7 @@ async fn every_handshake_is_a_full_one() {
 async fn what_must_not_be_dialled_is_not() {
     let server = Server::tcp(|_, _| async {}).await;
     let service = |namespace: &str, name: &str| {
-        Target::Service(ServiceTarget {
+        HookTarget::Service(ServiceTarget {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             port: 443,
@@ -285,14 +285,14 @@ async fn what_must_not_be_dialled_is_not() {
     let mut itself = hook("");
     itself.target = service("default", "kubernetes");
     let mut nowhere = hook("");
-    nowhere.target = Target::Invalid("neither service nor url".to_owned());
+    nowhere.target = HookTarget::Invalid("neither service nor url".to_owned());
     let mut nameless = hook("");
     nameless.target = service("probe", "not a name");
     let mut odd_path = hook("");
-    odd_path.target = Target::Service(ServiceTarget {
+    odd_path.target = HookTarget::Service(ServiceTarget {
         path: "/with space".to_owned(),
         ..match service("probe", "hook") {
-            Target::Service(target) => target,
+            HookTarget::Service(target) => target,
             _ => unreachable!("made above"),
         }
     });
@@ -319,7 +319,7 @@ async fn what_must_not_be_dialled_is_not() {
     let mut stranger = request(hook(""), server.address, ProbeLevel::Review);
     stranger.review = None;
     let mut silent = request(hook(""), server.address, ProbeLevel::Handshake);
-    silent.connection = Connection::Kept;
+    silent.connection = ConnectionKind::Kept;
     for request in [stranger, silent] {
         let report = run(&prober(), request).await;
         assert!(matches!(report.outcome, ProbeOutcome::NotProbed { .. }));
@@ -332,9 +332,9 @@ async fn the_api_servers_own_host_is_probed_only_from_there() {
     let authority = Authority::new();
     let server = Server::http(authority.leaf().config(), |heard| ok(&allow(&heard))).await;
     for (beside_api_server, probed) in [(true, true), (false, false)] {
-        let prober = prober_with(Limits {
+        let prober = prober_with(ProbeLimits {
             beside_api_server,
-            ..Limits::default()
+            ..ProbeLimits::default()
         });
         let hook = url_hook(&authority.pem(), "127.0.0.1", server.address.port());
         let report = run(&prober, request(hook, server.address, ProbeLevel::Handshake)).await;

@@ -6,17 +6,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::server::{Authority, Server, allow, ok, with_status};
 use super::{SCANT, hook, prober, prober_with, request, run, target};
 use crate::domain::cluster::hook::{Hook, ProbeLevel};
-use crate::domain::observe::probe::{Answer, Connection, Phase, ProbeOutcome};
-use crate::io::observe::probe::{Limits, ProbeRequest};
+use crate::domain::observe::probe::{ConnectionKind, ProbeAnswer, ProbeOutcome, ProbePhase};
+use crate::io::observe::probe::{ProbeLimits, ProbeRequest};
 
 fn kept(hook: Hook, server: &Server) -> ProbeRequest {
     ProbeRequest {
-        connection: Connection::Kept,
+        connection: ConnectionKind::Kept,
         ..request(hook, server.address, ProbeLevel::Review)
     }
 }
 
-const ALLOWED: ProbeOutcome = ProbeOutcome::Answered(Answer::Review { allowed: true });
+const ALLOWED: ProbeOutcome = ProbeOutcome::Answered(ProbeAnswer::Review { allowed: true });
 
 #[tokio::test]
 async fn the_first_kept_probe_dials_and_the_next_ones_do_not() {
@@ -25,7 +25,10 @@ async fn the_first_kept_probe_dials_and_the_next_ones_do_not() {
     let prober = prober();
     for nth in 0..4 {
         let report = run(&prober, kept(hook(&authority.pem()), &server)).await;
-        assert_eq!((report.outcome, report.connection), (ALLOWED, Connection::Kept));
+        assert_eq!(
+            (report.outcome, report.connection),
+            (ALLOWED, ConnectionKind::Kept)
+        );
         assert_eq!(report.phases.tls.is_some(), nth == 0);
         assert_eq!(report.phases.connect.is_some(), nth == 0);
         assert!(report.phases.first_byte.is_some());
@@ -78,7 +81,7 @@ async fn a_kept_connection_that_went_silent_times_out_while_fresh_ones_are_fine(
     assert_eq!(
         stale.outcome,
         ProbeOutcome::TimedOut {
-            phase: Phase::FirstByte
+            phase: ProbePhase::FirstByte
         }
     );
     assert_eq!(stale.phases.connect, None, "nothing was dialled");
@@ -144,7 +147,7 @@ async fn a_server_that_is_gone_altogether_is_refused_on_the_kept_connection_too(
     let report = run(&prober, on_kept).await;
     assert_eq!(
         (report.outcome, report.connection),
-        (ProbeOutcome::Refused, Connection::Kept)
+        (ProbeOutcome::Refused, ConnectionKind::Kept)
     );
 }
 
@@ -158,7 +161,7 @@ async fn a_connection_does_not_outlive_the_bundle_or_the_name_it_was_made_for() 
     run(&prober, kept(hook(&widened), &server)).await;
     assert_eq!(server.accepted(), 2);
     let mut elsewhere = hook(&widened);
-    if let crate::domain::cluster::hook::Target::Service(target) = &mut elsewhere.target {
+    if let crate::domain::cluster::hook::HookTarget::Service(target) = &mut elsewhere.target {
         target.port = 8443;
     }
     run(&prober, kept(elsewhere, &server)).await;
@@ -191,9 +194,9 @@ async fn a_forgotten_connection_is_closed() {
 #[tokio::test]
 async fn no_more_connections_are_kept_than_allowed() {
     let authority = Authority::new();
-    let prober = prober_with(Limits {
-        kept: 2,
-        ..Limits::default()
+    let prober = prober_with(ProbeLimits {
+        pooled: 2,
+        ..ProbeLimits::default()
     });
     let mut servers = Vec::new();
     for _ in 0..4 {
@@ -220,7 +223,7 @@ async fn a_server_that_wants_no_kept_connections_is_well_all_the_same() {
         let report = run(&prober, kept(hook(&authority.pem()), &server)).await;
         assert_eq!(
             report.outcome,
-            ProbeOutcome::Answered(Answer::ReviewRefused { status: 401 })
+            ProbeOutcome::Answered(ProbeAnswer::ReviewRefused { status: 401 })
         );
     }
     assert_eq!(server.accepted(), 3);

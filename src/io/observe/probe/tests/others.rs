@@ -2,8 +2,8 @@
 
 use super::server::{Authority, Server, with_status};
 use super::{hook, prober, request, run};
-use crate::domain::cluster::hook::{Aggregated, Hook, HookId, HookKind, OtherKind, ProbeLevel, Target};
-use crate::domain::observe::probe::{Answer, ProbeOutcome, TlsFault};
+use crate::domain::cluster::hook::{Aggregated, Hook, HookId, HookKind, HookTarget, OtherKind, ProbeLevel};
+use crate::domain::observe::probe::{ProbeAnswer, ProbeOutcome, TlsFault};
 
 /// The server behind an APIService.
 fn aggregated(ca_bundle: &str, insecure: bool) -> Hook {
@@ -15,7 +15,7 @@ fn aggregated(ca_bundle: &str, insecure: bool) -> Hook {
         insecure,
         available: None,
     }));
-    if let Target::Service(target) = &mut hook.target {
+    if let HookTarget::Service(target) = &mut hook.target {
         target.path = "/apis/g.example/v1".to_owned();
     }
     hook
@@ -47,7 +47,7 @@ async fn an_aggregated_api_is_asked_for_its_discovery_document() {
         let code = status[..3].parse().expect("a code");
         assert_eq!(
             report.outcome,
-            ProbeOutcome::Answered(Answer::Discovery { status: code })
+            ProbeOutcome::Answered(ProbeAnswer::Discovery { status: code })
         );
         assert_eq!(report.outcome.as_str(), outcome);
     }

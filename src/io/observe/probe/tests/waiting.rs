@@ -7,11 +7,11 @@ use tokio::net::{TcpSocket, TcpStream};
 use super::server::{Authority, Server};
 use super::{AMPLE, SCANT, endpoint, hook, prober, prober_with, request, run};
 use crate::domain::cluster::hook::ProbeLevel;
-use crate::domain::observe::probe::{Answer, Connection, Phase, ProbeOutcome, ProbeOverdue};
-use crate::io::observe::probe::{Limits, ProbeNews};
+use crate::domain::observe::probe::{ConnectionKind, ProbeAnswer, ProbeOutcome, ProbeOverdue, ProbePhase};
+use crate::io::observe::probe::{ProbeLimits, ProbeNews};
 
 /// A probe with a short deadline against `address`, which must end as timed out in `phase`.
-async fn times_out(bundle: &str, address: std::net::SocketAddr, phase: Phase) {
+async fn times_out(bundle: &str, address: std::net::SocketAddr, phase: ProbePhase) {
     let mut request = request(hook(bundle), address, ProbeLevel::Review);
     request.deadline = SCANT;
     let report = run(&prober(), request).await;
@@ -50,7 +50,7 @@ async fn a_connection_that_nobody_takes_times_out_there() {
         return;
     }
     let address = listener.local_addr().expect("an address");
-    times_out(&Authority::new().pem(), address, Phase::Connect).await;
+    times_out(&Authority::new().pem(), address, ProbePhase::Connect).await;
 }
 
 #[tokio::test]
@@ -60,7 +60,7 @@ async fn a_handshake_that_is_not_answered_times_out_there() {
         drop(stream);
     })
     .await;
-    times_out(&Authority::new().pem(), server.address, Phase::Tls).await;
+    times_out(&Authority::new().pem(), server.address, ProbePhase::Tls).await;
 }
 
 #[tokio::test]
@@ -70,7 +70,7 @@ async fn a_review_that_is_not_answered_times_out_there() {
         conversation.stay_silent()
     })
     .await;
-    times_out(&authority.pem(), server.address, Phase::FirstByte).await;
+    times_out(&authority.pem(), server.address, ProbePhase::FirstByte).await;
 }
 
 #[tokio::test]
@@ -84,7 +84,7 @@ async fn an_answer_that_stops_in_the_middle_times_out_there() {
         conversation.stay_silent().await;
     })
     .await;
-    times_out(&authority.pem(), server.address, Phase::Body).await;
+    times_out(&authority.pem(), server.address, ProbePhase::Body).await;
 }
 
 #[tokio::test]
@@ -100,7 +100,7 @@ async fn an_answer_that_drips_for_ever_times_out() {
         }
     })
     .await;
-    times_out(&authority.pem(), server.address, Phase::Body).await;
+    times_out(&authority.pem(), server.address, ProbePhase::Body).await;
 }
 
 #[tokio::test]
@@ -110,9 +110,9 @@ async fn the_limits_of_go_hold_inside_a_longer_deadline() {
         drop(stream);
     })
     .await;
-    let limits = Limits {
+    let limits = ProbeLimits {
         tls: Duration::from_millis(200),
-        ..Limits::default()
+        ..ProbeLimits::default()
     };
     let bundle = Authority::new().pem();
     let report = run(
@@ -120,7 +120,12 @@ async fn the_limits_of_go_hold_inside_a_longer_deadline() {
         request(hook(&bundle), server.address, ProbeLevel::Http),
     )
     .await;
-    assert_eq!(report.outcome, ProbeOutcome::TimedOut { phase: Phase::Tls });
+    assert_eq!(
+        report.outcome,
+        ProbeOutcome::TimedOut {
+            phase: ProbePhase::Tls
+        }
+    );
     assert!(report.took < AMPLE);
 }
 
@@ -131,15 +136,20 @@ async fn no_deadline_is_longer_than_the_longest() {
         drop(stream);
     })
     .await;
-    let limits = Limits {
+    let limits = ProbeLimits {
         longest: Duration::from_millis(200),
-        ..Limits::default()
+        ..ProbeLimits::default()
     };
     let bundle = Authority::new().pem();
     let mut request = request(hook(&bundle), server.address, ProbeLevel::Http);
     request.deadline = Duration::MAX;
     let report = run(&prober_with(limits), request).await;
-    assert_eq!(report.outcome, ProbeOutcome::TimedOut { phase: Phase::Tls });
+    assert_eq!(
+        report.outcome,
+        ProbeOutcome::TimedOut {
+            phase: ProbePhase::Tls
+        }
+    );
 }
 
 #[tokio::test]
@@ -150,9 +160,9 @@ async fn an_overdue_probe_is_reported_once_at_each_mark() {
     })
     .await;
     let marks = [SCANT / 2, SCANT * 3 / 4];
-    let prober = prober_with(Limits {
+    let prober = prober_with(ProbeLimits {
         overdue: marks,
-        ..Limits::default()
+        ..ProbeLimits::default()
     });
     let mut request = request(hook(&authority.pem()), server.address, ProbeLevel::Http);
     request.deadline = SCANT;
@@ -165,7 +175,7 @@ async fn an_overdue_probe_is_reported_once_at_each_mark() {
     assert_eq!(
         report.outcome,
         ProbeOutcome::TimedOut {
-            phase: Phase::FirstByte
+            phase: ProbePhase::FirstByte
         }
     );
     assert_eq!(overdue.len(), 2);
@@ -174,8 +184,8 @@ async fn an_overdue_probe_is_reported_once_at_each_mark() {
         assert_eq!(
             (late.phase, late.connection, &late.backend, late.started),
             (
-                Phase::FirstByte,
-                Connection::Fresh,
+                ProbePhase::FirstByte,
+                ConnectionKind::Fresh,
                 &endpoint(server.address),
                 report.started
             )
@@ -190,9 +200,9 @@ async fn a_quick_probe_is_never_overdue() {
         conversation.stay_silent()
     })
     .await;
-    let prober = prober_with(Limits {
+    let prober = prober_with(ProbeLimits {
         overdue: [AMPLE; 2],
-        ..Limits::default()
+        ..ProbeLimits::default()
     });
     let request = request(hook(&authority.pem()), server.address, ProbeLevel::Handshake);
     let report = prober.probe(request, |late| panic!("{late:?}")).await;
@@ -216,10 +226,10 @@ async fn a_handshake_is_told_of_while_the_answer_is_waited_for() {
             }
         })
         .await;
-    let phase = Phase::FirstByte;
+    let phase = ProbePhase::FirstByte;
     assert_eq!(report.outcome, ProbeOutcome::TimedOut { phase });
     assert_eq!(told.len(), 1);
-    assert_eq!(told[0].outcome, ProbeOutcome::Answered(Answer::Handshake));
+    assert_eq!(told[0].outcome, ProbeOutcome::Answered(ProbeAnswer::Handshake));
     assert!(told[0].took < SCANT && told[0].phases.tls.is_some());
     assert!(told[0].certificates.served_not_after.is_some());
 }

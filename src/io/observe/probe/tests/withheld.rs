@@ -7,9 +7,11 @@ use tokio::net::TcpListener;
 
 use super::server::{Authority, Server};
 use super::{SCANT, hook, prober_with, request};
-use crate::domain::cluster::hook::{BackendPath, Endpoint, Hook, ProbeLevel, ServiceState, Target};
-use crate::domain::observe::probe::{Answer, CertificateFacts, Phase, Phases, ProbeOutcome, ProbeReport};
-use crate::io::observe::probe::{Limits, ProbeNews, ProbeRequest, Prober};
+use crate::domain::cluster::hook::{BackendPath, Endpoint, Hook, HookTarget, ProbeLevel, ServiceState};
+use crate::domain::observe::probe::{
+    CertificateFacts, PhaseDurations, ProbeAnswer, ProbeOutcome, ProbePhase, ProbeReport,
+};
+use crate::io::observe::probe::{ProbeLimits, ProbeNews, ProbeRequest, Prober};
 
 /// Who lists the address of the probe.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -31,7 +33,7 @@ fn listed(bundle: &str, address: SocketAddr, by: Listed) -> Hook {
         Listed::Elsewhere => Some("other/hook-0".to_owned()),
         Listed::NoPod => None,
     };
-    let Target::Service(target) = &mut hook.target else {
+    let HookTarget::Service(target) = &mut hook.target else {
         unreachable!("it is called by a Service")
     };
     target.service = ServiceState::Found {
@@ -51,7 +53,7 @@ fn listed(bundle: &str, address: SocketAddr, by: Listed) -> Hook {
 }
 
 /// What a probe says, the times apart, and the phases that it was said to be late in.
-async fn seen(prober: &Prober, mut request: ProbeRequest) -> (ProbeReport, Vec<Phase>) {
+async fn seen(prober: &Prober, mut request: ProbeRequest) -> (ProbeReport, Vec<ProbePhase>) {
     request.deadline = SCANT;
     let mut late = Vec::new();
     let report = prober
@@ -66,9 +68,9 @@ async fn seen(prober: &Prober, mut request: ProbeRequest) -> (ProbeReport, Vec<P
 
 /// One that says of a probe twice that it is late.
 fn prober() -> Arc<Prober> {
-    Arc::new(prober_with(Limits {
+    Arc::new(prober_with(ProbeLimits {
         overdue: [SCANT / 4, SCANT / 2],
-        ..Limits::default()
+        ..ProbeLimits::default()
     }))
 }
 
@@ -106,7 +108,7 @@ async fn of_an_address_that_the_controller_does_not_list_a_probe_tells_not_how_i
     }
     while let Some(ended) = probes.join_next().await {
         let (by, path, (report, late)) = ended.expect("a probe");
-        let phase = Phase::Withheld;
+        let phase = ProbePhase::Withheld;
         assert_eq!(
             report.outcome,
             ProbeOutcome::TimedOut { phase },
@@ -114,7 +116,7 @@ async fn of_an_address_that_the_controller_does_not_list_a_probe_tells_not_how_i
         );
         assert!(late.iter().all(|late| *late == phase), "{late:?}");
         assert!(report.took >= SCANT);
-        assert_eq!(report.phases, Phases::default());
+        assert_eq!(report.phases, PhaseDurations::default());
         assert_eq!(report.certificates.served_not_after, None);
     }
 }
@@ -140,7 +142,7 @@ async fn a_server_that_the_ca_bundle_vouches_for_answers_whoever_lists_it() {
         let (report, _) = seen(&prober(), request(hook, server.address, ProbeLevel::Handshake)).await;
         assert_eq!(
             report.outcome,
-            ProbeOutcome::Answered(Answer::Handshake),
+            ProbeOutcome::Answered(ProbeAnswer::Handshake),
             "{by:?}"
         );
         assert_ne!(report.certificates, CertificateFacts::default());

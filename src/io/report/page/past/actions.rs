@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use strum::IntoStaticStr;
 
-use super::{Mark, MarkKind, Subject, anchor_of};
+use super::{Mark, MarkKind, MarkSubject, anchor_of};
 use crate::domain::act::breaker::HookStanding;
-use crate::domain::act::fence::Breaker;
+use crate::domain::act::fence::BreakerView;
 use crate::domain::cluster::hook::HookId;
 use crate::domain::time::Time;
 
@@ -15,7 +15,7 @@ const MAX_FOLLOWED: usize = 400;
 /// Something that the breaker did with a hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
-pub enum Action {
+pub enum PastAction {
     /// It is bypassed, and every API server goes by that.
     Bypassed,
     /// Only hookwatch's own dry runs reach it, or it was just put back and is watched.
@@ -30,7 +30,7 @@ pub enum Action {
     Planned,
 }
 
-impl Action {
+impl PastAction {
     /// What it is called in a list.
     pub fn as_str(self) -> &'static str {
         self.into()
@@ -50,23 +50,23 @@ impl Action {
 /// What was last told of each hook.
 #[derive(Debug, Default)]
 pub(super) struct Actions {
-    told: BTreeMap<HookId, (Action, String)>,
+    told: BTreeMap<HookId, (PastAction, String)>,
     begun: bool,
 }
 
 impl Actions {
     /// What is new, as marks.
-    pub(super) fn news(&mut self, breaker: &Breaker, now: Time) -> Vec<Mark> {
+    pub(super) fn news(&mut self, breaker: &BreakerView, now: Time) -> Vec<Mark> {
         let mut marks = Vec::new();
         let mut told = BTreeMap::new();
         for standing in breaker.hooks.iter().take(MAX_FOLLOWED) {
             let before = self.told.remove(&standing.hook);
             let under_way = standing.state == "bypassed" && !standing.effective;
-            let Some(action) = Action::of(standing) else {
+            let Some(action) = PastAction::of(standing) else {
                 match before {
                     // What is still coming into force is what it was; and what would be done is told once, though a
                     // guard may hold it back now and then.
-                    Some(before) if under_way || before.0 == Action::Planned => {
+                    Some(before) if under_way || before.0 == PastAction::Planned => {
                         told.insert(standing.hook.clone(), before);
                     }
                     Some((before, _)) => marks.extend(over(&standing.hook, before, now)),
@@ -83,11 +83,11 @@ impl Actions {
                 // What was so before hookwatch looked did not happen now.
                 let began = (!self.begun).then_some(standing.since);
                 let what = match action {
-                    Action::Bypassed => format!("is bypassed{how}"),
-                    Action::Probation => "is on probation".to_owned(),
-                    Action::Contested => "is contested, and left alone".to_owned(),
-                    Action::Planned => format!("would be bypassed{how}"),
-                    Action::Restored => "is restored".to_owned(),
+                    PastAction::Bypassed => format!("is bypassed{how}"),
+                    PastAction::Probation => "is on probation".to_owned(),
+                    PastAction::Contested => "is contested, and left alone".to_owned(),
+                    PastAction::Planned => format!("would be bypassed{how}"),
+                    PastAction::Restored => "is restored".to_owned(),
                 };
                 marks.push(mark(
                     &standing.hook,
@@ -108,16 +108,16 @@ impl Actions {
 }
 
 /// The breaker has nothing to do with it any more.
-fn over(hook: &HookId, before: Action, now: Time) -> Option<Mark> {
+fn over(hook: &HookId, before: PastAction, now: Time) -> Option<Mark> {
     let text = "is restored.";
-    (before != Action::Planned).then(|| mark(hook, Action::Restored, text, None, now))
+    (before != PastAction::Planned).then(|| mark(hook, PastAction::Restored, text, None, now))
 }
 
-fn mark(hook: &HookId, action: Action, what: &str, began: Option<Time>, now: Time) -> Mark {
+fn mark(hook: &HookId, action: PastAction, what: &str, began: Option<Time>, now: Time) -> Mark {
     Mark {
         at: now,
         kind: MarkKind::Breaker(Some(action)),
-        hook: Some(Subject {
+        hook: Some(MarkSubject {
             anchor: anchor_of(hook.kind, &hook.configuration, &hook.webhook),
             webhook: hook.webhook.clone(),
         }),
@@ -129,7 +129,7 @@ fn mark(hook: &HookId, action: Action, what: &str, began: Option<Time>, now: Tim
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::act::breaker::{Rung, Stage};
+    use crate::domain::act::breaker::{HookState, Rung};
     use crate::domain::act::fence::AutoBreak;
     use crate::domain::cluster::hook::HookKind;
 
@@ -137,19 +137,19 @@ mod tests {
         Time::from_unix_millis(1_800_000_000_000 + seconds * 1_000)
     }
 
-    fn breaker(stage: Option<Stage>) -> Breaker {
+    fn breaker(stage: Option<HookState>) -> BreakerView {
         let hook = HookId::new(HookKind::Validating, "c", "w");
-        Breaker {
+        BreakerView {
             hooks: stage
                 .map(|stage| HookStanding::new(hook, stage, at(0)))
                 .into_iter()
                 .collect(),
-            ..Breaker::new(AutoBreak::On, None)
+            ..BreakerView::new(AutoBreak::On, None)
         }
     }
 
-    fn bypassed(rung: Rung, effective: bool) -> Option<Stage> {
-        Some(Stage::Bypassed { rung, effective })
+    fn bypassed(rung: Rung, effective: bool) -> Option<HookState> {
+        Some(HookState::Bypassed { rung, effective })
     }
 
     #[test]
@@ -162,8 +162,8 @@ mod tests {
             bypassed(Rung::Shield, true),
             bypassed(Rung::Skip, false),
             bypassed(Rung::Skip, true),
-            Some(Stage::Probation { restored: false }),
-            Some(Stage::Enforcing),
+            Some(HookState::Probation { restored: false }),
+            Some(HookState::Enforcing),
             None,
         ];
         let marks: Vec<Mark> = story
@@ -176,10 +176,10 @@ mod tests {
         assert_eq!(
             told,
             [
-                (at(3), kind(Action::Bypassed)),
-                (at(6), kind(Action::Bypassed)),
-                (at(7), kind(Action::Probation)),
-                (at(8), kind(Action::Restored)),
+                (at(3), kind(PastAction::Bypassed)),
+                (at(6), kind(PastAction::Bypassed)),
+                (at(7), kind(PastAction::Probation)),
+                (at(8), kind(PastAction::Restored)),
             ]
         );
         assert_eq!(marks[1].text, "w (c) is bypassed (skip).");
@@ -194,12 +194,12 @@ mod tests {
     #[test]
     fn what_would_be_done_is_marked_and_its_end_is_not() {
         let mut actions = Actions::default();
-        let mut planned = breaker(Some(Stage::Enforcing));
+        let mut planned = breaker(Some(HookState::Enforcing));
         planned.hooks[0].would_bypass = Some(Rung::Shield);
         let marks = actions.news(&planned, at(1));
         assert_eq!(marks[0].text, "w (c) would be bypassed (shield).");
         // Held back for a moment, and then it would be done again.
-        assert_eq!(actions.news(&breaker(Some(Stage::Enforcing)), at(2)), []);
+        assert_eq!(actions.news(&breaker(Some(HookState::Enforcing)), at(2)), []);
         assert_eq!(actions.news(&planned, at(3)), []);
         assert_eq!(actions.news(&breaker(None), at(4)), []);
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::unchecked::REASON;
 use crate::app::engine::announce::Announcements;
-use crate::domain::act::breaker::{HeldBack, HookStanding, News, Rung, Stage, Told};
+use crate::domain::act::breaker::{HeldBack, HookStanding, HookState, Notice, NoticeKind, Rung};
 use crate::domain::act::fence::AutoBreak;
 use crate::domain::cluster::hook::HookId;
 use crate::domain::report::announcement::of_action;
@@ -19,45 +19,45 @@ const MAX_LISTED: usize = 200;
 const SHOWN: Duration = Duration::from_secs(3_600);
 
 #[derive(Default)]
-pub(super) struct Said {
-    last: BTreeMap<HookId, (News, String)>,
+pub(super) struct BreakerLog {
+    last: BTreeMap<HookId, (NoticeKind, String)>,
     since: BTreeMap<HookId, (&'static str, Option<Rung>, Time)>,
     published: Option<Vec<HookStanding>>,
     /// What went in unchecked, and when that was said.
     unchecked: BTreeMap<HookId, (String, Time)>,
 }
 
-impl Said {
+impl BreakerLog {
     /// Passes on what the breaker says.
     pub(super) fn tell(
         &mut self,
-        told: &Told,
+        notice: &Notice,
         uid: &str,
         now: Time,
         metrics: &Metrics,
         announcements: Option<&Announcements>,
     ) {
-        if let News::HeldBack(reason) = told.news {
+        if let NoticeKind::HeldBack(reason) = notice.kind {
             metrics.held_back(reason);
         }
-        let (news, words) = (told.news.as_str(), &told.words);
-        let (webhook, configuration) = (&*told.hook.webhook, &*told.hook.configuration);
-        let reason = match told.news {
-            News::HeldBack(reason) => Some(reason.as_str()),
+        let (news, words) = (notice.kind.as_str(), &notice.words);
+        let (webhook, configuration) = (&*notice.hook.webhook, &*notice.hook.configuration);
+        let reason = match notice.kind {
+            NoticeKind::HeldBack(reason) => Some(reason.as_str()),
             _ => None,
         };
-        let page = told.page.as_deref();
-        if is_warning(told.news) {
+        let page = notice.page.as_deref();
+        if is_warning(notice.kind) {
             tracing::warn!(webhook, configuration, news, reason, page, "{words}")
         } else {
             tracing::info!(webhook, configuration, news, reason, page, "{words}")
         }
         if let Some(announcements) = announcements
-            && is_for_an_event(told.news)
+            && is_for_an_event(notice.kind)
         {
-            let mut note = match told.news {
-                News::WouldBypass(rung) => format!("It would be bypassed ({rung}): {words}"),
-                News::HeldBack(_) => format!("It is not bypassed. {words}"),
+            let mut note = match notice.kind {
+                NoticeKind::WouldBypass(rung) => format!("It would be bypassed ({rung}): {words}"),
+                NoticeKind::HeldBack(_) => format!("It is not bypassed. {words}"),
                 _ => words.clone(),
             };
             if let Some(page) = page {
@@ -65,12 +65,12 @@ impl Said {
             }
             let note = format!("Webhook {webhook:?}: {note}");
             announcements.hand_in(
-                of_action(&told.hook, uid, news, is_warning(told.news), &note),
+                of_action(&notice.hook, uid, news, is_warning(notice.kind), &note),
                 now,
             );
         }
         self.last
-            .insert(told.hook.clone(), (told.news, told.words.clone()));
+            .insert(notice.hook.clone(), (notice.kind, notice.words.clone()));
     }
 
     /// Says what went in unchecked.
@@ -103,27 +103,27 @@ impl Said {
     /// is still true.
     pub(super) fn standings(
         &mut self,
-        stages: &BTreeMap<HookId, Stage>,
+        stages: &BTreeMap<HookId, HookState>,
         concerns: impl Fn(&HookId) -> bool,
         mode: AutoBreak,
         now: Time,
     ) -> Option<Vec<HookStanding>> {
-        let stage_of = |hook: &HookId| stages.get(hook).copied().unwrap_or(Stage::Enforcing);
+        let stage_of = |hook: &HookId| stages.get(hook).copied().unwrap_or(HookState::Enforcing);
         self.last
-            .retain(|hook, _| concerns(hook) || stage_of(hook) != Stage::Enforcing);
-        self.unchecked.retain(|_, (_, said)| now.since(*said) < SHOWN);
+            .retain(|hook, _| concerns(hook) || stage_of(hook) != HookState::Enforcing);
+        self.unchecked.retain(|_, (_, at)| now.since(*at) < SHOWN);
         let last = |hook: &HookId| self.last.contains_key(hook) || self.unchecked.contains_key(hook);
-        let known: Vec<(&HookId, Stage)> = stages
+        let known: Vec<(&HookId, HookState)> = stages
             .iter()
             .map(|(hook, stage)| (hook, *stage))
-            .filter(|(hook, stage)| *stage != Stage::Enforcing || last(hook))
+            .filter(|(hook, stage)| *stage != HookState::Enforcing || last(hook))
             .take(MAX_LISTED)
             .collect();
         let mut since = BTreeMap::new();
         let mut standings = Vec::new();
         for (hook, stage) in known {
             let rung = match stage {
-                Stage::Bypassed { rung, .. } => Some(rung),
+                HookState::Bypassed { rung, .. } => Some(rung),
                 _ => None,
             };
             let before = self.since.get(hook).copied();
@@ -133,14 +133,14 @@ impl Said {
             };
             since.insert(hook.clone(), (stage.as_str(), rung, begun));
             let mut standing = HookStanding::new(hook.clone(), stage, begun);
-            let last = self.last.get(hook).filter(|_| stage != Stage::Ignored);
+            let last = self.last.get(hook).filter(|_| stage != HookState::Ignored);
             if let Some((news, words)) = last {
                 standing.words.clone_from(words);
                 match news {
-                    News::WouldBypass(rung) => standing.would_bypass = Some(*rung),
+                    NoticeKind::WouldBypass(rung) => standing.would_bypass = Some(*rung),
                     // One that stays at its limit needs somebody as much as one that was put back.
-                    News::Limit => standing.held_back = Some(HeldBack::Limit.as_str().to_owned()),
-                    News::HeldBack(reason) if mode != AutoBreak::Off => {
+                    NoticeKind::Limit => standing.held_back = Some(HeldBack::Limit.as_str().to_owned()),
+                    NoticeKind::HeldBack(reason) if mode != AutoBreak::Off => {
                         standing.held_back = Some(reason.as_str().to_owned());
                     }
                     _ => {}
@@ -162,21 +162,21 @@ impl Said {
     }
 }
 
-fn is_warning(news: News) -> bool {
+fn is_warning(news: NoticeKind) -> bool {
     !matches!(
         news,
-        News::Probation
-            | News::Restoring
-            | News::Restored
-            | News::HeldBack(HeldBack::Hold | HeldBack::NotRead)
+        NoticeKind::Probation
+            | NoticeKind::Restoring
+            | NoticeKind::Restored
+            | NoticeKind::HeldBack(HeldBack::Hold | HeldBack::NotRead)
     )
 }
 
 /// What passes within seconds, or comes and goes with the evidence, is no Event.
-fn is_for_an_event(news: News) -> bool {
+fn is_for_an_event(news: NoticeKind) -> bool {
     match news {
-        News::Bypassing(_) | News::Restoring => false,
-        News::HeldBack(reason) => !matches!(
+        NoticeKind::Bypassing(_) | NoticeKind::Restoring => false,
+        NoticeKind::HeldBack(reason) => !matches!(
             reason,
             HeldBack::Hold
                 | HeldBack::Evidence

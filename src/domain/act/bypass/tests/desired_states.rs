@@ -1,4 +1,4 @@
-//! Each wish: what is written for it, that it leads back without a trace, and what is refused.
+//! Each desired state: what is written for it, that it leads back without a trace, and what is refused.
 
 use serde_json::{Value, json};
 
@@ -6,9 +6,9 @@ use super::hands::{done, edit, is, refused, theirs, two};
 use super::objects::{
     NOW, author, bypass, carried_out, configuration, holds_ours, hook, ignore, patched, planned, spec,
 };
-use crate::domain::act::bypass::edit::{Plan, Refusal, Wish, plan};
+use crate::domain::act::bypass::edit::{Desired, EditRefusal, Plan, plan};
 use crate::domain::act::bypass::{
-    OPT_OUT_ANNOTATION, Phase, Rung, STATE_ANNOTATION, Standing, standing, touched,
+    BypassPhase, BypassStanding, OPT_OUT_ANNOTATION, Rung, STATE_ANNOTATION, standing, touched,
 };
 
 #[test]
@@ -19,14 +19,14 @@ fn every_rung_is_made_recognised_and_taken_back_without_a_trace() {
             let bypassed = done(&original, webhook, &bypass(rung));
             assert_eq!(
                 is(&bypassed, webhook),
-                Some((Some(rung), Phase::Bypassed)),
+                Some((Some(rung), BypassPhase::Bypassed)),
                 "{rung}"
             );
             assert_eq!(touched(&bypassed).len(), 1);
-            let tried = done(&bypassed, webhook, &Wish::Probation);
+            let tried = done(&bypassed, webhook, &Desired::Probation);
             assert_eq!(
                 is(&tried, webhook),
-                Some((Some(rung), Phase::Probation)),
+                Some((Some(rung), BypassPhase::Probation)),
                 "{rung}"
             );
             assert_eq!(
@@ -34,14 +34,14 @@ fn every_rung_is_made_recognised_and_taken_back_without_a_trace() {
                 "a canary has to tell"
             );
             for object in [&bypassed, &tried] {
-                let restored = done(object, webhook, &Wish::Restore);
+                let restored = done(object, webhook, &Desired::Restore);
                 assert_eq!(spec(&restored), spec(&original), "{rung}");
                 assert!(!holds_ours(&restored), "{restored:#}");
-                assert_eq!(standing(&restored, webhook), Standing::Original);
+                assert_eq!(standing(&restored, webhook), BypassStanding::Original);
             }
             assert_eq!(
                 is(&done(&tried, webhook, &bypass(rung)), webhook),
-                Some((Some(rung), Phase::Bypassed))
+                Some((Some(rung), BypassPhase::Bypassed))
             );
         }
     }
@@ -56,10 +56,10 @@ fn every_rung_leads_to_every_other_and_back() {
             let there = done(&here, "a", &bypass(to));
             assert_eq!(
                 is(&there, "a"),
-                Some((Some(to), Phase::Bypassed)),
+                Some((Some(to), BypassPhase::Bypassed)),
                 "{from} to {to}"
             );
-            let back = done(&there, "a", &Wish::Restore);
+            let back = done(&there, "a", &Desired::Restore);
             assert_eq!(spec(&back), spec(&two()), "{from} to {to}");
         }
     }
@@ -68,15 +68,15 @@ fn every_rung_leads_to_every_other_and_back() {
 #[test]
 fn two_hooks_of_one_object_come_back_one_by_one() {
     let both = done(&done(&two(), "a", &ignore()), "b", &bypass(Rung::Skip));
-    let one = done(&both, "a", &Wish::Restore);
-    assert_eq!(is(&one, "b"), Some((Some(Rung::Skip), Phase::Bypassed)));
+    let one = done(&both, "a", &Desired::Restore);
+    assert_eq!(is(&one, "b"), Some((Some(Rung::Skip), BypassPhase::Bypassed)));
     assert_eq!(one["webhooks"][0], two()["webhooks"][0]);
     let owned = one["metadata"]["managedFields"].to_string();
     assert!(
         owned.contains("hookwatch") && !owned.contains(r#"k:{\"name\":\"a\"}":{"f:failurePolicy"#),
         "{owned}"
     );
-    let none = done(&one, "b", &Wish::Restore);
+    let none = done(&one, "b", &Desired::Restore);
     assert!(spec(&none) == spec(&two()) && !holds_ours(&none));
 }
 
@@ -132,26 +132,26 @@ fn who_opted_out_or_permits_less_is_left_alone() {
     };
     assert_eq!(
         refused(&opted("OFF"), "a", &bypass(Rung::Shield)),
-        Refusal::OptedOut
+        EditRefusal::OptedOut
     );
     assert!(matches!(
         refused(&opted("shield"), "a", &bypass(Rung::Skip)),
-        Refusal::BeyondCeiling { .. }
+        EditRefusal::BeyondCeiling { .. }
     ));
     assert!(matches!(
         refused(&opted("of"), "a", &bypass(Rung::Shield)),
-        Refusal::BeyondCeiling { .. }
+        EditRefusal::BeyondCeiling { .. }
     ));
     assert!(plan(&opted("skip"), "a", &bypass(Rung::Skip), &author(), NOW).is_ok());
     let bypassed = done(&two(), "a", &bypass(Rung::Skip));
     let opted = theirs(&bypassed, |object| {
         object["metadata"]["annotations"][OPT_OUT_ANNOTATION] = "off".into()
     });
-    for wish in [bypass(Rung::Skip), bypass(Rung::Shield), Wish::Probation] {
-        assert_eq!(refused(&opted, "a", &wish), Refusal::OptedOut);
+    for desired in [bypass(Rung::Skip), bypass(Rung::Shield), Desired::Probation] {
+        assert_eq!(refused(&opted, "a", &desired), EditRefusal::OptedOut);
     }
-    let restored = done(&opted, "a", &Wish::Restore);
-    assert_eq!(standing(&restored, "a"), Standing::Original);
+    let restored = done(&opted, "a", &Desired::Restore);
+    assert_eq!(standing(&restored, "a"), BypassStanding::Original);
 }
 
 #[test]
@@ -162,31 +162,31 @@ fn what_cannot_be_done_is_refused_before_anything_is_written() {
     );
     let mut twice = theirs(&twice, |_| {});
     twice["webhooks"][1]["name"] = "a".into();
-    assert_eq!(standing(&twice, "a"), Standing::Twice);
+    assert_eq!(standing(&twice, "a"), BypassStanding::Twice);
     assert!(matches!(
         refused(&twice, "a", &bypass(Rung::Skip)),
-        Refusal::NameTwice(_)
+        EditRefusal::NameTwice(_)
     ));
     assert_eq!(touched(&twice), []);
     twice["webhooks"][1]["matchConditions"] = json!([{"name": "hookwatch.dev/skip", "expression": "false"}]);
-    assert_eq!(touched(&twice), [("a".to_owned(), Standing::Twice)]);
+    assert_eq!(touched(&twice), [("a".to_owned(), BypassStanding::Twice)]);
 
     let full = configuration(vec![hook("a", "Fail", 10, 64)], json!({}));
     assert_eq!(
         refused(&full, "a", &bypass(Rung::Shield)),
-        Refusal::ConditionsFull(64)
+        EditRefusal::ConditionsFull(64)
     );
     assert!(plan(&full, "a", &ignore(), &author(), NOW).is_ok());
     assert_eq!(
         plan(&two(), "a", &ignore(), &author(), NOW),
-        Err(Refusal::CanBeSkipped)
+        Err(EditRefusal::CanBeSkipped)
     );
     let nearly = configuration(vec![hook("a", "Fail", 10, 63)], json!({}));
     assert_eq!(
         spec(&done(
             &done(&nearly, "a", &bypass(Rung::Skip)),
             "a",
-            &Wish::Restore
+            &Desired::Restore
         )),
         spec(&nearly)
     );
@@ -194,7 +194,7 @@ fn what_cannot_be_done_is_refused_before_anything_is_written() {
     let annotated = configuration(vec![hook("a", "Fail", 10, 0)], json!({"x": "y".repeat(261_500)}));
     assert!(matches!(
         refused(&annotated, "a", &bypass(Rung::Skip)),
-        Refusal::AnnotationsFull(_)
+        EditRefusal::AnnotationsFull(_)
     ));
 
     let mut large = hook("a", "Fail", 10, 0);
@@ -202,27 +202,30 @@ fn what_cannot_be_done_is_refused_before_anything_is_written() {
     let large = configuration(vec![large], json!({}));
     assert!(matches!(
         refused(&large, "a", &bypass(Rung::Skip)),
-        Refusal::TooLarge(_)
+        EditRefusal::TooLarge(_)
     ));
 
     let ignoring = configuration(vec![hook("a", "Ignore", 1, 0)], json!({}));
     assert_eq!(
         refused(&ignoring, "a", &ignore()),
-        Refusal::NothingToIgnore { seconds: 1 }
+        EditRefusal::NothingToIgnore { seconds: 1 }
     );
 
     let mut old = author();
     old.match_conditions = false;
     assert_eq!(
         plan(&two(), "a", &bypass(Rung::Skip), &old, NOW),
-        Err(Refusal::NoMatchConditions)
+        Err(EditRefusal::NoMatchConditions)
     );
     assert!(plan(&two(), "a", &ignore(), &old, NOW).is_ok());
 
-    assert_eq!(refused(&two(), "a", &Wish::Probation), Refusal::NotBypassed);
     assert_eq!(
-        plan(&json!({}), "a", &Wish::Restore, &author(), NOW),
-        Err(Refusal::NoObject)
+        refused(&two(), "a", &Desired::Probation),
+        EditRefusal::NotBypassed
+    );
+    assert_eq!(
+        plan(&json!({}), "a", &Desired::Restore, &author(), NOW),
+        Err(EditRefusal::NoObject)
     );
 }
 
@@ -242,7 +245,7 @@ fn the_annotation_never_grows_beyond_what_the_fence_takes() {
         assert!(text.chars().count() <= 16_384);
     }
     assert!(
-        matches!(refusal, Some(Refusal::AnnotationTooLong(_))),
+        matches!(refusal, Some(EditRefusal::AnnotationTooLong(_))),
         "{refusal:?}"
     );
     assert!(touched(&object).len() > 20, "{}", touched(&object).len());
@@ -250,13 +253,13 @@ fn the_annotation_never_grows_beyond_what_the_fence_takes() {
 
 #[test]
 fn a_bypass_that_is_as_wished_is_not_written_again() {
-    for mut wish in [bypass(Rung::Shield), bypass(Rung::Skip), ignore()] {
-        let bypassed = done(&two(), "a", &wish);
-        assert_eq!(planned(&bypassed, "a", &wish), Ok(Plan::AlreadySo));
-        if let Wish::Bypass { why, .. } | Wish::Ignore { why } = &mut wish {
+    for mut desired in [bypass(Rung::Shield), bypass(Rung::Skip), ignore()] {
+        let bypassed = done(&two(), "a", &desired);
+        assert_eq!(planned(&bypassed, "a", &desired), Ok(Plan::AlreadySo));
+        if let Desired::Bypass { why, .. } | Desired::Ignore { why } = &mut desired {
             why.expires = None;
         }
-        let longer = edit(&bypassed, "a", &wish);
+        let longer = edit(&bypassed, "a", &desired);
         assert_eq!(longer.changes.len(), 1, "the annotation alone");
     }
 }
@@ -283,7 +286,7 @@ fn the_annotation_goes_only_once_no_condition_is_left_whoever_is_brought_back_fi
         let mut renamed = theirs(bypassed, |object| object["webhooks"][0]["name"] = "z".into());
         for webhook in ["b", "a", "z"] {
             let mut edits = 0;
-            while let Ok(Plan::Edit(edit)) = plan(&renamed, webhook, &Wish::Restore, &author(), NOW) {
+            while let Ok(Plan::Edit(edit)) = plan(&renamed, webhook, &Desired::Restore, &author(), NOW) {
                 renamed = patched(&renamed, &edit.patch).expect("it holds");
                 assert!(explained(&renamed), "{at} {webhook}: {renamed:#}");
                 edits += 1;

@@ -1,7 +1,7 @@
 //! The connections that are kept open between probes.
 //!
 //! The API server keeps its connections to a hook, so a backend that vanished behind them hurts it while
-//! every fresh probe is fine. One kept connection per target shows that, for every hook that
+//! every fresh probe is fine. One pooled connection per target shows that, for every hook that
 //! shares it.
 
 use std::collections::HashMap;
@@ -18,9 +18,9 @@ use crate::domain::time::Time;
 /// server's.
 const IDLE: Duration = Duration::from_secs(90);
 
-/// An idle connection.
+/// An idle connection in the pool.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct PooledConnection {
     pub(super) link: Link,
     /// `notAfter` of the certificate that was served when it was opened.
     pub(super) not_after: Option<Time>,
@@ -30,16 +30,16 @@ pub(super) struct Kept {
 #[derive(Debug)]
 pub(super) struct Pool {
     most: usize,
-    idle: Mutex<HashMap<ProbeTarget, Idle>>,
+    idle: Mutex<HashMap<ProbeTarget, PoolEntry>>,
 }
 
 #[derive(Debug)]
-struct Idle {
-    kept: Kept,
+struct PoolEntry {
+    kept: PooledConnection,
     since: Instant,
 }
 
-impl Idle {
+impl PoolEntry {
     fn serves(&mut self) -> bool {
         self.since.elapsed() <= IDLE && !self.kept.link.is_closed()
     }
@@ -56,7 +56,7 @@ impl Pool {
 
     /// Takes the connection out, if it still serves. A probe that gives up drops it then, and with it the
     /// connection.
-    pub(super) fn take(&self, target: &ProbeTarget) -> Option<Kept> {
+    pub(super) fn take(&self, target: &ProbeTarget) -> Option<PooledConnection> {
         let mut idle = self.lock().remove(target)?;
         if idle.serves() {
             Some(idle.kept)
@@ -67,7 +67,7 @@ impl Pool {
     }
 
     /// Puts a connection in, in place of the one that has been idle for longest when there are too many.
-    pub(super) fn put(&self, target: ProbeTarget, kept: Kept) {
+    pub(super) fn put(&self, target: ProbeTarget, kept: PooledConnection) {
         let mut idle = self.lock();
         if idle.len() >= self.most && !idle.contains_key(&target) {
             let oldest = idle.iter().min_by_key(|(_, idle)| idle.since);
@@ -78,7 +78,7 @@ impl Pool {
             }
         }
         let since = Instant::now();
-        if let Some(replaced) = idle.insert(target, Idle { kept, since }) {
+        if let Some(replaced) = idle.insert(target, PoolEntry { kept, since }) {
             replaced.kept.link.close();
         }
     }
@@ -92,7 +92,7 @@ impl Pool {
 
     /// Whether there is an idle connection to the target that is still open.
     pub(super) fn holds(&self, target: &ProbeTarget) -> bool {
-        self.lock().get_mut(target).is_some_and(Idle::serves)
+        self.lock().get_mut(target).is_some_and(PoolEntry::serves)
     }
 
     /// How many connections are idle.
@@ -100,7 +100,7 @@ impl Pool {
         self.lock().len()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<ProbeTarget, Idle>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ProbeTarget, PoolEntry>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

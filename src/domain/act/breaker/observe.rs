@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::action::{Action, News, To, Told};
-use super::book::{Book, Version};
-use super::observed::{Facts, Judged, Observation, Outcome, Shown, Ticket, View};
+use super::action::{Action, Notice, NoticeKind, To};
+use super::book::{Book, ResourceVersion};
+use super::observed::{BypassState, HookFacts, Judged, Observation, ObservedHook, Ticket, WriteOutcome};
 use super::policy::Rung;
-use super::{Breaker, HookMemory, Licence, Overall, Refusal, Times};
+use super::{Breaker, BreakerTimes, HookMemory, Licence, Overall, RefusedChange};
 use crate::domain::cluster::hook::HookId;
 use crate::domain::time::Time;
 use crate::domain::vocabulary::Health;
@@ -16,7 +16,7 @@ use crate::domain::vocabulary::Health;
 const MOST_DOUBLINGS: u8 = 4;
 
 impl Breaker {
-    pub(super) fn hear(&mut self, observation: Observation, now: Time, actions: &mut Vec<Action>) {
+    pub(super) fn observe(&mut self, observation: Observation, now: Time, actions: &mut Vec<Action>) {
         match observation {
             Observation::Tick => {}
             Observation::Leads(leads) => self.memory.leads = leads,
@@ -64,7 +64,7 @@ impl Breaker {
             let hook = self.memory.hooks.entry(id).or_default();
             // How long it has been merely slow says nothing of how long it has been worse.
             let gets_worse =
-                hook.facts.as_ref().is_some_and(Facts::is_merely_slow) && !facts.is_merely_slow();
+                hook.facts.as_ref().is_some_and(HookFacts::is_merely_slow) && !facts.is_merely_slow();
             let since = hook.failing_since.filter(|_| !gets_worse);
             hook.failing_since = facts.is_culprit().then(|| since.unwrap_or(now));
             hook.well_since = (facts.health == Health::Healthy).then(|| hook.well_since.unwrap_or(now));
@@ -89,7 +89,7 @@ impl Breaker {
         self.memory.servers = servers;
     }
 
-    fn shows(&mut self, id: HookId, server: Arc<str>, view: View) {
+    fn shows(&mut self, id: HookId, server: Arc<str>, view: ObservedHook) {
         let hook = self.memory.hooks.entry(id).or_default();
         let before = hook.shows.insert(server, view.clone());
         let news = before.is_none_or(|before| before.version != view.version);
@@ -104,7 +104,7 @@ impl Breaker {
         }
     }
 
-    fn read(&mut self, ticket: Ticket, view: Option<View>, now: Time) {
+    fn read(&mut self, ticket: Ticket, view: Option<ObservedHook>, now: Time) {
         let rest_until = now + self.settings.times.retry;
         for hook in self.memory.hooks.values_mut() {
             if hook.asked.is_some_and(|(asked, _)| asked == ticket) {
@@ -119,7 +119,7 @@ impl Breaker {
     }
 
     /// Takes in what stands in the ledger now.
-    fn knows(&mut self, version: Option<Version>, book: Book, now: Time) {
+    fn knows(&mut self, version: Option<ResourceVersion>, book: Book, now: Time) {
         let before = self.memory.ledger.known.take().map(|(_, book)| book);
         let before = before.unwrap_or_default();
         let ids: BTreeSet<&HookId> = before.entries.keys().chain(book.entries.keys()).collect();
@@ -138,7 +138,7 @@ impl Breaker {
         (ledger.unsure, ledger.lost, ledger.rest_until) = (false, None, None);
     }
 
-    fn outcome(&mut self, ticket: Ticket, outcome: Outcome, now: Time, actions: &mut Vec<Action>) {
+    fn outcome(&mut self, ticket: Ticket, outcome: WriteOutcome, now: Time, actions: &mut Vec<Action>) {
         if let Some(writing) = &self.memory.ledger.writing
             && writing.ticket == ticket
         {
@@ -157,7 +157,7 @@ impl Breaker {
         };
         hook.read = None;
         match outcome {
-            Outcome::Applied(view) => {
+            WriteOutcome::Applied(view) => {
                 hook.refusal = None;
                 if matches!(pending.to, To::Bypass(_)) && hook.probation_since.is_some() {
                     // It counts from anew how long it has been well.
@@ -168,28 +168,28 @@ impl Breaker {
                 hook.sees(view, now);
                 self.has_changed(&id, &version);
             }
-            Outcome::Conflict | Outcome::Gone => {}
-            Outcome::Refused(why) => {
+            WriteOutcome::Conflict | WriteOutcome::Gone => {}
+            WriteOutcome::Refused(why) => {
                 let skip = pending.to == To::Bypass(Rung::Skip);
                 hook.refused(&why, skip, now, &self.settings.times);
                 // That one is not bypassed is said with all else that holds the breaker back.
                 let begins = matches!(pending.to, To::Bypass(_)) && !hook.is_ours();
-                if !begins && hook.told != Some(News::Refused) {
-                    hook.told = Some(News::Refused);
-                    actions.push(Action::Tell(Told {
+                if !begins && hook.told != Some(NoticeKind::Refused) {
+                    hook.told = Some(NoticeKind::Refused);
+                    actions.push(Action::Tell(Notice {
                         hook: id.clone(),
-                        news: News::Refused,
+                        kind: NoticeKind::Refused,
                         page: None,
                         words: format!("The API server refused the change; hookwatch retries later: {why}"),
                     }));
                 }
             }
-            Outcome::Ambiguous | Outcome::Written(_) => hook.unclear(),
+            WriteOutcome::Ambiguous | WriteOutcome::Written(_) => hook.unclear(),
         }
     }
 
     /// The object of a hook has this version now: what was read of the others in it is older.
-    fn has_changed(&mut self, id: &HookId, version: &Version) {
+    fn has_changed(&mut self, id: &HookId, version: &ResourceVersion) {
         let others = self.memory.hooks.iter_mut();
         let others = others.filter(|(other, _)| {
             (other.kind, &other.configuration) == (id.kind, &id.configuration) && *other != id
@@ -199,14 +199,14 @@ impl Breaker {
         }
     }
 
-    fn ledger_written(&mut self, outcome: Outcome, now: Time) {
+    fn ledger_written(&mut self, outcome: WriteOutcome, now: Time) {
         let retry = self.settings.times.retry;
         let ledger = &mut self.memory.ledger;
         let Some(writing) = ledger.writing.take() else {
             return;
         };
         match outcome {
-            Outcome::Written(version) => {
+            WriteOutcome::Written(version) => {
                 ledger.known = Some((Some(version), writing.book));
                 ledger.known_at = now;
                 (ledger.lost, ledger.rest_until) = (None, None);
@@ -222,13 +222,13 @@ impl Breaker {
                     }
                 }
             }
-            Outcome::Refused(_) => {
+            WriteOutcome::Refused(_) => {
                 ledger.unsure = true;
                 ledger.rest_until = Some(now + retry);
                 ledger.lost.get_or_insert(now);
             }
-            Outcome::Conflict | Outcome::Gone => ledger.unsure = true,
-            Outcome::Ambiguous | Outcome::Applied(_) => {
+            WriteOutcome::Conflict | WriteOutcome::Gone => ledger.unsure = true,
+            WriteOutcome::Ambiguous | WriteOutcome::Applied(_) => {
                 ledger.unsure = true;
                 ledger.lost.get_or_insert(now);
             }
@@ -259,7 +259,7 @@ impl Breaker {
                 hook.unclear();
             }
             let reread = self.settings.times.reread;
-            let old = |read: &(Time, View)| now.since(read.0) >= reread;
+            let old = |read: &(Time, ObservedHook)| now.since(read.0) >= reread;
             if hook.read.as_ref().is_some_and(old) {
                 hook.read = None;
             }
@@ -278,7 +278,7 @@ impl HookMemory {
         let read = self.read.as_ref().map(|(_, view)| view);
         let shown = self.shows.values().chain(read);
         let rungs = shown.filter_map(|view| match view.shown {
-            Shown::Ours { rung, .. } => Some(rung),
+            BypassState::Ours { rung, .. } => Some(rung),
             _ => None,
         });
         rungs.max()
@@ -296,17 +296,17 @@ impl HookMemory {
     }
 
     /// Why the last change was refused, as long as it is not to be tried again.
-    pub(super) fn refusal(&self, now: Time) -> Option<&Refusal> {
+    pub(super) fn refusal(&self, now: Time) -> Option<&RefusedChange> {
         self.refusal.as_ref().filter(|it| now < it.until)
     }
 
     /// A change was refused; each one in a row makes the wait twice as long.
-    fn refused(&mut self, why: &Arc<str>, skip: bool, now: Time, times: &Times) {
+    fn refused(&mut self, why: &Arc<str>, skip: bool, now: Time, times: &BreakerTimes) {
         let before = self.refusal.take();
         let before = before.filter(|before| now.since(before.until) < times.remember);
         let count = before.map_or(0, |before| before.times);
         let wait = times.retry * 2_u32.pow(u32::from(count.min(MOST_DOUBLINGS)));
-        self.refusal = Some(Refusal {
+        self.refusal = Some(RefusedChange {
             why: Arc::clone(why),
             until: now + wait,
             times: count.saturating_add(1),
@@ -315,9 +315,9 @@ impl HookMemory {
     }
 
     /// Takes in the truth.
-    fn sees(&mut self, view: View, now: Time) {
+    fn sees(&mut self, view: ObservedHook, now: Time) {
         match view.shown {
-            Shown::Ours { rung, probation } => {
+            BypassState::Ours { rung, probation } => {
                 self.bypassed_since.get_or_insert(now);
                 // It has served. If the object is as its owner has it after this, somebody took the bypass away.
                 self.licence = None;
@@ -331,12 +331,12 @@ impl HookMemory {
                     Rung::Shield => self.skipped_since = None,
                 }
             }
-            Shown::Original | Shown::Gone => {
+            BypassState::Original | BypassState::Gone => {
                 (self.bypassed_since, self.probation_since) = (None, None);
                 (self.skipped_since, self.leaving_since) = (None, None);
                 self.relapses = 0;
             }
-            Shown::Foreign => {}
+            BypassState::Foreign => {}
         }
         self.read = Some((now, view));
     }

@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::domain::act::breaker::{Ceiling, Observation, Permit, Subject, Version, View, sight};
-use crate::domain::act::bypass::{LEDGER, Standing, touched};
+use crate::domain::act::breaker::{
+    Ceiling, Observation, ObservedHook, Permit, PolicySubject, ResourceVersion, sight,
+};
+use crate::domain::act::bypass::{BypassStanding, LEDGER, touched};
 use crate::domain::cluster::hook::{HookId, HookKind};
 use crate::domain::time::Time;
-use crate::io::act::breaker::{Hand, Server};
+use crate::io::act::breaker::{ApiServerClient, ConfigWriter};
 
 /// How often each API server is asked while nothing is the matter.
 const CALM: Duration = Duration::from_secs(10);
@@ -23,17 +25,17 @@ const LINGER: Duration = Duration::from_secs(60);
 const KINDS: [HookKind; 2] = [HookKind::Validating, HookKind::Mutating];
 
 /// What one API server has heard of.
-pub(super) struct Heard {
+pub(super) struct ObservedLists {
     server: Arc<str>,
     lists: Result<Vec<(HookKind, Vec<Value>)>, String>,
 }
 
-impl Heard {
+impl ObservedLists {
     /// Asks it.
-    pub(super) async fn from(hand: &Hand, server: &Server) -> Self {
+    pub(super) async fn from(writer: &ConfigWriter, server: &ApiServerClient) -> Self {
         let mut lists = Vec::new();
         for kind in KINDS {
-            match hand.heard_by(server, kind).await {
+            match writer.observed_by(server, kind).await {
                 Ok(objects) => lists.push((kind, objects)),
                 Err(why) => {
                     return Self {
@@ -55,13 +57,13 @@ type Configuration = (HookKind, Arc<str>);
 
 /// What only the objects say of a configuration.
 pub(super) struct Owner {
-    pub(super) subject: Arc<Subject>,
+    pub(super) subject: Arc<PolicySubject>,
     pub(super) ceiling: Ceiling,
     pub(super) permit: Permit,
 }
 
 #[derive(Default)]
-pub(super) struct Sights {
+pub(super) struct ObservedConfigs {
     /// Hooks that are named as culprits.
     pub(super) culprits: BTreeSet<HookId>,
     owners: BTreeMap<Configuration, Owner>,
@@ -79,7 +81,7 @@ pub(super) struct Sights {
     asked: BTreeMap<Arc<str>, (Time, bool)>,
 }
 
-impl Sights {
+impl ObservedConfigs {
     /// What rules go by of a hook's configuration, and what its owner permits.
     pub(super) fn owner(&self, hook: &HookId) -> Option<&Owner> {
         self.owners.get(&(hook.kind, Arc::clone(&hook.configuration)))
@@ -97,16 +99,16 @@ impl Sights {
     }
 
     /// The API servers that are to be asked now.
-    pub(super) fn due(&mut self, hand: &Hand, at_work: bool, now: Time) -> Vec<Server> {
+    pub(super) fn due(&mut self, writer: &ConfigWriter, at_work: bool, now: Time) -> Vec<ApiServerClient> {
         let pause = if at_work { AT_WORK } else { CALM };
-        let servers = hand.shown_by();
+        let servers = writer.shown_by();
         self.asked
             .retain(|name, _| servers.iter().any(|server| *server.name == **name));
-        let is_due = |server: &Server| {
+        let is_due = |server: &ApiServerClient| {
             let asked = self.asked.get(server.name.as_str());
             asked.is_none_or(|(at, waiting)| !waiting && now.since(*at) >= pause)
         };
-        let due: Vec<Server> = servers.into_iter().filter(is_due).collect();
+        let due: Vec<ApiServerClient> = servers.into_iter().filter(is_due).collect();
         for server in &due {
             self.asked.insert(server.name.as_str().into(), (now, true));
         }
@@ -121,13 +123,18 @@ impl Sights {
     }
 
     /// Takes in what one of them has heard of. `concerned`: the hooks that the breaker has to do with.
-    pub(super) fn take(&mut self, heard: Heard, concerned: BTreeSet<HookId>, now: Time) -> Vec<Observation> {
-        let server = heard.server;
+    pub(super) fn take(
+        &mut self,
+        observed: ObservedLists,
+        concerned: BTreeSet<HookId>,
+        now: Time,
+    ) -> Vec<Observation> {
+        let server = observed.server;
         if let Some((_, waiting)) = self.asked.get_mut(&server) {
             *waiting = false;
         }
         let mut observations = Vec::new();
-        if let Ok(lists) = heard.lists {
+        if let Ok(lists) = observed.lists {
             self.answered.insert(Arc::clone(&server), now);
             observations.extend(self.servers(now));
             for hook in concerned {
@@ -163,7 +170,7 @@ impl Sights {
             };
             if kind == HookKind::Validating && name == LEDGER {
                 let version = object["metadata"]["resourceVersion"].as_str();
-                observations.extend(version.map(|it| Observation::LedgerShows(Version::new(it))));
+                observations.extend(version.map(|it| Observation::LedgerShows(ResourceVersion::new(it))));
                 continue;
             }
             by_name.insert(name, object);
@@ -178,7 +185,7 @@ impl Sights {
             self.owners.insert(key, owner);
             for (webhook, standing) in touched(object) {
                 let hook = HookId::new(kind, name, &webhook);
-                if let Standing::Bypassed { entry, .. } = &standing
+                if let BypassStanding::Bypassed { entry, .. } = &standing
                     && let Some(since) = entry.since()
                 {
                     self.since.insert(hook.clone(), since);
@@ -199,7 +206,7 @@ impl Sights {
             .collect();
         for hook in followed {
             let object = by_name.get(&*hook.configuration).copied();
-            let view = View::of(object, &hook.webhook);
+            let view = ObservedHook::of(object, &hook.webhook);
             let server = Arc::clone(server);
             observations.push(Observation::Shows { hook, server, view });
         }

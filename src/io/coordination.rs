@@ -7,7 +7,7 @@ use kube::Client;
 use serde_json::Value;
 
 use super::client::request::{ApiRequest, JSON, RequestError};
-use crate::domain::act::leadership::Written;
+use crate::domain::act::leadership::BidOutcome;
 use crate::domain::observe::canary::CanaryOutcome;
 use crate::domain::text::bounded;
 
@@ -53,16 +53,16 @@ pub(super) fn version(object: &Value) -> Option<&str> {
 }
 
 /// What became of a write of `what`, and what is to be said of it.
-pub(super) fn written(answer: Answer, what: &str, created: bool) -> (Written, Option<String>) {
+pub(super) fn written(answer: Answer, what: &str, created: bool) -> (BidOutcome, Option<String>) {
     let (status, message) = match answer {
         Ok(object) => {
             return match version(&object) {
                 Some(version) => {
                     let version = version.to_owned();
-                    (Written::Done { version }, None)
+                    (BidOutcome::Done { version }, None)
                 }
                 None => (
-                    Written::Unclear,
+                    BidOutcome::Unclear,
                     Some(format!("{what}: the answer has no version")),
                 ),
             };
@@ -70,7 +70,7 @@ pub(super) fn written(answer: Answer, what: &str, created: bool) -> (Written, Op
         Err(RequestError::Refused { status, message, .. }) => (status, message),
         Err(why) => {
             let said = format!("it is not clear whether {what} was written: {why}");
-            return (Written::Unclear, Some(said));
+            return (BidOutcome::Unclear, Some(said));
         }
     };
     match CanaryOutcome::from_status(status, &message) {
@@ -79,21 +79,24 @@ pub(super) fn written(answer: Answer, what: &str, created: bool) -> (Written, Op
                 "webhook {:?} keeps {what} from being written: {}",
                 failure.webhook, failure.text
             );
-            (Written::Blocked, Some(bounded(&said)))
+            (BidOutcome::Blocked, Some(bounded(&said)))
         }
         CanaryOutcome::Denied { webhook } => {
             let said = format!("webhook {webhook:?} denies writing {what}: {message}");
-            (Written::Blocked, Some(bounded(&said)))
+            (BidOutcome::Blocked, Some(bounded(&said)))
         }
         _ => match status {
-            409 => (Written::Conflict, None),
+            409 => (BidOutcome::Conflict, None),
             // Somebody deleted it since it was read.
-            404 if !created => (Written::Conflict, None),
-            400..500 => (Written::Refused, Some(refusal(status, &message, what, "written"))),
+            404 if !created => (BidOutcome::Conflict, None),
+            400..500 => (
+                BidOutcome::Refused,
+                Some(refusal(status, &message, what, "written")),
+            ),
             // A server's error may come after the fact.
             _ => {
                 let said = format!("it is not clear whether {what} was written: {message}");
-                (Written::Unclear, Some(bounded(&said)))
+                (BidOutcome::Unclear, Some(bounded(&said)))
             }
         },
     }
@@ -131,7 +134,7 @@ mod tests {
         })
     }
 
-    fn of(status: u16, message: &str) -> Written {
+    fn of(status: u16, message: &str) -> BidOutcome {
         written(refused(status, message), "the Lease", false).0
     }
 
@@ -139,29 +142,29 @@ mod tests {
     fn what_was_certainly_not_written_is_told_from_what_may_have_been() {
         let hook = "Internal error occurred: failed calling webhook \"w\": failed to call webhook: Post \
                     \"https://s.n.svc:443/?timeout=10s\": context deadline exceeded";
-        assert_eq!(of(500, hook), Written::Blocked);
+        assert_eq!(of(500, hook), BidOutcome::Blocked);
         assert_eq!(
             of(403, "admission webhook \"w\" denied the request: no"),
-            Written::Blocked
+            BidOutcome::Blocked
         );
-        assert_eq!(of(409, "the object has been modified"), Written::Conflict);
-        assert_eq!(of(404, "leases \"hookwatch\" not found"), Written::Conflict);
-        assert_eq!(of(403, "User \"u\" cannot update"), Written::Refused);
-        assert_eq!(of(429, "too many requests"), Written::Refused);
+        assert_eq!(of(409, "the object has been modified"), BidOutcome::Conflict);
+        assert_eq!(of(404, "leases \"hookwatch\" not found"), BidOutcome::Conflict);
+        assert_eq!(of(403, "User \"u\" cannot update"), BidOutcome::Refused);
+        assert_eq!(of(429, "too many requests"), BidOutcome::Refused);
         for status in [500, 502, 503, 504] {
-            assert_eq!(of(status, "etcdserver: request timed out"), Written::Unclear);
+            assert_eq!(of(status, "etcdserver: request timed out"), BidOutcome::Unclear);
         }
         let nothing = Err(RequestError::NoAnswer("connection reset".to_owned()));
-        assert_eq!(written(nothing, "the Lease", false).0, Written::Unclear);
+        assert_eq!(written(nothing, "the Lease", false).0, BidOutcome::Unclear);
         let odd = Ok(json!({"metadata": {}}));
-        assert_eq!(written(odd, "the Lease", false).0, Written::Unclear);
+        assert_eq!(written(odd, "the Lease", false).0, BidOutcome::Unclear);
     }
 
     #[test]
     fn a_creation_without_its_namespace_is_refused_and_no_conflict() {
         let answer = refused(404, "namespaces \"h\" not found");
         let (outcome, said) = written(answer, "the Lease", true);
-        assert_eq!(outcome, Written::Refused);
+        assert_eq!(outcome, BidOutcome::Refused);
         assert!(said.expect("a sentence").contains("namespaces \"h\" not found"));
     }
 }

@@ -1,4 +1,4 @@
-//! What the connections say that are kept open as the API server keeps its own.
+//! What pooled connections say, which are kept open as the API server keeps its own.
 //!
 //! A Pod that vanishes without a word leaves the API server with connections on which nothing will ever come back.
 //! The endpoint is soon listed no more and every fresh probe is fine; only a connection from before can tell. So ours
@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::probe::{Connection, Phase, ProbeOutcome, ProbeOverdue, ProbeReport};
+use super::probe::{ConnectionKind, ProbeOutcome, ProbeOverdue, ProbePhase, ProbeReport};
 use crate::domain::cluster::hook::{Backend, BackendPath, HookId};
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
@@ -15,9 +15,9 @@ use crate::domain::time::Time;
 /// Removed backends remembered of one hook, the latest.
 const MAX_GONE: usize = 32;
 
-/// A removed backend whose connection is silent.
+/// A removed backend whose pooled connection no longer answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Silent {
+pub struct DeadConnection {
     /// The backend.
     pub backend: Backend,
     /// When it was no longer among those that are called.
@@ -26,18 +26,18 @@ pub struct Silent {
     pub waited: Duration,
 }
 
-/// The memory of all kept connections.
+/// The memory of all pooled connections.
 #[derive(Debug, Default)]
-pub struct KeptConnections(BTreeMap<HookId, BTreeMap<Backend, Memory>>);
+pub struct PooledConnections(BTreeMap<HookId, BTreeMap<Backend, PooledBackend>>);
 
 #[derive(Debug, Default)]
-struct Memory {
+struct PooledBackend {
     gone: Option<Time>,
     /// The newest attempt that says anything: when it began and, if nothing came back, for how long.
     newest: Option<(Time, Option<Duration>)>,
 }
 
-impl KeptConnections {
+impl PooledConnections {
     /// Takes in which backends there are now; those that are missing are remembered for a while.
     pub fn take<'a>(&mut self, now: Time, there: impl IntoIterator<Item = (&'a HookId, Vec<Backend>)>) {
         let mut before = std::mem::take(&mut self.0);
@@ -53,7 +53,7 @@ impl KeptConnections {
                 let memory = known.entry(backend).or_default();
                 if memory.gone.is_some_and(|gone| gone < now) {
                     // The address was given back, perhaps to another Pod.
-                    *memory = Memory::default();
+                    *memory = PooledBackend::default();
                 }
                 memory.gone = None;
             }
@@ -74,20 +74,20 @@ impl KeptConnections {
         let dialled = report.phases.connect.is_some();
         let waited = match &report.outcome {
             ProbeOutcome::TimedOut {
-                phase: Phase::FirstByte | Phase::Body,
+                phase: ProbePhase::FirstByte | ProbePhase::Body,
             } if !dialled => Some(report.took),
             ProbeOutcome::TimedOut { .. } | ProbeOutcome::NotProbed { .. } => return,
             // A connection that was closed properly costs the API server nothing: it dials anew.
             _ => None,
         };
-        if report.connection == Connection::Kept {
+        if report.connection == ConnectionKind::Kept {
             self.note(&report.hook, &report.backend, report.started, waited);
         }
     }
 
     /// Takes the news in that a probe is late.
     pub fn overdue(&mut self, overdue: &ProbeOverdue) {
-        let waits = overdue.connection == Connection::Kept && overdue.phase == Phase::FirstByte;
+        let waits = overdue.connection == ConnectionKind::Kept && overdue.phase == ProbePhase::FirstByte;
         if waits && overdue.waiting >= t::late() {
             let silent = Some(overdue.waiting);
             self.note(&overdue.hook, &overdue.backend, overdue.started, silent);
@@ -104,14 +104,14 @@ impl KeptConnections {
     }
 
     /// The removed backends of one hook whose connection is silent.
-    pub fn silent(&self, hook: &HookId, now: Time) -> Vec<Silent> {
+    pub fn silent(&self, hook: &HookId, now: Time) -> Vec<DeadConnection> {
         let known = self.0.get(hook).into_iter().flatten();
         let silent = known.filter_map(|(backend, memory)| {
             let gone = memory
                 .gone
                 .filter(|gone| now.since(*gone) < t::pooled_connections_last())?;
             let (backend, waited) = (backend.clone(), memory.newest?.1?);
-            Some(Silent {
+            Some(DeadConnection {
                 backend,
                 gone,
                 waited,
@@ -125,7 +125,7 @@ impl KeptConnections {
 mod tests {
     use super::*;
     use crate::domain::cluster::hook::{BackendAddress, HookKind, ProbeLevel};
-    use crate::domain::observe::probe::{Answer, CertificateFacts, Phases};
+    use crate::domain::observe::probe::{CertificateFacts, PhaseDurations, ProbeAnswer};
 
     fn at(ms: u64) -> Time {
         Time::from_unix_millis(1_000_000 + ms)
@@ -147,10 +147,10 @@ mod tests {
             hook: hook(),
             backend: backend(1),
             level: ProbeLevel::Http,
-            connection: Connection::Kept,
+            connection: ConnectionKind::Kept,
             started: at(ms),
             took: Duration::from_millis(took),
-            phases: Phases::default(),
+            phases: PhaseDurations::default(),
             outcome,
             certificates: CertificateFacts::default(),
             shared: false,
@@ -158,13 +158,13 @@ mod tests {
     }
 
     const SILENCE: ProbeOutcome = ProbeOutcome::TimedOut {
-        phase: Phase::FirstByte,
+        phase: ProbePhase::FirstByte,
     };
 
     /// Two backends, of which the first is gone since 1 s.
-    fn one_is_gone() -> KeptConnections {
+    fn one_is_gone() -> PooledConnections {
         let id = hook();
-        let mut kept = KeptConnections::default();
+        let mut kept = PooledConnections::default();
         kept.take(at(0), [(&id, vec![backend(1), backend(2)])]);
         kept.take(at(1_000), [(&id, vec![backend(2)])]);
         kept
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn silence_counts_only_once_the_backend_is_gone_and_until_the_api_server_has_given_it_up() {
         let id = hook();
-        let mut kept = KeptConnections::default();
+        let mut kept = PooledConnections::default();
         kept.take(at(0), [(&id, vec![backend(1)])]);
         kept.finished(&report(10, 10_000, SILENCE));
         assert_eq!(kept.silent(&id, at(11_000)), [], "listed: fresh probes say more");
@@ -193,17 +193,17 @@ mod tests {
         let mut overdue = ProbeOverdue {
             hook: hook(),
             backend: backend(1),
-            connection: Connection::Kept,
+            connection: ConnectionKind::Kept,
             started: at(1_100),
             waiting: Duration::from_secs(1),
-            phase: Phase::FirstByte,
+            phase: ProbePhase::FirstByte,
         };
         kept.overdue(&overdue);
         assert_eq!(kept.silent(&id, at(2_100)), []);
         overdue.waiting = t::late();
         kept.overdue(&overdue);
         assert_eq!(kept.silent(&id, at(3_100)).len(), 1);
-        let answer = ProbeOutcome::Answered(Answer::Http { status: 405 });
+        let answer = ProbeOutcome::Answered(ProbeAnswer::Http { status: 405 });
         kept.finished(&report(1_100, 2_500, answer));
         assert_eq!(kept.silent(&id, at(3_700)), []);
     }
@@ -213,7 +213,7 @@ mod tests {
         let id = hook();
         let mut kept = one_is_gone();
         let broken = ProbeOutcome::Lost {
-            phase: Phase::FirstByte,
+            phase: ProbePhase::FirstByte,
             why: "reset".into(),
         };
         kept.finished(&report(1_100, 1, broken));
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn the_memory_of_removed_backends_is_bounded() {
         let id = hook();
-        let mut kept = KeptConnections::default();
+        let mut kept = PooledConnections::default();
         for last in 0..=200 {
             kept.take(at(u64::from(last)), [(&id, vec![backend(last)])]);
         }

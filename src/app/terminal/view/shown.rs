@@ -1,140 +1,140 @@
 //! What is read of a daemon's assessment.
 //!
 //! Not the type that the daemon writes it with: the daemon may be of another release, so what is missing is left out and
-//! what is unknown is passed over. Every string in it is a [`Text`].
+//! what is unknown is passed over. Every string in it is a [`CleanText`].
 
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
 
-use super::text::Text;
+use super::text::CleanText;
 use crate::domain::time::Time;
 use crate::domain::vocabulary::{Health, Writes};
 
 /// An assessment, as far as a terminal shows it.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-pub struct Seen {
+pub struct ShownAssessment {
     /// The instant, by the daemon's clock.
     pub at: Time,
     /// The control plane.
-    pub control_plane: Plane,
+    pub control_plane: ShownControlPlane,
     /// Every hook, the worst first.
-    pub hooks: Vec<Hook>,
+    pub hooks: Vec<ShownHook>,
     /// Where the knowledge comes from.
     #[serde(default)]
-    pub sources: Sources,
+    pub sources: ShownSources,
     /// What is done about a culprit.
     #[serde(default)]
-    pub breaker: Breaker,
+    pub breaker: ShownBreaker,
     /// The daemon among its replicas; `None` where there is no election.
     #[serde(default)]
-    pub replica: Option<Replica>,
+    pub replica: Option<ShownReplica>,
     /// What the last audit found.
     #[serde(default)]
-    pub audit: Audit,
+    pub audit: ShownAudit,
     /// Objects that could not be made sense of.
     #[serde(default)]
-    pub problems: Vec<Problem>,
+    pub problems: Vec<ShownProblem>,
 }
 
 /// The state of the control plane.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-pub struct Plane {
+pub struct ShownControlPlane {
     /// Whether it takes writes.
     #[serde(deserialize_with = "writes")]
     pub writes: Writes,
     /// Since when.
     pub since: Option<Time>,
     /// One sentence.
-    pub summary: Text,
+    pub summary: CleanText,
     /// What gives up next.
     #[serde(default)]
-    pub clocks: Vec<Text>,
+    pub clocks: Vec<CleanText>,
     /// What else is seen of it.
     #[serde(default)]
-    pub symptoms: Vec<Text>,
+    pub symptoms: Vec<CleanText>,
     /// Mean time per write of late, in seconds.
     pub write_seconds: Option<f64>,
     /// The same in usual times.
     pub usual_write_seconds: Option<f64>,
     /// What impairs writes when it is no hook.
-    pub not_a_hook: Option<Elsewhere>,
+    pub not_a_hook: Option<ShownNonHookCause>,
     /// How each canary does.
     #[serde(default)]
-    pub canaries: Vec<Canary>,
+    pub canaries: Vec<ShownCanary>,
 }
 
 /// The explanation of a trouble that is no hook's.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-pub struct Elsewhere {
+pub struct ShownNonHookCause {
     /// What it is.
-    pub cause: Text,
+    pub cause: CleanText,
     /// How sure this is, 0 to 1.
     #[serde(default)]
     pub confidence: f64,
     /// The observations behind it.
     #[serde(default)]
-    pub evidence: Vec<Text>,
+    pub evidence: Vec<CleanText>,
 }
 
 /// One canary.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-pub struct Canary {
+pub struct ShownCanary {
     /// What it writes.
-    pub canary: Text,
+    pub canary: CleanText,
     /// How it does, in a word.
-    pub state: Text,
+    pub state: CleanText,
     /// And in a sentence.
     #[serde(default)]
-    pub detail: Text,
+    pub detail: CleanText,
 }
 
 /// The verdict on one hook.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-pub struct Hook {
+pub struct ShownHook {
     /// `Validating`, `Mutating` and so on, as written.
-    pub kind: Text,
+    pub kind: CleanText,
     /// Its configuration, where it is known.
-    pub configuration: Option<Text>,
+    pub configuration: Option<CleanText>,
     /// Its name.
-    pub webhook: Text,
+    pub webhook: CleanText,
     /// How it is.
     #[serde(deserialize_with = "health")]
     pub health: Health,
     /// What is wrong.
-    pub cause: Option<Text>,
+    pub cause: Option<CleanText>,
     /// What that does.
     #[serde(default)]
-    pub effect: Text,
+    pub effect: CleanText,
     /// How sure this is, 0 to 1.
     #[serde(default)]
     pub confidence: f64,
     /// The rule that made the verdict.
     #[serde(default)]
-    pub rule: Text,
+    pub rule: CleanText,
     /// Which part of the extra time per write is its own, 0 to 1.
     pub excess_share: Option<f64>,
     /// Since when.
     pub since: Option<Time>,
     /// One sentence.
     #[serde(default)]
-    pub summary: Text,
+    pub summary: CleanText,
     /// The observations behind it.
     #[serde(default)]
-    pub evidence: Vec<Text>,
+    pub evidence: Vec<CleanText>,
     /// What to do next.
-    pub advice: Option<Text>,
+    pub advice: Option<CleanText>,
     /// The addresses behind it.
     #[serde(default)]
-    pub backends: Vec<Backend>,
+    pub backends: Vec<ShownBackend>,
     /// How far it is bypassed, where it is.
-    pub bypass: Option<Text>,
+    pub bypass: Option<CleanText>,
 }
 
 /// What the last audit found.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(default)]
-pub struct Audit {
+pub struct ShownAudit {
     /// How many findings are critical.
     pub critical: usize,
     /// How many are warnings.
@@ -142,26 +142,26 @@ pub struct Audit {
     /// How many are worth knowing.
     pub info: usize,
     /// The worst of them, in order.
-    pub findings: Vec<Found>,
+    pub findings: Vec<ShownFinding>,
 }
 
 /// One finding.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-pub struct Found {
+pub struct ShownFinding {
     /// Its stable name.
-    pub id: Text,
+    pub id: CleanText,
     /// `critical`, `warning` or `info`.
-    pub severity: Text,
+    pub severity: CleanText,
     /// Kind, configuration and webhook between slashes.
-    pub object: Text,
+    pub object: CleanText,
     /// What would happen, and what to do.
     #[serde(default)]
-    pub message: Text,
+    pub message: CleanText,
 }
 
-impl Seen {
+impl ShownAssessment {
     /// What the audit found of a hook, the worst first.
-    pub fn found<'a>(&'a self, hook: &Hook) -> impl Iterator<Item = &'a Found> {
+    pub fn found<'a>(&'a self, hook: &ShownHook) -> impl Iterator<Item = &'a ShownFinding> {
         let configuration = hook.configuration.as_ref().map_or("", |name| name.as_str());
         let object = format!(
             "{}WebhookConfiguration/{configuration}/{}",
@@ -174,32 +174,32 @@ impl Seen {
 
 /// One address behind a hook.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-pub struct Backend {
+pub struct ShownBackend {
     /// How it became known.
-    pub path: Text,
+    pub path: CleanText,
     /// Where it is.
-    pub address: Text,
+    pub address: CleanText,
     /// How it is, in a word.
-    pub state: Text,
+    pub state: CleanText,
     /// And in a sentence.
     #[serde(default)]
-    pub detail: Text,
+    pub detail: CleanText,
 }
 
 /// Where the knowledge comes from.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(default)]
-pub struct Sources {
+pub struct ShownSources {
     /// Seconds since the inventory was known to be current.
     pub inventory_age_seconds: Option<f64>,
     /// What keeps it from being so.
-    pub inventory_trouble: Vec<Text>,
+    pub inventory_trouble: Vec<CleanText>,
     /// Whether hooks may be listed at all.
     pub hooks_listed: bool,
     /// Why it is not known which API servers there are.
-    pub api_servers_trouble: Option<Text>,
+    pub api_servers_trouble: Option<CleanText>,
     /// Whether probes come as often as they should.
-    pub probes: ProbesSeen,
+    pub probes: ShownProbes,
     /// Every probe fails at once.
     pub self_doubt: bool,
 }
@@ -207,77 +207,77 @@ pub struct Sources {
 /// How probes keep up.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(default)]
-pub struct ProbesSeen {
+pub struct ShownProbes {
     /// What is used up and what that means; nothing while all are on time.
-    pub late: Vec<Text>,
+    pub late: Vec<CleanText>,
 }
 
 /// What is done about a culprit.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(default)]
-pub struct Breaker {
+pub struct ShownBreaker {
     /// What its operator wants.
-    pub wanted: Text,
+    pub wanted: CleanText,
     /// What it does.
-    pub effective: Text,
+    pub effective: CleanText,
     /// Why.
-    pub why: Text,
+    pub why: CleanText,
     /// A person's order to do nothing new, in words.
     #[serde(default)]
-    pub frozen: Option<Text>,
+    pub frozen: Option<CleanText>,
     /// The hooks it has to do with.
-    pub hooks: Vec<Standing>,
+    pub hooks: Vec<ShownStanding>,
 }
 
 /// One hook as the breaker sees it.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-pub struct Standing {
+pub struct ShownStanding {
     /// What the hook is called for, as written.
-    pub kind: Text,
+    pub kind: CleanText,
     /// Its configuration.
-    pub configuration: Text,
+    pub configuration: CleanText,
     /// Its name.
-    pub webhook: Text,
+    pub webhook: CleanText,
     /// `enforcing`, `bypassed` and so on.
-    pub state: Text,
+    pub state: CleanText,
     /// How far it is bypassed.
-    pub rung: Option<Text>,
+    pub rung: Option<CleanText>,
     /// Whether every API server goes by it.
     #[serde(default)]
     pub effective: bool,
     /// Since when.
     pub since: Option<Time>,
     /// What would be done in another mode.
-    pub would_bypass: Option<Text>,
+    pub would_bypass: Option<CleanText>,
     /// Which guard rail holds the breaker back.
-    pub held_back: Option<Text>,
+    pub held_back: Option<CleanText>,
     /// The last that was said of it.
     #[serde(default)]
-    pub words: Text,
+    pub words: CleanText,
 }
 
 /// The daemon among its replicas.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-pub struct Replica {
+pub struct ShownReplica {
     /// Its own name.
-    pub identity: Text,
+    pub identity: CleanText,
     /// What it is.
-    pub role: Text,
+    pub role: CleanText,
     /// Who leads.
-    pub holder: Option<Text>,
+    pub holder: Option<CleanText>,
     /// By which object.
-    pub by: Option<Text>,
+    pub by: Option<CleanText>,
     /// What stands in its way.
-    pub trouble: Option<Text>,
+    pub trouble: Option<CleanText>,
 }
 
 /// An object that could not be made sense of.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-pub struct Problem {
+pub struct ShownProblem {
     /// Which.
-    pub object: Text,
+    pub object: CleanText,
     /// What is wrong with it.
-    pub what: Text,
+    pub what: CleanText,
 }
 
 /// What answered is no assessment.
@@ -285,7 +285,7 @@ pub struct Problem {
 #[error("what answers is no assessment of hookwatch ({0})")]
 pub struct NotOne(#[from] serde_json::Error);
 
-impl Seen {
+impl ShownAssessment {
     /// Reads what the daemon's API answers.
     ///
     /// # Errors
@@ -300,8 +300,8 @@ impl Seen {
     }
 
     /// What the breaker has to do with a hook.
-    pub fn standing(&self, hook: &Hook) -> Option<&Standing> {
-        let same = |standing: &&Standing| {
+    pub fn standing(&self, hook: &ShownHook) -> Option<&ShownStanding> {
+        let same = |standing: &&ShownStanding| {
             standing.webhook == hook.webhook
                 && Some(&standing.configuration) == hook.configuration.as_ref()
                 && standing.kind == hook.kind
@@ -320,7 +320,7 @@ impl Seen {
     }
 
     /// What to do next about the first culprit.
-    pub fn advice(&self) -> Option<&Text> {
+    pub fn advice(&self) -> Option<&CleanText> {
         let culprit = self.hooks.iter().find(|hook| hook.health == Health::Failing);
         culprit.and_then(|hook| hook.advice.as_ref())
     }
@@ -345,7 +345,7 @@ impl Seen {
     }
 }
 
-impl Standing {
+impl ShownStanding {
     /// The state and what holds it there, in a few words.
     pub fn short(&self) -> String {
         match (&self.rung, &self.would_bypass, &self.held_back) {
@@ -377,14 +377,14 @@ pub fn clock(at: Time) -> String {
 }
 
 fn health<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Health, D::Error> {
-    let name = Text::deserialize(deserializer)?;
+    let name = CleanText::deserialize(deserializer)?;
     let same = |health: &Health| health.as_str().eq_ignore_ascii_case(name.as_str());
     // No word of a later release may turn into "healthy".
     Ok(Health::ALL.iter().copied().find(same).unwrap_or(Health::Unknown))
 }
 
 fn writes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Writes, D::Error> {
-    let name = Text::deserialize(deserializer)?;
+    let name = CleanText::deserialize(deserializer)?;
     let same = |writes: &Writes| writes.as_str().eq_ignore_ascii_case(name.as_str());
     Ok(Writes::ALL.iter().copied().find(same).unwrap_or(Writes::Unknown))
 }
@@ -402,7 +402,7 @@ mod tests {
             "control_plane": {"writes": "Sluggish", "summary": "s"},
             "hooks": [{"kind": "Validating", "webhook": "w", "health": "Radiant", "news": {}}],
         });
-        let seen = Seen::parse(seen.to_string().as_bytes()).expect("an assessment");
+        let seen = ShownAssessment::parse(seen.to_string().as_bytes()).expect("an assessment");
         assert_eq!(seen.control_plane.writes, Writes::Unknown);
         assert_eq!(seen.hooks[0].health, Health::Unknown);
         assert_eq!(clock(seen.at), "00:11:02");
@@ -411,7 +411,7 @@ mod tests {
     #[test]
     fn what_is_no_assessment_is_refused() {
         for other in ["", "ok", "{}", "[]", r#"{"status":"up"}"#] {
-            assert!(Seen::parse(other.as_bytes()).is_err(), "{other}");
+            assert!(ShownAssessment::parse(other.as_bytes()).is_err(), "{other}");
         }
     }
 
@@ -430,7 +430,7 @@ mod tests {
             for (key, value) in rest.as_object().expect("an object") {
                 whole[key] = value.clone();
             }
-            serde_json::from_value::<Standing>(whole)
+            serde_json::from_value::<ShownStanding>(whole)
                 .expect("a standing")
                 .short()
         };
