@@ -23,7 +23,7 @@ const OLDER: [(&str, &str, &str); 2] = [
         "1.27",
         "Kubernetes 1.27.16",
         "That API server knows no match conditions and no fence, so hookwatch names the culprit and bypasses nothing: a \
-         person has to, with `hookwatch break --rung ignore`. The runs are in [survival-1.27.jsonl](survival-1.27.jsonl).",
+         person has to ([break and restore](breaker.md#break-and-restore)). The runs are in [survival-1.27.jsonl](survival-1.27.jsonl).",
     ),
 ];
 

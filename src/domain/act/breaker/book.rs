@@ -65,7 +65,7 @@ impl Freeze {
     pub fn sentence(&self) -> String {
         let Self { by, reason, at } = self;
         format!(
-            "Frozen since {at} by {by}: {reason}. Nothing new is bypassed until somebody runs hookwatch unfreeze."
+            "Frozen since {at} by {by}: {reason}. Nothing new is bypassed. To end that: hookwatch unfreeze."
         )
     }
 }

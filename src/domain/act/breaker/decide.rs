@@ -127,7 +127,7 @@ impl Breaker {
                 {
                     self.adopt(hook, Some(entry), *rung, view, now)
                 }
-                EntryStage::Leaving => put_back("The ledger says that it is to be restored."),
+                EntryStage::Leaving => put_back("The ledger already has the order to restore it."),
                 EntryStage::Out => self.adopt(hook, Some(entry), *rung, view, now),
             },
             (None, BypassState::Foreign) if culprit => BreakerStep::held_back(HeldBack::Foreign),
