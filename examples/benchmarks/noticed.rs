@@ -176,7 +176,7 @@ async fn watch(daemon: SocketAddr, prometheus: SocketAddr, begun: Instant) -> No
                 ALERTS
                     .iter()
                     .enumerate()
-                    .map(|(nth, alert)| (2 + nth, fires(&alert))),
+                    .map(|(nth, alert)| (2 + nth, fires(alert))),
             );
         }
         for (who, is_so) in seen {
