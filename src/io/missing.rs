@@ -5,9 +5,9 @@ use std::sync::{Mutex, PoisonError};
 
 /// What is missing at the moment, by what it is for.
 #[derive(Debug, Default)]
-pub(super) struct MissingPermissions(Mutex<BTreeSet<String>>);
+pub(super) struct MissingFeatures(Mutex<BTreeSet<String>>);
 
-impl MissingPermissions {
+impl MissingFeatures {
     /// Notes how an attempt ended, with the reason if something was missing, and logs what changed by it. Whether it did.
     pub(super) fn note(&self, what: &str, why: Option<&str>) -> bool {
         let mut missing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -32,7 +32,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_told_once_until_it_is_there_again() {
-        let missing = MissingPermissions::default();
+        let missing = MissingFeatures::default();
         assert!(!missing.note("a", None), "nothing was missing");
         assert!(missing.note("a", Some("forbidden")));
         assert!(!missing.note("a", Some("forbidden")), "told twice");

@@ -23,7 +23,7 @@ use crate::io::Clock;
 use crate::io::client::Connection;
 use crate::io::client::answer::query_value;
 use crate::io::client::request::{ApiRequest, JSON, RequestError};
-use crate::io::missing::MissingPermissions;
+use crate::io::missing::MissingFeatures;
 
 pub use crate::domain::observe::canary::OBJECT;
 
@@ -46,7 +46,7 @@ pub struct CanaryWriter {
     further: Arc<[FurtherCanary]>,
     clock: Clock,
     deadline: Duration,
-    missing: Arc<MissingPermissions>,
+    missing: Arc<MissingFeatures>,
 }
 
 impl CanaryWriter {

@@ -19,7 +19,7 @@ use crate::io::Clock;
 use crate::io::client::Connection;
 use crate::io::client::answer::each_chunk;
 use crate::io::client::request::{ApiRequest, JSON, RequestError, within};
-use crate::io::missing::MissingPermissions;
+use crate::io::missing::MissingFeatures;
 
 mod items;
 
@@ -48,7 +48,7 @@ const PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leas
 pub struct LeaseReader {
     client: Client,
     clock: Clock,
-    missing: Arc<MissingPermissions>,
+    missing: Arc<MissingFeatures>,
 }
 
 impl LeaseReader {

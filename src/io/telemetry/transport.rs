@@ -122,12 +122,12 @@ impl FailedExport {
 /// An open way to a receiver. Nothing is dialled before the first request.
 #[derive(Debug)]
 pub(super) struct Transport {
-    way: TransportKind,
+    way: TransportClient,
     timeout: Duration,
 }
 
 #[derive(Debug)]
-enum TransportKind {
+enum TransportClient {
     Http(http::Http),
     Grpc(grpc::Grpc),
 }
@@ -139,8 +139,8 @@ impl Transport {
     /// A sentence.
     pub(super) fn open(destination: &Destination) -> Result<Self, String> {
         let way = match destination.protocol {
-            Protocol::HttpProtobuf => TransportKind::Http(http::Http::open(destination)?),
-            Protocol::Grpc => TransportKind::Grpc(grpc::Grpc::open(destination)?),
+            Protocol::HttpProtobuf => TransportClient::Http(http::Http::open(destination)?),
+            Protocol::Grpc => TransportClient::Grpc(grpc::Grpc::open(destination)?),
         };
         Ok(Self {
             way,
@@ -156,8 +156,8 @@ impl Transport {
     /// Sends a request once.
     pub(super) async fn send<P: Payload>(&self, payload: &P) -> Result<Rejected, FailedExport> {
         match &self.way {
-            TransportKind::Http(way) => way.send(payload).await,
-            TransportKind::Grpc(way) => way.send(payload).await,
+            TransportClient::Http(way) => way.send(payload).await,
+            TransportClient::Grpc(way) => way.send(payload).await,
         }
     }
 }
