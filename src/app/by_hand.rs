@@ -154,6 +154,9 @@ pub async fn restore(arguments: RestoreArguments) -> anyhow::Result<ExitCode> {
         for deed in shown {
             session.carry_out(deed).await?;
         }
+        session.say(
+            "A daemon with autoBreak: on bypasses a webhook that still fails again. To prevent that, run hookwatch freeze first.",
+        );
     }
     session.end()
 }

@@ -388,10 +388,13 @@ fn held(stage: &DemoStage, arguments: &DemoArguments, monitoring: Option<&Monito
              API server  {api_server}\n\
              {}{}\
              try         {}kubectl --kubeconfig {kubeconfig} get validatingwebhookconfigurations\n\
-             Ctrl-C ends it all.\n\n",
+             {}Ctrl-C ends it all.\n\n",
             prometheus.map_or_else(String::new, |url| format!("Prometheus  {url}\n")),
             alertmanager.map_or_else(String::new, |url| format!("alerts      {url}\n")),
-            inside.map_or_else(String::new, |inside| format!("{inside} "))
+            inside.as_ref().map_or_else(String::new, |inside| format!("{inside} ")),
+            inside.map_or_else(String::new, |inside| format!(
+                "All of it is in a network namespace of its own: begin every command, curl and hookwatch too, with\n  {inside}\n"
+            )),
         ),
     }
 }

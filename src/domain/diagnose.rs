@@ -142,14 +142,17 @@ fn incident(evidence: &Evidence<'_>) -> String {
     place.unwrap_or_else(|| evidence.webhook.to_owned())
 }
 
-/// Hooks that the inventory does not have and of which metrics tell something.
+/// Hooks that the inventory does not have and of which metrics tell something. What ends after a hook was removed began
+/// before that.
 pub fn unlisted<'a>(scene: &Scene<'a>) -> Vec<(HookKind, &'a str)> {
     let Some(recent) = &scene.windows.recent else {
         return Vec::new();
     };
     let listed = scene.seen.hooks();
     let listed: BTreeSet<(HookKind, &str)> = listed.map(|hook| (hook.id.kind, &*hook.id.webhook)).collect();
-    let is_unlisted = |hook: &(HookKind, &str)| !listed.contains(hook);
+    let changes = &scene.seen.changes;
+    let is_unlisted =
+        |hook: &(HookKind, &str)| !listed.contains(hook) && !changes.was_removed(hook.0, hook.1, scene.now);
     let gained = &recent.gained;
     let called = gained.hooks.iter();
     let called = called.filter(|(_, series)| series.calls.count >= 1.0 || series.failed() >= 1.0);

@@ -413,7 +413,7 @@ impl Driver {
             self.mode,
             now,
         );
-        let frozen = self.breaker.book().and_then(|book| book.frozen.clone());
+        let frozen = self.observed_configs.frozen.clone();
         if frozen != self.frozen && self.has.events.try_send(Event::Frozen(frozen.clone())).is_ok() {
             self.frozen = frozen;
         }

@@ -179,9 +179,10 @@ impl BreakerView {
             (AutoBreak::On, Some(Proof::Unneeded)) => {
                 (AutoBreak::On, "In a lab no fence is needed.".to_owned())
             }
-            (AutoBreak::On, Some(Proof::NotProven(why))) => {
-                (AutoBreak::Plan, format!("The fence does not hold: {why}."))
-            }
+            (AutoBreak::On, Some(Proof::NotProven(why))) => (
+                AutoBreak::Plan,
+                format!("The fence does not hold, or this is not the account that it binds: {why}."),
+            ),
             (AutoBreak::On, Some(Proof::NotAllowedToAct(why))) => (
                 AutoBreak::Plan,
                 format!("hookwatch may not act; apply deploy/overlays/breaker to let it: {why}."),

@@ -69,7 +69,11 @@ impl HookChangeKind {
 
 /// The memory of changes.
 #[derive(Debug, Default)]
-pub struct Changes(BTreeMap<HookId, VecDeque<HookChange>>);
+pub struct Changes {
+    of_hooks: BTreeMap<HookId, VecDeque<HookChange>>,
+    /// Hooks that are not there any more, and since when.
+    removed: BTreeMap<HookId, Time>,
+}
 
 impl Changes {
     /// Compares two inventories that follow each other. The first one ever is no change.
@@ -84,25 +88,36 @@ impl Changes {
                 None => vec![HookChangeKind::Appeared],
             };
             for what in found {
-                let changes = self.0.entry(hook.id.clone()).or_default();
+                let changes = self.of_hooks.entry(hook.id.clone()).or_default();
                 row::push(changes, KEPT, HookChange { at: now, what });
             }
         }
         let there: BTreeSet<&HookId> = after.hooks.iter().map(|hook| &hook.id).collect();
         let lasts = |last: &HookChange| now.since(last.at) < t::changes_remembered();
-        self.0
+        self.of_hooks
             .retain(|id, changes| changes.back().is_some_and(lasts) && there.contains(id));
+        let gone = known.into_keys().filter(|id| !there.contains(id));
+        self.removed.extend(gone.map(|id| (id.clone(), now)));
+        self.removed
+            .retain(|id, at| now.since(*at) < t::removed_still_called() && !there.contains(id));
+    }
+
+    /// Whether a hook of this kind and name was removed so lately that its last calls may still end.
+    pub fn was_removed(&self, kind: HookKind, webhook: &str, now: Time) -> bool {
+        let lately = |at: &Time| now.since(*at) < t::removed_still_called();
+        let mut removed = self.removed.iter();
+        removed.any(|(id, at)| id.kind == kind && *id.webhook == *webhook && lately(at))
     }
 
     /// The changes of one hook since an instant, the oldest first.
     pub fn of(&self, hook: &HookId, since: Time) -> impl DoubleEndedIterator<Item = &HookChange> {
-        let changes = self.0.get(hook).into_iter().flatten();
+        let changes = self.of_hooks.get(hook).into_iter().flatten();
         changes.filter(move |change| change.at >= since)
     }
 
     /// The hooks, by kind and webhook name, whose endpoints changed since an instant.
     pub fn moved_since(&self, since: Time) -> BTreeSet<(HookKind, &str)> {
-        let moved = self.0.iter().filter(|(_, changes)| {
+        let moved = self.of_hooks.iter().filter(|(_, changes)| {
             let mut lately = changes.iter().rev().take_while(|change| change.at >= since);
             lately.any(|change| change.what.endpoint().is_some())
         });

@@ -240,6 +240,10 @@ fn belongs(verdict: &Verdict) -> String {
 fn evidence(verdict: &Verdict) -> Vec<String> {
     let mut all: Vec<String> = verdict.evidence.iter().take(3).cloned().collect();
     all.extend(verdict.advice.map(str::to_owned));
+    let command = verdict.bypass_command();
+    all.extend(command.map(|command| {
+        format!("For the control plane alone: {command}; with --rung skip for all writes, which are then not reviewed.")
+    }));
     all.extend(verdict.evidence.iter().skip(3).cloned());
     all
 }

@@ -7,9 +7,10 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::domain::act::breaker::{
-    Ceiling, Observation, ObservedHook, Permit, PolicySubject, ResourceVersion, sight,
+    Ceiling, Freeze, Observation, ObservedHook, Permit, PolicySubject, ResourceVersion, sight,
 };
 use crate::domain::act::bypass::{BypassStanding, LEDGER, touched};
+use crate::domain::act::ledger::{self, LedgerReading};
 use crate::domain::cluster::hook::{HookId, HookKind};
 use crate::domain::time::Time;
 use crate::io::act::breaker::{ApiServerClient, ConfigWriter};
@@ -72,6 +73,8 @@ pub(super) struct ObservedConfigs {
     pub(super) ignored: BTreeSet<HookId>,
     /// Since when hooks are bypassed, by what stands on their objects.
     since: BTreeMap<HookId, Time>,
+    /// A person's order to bypass nothing new, by the ledger.
+    pub(super) frozen: Option<Freeze>,
     /// Hooks that are looked at, and until when.
     followed: BTreeMap<HookId, Time>,
     /// When each API server answered last.
@@ -162,6 +165,9 @@ impl ObservedConfigs {
     fn list(&mut self, server: &Arc<str>, kind: HookKind, objects: &[Value], now: Time) -> Vec<Observation> {
         let mut by_name: BTreeMap<&str, &Value> = BTreeMap::new();
         let mut observations = Vec::new();
+        if kind == HookKind::Validating {
+            self.frozen = None;
+        }
         self.owners.retain(|(other, _), _| *other != kind);
         self.ignored.retain(|hook| hook.kind != kind);
         for object in objects {
@@ -169,6 +175,9 @@ impl ObservedConfigs {
                 continue;
             };
             if kind == HookKind::Validating && name == LEDGER {
+                let text = object["metadata"]["annotations"][ledger::ANNOTATION].as_str();
+                let book = LedgerReading::of(text).book();
+                self.frozen = book.ok().and_then(|book| book.frozen);
                 let version = object["metadata"]["resourceVersion"].as_str();
                 observations.extend(version.map(|it| Observation::LedgerShows(ResourceVersion::new(it))));
                 continue;

@@ -24,8 +24,10 @@ impl Breaker {
         };
         let culprit = hook.failing_since.is_some();
         if !self.settings.acts() {
-            // Nothing is read or written: what would be done is all there is to say.
-            return if culprit && self.settings.mode == AutoBreak::Plan {
+            // Nothing is read or written: what somebody else did, or what would be done, is all there is to say.
+            return if let Some(view) = hook.shows.values().find(|view| view.shown.is_ours()) {
+                self.done_by_others(hook, view, now)
+            } else if culprit && self.settings.mode == AutoBreak::Plan {
                 self.plan(id, hook, now)
             } else {
                 BreakerStep::default()
@@ -136,6 +138,21 @@ impl Breaker {
                 "Several webhooks of the configuration have this name: hookwatch cannot tell which it changed, and leaves them alone.",
             ),
         }
+    }
+
+    /// What somebody else did to a hook, where nothing may be done.
+    fn done_by_others(&self, hook: &HookMemory, view: &ObservedHook, now: Time) -> BreakerStep {
+        let BypassState::Ours { rung, .. } = view.shown else {
+            return BreakerStep::default();
+        };
+        if !self.all_show(hook, view) {
+            return BreakerStep::default();
+        }
+        let words = match wanted_by_hand(view, now) {
+            Some(until) => format!("Bypassed with `hookwatch break` until {until}."),
+            None => "Every API server shows the bypass.".to_owned(),
+        };
+        BreakerStep::default().says(NoticeKind::Effective(rung), words)
     }
 
     /// What would be done, where nothing may be.

@@ -33,7 +33,10 @@ pub(super) fn conditions(assessment: &Assessment, found: &mut Vec<AlertCondition
         found.push(AlertCondition::new(
             &rules::BYPASSED,
             &[("rung", rung.as_str())],
-            &format!("Webhooks that are bypassed ({rung}): {}.", standings.len()),
+            &match standings[..] {
+                [one] => format!("{} is bypassed ({rung}).", one.hook.object()),
+                _ => format!("Webhooks that are bypassed ({rung}): {}.", standings.len()),
+            },
             &bypasses(standings, &assessment.hooks),
         ));
     }

@@ -120,7 +120,7 @@ fn webhooks_that_fail_at_one_place_are_one_alert_that_names_them_all() {
     let failing = |webhook, effect| verdict(webhook, Health::Failing, Cause::Hanging, effect);
     let elsewhere = Verdict {
         incident: "quota/quota:443".to_owned(),
-        ..failing("quota.example.com", Effect::Blocking)
+        ..failing("limits.example.org", Effect::Blocking)
     };
     let both = [
         failing("a.example.com", Effect::Blocking),

@@ -435,3 +435,28 @@ fn where_next_to_nothing_is_written_two_writes_that_waited_make_nothing_delayed_
         assert_eq!(plane.writes, writes, "{waited}: {}", plane.summary);
     }
 }
+
+#[test]
+fn the_last_calls_of_a_removed_hook_accuse_nobody_and_calls_that_go_on_do() {
+    let opa = hook("opa", 1);
+    let mut incident = Incident::calm(&[&opa]);
+    let fails = |incident: &mut Incident, ms: u64| {
+        let series = incident.count_calls("opa", 20.0, 10.0);
+        series.rejections.calling += 20.0;
+        add(&mut series.rejected, 20.0, 10.0);
+        incident.scrape(ms);
+        incident.tick(ms + 10)
+    };
+    incident.inventory(12 * SECOND, Vec::new());
+    for second in [14, 24, 34, 44, 54] {
+        let assessment = fails(&mut incident, second * SECOND);
+        assert_eq!(
+            assessment.hooks.iter().count(),
+            0,
+            "{second} s: {:?}",
+            assessment.hooks
+        );
+    }
+    let assessment = fails(&mut incident, 64 * SECOND);
+    assert_eq!(assessment.culprits().count(), 1, "it is still called");
+}
