@@ -450,12 +450,7 @@ fn the_last_calls_of_a_removed_hook_accuse_nobody_and_calls_that_go_on_do() {
     incident.inventory(12 * SECOND, Vec::new());
     for second in [14, 24, 34, 44, 54] {
         let assessment = fails(&mut incident, second * SECOND);
-        assert_eq!(
-            assessment.hooks.iter().count(),
-            0,
-            "{second} s: {:?}",
-            assessment.hooks
-        );
+        assert_eq!(assessment.hooks.len(), 0, "{second} s: {:?}", assessment.hooks);
     }
     let assessment = fails(&mut incident, 64 * SECOND);
     assert_eq!(assessment.culprits().count(), 1, "it is still called");
