@@ -5,7 +5,7 @@
 //! caBundles are never among it.
 //!
 //! A daemon writes its recording in parts, so that the oldest can go when the newest need the room. Each begins with
-//! a [`Header`] and with what was last [known](Line::Known) of what is observed only when it changes; a part can
+//! a [`Header`] and with what was last [known](RecordingLine::Known) of what is observed only when it changes; a part can
 //! therefore be read alone, with less memory of the past.
 
 use serde::{Deserialize, Serialize};

@@ -159,13 +159,13 @@ fn writes(assessment: &Assessment, found: &mut Vec<AlertCondition>) {
         Writes::Blocked => found.push(AlertCondition::new(
             &rules::WRITES_BLOCKED,
             &state,
-            &format!("Writes to the control plane are blocked. {}", plane.summary),
+            &plane.summary,
             &explanation,
         )),
         Writes::Delayed => found.push(AlertCondition::new(
             &rules::WRITES_DELAYED,
             &state,
-            &format!("Writes to the control plane are slow. {}", plane.summary),
+            &plane.summary,
             &explanation,
         )),
         Writes::Flowing | Writes::Unknown => {}
