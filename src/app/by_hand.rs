@@ -154,9 +154,11 @@ pub async fn restore(arguments: RestoreArguments) -> anyhow::Result<ExitCode> {
         for deed in shown {
             session.carry_out(deed).await?;
         }
-        session.say(
-            "A daemon with autoBreak: on bypasses a webhook that still fails again. To prevent that, run hookwatch freeze first.",
-        );
+        if session.well {
+            session.say(
+                "A daemon with autoBreak: on bypasses it again while it fails. To prevent that, run hookwatch freeze first.",
+            );
+        }
     }
     session.end()
 }

@@ -150,9 +150,8 @@ pub fn unlisted<'a>(scene: &Scene<'a>) -> Vec<(HookKind, &'a str)> {
     };
     let listed = scene.seen.hooks();
     let listed: BTreeSet<(HookKind, &str)> = listed.map(|hook| (hook.id.kind, &*hook.id.webhook)).collect();
-    let changes = &scene.seen.changes;
-    let is_unlisted =
-        |hook: &(HookKind, &str)| !listed.contains(hook) && !changes.was_removed(hook.0, hook.1, scene.now);
+    let removed = scene.seen.changes.lately_removed(scene.now);
+    let is_unlisted = |hook: &(HookKind, &str)| !listed.contains(hook) && !removed.contains(hook);
     let gained = &recent.gained;
     let called = gained.hooks.iter();
     let called = called.filter(|(_, series)| series.calls.count >= 1.0 || series.failed() >= 1.0);

@@ -55,7 +55,6 @@ impl Announce {
         while let Some((said, at)) = incoming.recv().await {
             let outcome = self.write(&said, at, &mut last).await;
             self.metrics.event_written(outcome);
-            last = outcome;
         }
     }
 
@@ -82,7 +81,7 @@ impl Announce {
                     webhook = &*said.hook.webhook,
                     outcome = outcome.as_str(),
                     why,
-                    "an Event was not written"
+                    "an Event could not be written"
                 );
             }
             *last = outcome;

@@ -102,11 +102,11 @@ impl Changes {
             .retain(|id, at| now.since(*at) < t::removed_still_called() && !there.contains(id));
     }
 
-    /// Whether a hook of this kind and name was removed so lately that its last calls may still end.
-    pub fn was_removed(&self, kind: HookKind, webhook: &str, now: Time) -> bool {
+    /// The hooks, by kind and webhook name, that were removed so lately that their last calls may still end.
+    pub fn lately_removed(&self, now: Time) -> BTreeSet<(HookKind, &str)> {
         let lately = |at: &Time| now.since(*at) < t::removed_still_called();
-        let mut removed = self.removed.iter();
-        removed.any(|(id, at)| id.kind == kind && *id.webhook == *webhook && lately(at))
+        let removed = self.removed.iter().filter(|(_, at)| lately(at));
+        removed.map(|(id, _)| (id.kind, &*id.webhook)).collect()
     }
 
     /// The changes of one hook since an instant, the oldest first.

@@ -82,9 +82,7 @@ fn bypassed(verdict: &Verdict, spared: Option<bool>) -> Option<String> {
     };
     let own = match spared {
         Some(true) => "the control plane's own writes flow",
-        Some(false) => {
-            "the control plane's own writes do not reach it; those sent before may still wait or fail"
-        }
+        Some(false) => "the control plane's own writes do not reach it, and some still wait or fail",
         None => "the control plane's own writes do not reach it",
     };
     let others = match verdict.effect {
