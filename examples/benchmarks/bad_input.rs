@@ -176,14 +176,10 @@ fn definition(nth: usize, bundle: &str) -> Value {
 }
 
 async fn closing(client: &Client) -> anyhow::Result<Vec<LabBackend>> {
-    let (backends, addresses, authority) =
-        backends(BackendRole::Validating, &[IpAddr::from([127, 0, 38, 1])]).await?;
+    let backends = one_webhook(client, &[IpAddr::from([127, 0, 38, 1])]).await?;
     for backend in &backends {
         backend.behave(Behaviour::CloseAfterAnswer).await?;
     }
-    estate::register_service(client, SERVICE, &addresses).await?;
-    let webhook = estate::webhook("w.example.com", SERVICE, 0, &authority.pem());
-    estate::register(client, "closing", &[webhook]).await?;
     Ok(backends)
 }
 
@@ -191,10 +187,15 @@ async fn endpoints(client: &Client) -> anyhow::Result<Vec<LabBackend>> {
     let hosts: Vec<IpAddr> = (0..ENDPOINTS)
         .map(|nth| IpAddr::from([127, 0, 32 + (nth / 250) as u8, 1 + (nth % 250) as u8]))
         .collect();
-    let (backends, addresses, authority) = backends(BackendRole::Validating, &hosts).await?;
+    one_webhook(client, &hosts).await
+}
+
+/// A webhook with a backend at each of these.
+async fn one_webhook(client: &Client, hosts: &[IpAddr]) -> anyhow::Result<Vec<LabBackend>> {
+    let (backends, addresses, authority) = backends(BackendRole::Validating, hosts).await?;
     estate::register_service(client, SERVICE, &addresses).await?;
     let webhook = estate::webhook("w.example.com", SERVICE, 0, &authority.pem());
-    estate::register(client, "endpoints", &[webhook]).await?;
+    estate::register(client, "one-webhook", &[webhook]).await?;
     Ok(backends)
 }
 

@@ -36,7 +36,7 @@ const AT_ONCE: usize = 6;
 const CALM: Duration = Duration::from_secs(60);
 /// What Prometheus and its rules are asked to do how often, and what spreads the faults over that.
 const INTERVAL: Duration = Duration::from_secs(15);
-/// Nobody waits for more than this.
+/// Longest wait for an alert.
 const PATIENCE: Duration = Duration::from_secs(180);
 /// What the daemon knows is looked at this often, and what Prometheus says this often.
 const LOOK: Duration = Duration::from_millis(100);
@@ -136,12 +136,13 @@ async fn play(
     let _workload = LabWorkload::start(&server.kubeconfig(), &load).await?;
     let directory = PrivateDirectory::create()?;
     let daemon = start_daemon(&directory, &server.kubeconfig()).await?;
-    let probed = start_exporter(exporter, &directory, &cluster).await?;
+    let ca = directory.write("webhook-ca.pem", &cluster.authority())?;
+    let (_exporter, probed) = tools::start_exporter(exporter, directory.path(), &ca, &HOOK.server_name())?;
     let scrapes = scrapes(
         &directory,
         &server.kubeconfig(),
         daemon.address,
-        &probed.1,
+        &probed,
         &cluster,
     )?;
     let (_prometheus, at) = start_prometheus(prometheus, &directory, &scrapes)?;
@@ -152,7 +153,7 @@ async fn play(
     Ok(noticed)
 }
 
-/// Looks until everybody has noticed, or nobody waits any longer.
+/// Looks until all have noticed, or [`PATIENCE`] is over.
 async fn watch(daemon: SocketAddr, prometheus: SocketAddr, begun: Instant) -> Noticed {
     let mut noticed = Noticed::default();
     let mut looked = begun;
@@ -213,30 +214,6 @@ async fn start_daemon(directory: &PrivateDirectory, kubeconfig: &str) -> anyhow:
     config.without_fence = true;
     config.leadership.enabled = false;
     RunningDaemon::start(config).await
-}
-
-/// An exporter that probes a webhook's endpoints as the API server would dial them.
-async fn start_exporter(
-    binary: &Path,
-    directory: &PrivateDirectory,
-    cluster: &Cluster,
-) -> anyhow::Result<(Process, SocketAddr)> {
-    let ca = directory.write("webhook-ca.pem", &cluster.authority())?;
-    let modules = format!(
-        "modules:\n  webhook:\n    prober: http\n    timeout: 10s\n    http:\n      valid_status_codes: [405]\n      \
-         fail_if_not_ssl: true\n      enable_http2: false\n      preferred_ip_protocol: ip4\n      tls_config:\n        \
-         ca_file: {}\n        server_name: {}\n",
-        ca.display(),
-        HOOK.server_name(),
-    );
-    let config = directory.write("blackbox.yaml", &modules)?;
-    let address = free_address()?;
-    let mut command = Command::new(binary);
-    command
-        .arg(format!("--config.file={}", config.display()))
-        .arg(format!("--web.listen-address={address}"))
-        .stderr(Stdio::null());
-    Ok((Process::start(&mut command)?, address))
 }
 
 /// What Prometheus scrapes, and its rules.

@@ -1,8 +1,7 @@
 //! What a probe costs: hookwatch's, prometheus-blackbox-exporter's and a bare handshake, on the same targets at the same rate.
 
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -145,9 +144,9 @@ impl Arena {
         }
         let blackbox = match tools::find("prometheus-blackbox-exporter") {
             Some(binary) => {
-                let (process, url) = start_exporter(&binary, directory.path(), &ca)?;
+                let (process, at) = tools::start_exporter(&binary, directory.path(), &ca, &server_name())?;
                 contestants.push((BLACKBOX, process));
-                Some(url)
+                Some(format!("http://{at}/probe?module=webhook&target=https://"))
             }
             None => None,
         };
@@ -176,36 +175,6 @@ impl Arena {
         std::thread::sleep(Duration::from_millis(50));
         Ok((process.cpu()? - before) / count as f64)
     }
-}
-
-fn start_exporter(binary: &Path, directory: &Path, ca: &Path) -> anyhow::Result<(Process, String)> {
-    let config = directory.join("blackbox.yml");
-    let text = format!(
-        "modules:\n  webhook:\n    prober: http\n    timeout: 10s\n    http:\n      method: GET\n      \
-         valid_status_codes: [405]\n      fail_if_not_ssl: true\n      follow_redirects: false\n      enable_http2: false\n      \
-         preferred_ip_protocol: ip4\n      tls_config:\n        ca_file: {}\n        server_name: {}\n",
-        ca.display(),
-        server_name()
-    );
-    std::fs::write(&config, text)?;
-    // Free a moment ago.
-    let address = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-    let mut command = Command::new(binary);
-    command
-        .arg(format!("--config.file={}", config.display()))
-        .arg(format!("--web.listen-address={address}"))
-        .arg("--log.level=error")
-        .stderr(Stdio::null());
-    let process = Process::start(&mut command)?;
-    let up = (0..100).any(|_| {
-        std::thread::sleep(Duration::from_millis(50));
-        std::net::TcpStream::connect(address).is_ok()
-    });
-    anyhow::ensure!(up, "{} does not listen", binary.display());
-    Ok((
-        process,
-        format!("http://{address}/probe?module=webhook&target=https://"),
-    ))
 }
 
 /// As Prometheus asks it: each target on a connection that stays.

@@ -1,6 +1,12 @@
 //! Programs of others that are measured, or measure.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::apiservers::free_address;
+use crate::process::Process;
 
 /// Where a program is: installed, or taken out of its package into `target/monitoring`, as .ci/run does.
 pub fn find(name: &str) -> Option<PathBuf> {
@@ -8,4 +14,39 @@ pub fn find(name: &str) -> Option<PathBuf> {
     let taken_out = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/monitoring/usr/bin");
     let places = std::env::split_paths(&path).chain([taken_out]);
     places.map(|place| place.join(name)).find(|path| path.is_file())
+}
+
+/// A prometheus-blackbox-exporter with a module `webhook` that asks as an API server dials: by this authority (PEM, in a file)
+/// and name.
+///
+/// # Errors
+/// When it does not listen.
+pub fn start_exporter(
+    binary: &Path,
+    directory: &Path,
+    ca: &Path,
+    server_name: &str,
+) -> anyhow::Result<(Process, SocketAddr)> {
+    let config = directory.join("blackbox.yml");
+    let text = format!(
+        "modules:\n  webhook:\n    prober: http\n    timeout: 10s\n    http:\n      method: GET\n      \
+         valid_status_codes: [405]\n      fail_if_not_ssl: true\n      follow_redirects: false\n      enable_http2: false\n      \
+         preferred_ip_protocol: ip4\n      tls_config:\n        ca_file: {}\n        server_name: {server_name}\n",
+        ca.display(),
+    );
+    std::fs::write(&config, text)?;
+    let address = free_address()?;
+    let mut command = Command::new(binary);
+    command
+        .arg(format!("--config.file={}", config.display()))
+        .arg(format!("--web.listen-address={address}"))
+        .arg("--log.level=error")
+        .stderr(Stdio::null());
+    let process = Process::start(&mut command)?;
+    let up = (0..100).any(|_| {
+        std::thread::sleep(Duration::from_millis(50));
+        std::net::TcpStream::connect(address).is_ok()
+    });
+    anyhow::ensure!(up, "{} does not listen", binary.display());
+    Ok((process, address))
 }

@@ -280,7 +280,7 @@ pub async fn a_blocked_lease_leaves_the_decision_to_the_ledger(kind: ControlPlan
             .find(|problem| problem.object.contains(ledger::OBJECT));
         assert_eq!(about_it, None, "the ledger is no problem");
     }
-    // Events are blocked, too, and nobody waits for them.
+    // Events are blocked, too, and nothing waits for them.
     assert_eq!(lab.events().await, []);
 
     // The one that acts dies, and the other has only the ledger to tell.

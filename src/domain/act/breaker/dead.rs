@@ -83,13 +83,7 @@ impl Breaker {
         let rule = self.rule(id, hook, entry.cause);
         let ceiling = Self::ceiling(hook);
         let Some(why) = self.skip_is_over(id, hook, entry, rule, now) else {
-            let everywhere = self.everywhere(hook);
-            let step = BreakerStep::default();
-            return Some(if everywhere {
-                step.says(NoticeKind::Effective(rung), "Every API server shows the bypass.")
-            } else {
-                step
-            });
+            return Some(self.stays(hook, rung, false));
         };
         let shields =
             rule.mode == AutoBreak::On && rule.rungs.contains(&Rung::Shield) && ceiling.permits(Rung::Shield);

@@ -10,7 +10,7 @@ use super::justify::at_first;
 use super::observed::{BypassState, ObservedHook};
 use super::policy::Rung;
 use super::restore::wanted_by_hand;
-use super::step::{BreakerStep, Counts, Does, put_back, strike_out, tidy};
+use super::step::{BreakerStep, Counts, Does, dry_runs_only, in_force, put_back, strike_out, tidy};
 use super::{Breaker, HookMemory, REVERTS};
 use crate::domain::act::fence::AutoBreak;
 use crate::domain::cluster::hook::HookId;
@@ -24,9 +24,9 @@ impl Breaker {
         };
         let culprit = hook.failing_since.is_some();
         if !self.settings.acts() {
-            // Nothing is read or written: what somebody else did, or what would be done, is all there is to say.
+            // Nothing is read or written: what another client did, or what would be done, is all there is to say.
             return if let Some(view) = hook.shows.values().find(|view| view.shown.is_ours()) {
-                self.done_by_others(hook, view, now)
+                self.made_elsewhere(hook, view, now)
             } else if culprit && self.settings.mode == AutoBreak::Plan {
                 self.plan(id, hook, now)
             } else {
@@ -140,19 +140,15 @@ impl Breaker {
         }
     }
 
-    /// What somebody else did to a hook, where nothing may be done.
-    fn done_by_others(&self, hook: &HookMemory, view: &ObservedHook, now: Time) -> BreakerStep {
-        let BypassState::Ours { rung, .. } = view.shown else {
-            return BreakerStep::default();
-        };
-        if !self.all_show(hook, view) {
-            return BreakerStep::default();
+    /// A bypass that another client made, where nothing may be done.
+    fn made_elsewhere(&self, hook: &HookMemory, view: &ObservedHook, now: Time) -> BreakerStep {
+        match view.shown {
+            BypassState::Ours { probation: true, .. } => dry_runs_only(),
+            BypassState::Ours { rung, .. } if self.all_show(hook, view) => {
+                in_force(rung, wanted_by_hand(view, now))
+            }
+            _ => BreakerStep::default(),
         }
-        let words = match wanted_by_hand(view, now) {
-            Some(until) => format!("Bypassed with `hookwatch break` until {until}."),
-            None => "Every API server shows the bypass.".to_owned(),
-        };
-        BreakerStep::default().says(NoticeKind::Effective(rung), words)
     }
 
     /// What would be done, where nothing may be.

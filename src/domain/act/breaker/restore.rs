@@ -8,7 +8,7 @@ use super::choice::Choice;
 use super::guards::Guard;
 use super::observed::{CanaryWord, ObservedHook};
 use super::policy::{AtLimit, PolicyRule, Rung};
-use super::step::{BreakerStep, Counts, Does, put_back, strike_out};
+use super::step::{BreakerStep, Counts, Does, dry_runs_only, in_force, put_back, strike_out};
 use super::{Breaker, HookMemory};
 use crate::domain::act::bypass::LONGEST_BY_HAND;
 use crate::domain::act::fence::AutoBreak;
@@ -122,11 +122,11 @@ impl Breaker {
     }
 
     /// A bypass that is as it is to be.
-    fn stays(&self, hook: &HookMemory, rung: Rung, probation: bool) -> BreakerStep {
+    pub(super) fn stays(&self, hook: &HookMemory, rung: Rung, probation: bool) -> BreakerStep {
         if probation {
-            BreakerStep::default().says(NoticeKind::Probation, "Only dry-run canaries reach the webhook.")
+            dry_runs_only()
         } else if self.everywhere(hook) {
-            BreakerStep::default().says(NoticeKind::Effective(rung), "Every API server shows the bypass.")
+            in_force(rung, None)
         } else {
             BreakerStep::default()
         }
@@ -145,8 +145,7 @@ impl Breaker {
             return self.rewrite(entry, |line| line.by_hand = true, now).into();
         }
         if self.everywhere(hook) {
-            let words = format!("Bypassed with `hookwatch break` until {until}.");
-            BreakerStep::default().says(NoticeKind::Effective(rung), words)
+            in_force(rung, Some(until))
         } else {
             BreakerStep::default()
         }

@@ -102,24 +102,19 @@ fn held_back<'a>(standings: impl Iterator<Item = &'a HookStanding>, found: &mut 
 
 /// Each bypass with since when and why it is there, and how to take it back.
 fn bypasses(standings: &[&HookStanding], verdicts: &[Verdict]) -> String {
-    let said = standings.iter().map(|standing| {
-        let verdict = verdicts
-            .iter()
-            .find(|it| it.hook().as_ref() == Some(&standing.hook));
-        let mut said = format!("{}: since {}.", standing.hook.object(), standing.since);
-        let health = verdict.filter(|it| it.health != Health::Healthy);
-        for more in [Some(&*standing.words), health.map(|it| &*it.summary)] {
-            said.extend(
-                more.filter(|more| !more.is_empty())
-                    .map(|more| format!(" {more}")),
-            );
-        }
-        if let Some(command) = verdict.and_then(Verdict::restore_command) {
-            said.push_str(&format!(" To restore it now: {command}."));
-        }
-        said
+    let said = standings.iter().flat_map(|standing| {
+        let mut verdicts = verdicts.iter();
+        let verdict = verdicts.find(|it| it.hook().as_ref() == Some(&standing.hook));
+        let unwell = verdict.filter(|it| it.health != Health::Healthy);
+        let command = verdict.and_then(Verdict::restore_command);
+        [
+            Some(format!("{}: since {}.", standing.hook.object(), standing.since)),
+            Some(standing.words.clone()).filter(|words| !words.is_empty()),
+            unwell.map(|it| it.summary.clone()),
+            command.map(|command| format!("To restore it now: {command}.")),
+        ]
     });
-    said.collect::<Vec<_>>().join(" ")
+    said.flatten().collect::<Vec<_>>().join(" ")
 }
 
 /// Each hook with the last that was said of it.

@@ -62,6 +62,13 @@ fn a_bypass_by_hand_is_in_force_once_every_api_server_shows_it_also_where_nothin
         );
         incident.observe(Observation::Servers(BTreeSet::from(["s".into()])));
         assert_eq!(incident.breaker.stage(&hook()), stage(true));
+        incident.wait(1);
+        let said = incident.words.last().unwrap();
+        assert!(
+            said.starts_with("Bypassed with `hookwatch break` until "),
+            "{said}"
+        );
+        assert!(incident.changes.is_empty());
     }
 }
 
