@@ -67,7 +67,6 @@ pub struct ConfigArguments {
         env = "HOOKWATCH_AUTO_BREAK",
         value_name = "MODE",
         num_args = 0..=1,
-        require_equals = true,
         default_missing_value = "on"
     )]
     pub auto_break: Option<String>,

@@ -242,7 +242,12 @@ async fn look(engine: &Engine, at_most: Duration, line: &mut ProgressLine) -> Op
     while began.elapsed() < at_most {
         tick.tick().await;
         latest = engine.assessment.borrow().clone();
-        let Some(assessment) = &latest else { continue };
+        let Some(assessment) = &latest else {
+            let obstacle = engine.obstacle.borrow().as_ref().map(ToString::to_string);
+            let why = obstacle.unwrap_or_else(|| "nothing was heard yet".to_owned());
+            line.show(&format!("{}: {why}", spent(began.elapsed(), at_most)));
+            continue;
+        };
         let conclusion = Conclusion::of(assessment);
         let since = held
             .filter(|(before, _)| *before == conclusion)
@@ -268,6 +273,12 @@ fn is_suspect(verdict: &Verdict) -> bool {
     verdict.health == Health::Suspect
 }
 
+/// How much of its time has passed.
+fn spent(looked: Duration, at_most: Duration) -> String {
+    let [looked, at_most] = [looked, at_most].map(|span| span.as_secs_f64());
+    format!("looking, {looked:.0} of at most {at_most:.0} s")
+}
+
 /// How far the look is.
 fn progress(looked: Duration, at_most: Duration, assessment: &Assessment) -> String {
     let scraped = assessment
@@ -276,9 +287,8 @@ fn progress(looked: Duration, at_most: Duration, assessment: &Assessment) -> Str
         .iter()
         .filter(|scrape| scrape.age_seconds.is_some());
     format!(
-        "looking, {:.0} of at most {:.0} s: {} hooks, {} API servers scraped, writes {}",
-        looked.as_secs_f64(),
-        at_most.as_secs_f64(),
+        "{}: {} hooks, {} API servers scraped, writes {}",
+        spent(looked, at_most),
         assessment.hooks.len(),
         scraped.count(),
         assessment.control_plane.writes.as_str()

@@ -93,12 +93,14 @@ fn verdict(
         backends: evidence.backends.iter().map(words::view).collect(),
         canaries: evidence.covered_by.to_vec(),
         bypass: evidence.bypass,
+        by_hand: None,
     };
     let passed = hook.and_then(|hook| costs.sentence(&hook.id));
     let own = (rule.says)(evidence).into_iter().chain(passed);
     verdict.evidence = words::evidence(evidence, own.collect(), &verdict);
     verdict.advice = summary::advice(&verdict);
     verdict.summary = summary::summary(&verdict, evidence.spared_pass());
+    verdict.by_hand = verdict.bypass_by_hand(evidence.has_spared());
     verdict
 }
 

@@ -92,7 +92,7 @@ pub async fn serve(listening: impl Into<Listening>, shown: Reported, stop: watch
         server::serve(listener, None, router, stop.clone())
     });
     let whole = match beside {
-        Some(_) => told.merge(observed),
+        Some(_) => told.merge(observed).route("/metrics", get(metrics_elsewhere)),
         None => told.merge(observed).merge(metrics_of(shown.clone())),
     };
     let beside = async {
@@ -183,6 +183,13 @@ async fn metrics(State(shown): State<Reported>) -> Response {
             .into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
     }
+}
+
+async fn metrics_elsewhere() -> (StatusCode, &'static str) {
+    (
+        StatusCode::NOT_FOUND,
+        "metrics are served on the address in serve.metricsListen, without TLS\n",
+    )
 }
 
 /// Ready when there is an inventory to judge by. It does not go back: a daemon with an old inventory still

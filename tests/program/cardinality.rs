@@ -106,6 +106,7 @@ fn assessment(ids: &[HookId], make: impl Fn(usize, &mut Verdict)) -> Assessment 
             confidence: 0.98,
             canaries: Vec::new(),
             bypass: None,
+            by_hand: None,
             fails_open: false,
             excess_share: None,
             ..template.clone()

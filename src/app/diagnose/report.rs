@@ -172,11 +172,8 @@ fn about<'a>(verdict: &Verdict, found: impl Iterator<Item = &'a Finding>) -> Str
     if let Some(advice) = verdict.advice {
         let _ = write!(text, "\n  next: {advice}");
     }
-    if let Some(command) = verdict.bypass_command() {
-        let _ = write!(text, "\n  to bypass it: {command}");
-        text.push_str(
-            "\n    That is a shield: the control plane's writes pass. For all writes add --rung skip.",
-        );
+    if let Some(by_hand) = &verdict.by_hand {
+        let _ = write!(text, "\n  to bypass it: {}\n    {}", by_hand.command, by_hand.meaning);
     }
     if let Some(command) = verdict.restore_command() {
         let _ = write!(text, "\n  to restore it: {command}");

@@ -17,6 +17,7 @@ use crate::domain::cluster::hook::{Backend, FailurePolicy, Hook, HookKind};
 use crate::domain::observe::canaries::CanaryAccusation;
 use crate::domain::observe::canary::{CallFailureReason, CanaryTarget};
 use crate::domain::observe::keepalive::DeadConnection;
+use crate::domain::observe::observations::Spared;
 use crate::domain::observe::probing::{BackendState, Dead};
 use crate::domain::observe::rollouts::RolloutGap;
 use crate::domain::thresholds as t;
@@ -322,6 +323,12 @@ impl<'a> Evidence<'a> {
         let let_pass = self.spans[1].fail_open >= 1.0;
         let ignores = |hook: &Hook| hook.failure_policy == FailurePolicy::Ignore;
         self.hook.map_or(let_pass, ignores)
+    }
+
+    /// Whether it is asked about writes that a shield spares, as far as rules, selectors and conditions tell.
+    pub fn has_spared(&self) -> bool {
+        let meets = self.hook.and_then(|hook| self.scene.seen.meetings.of(&hook.id));
+        meets.is_none_or(|meets| meets.spared != Spared::Nothing)
     }
 
     /// Whether what a shield spares gets through: canaries of the control plane's own kinds were written in time since

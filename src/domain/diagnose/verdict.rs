@@ -53,6 +53,17 @@ pub struct Verdict {
     pub canaries: Vec<CanaryTarget>,
     /// How a match condition of hookwatch's limits what is shown to it.
     pub bypass: Option<Bypass>,
+    /// How a person gets writes past it, while it holds them up and is not bypassed.
+    pub by_hand: Option<BypassByHand>,
+}
+
+/// What a person may type to bypass a hook.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct BypassByHand {
+    /// The command.
+    pub command: String,
+    /// What it does, in a sentence or two.
+    pub meaning: &'static str,
 }
 
 /// One backend as a person sees it.
@@ -83,15 +94,23 @@ impl Verdict {
         })
     }
 
-    /// The command by which a person gets writes past it, while it holds them up and is not bypassed. `None` also for names
+    /// How a person gets writes past it. `has_spared`: it is asked about writes that a shield spares. `None` also for names
     /// that a shell would read as more than a word; the API server admits none.
-    pub fn bypass_command(&self) -> Option<String> {
+    pub(super) fn bypass_by_hand(&self, has_spared: bool) -> Option<BypassByHand> {
         let harms = matches!(self.effect, Effect::Blocking | Effect::Delaying);
         if !harms || self.health != Health::Failing || self.bypass.is_some() || !self.kind.is_admission() {
             return None;
         }
-        self.as_argument()
-            .map(|hook| format!("hookwatch break {hook} --reason TEXT"))
+        let (rung, meaning) = if has_spared {
+            let meaning = "That is a shield: the control plane's writes pass it. With --rung skip all writes pass, without review.";
+            ("", meaning)
+        } else {
+            let meaning = "All writes then pass it without review. A shield would not help: the control plane's writes do not meet it.";
+            (" --rung skip", meaning)
+        };
+        let hook = self.as_argument()?;
+        let command = format!("hookwatch break {hook}{rung} --reason TEXT");
+        Some(BypassByHand { command, meaning })
     }
 
     /// The command that restores the hook, where it is bypassed.

@@ -240,10 +240,8 @@ fn belongs(verdict: &Verdict) -> String {
 fn evidence(verdict: &Verdict) -> Vec<String> {
     let mut all: Vec<String> = verdict.evidence.iter().take(3).cloned().collect();
     all.extend(verdict.advice.map(str::to_owned));
-    let command = verdict.bypass_command();
-    all.extend(command.map(|command| {
-        format!("For the control plane alone: {command}; with --rung skip for all writes, which are then not reviewed.")
-    }));
+    let by_hand = verdict.by_hand.as_ref();
+    all.extend(by_hand.map(|by_hand| format!("To bypass it: {}. {}", by_hand.command, by_hand.meaning)));
     all.extend(verdict.evidence.iter().skip(3).cloned());
     all
 }

@@ -230,6 +230,7 @@ mod tests {
             confidence: 1.0,
             canaries: Vec::new(),
             bypass: None,
+            by_hand: None,
             webhook_confidence: 0.9,
             rule: "no-data",
             fails_open: false,

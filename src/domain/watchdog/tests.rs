@@ -2,6 +2,7 @@
 
 mod acting;
 mod auditing;
+mod by_hand;
 mod costs;
 mod dead;
 mod endpoints;

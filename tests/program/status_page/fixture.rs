@@ -88,6 +88,7 @@ pub fn healthy(webhook: &str) -> Verdict {
         confidence: 0.95,
         canaries: vec![CanaryTarget::OwnNamespace, CanaryTarget::KubeSystem],
         bypass: None,
+        by_hand: None,
         webhook_confidence: 0.9,
         rule: "no-data",
         fails_open: false,

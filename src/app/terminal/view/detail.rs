@@ -38,6 +38,11 @@ pub fn evidence(seen: &ShownAssessment, hook: Option<&ShownHook>, wide: usize) -
             .for_each(|said| page.say(said.as_str(), "  - ", Tone::Plain));
     }
     page.what_to_change(seen, hook);
+    if let Some(by_hand) = &hook.by_hand {
+        page.say("to bypass it", "", Tone::Quiet);
+        page.say(by_hand.command.as_str(), "  ", Tone::Plain);
+        page.say(by_hand.meaning.as_str(), "  ", Tone::Plain);
+    }
     if let Some(standing) = seen.standing(hook) {
         page.say("breaker", "", Tone::Quiet);
         page.say(&standing.short(), "  ", Tone::Plain);

@@ -129,6 +129,18 @@ pub struct ShownHook {
     pub backends: Vec<ShownBackend>,
     /// How far it is bypassed, where it is.
     pub bypass: Option<CleanText>,
+    /// How a person bypasses it, where that would help.
+    #[serde(default)]
+    pub by_hand: Option<ShownByHand>,
+}
+
+/// What a person may type to bypass a hook.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct ShownByHand {
+    /// The command.
+    pub command: CleanText,
+    /// What it does.
+    pub meaning: CleanText,
 }
 
 /// What the last audit found.

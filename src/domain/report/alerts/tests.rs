@@ -45,6 +45,7 @@ pub(super) fn verdict(webhook: &str, health: Health, cause: Cause, effect: Effec
         confidence: 0.9,
         canaries: Vec::new(),
         bypass: None,
+        by_hand: None,
         webhook_confidence: 0.9,
         rule: "no-data",
         fails_open: false,

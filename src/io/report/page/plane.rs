@@ -45,8 +45,8 @@ pub(super) fn verdict(assessment: &Assessment, silent: Option<Duration>) -> Mark
             @if let Some(advice) = leading(assessment).and_then(|verdict| verdict.advice) {
                 p.next { b { "Next: " } (advice) }
             }
-            @if let Some(command) = leading(assessment).and_then(Verdict::bypass_command) {
-                p.next { b { "To bypass it: " } code { (Foreign(&command)) } }
+            @if let Some(by_hand) = leading(assessment).and_then(|verdict| verdict.by_hand.as_ref()) {
+                p.next { b { "To bypass it: " } code { (Foreign(&by_hand.command)) } " " (by_hand.meaning) }
             }
             ul.effects { (clocks) (symptoms) }
             (elsewhere(assessment))

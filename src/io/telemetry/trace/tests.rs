@@ -94,6 +94,7 @@ fn change(name: &str, health: Health) -> LoggedChange {
             confidence: 0.9,
             canaries: Vec::new(),
             bypass: None,
+            by_hand: None,
             webhook_confidence: 0.9,
             rule: "no-data",
             fails_open: false,
