@@ -181,7 +181,7 @@ impl Breaking {
         self.causes = judged
             .hooks
             .iter()
-            .filter(|(_, facts)| facts.is_culprit())
+            .filter(|(_, facts)| facts.harms_writes())
             .filter_map(|(hook, facts)| Some((hook.clone(), facts.cause?)))
             .collect();
         self.take(Observation::Judged(judged), now);

@@ -103,9 +103,9 @@ impl From<ConclusionFacts> for Conclusion {
     }
 }
 
-/// Whether a hook is a culprit. One that is bypassed and does not serve is, however little is seen of it: its bypass keeps
+/// Whether a hook counts as failing. One that is bypassed and does not serve does, however little is seen of it: its bypass keeps
 /// the control plane's writes, and so the canaries, away from it.
-pub fn is_culprit(health: Health, bypassed: bool) -> bool {
+pub fn is_unwell(health: Health, bypassed: bool) -> bool {
     health == Health::Failing || bypassed && health == Health::Suspect
 }
 
@@ -114,8 +114,8 @@ impl Conclusion {
     pub fn of(assessment: &Assessment) -> Self {
         let (plane, sources) = (&assessment.control_plane, &assessment.sources);
         let admission = |verdict: &Verdict| verdict.kind.is_admission();
-        let is_culprit = |verdict: &&Verdict| is_culprit(verdict.health, verdict.bypass.is_some());
-        let culprits = || assessment.hooks.iter().filter(is_culprit);
+        let is_unwell = |verdict: &&Verdict| is_unwell(verdict.health, verdict.bypass.is_some());
+        let culprits = || assessment.hooks.iter().filter(is_unwell);
         Self::from(ConclusionFacts {
             admission_culprit: culprits().any(admission),
             other_culprit: culprits().any(|verdict| !admission(verdict)),
@@ -300,10 +300,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_bypassed_and_suspected_is_a_culprit_and_what_is_only_suspected_is_not() {
+    fn what_is_bypassed_and_suspected_counts_as_failing_and_what_is_only_suspected_does_not() {
         let of = |bypassed| {
             let all = [Health::Healthy, Health::Suspect, Health::Failing, Health::Unknown];
-            all.map(|health| is_culprit(health, bypassed))
+            all.map(|health| is_unwell(health, bypassed))
         };
         assert_eq!(of(true), [false, true, true, false]);
         assert_eq!(of(false), [false, false, true, false]);

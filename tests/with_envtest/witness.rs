@@ -125,10 +125,11 @@ impl ShippedDaemon {
         let flowing = since.find(|it| it.writes == Writes::Flowing).unwrap();
         assert!(
             flowing.at > served.first && flowing.at < late,
-            "served after {:?} to {:?}, said to flow after {:?}",
+            "served after {:?} to {:?}, said to flow after {:?}: {:#?}",
             served.first - fell,
             served.all - fell,
-            flowing.at - fell
+            flowing.at - fell,
+            course(&told, fell)
         );
         println!(
             "    served after {:.1} s, said to flow {:.1} s later; {} assessments with every canary forbidden",
@@ -142,6 +143,17 @@ impl ShippedDaemon {
         self.listener.abort();
         self.engine.stop().await;
     }
+}
+
+/// What was said since an instant, each state once, with the seconds until it.
+fn course(told: &[StateOfWrites], since: Instant) -> Vec<String> {
+    let mut course: Vec<&StateOfWrites> = told.iter().filter(|it| it.at > since).collect();
+    course.dedup_by(|next, it| it.writes == next.writes && it.canaries == next.canaries);
+    let words = |it: &StateOfWrites| {
+        let seconds = (it.at - since).as_secs_f64();
+        format!("{seconds:.1}: {:?}, canaries {:?}", it.writes, it.canaries)
+    };
+    course.into_iter().map(words).collect()
 }
 
 /// When the account was served again.

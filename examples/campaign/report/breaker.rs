@@ -192,3 +192,28 @@ impl fmt::Display for BreakerReport {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn quiet_hour(index: u64, leaders_lost: usize) -> Score {
+        let mut hour = Score {
+            index,
+            breaker: Some(Reckoning {
+                innocent: vec![format!("hour {index}")],
+                ..Reckoning::default()
+            }),
+            ..Score::default()
+        };
+        hour.toll.without_breaker.leaders_lost = leaders_lost;
+        hour
+    }
+
+    #[test]
+    fn a_bypass_in_a_quiet_hour_is_unfounded_unless_a_leader_would_have_been_lost_without_it() {
+        let report = BreakerReport::of(&[], &[quiet_hour(1, 0), quiet_hour(2, 1)]).unwrap();
+        let told = |story: &[(u64, String)]| story.iter().map(|(hour, _)| *hour).collect::<Vec<_>>();
+        assert_eq!((told(&report.quiet), told(&report.needed)), (vec![1], vec![2]));
+    }
+}

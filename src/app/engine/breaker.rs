@@ -258,14 +258,14 @@ impl Driver {
                 // Its owner may have said something that was not read yet.
                 None => {
                     facts.ceiling = Ceiling::Unreadable;
-                    judged.unread |= facts.is_culprit();
+                    judged.unread |= facts.harms_writes();
                 }
             }
         }
         self.observed_configs.culprits = judged
             .hooks
             .iter()
-            .filter(|(_, facts)| facts.is_culprit())
+            .filter(|(_, facts)| facts.harms_writes())
             .map(|(hook, _)| hook.clone())
             .collect();
         self.tell_what_is_unusable(&judged);

@@ -9,7 +9,7 @@ use super::ServerArguments;
 use super::view::shown::{ShownAssessment, ShownBreaker, ShownHook, clock, lasting};
 use super::view::state::in_trouble;
 use super::view::text::{CleanText, clean, fit, width};
-use crate::app::diagnose::{Conclusion, ConclusionFacts, is_culprit};
+use crate::app::diagnose::{Conclusion, ConclusionFacts, is_unwell};
 use crate::app::{BAD_USAGE, Output};
 use crate::domain::text::human_seconds;
 use crate::domain::vocabulary::Health;
@@ -36,8 +36,8 @@ fn facts(seen: &ShownAssessment) -> ConclusionFacts {
         let kind = hook.kind.as_str();
         kind.eq_ignore_ascii_case("validating") || kind.eq_ignore_ascii_case("mutating")
     };
-    let is_culprit = |hook: &&ShownHook| is_culprit(hook.health, hook.bypass.is_some());
-    let culprits = || seen.hooks.iter().filter(is_culprit);
+    let is_unwell = |hook: &&ShownHook| is_unwell(hook.health, hook.bypass.is_some());
+    let culprits = || seen.hooks.iter().filter(is_unwell);
     let sources = &seen.sources;
     ConclusionFacts {
         admission_culprit: culprits().any(admission),

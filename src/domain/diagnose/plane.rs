@@ -39,6 +39,8 @@ pub struct LastWitnessed {
     blocked: Option<Time>,
     delayed: Option<Time>,
     flowing: Option<Time>,
+    /// No API server answered.
+    down: Option<Time>,
 }
 
 /// The extra time of writes, to be shared out among the hooks.
@@ -185,8 +187,9 @@ impl<'a> PlaneEvidence<'a> {
     }
 
     /// What is said of writes beside what was said a moment ago: that they are better only once they have been for a while.
-    /// Bursts of a few seconds are how a hook that hangs is felt. An API server that is back is back at once. And where one
-    /// canary got no answer, what was witnessed a moment ago stands until the next.
+    /// Bursts of a few seconds are how a hook that hangs is felt. An API server that is back is back at once, and what was sent
+    /// to it while it started was slow for that. And where one canary got no answer, what was witnessed a moment ago stands
+    /// until the next.
     pub fn settled(
         &self,
         writes: Writes,
@@ -203,8 +206,9 @@ impl<'a> PlaneEvidence<'a> {
         let down = elsewhere.is_some_and(|found| found.cause == NotAHook::ApiServerDown);
         let now = Some(self.now);
         match (writes, said) {
-            (Blocked, _) if down => witnessed.flowing = None,
+            (Blocked, _) if down => (witnessed.down, witnessed.flowing) = (now, None),
             (Blocked, _) => (witnessed.blocked, witnessed.flowing) = (now, None),
+            (Delayed, _) if self.is_lately(witnessed.down, t::blocked_for()) => witnessed.flowing = None,
             (Delayed, Delayed) => (witnessed.delayed, witnessed.flowing) = (now, None),
             (Flowing, Flowing) => witnessed.flowing = now,
             _ => {}
@@ -425,7 +429,7 @@ pub fn summary(
 }
 
 fn of_writes(writes: Writes, verdicts: &[Verdict], elsewhere: Option<&NonHookCause>) -> String {
-    let culprits = || verdicts.iter().filter(|verdict| is_culprit(verdict));
+    let culprits = || verdicts.iter().filter(|verdict| verdict.fails_admission());
     // Canaries are among what a shield spares, and say nothing of the rest.
     let shielded = culprits().any(|verdict| verdict.bypass == Some(Bypass::Shield));
     let state = match writes {
@@ -439,7 +443,7 @@ fn of_writes(writes: Writes, verdicts: &[Verdict], elsewhere: Option<&NonHookCau
         .map(|verdict| verdict.summary.trim_end_matches('.'))
         .collect();
     let beside = verdicts.iter().filter(|verdict| match verdict.health {
-        Health::Failing => !is_culprit(verdict),
+        Health::Failing => !verdict.fails_admission(),
         _ => verdict.bypass.is_some(),
     });
     let beside: Vec<&str> = beside
@@ -456,11 +460,6 @@ fn of_writes(writes: Writes, verdicts: &[Verdict], elsewhere: Option<&NonHookCau
     };
     let beside = (!beside.is_empty()).then(|| format!(" Beside that: {}", beside.join(" ")));
     format!("{state}{who}{}", beside.unwrap_or_default())
-}
-
-/// A hook that can be behind trouble with writes in general; the others concern one resource or API version.
-pub fn is_culprit(verdict: &Verdict) -> bool {
-    verdict.health == Health::Failing && verdict.kind.is_admission()
 }
 
 impl NotAHook {

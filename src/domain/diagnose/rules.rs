@@ -168,8 +168,8 @@ rules! {
     /// Calls and probes are answered late; and the extra time of writes is this hook's, a canary shows it or waits for it, or
     /// they are conversions.
     "slow-and-probes", Failing, 0.99 0.98, words::slow_canary, |e| {
-        let is_culprit = e.is_the_excess() || e.canary_slow.or(e.canary_waits).is_some();
-        e.late_probes()?.when(e.is_slow_for_theirs() || e.slowness.is_some() && is_culprit)
+        let takes_the_time = e.is_the_excess() || e.canary_slow.or(e.canary_waits).is_some();
+        e.late_probes()?.when(e.is_slow_for_theirs() || e.slowness.is_some() && takes_the_time)
     };
     /// Calls take half a second and more, again and again, and the extra time of writes is this hook's.
     "slow-calls", Failing, 0.99 0.98, words::slow_canary, |e| e.slow_calls(t::slow_always());

@@ -130,6 +130,12 @@ impl Verdict {
             .then(|| format!("{configuration}/{webhook} --kind {}", self.kind))
     }
 
+    /// It fails, and can be behind trouble with writes in general; hooks that do not take part in admission concern one
+    /// resource or API version.
+    pub fn fails_admission(&self) -> bool {
+        self.health == Health::Failing && self.kind.is_admission()
+    }
+
     /// All backends that it has are dead by our probes.
     pub fn no_backend_answers(&self) -> bool {
         !self.backends.is_empty() && self.backends.iter().all(|backend| backend.state == "dead")

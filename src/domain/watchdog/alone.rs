@@ -12,7 +12,7 @@ use super::{Evidence, Watchdog, for_breaker, judge_all};
 use crate::domain::act::breaker::Judged;
 use crate::domain::cluster::hook::HookKind;
 use crate::domain::diagnose::LOST_PATH;
-use crate::domain::diagnose::plane::{LastWitnessed, PlaneEvidence, is_culprit};
+use crate::domain::diagnose::plane::{LastWitnessed, PlaneEvidence};
 use crate::domain::diagnose::scene::{Before, Scene, Subject};
 use crate::domain::diagnose::verdict::{NonHookCause, Verdict};
 use crate::domain::observe::history::{History, Windows};
@@ -165,7 +165,7 @@ pub(super) fn plane<'a>(
 
 /// What is to blame and is no hook. That the reason is not known counts only while no hook is named.
 pub(super) fn elsewhere(scene: &Scene<'_>, all: &[(Evidence<'_>, Verdict)]) -> Option<NonHookCause> {
-    let hook_named = all.iter().any(|(_, verdict)| is_culprit(verdict));
+    let hook_named = all.iter().any(|(_, verdict)| verdict.fails_admission());
     let found = scene.elsewhere.clone();
     found.filter(|found| !hook_named || found.cause != NotAHook::Unexplained)
 }

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::messages::Attention;
 use crate::domain::cluster::hook::{Backend, BackendPath, HookId};
-use crate::domain::diagnose::plane::is_culprit;
 use crate::domain::diagnose::verdict::{ControlPlane, Verdict};
 use crate::domain::observe::observations::Observations;
 use crate::domain::observe::probing::BackendState;
@@ -33,7 +32,7 @@ impl Attention {
             let Some(id) = verdict.hook() else { continue };
             // What is suspect for long is looked at as often as everything else: a closer look costs the API server
             // more than it brings. An API that is unavailable for weeks is common and no emergency.
-            let since = verdict.since.filter(|_| !is_culprit(verdict));
+            let since = verdict.since.filter(|_| !verdict.fails_admission());
             if since.is_some_and(|since| now.since(since) >= t::attended()) {
                 hooks.remove(&id);
             } else {

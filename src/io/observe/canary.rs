@@ -145,13 +145,8 @@ impl CanaryWriter {
 
     /// An update, so that hooks which only match UPDATE are met too; where there is nothing to update, a
     /// creation that is never stored.
-    ///
-    /// The one empty entry spares the API server the tracking of who set which field, an eighth of what a canary costs
-    /// it: it means "nobody", and then nothing is tracked (Kubernetes, server-side apply: clearing managedFields).
     async fn attempt(&self, object: &CanaryObject<'_>, now: Time, created: &mut bool) -> CanaryOutcome {
-        let path = format!("{}/{OBJECT}", object.collection());
-        let mut patch = object.content(now);
-        patch["metadata"] = json!({"managedFields": [{}]});
+        let (path, patch) = (format!("{}/{OBJECT}", object.collection()), object.content(now));
         let update = self
             .send(Method::PATCH, &path, "application/merge-patch+json", "", &patch)
             .await;

@@ -66,7 +66,7 @@ impl Breaker {
             let gets_worse =
                 hook.facts.as_ref().is_some_and(HookFacts::is_merely_slow) && !facts.is_merely_slow();
             let since = hook.failing_since.filter(|_| !gets_worse);
-            hook.failing_since = facts.is_culprit().then(|| since.unwrap_or(now));
+            hook.failing_since = facts.harms_writes().then(|| since.unwrap_or(now));
             hook.well_since = (facts.health == Health::Healthy).then(|| hook.well_since.unwrap_or(now));
             hook.facts = Some(facts);
         }

@@ -259,8 +259,8 @@ pub struct HookFacts {
 }
 
 impl HookFacts {
-    /// Whether it is a culprit that keeps or slows writes.
-    pub fn is_culprit(&self) -> bool {
+    /// Whether it fails, and keeps or slows writes by that.
+    pub fn harms_writes(&self) -> bool {
         self.health == Health::Failing
             && self.cause.is_some()
             && matches!(self.effect, Effect::Blocking | Effect::Delaying)

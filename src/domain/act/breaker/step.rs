@@ -76,7 +76,7 @@ impl Breaker {
         let Some(hook) = self.memory.hooks.get(id) else {
             return BreakerStep::default();
         };
-        let is_culprit = hook.failing_since.is_some();
+        let harms = hook.failing_since.is_some();
         let view = hook.read.as_ref().map(|(_, view)| &view.shown);
         // Only the leader changes a bypass that is there.
         let is_enforced = view.is_some_and(|shown| *shown == BypassState::Original);
@@ -84,7 +84,7 @@ impl Breaker {
             (line.rung, line.place) == (Rung::Shield, EntryStage::Held) && line.by == self.settings.identity
         };
         match &step.does {
-            Does::Read if is_culprit => step.does.into(),
+            Does::Read if harms => step.does.into(),
             Does::Write {
                 line: Some(line),
                 licence: Some(_),

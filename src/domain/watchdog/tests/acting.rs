@@ -80,7 +80,7 @@ fn a_hang_has_two_witnesses_before_any_call_has_ended() {
     // Nothing at all was counted since the fault.
     incident.scrape(13 * SECOND);
     let facts = incident.facts(13 * SECOND + 100, &opa);
-    assert!(facts.is_culprit(), "{facts:?}");
+    assert!(facts.harms_writes(), "{facts:?}");
     assert_eq!(facts.witnesses, witnesses(&[Witness::Probes, Witness::Canary]));
     assert!(facts.sure && !facts.ambiguous && facts.meets_control_plane);
 }
@@ -112,9 +112,9 @@ fn what_was_silent_while_hookwatch_stood_still_was_perhaps_not() {
     incident.event(13 * SECOND, Event::Resumed);
     incident.scrape(13 * SECOND + 50);
     let at_once = incident.facts(13 * SECOND + 100, &opa);
-    assert_eq!((at_once.is_culprit(), at_once.witnesses.len()), (false, 0));
+    assert_eq!((at_once.harms_writes(), at_once.witnesses.len()), (false, 0));
     let later = incident.facts(14 * SECOND + 600, &opa);
-    assert_eq!((later.is_culprit(), later.witnesses.len()), (true, 2));
+    assert_eq!((later.harms_writes(), later.witnesses.len()), (true, 2));
 }
 
 #[test]
@@ -389,10 +389,10 @@ fn a_hook_that_is_skipped_is_well_when_its_backends_are_whatever_was_counted_bef
         incident.probe_late(11 * SECOND + step, &opa, 0, 2 * SECOND);
         incident.scrape((20 + 2 * step) * SECOND);
     }
-    assert!(incident.facts(22 * SECOND + 10, &opa).is_culprit());
+    assert!(incident.facts(22 * SECOND + 10, &opa).harms_writes());
     let skipped = changed(&opa, "hookwatch.dev/skip");
     incident.inventory(23 * SECOND, vec![skipped.clone()]);
-    assert!(incident.facts(23 * SECOND + 10, &opa).is_culprit());
+    assert!(incident.facts(23 * SECOND + 10, &opa).harms_writes());
     for step in 0..3 {
         incident.probe((24 + step) * SECOND, &skipped, 0, alive());
         incident.canary((24 + step) * SECOND, 5, CanaryOutcome::Written);
@@ -466,7 +466,7 @@ fn a_hook_that_is_skipped_and_does_not_answer_goes_on_failing_and_harms_no_write
         let first = &verdict.evidence[0];
         assert!(first.starts_with("It is bypassed since"), "{first}");
         // To the breaker it is what it would be.
-        assert!(incident.facts(at + 2 * SECOND + 20, &opa).is_culprit());
+        assert!(incident.facts(at + 2 * SECOND + 20, &opa).harms_writes());
     }
 }
 
@@ -506,7 +506,7 @@ fn a_canary_that_was_sent_before_the_shield_goes_on_speaking_against_the_hook() 
     incident.inventory(13 * SECOND + 200, vec![shielded.clone()]);
     incident.canary(13 * SECOND + 300, 5, CanaryOutcome::Written);
     let during = incident.facts(14 * SECOND, &opa);
-    assert!(during.sure && during.is_culprit(), "{during:?}");
+    assert!(during.sure && during.harms_writes(), "{during:?}");
     assert_eq!(during.witnesses, witnesses(&[Witness::Probes, Witness::Canary]));
     // It is refused in the end, and is remembered for a minute.
     incident.canary(

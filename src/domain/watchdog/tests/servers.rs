@@ -322,6 +322,32 @@ fn the_death_of_the_only_api_server_blocks_writes_and_its_return_is_known_only_b
 }
 
 #[test]
+fn canaries_that_waited_for_an_api_server_to_start_make_no_delay_that_outlasts_them() {
+    let opa = hook("opa", 2);
+    let mut incident = Incident::calm(&[&opa]);
+    let writes = |incident: &mut Incident, ms| incident.tick(ms).control_plane.writes;
+    let written = |incident: &mut Incident, ms, took| {
+        for target in [CanaryTarget::KubeSystem, CanaryTarget::NodeLease] {
+            let report = CanaryReport {
+                target,
+                started: Incident::at(ms),
+                took: Duration::from_millis(took),
+                created: false,
+                outcome: CanaryOutcome::Written,
+            };
+            incident.event(ms + took, Event::CanaryWritten(report));
+        }
+    };
+    incident.canary(15 * SECOND, 1, unreachable());
+    incident.no_answer(15 * SECOND + 300, BALANCER);
+    assert_eq!(writes(&mut incident, 15 * SECOND + 400), Writes::Blocked);
+    written(&mut incident, 16 * SECOND, 1_500);
+    assert_eq!(writes(&mut incident, 17 * SECOND + 600), Writes::Delayed);
+    written(&mut incident, 18 * SECOND, 5);
+    assert_eq!(writes(&mut incident, 18 * SECOND + 100), Writes::Flowing);
+}
+
+#[test]
 fn writes_counted_since_an_api_server_returned_show_that_they_flow_though_canaries_are_forbidden() {
     let opa = hook("opa", 2);
     let mut incident = Incident::calm(&[&opa]);

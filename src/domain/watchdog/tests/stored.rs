@@ -96,7 +96,7 @@ fn a_prometheus_alone_is_no_witness() {
         let verdict = incident.verdict(ms, "opa");
         assert_eq!(verdict.health, Health::Failing, "{ms}");
         let facts = &incident.judged.hooks[&opa.id];
-        assert!(facts.witnesses.is_empty() && !facts.is_culprit(), "{facts:?}");
+        assert!(facts.witnesses.is_empty() && !facts.harms_writes(), "{facts:?}");
     }
 }
 
