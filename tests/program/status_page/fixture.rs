@@ -11,7 +11,7 @@ use hookwatch::domain::audit::Finding;
 use hookwatch::domain::audit::findings::{CONTROL_PLANE_IN_REACH, FindingKind};
 use hookwatch::domain::audit::standing::{Audited, Findings};
 use hookwatch::domain::cluster::hook::{Backend, BackendAddress, BackendPath, HookId, HookKind, ProbeLevel};
-use hookwatch::domain::diagnose::verdict::{BackendView, Verdict};
+use hookwatch::domain::diagnose::verdict::{BackendView, BypassByHand, Verdict};
 use hookwatch::domain::observe::canary::{CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget};
 use hookwatch::domain::observe::probe::{
     CertificateFacts, ConnectionKind, PhaseDurations, ProbeOutcome, ProbePhase, ProbeReport,
@@ -132,6 +132,10 @@ pub fn failing(webhook: &str, since: Time) -> Verdict {
         ],
         advice: Some(Cause::Hanging.advice()),
         backends: well.backends.into_iter().map(hanging).collect(),
+        by_hand: Some(BypassByHand {
+            command: format!("hookwatch break opa/{webhook} --reason TEXT"),
+            meaning: "That is a shield.",
+        }),
         configuration: well.configuration,
         ..healthy(webhook)
     }
