@@ -67,7 +67,7 @@ pub fn running(canaries: &Canaries, since: Time, now: Time) -> Vec<String> {
             let when = if due > now {
                 format!(" in {} at most", lasting(due.since(now)))
             } else {
-                format!(": due {} ago", lasting(now.since(due)))
+                format!(": expected {} ago at the latest", lasting(now.since(due)))
             };
             format!("{}{when} ({}).", clock.what, clock.why)
         })
@@ -128,7 +128,7 @@ mod tests {
         let told = running(&canaries, at(0), at(31));
         assert_eq!(told.len(), 1);
         assert!(
-            told[0].starts_with("Leaders lose their Lease and exit: due 21 s ago (10 s"),
+            told[0].starts_with("Leaders lose their Lease and exit: expected 21 s ago at the latest (10 s"),
             "{told:?}"
         );
     }
