@@ -117,7 +117,9 @@ pub fn start_daemon(binary: &Path, kubeconfig: &Path, address: SocketAddr) -> an
     let mut command = Command::new(binary);
     command
         .args(["run", "--listen", &address.to_string(), "--kubeconfig"])
-        .arg(kubeconfig);
+        .arg(kubeconfig)
+        // As in the image.
+        .env("MALLOC_ARENA_MAX", "1");
     command.stderr(Stdio::null());
     Process::start(&mut command)
 }

@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
 use self::announce::{Announce, Announcements};
 use self::breaker::{BreakerTask, Judgement};
@@ -243,6 +243,15 @@ fn act(
     };
     push.start(tasks, &config.alertmanager);
     (candidacy, announcements)
+}
+
+/// What a part of a task ended with. If it broke, the task is to end as broken, and the daemon with it.
+fn finished<T>(ended: Result<T, JoinError>) -> Option<T> {
+    match ended {
+        Ok(done) => Some(done),
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        Err(_) => None,
+    }
 }
 
 /// Asks the server who it is, beside everything else: it is watched whatever it says.

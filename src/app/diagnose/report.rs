@@ -173,7 +173,11 @@ fn about<'a>(verdict: &Verdict, found: impl Iterator<Item = &'a Finding>) -> Str
         let _ = write!(text, "\n  next: {advice}");
     }
     if let Some(by_hand) = &verdict.by_hand {
-        let _ = write!(text, "\n  to bypass it: {}\n    {}", by_hand.command, by_hand.meaning);
+        let _ = write!(
+            text,
+            "\n  to bypass it: {}\n    {}",
+            by_hand.command, by_hand.meaning
+        );
     }
     if let Some(command) = verdict.restore_command() {
         let _ = write!(text, "\n  to restore it: {command}");

@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
+use super::finished;
 use crate::app::config::{CanaryConfig, Config, ScrapeConfig};
 use crate::domain::act::fence::{Account, AutoBreak, Proof};
 use crate::domain::cluster::inventory::{Inventory, InventoryHealth, WatchReport};
@@ -25,7 +26,7 @@ use crate::io::client::Connection;
 use crate::io::cluster::inventory::{InventoryView, InventoryWatch, WatchHealth, WatchState};
 use crate::io::observe::canary::CanaryWriter;
 use crate::io::observe::node_leases::LeaseReader;
-use crate::io::observe::scrape::{ScrapeLimits, ScrapeTarget, Scraper};
+use crate::io::observe::scrape::{REFRESH_EVERY, ScrapeLimits, ScrapeTarget, Scraper};
 use crate::io::telemetry::Tracer;
 use probes::ProbeRunner;
 use turns::Turns;
@@ -35,15 +36,13 @@ use turns::Turns;
 const CANARIES_AT_ONCE: usize = 3;
 /// A canary that may not be written, or has nothing to be written to, is tried this often.
 const NOT_PERMITTED: Duration = Duration::from_secs(60);
-/// How often the list of API-server replicas is read anew.
-const REFRESH: Duration = Duration::from_secs(30);
-/// How long scrapes wait for that.
+/// How long scrapes wait for the list of API-server replicas.
 const REFRESH_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Begins to observe.
 ///
 /// # Errors
-/// When the TLS provider is of no use.
+/// When the TLS provider is of no use, or events cannot be taken in.
 pub(super) fn spawn(
     tasks: &mut JoinSet<()>,
     config: &Config,
@@ -221,7 +220,7 @@ async fn scrape(
     let mut refreshed: Option<Instant> = None;
     loop {
         let began = Instant::now();
-        let refresh = refreshed.is_none_or(|at| at.elapsed() >= REFRESH);
+        let refresh = refreshed.is_none_or(|at| at.elapsed() >= REFRESH_EVERY);
         while refreshing.try_join_next().is_some() {}
         if refresh && refreshing.is_empty() {
             refreshed = Some(began);
@@ -235,7 +234,7 @@ async fn scrape(
             let _ = tokio::time::timeout(REFRESH_PATIENCE, refreshing.join_next()).await;
         }
         while let Some(ended) = under_way.try_join_next() {
-            if let Ok(visit) = ended {
+            if let Some(visit) = finished(ended) {
                 visiting.remove(&visit);
             }
         }
@@ -326,8 +325,8 @@ async fn write_canaries(
         let due = |interval| turns.next(began, interval);
         pace(&mut attention, due, (config.interval, config.alert_interval)).await;
         while let Some(ended) = under_way.try_join_next() {
-            match ended {
-                Ok(false) => permitted = false,
+            match finished(ended) {
+                Some(false) => permitted = false,
                 _ => last_permitted = Some(Instant::now()),
             }
         }

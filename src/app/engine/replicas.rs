@@ -8,6 +8,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{sleep_until, timeout};
 
+use super::finished;
 use crate::app::config::Config;
 use crate::domain::act::leadership::candidate::ClaimStep;
 use crate::domain::act::leadership::{
@@ -255,11 +256,8 @@ impl Election {
 
     /// True unless the Lease cannot be written for a reason that the ledger does not help with.
     fn lease_written(&mut self, written: Result<LeaseWritten, JoinError>) -> bool {
-        let (bid, sent, written, said) = match written {
-            Ok(written) => written,
-            // A part of this task broke, so it is to end as broken, and the daemon with it.
-            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            Err(_) => return true,
+        let Some((bid, sent, written, said)) = finished(written) else {
+            return true;
         };
         let in_time = self.now().since(sent) <= self.terms.patience();
         let fine = !matches!(written, BidOutcome::Refused | BidOutcome::Unclear);

@@ -266,7 +266,11 @@ fn hooks(seen: &ShownAssessment, line: &mut impl FnMut(&str)) {
             trouble.len() - HOOKS
         ));
     }
-    for by_hand in trouble.iter().filter_map(|hook| hook.by_hand.as_ref()).take(LINES) {
+    for by_hand in trouble
+        .iter()
+        .filter_map(|hook| hook.by_hand.as_ref())
+        .take(LINES)
+    {
         line(&format!("  to bypass it: {}", by_hand.command));
         line(&format!("    {}", by_hand.meaning));
     }

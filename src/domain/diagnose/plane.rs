@@ -198,8 +198,8 @@ impl<'a> PlaneEvidence<'a> {
     ) -> Writes {
         use Writes::{Blocked, Delayed, Flowing, Unknown};
         let said = match writes {
-            Delayed | Flowing if self.is_lately(witnessed.blocked, t::blocked_for()) => Blocked,
-            Flowing if self.is_lately(witnessed.delayed, t::delayed_for()) => Delayed,
+            Delayed | Flowing | Unknown if self.is_lately(witnessed.blocked, t::blocked_for()) => Blocked,
+            Flowing | Unknown if self.is_lately(witnessed.delayed, t::delayed_for()) => Delayed,
             Unknown if self.is_lately(witnessed.flowing, t::unexplained_after()) => Flowing,
             writes => writes,
         };
@@ -328,8 +328,8 @@ impl<'a> PlaneEvidence<'a> {
         })
     }
 
-    /// Why it is neither etcd, nor the API server itself, nor flow control, in one sentence, with the end of the
-    /// span that this is known for; `None` when one of them is to blame, or nothing is known of them.
+    /// Which of etcd, the API server itself and flow control take no longer than usual, in one sentence, with the end of the
+    /// span that this is known for; `None` when none is known to, or another cause than a webhook is known.
     pub fn ruled_out(&self, elsewhere: Option<&NonHookCause>) -> Option<(Time, String)> {
         if elsewhere.is_some_and(|found| found.cause != NotAHook::Unexplained) {
             return None;

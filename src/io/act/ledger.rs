@@ -119,19 +119,26 @@ impl LedgerObject {
 
     /// Writes a bid, and creates the object for it where there is none. With what is to be said of it, when it failed.
     pub async fn write(&self, bid: &Bid, now: Time) -> (BidOutcome, Option<String>) {
-        let last = self.last.lock().ok().and_then(|last| last.clone());
-        let reading = match (&bid.precondition, last) {
-            (None, _) => LedgerReading::of(None),
-            (Some(precondition), Some((version, reading))) if *precondition == version => reading,
-            // Without what else stands in it, it cannot be written.
-            (Some(_), _) => return (BidOutcome::Conflict, None),
+        let reading = match &bid.precondition {
+            None => LedgerReading::of(None),
+            Some(version) => match self.reading_of(version) {
+                Some(reading) => reading,
+                // Without what else stands in it, it cannot be written.
+                None => return (BidOutcome::Conflict, None),
+            },
         };
         let Some(text) = reading.with(bid, &now.to_string()) else {
             let said = format!("annotation {ANNOTATION} of {} would grow too large", Self::what());
             return (BidOutcome::Refused, Some(said));
         };
+        let answer = self.put(bid.precondition.as_deref(), &text).await;
+        written(answer, &Self::what(), bid.precondition.is_none())
+    }
+
+    /// Writes the annotation over a version that was read, or an object with it where there was none.
+    async fn put(&self, precondition: Option<&str>, text: &str) -> Answer {
         let annotations = json!({ANNOTATION: text});
-        let answer = match &bid.precondition {
+        let answer = match precondition {
             None => {
                 let object = json!({
                     "apiVersion": "admissionregistration.k8s.io/v1",
@@ -141,10 +148,8 @@ impl LedgerObject {
                 });
                 self.ask(Method::POST, COLLECTION, Some(&object)).await
             }
-            Some(precondition) => {
-                let object = json!({
-                    "metadata": {"resourceVersion": precondition, "annotations": annotations},
-                });
+            Some(version) => {
+                let object = json!({"metadata": {"resourceVersion": version, "annotations": annotations}});
                 let path = format!("{COLLECTION}/{OBJECT}");
                 self.ask(Method::PATCH, &path, Some(&object)).await
             }
@@ -155,7 +160,13 @@ impl LedgerObject {
             self.remember(object, version);
             self.saw(object);
         }
-        written(answer, &Self::what(), bid.precondition.is_none())
+        answer
+    }
+
+    fn reading_of(&self, version: &str) -> Option<LedgerReading> {
+        let last = self.last.lock().ok()?;
+        let (known, reading) = last.as_ref()?;
+        (known == version).then(|| reading.clone())
     }
 
     fn saw(&self, object: &Value) {
@@ -180,6 +191,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::domain::act::breaker::Book;
     use crate::io::testing::{TestReply, TestServer, clock, soon};
 
     fn bid(precondition: Option<&str>) -> Bid {
@@ -266,6 +278,10 @@ mod tests {
         soon(ledger.write(&bid(None), clock()())).await;
         soon(ledger.read()).await.expect_err("etcd was restored");
         assert_eq!(soon(ledger.read()).await, Ok((None, None)));
+        soon(ledger.write_book(None, &Book::default())).await;
+        soon(ledger.read())
+            .await
+            .expect_err("what the breaker wrote counts as well");
         let asked = server.asked();
         let reads = asked.iter().filter(|asked| asked.method == "GET");
         let versions: Vec<Option<&str>> = reads
@@ -280,7 +296,7 @@ mod tests {
             "7&resourceVersionMatch=NotOlderThan",
             "9&resourceVersionMatch=NotOlderThan",
         );
-        assert_eq!(versions, [None, Some(seven), Some(nine), None]);
+        assert_eq!(versions, [None, Some(seven), Some(nine), None, Some(nine)]);
     }
 
     #[tokio::test]

@@ -1,7 +1,8 @@
 //! One HTTPS call to a hook, as the API server makes it: HTTP/1.1, kept-alive connections, its error texts.
 //!
-//! Connections are pooled per clientConfig. A call takes an idle one if there is any and dials otherwise; it is never
-//! repeated. So when a pod vanishes behind live connections, each of them costs one call its whole timeout.
+//! Connections are pooled per clientConfig. A call takes an idle one if there is any and dials otherwise. One that
+//! breaks is not repeated; after an answer with `Retry-After` it is. So when a pod vanishes behind live connections, each
+//! of them costs one call its whole timeout.
 
 mod dial;
 mod trust;

@@ -65,7 +65,7 @@ impl Breaker {
     fn before_book(&self, hook: &HookMemory, now: Time) -> BreakerStep {
         if hook.is_ours() && self.is_without_ledger(now) {
             self.without_book(hook, now)
-        } else if hook.failing_since.is_some() {
+        } else if hook.failing_since.is_some() && self.memory.ledger.lost.is_some() {
             BreakerStep::held_back(HeldBack::Ledger)
         } else {
             BreakerStep::default()
@@ -153,10 +153,8 @@ impl Breaker {
 
     /// What would be done, where nothing may be.
     fn plan(&self, id: &HookId, hook: &HookMemory, now: Time) -> BreakerStep {
-        match self.justify(id, hook, None, at_first(hook), now) {
-            Err(reason) => self.held_back(id, hook, reason, now),
-            Ok(_) => BreakerStep::held_back(HeldBack::Plan),
-        }
+        let reason = self.justify(id, hook, None, at_first(hook), now).err();
+        self.held_back(id, hook, reason.unwrap_or(HeldBack::Plan), now)
     }
 
     fn held_back(&self, id: &HookId, hook: &HookMemory, reason: HeldBack, now: Time) -> BreakerStep {
@@ -167,7 +165,7 @@ impl Breaker {
         if reason != HeldBack::Plan {
             return BreakerStep::held_back(reason);
         }
-        match self.choice(id, hook, None, at_first(hook), now) {
+        match self.choice_for_now(id, hook, None, at_first(hook), now) {
             Ok(choice) => BreakerStep::default().says(NoticeKind::WouldBypass(choice.rung), &*choice.words()),
             Err(reason) => BreakerStep::held_back(reason),
         }

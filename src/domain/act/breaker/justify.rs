@@ -132,8 +132,33 @@ impl Breaker {
         choose(facts, &bounds)
     }
 
-    /// Whether there is reason and leave to bypass a hook, and how far: `most` at most, and a shield as long as it is too
-    /// early for more.
+    /// The rung for now, `most` at most: a shield as long as it is too early for more.
+    pub(super) fn choice_for_now(
+        &self,
+        id: &HookId,
+        hook: &HookMemory,
+        entry: Option<&BookEntry>,
+        most: Rung,
+        now: Time,
+    ) -> Result<Choice, HeldBack> {
+        let cause = hook.facts.as_ref().and_then(|facts| facts.cause);
+        let (Some(cause), Some(since)) = (cause, hook.failing_since) else {
+            return Err(HeldBack::Evidence);
+        };
+        let rule = self.rule(id, hook, cause);
+        let early = |choice: &Choice| self.is_early(id, rule, choice.rung, since, now);
+        // A replica that does not lead goes no deeper than a shield.
+        let most = if self.memory.leads { most } else { Rung::Shield };
+        match self.choice(id, hook, entry, most, now) {
+            Ok(choice) if early(&choice) => {
+                let shield = self.choice(id, hook, entry, Rung::Shield, now).ok();
+                shield.filter(|shield| !early(shield)).ok_or(HeldBack::Hold)
+            }
+            choice => choice,
+        }
+    }
+
+    /// Whether there is reason and leave to bypass a hook, and how far: `most` at most.
     ///
     /// # Errors
     /// With the reason to publish, where there is not.
@@ -148,21 +173,11 @@ impl Breaker {
         let (Some(overall), Some(facts)) = (&self.memory.judged, &hook.facts) else {
             return Err(HeldBack::Stale);
         };
-        let (Some(cause), Some(since)) = (facts.cause, hook.failing_since) else {
+        let (Some(cause), true) = (facts.cause, hook.failing_since.is_some()) else {
             return Err(HeldBack::Evidence);
         };
         let rule = self.rule(id, hook, cause);
-        let shield = || self.choice(id, hook, entry, Rung::Shield, now);
-        // A replica that does not lead goes no deeper than a shield.
-        let most = if self.memory.leads { most } else { Rung::Shield };
-        let early = |choice: &Choice| self.is_early(id, rule, choice.rung, since, now);
-        let choice = match self.choice(id, hook, entry, most, now) {
-            Ok(choice) if early(&choice) => shield()
-                .ok()
-                .filter(|shield| !early(shield))
-                .ok_or(HeldBack::Hold),
-            choice => choice,
-        };
+        let choice = self.choice_for_now(id, hook, entry, most, now);
         let case = Case {
             breaker: self,
             id,
@@ -184,7 +199,8 @@ impl Breaker {
         let choice = choice?;
         // A skip is refused where the fence was tightened a moment ago.
         if choice.rung == Rung::Skip && hook.refusal(now).is_some() {
-            return shield().map_err(|_| HeldBack::Refused);
+            let shield = self.choice(id, hook, entry, Rung::Shield, now);
+            return shield.map_err(|_| HeldBack::Refused);
         }
         Ok(choice)
     }

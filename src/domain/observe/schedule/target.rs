@@ -316,7 +316,8 @@ impl TargetSchedule {
         self.unshaken.iter().filter(young).count() < AT_ONCE && self.unshaken.len() < 2 * AT_ONCE
     }
 
-    /// Notes a probe that begins now. `shares` is whether it is the handshake that all share.
+    /// Notes a probe that begins now. A fresh one of a request in doubt speaks for that request alone, and leaves the time of
+    /// the handshake that all share as it is.
     pub(super) fn start(&mut self, wanted: &Wanted, number: u64, now: Time, toss: u64) {
         let shared = self.is_shared();
         if wanted.connection == ConnectionKind::Kept {

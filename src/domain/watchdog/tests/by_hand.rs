@@ -18,7 +18,8 @@ fn told(selector: Selector) -> Option<BypassByHand> {
     }
     policy.namespace_selector = selector;
     let mut incident = Incident::with(Vec::new());
-    let namespaces = ["kube-system", "kube-node-lease", "hookwatch"].map(|name| (name.to_owned(), named(name)));
+    let namespaces =
+        ["kube-system", "kube-node-lease", "hookwatch"].map(|name| (name.to_owned(), named(name)));
     let inventory = Inventory {
         at: Incident::at(0),
         hooks: vec![Arc::new(policy.clone())],

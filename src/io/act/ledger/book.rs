@@ -1,11 +1,8 @@
 //! The breaker's part of the ledger.
 
-use http::Method;
-use serde_json::{Value, json};
-
-use super::{COLLECTION, LedgerObject};
+use super::LedgerObject;
 use crate::domain::act::breaker::{Book, ResourceVersion, WriteOutcome};
-use crate::domain::act::ledger::{ANNOTATION, LedgerReading, OBJECT};
+use crate::domain::act::ledger::{ANNOTATION, LedgerReading};
 use crate::io::client::request::RequestError;
 use crate::io::coordination::version;
 
@@ -51,25 +48,11 @@ impl LedgerObject {
             let why = format!("annotation {ANNOTATION} of {} would grow too large", Self::what());
             return WriteOutcome::Refused(why.into());
         };
-        let annotations = json!({ANNOTATION: text});
-        let (method, path, object) = match precondition {
-            None => {
-                let object = json!({
-                    "apiVersion": "admissionregistration.k8s.io/v1",
-                    "kind": "ValidatingWebhookConfiguration",
-                    "metadata": {"name": OBJECT, "annotations": annotations},
-                    "webhooks": [],
-                });
-                (Method::POST, COLLECTION.to_owned(), object)
-            }
-            Some(version) => {
-                let metadata = json!({"resourceVersion": version, "annotations": annotations});
-                let object = json!({"metadata": metadata});
-                (Method::PATCH, format!("{COLLECTION}/{OBJECT}"), object)
-            }
-        };
-        match self.ask(method, &path, Some(&object)).await {
-            Ok(object) => self.written(&object),
+        match self.put(precondition.map(|version| &*version.0), &text).await {
+            Ok(object) => match version(&object) {
+                Some(version) => WriteOutcome::Written(ResourceVersion::new(version)),
+                None => WriteOutcome::Ambiguous,
+            },
             Err(why @ RequestError::Refused { status, .. }) => match status {
                 409 => WriteOutcome::Conflict,
                 404 if precondition.is_some() => WriteOutcome::Gone,
@@ -80,21 +63,5 @@ impl LedgerObject {
             },
             Err(_) => WriteOutcome::Ambiguous,
         }
-    }
-
-    fn written(&self, object: &Value) -> WriteOutcome {
-        match version(object) {
-            Some(version) => {
-                self.remember(object, version);
-                WriteOutcome::Written(ResourceVersion::new(version))
-            }
-            None => WriteOutcome::Ambiguous,
-        }
-    }
-
-    fn reading_of(&self, version: &str) -> Option<LedgerReading> {
-        let last = self.last.lock().ok()?;
-        let (known, reading) = last.as_ref()?;
-        (known == version).then(|| reading.clone())
     }
 }

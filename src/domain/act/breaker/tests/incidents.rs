@@ -84,6 +84,7 @@ fn plan_says_what_it_would_do_and_touches_nothing() {
         incident.news,
         [
             NoticeKind::HeldBack(HeldBack::Hold),
+            NoticeKind::WouldBypass(Rung::Shield),
             NoticeKind::WouldBypass(Rung::Skip)
         ]
     );
