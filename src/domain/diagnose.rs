@@ -11,7 +11,7 @@ pub mod probes;
 pub mod rules;
 pub mod scene;
 mod scope;
-mod summary;
+pub mod summary;
 pub mod verdict;
 mod words;
 
@@ -99,7 +99,7 @@ fn verdict(
     let own = (rule.says)(evidence).into_iter().chain(passed);
     verdict.evidence = words::evidence(evidence, own.collect(), &verdict);
     verdict.advice = summary::advice(&verdict);
-    verdict.summary = summary::summary(&verdict, evidence.spared_pass());
+    verdict.summary = summary::of_hook(&verdict, evidence.spared_pass());
     verdict.by_hand = verdict.bypass_by_hand(evidence.has_spared());
     verdict
 }

@@ -234,4 +234,16 @@ impl NotAHook {
     pub fn as_str(self) -> &'static str {
         self.into()
     }
+
+    /// What it is, as the rest of a sentence.
+    pub const fn sentence(self) -> &'static str {
+        match self {
+            Self::EtcdSlow => "etcd takes its time",
+            Self::Overloaded => "the API server is overloaded with requests",
+            Self::QueuedByFlowControl => "requests wait for a seat in flow control",
+            Self::ApiServerDown => "the API server does not answer",
+            Self::ReplicaDown => "one of the API servers does not answer",
+            Self::Unexplained => "the reason is not known",
+        }
+    }
 }

@@ -22,8 +22,9 @@ use super::act::leadership::{ReplicaReport, ReplicaView};
 use super::cluster::hook::{Backend, HookId, HookKind};
 use super::cluster::inventory::{Inventory, InventoryHealth, Problem, WatchReport};
 use super::diagnose::evidence::Evidence;
-use super::diagnose::plane::{LastWitnessed, PlaneEvidence, summary};
+use super::diagnose::plane::{LastWitnessed, PlaneEvidence};
 use super::diagnose::scene::{Before, Scene, Subject};
+use super::diagnose::summary;
 use super::diagnose::verdict::{ControlPlane, NonHookCause, Verdict};
 use super::diagnose::{diagnose, most_urgent_first, unlisted};
 use super::observe::canary::FurtherCanary;
@@ -41,7 +42,7 @@ use super::vocabulary::{Health, Writes};
 
 use alone::{Alone, Lesson, elsewhere, plane, remembered, temper, temper_elsewhere};
 use auditing::Auditing;
-use facts::Court;
+use facts::FactFinder;
 pub use messages::{Attention, Event, LoggedChange, WatchdogEffect};
 use pace::TickPace;
 use tampering::Tampering;
@@ -343,7 +344,7 @@ impl Watchdog {
         ControlPlane {
             writes,
             since,
-            summary: summary(writes, verdicts, elsewhere.as_ref(), &symptoms),
+            summary: summary::of_control_plane(writes, verdicts, elsewhere.as_ref(), &symptoms),
             clocks: clocks.unwrap_or_default(),
             write_seconds: plane.write_seconds(),
             create_seconds: plane.write_seconds_of(WriteOperation::Create),
@@ -429,8 +430,8 @@ fn for_breaker(
     fence: Option<&Proof>,
 ) -> Arc<Judged> {
     tampering.take_verdicts(all, scene.now);
-    let court = Court::new(scene, all, elsewhere, tampering);
-    Arc::new(court.judged(fence))
+    let finder = FactFinder::new(scene, all, elsewhere, tampering);
+    Arc::new(finder.judged(fence))
 }
 
 /// One change, if there is one.

@@ -298,7 +298,7 @@ impl Breaker {
             self.observe(observation, now, &mut actions);
         }
         self.give_up(now);
-        let culprits = |hook: &HookMemory| hook.failing_since.is_some();
+        let culprits = |hook: &HookMemory| hook.fails();
         if !self.memory.leads && !self.memory.hooks.values().any(culprits) {
             return actions;
         }
@@ -341,7 +341,7 @@ impl Breaker {
                 if entry.place == EntryStage::Out
                     && !entry.spent
                     && memory.well_since.is_none()
-                    && memory.failing_since.is_none() =>
+                    && !memory.fails() =>
             {
                 HookState::Probation { restored: true }
             }

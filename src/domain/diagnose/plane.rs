@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::domain::cluster::hook::HookKind;
-use crate::domain::diagnose::verdict::{NonHookCause, Verdict};
+use crate::domain::diagnose::verdict::NonHookCause;
 use crate::domain::observe::canaries::Canaries;
 use crate::domain::observe::canary::CanaryOutcome;
 use crate::domain::observe::history::{Baseline, Usual, Window, Windows};
@@ -11,10 +11,7 @@ use crate::domain::observe::snapshot::{Cumulative, WriteOperation};
 use crate::domain::text::{human, human_seconds};
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
-use crate::domain::vocabulary::{Bypass, Health, NotAHook, Writes};
-
-/// Hooks told of beside the culprits.
-const BESIDE: usize = 5;
+use crate::domain::vocabulary::{NotAHook, Writes};
 
 /// What the scrapes of late say about the whole, with what is usual.
 #[derive(Debug, Clone)]
@@ -410,68 +407,6 @@ impl<'a> PlaneEvidence<'a> {
             Some(CanaryOutcome::TimedOut) => Some("no answer".to_owned()),
             Some(_) => None,
             None => Some("none has come back yet".to_owned()),
-        }
-    }
-}
-
-/// The top of every report: one sentence on writes, and, when they are not well, what else is seen.
-pub fn summary(
-    writes: Writes,
-    verdicts: &[Verdict],
-    elsewhere: Option<&NonHookCause>,
-    symptoms: &[String],
-) -> String {
-    let said = of_writes(writes, verdicts, elsewhere);
-    let well = matches!(writes, Writes::Flowing | Writes::Unknown) && elsewhere.is_none();
-    let well = well && !verdicts.iter().any(|verdict| verdict.health == Health::Failing);
-    let symptoms = if well { &[] } else { symptoms };
-    [&[said], symptoms].concat().join(" ")
-}
-
-fn of_writes(writes: Writes, verdicts: &[Verdict], elsewhere: Option<&NonHookCause>) -> String {
-    let culprits = || verdicts.iter().filter(|verdict| verdict.fails_admission());
-    // Canaries are among what a shield spares, and say nothing of the rest.
-    let shielded = culprits().any(|verdict| verdict.bypass == Some(Bypass::Shield));
-    let state = match writes {
-        Writes::Flowing if shielded => "Some writes flow",
-        Writes::Flowing => "Writes flow",
-        Writes::Delayed => "Writes are slow",
-        Writes::Blocked => "Writes are blocked",
-        Writes::Unknown => "Whether writes flow is not known",
-    };
-    let named: Vec<&str> = culprits()
-        .map(|verdict| verdict.summary.trim_end_matches('.'))
-        .collect();
-    let beside = verdicts.iter().filter(|verdict| match verdict.health {
-        Health::Failing => !verdict.fails_admission(),
-        _ => verdict.bypass.is_some(),
-    });
-    let beside: Vec<&str> = beside
-        .map(|verdict| verdict.summary.as_str())
-        .take(BESIDE)
-        .collect();
-    let who = match (named.as_slice(), elsewhere, writes) {
-        ([], Some(found), _) => format!("; no hook is to blame: {}.", found.cause.sentence()),
-        ([], None, Writes::Blocked | Writes::Delayed) => "; the cause is not known yet.".to_owned(),
-        ([], None, Writes::Unknown) => "; no webhook is known to be failing.".to_owned(),
-        ([], None, Writes::Flowing) if beside.is_empty() => "; no webhook is failing.".to_owned(),
-        ([], None, Writes::Flowing) => ".".to_owned(),
-        (culprits, ..) => format!("; {}.", culprits.join("; and ")),
-    };
-    let beside = (!beside.is_empty()).then(|| format!(" Beside that: {}", beside.join(" ")));
-    format!("{state}{who}{}", beside.unwrap_or_default())
-}
-
-impl NotAHook {
-    /// What it is, as the rest of a sentence.
-    pub const fn sentence(self) -> &'static str {
-        match self {
-            Self::EtcdSlow => "etcd takes its time",
-            Self::Overloaded => "the API server is overloaded with requests",
-            Self::QueuedByFlowControl => "requests wait for a seat in flow control",
-            Self::ApiServerDown => "the API server does not answer",
-            Self::ReplicaDown => "one of the API servers does not answer",
-            Self::Unexplained => "the reason is not known",
         }
     }
 }

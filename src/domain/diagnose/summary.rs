@@ -1,11 +1,14 @@
-//! A verdict in one sentence, and what a person would do next.
+//! A verdict in one sentence, and what a person would do next; and the whole control plane in one.
 
 use crate::domain::cluster::hook::HookKind;
-use crate::domain::diagnose::verdict::Verdict;
-use crate::domain::vocabulary::{Bypass, Cause, Effect, Health};
+use crate::domain::diagnose::verdict::{NonHookCause, Verdict};
+use crate::domain::vocabulary::{Bypass, Cause, Effect, Health, Writes};
+
+/// Hooks told of beside the culprits.
+const BESIDE: usize = 5;
 
 /// The verdict in one sentence. `spared`: whether what a shield spares gets through, as far as that was seen.
-pub fn summary(verdict: &Verdict, spared: Option<bool>) -> String {
+pub fn of_hook(verdict: &Verdict, spared: Option<bool>) -> String {
     let who = match (&verdict.configuration, verdict.kind) {
         (_, HookKind::Conversion) => format!("The conversion webhook of {}", verdict.webhook),
         (_, HookKind::Aggregated) => format!("The aggregated API {}", verdict.webhook),
@@ -133,4 +136,52 @@ const fn advice_on_extension(kind: HookKind, cause: Cause) -> &'static str {
         (Cause::Unreachable, _) => "Check routes, firewall and DNS between the control plane and its Pods.",
         _ => cause.advice(),
     }
+}
+
+/// The top of every report: one sentence on writes, and, when they are not well, what else is seen.
+pub fn of_control_plane(
+    writes: Writes,
+    verdicts: &[Verdict],
+    elsewhere: Option<&NonHookCause>,
+    symptoms: &[String],
+) -> String {
+    let said = of_writes(writes, verdicts, elsewhere);
+    let well = matches!(writes, Writes::Flowing | Writes::Unknown) && elsewhere.is_none();
+    let well = well && !verdicts.iter().any(|verdict| verdict.health == Health::Failing);
+    let symptoms = if well { &[] } else { symptoms };
+    [&[said], symptoms].concat().join(" ")
+}
+
+fn of_writes(writes: Writes, verdicts: &[Verdict], elsewhere: Option<&NonHookCause>) -> String {
+    let culprits = || verdicts.iter().filter(|verdict| verdict.fails_admission());
+    // Canaries are among what a shield spares, and say nothing of the rest.
+    let shielded = culprits().any(|verdict| verdict.bypass == Some(Bypass::Shield));
+    let state = match writes {
+        Writes::Flowing if shielded => "Some writes flow",
+        Writes::Flowing => "Writes flow",
+        Writes::Delayed => "Writes are slow",
+        Writes::Blocked => "Writes are blocked",
+        Writes::Unknown => "Whether writes flow is not known",
+    };
+    let named: Vec<&str> = culprits()
+        .map(|verdict| verdict.summary.trim_end_matches('.'))
+        .collect();
+    let beside = verdicts.iter().filter(|verdict| match verdict.health {
+        Health::Failing => !verdict.fails_admission(),
+        _ => verdict.bypass.is_some(),
+    });
+    let beside: Vec<&str> = beside
+        .map(|verdict| verdict.summary.as_str())
+        .take(BESIDE)
+        .collect();
+    let who = match (named.as_slice(), elsewhere, writes) {
+        ([], Some(found), _) => format!("; no hook is to blame: {}.", found.cause.sentence()),
+        ([], None, Writes::Blocked | Writes::Delayed) => "; the cause is not known yet.".to_owned(),
+        ([], None, Writes::Unknown) => "; no webhook is known to be failing.".to_owned(),
+        ([], None, Writes::Flowing) if beside.is_empty() => "; no webhook is failing.".to_owned(),
+        ([], None, Writes::Flowing) => ".".to_owned(),
+        (culprits, ..) => format!("; {}.", culprits.join("; and ")),
+    };
+    let beside = (!beside.is_empty()).then(|| format!(" Beside that: {}", beside.join(" ")));
+    format!("{state}{who}{}", beside.unwrap_or_default())
 }

@@ -251,7 +251,7 @@ impl Schedule {
             if now < target.wake && target.kept_out.is_empty() {
                 continue;
             }
-            target.look_at_stalled(now, &rates);
+            target.doubt_stalled(now, &rates);
             let number = target.number;
             let mut want = |wanted| due.push((Arc::clone(key), number, wanted));
             target.wake = target.wanted(now, self.look_since, &rates, &mut want);

@@ -1,7 +1,7 @@
 //! Whether a hook whose failures are ignored answers nobody, so that every request passes it without review already; and
 //! whether it is back.
 
-use super::facts::Court;
+use super::facts::FactFinder;
 use crate::domain::cluster::hook::{Backend, BackendPath, Hook};
 use crate::domain::diagnose::evidence::Evidence;
 use crate::domain::diagnose::probes::counted;
@@ -14,7 +14,7 @@ use crate::domain::vocabulary::{Bypass, Cause};
 /// Over so many of a hook's timeouts every call has to have failed: writes that wait for several hooks come in bursts.
 const SPANS: [u32; 3] = [1, 2, 3];
 
-impl Court<'_> {
+impl FactFinder<'_> {
     /// No backend answers, and no API server got an answer. Of a hook that is skipped no API server can tell.
     pub(super) fn is_dead(&self, evidence: &Evidence<'_>, hook: &Hook) -> bool {
         evidence.fails_open()

@@ -28,44 +28,44 @@ use crate::domain::thresholds as t;
 use crate::domain::time::Time;
 use crate::domain::vocabulary::{Bypass, Cause, Effect, Health};
 
-/// What all hooks are held against.
-pub(super) struct Court<'a> {
+/// What the facts on every hook are made from.
+pub(super) struct FactFinder<'a> {
     pub(super) scene: &'a Scene<'a>,
     /// Every hook with the verdict on it.
     all: &'a [(Evidence<'a>, Verdict)],
     /// Something that is no hook's is known to hold requests up.
     elsewhere: bool,
     tampering: &'a Tampering,
-    /// By [`suspected`].
-    suspected: BTreeMap<CanaryTarget, BTreeSet<Option<String>>>,
+    /// By [`suspect_places`].
+    suspects: BTreeMap<CanaryTarget, BTreeSet<Option<String>>>,
 }
 
-/// Where the hooks are called that each canary meets and that may be why it is late.
-fn suspected(all: &[(Evidence<'_>, Verdict)]) -> BTreeMap<CanaryTarget, BTreeSet<Option<String>>> {
+/// For each canary, where the failing or suspect hooks are called that it meets and that may be why it is late.
+fn suspect_places(all: &[(Evidence<'_>, Verdict)]) -> BTreeMap<CanaryTarget, BTreeSet<Option<String>>> {
     use Cause::{Hanging, Slow, StaleConnection, Unreachable};
-    let mut suspected: BTreeMap<CanaryTarget, BTreeSet<Option<String>>> = BTreeMap::new();
+    let mut places: BTreeMap<CanaryTarget, BTreeSet<Option<String>>> = BTreeMap::new();
     for (evidence, verdict) in all {
         if let Some(Hanging | Slow | Unreachable | StaleConnection) = verdict.cause
             && let Health::Failing | Health::Suspect = verdict.health
             && let Some(hook) = evidence.hook
         {
             for target in evidence.covered_by {
-                suspected.entry(*target).or_default().insert(hook.target.place());
+                places.entry(*target).or_default().insert(hook.target.place());
             }
         }
     }
-    suspected
+    places
 }
 
-/// What counts as one for the breaker: a place, or the path that all lost.
-fn place(hook: &Hook, verdict: &Verdict) -> Option<String> {
+/// The key under which the breaker counts hooks that fail together: where they are called, or the path that all lost.
+fn incident_key(hook: &Hook, verdict: &Verdict) -> Option<String> {
     if verdict.incident == LOST_PATH {
         return Some(LOST_PATH.to_owned());
     }
     hook.target.place()
 }
 
-impl<'a> Court<'a> {
+impl<'a> FactFinder<'a> {
     /// Holds every hook against the same scene.
     pub(super) fn new(
         scene: &'a Scene<'a>,
@@ -78,7 +78,7 @@ impl<'a> Court<'a> {
             all,
             elsewhere,
             tampering,
-            suspected: suspected(all),
+            suspects: suspect_places(all),
         }
     }
 
@@ -135,7 +135,10 @@ impl<'a> Court<'a> {
             stake: self.stake(hook, verdict.cause, ambiguous),
             ignores: hook.failure_policy == FailurePolicy::Ignore,
             dead: self.is_dead(evidence, hook),
-            place: matters.then(|| place(hook, verdict)).flatten().map(Arc::from),
+            place: matters
+                .then(|| incident_key(hook, verdict))
+                .flatten()
+                .map(Arc::from),
             conditions_full: has_no_room(hook),
             ceiling: Ceiling::Open,
             permit: Permit::Nothing,
@@ -165,42 +168,46 @@ impl<'a> Court<'a> {
         speaking.map(|(witness, _)| witness).collect()
     }
 
-    /// Most calls are answered, and there is a reason why some are not that no bypass helps against: its endpoints were
-    /// changing while they were counted, and what broke off was lost with the Pods that stopped, as was the part of its
-    /// backends that is bad; or every backend answers probes, and a few calls took longer than they are waited for, or were
-    /// sent while its endpoints changed.
+    /// Most calls are answered, and no bypass helps against what the others are lost to.
     fn is_mostly_answered(&self, evidence: &Evidence<'_>, hook: &Hook, cause: Option<Cause>) -> bool {
-        let Scene { seen, windows, .. } = *self.scene;
-        let moved_since = |since: Time| {
-            let moved = seen.changes.moved_since(since.before(t::moved()));
-            moved.contains(&(hook.id.kind, &*hook.id.webhook))
+        match cause {
+            Some(Cause::Erroring | Cause::Partial) => self.lost_some_to_a_rollout(hook),
+            Some(Cause::Hanging) => self.hung_for_a_few(evidence, hook),
+            _ => false,
+        }
+    }
+
+    /// Most calls are answered, and endpoints were changing while they were counted: those that failed went to Pods that
+    /// were stopping.
+    fn lost_some_to_a_rollout(&self, hook: &Hook) -> bool {
+        let recent = self.scene.windows.recent.as_ref();
+        recent.is_some_and(|recent| self.moved_since(hook, recent.from) && are_mostly_answered(hook, recent))
+    }
+
+    /// Every backend answers probes, and either the calls that hung were sent while endpoints changed and canaries pass now,
+    /// or most calls are answered.
+    fn hung_for_a_few(&self, evidence: &Evidence<'_>, hook: &Hook) -> bool {
+        let windows = self.scene.windows;
+        let mut states = counted(evidence.backends).into_iter();
+        if states.any(|(_, state)| matches!(state, BackendState::Dead(_))) {
+            return false;
+        }
+        // A call that hangs is counted when it ends. A span that is longer than the hook's timeout holds answers from before
+        // the hang.
+        let outlasts = |recent: &&Window| hook.timeout.as_secs_f64() > recent.seconds();
+        let recent = windows.recent.as_ref().filter(outlasts);
+        let Some(window) = recent.or(windows.newest.as_ref()) else {
+            return false;
         };
-        let all_serve = || {
-            let mut states = counted(evidence.backends).into_iter();
-            states.all(|(_, state)| !matches!(state, BackendState::Dead(_)))
-        };
-        let recent = windows.recent.as_ref();
-        let (has_reason, window) = match cause {
-            Some(Cause::Erroring | Cause::Partial) => {
-                (recent.is_some_and(|recent| moved_since(recent.from)), recent)
-            }
-            // Calls that hang are counted when they end: what was answered before must not speak for them. Where they are waited
-            // for longer than ten seconds, whatever was answered in those began later.
-            Some(Cause::Hanging) => {
-                let outlasts = |recent: &&Window| hook.timeout.as_secs_f64() > recent.seconds();
-                let window = recent.filter(outlasts).or(windows.newest.as_ref());
-                // What hung was sent so much earlier, while endpoints changed; what is sent now gets through.
-                let sent = window.map(|window| window.from.before(hook.timeout));
-                let is_over = || self.canary_word(evidence, hook, self.elsewhere) == CanaryWord::Through;
-                if all_serve() && sent.is_some_and(moved_since) && is_over() {
-                    return true;
-                }
-                (all_serve(), window)
-            }
-            _ => return false,
-        };
-        let series = window.and_then(|window| counted_calls(hook, window));
-        has_reason && series.is_some_and(|series| series.answered() > series.failed())
+        let sent_meanwhile = self.moved_since(hook, window.from.before(hook.timeout));
+        let passes = || self.canary_word(evidence, hook, self.elsewhere) == CanaryWord::Through;
+        sent_meanwhile && passes() || are_mostly_answered(hook, window)
+    }
+
+    /// The hook's endpoints changed since then, or so shortly before that calls were still under way.
+    fn moved_since(&self, hook: &Hook, since: Time) -> bool {
+        let moved = self.scene.seen.changes.moved_since(since.before(t::moved()));
+        moved.contains(&(hook.id.kind, &*hook.id.webhook))
     }
 
     /// The API server counted calls that failed or were late, more of them than the canaries of all replicas made.
@@ -293,7 +300,7 @@ impl<'a> Court<'a> {
         let canaries = &self.scene.seen.canaries;
         // What was called elsewhere is another hook of that name, even if that is gone again.
         let called_here = |url: &Option<String>| url.as_deref().is_none_or(|url| hook.is_called_at(url));
-        // What was sent before the shield met the hook, though those that are sent now are spared.
+        // Canaries that were sent before the shield met the hook; those that are sent now are spared.
         let shielded = evidence
             .reconfigured
             .filter(|_| evidence.bypass == Some(Bypass::Shield));
@@ -303,22 +310,26 @@ impl<'a> Court<'a> {
         if named.any(|named| counts(&named) && called_here(&named.failure.url)) {
             return true;
         }
-        let is_late =
-            |memory: &CanaryMemory| self.scene.hung_for(memory).is_some() || memory.slow(now).is_some();
-        let reaching = self.scene.seen.coverage.reaching(hook);
-        let waits = |memory: &CanaryMemory| shielded.is_some_and(|at| memory.waits_since_before(at, now));
-        let mut late = self.scene.seen.coverage.of(&hook.id).to_vec();
+        let met = self.scene.seen.coverage.of(&hook.id);
+        if self.elsewhere || met.is_empty() {
+            return false;
+        }
         // Where the path to all of them is lost, a canary that waits for any speaks against each that some canary meets.
-        if self.scene.path_hangs() && !late.is_empty() && !self.elsewhere {
+        if self.scene.path_hangs() {
             return true;
         }
-        late.retain(|target| {
-            let memory = canaries.get(*target);
-            memory.is_some_and(|memory| reaching.contains(target) && is_late(memory) || waits(memory))
-        });
+        let reaching = self.scene.seen.coverage.reaching(hook);
+        let is_late =
+            |memory: &CanaryMemory| self.scene.hung_for(memory).is_some() || memory.slow(now).is_some();
+        let waits = |memory: &CanaryMemory| shielded.is_some_and(|at| memory.waits_since_before(at, now));
+        let speaks = |target: &&CanaryTarget| {
+            let memory = canaries.get(**target);
+            memory.is_some_and(|memory| (reaching.contains(*target) && is_late(memory)) || waits(memory))
+        };
+        let late: Vec<CanaryTarget> = met.iter().filter(speaks).copied().collect();
         // What waits longer than for all the others waits for this one.
         let is_reason = || evidence.canary_waits.is_some() || !self.shared_with_a_suspect(hook, &late);
-        !self.elsewhere && !late.is_empty() && is_reason()
+        !late.is_empty() && is_reason()
     }
 
     /// Whether another hook that may be why a request is late meets one of those canaries. One that shares its backends
@@ -326,7 +337,7 @@ impl<'a> Court<'a> {
     fn shared_with_a_suspect(&self, hook: &Hook, canaries: &[CanaryTarget]) -> bool {
         let mut suspected = canaries
             .iter()
-            .filter_map(|target| self.suspected.get(target))
+            .filter_map(|target| self.suspects.get(target))
             .peekable();
         if self.scene.path_lost || suspected.peek().is_none() {
             return false;
@@ -376,6 +387,11 @@ impl<'a> Court<'a> {
 fn counted_calls<'w>(hook: &Hook, window: &'w Window) -> Option<&'w HookSeries> {
     let key = (hook.id.kind, hook.id.webhook.to_string());
     window.gained.hooks.get(&key)
+}
+
+/// More calls were answered within a window than failed.
+fn are_mostly_answered(hook: &Hook, window: &Window) -> bool {
+    counted_calls(hook, window).is_some_and(|series| series.answered() > series.failed())
 }
 
 /// Users' calls do not reach the hook, because it is bypassed: what was counted before says nothing of how it is

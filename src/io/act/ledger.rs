@@ -23,7 +23,7 @@ const COLLECTION: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhoo
 pub struct LedgerObject {
     /// Each a way to an API server, or to whichever stands behind an address.
     clients: Arc<[Client]>,
-    /// Whose turn it is: the first one's for as long as it answers.
+    /// Which of them is asked: the same one for as long as it answers.
     turn: Arc<AtomicUsize>,
     /// What was read last, under its version: the rest of the annotation is written back with every change.
     last: Arc<Mutex<Option<(String, LedgerReading)>>>,
@@ -54,19 +54,19 @@ impl LedgerObject {
         }
     }
 
-    /// One request to whoever's turn it is. Who leaves it open what came of it has had its turn.
+    /// One request to the one that is asked now. After one that did not answer, or is overloaded, the next one is.
     async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Answer {
         let turn = self.turn.load(Ordering::Relaxed);
         let Some(client) = self.clients.get(turn % self.clients.len().max(1)) else {
             return Err(RequestError::NoConnection("no API server is known".to_owned()));
         };
         let answer = ask(client, method, path, body, READ_DEADLINE).await;
-        let is_open = match &answer {
+        let try_next = match &answer {
             Ok(_) => false,
             Err(RequestError::Refused { status, .. }) => matches!(status, 429 | 500..),
             Err(_) => true,
         };
-        if is_open {
+        if try_next {
             self.turn.fetch_add(1, Ordering::Relaxed);
         }
         answer
@@ -84,7 +84,7 @@ impl LedgerObject {
     /// # Errors
     /// A sentence that says why it could not be read.
     pub async fn read(&self) -> Result<(Option<HolderRecord>, Option<String>), String> {
-        // A list of one, by the permission to see hooks: to follow takes no other.
+        // A list filtered by name: it takes no permission but the one that the inventory takes.
         let mut path = format!("{COLLECTION}?fieldSelector=metadata.name%3D{OBJECT}");
         if let Some(seen) = self.seen.lock().ok().and_then(|mut seen| seen.take()) {
             path += &format!("&resourceVersion={seen}&resourceVersionMatch=NotOlderThan");

@@ -184,7 +184,7 @@ impl Breaker {
         counts: Counts,
         now: Time,
     ) -> BreakerStep {
-        let cause = hook.facts.as_ref().and_then(|facts| facts.cause);
+        let cause = hook.cause();
         let line = BookEntry {
             rung: Rung::Skip,
             cause: cause.unwrap_or(entry.cause),

@@ -22,7 +22,7 @@ impl Breaker {
         let Some(hook) = self.memory.hooks.get(id) else {
             return BreakerStep::default();
         };
-        let culprit = hook.failing_since.is_some();
+        let culprit = hook.fails();
         if !self.settings.acts() {
             // Nothing is read or written: what another client did, or what would be done, is all there is to say.
             return if let Some(view) = hook.shows.values().find(|view| view.shown.is_ours()) {
@@ -65,7 +65,7 @@ impl Breaker {
     fn before_book(&self, hook: &HookMemory, now: Time) -> BreakerStep {
         if hook.is_ours() && self.is_without_ledger(now) {
             self.without_book(hook, now)
-        } else if hook.failing_since.is_some() && self.memory.ledger.lost.is_some() {
+        } else if hook.fails() && self.memory.ledger.lost.is_some() {
             BreakerStep::held_back(HeldBack::Ledger)
         } else {
             BreakerStep::default()
@@ -81,7 +81,7 @@ impl Breaker {
     /// What there is to do about a hook that hookwatch has left alone until now; `None` where there is reason and leave to
     /// bypass it.
     fn left_alone(&self, id: &HookId, hook: &HookMemory, now: Time) -> Option<BreakerStep> {
-        if hook.failing_since.is_none() {
+        if !hook.fails() {
             return Some(BreakerStep::default());
         }
         let reason = self.justify(id, hook, None, at_first(hook), now).err()?;
@@ -107,7 +107,7 @@ impl Breaker {
         view: &ObservedHook,
         now: Time,
     ) -> BreakerStep {
-        let culprit = hook.failing_since.is_some();
+        let culprit = hook.fails();
         match (entry, &view.shown) {
             (Some(_), BypassState::Gone) if self.everywhere(hook) => strike_out(),
             (_, BypassState::Gone) => BreakerStep::default(),
@@ -210,7 +210,7 @@ impl Breaker {
     }
 
     fn line(&self, hook: &HookMemory, choice: &Choice, view: &ObservedHook, now: Time) -> BookEntry {
-        let cause = hook.facts.as_ref().and_then(|facts| facts.cause);
+        let cause = hook.cause();
         BookEntry {
             place: EntryStage::Held,
             rung: choice.rung,
@@ -304,7 +304,7 @@ impl Breaker {
         let over = now.since(hook.line_since) >= times.patience || !guards.on(Guard::Patience);
         if unchanged && !over {
             return match justified {
-                Err(reason) if hook.failing_since.is_some() => self.held_back(id, hook, reason, now),
+                Err(reason) if hook.fails() => self.held_back(id, hook, reason, now),
                 _ => BreakerStep::default(),
             };
         }
@@ -407,10 +407,10 @@ impl Breaker {
                 put_back("hookwatch cannot reach its ledger.")
             };
         }
-        let cause = hook.facts.as_ref().and_then(|facts| facts.cause);
+        let cause = hook.cause();
         // A backup that was made during the bypass, and is applied once that is over, has the bypass in it. Through the
         // book all the same: another replica may have bypassed it a moment ago, and this one not have heard of it.
-        let needed = hook.facts.is_none() || hook.failing_since.is_some() || by_hand;
+        let needed = hook.facts.is_none() || hook.fails() || by_hand;
         let is_old = over.is_some_and(|entry| entry.place == EntryStage::Out) && !needed;
         let line = BookEntry {
             place: if is_old {

@@ -141,7 +141,7 @@ impl Breaker {
         most: Rung,
         now: Time,
     ) -> Result<Choice, HeldBack> {
-        let cause = hook.facts.as_ref().and_then(|facts| facts.cause);
+        let cause = hook.cause();
         let (Some(cause), Some(since)) = (cause, hook.failing_since) else {
             return Err(HeldBack::Evidence);
         };
@@ -173,7 +173,7 @@ impl Breaker {
         let (Some(overall), Some(facts)) = (&self.memory.judged, &hook.facts) else {
             return Err(HeldBack::Stale);
         };
-        let (Some(cause), true) = (facts.cause, hook.failing_since.is_some()) else {
+        let (Some(cause), true) = (facts.cause, hook.fails()) else {
             return Err(HeldBack::Evidence);
         };
         let rule = self.rule(id, hook, cause);

@@ -10,7 +10,7 @@ use super::policy::Rung;
 use super::{Breaker, BreakerTimes, HookMemory, Licence, Overall, RefusedChange};
 use crate::domain::cluster::hook::HookId;
 use crate::domain::time::Time;
-use crate::domain::vocabulary::Health;
+use crate::domain::vocabulary::{Cause, Health};
 
 /// How often the wait after refusals in a row is doubled, at most.
 const MOST_DOUBLINGS: u8 = 4;
@@ -268,6 +268,16 @@ impl Breaker {
 }
 
 impl HookMemory {
+    /// Whether it fails now, and harms writes by that.
+    pub(super) fn fails(&self) -> bool {
+        self.failing_since.is_some()
+    }
+
+    /// What is wrong with it, by the last judgement.
+    pub(super) fn cause(&self) -> Option<Cause> {
+        self.facts.as_ref()?.cause
+    }
+
     /// Whether anything is known to be of hookwatch.
     pub(super) fn is_ours(&self) -> bool {
         self.rung().is_some()

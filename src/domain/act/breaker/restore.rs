@@ -167,7 +167,7 @@ impl Breaker {
             return BreakerStep::from(Does::Change { to, why })
                 .says(NoticeKind::Bypassing(choice.rung), says);
         }
-        let cause = hook.facts.as_ref().and_then(|facts| facts.cause);
+        let cause = hook.cause();
         let does = self.rewrite_counting(
             entry,
             |line| {
@@ -235,7 +235,7 @@ impl Breaker {
             .facts
             .as_ref()
             .map_or(CanaryWord::Awaited, |facts| facts.canary);
-        if canary == CanaryWord::Failed || hook.failing_since.is_some() {
+        if canary == CanaryWord::Failed || hook.fails() {
             let does = Does::Change {
                 to: To::Bypass(rung),
                 why: "It failed again on probation.".into(),
@@ -299,7 +299,7 @@ impl Breaker {
         view: &ObservedHook,
         now: Time,
     ) -> BreakerStep {
-        if hook.failing_since.is_some() {
+        if hook.fails() {
             return self.begin(id, hook, Some(entry), view, now);
         }
         let times = &self.settings.times;

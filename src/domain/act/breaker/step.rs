@@ -76,7 +76,7 @@ impl Breaker {
         let Some(hook) = self.memory.hooks.get(id) else {
             return BreakerStep::default();
         };
-        let harms = hook.failing_since.is_some();
+        let harms = hook.fails();
         let view = hook.read.as_ref().map(|(_, view)| &view.shown);
         // Only the leader changes a bypass that is there.
         let is_enforced = view.is_some_and(|shown| *shown == BypassState::Original);
@@ -243,7 +243,7 @@ impl Breaker {
             return;
         };
         let Some((kind, words)) = says else {
-            if hook.failing_since.is_none() && hook.pending.is_none() && !hook.is_ours() {
+            if !hook.fails() && hook.pending.is_none() && !hook.is_ours() {
                 hook.told = None;
             }
             return;
@@ -252,7 +252,7 @@ impl Breaker {
             return;
         }
         hook.told = Some(kind);
-        let cause = hook.facts.as_ref().and_then(|facts| facts.cause);
+        let cause = hook.cause();
         let pages = matches!(
             kind,
             NoticeKind::Limit | NoticeKind::Contested | NoticeKind::Flapping | NoticeKind::Foreign

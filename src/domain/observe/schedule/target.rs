@@ -10,10 +10,14 @@ use crate::domain::observe::probe::ConnectionKind;
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
 
-/// Fresh probes with one request under way at once, so that while one hangs for the hook's whole timeout the next sees
-/// whether the hook is back; and as many on which the handshake is not done.
-const AT_ONCE: usize = 2;
-/// A handshake that takes longer than this keeps others waiting no more, up to twice as many.
+/// Fresh probes with one request under way at once: while one hangs for the hook's whole timeout, the next sees whether the
+/// hook is back.
+const FRESH_PER_ASK: usize = 2;
+/// Handshakes with the target under way at once, those that take long apart.
+const HANDSHAKES: usize = 2;
+/// The same with those.
+const HANDSHAKES_AT_MOST: usize = 4;
+/// A handshake that takes longer than this keeps others waiting no more.
 const LONG_HANDSHAKE: Duration = Duration::from_secs(5);
 /// A request on the pooled connection that is not back by then keeps others waiting no more, and is tried on a connection of
 /// its own. As long as a canary waits before hooks are looked at.
@@ -22,6 +26,8 @@ const STALLED: Duration = Duration::from_millis(300);
 const STALLED_IN_ALERT: Duration = Duration::from_millis(100);
 /// Kept connections with a request under way, at most.
 const KEPT_AT_ONCE: usize = 2;
+/// A target to which nothing happens is looked at again after this.
+const LOOKED_AT: Duration = Duration::from_secs(60);
 
 /// When something is due again.
 #[derive(Debug, Clone, Copy)]
@@ -29,7 +35,7 @@ pub(super) struct Lane {
     pub(super) last: Option<Time>,
     /// When the first may come.
     pub(super) first: Time,
-    /// How much earlier than its interval the next one comes, in thousandths of a tenth of it.
+    /// How much earlier than its interval the next one comes, in ten-thousandths of it: 0 to 999.
     early: u64,
 }
 
@@ -78,9 +84,6 @@ pub(super) struct Left {
     pub(super) ask: Ask,
     pub(super) at: Time,
 }
-
-/// A target to which nothing happens is looked at again after this.
-const LOOKED_AT: Duration = Duration::from_secs(60);
 
 /// Something under way on the pooled connection.
 #[derive(Debug)]
@@ -159,6 +162,7 @@ impl TargetSchedule {
                     attended: false,
                     doubt: None,
                     fresh: Lane::new(now, 0),
+                    // Other digits of the toss than those of the handshake.
                     kept: Lane::new(now, toss / 500),
                     fresh_out: Vec::new(),
                 },
@@ -190,7 +194,7 @@ impl TargetSchedule {
         self.asks.len() > 1
     }
 
-    /// Every hook, those apart whose backend it was.
+    /// Every hook whose backend it is; those whose backend it was are in `left`.
     pub(super) fn hooks(&self) -> impl Iterator<Item = &Arc<Hook>> {
         self.asks.values().flat_map(|state| &*state.hooks)
     }
@@ -200,8 +204,9 @@ impl TargetSchedule {
         if self.attended { STALLED_IN_ALERT } else { STALLED }
     }
 
-    /// Notes what does not come back on the pooled connection.
-    pub(super) fn look_at_stalled(&mut self, now: Time, rates: &Rates) {
+    /// Doubts the requests that do not come back on the pooled connection, and where nothing gets through there, all that
+    /// are due.
+    pub(super) fn doubt_stalled(&mut self, now: Time, rates: &Rates) {
         let patience = self.patience();
         let stalled = |out: &KeptOut| now.since(out.began) >= patience;
         if !self.is_shared() || !self.kept_out.iter().any(stalled) {
@@ -212,7 +217,7 @@ impl TargetSchedule {
                 state.doubt.get_or_insert(now);
             }
         }
-        // No way is left but a connection of their own; where a handshake hangs as well, that would be none.
+        // What is in doubt is tried on a connection of its own. That is of use as long as handshakes get through.
         let first = self.kept_out.iter().map(|out| out.began).min();
         let is_shaken = |number: u64| !self.unshaken.iter().any(|(known, _)| *known == number);
         let mut fresh = self.asks.values().flat_map(|state| &state.fresh_out);
@@ -264,13 +269,13 @@ impl TargetSchedule {
         }
         let in_doubt = |state: &AskState| self.is_shared() && state.doubt.is_some();
         for (ask, state) in self.asks.iter().filter(|(_, state)| in_doubt(state)) {
-            if state.fresh_out.len() < AT_ONCE {
+            if state.fresh_out.len() < FRESH_PER_ASK {
                 let (due, again) = (state.due_in_doubt(rates), !state.fresh_out.is_empty());
                 want(ask, ConnectionKind::Fresh, due, state.attended, again);
             }
         }
         let shares = self.asks.iter().filter(|(_, state)| !in_doubt(state));
-        let free = shares.filter(|(_, state)| state.fresh_out.len() < AT_ONCE);
+        let free = shares.filter(|(_, state)| state.fresh_out.len() < FRESH_PER_ASK);
         // Those that are looked at closely first, then the one that was not for longest. A handshake alone says no more
         // than that of any other.
         let next = free.min_by_key(|(ask, state)| {
@@ -313,7 +318,7 @@ impl TargetSchedule {
             return true;
         }
         let young = |(_, began): &&(u64, Time)| now.since(*began) < LONG_HANDSHAKE;
-        self.unshaken.iter().filter(young).count() < AT_ONCE && self.unshaken.len() < 2 * AT_ONCE
+        self.unshaken.iter().filter(young).count() < HANDSHAKES && self.unshaken.len() < HANDSHAKES_AT_MOST
     }
 
     /// Notes a probe that begins now. A fresh one of a request in doubt speaks for that request alone, and leaves the time of

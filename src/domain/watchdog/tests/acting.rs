@@ -44,8 +44,8 @@ impl Incident {
         for (_, verdict) in &mut all {
             verdict.cause = cause.or(verdict.cause);
         }
-        let court = Court::new(&scene, &all, elsewhere, tampering);
-        court.judged(Some(&Proof::Unneeded)).hooks[&hook.id].clone()
+        let finder = FactFinder::new(&scene, &all, elsewhere, tampering);
+        finder.judged(Some(&Proof::Unneeded)).hooks[&hook.id].clone()
     }
 
     pub(super) fn facts(&mut self, ms: u64, hook: &Hook) -> HookFacts {
