@@ -322,6 +322,21 @@ fn the_death_of_the_only_api_server_blocks_writes_and_its_return_is_known_only_b
 }
 
 #[test]
+fn writes_that_were_blocked_a_moment_ago_still_are_while_a_canary_gets_no_answer() {
+    let opa = hook("opa", 2);
+    let mut incident = Incident::calm(&[&opa]);
+    let writes = |incident: &mut Incident, ms| incident.tick(ms).control_plane.writes;
+    incident.canary(30 * SECOND, 5, refusal("opa", "connection refused"));
+    assert_eq!(writes(&mut incident, 30 * SECOND + 100), Writes::Blocked);
+    incident.canary(33 * SECOND, 5, CanaryOutcome::Written);
+    assert_eq!(writes(&mut incident, 33 * SECOND + 100), Writes::Blocked);
+    incident.canary(34 * SECOND, 1, unreachable());
+    assert_eq!(writes(&mut incident, 34 * SECOND + 100), Writes::Blocked);
+    incident.canary(50 * SECOND, 1, unreachable());
+    assert_eq!(writes(&mut incident, 50 * SECOND + 100), Writes::Unknown);
+}
+
+#[test]
 fn canaries_that_waited_for_an_api_server_to_start_make_no_delay_that_outlasts_them() {
     let opa = hook("opa", 2);
     let mut incident = Incident::calm(&[&opa]);
