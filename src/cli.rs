@@ -262,6 +262,25 @@ mod tests {
     }
 
     #[test]
+    fn the_mode_of_a_daemon_may_follow_a_space_or_an_equals_sign_and_is_on_without_a_value() {
+        for (given, mode) in [
+            (&["--auto-break", "plan"][..], "plan"),
+            (&["--auto-break=off"], "off"),
+            (&["--auto-break"], "on"),
+            (&["--auto-break", "--listen", "127.0.0.1:1"], "on"),
+        ] {
+            let typed = [&["hookwatch", "run"], given].concat();
+            let read = command().try_get_matches_from(typed).expect("it is understood");
+            let run = read.subcommand_matches("run").expect("run");
+            assert_eq!(
+                run.get_one::<String>("auto_break").map(String::as_str),
+                Some(mode),
+                "{given:?}"
+            );
+        }
+    }
+
+    #[test]
     fn only_the_name_of_the_plugin_makes_it_one() {
         for (called, plugin) in [
             ("kubectl-hookwatch", true),

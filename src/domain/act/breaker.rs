@@ -298,8 +298,7 @@ impl Breaker {
             self.observe(observation, now, &mut actions);
         }
         self.give_up(now);
-        let culprits = |hook: &HookMemory| hook.fails();
-        if !self.memory.leads && !self.memory.hooks.values().any(culprits) {
+        if !self.memory.leads && !self.memory.hooks.values().any(HookMemory::fails) {
             return actions;
         }
         self.read_ledger(now, &mut actions);

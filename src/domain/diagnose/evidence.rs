@@ -327,8 +327,9 @@ impl<'a> Evidence<'a> {
 
     /// Whether it is asked about writes that a shield spares, as far as rules, selectors and conditions tell.
     pub fn has_spared(&self) -> bool {
-        let meets = self.hook.and_then(|hook| self.scene.seen.meetings.of(&hook.id));
-        meets.is_none_or(|meets| meets.spared != Spared::Nothing)
+        let meetings = &self.scene.seen.meetings;
+        self.hook
+            .is_some_and(|hook| meetings.spared(&hook.id) != Spared::Nothing)
     }
 
     /// Whether what a shield spares gets through: canaries of the control plane's own kinds were written in time since

@@ -175,7 +175,7 @@ fn of_writes(writes: Writes, verdicts: &[Verdict], elsewhere: Option<&NonHookCau
         .take(BESIDE)
         .collect();
     let who = match (named.as_slice(), elsewhere, writes) {
-        ([], Some(found), _) => format!("; no hook is to blame: {}.", found.cause.sentence()),
+        ([], Some(found), _) => format!("; no webhook is to blame: {}.", found.cause.sentence()),
         ([], None, Writes::Blocked | Writes::Delayed) => "; the cause is not known yet.".to_owned(),
         ([], None, Writes::Unknown) => "; no webhook is known to be failing.".to_owned(),
         ([], None, Writes::Flowing) if beside.is_empty() => "; no webhook is failing.".to_owned(),

@@ -256,7 +256,7 @@ impl<'a> FactFinder<'a> {
     /// up the budget with webhooks that only hookwatch calls. An `ambiguous` name shows nothing: a canary that meets two
     /// webhooks of one name is counted twice.
     fn gives_back(&self, hook: &Hook, ambiguous: bool) -> bool {
-        match self.spared(hook) {
+        match self.scene.seen.meetings.spared(&hook.id) {
             Spared::Renewals | Spared::ControlPlane => true,
             Spared::Perhaps if ambiguous => false,
             Spared::Perhaps => {
@@ -279,18 +279,13 @@ impl<'a> FactFinder<'a> {
             let counted = counted_calls(hook, window).map_or(0.0, |series| series.calls.count);
             counted - own >= 1.0 + window.seconds() * t::renewals()
         };
-        match self.spared(hook) {
+        match self.scene.seen.meetings.spared(&hook.id) {
             Spared::Renewals => Stake::Renewals,
             _ if spans().any(|window| self.counters_speak(hook, cause, window)) => Stake::Felt,
             Spared::ControlPlane => Stake::Met,
             Spared::Nothing | Spared::Perhaps if spans().any(called) => Stake::Met,
             Spared::Nothing | Spared::Perhaps => Stake::Hookwatch,
         }
-    }
-
-    fn spared(&self, hook: &Hook) -> Spared {
-        let meets = self.scene.seen.meetings.of(&hook.id);
-        meets.map_or(Spared::Nothing, |meets| meets.spared)
     }
 
     /// A canary was refused in the hook's name; or one that meets it is late, and neither does it meet another that

@@ -22,12 +22,11 @@ impl Breaker {
         let Some(hook) = self.memory.hooks.get(id) else {
             return BreakerStep::default();
         };
-        let culprit = hook.fails();
         if !self.settings.acts() {
             // Nothing is read or written: what another client did, or what would be done, is all there is to say.
             return if let Some(view) = hook.shows.values().find(|view| view.shown.is_ours()) {
                 self.made_elsewhere(hook, view, now)
-            } else if culprit && self.settings.mode == AutoBreak::Plan {
+            } else if hook.fails() && self.settings.mode == AutoBreak::Plan {
                 self.plan(id, hook, now)
             } else {
                 BreakerStep::default()

@@ -141,8 +141,7 @@ impl Breaker {
         most: Rung,
         now: Time,
     ) -> Result<Choice, HeldBack> {
-        let cause = hook.cause();
-        let (Some(cause), Some(since)) = (cause, hook.failing_since) else {
+        let (Some(cause), Some(since)) = (hook.cause(), hook.failing_since) else {
             return Err(HeldBack::Evidence);
         };
         let rule = self.rule(id, hook, cause);

@@ -76,7 +76,6 @@ impl Breaker {
         let Some(hook) = self.memory.hooks.get(id) else {
             return BreakerStep::default();
         };
-        let harms = hook.fails();
         let view = hook.read.as_ref().map(|(_, view)| &view.shown);
         // Only the leader changes a bypass that is there.
         let is_enforced = view.is_some_and(|shown| *shown == BypassState::Original);
@@ -84,7 +83,7 @@ impl Breaker {
             (line.rung, line.place) == (Rung::Shield, EntryStage::Held) && line.by == self.settings.identity
         };
         match &step.does {
-            Does::Read if harms => step.does.into(),
+            Does::Read if hook.fails() => step.does.into(),
             Does::Write {
                 line: Some(line),
                 licence: Some(_),

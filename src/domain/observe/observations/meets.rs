@@ -147,6 +147,11 @@ impl Meetings {
         self.known = hooks.collect();
     }
 
+    /// How much of what a shield spares a hook is asked about; nothing where the hook is not known.
+    pub fn spared(&self, hook: &HookId) -> Spared {
+        self.of(hook).map_or(Spared::Nothing, |meets| meets.spared)
+    }
+
     /// Who meets a hook.
     pub fn of(&self, hook: &HookId) -> Option<Meets> {
         self.known.get(hook).map(|known| known.meets)

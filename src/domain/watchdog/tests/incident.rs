@@ -118,10 +118,14 @@ impl Incident {
     }
 
     pub(super) fn canary(&mut self, ms: u64, took: u64, outcome: CanaryOutcome) {
+        self.canary_of(CanaryTarget::KubeSystem, ms, took, outcome);
+    }
+
+    pub(super) fn canary_of(&mut self, target: CanaryTarget, ms: u64, took: u64, outcome: CanaryOutcome) {
         self.event(
             ms + took,
             Event::CanaryWritten(CanaryReport {
-                target: CanaryTarget::KubeSystem,
+                target,
                 started: Self::at(ms),
                 took: Duration::from_millis(took),
                 created: false,

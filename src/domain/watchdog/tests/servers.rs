@@ -297,6 +297,11 @@ fn a_canary_without_a_connection_does_not_accuse_a_hook_that_was_never_reached_f
     assert_eq!(incident.tick(12_100).culprits().count(), 0);
 }
 
+/// How writes are said to do.
+fn writes(incident: &mut Incident, ms: u64) -> Writes {
+    incident.tick(ms).control_plane.writes
+}
+
 fn forbidden() -> CanaryOutcome {
     CanaryOutcome::Forbidden {
         message: "RBAC: clusterrole not found".into(),
@@ -307,7 +312,6 @@ fn forbidden() -> CanaryOutcome {
 fn the_death_of_the_only_api_server_blocks_writes_and_its_return_is_known_only_by_a_witness() {
     let opa = hook("opa", 2);
     let mut incident = Incident::calm(&[&opa]);
-    let writes = |incident: &mut Incident, ms| incident.tick(ms).control_plane.writes;
     // Nothing listens any more: a canary within 5 s, and the scrape that it gives reason to.
     incident.canary(15 * SECOND, 1, unreachable());
     incident.no_answer(15 * SECOND + 300, BALANCER);
@@ -325,7 +329,6 @@ fn the_death_of_the_only_api_server_blocks_writes_and_its_return_is_known_only_b
 fn writes_that_were_blocked_a_moment_ago_still_are_while_a_canary_gets_no_answer() {
     let opa = hook("opa", 2);
     let mut incident = Incident::calm(&[&opa]);
-    let writes = |incident: &mut Incident, ms| incident.tick(ms).control_plane.writes;
     incident.canary(30 * SECOND, 5, refusal("opa", "connection refused"));
     assert_eq!(writes(&mut incident, 30 * SECOND + 100), Writes::Blocked);
     incident.canary(33 * SECOND, 5, CanaryOutcome::Written);
@@ -340,17 +343,9 @@ fn writes_that_were_blocked_a_moment_ago_still_are_while_a_canary_gets_no_answer
 fn canaries_that_waited_for_an_api_server_to_start_make_no_delay_that_outlasts_them() {
     let opa = hook("opa", 2);
     let mut incident = Incident::calm(&[&opa]);
-    let writes = |incident: &mut Incident, ms| incident.tick(ms).control_plane.writes;
     let written = |incident: &mut Incident, ms, took| {
         for target in [CanaryTarget::KubeSystem, CanaryTarget::NodeLease] {
-            let report = CanaryReport {
-                target,
-                started: Incident::at(ms),
-                took: Duration::from_millis(took),
-                created: false,
-                outcome: CanaryOutcome::Written,
-            };
-            incident.event(ms + took, Event::CanaryWritten(report));
+            incident.canary_of(target, ms, took, CanaryOutcome::Written);
         }
     };
     incident.canary(15 * SECOND, 1, unreachable());
@@ -396,14 +391,7 @@ fn what_a_shield_spares_is_said_to_flow_only_when_canaries_of_its_kinds_got_thro
     incident.inventory(12 * SECOND, vec![shielded]);
     let mut summary = |ms, canary: Option<(CanaryTarget, u64)>| {
         if let Some((target, took)) = canary {
-            let report = CanaryReport {
-                target,
-                started: Incident::at(ms - took),
-                took: Duration::from_millis(took),
-                created: false,
-                outcome: CanaryOutcome::Written,
-            };
-            incident.event(ms, Event::CanaryWritten(report));
+            incident.canary_of(target, ms - took, took, CanaryOutcome::Written);
         }
         incident.verdict(ms, "opa").summary
     };

@@ -10,24 +10,24 @@ fn boards() -> (Board, Board) {
     (firing, look(&mut tracker, &calm(at(40)), 40))
 }
 
+/// Takes what is to be pushed, and has it accepted.
+fn accept(delivery: &mut AlertDelivery, board: &Board, voice: Voice, seconds: u64) -> Batch {
+    let batch = delivery
+        .next(board, voice, at(seconds))
+        .expect("there is something to push");
+    delivery.accepted(&batch, at(seconds));
+    batch
+}
+
 #[test]
 fn what_fires_is_repeated_and_its_end_is_said_once() {
     let (firing, ended) = boards();
     let mut delivery = AlertDelivery::new(PACE);
-    let batch = delivery
-        .next(&firing, Voice::Everything, at(30))
-        .expect("it is new");
-    delivery.accepted(&batch, at(30));
+    accept(&mut delivery, &firing, Voice::Everything, 30);
     assert_eq!(delivery.next(&firing, Voice::Everything, at(59)), None);
-    let batch = delivery
-        .next(&firing, Voice::Everything, at(60))
-        .expect("it is time");
-    delivery.accepted(&batch, at(60));
-    let batch = delivery
-        .next(&ended, Voice::Everything, at(61))
-        .expect("it has ended");
+    accept(&mut delivery, &firing, Voice::Everything, 60);
+    let batch = accept(&mut delivery, &ended, Voice::Everything, 61);
     assert_eq!((batch.firing.len(), batch.ended.len()), (0, 1));
-    delivery.accepted(&batch, at(61));
     assert_eq!(delivery.next(&ended, Voice::Everything, at(600)), None);
     assert_eq!(delivery.forgotten(&Board::default()), 0);
 }
@@ -58,10 +58,7 @@ fn a_failure_is_tried_again_with_growing_pauses_and_what_holds_by_then() {
 fn an_end_that_could_never_be_told_is_counted_as_lost() {
     let (firing, ended) = boards();
     let mut delivery = AlertDelivery::new(PACE);
-    let batch = delivery
-        .next(&firing, Voice::Everything, at(30))
-        .expect("it is new");
-    delivery.accepted(&batch, at(30));
+    accept(&mut delivery, &firing, Voice::Everything, 30);
     delivery.failed(0.0, at(41));
     assert_eq!(delivery.forgotten(&ended), 0);
     assert_eq!(delivery.forgotten(&Board::default()), 1);
@@ -90,7 +87,7 @@ fn what_was_refused_is_offered_ever_more_seldom_and_news_at_once() {
 }
 
 #[test]
-fn a_follower_is_silent_and_without_a_leader_everybody_says_what_fires_and_nobody_that_it_ended() {
+fn a_follower_is_silent_and_without_a_leader_each_replica_says_what_fires_and_none_that_it_ended() {
     let (firing, ended) = boards();
     let leading = |until| ReplicaStanding::Leading {
         by: LeadershipObject::Lease,
@@ -123,10 +120,7 @@ fn a_follower_is_silent_and_without_a_leader_everybody_says_what_fires_and_nobod
 fn a_replica_that_becomes_the_leader_says_at_once_what_fires_and_what_has_ended() {
     let (firing, ended) = boards();
     let mut delivery = AlertDelivery::new(PACE);
-    let batch = delivery
-        .next(&firing, Voice::Firing, at(30))
-        .expect("nobody leads");
-    delivery.accepted(&batch, at(30));
+    accept(&mut delivery, &firing, Voice::Firing, 30);
     assert_eq!(delivery.next(&firing, Voice::Nothing, at(31)), None);
     assert!(delivery.next(&firing, Voice::Everything, at(32)).is_some());
     assert!(delivery.next(&ended, Voice::Everything, at(41)).is_some());
