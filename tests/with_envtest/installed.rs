@@ -94,6 +94,12 @@ pub fn tests() -> Vec<Named> {
                 &["unshare", "chroot"],
             )
         }),
+        named("installed_from_observing_to_bypassing_and_back", || {
+            play(
+                removed::from_observing_to_bypassing_and_back(),
+                &["unshare", "chroot"],
+            )
+        }),
         named("installed_upgraded_and_removed_without_a_trace", || {
             play(
                 removed::upgraded_and_removed_without_a_trace(),

@@ -401,8 +401,8 @@ fn is_well_though_uncalled(evidence: &Evidence<'_>, cause: Option<Cause>) -> boo
 }
 
 /// Every backend that a probe reaches another way than the API server is dead, or there is none; of a hook of which a
-/// part is bad, that part is. That they are slow speaks for a slow hook and for nothing else: some always are. And where
-/// the others take seconds, one attempt that is silent does not set a backend apart from them.
+/// part is bad, that part is. That they are slow speaks for a slow hook and for nothing else: some always are. And one
+/// attempt that is silent sets a backend apart only from one that answers in time.
 fn probes_speak(evidence: &Evidence<'_>, cause: Option<Cause>) -> bool {
     if matches!(cause, Some(Cause::NoEndpoints | Cause::NoService)) {
         return evidence.without_backends_since.is_some();
@@ -416,12 +416,12 @@ fn probes_speak(evidence: &Evidence<'_>, cause: Option<Cause>) -> bool {
     };
     match cause {
         Some(Cause::Partial) => {
-            let late =
-                |state: &BackendState| matches!(state, BackendState::Slow { .. }) || state.answered_late();
-            let others_are_late = states.iter().any(|(_, state)| late(state));
-            let first_silence = |state: &BackendState| matches!(state, BackendState::Dead(dead) if dead.cause == Cause::Hanging && dead.attempts == 1);
+            let in_time =
+                |state: &BackendState| matches!(state, BackendState::Alive { .. }) && !state.answered_late();
+            let set_apart = states.iter().any(|(_, state)| in_time(state));
+            let is_first_silence = |state: &BackendState| matches!(state, BackendState::Dead(dead) if dead.cause == Cause::Hanging && dead.attempts == 1);
             let mut states = states.iter();
-            states.any(|known| bad(known) && !(others_are_late && first_silence(&known.1)))
+            states.any(|known| bad(known) && (set_apart || !is_first_silence(&known.1)))
         }
         _ => !states.is_empty() && states.iter().all(bad),
     }

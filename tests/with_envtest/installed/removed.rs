@@ -1,11 +1,13 @@
-//! From one release to the next, and away again: what hookwatch has done to a cluster outlives no uninstall.
+//! From observing to bypassing, from one release to the next, and away again: what hookwatch has done to a cluster outlives
+//! no uninstall.
 
 use hookwatch::domain::act::bypass::STATE_ANNOTATION;
 use hookwatch::lab::backend::Behaviour;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::lab::{CATCHES_ALL, HANGS, done, get, hanging};
+use super::lab::{CATCHES_ALL, HANGS, Hanging, done, get, hanging};
+use super::node::is_named;
 use super::running::pod;
 use crate::privileges::cluster::{CONFIGURATIONS, Cluster, until};
 
@@ -117,14 +119,8 @@ fn is_bypassed(assessment: &Value) -> bool {
     })
 }
 
-pub async fn upgraded_and_removed_without_a_trace() {
-    let cluster = Cluster::start().await;
-    let kubeconfig = cluster.admin_kubeconfig();
-    for overlay in ["expiry", "unchecked"] {
-        let apply = format!("kubectl apply --server-side -k deploy/overlays/{overlay}");
-        done(&kubeconfig, &apply).await;
-    }
-    // The fence is tried at what is there.
+/// A webhook that the control plane's writes meet, and that answers for now.
+async fn with_a_webhook(cluster: &Cluster) -> Hanging {
     let hanging = hanging(&json!([{
         "apiGroups": ["", "coordination.k8s.io"], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE"],
         "resources": ["configmaps", "leases"],
@@ -132,6 +128,66 @@ pub async fn upgraded_and_removed_without_a_trace() {
     .await;
     hanging.backend.behave(Behaviour::Healthy).await.unwrap();
     cluster.apply(&hanging.hook).await;
+    hanging
+}
+
+/// The commands of a section without those that wait for Pods or forward a port to one: no node runs any.
+fn without_pods(script: &str) -> String {
+    let mut lines: Vec<&str> = script.lines().collect();
+    lines.retain(|line| !line.contains("rollout status") && !line.contains("--cluster"));
+    lines.join("\n")
+}
+
+pub async fn from_observing_to_bypassing_and_back() {
+    let cluster = Cluster::start().await;
+    let kubeconfig = cluster.admin_kubeconfig();
+    done(
+        &kubeconfig,
+        "kubectl apply --server-side -k deploy/overlays/observe",
+    )
+    .await;
+    let hanging = with_a_webhook(&cluster).await;
+    let before = get(&cluster, &configuration()).await;
+    let mut observing = pod(&cluster).await;
+    observing
+        .assessed("it observes", |assessment| {
+            assessment["breaker"]["effective"] == "plan"
+        })
+        .await;
+
+    done(&kubeconfig, &without_pods(&documented("bypassing"))).await;
+    assert!(observing.terminate().await, "it did not end when it was asked to");
+    let mut bypassing = pod(&cluster).await;
+    bypassing
+        .assessed("the fence is proven", |assessment| {
+            assessment["breaker"]["effective"] == "on"
+        })
+        .await;
+    hanging.backend.behave(Behaviour::HangAfterTls).await.unwrap();
+    bypassing.assessed("the culprit is bypassed", is_bypassed).await;
+
+    let said = done(&kubeconfig, &without_pods(&documented("observing"))).await;
+    assert!(said.contains(HANGS), "nothing was brought back: {said}");
+    assert!(bypassing.terminate().await, "it did not end when it was asked to");
+    observing = pod(&cluster).await;
+    observing
+        .assessed("it observes again, and names the culprit", |assessment| {
+            let breaker = &assessment["breaker"];
+            breaker["effective"] == "plan" && breaker["frozen"].is_null() && is_named(assessment)
+        })
+        .await;
+    assert_eq!(kept(&get(&cluster, &configuration()).await), kept(&before));
+    assert!(observing.terminate().await, "it did not end when it was asked to");
+}
+
+pub async fn upgraded_and_removed_without_a_trace() {
+    let cluster = Cluster::start().await;
+    let kubeconfig = cluster.admin_kubeconfig();
+    for overlay in ["expiry", "unchecked"] {
+        let apply = format!("kubectl apply --server-side -k deploy/overlays/{overlay}");
+        done(&kubeconfig, &apply).await;
+    }
+    let hanging = with_a_webhook(&cluster).await;
     let before = get(&cluster, &configuration()).await;
     let mut old = pod(&cluster).await;
     old.assessed("the fence is proven", |assessment| {
