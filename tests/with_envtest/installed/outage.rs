@@ -89,6 +89,13 @@ pub async fn what_is_refused_and_what_works_is_what_the_document_says() {
     );
     // The namespace is there now, and so is everything else; what the webhook does not answer is refused all the same.
     by_kind(&kubeconfig, 2).await;
+    done(
+        &kubeconfig,
+        &format!("hookwatch break {CATCHES_ALL}/{HANGS} --reason outage --yes"),
+    )
+    .await;
+    is_refused(&kubeconfig, "kubectl create namespace another --dry-run=server").await;
+    by_kind(&kubeconfig, 3).await;
 }
 
 /// Plays the first table and returns how many rows it has. What is refused changes nothing, so it is played at the same
