@@ -169,11 +169,14 @@ impl Slowest {
 
     /// How long whatever answers like this is waited for before it counts as silent.
     pub fn patience(&self, now: Time) -> Duration {
+        self.unusual_after(now).clamp(t::late(), t::late_at_most())
+    }
+
+    /// From how long on an answer is unusual after those that came lately; zero where none did.
+    pub fn unusual_after(&self, now: Time) -> Duration {
         let lately = self.0.iter().filter(|(at, _)| now.since(*at) < t::slowest_of());
         let slowest = lately.map(|(_, took)| *took).max().unwrap_or_default();
-        slowest
-            .mul_f64(t::late_factor())
-            .clamp(t::late(), t::late_at_most())
+        slowest.mul_f64(t::late_factor())
     }
 }
 

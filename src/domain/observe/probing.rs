@@ -111,6 +111,9 @@ pub struct Dead {
     pub was_alive: bool,
     /// False for an HTTP error or an odd answer given to a forged review: no verdict without other witnesses.
     pub certain: bool,
+    /// False for a first attempt that is silent for less than twice the slowest answer of the last ten minutes: where
+    /// answers take seconds, it counts as silent before that.
+    pub is_unusual: bool,
     /// What the last attempt saw, as a sentence without the address.
     pub detail: String,
 }
@@ -208,12 +211,12 @@ impl BackendMemory {
             _ if is_stale => untried("not probed recently"),
             (ProbeOutcome::NotProbed { why }, _) => untried(why),
             _ if failed == 0 => self.answering(last),
-            (_, Some(found)) if self.is_certain(failed) => self.dead(
+            (_, Some(found)) if self.is_certain(failed) => BackendState::Dead(self.dead(
                 found,
                 self.failing_since.unwrap_or(last.started),
                 failed,
                 detail(),
-            ),
+            )),
             _ => BackendState::Wavering { detail: detail() },
         }
     }
@@ -261,19 +264,23 @@ impl BackendMemory {
             return BackendState::Wavering { detail };
         }
         let since = self.failing_since.unwrap_or(under_way.started);
-        self.dead((Cause::Hanging, true), since, failed_before + 1, detail)
+        BackendState::Dead(Dead {
+            is_unusual: failed_before > 0 || waiting >= self.slowest.unusual_after(now),
+            ..self.dead((Cause::Hanging, true), since, failed_before + 1, detail)
+        })
     }
 
-    fn dead(&self, found: (Cause, bool), since: Time, attempts: usize, detail: String) -> BackendState {
+    fn dead(&self, found: (Cause, bool), since: Time, attempts: usize, detail: String) -> Dead {
         let (cause, certain) = found;
-        BackendState::Dead(Dead {
+        Dead {
             cause,
             since,
             attempts,
             was_alive: self.was_alive,
             certain,
+            is_unusual: true,
             detail,
-        })
+        }
     }
 
     fn answering(&self, last: &FinishedProbe) -> BackendState {

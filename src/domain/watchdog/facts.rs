@@ -401,28 +401,21 @@ fn is_well_though_uncalled(evidence: &Evidence<'_>, cause: Option<Cause>) -> boo
 }
 
 /// Every backend that a probe reaches another way than the API server is dead, or there is none; of a hook of which a
-/// part is bad, that part is. That they are slow speaks for a slow hook and for nothing else: some always are. And one
-/// attempt that is silent sets a backend apart only from one that answers in time.
+/// part is bad, that part is. That they are slow speaks for a slow hook and for nothing else: some always are, and now and
+/// then one of their backends takes longer than all that is waited for.
 fn probes_speak(evidence: &Evidence<'_>, cause: Option<Cause>) -> bool {
     if matches!(cause, Some(Cause::NoEndpoints | Cause::NoService)) {
         return evidence.without_backends_since.is_some();
     }
     let states = counted(evidence.backends);
     let bad = |(_, state): &&(Backend, BackendState)| match state {
-        BackendState::Dead(dead) => dead.certain,
+        BackendState::Dead(dead) => dead.certain && (dead.is_unusual || cause != Some(Cause::Partial)),
         BackendState::Slow { .. } => cause == Some(Cause::Slow),
         // Once is no sign by itself, and a canary waits for it beside.
         state => state.answered_late() && cause == Some(Cause::Slow) && evidence.canary_waits.is_some(),
     };
     match cause {
-        Some(Cause::Partial) => {
-            let in_time =
-                |state: &BackendState| matches!(state, BackendState::Alive { .. }) && !state.answered_late();
-            let set_apart = states.iter().any(|(_, state)| in_time(state));
-            let is_first_silence = |state: &BackendState| matches!(state, BackendState::Dead(dead) if dead.cause == Cause::Hanging && dead.attempts == 1);
-            let mut states = states.iter();
-            states.any(|known| bad(known) && (set_apart || !is_first_silence(&known.1)))
-        }
+        Some(Cause::Partial) => states.iter().any(bad),
         _ => !states.is_empty() && states.iter().all(bad),
     }
 }

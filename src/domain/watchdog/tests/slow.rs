@@ -189,24 +189,21 @@ fn a_failed_call_is_not_said_to_have_taken_what_the_answered_ones_did() {
 }
 
 #[test]
-fn one_probe_that_is_silent_sets_a_backend_apart_from_quick_ones_and_not_from_such_as_take_seconds_too() {
+fn one_probe_that_is_silent_makes_a_part_dead_where_it_is_silent_for_longer_than_answers_ever_take() {
     let opa = hook("opa", 2);
-    let silent = |mut incident: Incident| {
+    let silent = |mut incident: Incident, waiting: u64| {
         incident.count_calls("opa", 20.0, 2.0).rejections.calling += 3.0;
         incident.scrape(18 * SECOND + 900);
-        incident.probe_late(16 * SECOND + 500, &opa, 0, 4_500);
-        incident
-            .facts_if(21 * SECOND + 50, &opa, Some(Cause::Partial), false)
-            .witnesses
+        incident.probe_taking(16 * SECOND + 100, 300, &opa, 0, alive());
+        incident.probe_late(16 * SECOND + 500, &opa, 0, waiting);
+        let at = 16 * SECOND + 550 + waiting;
+        incident.facts_if(at, &opa, Some(Cause::Partial), false).witnesses
     };
     let both = BTreeSet::from([Witness::Probes, Witness::Counters]);
-    assert_eq!(silent(Incident::calm(&[&opa])), both);
-    assert_eq!(silent(always_slow(&opa)), BTreeSet::from([Witness::Counters]));
-
-    let mut timed_out = always_slow(&opa);
-    let outcome = ProbeOutcome::TimedOut {
-        phase: ProbePhase::FirstByte,
-    };
-    timed_out.probe_taking(16 * SECOND + 200, 2_000, &opa, 0, outcome);
-    assert_eq!(silent(timed_out), both);
+    assert_eq!(silent(Incident::calm(&[&opa]), 3_500), both);
+    assert_eq!(
+        silent(always_slow(&opa), 3_500),
+        BTreeSet::from([Witness::Counters])
+    );
+    assert_eq!(silent(always_slow(&opa), 4_500), both);
 }
