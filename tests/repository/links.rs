@@ -172,3 +172,24 @@ fn links_and_anchors_are_read_as_a_browser_reads_them() {
     let expected = ["one-two-three", "again", "again-1"].map(str::to_owned);
     assert_eq!(anchors(text), BTreeSet::from(expected));
 }
+
+/// Tests with a real API server are not run everywhere.
+#[test]
+fn what_is_played_on_a_real_api_server_is_marked_in_the_documents() {
+    let mut documents = files("docs", ".md");
+    documents.extend(files("deploy", ".md"));
+    let documents: Vec<String> = documents.iter().map(read).collect();
+    let mut played = BTreeSet::new();
+    for file in files("tests/with_envtest", ".rs") {
+        let source = read(file);
+        for call in ["documented(\"", "rows(\""] {
+            let calls = source.split(call).skip(1);
+            played.extend(calls.filter_map(|rest| rest.split_once('"').map(|(name, _)| name.to_owned())));
+        }
+    }
+    assert!(played.len() > 5, "{played:?}");
+    for name in played {
+        let marker = format!("<!-- {name}:begin -->");
+        assert!(documents.iter().any(|text| text.contains(&marker)), "{marker}");
+    }
+}

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::lab::{done, shell};
+use super::lab::{documented, done, shell};
 use crate::helm::rendered;
 use crate::privileges::cluster::{Cluster, manifests};
 use crate::versions::lacking;
@@ -171,15 +171,10 @@ async fn your_own_is_taken(kubeconfig: &std::path::Path, trial: &str) {
 /// The kustomization that deploy/README.md shows, in a folder from which these paths lead to deploy/.
 fn one_of_your_own() -> tempfile::TempDir {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    let text = std::fs::read_to_string(root.join("deploy/README.md")).unwrap();
-    let (_, rest) = text
-        .split_once("## A kustomization of your own\n\n```yaml\n")
-        .unwrap();
-    let (yaml, _) = rest.split_once("```\n").unwrap();
     // Beside everything else that is made in a build: kustomize follows no absolute path.
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     std::os::unix::fs::symlink(root.join("deploy"), folder.path().join("deploy")).unwrap();
-    std::fs::write(folder.path().join("kustomization.yaml"), yaml).unwrap();
+    std::fs::write(folder.path().join("kustomization.yaml"), documented("own")).unwrap();
     folder
 }
 

@@ -6,7 +6,7 @@ use hookwatch::lab::backend::Behaviour;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::lab::{CATCHES_ALL, HANGS, Hanging, done, get, hanging};
+use super::lab::{CATCHES_ALL, HANGS, Hanging, documented, done, get, hanging};
 use super::running::pod;
 use crate::privileges::cluster::{CONFIGURATIONS, Cluster, until};
 
@@ -23,15 +23,6 @@ const IN_A_NAMESPACE: [&str; 10] = [
     "/apis/rbac.authorization.k8s.io/v1/roles",
     "/apis/rbac.authorization.k8s.io/v1/rolebindings",
 ];
-
-/// What deploy/README.md says to type.
-fn documented(what: &str) -> String {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/README.md");
-    let text = std::fs::read_to_string(path).unwrap();
-    let begin = format!("<!-- {what}:begin -->\n```sh\n");
-    let (_, rest) = text.split_once(&begin).unwrap_or_else(|| panic!("no {begin}"));
-    rest.split_once("```\n").unwrap().0.to_owned()
-}
 
 fn configuration() -> String {
     format!("{CONFIGURATIONS}/validatingwebhookconfigurations/{CATCHES_ALL}")
