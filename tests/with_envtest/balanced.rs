@@ -208,7 +208,7 @@ async fn the_second_cannot_start() {
     let told = watch
         .until_blaming(Some(hook.webhook()), "both are told in one sentence", |seen| {
             let summary = &seen.control_plane.summary;
-            // The longer it starts, the fewer hooks are left to name.
+            // Few steps of its start are named, and the more are done, the fewer are left to name.
             summary.contains("cannot start") && summary.contains("poststarthook/rbac/bootstrap-roles")
         })
         .await;
