@@ -338,6 +338,11 @@ async fn metrics_over_otlp_are_those_of_the_exposition() {
             .await;
         lab.refuse(LabHook::Opa).await;
         until("the hook is failing", || is_failing(&daemon, LabHook::Opa)).await;
+        // A canary may have told before any probe was over.
+        until("a probe was counted", || {
+            text(&daemon).contains("\nhookwatch_probes_total{").then_some(())
+        })
+        .await;
 
         let before = of_text(&text(&daemon));
         let requests = receiver.look(|sent| sent.metrics.len());

@@ -23,6 +23,7 @@ use super::bypassing::{
     names_hookwatch, one_that_is_lost_is_made_good, read, spec, straight, validating,
 };
 use super::cutting::{author, clock, writer};
+use super::documents::documented;
 use super::privileges::cluster::{Answer, CONFIGURATIONS, Cluster, ask, block_on, until};
 use super::{Named, Outcome as Played, missing, named};
 

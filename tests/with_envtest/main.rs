@@ -26,6 +26,7 @@ mod credentials;
 mod cutting;
 #[path = "../support/daemon.rs"]
 mod daemon;
+mod documents;
 mod fidelity;
 mod hands;
 #[allow(dead_code, reason = "it serves others too")]

@@ -1,7 +1,5 @@
 //! What the API server at hand has of what hookwatch uses, against the table of docs/versions.md.
 
-use std::path::Path;
-
 use hookwatch::app::engine::Engine;
 use hookwatch::domain::act::fence::AutoBreak;
 use hookwatch::domain::act::leadership::ReplicaRole;
@@ -9,6 +7,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::cases::WITH_CONDITIONS;
+use super::documents::rows;
 use super::installed::lab::{done, shell};
 use super::privileges::cluster::{
     CONFIGURATIONS, Cluster, ask, assessed, block_on, config, manifests, until,
@@ -39,18 +38,9 @@ struct Row {
 
 /// The rows, or nothing where the table has no column for this release.
 fn table(release: &str) -> Option<Vec<Row>> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let text = std::fs::read_to_string(root.join("docs/versions.md")).unwrap();
-    let (_, rest) = text.split_once("<!-- versions:begin -->\n").unwrap();
-    let (table, _) = rest.split_once("<!-- versions:end -->").unwrap();
-    let cells = |line: &str| -> Vec<String> {
-        let cells = line.trim().trim_matches('|').split('|');
-        cells.map(|cell| cell.trim().to_owned()).collect()
-    };
-    let mut lines = table.lines();
-    let head = cells(lines.next().unwrap());
-    let column = head.iter().position(|title| title == release)?;
-    let rows = lines.skip(1).map(cells).map(|mut row| Row {
+    let mut rows = rows("versions").into_iter();
+    let column = rows.next()?.iter().position(|title| title == release)?;
+    let rows = rows.map(|mut row| Row {
         cell: row.swap_remove(column),
         what: row.swap_remove(0).trim_matches('`').to_owned(),
     });

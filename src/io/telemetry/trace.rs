@@ -125,8 +125,7 @@ impl Tracer {
         let Some(rounds) = &self.0 else {
             return ObservationSpan::default();
         };
-        let now = (rounds.clock)();
-        let mut state = rounds.lock();
+        let (now, mut state) = rounds.now();
         if state.round.observations >= MOST {
             rounds.next(&mut state, now, "full", None);
         }
@@ -160,8 +159,8 @@ impl Tracer {
             LoggedChange::ControlPlane(plane) => ("control_plane", of_plane(plane), None),
             _ => return None,
         };
-        let now = system((rounds.clock)());
-        let mut state = rounds.lock();
+        let (now, mut state) = rounds.now();
+        let now = system(now);
         state.round.changed = true;
         let parent = state.round.root.span_context().clone();
         if !parent.is_sampled() {
@@ -182,8 +181,7 @@ impl Tracer {
         let Some(rounds) = &self.0 else {
             return;
         };
-        let now = (rounds.clock)();
-        let mut state = rounds.lock();
+        let (now, mut state) = rounds.now();
         let TraceRound {
             began,
             observations,
@@ -207,8 +205,8 @@ impl Tracer {
     /// Ends the last round.
     pub(super) fn end(&self) {
         if let Some(rounds) = &self.0 {
-            let now = (rounds.clock)();
-            rounds.lock().round.end(now, "stopped", None);
+            let (now, mut state) = rounds.now();
+            state.round.end(now, "stopped", None);
         }
     }
 }
@@ -230,6 +228,12 @@ impl Rounds {
     fn next(&self, state: &mut TraceState, now: Time, why: &'static str, assessment: Option<&Assessment>) {
         state.round.end(now, why, assessment);
         state.round = TraceRound::begin(&self.tracer, now);
+    }
+
+    /// The state with the time at which it is held: read off before, it could lie before the round that is under way.
+    fn now(&self) -> (Time, MutexGuard<'_, TraceState>) {
+        let state = self.lock();
+        ((self.clock)(), state)
     }
 
     fn lock(&self) -> MutexGuard<'_, TraceState> {

@@ -2,14 +2,6 @@
 
 use super::*;
 
-/// The recipe of docs/breaker.md.
-fn recipe() -> String {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/breaker.md");
-    let text = std::fs::read_to_string(path).unwrap();
-    let (_, rest) = text.split_once("<!-- undo:begin -->\n```sh\n").unwrap();
-    rest.split_once("```\n<!-- undo:end -->").unwrap().0.to_owned()
-}
-
 pub(super) fn by_kubectl() -> Played {
     if let Some(skipped) = missing() {
         return skipped;
@@ -66,7 +58,7 @@ pub(super) fn by_kubectl() -> Played {
             let (path, kubeconfig) = (path.clone(), kubeconfig.clone());
             let output = tokio::task::spawn_blocking(move || {
                 std::process::Command::new("sh")
-                    .args(["-eu", "-c", &recipe()])
+                    .args(["-eu", "-c", &documented("undo")])
                     .env("PATH", path)
                     .env("KUBECONFIG", kubeconfig)
                     .output()

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::lab::{documented, done, shell};
+use super::lab::{done, shell};
+use crate::documents::documented;
 use crate::helm::rendered;
 use crate::privileges::cluster::{Cluster, manifests};
 use crate::versions::lacking;

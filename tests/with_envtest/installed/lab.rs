@@ -23,16 +23,6 @@ pub fn kubectl() -> Option<PathBuf> {
     kubectl.exists().then_some(kubectl)
 }
 
-/// The block of deploy/README.md that is marked by this name.
-pub fn documented(name: &str) -> String {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/README.md");
-    let text = std::fs::read_to_string(path).unwrap();
-    let begin = format!("<!-- {name}:begin -->\n```");
-    let (_, rest) = text.split_once(&begin).unwrap_or_else(|| panic!("no {begin}"));
-    let (_language, rest) = rest.split_once('\n').unwrap();
-    rest.split_once("```\n").unwrap().0.to_owned()
-}
-
 /// Where a command line of the documentation finds `kubectl` and `hookwatch`.
 fn path() -> std::ffi::OsString {
     let beside = |file: PathBuf| file.parent().unwrap().to_owned();

@@ -6,27 +6,13 @@ use serde_json::{Value, json};
 
 use super::lab::{CATCHES_ALL, HANGS, Hanging, done, everything, hanging, shell};
 use super::node::{by_kubelet, is_named, read};
+use crate::documents::rows;
 use crate::privileges::cluster::{Cluster, manifests};
 
 /// What kubectl prints of a write that no backend of the webhook answered.
 const REFUSED: &str = "failed calling webhook \"hangs.example.com\"";
 /// In seconds, and what the document says.
 const TIMEOUT: u8 = 10;
-
-/// The cells of each row of a table of the document.
-fn rows(marker: &str) -> Vec<Vec<String>> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let text = std::fs::read_to_string(root.join("docs/outage.md")).unwrap();
-    let (_, rest) = text.split_once(&format!("<!-- {marker}:begin -->\n")).unwrap();
-    let (table, _) = rest.split_once(&format!("<!-- {marker}:end -->")).unwrap();
-    let cells = |line: &str| {
-        line.trim_matches('|')
-            .split('|')
-            .map(|cell| cell.trim().to_owned())
-            .collect()
-    };
-    table.lines().skip(2).map(cells).collect()
-}
 
 /// What people of the cluster have before the outage.
 async fn with_an_application(cluster: &Cluster) {
@@ -106,9 +92,9 @@ async fn shield(kubeconfig: &Path) {
 /// Plays the first table and returns how many rows it has. What is refused changes nothing, so it is played at the same
 /// time; and `diagnose` with it, for an outage that no client meets is none.
 async fn commands(kubeconfig: &Path) -> usize {
-    let rows = rows("outage-commands");
+    let rows = &rows("outage-commands")[1..];
     let (mut together, mut later) = (Vec::new(), Vec::new());
-    for row in &rows {
+    for row in rows {
         let command = row[0].trim_matches('`');
         let command = command.replace("CONFIG/WEBHOOK", &format!("{CATCHES_ALL}/{HANGS}"));
         let command = command.replace("CONFIG", CATCHES_ALL);
@@ -149,7 +135,7 @@ async fn is_refused(kubeconfig: &Path, command: &str) {
 
 /// Plays a column of the second table.
 async fn by_kind(kubeconfig: &Path, column: usize) {
-    let rows = rows("outage-kinds");
+    let rows = &rows("outage-kinds")[1..];
     let mut objects = manifests("overlays/breaker");
     objects.retain(|object| {
         // Of the control plane's own namespaces the document speaks apart.

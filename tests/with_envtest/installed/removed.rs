@@ -6,8 +6,9 @@ use hookwatch::lab::backend::Behaviour;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::lab::{CATCHES_ALL, HANGS, Hanging, documented, done, get, hanging};
+use super::lab::{CATCHES_ALL, HANGS, Hanging, done, get, hanging};
 use super::running::pod;
+use crate::documents::documented;
 use crate::privileges::cluster::{CONFIGURATIONS, Cluster, until};
 
 /// What is in the namespace.

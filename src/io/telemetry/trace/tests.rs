@@ -267,3 +267,39 @@ fn an_answer_that_nobody_can_use_is_an_error_of_the_probe_and_of_no_phase() {
         Some(&opentelemetry::Value::I64(500))
     );
 }
+
+#[test]
+fn nothing_begins_before_its_round_whoever_observes_at_the_same_time() {
+    let mut bench = Bench::new();
+    let read = Arc::new(AtomicU64::new(1));
+    // Every look at it is a later instant, and another thread may come in between.
+    let clock: Clock = Arc::new(move || {
+        let now = read.fetch_add(1, Ordering::SeqCst);
+        std::thread::yield_now();
+        Time::from_unix_millis(now)
+    });
+    let rounds = Arc::get_mut(bench.tracer.0.as_mut().unwrap()).unwrap();
+    rounds.clock = clock;
+    rounds.lock().round = TraceRound::begin(&rounds.tracer, Time::from_unix_millis(0));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                for _ in 0..1_000 {
+                    drop(bench.tracer.probe([&hook("a")].into_iter(), &backend()));
+                }
+            });
+        }
+        for _ in 0..1_000 {
+            bench.tracer.changed(&change("a", Health::Failing));
+            bench.tracer.judged(None);
+        }
+    });
+    bench.tracer.end();
+    let all = bench.waiting.take();
+    let rounds = all.iter().filter(|span| span.name == "round");
+    let began: HashMap<SpanId, SystemTime> = rounds
+        .map(|round| (round.span_context.span_id(), round.start_time))
+        .collect();
+    let mut children = all.iter().filter(|span| span.name != "round");
+    assert!(children.all(|span| began[&span.parent_span_id] <= span.start_time));
+}
