@@ -179,9 +179,14 @@ impl Evidence<'_> {
     }
 
     pub(super) fn slow_calls(&self, at_least: f64) -> Option<Hit> {
-        let slowness = self.slowness.as_ref();
-        let slowness = slowness.filter(|slowness| slowness.mean >= at_least)?;
-        let named = self.is_the_excess() && !self.ambiguous && self.goes_on_slowly(slowness);
+        let slowness = self.slowness.as_ref()?;
+        // Beside an overload a call takes longer than usual without its hook's doing.
+        let (at_least, excess) = if self.scene.is_overloaded() {
+            (t::slow_always(), self.is_most_of_the_calls_excess())
+        } else {
+            (at_least, self.is_the_excess())
+        };
+        let named = slowness.mean >= at_least && excess && !self.ambiguous && self.goes_on_slowly(slowness);
         Hit::new(Cause::Slow, Some(slowness.from)).when(named)
     }
 
@@ -202,7 +207,11 @@ impl Evidence<'_> {
     /// Most of the extra time of writes, or of those writes that meet it, is this hook's. Over all writes a hook that
     /// sees few of them hides; over its own calls it cannot.
     pub(super) fn is_the_excess(&self) -> bool {
-        self.excess_share >= Some(t::culprit_share()) || self.call_share >= Some(t::culprit_call_share())
+        self.excess_share >= Some(t::culprit_share()) || self.is_most_of_the_calls_excess()
+    }
+
+    fn is_most_of_the_calls_excess(&self) -> bool {
+        self.call_share >= Some(t::culprit_call_share())
     }
 
     /// It goes on being slow, and its newest calls are slow as well.
