@@ -13,6 +13,8 @@ use hookwatch::domain::time::Time;
 use hookwatch::io::observe::probe::{ProbeLimits, ProbeRequest, Prober};
 use hookwatch::lab::backend::{BackendRole, LabBackend as Served};
 use hookwatch::lab::certs::Authority;
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::aws_lc_rs::{default_provider, kx_group};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -23,6 +25,9 @@ use tokio::time::{Instant, sleep_until};
 use tokio_rustls::TlsConnector;
 
 use crate::hooks;
+
+/// As the daemon probes: it offers ML-KEM beside X25519, as an API server does.
+pub const HYBRID: &str = "hybrid";
 
 const NAMESPACE: &str = "probed";
 const SERVICE: &str = "webhook";
@@ -66,7 +71,7 @@ impl Way {
         let (level, connection) = match name {
             "bare" => return Self::bare(ca),
             "handshake" => (ProbeLevel::Handshake, ConnectionKind::Fresh),
-            "http" => (ProbeLevel::Http, ConnectionKind::Fresh),
+            "http" | HYBRID => (ProbeLevel::Http, ConnectionKind::Fresh),
             "kept" => (ProbeLevel::Http, ConnectionKind::Kept),
             other => anyhow::bail!("no way to probe is called {other}"),
         };
@@ -74,7 +79,11 @@ impl Way {
             pooled: targets,
             ..ProbeLimits::default()
         };
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let provider = if name == HYBRID {
+            Arc::new(default_provider())
+        } else {
+            agreeing_on_x25519()
+        };
         let prober = Prober::new(provider, limits, Arc::new(now))?;
         Ok(Self::Prober(
             Arc::new(prober),
@@ -87,8 +96,7 @@ impl Way {
     fn bare(ca: &[u8]) -> anyhow::Result<Self> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(ca)?)?;
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let mut config = ClientConfig::builder_with_provider(provider)
+        let mut config = ClientConfig::builder_with_provider(agreeing_on_x25519())
             .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?
             .with_root_certificates(roots)
             .with_no_client_auth();
@@ -123,6 +131,14 @@ impl Way {
             }
         }
     }
+}
+
+/// What every contestant can agree on: an exporter of Debian knows no key exchange with ML-KEM.
+fn agreeing_on_x25519() -> Arc<CryptoProvider> {
+    Arc::new(CryptoProvider {
+        kx_groups: vec![kx_group::X25519],
+        ..default_provider()
+    })
 }
 
 async fn bare_handshake(

@@ -190,7 +190,10 @@ fn what_is_played_on_a_real_api_server_is_marked_in_the_documents() {
     assert!(played.len() > 5, "{played:?}");
     for name in played {
         let [begin, end] = ["begin", "end"].map(|side| format!("<!-- {name}:{side} -->\n"));
-        let is_marked = |text: &String| text.split_once(&begin).is_some_and(|(_, rest)| rest.contains(&end));
+        let is_marked = |text: &String| {
+            text.split_once(&begin)
+                .is_some_and(|(_, rest)| rest.contains(&end))
+        };
         assert!(documents.iter().any(is_marked), "{begin}");
     }
 }

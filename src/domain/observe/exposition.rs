@@ -23,6 +23,8 @@ pub struct Exposition {
     carry: Vec<u8>,
     /// Set while the rest of an overlong line is thrown away.
     skipping: bool,
+    /// The name that was passed over last, with the byte that ends it: the next lines are mostly more of the same.
+    passed_over: Vec<u8>,
 }
 
 impl Exposition {
@@ -74,7 +76,10 @@ impl Exposition {
             self.harvest.complain("a line is longer than 64 KiB");
             return;
         }
-        // Everything wanted begins with one of these words; most lines end here.
+        if !self.passed_over.is_empty() && line.starts_with(&self.passed_over) {
+            return;
+        }
+        // Everything wanted begins with one of these words.
         const WORDS: [&[u8]; 5] = [
             b"apiserver_",
             b"etcd_",
@@ -85,14 +90,17 @@ impl Exposition {
         if !WORDS.iter().any(|word| line.starts_with(word)) {
             if is_not_exposition(line) {
                 self.complain_of(line);
+            } else {
+                self.pass_over(line);
             }
             return;
         }
-        let name_end = memchr::memchr2(b'{', b' ', line).unwrap_or(line.len());
+        let name_end = end_of_name(line).unwrap_or(line.len());
         let Some((family, part)) = std::str::from_utf8(&line[..name_end])
             .ok()
             .and_then(Family::of_series)
         else {
+            self.pass_over(line);
             return;
         };
         let Some((labels, value)) = std::str::from_utf8(&line[name_end..]).ok().and_then(sample) else {
@@ -100,6 +108,14 @@ impl Exposition {
             return;
         };
         self.harvest.take(family, part, &labels, value);
+    }
+
+    fn pass_over(&mut self, line: &[u8]) {
+        self.passed_over.clear();
+        // Of a line that begins with blanks no name is known.
+        if let Some(end) = end_of_name(line).filter(|_| !line[0].is_ascii_whitespace()) {
+            self.passed_over.extend_from_slice(&line[..=end]);
+        }
     }
 
     fn complain_of(&mut self, line: &[u8]) {
@@ -131,6 +147,11 @@ impl Harvest {
     fn into_parts(self) -> (Snapshot, Complaints) {
         (self.snapshot, self.complaints)
     }
+}
+
+/// Where the name of a line's series ends.
+fn end_of_name(line: &[u8]) -> Option<usize> {
+    memchr::memchr2(b'{', b' ', line)
 }
 
 /// Whether a line cannot be part of an exposition: neither empty, nor a comment, nor begun as a name.
@@ -248,6 +269,16 @@ mod tests {
         assert_eq!(snapshot.process_start, None);
         assert_eq!(snapshot.cpu_seconds, 1200.0);
         assert_eq!(complaints.left_out, 2);
+    }
+
+    #[test]
+    fn what_is_passed_over_takes_nothing_with_it_whose_name_begins_alike() {
+        let (snapshot, complaints) = read(
+            "process_cpu 1\nprocess_cpu 2\nprocess_cpu_seconds_total 7\n# process\n# HELP x\nprocess_cpu{a=\"b\"} 3\n\n \n\
+             process_start_time_seconds 8\n <p>\n\t \n\t <p>\n",
+        );
+        assert_eq!((snapshot.cpu_seconds, snapshot.process_start), (7.0, Some(8.0)));
+        assert_eq!(complaints.unreadable, 2);
     }
 
     #[test]

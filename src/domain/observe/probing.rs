@@ -114,6 +114,9 @@ pub struct Dead {
     /// False for a first attempt that is silent for less than twice the slowest answer of the last ten minutes: where
     /// answers take seconds, it counts as silent before that.
     pub is_unusual: bool,
+    /// True for a first attempt that is silent for less than [`t::late_at_most`], of a backend that never answered: it may
+    /// take as long always.
+    pub may_be_slow: bool,
     /// What the last attempt saw, as a sentence without the address.
     pub detail: String,
 }
@@ -245,17 +248,9 @@ impl BackendMemory {
         let (under_way, waiting) = hang;
         let detail = format!("has been hanging for {} ({})", human(waiting), under_way.phase);
         // A hook that lately took seconds to answer is slow until it has been silent for much longer.
-        let healthy = |attempt: &&FinishedProbe| attempt.outcome.is_healthy();
-        let slowest = self
-            .fresh
-            .iter()
-            .filter(healthy)
-            .map(|attempt| attempt.took)
-            .max();
-        let last_good = self.fresh.back().filter(healthy);
-        if let Some(last) =
-            last_good.filter(|last| Some(waiting) < slowest.map(|took| took * 2) && self.is_slow(last.took))
-        {
+        let unusual_after = self.slowest.unusual_after(now);
+        let last_good = self.fresh.back().filter(|last| last.outcome.is_healthy());
+        if let Some(last) = last_good.filter(|last| waiting < unusual_after && self.is_slow(last.took)) {
             let (since, took) = (last.started, self.takes(last));
             return BackendState::Slow { since, took };
         }
@@ -265,7 +260,8 @@ impl BackendMemory {
         }
         let since = self.failing_since.unwrap_or(under_way.started);
         BackendState::Dead(Dead {
-            is_unusual: failed_before > 0 || waiting >= self.slowest.unusual_after(now),
+            is_unusual: failed_before > 0 || waiting >= unusual_after,
+            may_be_slow: failed_before == 0 && !self.was_alive && waiting < t::late_at_most(),
             ..self.dead((Cause::Hanging, true), since, failed_before + 1, detail)
         })
     }
@@ -279,6 +275,7 @@ impl BackendMemory {
             was_alive: self.was_alive,
             certain,
             is_unusual: true,
+            may_be_slow: false,
             detail,
         }
     }

@@ -22,7 +22,7 @@ use crate::domain::observe::canaries::{CanaryAccusation, CanaryMemory};
 use crate::domain::observe::canary::{CanaryOutcome, CanaryTarget};
 use crate::domain::observe::history::Window;
 use crate::domain::observe::observations::Spared;
-use crate::domain::observe::probing::BackendState;
+use crate::domain::observe::probing::{BackendState, Dead};
 use crate::domain::observe::snapshot::HookSeries;
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
@@ -149,7 +149,10 @@ impl<'a> FactFinder<'a> {
 
     fn witnesses(&self, evidence: &Evidence<'_>, hook: &Hook, verdict: &Verdict) -> BTreeSet<Witness> {
         // What a rollout costs is over by the time it is known: nothing says what is, and a bypass comes too late.
-        if verdict.cause == Some(Cause::RolloutGap) || self.is_mostly_answered(evidence, hook, verdict.cause)
+        let is_over = verdict.cause == Some(Cause::RolloutGap);
+        if is_over
+            || self.is_mostly_answered(evidence, hook, verdict.cause)
+            || is_hardly_partial(evidence, verdict)
         {
             return BTreeSet::new();
         }
@@ -409,7 +412,7 @@ fn probes_speak(evidence: &Evidence<'_>, cause: Option<Cause>) -> bool {
     }
     let states = counted(evidence.backends);
     let bad = |(_, state): &&(Backend, BackendState)| match state {
-        BackendState::Dead(dead) => dead.certain && (dead.is_unusual || cause != Some(Cause::Partial)),
+        BackendState::Dead(dead) => dead.certain && !dead.may_be_slow,
         BackendState::Slow { .. } => cause == Some(Cause::Slow),
         // Once is no sign by itself, and a canary waits for it beside.
         state => state.answered_late() && cause == Some(Cause::Slow) && evidence.canary_waits.is_some(),
@@ -418,6 +421,15 @@ fn probes_speak(evidence: &Evidence<'_>, cause: Option<Cause>) -> bool {
         Some(Cause::Partial) => states.iter().any(bad),
         _ => !states.is_empty() && states.iter().all(bad),
     }
+}
+
+/// A part is said to be dead, and of none that is we can be sure: it has been silent for less than its slow answers take, or
+/// nothing at all has answered us since. Late calls and canaries say no more than that the hook is slow.
+fn is_hardly_partial(evidence: &Evidence<'_>, verdict: &Verdict) -> bool {
+    let is_dead = |dead: &Dead| dead.is_unusual && (!dead.is_path() || evidence.way_is_open(dead.since));
+    let mut parts = counted(evidence.backends).into_iter();
+    verdict.cause == Some(Cause::Partial)
+        && !parts.any(|(_, state)| matches!(state, BackendState::Dead(dead) if is_dead(dead)))
 }
 
 /// Whether others' match conditions leave no room for one of hookwatch's.

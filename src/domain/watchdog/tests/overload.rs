@@ -82,5 +82,8 @@ fn a_hook_that_takes_most_of_the_time_is_named_beside_an_overload() {
         assert!(step < 2 || is_overloaded(&assessment));
     }
     let verdict = incident.verdict(25 * SECOND, "a");
-    assert_eq!((verdict.health, verdict.cause), (Health::Failing, Some(Cause::Slow)));
+    assert_eq!(
+        (verdict.health, verdict.cause),
+        (Health::Failing, Some(Cause::Slow))
+    );
 }

@@ -191,19 +191,41 @@ fn a_failed_call_is_not_said_to_have_taken_what_the_answered_ones_did() {
 #[test]
 fn one_probe_that_is_silent_makes_a_part_dead_where_it_is_silent_for_longer_than_answers_ever_take() {
     let opa = hook("opa", 2);
-    let silent = |mut incident: Incident, waiting: u64| {
+    let silent = |mut incident: Incident, waiting: u64, reached: bool| {
         incident.count_calls("opa", 20.0, 2.0).rejections.calling += 3.0;
         incident.scrape(18 * SECOND + 900);
         incident.probe_taking(16 * SECOND + 100, 300, &opa, 0, alive());
         incident.probe_late(16 * SECOND + 500, &opa, 0, waiting);
+        if reached {
+            incident.probe_taking(17 * SECOND, 300, &opa, 1, alive());
+        }
         let at = 16 * SECOND + 550 + waiting;
         incident.facts_if(at, &opa, Some(Cause::Partial), false).witnesses
     };
     let both = BTreeSet::from([Witness::Probes, Witness::Counters]);
-    assert_eq!(silent(Incident::calm(&[&opa]), 3_500), both);
-    assert_eq!(
-        silent(always_slow(&opa), 3_500),
-        BTreeSet::from([Witness::Counters])
-    );
-    assert_eq!(silent(always_slow(&opa), 4_500), both);
+    assert_eq!(silent(Incident::calm(&[&opa]), 3_500, true), both);
+    assert_eq!(silent(always_slow(&opa), 3_500, true), BTreeSet::new());
+    assert_eq!(silent(always_slow(&opa), 4_500, true), both);
+    // Nothing else has answered since: it may be our own way to the Pods that is gone.
+    assert_eq!(silent(always_slow(&opa), 4_500, false), BTreeSet::new());
+}
+
+#[test]
+fn one_silent_probe_of_a_webhook_that_never_answered_is_a_witness_once_it_is_silent_for_longer_than_slow_ones()
+ {
+    let (opa, new) = (hook("opa", 1), hook("new", 1));
+    let witnesses = |known: bool, waiting: u64| {
+        let mut incident = Incident::calm(&[&opa]);
+        incident.inventory(16 * SECOND, vec![opa.clone(), new.clone()]);
+        if known {
+            incident.probe_taking(16 * SECOND, 100, &new, 0, alive());
+        }
+        incident.probe_late(16 * SECOND + 200, &new, 0, waiting);
+        let at = 16 * SECOND + 250 + waiting;
+        incident.facts_if(at, &new, Some(Cause::Hanging), false).witnesses
+    };
+    let probes = BTreeSet::from([Witness::Probes]);
+    assert_eq!(witnesses(true, 1_600), probes);
+    assert_eq!(witnesses(false, 2_900), BTreeSet::new());
+    assert_eq!(witnesses(false, 3_000), probes);
 }
