@@ -510,6 +510,30 @@ mod tests {
     }
 
     #[test]
+    fn silence_is_unusual_after_a_failure_or_for_longer_than_answers_lately_took_and_of_an_unknown_one_may_be_slowness()
+     {
+        let told = |before: &[(u64, ProbeOutcome)], waiting: u64| {
+            let mut memory = BackendMemory::default();
+            for (took, outcome) in before {
+                memory.finished(report(0, *took, outcome.clone()));
+            }
+            memory.overdue(late(15_000, waiting));
+            match memory.state(at(15_000 + waiting)) {
+                BackendState::Dead(dead) => (dead.is_unusual, dead.may_be_slow),
+                other => panic!("{other:?}"),
+            }
+        };
+        let quick = [(5_000, ok()), (2, ok())];
+        assert_eq!(told(&quick, 3_500), (false, false));
+        assert_eq!(told(&quick, 10_000), (true, false));
+        let failed = [(5_000, ok()), (2, ok()), (2, ProbeOutcome::Refused)];
+        assert_eq!(told(&failed, 3_500), (true, false));
+        assert_eq!(told(&[], 2_900), (true, true));
+        assert_eq!(told(&[], 3_000), (true, false));
+        assert_eq!(told(&[(2, ProbeOutcome::Refused)], 2_900), (true, false));
+    }
+
+    #[test]
     fn an_answer_to_a_later_attempt_outweighs_an_earlier_one_that_hangs() {
         let mut memory = BackendMemory::default();
         memory.overdue(late(5_000, 2_000));
