@@ -12,7 +12,7 @@ struct Feature {
     tests: &'static [&'static str],
 }
 
-const FEATURES: [Feature; 4] = [
+const FEATURES: [Feature; 5] = [
     Feature {
         what: "version 1 of dynamic resource allocation, whose slices a shield spares",
         since: 34,
@@ -24,8 +24,10 @@ const FEATURES: [Feature; 4] = [
         tests: &[
             "each_permission_that_is_missing_",
             "installed_a_release_in_another_namespace_",
+            "installed_from_observing_",
             "installed_in_an_outage_",
             "installed_on_a_node_",
+            "installed_the_pod_as_it_is_shipped_",
             "installed_upgraded_",
             "installed_where_kube_system_is_locked_",
             "replicas_the_shipped_permissions_are_enough",
@@ -33,6 +35,11 @@ const FEATURES: [Feature; 4] = [
             "the_fence_",
             "the_shipped_roles_are_enough_",
         ],
+    },
+    Feature {
+        what: "tokens with an identity of their own (`jti`)",
+        since: 30,
+        tests: &["a_new_token_"],
     },
     Feature {
         what: "version 1 of flow control",

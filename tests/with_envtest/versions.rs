@@ -9,9 +9,7 @@ use serde_json::{Value, json};
 use super::cases::WITH_CONDITIONS;
 use super::documents::rows;
 use super::installed::lab::{done, shell};
-use super::privileges::cluster::{
-    CONFIGURATIONS, Cluster, ask, assessed, block_on, config, manifests, until,
-};
+use super::privileges::cluster::{CONFIGURATIONS, Cluster, ask, assessed, block_on, config, until};
 use super::{Named, Outcome, missing, named};
 
 pub fn tests() -> Vec<Named> {
@@ -116,11 +114,7 @@ fn what_is_lacking_costs_its_feature_alone() -> Outcome {
     block_on(async {
         let cluster = Cluster::start().await;
         let minor = cluster.minor().await;
-        for object in manifests("overlays/breaker") {
-            if !lacking(minor).iter().any(|kind| object["kind"] == *kind) {
-                cluster.apply(&object).await;
-            }
-        }
+        cluster.deploy("overlays/breaker").await;
         let token = cluster.token("hookwatch", None).await;
         let (kubeconfig, _token) = cluster.kubeconfig("daemon", &token);
         let engine = Engine::start(&config(&kubeconfig, "autoBreak: on"))

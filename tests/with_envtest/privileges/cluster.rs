@@ -18,6 +18,8 @@ use kube::client::Body;
 use kube::discovery::{Scope, pinned_kind};
 use serde_json::{Value, json};
 
+use crate::versions::lacking;
+
 /// A guard against a wait that does not end, not a measurement.
 const LIMIT: Duration = Duration::from_secs(90);
 
@@ -98,10 +100,13 @@ impl Cluster {
         self.envtest.audit_log().unwrap()
     }
 
-    /// Applies a folder of deploy/.
+    /// Applies a folder of deploy/, without the kinds that this release does not have.
     pub async fn deploy(&self, folder: &str) {
+        let lacking = lacking(self.minor().await);
         for object in manifests(folder) {
-            self.apply(&object).await;
+            if !lacking.iter().any(|kind| object["kind"] == *kind) {
+                self.apply(&object).await;
+            }
         }
     }
 
