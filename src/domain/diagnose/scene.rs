@@ -190,7 +190,7 @@ impl<'a> Scene<'a> {
         self.named_hanging.iter().any(|other| *other != subject)
     }
 
-    /// An API server is short of CPU: it hears answers late, whoever gives them.
+    /// An API server is short of CPU: it reads the answers of every webhook late.
     pub(super) fn is_overloaded(&self) -> bool {
         let known = self.elsewhere.as_ref();
         known.is_some_and(|found| found.cause == NotAHook::Overloaded)

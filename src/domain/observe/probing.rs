@@ -112,11 +112,9 @@ pub struct Dead {
     /// False for an HTTP error or an odd answer given to a forged review: no verdict without other witnesses.
     pub certain: bool,
     /// False for a first attempt that is silent for less than twice the slowest answer of the last ten minutes: where
-    /// answers take seconds, it counts as silent before that.
+    /// answers take seconds, it counts as silent before that. Of a backend that never answered, for less than
+    /// [`t::late_at_most`].
     pub is_unusual: bool,
-    /// True for a first attempt that is silent for less than [`t::late_at_most`], of a backend that never answered: it may
-    /// take as long always.
-    pub may_be_slow: bool,
     /// What the last attempt saw, as a sentence without the address.
     pub detail: String,
 }
@@ -248,7 +246,11 @@ impl BackendMemory {
         let (under_way, waiting) = hang;
         let detail = format!("has been hanging for {} ({})", human(waiting), under_way.phase);
         // A hook that lately took seconds to answer is slow until it has been silent for much longer.
-        let unusual_after = self.slowest.unusual_after(now);
+        let unusual_after = if self.was_alive {
+            self.slowest.unusual_after(now)
+        } else {
+            t::late_at_most()
+        };
         let last_good = self.fresh.back().filter(|last| last.outcome.is_healthy());
         if let Some(last) = last_good.filter(|last| waiting < unusual_after && self.is_slow(last.took)) {
             let (since, took) = (last.started, self.takes(last));
@@ -261,7 +263,6 @@ impl BackendMemory {
         let since = self.failing_since.unwrap_or(under_way.started);
         BackendState::Dead(Dead {
             is_unusual: failed_before > 0 || waiting >= unusual_after,
-            may_be_slow: failed_before == 0 && !self.was_alive && waiting < t::late_at_most(),
             ..self.dead((Cause::Hanging, true), since, failed_before + 1, detail)
         })
     }
@@ -275,7 +276,6 @@ impl BackendMemory {
             was_alive: self.was_alive,
             certain,
             is_unusual: true,
-            may_be_slow: false,
             detail,
         }
     }
@@ -510,8 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_unusual_after_a_failure_or_for_longer_than_answers_lately_took_and_of_an_unknown_one_may_be_slowness()
-     {
+    fn silence_is_unusual_after_a_failure_or_for_longer_than_answers_lately_took() {
         let told = |before: &[(u64, ProbeOutcome)], waiting: u64| {
             let mut memory = BackendMemory::default();
             for (took, outcome) in before {
@@ -519,18 +518,18 @@ mod tests {
             }
             memory.overdue(late(15_000, waiting));
             match memory.state(at(15_000 + waiting)) {
-                BackendState::Dead(dead) => (dead.is_unusual, dead.may_be_slow),
+                BackendState::Dead(dead) => dead.is_unusual,
                 other => panic!("{other:?}"),
             }
         };
         let quick = [(5_000, ok()), (2, ok())];
-        assert_eq!(told(&quick, 3_500), (false, false));
-        assert_eq!(told(&quick, 10_000), (true, false));
+        assert!(!told(&quick, 3_500));
+        assert!(told(&quick, 10_000));
         let failed = [(5_000, ok()), (2, ok()), (2, ProbeOutcome::Refused)];
-        assert_eq!(told(&failed, 3_500), (true, false));
-        assert_eq!(told(&[], 2_900), (true, true));
-        assert_eq!(told(&[], 3_000), (true, false));
-        assert_eq!(told(&[(2, ProbeOutcome::Refused)], 2_900), (true, false));
+        assert!(told(&failed, 3_500));
+        assert!(!told(&[], 2_900));
+        assert!(told(&[], 3_000));
+        assert!(told(&[(2, ProbeOutcome::Refused)], 2_900));
     }
 
     #[test]

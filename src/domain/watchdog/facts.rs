@@ -412,7 +412,8 @@ fn probes_speak(evidence: &Evidence<'_>, cause: Option<Cause>) -> bool {
     }
     let states = counted(evidence.backends);
     let bad = |(_, state): &&(Backend, BackendState)| match state {
-        BackendState::Dead(dead) => dead.certain && !dead.may_be_slow,
+        // One that never answered may be as slow always.
+        BackendState::Dead(dead) => dead.certain && (dead.is_unusual || dead.was_alive),
         BackendState::Slow { .. } => cause == Some(Cause::Slow),
         // Once is no sign by itself, and a canary waits for it beside.
         state => state.answered_late() && cause == Some(Cause::Slow) && evidence.canary_waits.is_some(),

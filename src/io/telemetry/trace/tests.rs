@@ -269,7 +269,7 @@ fn an_answer_that_nobody_can_use_is_an_error_of_the_probe_and_of_no_phase() {
 }
 
 #[test]
-fn nothing_begins_before_its_round_whoever_observes_at_the_same_time() {
+fn nothing_begins_before_its_round_while_others_observe() {
     let mut bench = Bench::new();
     let read = Arc::new(AtomicU64::new(1));
     // Every look at it is a later instant, and another thread may come in between.
