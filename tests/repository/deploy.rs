@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use hookwatch::domain::act::breaker::policy::PERMIT_ANNOTATION;
-use hookwatch::domain::act::bypass::{FIELD_MANAGER, LEDGER, OPT_OUT_ANNOTATION, STATE_ANNOTATION, original};
+use hookwatch::domain::act::bypass::{FIELD_MANAGER, OPT_OUT_ANNOTATION, STATE_ANNOTATION, original};
 use hookwatch::domain::act::fence::{FENCE, FenceAttempt, MaySkip, PROOF, PROOF_SPARE};
+use hookwatch::domain::act::ledger;
 use hookwatch::domain::cluster::condition::{BypassCondition, CONDITION_PREFIX};
 use hookwatch::domain::cluster::hook::HookKind;
 use serde_json::{Value, json};
@@ -156,7 +157,7 @@ fn the_fence_knows_our_names() {
         CONDITION_PREFIX,
         STATE_ANNOTATION,
         OPT_OUT_ANNOTATION,
-        LEDGER,
+        ledger::OBJECT,
         FIELD_MANAGER,
     ] {
         assert!(text.contains(&quoted(name)), "{name}");

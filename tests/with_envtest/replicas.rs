@@ -7,6 +7,8 @@ use hookwatch::domain::act::leadership::{LeadershipObject, ReplicaRole};
 use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::cluster::LabHook;
 use hookwatch::lab::control_plane::ControlPlaneKind;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{Api, DeleteParams};
 use serde_json::Value;
 
 use super::privileges::cluster::{apply, manifests};
@@ -131,6 +133,19 @@ async fn the_shipped_permissions_are_enough() {
     assert!(trouble().contains(LabHook::Quota.webhook()), "{}", trouble());
     assert!(lab.ledger_actor().await.is_some());
     played::until("it is said", &[&daemon], async || !lab.events().await.is_empty()).await;
+
+    // As Argo CD leaves a cluster: it applies no Leases.
+    lab.behave(LabHook::Quota, Behaviour::Healthy).await;
+    played::until("the Lease decides again", &[&daemon], leads_in_order).await;
+    let leases: Api<Lease> = Api::namespaced(lab.cluster.client().clone(), "hookwatch");
+    leases
+        .delete("hookwatch", &DeleteParams::default())
+        .await
+        .unwrap();
+    played::until("it leads without a Lease", &[&daemon], async || {
+        leads_by(LeadershipObject::Ledger) && trouble().contains("apply deploy/base/lease.yaml")
+    })
+    .await;
     daemon.stop().await;
     assert_eq!(lab.ledger_actor().await, None, "it lets go");
 }

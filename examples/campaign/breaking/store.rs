@@ -150,6 +150,7 @@ impl Store {
             shown,
             ceiling: Ceiling::Open,
             permit: Permit::Nothing,
+            subject: Arc::default(),
             ignores: self.ignored.contains(id),
             left_over: false,
             by_hand_until: None,

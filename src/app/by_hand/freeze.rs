@@ -9,7 +9,7 @@ use super::Session;
 use super::arguments::{FreezeArguments, UnfreezeArguments};
 use crate::app::progress::during;
 use crate::domain::act::breaker::{Freeze, WriteOutcome};
-use crate::domain::act::bypass::LEDGER;
+use crate::domain::act::ledger;
 use crate::domain::cluster::hook::{HookId, HookKind};
 use crate::io::act::audit::AuditRecord;
 
@@ -48,7 +48,7 @@ impl Session {
             None => ("unfreeze", None),
         };
         let done = during("writing the ledger", self.write_order(order)).await;
-        let hook = HookId::new(HookKind::Validating, LEDGER, "");
+        let hook = HookId::new(HookKind::Validating, ledger::OBJECT, "");
         let (outcome, detail) = match &done {
             Ok(true) => ("applied", None),
             Ok(false) => ("already_so", None),

@@ -250,6 +250,8 @@ struct HookMemory {
     skipped_since: Option<Time>,
     /// Since when it is to be put back.
     leaving_since: Option<Time>,
+    /// This replica put it back, and has not seen it bypassed since.
+    restored: bool,
     /// Relapses on probation that do not stand in the book.
     relapses: u8,
     /// Nothing is tried before.
@@ -311,6 +313,7 @@ impl Breaker {
             } else {
                 self.as_follower(&hook, step)
             };
+            self.note(&hook, &step.does, now);
             self.carry_out(&hook, step, now, &mut actions);
         }
         actions.extend(self.send_draft());

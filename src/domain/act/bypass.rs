@@ -26,9 +26,6 @@ pub const OPT_OUT_ANNOTATION: &str = "hookwatch.dev/breaker";
 /// Longest bypass that a person can ask for at once.
 pub const LONGEST_BY_HAND: Duration = Duration::from_secs(7 * 24 * 3_600);
 
-/// The one configuration that is hookwatch's own: a ValidatingWebhookConfiguration without webhooks.
-pub const LEDGER: &str = "hookwatch-ledger";
-
 /// The field manager of every write of hookwatch's. The fence lets no other gain ownership of a field.
 pub const FIELD_MANAGER: &str = "hookwatch";
 

@@ -209,7 +209,8 @@ impl<'a> Costs<'a> {
 fn cost(evidence: &Evidence<'_>, cause: Option<Cause>) -> Option<Duration> {
     let hook = evidence.hook.filter(|hook| hook.id.kind.is_admission())?;
     let called = evidence.bypass.is_none_or(|bypass| bypass == Bypass::Shield);
-    let counted = |mean: Option<f64>| mean.map(Duration::from_secs_f64);
+    // What an API server counted may be too large for any time.
+    let counted = |mean: Option<f64>| Duration::try_from_secs_f64(mean?).ok();
     let cost = match cause? {
         Cause::Hanging => Some(hook.timeout),
         Cause::Unreachable => {

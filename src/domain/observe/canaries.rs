@@ -1,6 +1,7 @@
 //! What a row of canaries says about the control plane and about the hooks they name.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::canary::{
@@ -14,6 +15,10 @@ use crate::domain::{row, thresholds as t};
 
 /// Results kept per canary.
 const KEPT: usize = 16;
+/// How long, and of how many at most, is kept that they ended: longer than any time for which what the API servers counted is
+/// held against it.
+const ENDED_FOR: Duration = Duration::from_secs(180);
+const ENDED_KEPT: usize = 512;
 
 /// The last canaries of all targets.
 #[derive(Debug, Clone, Default)]
@@ -23,12 +28,22 @@ pub struct Canaries(BTreeMap<CanaryTarget, CanaryMemory>);
 #[derive(Debug, Clone, Default)]
 pub struct CanaryMemory {
     finished: VecDeque<CanaryReport>,
+    ended: VecDeque<EndedCanary>,
     /// Under way and late, by when they were sent.
     overdue: BTreeMap<Time, Duration>,
     usual: Usual,
     slowest: Slowest,
     /// When hookwatch last went on after it had stood still.
     resumed: Time,
+}
+
+/// A canary among the calls that API servers count.
+#[derive(Debug, Clone)]
+struct EndedCanary {
+    at: Time,
+    took: Duration,
+    /// The webhook that it was refused for.
+    named: Option<Arc<str>>,
 }
 
 /// A hook named by a refused canary.
@@ -71,6 +86,7 @@ impl Canaries {
         if is_written(&report) && !memory.is_slow(report.took) {
             memory.usual.learn(Some(report.took.as_secs_f64()));
         }
+        memory.count(&report);
         row::insert(&mut memory.finished, KEPT, report, |report| report.started);
     }
 
@@ -174,11 +190,21 @@ impl Canaries {
         failures.map(|failure| failure.webhook.as_str())
     }
 
-    /// How many of a target ended at such times.
+    /// How long those of a target took that ended at such times, of the last three minutes.
     pub fn ended_within(&self, target: CanaryTarget, within: impl Fn(Time) -> bool) -> Vec<Duration> {
-        let ended = self.get(target).into_iter().flat_map(|memory| &memory.finished);
-        let ended = ended.filter(|report| within(report.started + report.took));
-        ended.map(|report| report.took).collect()
+        let ended = self.get(target).into_iter().flat_map(|memory| &memory.ended);
+        ended
+            .filter(|canary| within(canary.at))
+            .map(|canary| canary.took)
+            .collect()
+    }
+
+    /// How many were refused for a webhook at such times, of the last three minutes.
+    pub fn refused_within(&self, webhook: &str, within: impl Fn(Time) -> bool) -> usize {
+        let ended = self.0.values().flat_map(|memory| &memory.ended);
+        ended
+            .filter(|canary| canary.named.as_deref() == Some(webhook) && within(canary.at))
+            .count()
     }
 
     /// One view per canary, for people.
@@ -212,6 +238,18 @@ fn named_by(report: &CanaryReport) -> Option<&CallFailure> {
 }
 
 impl CanaryMemory {
+    fn count(&mut self, report: &CanaryReport) {
+        let ended = EndedCanary {
+            at: report.started + report.took,
+            took: report.took,
+            named: named_by(report).map(|failure| failure.webhook.as_str().into()),
+        };
+        row::insert(&mut self.ended, ENDED_KEPT, ended, |canary| canary.at);
+        let newest = self.ended.back().map(|newest| newest.at);
+        self.ended
+            .retain(|canary| newest.is_none_or(|newest| newest.since(canary.at) < ENDED_FOR));
+    }
+
     fn recent(&self, now: Time) -> impl DoubleEndedIterator<Item = &CanaryReport> {
         self.within(now, t::canary_stale())
     }

@@ -172,8 +172,13 @@ fn writes(assessment: &Assessment, found: &mut Vec<AlertCondition>) {
     }
     if let Some(elsewhere) = &plane.not_a_hook {
         let cause = elsewhere.cause.as_str();
+        let rule = if plane.writes == Writes::Blocked {
+            &rules::NOT_A_HOOK_BLOCKING
+        } else {
+            &rules::NOT_A_HOOK
+        };
         found.push(AlertCondition::new(
-            &rules::NOT_A_HOOK,
+            rule,
             &[("cause", cause)],
             &format!("Writes are impaired by {cause}, not by a webhook."),
             &format!("{} {}", plane.summary, elsewhere.evidence.join(" ")),

@@ -86,9 +86,9 @@ impl<'a> FactFinder<'a> {
     /// `matchConditions`, is not known here.
     pub(super) fn judged(&self, fence: Option<&Proof>) -> Judged {
         let age = self.scene.seen.inventory_age(self.scene.now);
-        // A hook that only metrics or a refusal name is not there to be bypassed.
+        // A hook that only metrics or a refusal name is not there to be bypassed, and only admission can be.
         let listed = self.all.iter().filter_map(|(evidence, verdict)| {
-            let hook = evidence.hook?;
+            let hook = evidence.hook.filter(|hook| hook.id.kind.is_admission())?;
             let mut facts = self.facts(evidence, hook, verdict);
             facts.may_skip = fence.is_none_or(|proof| proof.lets_skip(&hook.id.configuration));
             Some((hook.id.clone(), facts))
@@ -231,13 +231,10 @@ impl<'a> FactFinder<'a> {
 
     /// How many calls failed that no canary of any replica made.
     fn failed_of_others(&self, hook: &Hook, window: &Window) -> f64 {
-        let Scene { seen, now, .. } = *self.scene;
+        let Scene { seen, .. } = *self.scene;
         let within = |ended: Time| ended >= window.from && ended <= window.to;
         let own_failed = match hook.failure_policy {
-            FailurePolicy::Fail => {
-                let named = seen.canaries.naming(&hook.id.webhook, now);
-                named.filter(|named| within(named.started + named.took)).count()
-            }
+            FailurePolicy::Fail => seen.canaries.refused_within(&hook.id.webhook, within),
             // No refusal tells which of them it was not there for.
             FailurePolicy::Ignore => self.own_calls(hook, window).len(),
         };

@@ -37,6 +37,13 @@ impl LeaseObject {
         format!("Lease {:?} in namespace {:?}", self.name, self.namespace)
     }
 
+    fn missing(&self) -> String {
+        format!(
+            "{} does not exist, and hookwatch may not create it: apply deploy/base/lease.yaml, which Argo CD passes over",
+            self.what()
+        )
+    }
+
     fn collection(&self) -> String {
         format!(
             "/apis/coordination.k8s.io/v1/namespaces/{}/leases",
@@ -71,7 +78,12 @@ impl LeaseObject {
             object["metadata"] = json!({"name": self.name, "namespace": self.namespace});
             let path = self.collection();
             let answer = ask(&self.client, Method::POST, &path, Some(&object), WRITE_DEADLINE).await;
-            return written(answer, &self.what(), true);
+            let may_not = matches!(answer, Err(RequestError::Refused { status: 403, .. }));
+            return match written(answer, &self.what(), true) {
+                // No other replica can hold it either, so the ledger decides, as where a webhook blocks it.
+                (BidOutcome::Refused, _) if may_not => (BidOutcome::Blocked, Some(self.missing())),
+                other => other,
+            };
         };
         object["metadata"] = json!({"resourceVersion": precondition});
         let path = self.path();
@@ -159,6 +171,30 @@ mod tests {
         assert_eq!(body(1)["spec"].get("acquireTime"), None, "it goes on");
         assert!(body(2)["spec"]["holderIdentity"].is_null());
         assert_eq!(body(2)["spec"]["leaseDurationSeconds"], 1);
+    }
+
+    #[tokio::test]
+    async fn a_lease_that_is_missing_and_may_not_be_created_leaves_the_decision_to_the_ledger() {
+        let answers = [
+            (
+                403,
+                "User \"u\" cannot create resource \"leases\"",
+                BidOutcome::Blocked,
+            ),
+            (404, "namespaces \"ns\" not found", BidOutcome::Refused),
+        ];
+        for (status, message, expected) in answers {
+            let server = TestServer::start(move |_| TestReply::status(status, message)).await;
+            let lease = LeaseObject::new(&server.connection().await, "ns", "hookwatch");
+            let (outcome, said) = soon(lease.write(&bid(None, Some("me")), clock()())).await;
+            assert_eq!(outcome, expected);
+            let names_the_file = said.is_some_and(|said| said.contains("deploy/base/lease.yaml"));
+            assert_eq!(names_the_file, status == 403);
+        }
+        let server = TestServer::start(|_| TestReply::status(403, "User \"u\" cannot patch")).await;
+        let lease = LeaseObject::new(&server.connection().await, "ns", "hookwatch");
+        let (outcome, _) = soon(lease.write(&bid(Some("7"), Some("me")), clock()())).await;
+        assert_eq!(outcome, BidOutcome::Refused, "another replica may hold it");
     }
 
     #[tokio::test]

@@ -184,7 +184,6 @@ fn is_for_an_event(news: NoticeKind) -> bool {
                 | HeldBack::NotRead
                 | HeldBack::SelfDoubt
                 | HeldBack::Ledger
-                | HeldBack::NotAdmission
         ),
         _ => true,
     }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::domain::act::breaker::{
     Ceiling, Freeze, Observation, ObservedHook, Permit, PolicySubject, ResourceVersion, sight,
 };
-use crate::domain::act::bypass::{BypassStanding, LEDGER, touched};
+use crate::domain::act::bypass::{BypassStanding, touched};
 use crate::domain::act::ledger::{self, LedgerReading};
 use crate::domain::cluster::hook::{HookId, HookKind};
 use crate::domain::time::Time;
@@ -174,7 +174,7 @@ impl ObservedConfigs {
             let Some(name) = object["metadata"]["name"].as_str() else {
                 continue;
             };
-            if kind == HookKind::Validating && name == LEDGER {
+            if kind == HookKind::Validating && name == ledger::OBJECT {
                 let text = object["metadata"]["annotations"][ledger::ANNOTATION].as_str();
                 let book = LedgerReading::of(text).book();
                 self.frozen = book.ok().and_then(|book| book.frozen);

@@ -13,7 +13,7 @@ use crate::domain::cluster::hook::HookId;
 /// One thing to do. Every one with a ticket is answered by one observation that bears it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Read the ledger consistently (no `resourceVersion`).
+    /// Read the ledger: never older than what this replica read or wrote. What is decided on it is written with its version.
     ReadLedger,
     /// Write the breaker's part of the ledger; whatever else stands in it stays.
     WriteLedger {

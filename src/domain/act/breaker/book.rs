@@ -49,6 +49,32 @@ pub struct Book {
     pub entries: BTreeMap<HookId, BookEntry>,
 }
 
+/// Bytes of a line beside the names in it, at most.
+const LINE: usize = 400;
+/// Bytes of lines with which the book is full. The ledger has 128 KiB, for who leads and what other releases keep as well.
+const FULL: usize = 112 << 10;
+
+impl Book {
+    /// Whether a line more fits. The last quarter is kept for webhooks that Leases meet: an installer of broken webhooks could
+    /// otherwise use up the room of one that all wait for.
+    pub(super) fn has_room(&self, stake: Stake) -> bool {
+        let most = if stake == Stake::Renewals {
+            FULL
+        } else {
+            FULL / 4 * 3
+        };
+        self.bytes() + LINE <= most
+    }
+
+    /// Bytes that the lines take, at most.
+    fn bytes(&self) -> usize {
+        let lines = self.entries.iter().map(|(hook, entry)| {
+            LINE + hook.configuration.len() + hook.webhook.len() + entry.by.len() + entry.seen.0.len()
+        });
+        lines.sum()
+    }
+}
+
 /// A person's order to do nothing new.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Freeze {
@@ -233,6 +259,12 @@ mod tests {
             entries: BTreeMap::from([(HookId::new(HookKind::Mutating, "c", "w"), entry)]),
         };
         let text = serde_json::to_string(&book).unwrap();
+        let lines = Book {
+            entries: book.entries.clone(),
+            ..Book::default()
+        };
+        let written = serde_json::to_string(&lines).unwrap();
+        assert!(written.len() <= book.bytes(), "{written}");
         assert_eq!(serde_json::from_str::<Book>(&text).unwrap(), book, "{text}");
         assert_eq!(serde_json::to_string(&Book::default()).unwrap(), "{}");
         assert_eq!(serde_json::from_str::<Book>("{}").unwrap(), Book::default());

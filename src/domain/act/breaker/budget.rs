@@ -20,7 +20,8 @@ impl Breaker {
     /// Whether budget and rate leave room to take a hook as far as `rung`, and what it means for the rate.
     pub(super) fn room(&self, id: &HookId, rung: Rung, now: Time) -> Result<Counts, HeldBack> {
         let (guards, policy) = (self.settings.guards, &self.settings.policy);
-        if !self.fits(id, rung) && guards.on(Guard::Budget) {
+        let fills = |book: &Book| !book.entries.contains_key(id) && !book.has_room(self.stake(id));
+        if self.book().is_some_and(fills) || !self.fits(id, rung) && guards.on(Guard::Budget) {
             return Err(HeldBack::Budget);
         }
         if rung == Rung::Shield {

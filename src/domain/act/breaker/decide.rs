@@ -37,7 +37,7 @@ impl Breaker {
             return BreakerStep::default();
         }
         let Some(book) = self.book() else {
-            return self.before_book(hook, now);
+            return self.before_book(id, hook, now);
         };
         let entry = book.entries.get(id);
         if entry.is_none()
@@ -61,9 +61,9 @@ impl Breaker {
     }
 
     /// No book was read yet, or none can be.
-    fn before_book(&self, hook: &HookMemory, now: Time) -> BreakerStep {
+    fn before_book(&self, id: &HookId, hook: &HookMemory, now: Time) -> BreakerStep {
         if hook.is_ours() && self.is_without_ledger(now) {
-            self.without_book(hook, now)
+            self.without_book(id, hook, now)
         } else if hook.fails() && self.memory.ledger.lost.is_some() {
             BreakerStep::held_back(HeldBack::Ledger)
         } else {
@@ -268,7 +268,7 @@ impl Breaker {
         if clean && refused {
             return self.give_up_line(id, hook, entry, now);
         }
-        let untouched = unchanged || clean || entry.by_hand;
+        let untouched = unchanged || clean || hook.restored || entry.by_hand;
         let reverts = if untouched {
             entry.reverts
         } else {

@@ -6,8 +6,6 @@ use strum::{IntoStaticStr, VariantArray};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum HeldBack {
-    /// It takes no part in admission: there is nothing to bypass.
-    NotAdmission,
     /// Fewer than two witnesses, or not sure enough.
     Evidence,
     /// We doubt ourselves: every probe of everything fails.
@@ -70,7 +68,6 @@ impl HeldBack {
     /// Why, as a sentence.
     pub const fn sentence(self) -> &'static str {
         match self {
-            Self::NotAdmission => "It is not an admission webhook.",
             Self::Evidence => "It needs two independent witnesses and a confident verdict.",
             Self::SelfDoubt => "Every probe fails, so the fault may be hookwatch's own.",
             Self::Stale => "The inventory is too old to act on.",

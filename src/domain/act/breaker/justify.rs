@@ -16,7 +16,6 @@ use crate::domain::vocabulary::Cause;
 /// What the guard rails are asked about: a hook that fails, and the rung that would be taken.
 struct Case<'a> {
     breaker: &'a Breaker,
-    id: &'a HookId,
     hook: &'a HookMemory,
     entry: Option<&'a BookEntry>,
     overall: &'a Overall,
@@ -49,8 +48,7 @@ const fn always(holds: fn(&Case<'_>) -> Option<HeldBack>) -> GuardRail {
 /// All of them. The first that holds gives the reason that is published: what is known comes before what is permitted, and
 /// what a person can change at once comes last. Those of the rung itself are in [`choose`]; those of a place in the budget
 /// are asked when the ledger's line is written.
-const GUARD_RAILS: [GuardRail; 13] = [
-    always(|case| (!case.id.kind.is_admission()).then_some(HeldBack::NotAdmission)),
+const GUARD_RAILS: [GuardRail; 12] = [
     rail(Guard::Evidence, |case| {
         let unambiguous = case.facts.witnesses.len() >= WITNESSES && case.facts.sure;
         (!unambiguous).then_some(HeldBack::Evidence)
@@ -97,8 +95,11 @@ impl Breaker {
     /// The rule for a hook, with the cause that it fails from or failed from.
     pub(super) fn rule(&self, id: &HookId, hook: &HookMemory, cause: Cause) -> &PolicyRule {
         let none = PolicySubject::default();
-        let subject = hook.facts.as_ref().map_or(&none, |facts| &*facts.subject);
-        self.settings.policy.rule(id, subject, cause)
+        let read = hook.read.as_ref().map(|(_, view)| &view.subject);
+        let subject = read.or(hook.facts.as_ref().map(|facts| &facts.subject));
+        self.settings
+            .policy
+            .rule(id, subject.map_or(&none, |subject| &**subject), cause)
     }
 
     /// The rung for a hook, `most` at most.
@@ -179,7 +180,6 @@ impl Breaker {
         let choice = self.choice_for_now(id, hook, entry, most, now);
         let case = Case {
             breaker: self,
-            id,
             hook,
             entry,
             overall,

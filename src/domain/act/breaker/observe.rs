@@ -165,6 +165,7 @@ impl Breaker {
                     hook.well_since = None;
                 }
                 let (id, version) = (id.clone(), view.version.clone());
+                hook.restored = pending.to == To::Original;
                 hook.sees(view, now);
                 self.has_changed(&id, &version);
             }
@@ -330,7 +331,7 @@ impl HookMemory {
             BypassState::Ours { rung, probation } => {
                 self.bypassed_since.get_or_insert(now);
                 // It has served. If the object is as its owner has it after this, somebody took the bypass away.
-                self.licence = None;
+                (self.licence, self.restored) = (None, false);
                 if probation {
                     self.probation_since.get_or_insert(now);
                 } else {

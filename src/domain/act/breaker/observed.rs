@@ -42,7 +42,7 @@ pub enum Observation {
         /// What; `None` when it could not be read.
         view: Option<ObservedHook>,
     },
-    /// What a consistent read of the ledger showed.
+    /// What a read of the ledger showed, which is never older than what this replica read or wrote.
     Ledger {
         /// Its version; `None` when there is no such object.
         version: Option<ResourceVersion>,
@@ -93,6 +93,8 @@ pub struct ObservedHook {
     pub ceiling: Ceiling,
     /// What the owner permits beyond the rules, as it stands on this very version.
     pub permit: Permit,
+    /// What rules can go by of the object, as it stands on this very version.
+    pub subject: Arc<PolicySubject>,
     /// Its failures are ignored, by this very version.
     pub ignores: bool,
     /// Nothing of hookwatch's is in force, and something is still written down about it.

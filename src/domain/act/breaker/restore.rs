@@ -6,7 +6,7 @@ use super::action::{NoticeKind, To};
 use super::book::{BookEntry, EntryStage};
 use super::choice::Choice;
 use super::guards::Guard;
-use super::observed::{CanaryWord, ObservedHook};
+use super::observed::{BypassState, CanaryWord, ObservedHook};
 use super::policy::{AtLimit, PolicyRule, Rung};
 use super::step::{BreakerStep, Counts, Does, dry_runs_only, in_force, put_back, strike_out};
 use super::{Breaker, HookMemory};
@@ -14,6 +14,7 @@ use crate::domain::act::bypass::LONGEST_BY_HAND;
 use crate::domain::act::fence::AutoBreak;
 use crate::domain::cluster::hook::HookId;
 use crate::domain::time::Time;
+use crate::domain::vocabulary::Cause;
 
 impl Breaker {
     /// A hook that is bypassed, and the book says so.
@@ -318,24 +319,43 @@ impl Breaker {
     }
 
     /// The ledger was never read and cannot be: what is ours goes back as soon as it can.
-    pub(super) fn without_book(&self, hook: &HookMemory, now: Time) -> BreakerStep {
+    pub(super) fn without_book(&self, id: &HookId, hook: &HookMemory, now: Time) -> BreakerStep {
         let Some((_, view)) = &hook.read else {
             return Does::Read.into();
         };
-        let well = self
-            .well_for(hook, now)
-            .is_some_and(|well| well >= self.settings.times.well_for);
-        if well && view.shown.is_ours() && wanted_by_hand(view, now).is_none() {
-            put_back("Healthy, but hookwatch cannot reach its ledger.")
-        } else {
-            BreakerStep::default()
+        let BypassState::Ours { rung, .. } = view.shown else {
+            return BreakerStep::default();
+        };
+        if !Self::ceiling(hook).permits(rung) {
+            return put_back("This rung is no longer permitted, and hookwatch cannot reach its ledger.");
         }
+        if wanted_by_hand(view, now).is_some() {
+            return BreakerStep::default();
+        }
+        let well = self.well_for(hook, now);
+        if well.is_some_and(|well| well >= self.settings.times.well_for) {
+            return put_back("Healthy, but hookwatch cannot reach its ledger.");
+        }
+        let rule = self.rule(id, hook, hook.cause().unwrap_or(Cause::Slow));
+        let longest = if rung == Rung::Skip && hook.ignores() {
+            rule.longest_dead()
+        } else {
+            rule.longest()
+        };
+        let lasted = hook.bypassed_since.map(|since| now.since(since));
+        if lasted.is_some_and(|lasted| lasted >= longest) && rule.at_limit(rung) == AtLimit::Restore {
+            return put_back("The bypass reached its limit, and hookwatch cannot reach its ledger.");
+        }
+        BreakerStep::default()
     }
 }
+
+/// How far the clock of a person's machine may be ahead of this one's.
+const CLOCKS_APART: Duration = Duration::from_secs(300);
 
 /// Until when a person wants a bypass that they made. `break` takes no longer time than [`LONGEST_BY_HAND`]: more than that was
 /// not asked for by a person.
 pub(super) fn wanted_by_hand(view: &ObservedHook, now: Time) -> Option<Time> {
     let until = view.by_hand_until.filter(|until| now < *until)?;
-    (until.since(now) <= LONGEST_BY_HAND).then_some(until)
+    (until.since(now) <= LONGEST_BY_HAND + CLOCKS_APART).then_some(until)
 }

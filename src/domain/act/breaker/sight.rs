@@ -1,5 +1,7 @@
 //! A webhook of an object as the API server shows it, read for what the breaker goes by.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use super::book::ResourceVersion;
@@ -33,6 +35,7 @@ impl ObservedHook {
             shown,
             ceiling: ceiling(object),
             permit: permit(object),
+            subject: Arc::new(subject(object)),
             ignores: ignores(object, webhook),
         }
     }
@@ -45,6 +48,7 @@ impl ObservedHook {
             shown: BypassState::Gone,
             ceiling: Ceiling::Open,
             permit: Permit::Nothing,
+            subject: Arc::default(),
             ignores: false,
             left_over: false,
             by_hand_until: None,

@@ -163,6 +163,25 @@ impl Breaker {
         self.tell(id, step.says, actions);
     }
 
+    /// Notes what a step that is about to be carried out means for what is remembered of the way back.
+    pub(super) fn note(&mut self, id: &HookId, does: &Does, now: Time) {
+        let Some(hook) = self.memory.hooks.get_mut(id) else {
+            return;
+        };
+        // Whether this one is made may never be known.
+        hook.restored &= !matches!(does, Does::Change { .. });
+        let stays = match does {
+            Does::Nothing => true,
+            Does::Change { to, .. } => *to != To::Original,
+            Does::Write { line, .. } => line.as_ref().is_some_and(|line| line.place == EntryStage::Held),
+            Does::Read => false,
+        };
+        // A restore that is not wanted any more begins anew once it is. Nothing is to be done while one is under way, either.
+        if stays && hook.pending.is_none() && hook.rest_until.is_none_or(|until| until <= now) {
+            hook.leaving_since = None;
+        }
+    }
+
     /// Puts a line into what is to be written; false where nothing can be written now.
     fn write(
         &mut self,

@@ -12,12 +12,12 @@ use crate::domain::vocabulary::Health;
 
 /// Reasons that are no surprise to whoever set hookwatch up, or that have an alert of their own: the rule leaves them out.
 pub const EXPECTED: [HeldBack; 6] = [
-    HeldBack::NotAdmission,
     HeldBack::OptedOut,
     HeldBack::Policy,
     HeldBack::Plan,
     HeldBack::Contested,
     HeldBack::NothingToShield,
+    HeldBack::Hold,
 ];
 
 pub(super) fn conditions(assessment: &Assessment, found: &mut Vec<AlertCondition>) {

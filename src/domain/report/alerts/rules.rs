@@ -78,6 +78,8 @@ pub(super) static WRITES_BLOCKED: AlertRule =
 pub(super) static WRITES_DELAYED: AlertRule =
     AlertRule::new("HookwatchWritesDelayed", AlertSeverity::Warning, 45);
 pub(super) static NOT_A_HOOK: AlertRule = AlertRule::new("HookwatchNotAHook", AlertSeverity::Warning, 120);
+pub(super) static NOT_A_HOOK_BLOCKING: AlertRule =
+    AlertRule::new("HookwatchNotAHook", AlertSeverity::Critical, 15);
 pub(super) static HOOK_BLOCKING: AlertRule =
     AlertRule::new("HookwatchHookFailing", AlertSeverity::Critical, 15);
 pub(super) static HOOK_DELAYING: AlertRule =
@@ -110,10 +112,11 @@ pub(super) static BLIND_LEADER: AlertRule = AlertRule::blind("leader", 300);
 
 /// Every rule whose alert can be pushed. That hookwatch is absent is for others to say, and what looks back over many
 /// minutes (calls lost of late, probes that ceased) is for whoever keeps a history.
-pub static RULES: [&AlertRule; 25] = [
+pub static RULES: [&AlertRule; 26] = [
     &WRITES_BLOCKED,
     &WRITES_DELAYED,
     &NOT_A_HOOK,
+    &NOT_A_HOOK_BLOCKING,
     &HOOK_BLOCKING,
     &HOOK_DELAYING,
     &API_FAILING,

@@ -10,7 +10,7 @@ use crate::domain::observe::canary::FurtherCanary;
 use crate::domain::vocabulary::Bypass;
 
 impl Incident {
-    fn judged(&mut self, ms: u64) -> Judged {
+    pub(super) fn judged(&mut self, ms: u64) -> Judged {
         self.tick(ms);
         Judged::clone(&self.judged)
     }

@@ -66,6 +66,7 @@ impl World {
             by_hand_until: None,
             ceiling: Ceiling::Open,
             permit: Permit::Nothing,
+            subject: Arc::default(),
             ignores: false,
         }
     }

@@ -306,6 +306,11 @@ fn an_api_without_a_service_is_named_by_inventory_and_aggregator() {
         (Health::Failing, Some(Cause::NoService), Effect::Blocking)
     );
     assert_eq!(incident.tick(11_200).control_plane.writes, Writes::Flowing);
+    let judged = incident.judged(11_300).hooks;
+    assert!(
+        judged.is_empty(),
+        "the breaker waits for the owner of every culprit: {judged:?}"
+    );
 }
 
 #[test]

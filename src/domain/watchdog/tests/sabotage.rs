@@ -1,7 +1,7 @@
 //! Webhooks that are installed to use up the budget.
 
 use super::*;
-use crate::domain::act::breaker::Stake;
+use crate::domain::act::breaker::{Stake, Witness};
 
 /// A hook for ConfigMaps alone, which hookwatch's canaries are.
 fn trap() -> Hook {
@@ -41,6 +41,29 @@ fn a_hook_that_only_hookwatch_meets_is_not_worth_a_shield() {
     assert!(is_worth_it(&trap, 20.0));
     // The control plane's own writes are worth it before any call was counted.
     assert!(is_worth_it(&hook("trap", 1), 0.0));
+}
+
+/// Canaries of a minute are more than those whose answers are remembered.
+#[test]
+fn a_minute_of_two_replicas_canaries_is_not_the_writes_of_others() {
+    let trap = trap();
+    let witnesses = |others: f64| {
+        let mut incident = Incident::with(vec![trap.clone()]);
+        for second in 1..=70 {
+            incident.canary(second * SECOND - 20, 5, refusal("trap", "connection refused"));
+            let calls = 2.0 + others;
+            let series = incident.count_calls("trap", calls, 0.001);
+            series.rejections.calling += calls;
+            add(&mut series.rejected, calls, 0.001);
+            incident.probe(second * SECOND - 10, &trap, 0, ProbeOutcome::Refused);
+            incident.scrape(second * SECOND);
+        }
+        let facts = incident.facts_if(70 * SECOND + 50, &trap, None, false);
+        assert_eq!(facts.health, Health::Failing, "{others}");
+        (facts.witnesses.contains(&Witness::Counters), facts.stake)
+    };
+    assert_eq!(witnesses(0.0), (false, Stake::Hookwatch));
+    assert_eq!(witnesses(5.0), (true, Stake::Felt));
 }
 
 /// A canary that meets two webhooks of one name is counted twice by that name.

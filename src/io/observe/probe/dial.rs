@@ -4,10 +4,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -18,8 +20,10 @@ use super::trust::Sighting;
 use crate::domain::cluster::hook::BackendAddress;
 use crate::domain::observe::probe::{ProbeOutcome, ProbePhase};
 
-/// Addresses of one name that are tried, one after the other, as long as they fail at once.
+/// Addresses of one name that are tried.
 const MOST_ADDRESSES: usize = 4;
+/// How long one that does not answer is waited for before the next is tried as well.
+const NEXT_ADDRESS: Duration = Duration::from_millis(300);
 
 /// Go's own limits, inside whatever is left of the hook's timeout (client-go `transport.tlsCache`,
 /// apimachinery `net.SetTransportDefaults`).
@@ -95,15 +99,22 @@ async fn resolve(address: &BackendAddress, progress: &Progress) -> Result<Vec<So
     Ok(found)
 }
 
-/// The first address that takes the connection; the error of the first when none does. Go too goes on to
-/// the next address of a name when one fails.
-async fn connect(addresses: &[SocketAddr]) -> std::io::Result<TcpStream> {
+/// The first address that takes the connection; the first error when none does. The next one is tried when one fails, or does
+/// not answer for a while, so that an address that hangs is no fault while another one answers: Go tries the other family
+/// after [`NEXT_ADDRESS`], and divides its time among the addresses of one (`net.Dialer`).
+pub(super) async fn connect(addresses: &[SocketAddr]) -> std::io::Result<TcpStream> {
     let mut first_error = None;
-    for address in addresses {
-        match TcpStream::connect(address).await {
-            Ok(stream) => return Ok(stream),
-            Err(error) => first_error = first_error.or(Some(error)),
+    let mut addresses = addresses.iter();
+    let mut attempts = FuturesUnordered::new();
+    loop {
+        attempts.extend(addresses.next().map(TcpStream::connect));
+        tokio::select! {
+            attempt = attempts.next() => match attempt {
+                Some(Ok(stream)) => return Ok(stream),
+                Some(Err(error)) => first_error = first_error.or(Some(error)),
+                None => return Err(first_error.unwrap_or_else(|| std::io::ErrorKind::AddrNotAvailable.into())),
+            },
+            () = sleep(NEXT_ADDRESS), if !addresses.as_slice().is_empty() => {}
         }
     }
-    Err(first_error.unwrap_or_else(|| std::io::ErrorKind::AddrNotAvailable.into()))
 }

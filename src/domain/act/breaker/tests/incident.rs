@@ -34,6 +34,7 @@ pub(super) fn view(version: &str, shown: BypassState) -> ObservedHook {
         shown,
         ceiling: Ceiling::Open,
         permit: Permit::Nothing,
+        subject: Arc::default(),
         ignores: false,
         left_over: false,
         by_hand_until: None,
@@ -55,6 +56,8 @@ pub(super) struct Incident {
     pub(super) by_hand_until: Option<Time>,
     pub(super) ceiling: Ceiling,
     pub(super) permit: Permit,
+    /// Of the object; what is judged may know nothing of it yet.
+    pub(super) subject: Arc<PolicySubject>,
     pub(super) self_doubt: bool,
     pub(super) ledger: (u64, Book),
     pub(super) facts: HookFacts,
@@ -83,6 +86,7 @@ impl Incident {
             by_hand_until: None,
             ceiling: Ceiling::Open,
             permit: Permit::Nothing,
+            subject: Arc::default(),
             self_doubt: false,
             ledger: (1, Book::default()),
             facts: HookFacts {
@@ -128,6 +132,7 @@ impl Incident {
             by_hand_until: self.by_hand_until,
             ceiling: self.ceiling,
             permit: self.permit,
+            subject: Arc::clone(&self.subject),
             ignores: self.facts.ignores,
             ..view(&self.version.to_string(), self.shown.clone())
         }

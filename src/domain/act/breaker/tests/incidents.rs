@@ -155,6 +155,14 @@ fn a_restore_does_not_wait_for_a_ledger_that_cannot_be_written() {
     incident.is_well();
     incident.wait(120);
     assert_eq!(incident.changes, [To::Bypass(Rung::Shield), To::Original]);
+    incident.ledger_refuses = false;
+    incident.wait(30);
+    let line = &incident.ledger.1.entries[&hook()];
+    assert_eq!(
+        (line.place, line.reverts),
+        (EntryStage::Out, 0),
+        "nobody else took it away"
+    );
     // And after a crash, with a ledger that was never read.
     let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
     incident.ledger_refuses = true;
@@ -163,6 +171,80 @@ fn a_restore_does_not_wait_for_a_ledger_that_cannot_be_written() {
     incident.shown = ours(Rung::Shield, false);
     incident.wait(120);
     assert_eq!(incident.changes, [To::Original]);
+}
+
+#[test]
+fn a_restore_that_was_given_up_waits_for_the_ledger_again_when_it_is_next_due() {
+    let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
+    incident.fails(Cause::Hanging);
+    incident.wait(5);
+    incident.ledger_refuses = true;
+    incident.is_well();
+    incident.wait(40);
+    assert_eq!(
+        incident.shown,
+        ours(Rung::Shield, false),
+        "it still waits for the ledger"
+    );
+    incident.fails(Cause::Hanging);
+    incident.ledger_refuses = false;
+    incident.wait(60);
+    incident.is_well();
+    incident.wait(90);
+    assert_eq!(incident.changes, [To::Bypass(Rung::Shield), To::Original]);
+    let line = &incident.ledger.1.entries[&hook()];
+    assert_eq!((line.place, line.reverts), (EntryStage::Out, 0));
+}
+
+#[test]
+fn without_a_ledger_a_bypass_ends_at_its_limit_and_when_its_owner_says_so() {
+    let found = |rung| {
+        let mut incident = Incident::new(AutoBreak::On, &[rung]);
+        incident.breaker = Breaker::new(BreakerSettings::new("me", AutoBreak::On, policy(&[rung])));
+        incident.ledger_refuses = true;
+        incident.begin();
+        incident.shown = ours(rung, false);
+        incident.fails(Cause::Hanging);
+        incident
+    };
+    let mut skipped = found(Rung::Skip);
+    skipped.wait(3_500);
+    assert_eq!(skipped.changes, []);
+    skipped.wait(200);
+    assert_eq!(skipped.changes, [To::Original]);
+    let mut shielded = found(Rung::Shield);
+    shielded.wait(3_700);
+    assert_eq!(shielded.changes, [], "a shield stays at its limit");
+    shielded.ceiling = Ceiling::Off;
+    shielded.version += 1;
+    shielded.wait(60);
+    assert_eq!(shielded.changes, [To::Original]);
+}
+
+#[test]
+fn a_skip_by_a_rule_of_labels_stays_while_a_new_leader_has_read_the_object_alone() {
+    let subject = Arc::new(PolicySubject {
+        labels: [("tier".to_owned(), "1".to_owned())].into(),
+        annotations: BTreeMap::new(),
+    });
+    let mut permits = policy(&[Rung::Shield]);
+    permits.rules.push(PolicyRule {
+        name: "tier-1".into(),
+        matches: Matches {
+            labels: subject.labels.clone(),
+            ..Matches::default()
+        },
+        rungs: Rung::ALL.iter().copied().collect(),
+        ..PolicyRule::fallback()
+    });
+    let mut incident = Incident::new(AutoBreak::On, &[]);
+    (incident.shown, incident.subject) = (ours(Rung::Skip, false), subject);
+    incident.fails(Cause::Hanging);
+    incident.breaker = Breaker::new(BreakerSettings::new("me", AutoBreak::On, permits));
+    incident.begin();
+    incident.wait(60);
+    assert_eq!(incident.changes, []);
+    assert_eq!(incident.shown, ours(Rung::Skip, false));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::super::*;
 use super::incident::{at, ours, policy, view};
 use crate::domain::act::fence::AutoBreak;
+use crate::domain::act::ledger::LedgerReading;
 use crate::domain::cluster::hook::HookKind;
 use crate::domain::vocabulary::{Cause, Effect, Health};
 
@@ -183,6 +184,20 @@ fn hangs(place: &str) -> HookFacts {
         may_skip: true,
         subject: Arc::default(),
     }
+}
+
+#[test]
+fn of_more_webhooks_than_the_ledger_holds_as_many_are_shielded_as_it_has_room_for() {
+    let policy = Policy {
+        most_shielded: 20,
+        ..policy(&[Rung::Shield])
+    };
+    let outage = Outage::with(policy, true, &[("one", 600)]);
+    let shielded = outage.bypassed("one", Rung::Shield);
+    assert!((150..600).contains(&shielded), "{shielded}");
+    assert!(outage.is_held_back("one", HeldBack::Budget));
+    let ledger = LedgerReading::of(None).with_book(&outage.ledger.1);
+    assert!(ledger.is_some(), "it can be written");
 }
 
 #[test]

@@ -47,6 +47,7 @@ impl Object {
             shown: self.shown.clone(),
             ceiling: self.ceiling,
             permit: Permit::Nothing,
+            subject: Arc::default(),
             ignores: self.ignores,
             left_over: self.left_over,
             by_hand_until: None,

@@ -8,6 +8,7 @@ use super::server::{Authority, Server};
 use super::{AMPLE, SCANT, endpoint, hook, prober, prober_with, request, run};
 use crate::domain::cluster::hook::ProbeLevel;
 use crate::domain::observe::probe::{ConnectionKind, ProbeAnswer, ProbeOutcome, ProbeOverdue, ProbePhase};
+use crate::io::observe::probe::dial::connect;
 use crate::io::observe::probe::{ProbeLimits, ProbeNews};
 
 /// A probe with a short deadline against `address`, which must end as timed out in `phase`.
@@ -51,6 +52,22 @@ async fn a_connection_that_nobody_takes_times_out_there() {
     }
     let address = listener.local_addr().expect("an address");
     times_out(&Authority::new().pem(), address, ProbePhase::Connect).await;
+}
+
+#[tokio::test]
+async fn an_address_that_hangs_is_no_fault_while_another_one_of_the_name_answers() {
+    let (hung, queued) = full_listener().await;
+    if queued.len() == 64 {
+        eprintln!("SKIPPED: this kernel takes connections beyond the backlog");
+        return;
+    }
+    let good = tokio::net::TcpListener::bind("127.0.0.1:0")
+        .await
+        .expect("a port");
+    let addresses = [&hung, &good].map(|listener| listener.local_addr().expect("an address"));
+    let connected = tokio::time::timeout(AMPLE, connect(&addresses)).await;
+    let stream = connected.expect("in time").expect("a connection");
+    assert_eq!(stream.peer_addr().ok(), Some(addresses[1]));
 }
 
 #[tokio::test]
