@@ -222,14 +222,22 @@ pub async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     dead_code,
     reason = "not every test that plays an outage has a saboteur in it"
 )]
-pub struct Traps(Api<ValidatingWebhookConfiguration>);
+pub struct Traps(Api<ValidatingWebhookConfiguration>, Api<DynamicObject>);
 
 #[allow(dead_code, reason = "as above")]
 impl Traps {
     const NAMES: [&str; 2] = ["trap-1", "trap-2"];
+    const API: &str = "v1.trap.example.com";
 
     pub async fn set(client: &Client) -> Self {
-        let traps = Self(Api::all(client.clone()));
+        let apis = GroupVersionKind::gvk("apiregistration.k8s.io", "v1", "APIService");
+        let apis = Api::all_with(client.clone(), &ApiResource::from_gvk(&apis));
+        let traps = Self(Api::all(client.clone()), apis);
+        let broken = json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": Self::API},
+            "spec": {"group": "trap.example.com", "version": "v1", "groupPriorityMinimum": 100, "versionPriority": 10,
+                "insecureSkipTLSVerify": true, "service": {"namespace": "default", "name": "no-such"}}});
+        let broken = serde_json::from_value(broken).unwrap();
+        traps.1.create(&PostParams::default(), &broken).await.unwrap();
         for name in Self::NAMES {
             let object = serde_json::from_value(json!({
                 "metadata": {"name": name},
@@ -265,12 +273,15 @@ impl Traps {
                     && told.held_back.as_deref() == Some("nothing_to_shield")
             })
         };
-        Self::NAMES.iter().all(|name| fail(name) && left_alone(name))
+        let mut hooks = assessment.hooks.iter();
+        let api = hooks.any(|hook| &*hook.webhook == Self::API && hook.health == Health::Failing);
+        api && Self::NAMES.iter().all(|name| fail(name) && left_alone(name))
     }
 
     pub async fn take_away(self) {
         for name in Self::NAMES {
             self.0.delete(name, &DeleteParams::default()).await.unwrap();
         }
+        self.1.delete(Self::API, &DeleteParams::default()).await.unwrap();
     }
 }
