@@ -156,7 +156,7 @@ pub async fn restore(arguments: RestoreArguments) -> anyhow::Result<ExitCode> {
         }
         if session.well {
             session.say(
-                "A daemon with autoBreak: on bypasses it again while it fails. To prevent that, run hookwatch freeze first.",
+                "A daemon with autoBreak: on bypasses it again while it fails. To prevent that, run hookwatch freeze now.",
             );
         }
     }

@@ -257,7 +257,7 @@ async fn look(engine: &Engine, at_most: Duration, line: &mut ProgressLine) -> Op
         let looked = began.elapsed();
         let settled = looked >= AT_LEAST && since.elapsed() >= SETTLED;
         let enough = match conclusion {
-            Conclusion::HookFailing => assessment.culprits().any(suffices) || since.elapsed() >= UNSURE,
+            Conclusion::HookFailing => is_explained(assessment) || since.elapsed() >= UNSURE,
             Conclusion::Healthy => looked >= ALL_WELL && !assessment.hooks.iter().any(is_suspect),
             Conclusion::NotAHook => since.elapsed() >= UNSURE,
             Conclusion::CouldNotTell => false,
@@ -267,6 +267,13 @@ async fn look(engine: &Engine, at_most: Duration, line: &mut ProgressLine) -> Op
         }
     }
     latest
+}
+
+/// Whether a webhook is named that is surely failing and, unless writes flow, can be why they do not.
+fn is_explained(assessment: &Assessment) -> bool {
+    let flow = assessment.control_plane.writes == Writes::Flowing;
+    let mut culprits = assessment.culprits().filter(|verdict| suffices(verdict));
+    culprits.any(|verdict| flow || verdict.can_hold_writes_up())
 }
 
 fn is_suspect(verdict: &Verdict) -> bool {

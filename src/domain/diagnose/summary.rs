@@ -153,7 +153,11 @@ pub fn of_control_plane(
 }
 
 fn of_writes(writes: Writes, verdicts: &[Verdict], elsewhere: Option<&NonHookCause>) -> String {
-    let culprits = || verdicts.iter().filter(|verdict| verdict.fails_admission());
+    // While writes do not flow, a webhook that none of them reaches is no reason.
+    let is_culprit = |verdict: &Verdict| {
+        verdict.can_hold_writes_up() || writes == Writes::Flowing && verdict.fails_admission()
+    };
+    let culprits = || verdicts.iter().filter(|verdict| is_culprit(verdict));
     // Canaries are among what a shield spares, and say nothing of the rest.
     let shielded = culprits().any(|verdict| verdict.bypass == Some(Bypass::Shield));
     let state = match writes {
@@ -167,7 +171,7 @@ fn of_writes(writes: Writes, verdicts: &[Verdict], elsewhere: Option<&NonHookCau
         .map(|verdict| verdict.summary.trim_end_matches('.'))
         .collect();
     let beside = verdicts.iter().filter(|verdict| match verdict.health {
-        Health::Failing => !verdict.fails_admission(),
+        Health::Failing => !is_culprit(verdict),
         _ => verdict.bypass.is_some(),
     });
     let beside: Vec<&str> = beside

@@ -136,6 +136,11 @@ impl Verdict {
         self.health == Health::Failing && self.kind.is_admission()
     }
 
+    /// It fails, and writes reach it that it can hold up.
+    pub fn can_hold_writes_up(&self) -> bool {
+        self.fails_admission() && !matches!(self.bypass, Some(Bypass::Skip | Bypass::Probation))
+    }
+
     /// All backends that it has are dead by our probes.
     pub fn no_backend_answers(&self) -> bool {
         !self.backends.is_empty() && self.backends.iter().all(|backend| backend.state == "dead")

@@ -1,6 +1,6 @@
 //! What a row of canaries says about the control plane and about the hooks they name.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque, vec_deque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -191,19 +191,21 @@ impl Canaries {
     }
 
     /// How long those of a target took that ended at such times, of the last three minutes.
-    pub fn ended_within(&self, target: CanaryTarget, within: impl Fn(Time) -> bool) -> Vec<Duration> {
-        let ended = self.get(target).into_iter().flat_map(|memory| &memory.ended);
-        ended
-            .filter(|canary| within(canary.at))
-            .map(|canary| canary.took)
-            .collect()
+    pub fn ended_within(
+        &self,
+        target: CanaryTarget,
+        from: Time,
+        to: Time,
+    ) -> impl ExactSizeIterator<Item = Duration> {
+        let ended = self.get(target).map(|memory| memory.ended_within(from, to));
+        ended.unwrap_or_default().map(|canary| canary.took)
     }
 
     /// How many were refused for a webhook at such times, of the last three minutes.
-    pub fn refused_within(&self, webhook: &str, within: impl Fn(Time) -> bool) -> usize {
-        let ended = self.0.values().flat_map(|memory| &memory.ended);
+    pub fn refused_within(&self, webhook: &str, from: Time, to: Time) -> usize {
+        let ended = self.0.values().flat_map(|memory| memory.ended_within(from, to));
         ended
-            .filter(|canary| canary.named.as_deref() == Some(webhook) && within(canary.at))
+            .filter(|canary| canary.named.as_deref() == Some(webhook))
             .count()
     }
 
@@ -238,6 +240,13 @@ fn named_by(report: &CanaryReport) -> Option<&CallFailure> {
 }
 
 impl CanaryMemory {
+    /// Those that ended from an instant to another one, which are in the order of their ends.
+    fn ended_within(&self, from: Time, to: Time) -> vec_deque::Iter<'_, EndedCanary> {
+        let first = self.ended.partition_point(|canary| canary.at < from);
+        let after = self.ended.partition_point(|canary| canary.at <= to);
+        self.ended.range(first..after.max(first))
+    }
+
     fn count(&mut self, report: &CanaryReport) {
         let ended = EndedCanary {
             at: report.started + report.took,

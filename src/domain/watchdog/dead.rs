@@ -8,7 +8,6 @@ use crate::domain::diagnose::probes::counted;
 use crate::domain::observe::probing::BackendState;
 use crate::domain::observe::snapshot::WriteSeries;
 use crate::domain::thresholds as t;
-use crate::domain::time::Time;
 use crate::domain::vocabulary::{Bypass, Cause};
 
 /// Over so many of a hook's timeouts every call has to have failed: writes that wait for several hooks come in bursts.
@@ -72,11 +71,7 @@ impl FactFinder<'_> {
             return false;
         };
         let own = evidence.covered_by.iter();
-        let own = own.map(|target| {
-            seen.canaries
-                .ended_within(*target, |ended: Time| ended >= from)
-                .len()
-        });
+        let own = own.map(|target| seen.canaries.ended_within(*target, from, now).len());
         let own = own.sum::<usize>() as f64 * t::replicas();
         let failed: f64 = each.iter().map(|series| series.fail_open).sum();
         seen.unlisted_api_servers.is_none()

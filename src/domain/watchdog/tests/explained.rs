@@ -1,6 +1,8 @@
 //! What a verdict says beside who it is.
 
 use super::*;
+use crate::domain::diagnose::summary::of_control_plane;
+use crate::domain::vocabulary::Bypass;
 
 fn says(verdict: &Verdict, words: &str) -> bool {
     verdict.evidence.iter().any(|sentence| sentence.contains(words))
@@ -108,4 +110,29 @@ fn who_cannot_tell_says_why() {
         "{:?}",
         verdict.evidence
     );
+}
+
+/// A webhook that none of the blocked writes reaches is not said to block them.
+#[test]
+fn a_webhook_that_is_skipped_and_fails_is_told_beside_what_blocks_writes() {
+    let opa = hook("opa", 1);
+    let mut incident = Incident::calm(&[&opa]);
+    for second in 12..20 {
+        incident.probe(second * SECOND, &opa, 0, ProbeOutcome::Refused);
+        incident.canary(second * SECOND, 5, refusal("opa", "connection refused"));
+    }
+    let mut verdict = incident.verdict(20 * SECOND, "opa");
+    assert_eq!(verdict.health, Health::Failing);
+    let mut top = |bypass, writes| {
+        verdict.bypass = bypass;
+        of_control_plane(writes, std::slice::from_ref(&verdict), None, &[])
+    };
+    assert!(top(None, Writes::Blocked).starts_with("Writes are blocked; opa"));
+    assert!(top(Some(Bypass::Shield), Writes::Blocked).starts_with("Writes are blocked; opa"));
+    let skipped = top(Some(Bypass::Skip), Writes::Blocked);
+    assert!(
+        skipped.starts_with("Writes are blocked; the cause is not known yet. Beside that: opa"),
+        "{skipped}"
+    );
+    assert!(top(Some(Bypass::Skip), Writes::Flowing).starts_with("Writes flow; opa"));
 }
