@@ -131,8 +131,10 @@ impl<'a> FactFinder<'a> {
             ambiguous,
             doubt: self.tampering.doubt(hook, &self.scene.seen.changes, now),
             canary,
-            meets_control_plane: self.gives_back(hook, ambiguous),
-            stake: self.stake(hook, verdict.cause, ambiguous),
+            meets_control_plane: matters && self.gives_back(hook, ambiguous),
+            stake: matters
+                .then(|| self.stake(hook, verdict.cause, ambiguous))
+                .unwrap_or_default(),
             ignores: hook.failure_policy == FailurePolicy::Ignore,
             dead: self.is_dead(evidence, hook),
             place: matters
