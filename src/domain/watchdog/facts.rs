@@ -132,9 +132,11 @@ impl<'a> FactFinder<'a> {
             doubt: self.tampering.doubt(hook, &self.scene.seen.changes, now),
             canary,
             meets_control_plane: matters && self.gives_back(hook, ambiguous),
-            stake: matters
-                .then(|| self.stake(hook, verdict.cause, ambiguous))
-                .unwrap_or_default(),
+            stake: if matters {
+                self.stake(hook, verdict.cause, ambiguous)
+            } else {
+                Stake::default()
+            },
             ignores: hook.failure_policy == FailurePolicy::Ignore,
             dead: self.is_dead(evidence, hook),
             place: matters
