@@ -172,15 +172,15 @@ fn writes(assessment: &Assessment, found: &mut Vec<AlertCondition>) {
     }
     if let Some(elsewhere) = &plane.not_a_hook {
         let cause = elsewhere.cause.as_str();
-        let rule = if plane.writes == Writes::Blocked {
-            &rules::NOT_A_HOOK_BLOCKING
+        let (rule, how) = if plane.writes == Writes::Blocked {
+            (&rules::NOT_A_HOOK_BLOCKING, "blocked")
         } else {
-            &rules::NOT_A_HOOK
+            (&rules::NOT_A_HOOK, "impaired")
         };
         found.push(AlertCondition::new(
             rule,
             &[("cause", cause)],
-            &format!("Writes are impaired by {cause}, not by a webhook."),
+            &format!("Writes are {how} by {cause}, not by a webhook."),
             &format!("{} {}", plane.summary, elsewhere.evidence.join(" ")),
         ));
     }

@@ -225,9 +225,8 @@ impl<'a> FactFinder<'a> {
         if cause.is_some_and(Cause::fails_at_once) {
             return false;
         }
-        let called = counted_calls(hook, window).filter(|series| series.calls.count >= 2.0);
-        called.is_some_and(|series| {
-            let own = self.own_calls(hook, window);
+        let own = self.own_calls(hook, window);
+        counted_calls(hook, window).is_some_and(|series| {
             let users = series.calls.count - t::replicas() * own.len() as f64;
             let took = series.calls.sum - t::replicas() * own.iter().sum::<f64>();
             users >= 2.0 && took / users >= t::slow_always()
@@ -236,16 +235,13 @@ impl<'a> FactFinder<'a> {
 
     /// How many calls failed that no canary of any replica made.
     fn failed_of_others(&self, hook: &Hook, window: &Window) -> f64 {
-        let failed = counted_calls(hook, window).map_or(0.0, HookSeries::failed);
-        if failed < 1.0 {
-            return 0.0;
-        }
         let canaries = &self.scene.seen.canaries;
         let own_failed = match hook.failure_policy {
             FailurePolicy::Fail => canaries.refused_within(&hook.id.webhook, window.from, window.to),
             // No refusal tells which of them it was not there for.
             FailurePolicy::Ignore => self.own_calls(hook, window).len(),
         };
+        let failed = counted_calls(hook, window).map_or(0.0, HookSeries::failed);
         failed - own_failed as f64 * t::replicas()
     }
 
@@ -281,10 +277,9 @@ impl<'a> FactFinder<'a> {
     fn stake(&self, hook: &Hook, cause: Option<Cause>, ambiguous: bool) -> Stake {
         let spans = || self.scene.windows.spans().filter(|_| !ambiguous);
         let called = |window: &Window| {
-            let least = 1.0 + window.seconds() * t::renewals();
+            let own = self.own_calls(hook, window).len() as f64 * t::replicas();
             let counted = counted_calls(hook, window).map_or(0.0, |series| series.calls.count);
-            let own = || self.own_calls(hook, window).len() as f64 * t::replicas();
-            counted >= least && counted - own() >= least
+            counted - own >= 1.0 + window.seconds() * t::renewals()
         };
         match self.scene.seen.meetings.spared(&hook.id) {
             Spared::Renewals => Stake::Renewals,

@@ -237,9 +237,10 @@ pub struct HookFacts {
     pub doubt: Option<Doubt>,
     /// What the canary that meets it says.
     pub canary: CanaryWord,
-    /// Others than hookwatch ask it about something that shield would spare.
+    /// Others than hookwatch ask it about something that shield would spare. Not looked into while it is neither accused nor
+    /// bypassed.
     pub meets_control_plane: bool,
-    /// Who suffers by it.
+    /// Who suffers by it; the usual while it is neither accused nor bypassed.
     pub stake: Stake,
     /// Its failures are ignored: as long as it fails every write passes it, and the wait is all that a bypass takes off.
     pub ignores: bool,

@@ -176,7 +176,7 @@ impl Breaker {
             Does::Write { line, .. } => line.as_ref().is_some_and(|line| line.place == EntryStage::Held),
             Does::Read => false,
         };
-        // A restore that is not wanted any more begins anew once it is. Nothing is to be done while one is under way, either.
+        // A restore that is no longer wanted starts over when it is next due. Nothing is to be done while one is under way, either.
         if stays && hook.pending.is_none() && hook.rest_until.is_none_or(|until| until <= now) {
             hook.leaving_since = None;
         }

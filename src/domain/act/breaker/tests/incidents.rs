@@ -161,7 +161,7 @@ fn a_restore_does_not_wait_for_a_ledger_that_cannot_be_written() {
     assert_eq!(
         (line.place, line.reverts),
         (EntryStage::Out, 0),
-        "nobody else took it away"
+        "no other client took it away"
     );
     // And after a crash, with a ledger that was never read.
     let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
