@@ -15,8 +15,11 @@ use super::engine::clock;
 use super::progress::during;
 use super::{BAD_USAGE, Output};
 use crate::domain::act::bypass::edit::{Author, Desired, EditRefusal, Plan, Why, plan};
-use crate::domain::act::bypass::{BypassPhase, BypassStanding, ObjectWriter, standing, touched};
+use crate::domain::act::bypass::{BypassPhase, BypassStanding, ObjectWriter, Rung, standing, touched};
+use crate::domain::cluster::condition::SHIELDED_NAMESPACES;
 use crate::domain::cluster::hook::{HookId, HookKind};
+use crate::domain::cluster::inventory::Inventory;
+use crate::domain::observe::observations::{Meetings, Spared};
 use crate::domain::report::announcement::of_action;
 use crate::domain::time::Time;
 use crate::io::Clock;
@@ -28,6 +31,7 @@ use crate::io::act::breaker::{
 use crate::io::act::ledger::LedgerObject;
 use crate::io::client::{ConnectOptions, Connection};
 use crate::io::report::events::{EventOutcome, EventWriter};
+use crate::io::report::unchecked::{ObjectLister, hook_of};
 
 pub use arguments::{
     BreakArguments, ClusterArguments, FreezeArguments, PlanArguments, RestoreArguments, UncheckedArguments,
@@ -295,6 +299,13 @@ impl Session {
         match plan(object, &hook.webhook, desired, &self.author, (self.clock)()) {
             Ok(Plan::Edit(edit)) => {
                 self.say(&show::changes(hook, desired, &edit.changes));
+                if let Desired::Bypass {
+                    rung: Rung::Shield, ..
+                } = desired
+                    && let Some(caution) = show::caution(self.spared(hook, object).await)
+                {
+                    self.say(caution);
+                }
                 true
             }
             Ok(Plan::AlreadySo) => {
@@ -317,6 +328,23 @@ impl Session {
                 false
             }
         }
+    }
+
+    /// How much of what a shield spares this webhook is asked about.
+    async fn spared(&self, id: &HookId, object: &serde_json::Value) -> Spared {
+        let Some(hook) = hook_of(id.kind, object, &id.webhook) else {
+            return Spared::Nothing;
+        };
+        let lister = ObjectLister::new(&self.connection);
+        let namespaces = during("reading namespaces", lister.labels(&SHIELDED_NAMESPACES)).await;
+        let inventory = Inventory {
+            hooks: vec![Arc::new(hook)],
+            namespaces,
+            ..Inventory::default()
+        };
+        let mut meetings = Meetings::default();
+        meetings.take(&inventory, &self.arguments.namespace);
+        meetings.spared(id)
     }
 
     fn say(&self, text: &str) {

@@ -305,6 +305,37 @@ async fn a_mistyped_name_is_answered_with_those_that_there_are() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_shield_that_would_restore_no_write_is_planned_with_a_warning() {
+    let lab = lab().await;
+    let mut tenants = hook("tenants.example.com", "Fail", 10, json!([]));
+    tenants["namespaceSelector"] = json!({"matchExpressions": [
+        {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", "kube-node-lease"]},
+    ]});
+    let mut configmaps = hook("configmaps.example.com", "Fail", 10, json!([]));
+    configmaps["rules"] =
+        json!([{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["configmaps"]}]);
+    let all = hook("all.example.com", "Fail", 10, json!([]));
+    let hooks = vec![tenants, configmaps, all];
+    create(&lab.client, HookKind::Validating, "spared", json!({}), hooks).await;
+    let terminal = Terminal::new(&lab);
+    for (webhook, rung, warned) in [
+        ("tenants", "shield", Some("This shield restores no write")),
+        ("tenants", "skip", None),
+        ("configmaps", "shield", Some("This shield may restore no write")),
+        ("all", "shield", None),
+    ] {
+        let target = format!("spared/{webhook}.example.com");
+        let (code, shown, said) = terminal.run(&["plan", &target, "--rung", rung]).await;
+        assert_eq!(code, Some(0), "{said}");
+        let warning = shown.lines().find(|line| line.starts_with("This shield "));
+        assert!(
+            warning.is_none() == warned.is_none() && warned.is_none_or(|it| shown.contains(it)),
+            "{webhook} {rung}: {shown}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_person_bypasses_a_hook_and_brings_it_back_without_a_daemon() {
     let lab = lab().await;
     let terminal = Terminal::new(&lab);

@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::domain::act::bypass::edit::{Author, Desired, FieldChange, Why};
 use crate::domain::act::bypass::{Rung, STATE_ANNOTATION};
 use crate::domain::cluster::hook::HookId;
+use crate::domain::observe::observations::Spared;
 use crate::io::act::breaker::PatchReport;
 
 /// Longest value that is shown whole, in characters.
@@ -37,6 +38,19 @@ pub(super) fn changes(hook: &HookId, desired: &Desired, changes: &[FieldChange])
         text.push_str("\n  (what hookwatch owned of its fields is given up)");
     }
     text
+}
+
+/// What a person who asks for a shield should know first.
+pub(super) fn caution(spared: Spared) -> Option<&'static str> {
+    match spared {
+        Spared::Nothing => Some(
+            "This shield restores no write: the webhook matches nothing that a shield spares. To let tenants' writes skip it, use --rung skip.",
+        ),
+        Spared::Perhaps => Some(
+            "This shield may restore no write: of what it spares, the webhook matches only what hookwatch itself is known to write. To let tenants' writes skip it, use --rung skip.",
+        ),
+        Spared::ControlPlane | Spared::Renewals => None,
+    }
 }
 
 fn short(value: &Value) -> String {

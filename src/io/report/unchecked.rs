@@ -261,6 +261,20 @@ impl ObjectLister {
         labels
     }
 
+    /// The labels of namespaces whose names need no escaping; of those that exist and can be read in time.
+    pub async fn labels(&self, names: &[&str]) -> BTreeMap<String, Labels> {
+        let until = Instant::now() + self.bounds.whole;
+        let mut labels = BTreeMap::new();
+        for name in names {
+            let read: Result<Item, String> =
+                self.get(&format!("/api/v1/namespaces/{name}"), JSON, until).await;
+            if let Ok(item) = read {
+                labels.insert((*name).to_owned(), item.metadata.labels.unwrap_or_default());
+            }
+        }
+        labels
+    }
+
     async fn kind(
         &self,
         kind: &Served,

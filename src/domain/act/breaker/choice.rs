@@ -148,7 +148,7 @@ impl RungBounds<'_> {
         }
         if rung == Rung::Shield && facts.is_merely_slow() {
             let why = "no request of the control plane's passes its deadline".to_owned();
-            return Some((HeldBack::NothingToShield, why));
+            return Some((HeldBack::WithinDeadlines, why));
         }
         (rung > self.most).then(|| (HeldBack::Policy, "a shield comes first".to_owned()))
     }
@@ -216,6 +216,7 @@ pub(super) fn choose(facts: &HookFacts, bounds: &RungBounds<'_>) -> Result<Choic
 fn reason(judged: &[(Rung, Option<Against>)]) -> HeldBack {
     let order = [
         HeldBack::NothingToShield,
+        HeldBack::WithinDeadlines,
         HeldBack::ServerTooOld,
         HeldBack::NoRoom,
         HeldBack::WeakEvidence,
@@ -434,7 +435,7 @@ mod tests {
     #[test]
     fn a_slow_hook_is_not_shielded_while_every_deadline_is_kept() {
         let slow = |effect| chosen(&facts(Cause::Slow, effect), &[Rung::Shield], Ceiling::Open, true);
-        assert_eq!(slow(Effect::Delaying), Err(HeldBack::NothingToShield));
+        assert_eq!(slow(Effect::Delaying), Err(HeldBack::WithinDeadlines));
         assert_eq!(slow(Effect::Blocking), Ok(Rung::Shield));
     }
 

@@ -27,9 +27,10 @@ pub enum HeldBack {
     WeakEvidence,
     /// The API server knows no match conditions.
     ServerTooOld,
-    /// Only shield is permitted, and only hookwatch is known to write what it spares, or the hook is slow within the
-    /// deadlines of what it spares.
+    /// Only shield is permitted, and only hookwatch is known to write what it spares.
     NothingToShield,
+    /// Only shield is permitted, and the hook is slow within the deadlines of what it spares.
+    WithinDeadlines,
     /// It has not failed for long enough.
     Hold,
     /// The mode is `plan`: it is only said.
@@ -87,7 +88,10 @@ impl HeldBack {
                 "The API server does not support matchConditions. Only a person can set failurePolicy: Ignore (hookwatch break)."
             }
             Self::NothingToShield => {
-                "A shield would not help: only hookwatch is known to write what it spares, or the webhook is slow but within every deadline. Nothing beyond a shield is permitted."
+                "A shield would not help: only hookwatch is known to write what it spares. Nothing beyond a shield is permitted."
+            }
+            Self::WithinDeadlines => {
+                "A shield would not help: the webhook is slow, but no control-plane request passes its deadline. Nothing beyond a shield is permitted."
             }
             Self::Hold => "It has not failed for long enough.",
             Self::Plan => "The mode is plan.",

@@ -11,12 +11,13 @@ use crate::domain::report::assessment::Assessment;
 use crate::domain::vocabulary::Health;
 
 /// Reasons that are no surprise to whoever set hookwatch up, or that have an alert of their own: the rule leaves them out.
-pub const EXPECTED: [HeldBack; 6] = [
+pub const EXPECTED: [HeldBack; 7] = [
     HeldBack::OptedOut,
     HeldBack::Policy,
     HeldBack::Plan,
     HeldBack::Contested,
     HeldBack::NothingToShield,
+    HeldBack::WithinDeadlines,
     HeldBack::Hold,
 ];
 
