@@ -11,6 +11,7 @@ pub mod directory;
 pub mod envtest;
 mod kubeconfig;
 pub mod monitoring;
+pub mod ports;
 pub mod scenario;
 pub mod script;
 pub mod workload;

@@ -1,7 +1,7 @@
 //! API servers as far as their metrics go: one process that serves a large body on several addresses.
 
 use std::convert::Infallible;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::process::Command;
 
 use anyhow::Context;
@@ -128,13 +128,4 @@ fn trusting(kubeconfig: &str, ca: &str) -> anyhow::Result<String> {
     let mut pem = BASE64_STANDARD.decode(known)?;
     pem.extend_from_slice(ca.as_bytes());
     Ok(format!("{before}{KEY}{}\n{after}", BASE64_STANDARD.encode(pem)))
-}
-
-/// An address that was free a moment ago.
-///
-/// # Errors
-/// When there is none.
-pub fn free_address() -> anyhow::Result<SocketAddr> {
-    let listener = std::net::TcpListener::bind((IpAddr::from(Ipv4Addr::LOCALHOST), 0))?;
-    Ok(listener.local_addr()?)
 }

@@ -20,12 +20,12 @@ use hookwatch::lab::workload::{LabWorkload, WorkloadOptions};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
-use crate::apiservers::free_address;
 use crate::document::{Section, Table};
 use crate::estate;
 use crate::noise::{Samples, digits, seconds};
 use crate::process::Process;
 use crate::tools;
+use hookwatch::lab::ports::free_address;
 
 const HOOK: LabHook = LabHook::Opa;
 /// Faults of each kind.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use hookwatch::lab::api::{ApiServer, ApiServerOptions};
 use hookwatch::lab::cluster::client_for;
 use hookwatch::lab::directory::PrivateDirectory;
+use hookwatch::lab::ports::free_address;
 use tokio::runtime::Runtime;
 
 use crate::apiservers;
@@ -136,7 +137,7 @@ async fn watch(size: Scale, quick: bool) -> anyhow::Result<Cost> {
     )
     .await?;
     let directory = PrivateDirectory::create()?;
-    let address = apiservers::free_address()?;
+    let address = free_address()?;
     let kubeconfig = directory.write("kubeconfig", &kubeconfig)?;
     let daemon = estate::start_daemon(Path::new("target/release/hookwatch"), &kubeconfig, address)?;
     tokio::time::sleep(Duration::from_secs(warm_up)).await;

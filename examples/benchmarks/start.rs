@@ -9,10 +9,10 @@ use hookwatch::lab::cluster::client_for;
 use hookwatch::lab::directory::PrivateDirectory;
 use tokio::runtime::Runtime;
 
-use crate::apiservers::free_address;
 use crate::document::{Section, Table};
 use crate::estate::{self, Size};
 use crate::noise::{Samples, digits, seconds};
+use hookwatch::lab::ports::free_address;
 
 const BINARY: &str = "target/release/hookwatch";
 /// Gives up when nothing was judged by then.

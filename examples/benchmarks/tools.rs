@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::apiservers::free_address;
 use crate::process::Process;
+use hookwatch::lab::ports::free_address;
 
 /// Where a program is: installed, or taken out of its package into `target/monitoring`, as .ci/run does.
 pub fn find(name: &str) -> Option<PathBuf> {

@@ -14,10 +14,10 @@ use hookwatch::lab::directory::PrivateDirectory;
 use kube::Client;
 use serde_json::Value;
 
-use crate::apiservers::free_address;
 use crate::estate;
 use crate::noise::seconds;
 use crate::process::Process;
+use hookwatch::lab::ports::free_address;
 
 const WEBHOOK: &str = "broken.example.com";
 /// How often the daemon is asked what it knows: the resolution of what is measured.

@@ -19,6 +19,7 @@ use hookwatch::lab::api::{ApiServer, ApiServerOptions};
 use hookwatch::lab::cluster::client_for;
 use hookwatch::lab::directory::PrivateDirectory;
 use hookwatch::lab::envtest::Envtest;
+use hookwatch::lab::ports::free_address;
 
 use estate::Size;
 use process::Process;
@@ -103,8 +104,7 @@ async fn watch(
         host: arguments.real.then(own_address).transpose()?,
     };
     let mut webhooks = estate::build(&client, size).await?;
-    // Free a moment ago.
-    let address = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    let address = free_address()?;
     let kubeconfig = directory.write("kubeconfig", kubeconfig)?;
     let daemon = estate::start_daemon(&arguments.hookwatch, &kubeconfig, address)?;
     tokio::time::sleep(WARM_UP).await;

@@ -12,7 +12,7 @@ mod server;
 mod throttle;
 
 use std::ffi::OsString;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,6 +31,7 @@ pub use self::throttle::Throttle;
 use super::certs::Authority;
 use super::cluster::client_for;
 use super::kubeconfig::kubeconfig;
+use super::ports::free_port;
 
 /// Longest wait until the API server is ready; seen: 4 s on an idle machine.
 const READY_LIMIT: Duration = Duration::from_secs(90);
@@ -115,7 +116,7 @@ impl Envtest {
     async fn attempt(binaries: &Binaries, directory: &Path, options: Options) -> anyhow::Result<Self> {
         let guard = Arc::new(ProcessGuard::start(directory)?);
         let host = api_server_host(namespace::entered());
-        let (clients, peers, secure) = (free_port(LOOPBACK)?, free_port(LOOPBACK)?, free_port(host)?);
+        let (clients, peers, secure) = (free_port()?, free_port()?, free_port()?);
         let data = directory.join(format!("etcd-{clients}"));
         let etcd = Process::start(
             "etcd",
@@ -251,12 +252,6 @@ const fn api_server_host(in_namespace: bool) -> IpAddr {
     } else {
         LOOPBACK
     }
-}
-
-/// A port that was free a moment ago. Whoever takes it in between makes the start fail, and it is tried again.
-fn free_port(host: IpAddr) -> anyhow::Result<u16> {
-    let listener = TcpListener::bind((host, 0)).context("looking for a free port")?;
-    Ok(listener.local_addr().context("looking for a free port")?.port())
 }
 
 /// Flags that etcd 3.5 and 3.6 share; a cluster of one needs no other.

@@ -19,6 +19,7 @@ use tokio::task::JoinHandle;
 
 use super::directory::PrivateDirectory;
 use super::envtest::process::{Process, ProcessGuard};
+use super::ports::free_address;
 
 /// What is shipped: the demo shows these and no others.
 const RULES: &str = include_str!("../../alerts/hookwatch.rules.yaml");
@@ -159,7 +160,7 @@ impl Monitoring {
         let guard = ProcessGuard::start(directory.path())?;
         let received = Received::default();
         let (receiver_at, receiver) = receive(Arc::clone(&received)).await?;
-        let (alertmanager_at, prometheus_at) = two_free_ports().await?;
+        let (alertmanager_at, prometheus_at) = (free_address()?, free_address()?);
         directory.write("rules.yaml", RULES)?;
         let routing = directory.write("alertmanager.yaml", &routing(receiver_at))?;
         let scraping = directory.write("prometheus.yaml", &scraping(daemon, alertmanager_at))?;
@@ -308,12 +309,6 @@ fn routing(receiver: SocketAddr) -> String {
          - name: demo\n  \
            webhook_configs: [{{url: \"http://{receiver}/\", send_resolved: true}}]\n"
     )
-}
-
-async fn two_free_ports() -> anyhow::Result<(SocketAddr, SocketAddr)> {
-    let bind = || TcpListener::bind(("127.0.0.1", 0));
-    let (first, second) = (bind().await?, bind().await?);
-    Ok((first.local_addr()?, second.local_addr()?))
 }
 
 /// Takes notifications, as a pager would.

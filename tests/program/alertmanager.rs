@@ -20,11 +20,12 @@ use hookwatch::lab::certs::Authority;
 use hookwatch::lab::cluster::{Cluster, LabHook};
 use hookwatch::lab::control_plane::BackendReach;
 use hookwatch::lab::directory::PrivateDirectory;
+use hookwatch::lab::ports::free_address;
 use hookwatch::lab::workload::{LabWorkload, WorkloadOptions};
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard};
 
-use alertmanagers::{Alertmanager, Bad, Receiver, Running, answer, free_address, is_there, until};
+use alertmanagers::{Alertmanager, Bad, Receiver, Running, answer, is_there, until};
 
 const HOOK: LabHook = LabHook::Opa;
 
@@ -48,7 +49,7 @@ fn prometheus(folder: &Path, daemon: &str, alertmanager: &str) -> Running {
         Command::new("prometheus")
             .arg(format!("--config.file={}", file.display()))
             .arg(format!("--storage.tsdb.path={}", folder.join("data").display()))
-            .arg(format!("--web.listen-address={}", free_address())),
+            .arg(format!("--web.listen-address={}", free_address().unwrap())),
     )
 }
 
@@ -181,7 +182,7 @@ async fn an_outage_arrives_with_its_culprit_and_ends_whatever_other_alertmanager
     let (plain_receiver, guarded_receiver) = (Receiver::start().await, Receiver::start().await);
     let plain = Alertmanager::start(&plain_receiver, &["--web.route-prefix=/am"]);
     let guarded = Alertmanager::start(&guarded_receiver, &[&format!("--web.config.file={web}")]);
-    let down = free_address();
+    let down = free_address().unwrap().to_string();
     let hanging = Bad::start(vec![String::new()]).await;
     let refusing = Bad::start(vec![answer("400 Bad Request", "\"bad label set\"")]).await;
     let redirecting = Bad::start(vec![

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use hookwatch::lab::ports::free_address;
 use serde_json::{Value, json};
 
 /// A guard against a test that hangs, not a measurement.
@@ -72,11 +73,7 @@ fn prometheus(folder: &Path, demo: &Value) -> (Running, String) {
         .unwrap()
         .write_all(configuration.as_bytes())
         .unwrap();
-    let port = {
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        free.local_addr().unwrap().port()
-    };
-    let address = format!("127.0.0.1:{port}");
+    let address = free_address().unwrap().to_string();
     let child = Command::new("prometheus")
         .arg(format!("--config.file={}", file.display()))
         .arg(format!("--storage.tsdb.path={}", folder.join("data").display()))

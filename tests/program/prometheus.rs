@@ -1,13 +1,13 @@
 //! A real Prometheus between the API server and hookwatch: what it stored names the hook.
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use hookwatch::lab::ports::free_address;
 use serde_json::Value;
 
 const HOOKWATCH: &str = env!("CARGO_BIN_EXE_hookwatch");
@@ -89,7 +89,7 @@ fn prometheus(program: &Path, kubeconfig: &str, folder: &Path) -> (Running, Stri
            static_configs: [{{targets: ['127.0.0.1:1']}}]\n"
     );
     write("prometheus.yaml", scraping.as_bytes());
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let address = free_address().unwrap();
     let child = Command::new(program)
         .current_dir(folder)
         .arg("--config.file=prometheus.yaml")

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use axum::extract::State;
 use axum::routing::post;
 use axum::{Json, Router};
+use hookwatch::lab::ports::free_address;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
@@ -50,11 +51,6 @@ pub fn is_there(program: &str, without: &str) -> bool {
     let told = format!("\nSKIPPED: no {program} on this machine, so {without}\n");
     let _ = std::io::Write::write_all(&mut std::io::stderr(), told.as_bytes());
     false
-}
-
-pub fn free_address() -> String {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    free.local_addr().unwrap().to_string()
 }
 
 /// Waits until something is so.
@@ -131,7 +127,7 @@ impl Alertmanager {
         );
         let file = folder.path().join("alertmanager.yaml");
         std::fs::write(&file, configuration).unwrap();
-        let address = free_address();
+        let address = free_address().unwrap().to_string();
         let process = Running::start(
             Command::new("prometheus-alertmanager")
                 .arg(format!("--config.file={}", file.display()))

@@ -8,7 +8,8 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use super::process::{Process, ProcessGuard};
-use super::{Envtest, EnvtestFiles, api_server_arguments, free_port, kubeconfig, ready};
+use super::{Envtest, EnvtestFiles, api_server_arguments, kubeconfig, ready};
+use crate::lab::ports::free_port;
 
 /// How a process of the control plane is started, and started again.
 #[derive(Debug)]
@@ -72,7 +73,7 @@ impl Envtest {
     /// When it cannot be started.
     pub fn second(&mut self) -> anyhow::Result<SecondApiServer> {
         let host = self.address.ip();
-        let address = SocketAddr::from((host, free_port(host)?));
+        let address = SocketAddr::from((host, free_port()?));
         let Origin {
             launch: first,
             etcd_port,

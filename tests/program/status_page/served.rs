@@ -1,7 +1,7 @@
 //! The page over HTTP: headers, who is let in, and clients that mean no good.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -12,6 +12,7 @@ use hookwatch::io::http;
 use hookwatch::io::report::Reported;
 use hookwatch::io::report::metrics::Metrics;
 use hookwatch::io::report::page::past::Past;
+use hookwatch::lab::ports::free_port;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tokio::sync::watch;
 
@@ -162,14 +163,6 @@ impl Drop for Daemon {
     }
 }
 
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
-}
-
 impl Daemon {
     /// Starts with these keys below `serve`, each a file's name and its content.
     fn start(files: &[(&str, &str)]) -> Self {
@@ -179,7 +172,7 @@ impl Daemon {
             std::fs::write(&path, text).unwrap();
             path
         };
-        let (main, metrics) = (free_port(), free_port());
+        let (main, metrics) = (free_port().unwrap(), free_port().unwrap());
         let kubeconfig = write(
             "kubeconfig",
             "apiVersion: v1\nkind: Config\n\

@@ -1,6 +1,7 @@
 //! Receivers that are away, slow or wrong: the daemon goes on, and nothing grows.
 
 use hookwatch::io::report::metrics::Loss;
+use hookwatch::lab::ports::free_address;
 
 use super::*;
 
@@ -60,10 +61,7 @@ async fn is_lost(manner: Manner, protocol: &str, expected: &[Loss]) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_receiver_that_is_down_costs_nothing_but_what_was_for_it() {
     for protocol in PROTOCOLS {
-        let nobody = {
-            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-            listener.local_addr().unwrap()
-        };
+        let nobody = free_address().unwrap();
         loses_and_goes_on(
             &format!("http://{nobody}"),
             protocol,

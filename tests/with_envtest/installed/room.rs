@@ -1,11 +1,11 @@
 //! A root of its own for the daemon, as a container has one: its files are where the manifests say, nothing can be
 //! written, and, where that can be had, it is the user that the manifests name.
 
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use hookwatch::lab::ports::free_port;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -36,12 +36,8 @@ pub struct Ports {
 impl Ports {
     /// Two that were free a moment ago.
     fn free() -> Self {
-        let [page, metrics] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-        let port = |listener: &TcpListener| listener.local_addr().unwrap().port();
-        Self {
-            page: port(&page),
-            metrics: port(&metrics),
-        }
+        let [page, metrics] = [(); 2].map(|()| free_port().unwrap());
+        Self { page, metrics }
     }
 }
 
