@@ -179,12 +179,16 @@ impl Templates {
     }
 }
 
-/// Puts what a second value says over the first, map by map.
+/// Puts what a second value says over the first, map by map; a key that is null there is taken away, as Helm does.
 pub fn overlaid(under: &mut Value, over: &Value) {
     match (under, over) {
         (Value::Object(under), Value::Object(over)) => {
             for (key, value) in over {
-                overlaid(under.entry(key).or_insert(Value::Null), value);
+                if value.is_null() {
+                    under.remove(key);
+                } else {
+                    overlaid(under.entry(key).or_insert(Value::Null), value);
+                }
             }
         }
         (under, over) => *under = over.clone(),
