@@ -435,7 +435,8 @@ impl Session {
         let (reason, warning) = show::event(desired);
         let note = show::note(hook, desired, report, &self.author);
         let said = of_action(hook, uid, reason, warning, &note);
-        if let (outcome, Some(why)) = self.events.write(&said, now).await
+        let writing = self.events.write(&said, now);
+        if let (outcome, Some(why)) = during("writing the Event", writing).await
             && outcome != EventOutcome::Written
         {
             eprintln!("hookwatch: the change is made; only the Event about it could not be written: {why}");

@@ -294,7 +294,7 @@ fn progress(looked: Duration, at_most: Duration, assessment: &Assessment) -> Str
         .iter()
         .filter(|scrape| scrape.age_seconds.is_some());
     format!(
-        "{}: {} hooks, {} API servers scraped, writes {}",
+        "{}: {} webhooks, {} API servers scraped, writes {}",
         spent(looked, at_most),
         assessment.hooks.len(),
         scraped.count(),

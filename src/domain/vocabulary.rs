@@ -117,7 +117,7 @@ impl Cause {
                  Connection: close and sleep in preStop before they stop."
             }
             Self::Unreachable => {
-                "Look at routes, firewall, tunnel and DNS between the control plane and the hook's pods and port."
+                "Look at routes, firewall, tunnel and DNS between the control plane and the webhook's pods and port."
             }
             Self::FailingOpen => "Find out why calls fail. Meanwhile objects are admitted without review.",
             Self::Denying => "Nothing is broken. Ask the policy's owner whether these denials are intended.",

@@ -385,7 +385,7 @@ impl Watchdog {
         problems.extend(named.difference(&known).map(|name| Problem {
             object: format!("webhook {name:?}"),
             what: "the API server refused a canary because of it, and no webhook configuration that hookwatch can \
-                   read has a hook of this name; look for one that came or went just now, or for a manifest-based \
+                   read has a webhook of this name; look for one that came or went just now, or for a manifest-based \
                    one on the API server's own disk"
                 .to_owned(),
         }));

@@ -378,7 +378,7 @@ fn event(news: DemoUpdate) -> DemoEvent {
             expected: false,
         },
         DemoUpdate::NotAHook(trouble) => DemoEvent::Verdict {
-            culprit: "no hook".to_owned(),
+            culprit: "no webhook".to_owned(),
             finding: finding(Some(&trouble.cause), None, trouble.confidence),
             evidence: trouble.evidence,
             expected: true,

@@ -152,7 +152,7 @@ impl Judge {
         match (self.scenario.not_a_hook, self.not_a_hook()) {
             (wanted, found) if wanted == found => {}
             (Some(wanted), found) => objections.push(format!(
-                "no hook was behind it but {wanted}; in the end it was {}",
+                "no webhook was behind it but {wanted}; in the end it was {}",
                 found.unwrap_or("not said")
             )),
             (None, found) => objections.push(format!("blamed {} in the end", found.unwrap_or_default())),

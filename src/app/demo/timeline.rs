@@ -236,7 +236,7 @@ impl ShownEvent {
     }
 
     fn started(api_server: &str, daemon: &str, leaders: Leaders) -> Self {
-        let line = format!("API server {api_server}, three hooks, seven backends, four tenants");
+        let line = format!("API server {api_server}, three webhooks, seven backends, four tenants");
         let alive = alive(leaders).to_owned();
         let daemon = format!("the daemon at {daemon} knows only the kubeconfig");
         Self::new("●", CYAN, "started", vec![line, alive, daemon])
@@ -244,7 +244,7 @@ impl ShownEvent {
 
     fn quiet(writes_per_second: f64, median: Option<Duration>) -> Self {
         let median = median.map_or_else(|| "unknown".to_owned(), millis);
-        let line = format!("{writes_per_second:.0} writes/s, median {median}, every hook Healthy");
+        let line = format!("{writes_per_second:.0} writes/s, median {median}, every webhook Healthy");
         Self::line("●", GREEN, "quiet", &line)
     }
 
@@ -290,12 +290,12 @@ impl ShownEvent {
     }
 
     fn recovered(after: Duration) -> Self {
-        let line = format!("every hook Healthy again {:.1} s later", after.as_secs_f64());
+        let line = format!("every webhook Healthy again {:.1} s later", after.as_secs_f64());
         Self::line("●", GREEN, "recovered", &line)
     }
 
     fn not_recovered() -> Self {
-        let line = "not every hook was found Healthy again in time";
+        let line = "not every webhook was found Healthy again in time";
         Self::line("✘", RED, "not recovered", line)
     }
 
@@ -468,10 +468,11 @@ mod tests {
     fn the_timeline_reads_as_it_is_meant_to() {
         let text: String = story().iter().map(|entry| render(entry, false)).collect();
         let golden = "
-    0.3 s  ●  started         API server https://127.0.0.1:6443, three hooks, seven backends, four tenants
+    0.3 s  ●  started         API server https://127.0.0.1:6443, three webhooks, seven backends, four
+                              tenants
                               two simulated leaders and three simulated kubelets renew their Leases
                               the daemon at http://127.0.0.1:9780 knows only the kubeconfig
-    8.5 s  ●  quiet           82 writes/s, median 4 ms, every hook Healthy
+    8.5 s  ●  quiet           82 writes/s, median 4 ms, every webhook Healthy
     8.6 s  ▲  fault injected  All three backends stop.
                               An operator sees: every create and update hangs.
    10.1 s  ◐  first evidence  3 of 3 probes have been waiting for more than 1 s
@@ -482,7 +483,7 @@ mod tests {
    18.6 s  ✖  request failed  create secrets in team-a, after 10.0 s: Internal error occurred: failed
                               calling webhook \"v\": context deadline exceeded
    20.6 s  ▼  fault removed
-   23.1 s  ●  recovered       every hook Healthy again 2.5 s later
+   23.1 s  ●  recovered       every webhook Healthy again 2.5 s later
    23.1 s  ✖  casualties      no leader or node lost; 3 writes timed out
    23.1 s  ◇  flaps           verdicts flapped once
    23.1 s  ✔  right           verdict right, 3.3 s after the fault, 6.7 s before the first request failed

@@ -121,7 +121,7 @@ fn hooks(assessment: &Assessment) -> String {
         of_it.filter(|verdict| verdict.health == health).count()
     };
     format!(
-        "  {} hooks: {} failing, {} suspect, {} healthy, {} unknown",
+        "  {} webhooks: {} failing, {} suspect, {} healthy, {} unknown",
         assessment.hooks.len(),
         count(Health::Failing),
         count(Health::Suspect),

@@ -247,7 +247,7 @@ impl Election {
                 // Once a refusal has named the hook, that is the better sentence.
                 self.troubles.writing[0].get_or_insert_with(|| {
                     let waited = self.terms.patience().as_secs_f32();
-                    format!("writing the Lease takes longer than {waited} s; a hook may be holding it")
+                    format!("writing the Lease takes longer than {waited} s; a webhook may be holding it")
                 });
                 true
             }

@@ -83,7 +83,7 @@ pub struct Forecast {
     pub hook: HookId,
     /// How they fail.
     pub failure: BackendFailure,
-    /// Other webhooks that are called at the same place, and fail with it.
+    /// Other webhooks that are called at the same place, and fail with it: the first 100.
     pub together_with: Vec<HookId>,
     /// What is lost, the soonest first.
     pub casualties: Vec<Casualty>,
@@ -92,14 +92,13 @@ pub struct Forecast {
 }
 
 impl Forecast {
-    /// What is lost that a cluster is lost without.
+    /// Lost functions without which a cluster stops working.
     pub fn vital(&self) -> impl Iterator<Item = &Casualty> {
         self.casualties.iter().filter(|casualty| casualty.what.is_vital())
     }
 }
 
-/// Webhooks that are named as failing together, at most.
-const TOGETHER: usize = 100;
+const MAX_TOGETHER: usize = 100;
 
 /// Everything that is audited, ready to be asked.
 pub struct Auditor<'a> {
@@ -111,8 +110,6 @@ pub struct Auditor<'a> {
     places: BTreeMap<String, Vec<usize>>,
     /// By subject, how far it reaches each of [`WRITES`]; writes to its own Pods apart.
     reaches: Vec<Vec<Reach>>,
-    /// By write, how many mutating webhooks it meets.
-    mutators: Vec<usize>,
     /// By subject, the labels of its own Pods.
     pods: Vec<Vec<&'a Labels>>,
     /// Zones that are known.
@@ -143,12 +140,7 @@ impl<'a> Auditor<'a> {
             .collect();
         let mut places: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (at, subject) in estate.subjects.iter().enumerate() {
-            let place = subject
-                .hook
-                .target
-                .place()
-                .unwrap_or_else(|| subject.hook.id.to_string());
-            places.entry(place).or_default().push(at);
+            places.entry(place_of(&subject.hook)).or_default().push(at);
         }
         let reaches: Vec<Vec<Reach>> = readers
             .iter()
@@ -160,14 +152,6 @@ impl<'a> Auditor<'a> {
                     .collect()
             })
             .collect();
-        let mutators = (0..WRITES.len()).map(|write| {
-            let asked = readers.iter().zip(&reaches);
-            let asked = asked.filter(|(reader, reaches)| {
-                reader.hook.id.kind == HookKind::Mutating && reaches[write] >= Reach::May
-            });
-            asked.count()
-        });
-        let mutators = mutators.collect();
         let pods = estate.subjects.iter().map(|subject| {
             let workloads = estate.workloads(&subject.hook);
             workloads.map(|workload| &workload.labels).collect()
@@ -179,7 +163,6 @@ impl<'a> Auditor<'a> {
             tenants,
             places,
             reaches,
-            mutators,
             pods,
             zones: zones(estate),
             known: RefCell::default(),
@@ -223,7 +206,7 @@ impl<'a> Auditor<'a> {
     /// What happens if the webhook in this place of the estate fails, and with it those that are called at the same place.
     pub fn forecast(&self, at: usize, failure: BackendFailure) -> Forecast {
         let hook = &self.readers[at].hook;
-        let place = hook.target.place().unwrap_or_else(|| hook.id.to_string());
+        let place = place_of(hook);
         let all = &self.places[&place];
         // The same for all of them, of which there may be many.
         let mut known = self.known.borrow_mut();
@@ -237,17 +220,17 @@ impl<'a> Auditor<'a> {
         Forecast {
             hook: hook.id.clone(),
             together_with: others
-                .take(TOGETHER)
+                .take(MAX_TOGETHER)
                 .map(|at| self.readers[*at].hook.id.clone())
                 .collect(),
             ..known[of.unwrap_or_default()].clone()
         }
     }
 
-    /// What happens if it alone fails, its own part, in each way.
+    /// What happens, in each way, if this webhook fails and others at its place do not.
     pub fn forecasts_alone(&self, at: usize) -> [Forecast; 3] {
         let hook = &self.readers[at].hook;
-        let place = hook.target.place().unwrap_or_else(|| hook.id.to_string());
+        let place = place_of(hook);
         if self.places[&place].len() == 1 {
             return BackendFailure::ALL.map(|failure| self.forecast(at, failure));
         }
@@ -255,20 +238,21 @@ impl<'a> Auditor<'a> {
         BackendFailure::ALL.map(|failure| self.forecast_of(at, &failing, failure))
     }
 
-    /// What happens if all these fail together.
+    /// What happens if all these fail together. Of their own Pods only those of the first count.
     pub fn forecast_together(&self, all: &[usize], failure: BackendFailure) -> Option<Forecast> {
         let first = *all.first()?;
         Some(self.forecast_of(first, &self.failing(first, all), failure))
     }
 
-    /// What is lost, that a cluster is lost without, if it alone fails in whatever way.
+    /// Writes without which a cluster stops working and that are lost if only this webhook fails, in any way.
     pub fn vital_writes(&self, at: usize) -> Vec<&'static WriteSort> {
         let reader = &self.readers[at];
         let hook = &reader.hook;
         let met = WRITES.iter().enumerate().filter(|(index, write)| {
             write.what.is_vital() && self.reach_of(at, *index, at) >= Reach::May && {
                 let once = std::iter::once((&**hook, hook.timeout));
-                let waits = Chain::of(once, self.mutators[*index] > 1).total();
+                let again = hook.reinvoked && self.asks_again(*index, at);
+                let waits = Chain::of(once, again).total();
                 hook.failure_policy == FailurePolicy::Fail || waits >= (write.deadline)()
             }
         });
@@ -290,7 +274,14 @@ impl<'a> Auditor<'a> {
         for (index, write) in WRITES.iter().enumerate() {
             let met = failing.iter().map(|(reader, reaches)| (*reader, reaches[index]));
             let met: Vec<_> = met.filter(|(_, reach)| *reach >= Reach::May).collect();
-            suffer(write, self.mutators[index], &met, failure, &mut found);
+            let reinvoked = met.iter().any(|(reader, _)| reader.hook.reinvoked);
+            suffer(
+                write,
+                reinvoked && self.asks_again(index, at),
+                &met,
+                failure,
+                &mut found,
+            );
         }
         let failing: Vec<&HookReader> = failing.iter().map(|(reader, _)| *reader).collect();
         tenants_suffer(&failing, &self.tenants, failure, &mut found);
@@ -302,6 +293,16 @@ impl<'a> Auditor<'a> {
             casualties: found.sorted(),
             writes: found.writes,
         }
+    }
+
+    /// Whether one of [`WRITES`] meets several mutating webhooks, own Pods being those of `of`: then one with
+    /// `reinvocationPolicy: IfNeeded` may be called twice.
+    fn asks_again(&self, index: usize, of: usize) -> bool {
+        let mutates = |at: &usize| {
+            self.readers[*at].hook.id.kind == HookKind::Mutating
+                && self.reach_of(*at, index, of) >= Reach::May
+        };
+        (0..self.readers.len()).filter(mutates).nth(1).is_some()
     }
 
     /// How far one webhook reaches one of [`WRITES`], own Pods being those of another one.
@@ -319,6 +320,11 @@ impl<'a> Auditor<'a> {
             self.readers[at].reach(write, self.estate, &self.tenants, own)
         })
     }
+}
+
+/// Where a webhook is called: those of one place fail together.
+fn place_of(hook: &Hook) -> String {
+    hook.target.place().unwrap_or_else(|| hook.id.to_string())
 }
 
 /// By its slice, or by its node.

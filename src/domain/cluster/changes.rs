@@ -57,8 +57,8 @@ impl HookChangeKind {
     /// As the end of a sentence that begins with an instant.
     pub fn sentence(&self) -> String {
         match self {
-            Self::Appeared => "the hook was added".to_owned(),
-            Self::Reconfigured(fields) => format!("{} of the hook changed", fields.join(", ")),
+            Self::Appeared => "the webhook was added".to_owned(),
+            Self::Reconfigured(fields) => format!("{} of the webhook changed", fields.join(", ")),
             Self::EndpointReady(address) => format!("endpoint {address} became Ready"),
             Self::EndpointStopping(address) => format!("endpoint {address} began to stop"),
             Self::EndpointUnready(address) => format!("endpoint {address} was not Ready any more"),
@@ -284,7 +284,7 @@ mod tests {
         after.ca_bundle = b"other".as_slice().into();
         assert_eq!(
             between(before, after),
-            ["caBundle, timeoutSeconds of the hook changed"]
+            ["caBundle, timeoutSeconds of the webhook changed"]
         );
     }
 

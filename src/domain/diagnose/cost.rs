@@ -349,7 +349,7 @@ impl Bill<'_> {
         let told: Vec<String> = mutating.chain(slowest.map(paid)).take(TOLD).collect();
         let (total, Class { name, then, .. }) = (human(self.total()), &self.class);
         format!(
-            "{name} waits {total} for hooks now ({}); {then}.",
+            "{name} waits {total} for webhooks now ({}); {then}.",
             told.join(", then ")
         )
     }
@@ -393,7 +393,7 @@ mod tests {
         assert_eq!(guilty, [true, true, false, true]);
         let said = bill.sentence();
         assert!(
-            said.starts_with("A renewal of a leader's Lease waits 6.0 s for hooks now (one 1.0 s, then"),
+            said.starts_with("A renewal of a leader's Lease waits 6.0 s for webhooks now (one 1.0 s, then"),
             "{said}"
         );
         assert!(!said.contains("three"), "{said}");

@@ -22,41 +22,42 @@ pub struct Stale {
     pub since: Time,
     /// The connection that hookwatch itself kept to it is silent.
     pub own: bool,
-    /// A canary ran into its timeout, or calls of users did.
-    pub speaks: bool,
-    /// Calls of users did.
-    pub counted: bool,
-    /// The API server has none of these connections, or no longer.
-    pub over: bool,
+    /// A canary or users' calls ran into the timeout.
+    pub timed_out: bool,
+    /// Users' calls did.
+    pub calls_timed_out: bool,
+    /// Calls were answered for 1.8 timeouts since: the API server has no such connection, or no longer.
+    pub drained: bool,
 }
 
 impl Stale {
-    /// Reads it off; `None` where nothing speaks for it.
+    /// `None` unless every probe is good, an endpoint left within [`t::pooled_connections_last`], and either the connection that hookwatch
+    /// kept to it is silent or other calls get through.
     pub fn of(evidence: &Evidence<'_>) -> Option<Self> {
         let hook = evidence
             .hook
-            .filter(|_| evidence.is_good() && !evidence.uncalled)?;
+            .filter(|_| evidence.is_admission() && evidence.is_good() && !evidence.uncalled)?;
         let left = evidence.left_at()?;
         let counters = &evidence.counters;
+        let own = evidence.silent.iter().map(|silent| silent.gone).min();
+        let since = own.unwrap_or(left);
+        // A call that ended sooner after the endpoint left was under way before.
         let limit = hook.timeout.mul_f64(t::ended_by_timeout());
         let refused = evidence.accusations.iter().any(|accusation| {
             let named = &accusation.named;
             let timed_out = named.failure.reason == CallFailureReason::DeadlineExceeded;
-            let ended_late = named.started + named.took >= left + limit;
+            let ended_late = named.started + named.took >= since + limit;
             accusation.unambiguous && timed_out && named.took >= limit && ended_late
         });
-        // A call that ended sooner after the endpoint left was under way before.
         let timeouts = |counters: &Counters| {
             let timeout = hook.timeout.as_secs_f64();
             let timed_out = t::ended_by_timeout() * timeout..=t::timeout_and_others() * timeout;
             counters.failed >= 1.0
                 && counters.failed_mean.is_some_and(|mean| timed_out.contains(&mean))
-                && counters.span.is_some_and(|(_, to)| to >= left + limit)
+                && counters.span.is_some_and(|(_, to)| to >= since + limit)
         };
         // Each of these calls comes back alone, so the newest interval may have none of them while the next ones hang.
         let counted = !evidence.ambiguous && (timeouts(counters) || timeouts(&evidence.spans[1]));
-        let own = evidence.silent.iter().map(|silent| silent.gone).min();
-        let since = own.unwrap_or(left);
         let now = evidence.scene.now;
         let over = counters.answered_since(since) && now.since(since) >= hook.timeout + limit;
         // Without a witness of our own only a trouble that began after the endpoint left can come from that.
@@ -73,15 +74,16 @@ impl Stale {
         (own.is_some() || !is_older && others_get_through).then_some(Self {
             since,
             own: own.is_some(),
-            speaks: refused || counted,
-            counted,
-            over,
+            timed_out: refused || counted,
+            calls_timed_out: counted,
+            drained: over,
         })
     }
 }
 
-/// Since when calls are lost around changes of the endpoints, when that is the better name for what is `found`
-/// otherwise; and whether that is more than bad luck.
+/// When calls began to be lost around changes of the endpoints, and whether that happened often enough to name the webhook
+/// (three calls, or two bursts). `None` where another cause explains it better; `found` is the one that the rules below
+/// would give.
 ///
 /// Only what passes by itself can be one: a backend that does not serve long after its own change is bad, and all
 /// backends together are an outage, whatever changed before.

@@ -275,7 +275,7 @@ impl<'a> PlaneEvidence<'a> {
             return self.unexplained();
         }
         let mut evidence = vec![format!(
-            "The API server's own part of a write, without hooks, takes {} (usually {}).",
+            "The API server's own part of a write, without webhooks, takes {} (usually {}).",
             human_seconds(own.unwrap_or_default()),
             usually(&self.baseline.sli),
         )];
@@ -363,7 +363,7 @@ impl<'a> PlaneEvidence<'a> {
         let unexplained = excess - window.hook_seconds() >= t::most_calls() * excess;
         let wait = human_seconds(wait);
         let said = format!(
-            "Requests wait {wait} for a seat in flow control, and hooks explain less than half of the extra time."
+            "Requests wait {wait} for a seat in flow control, and webhooks explain less than half of the extra time."
         );
         let found = found(NotAHook::QueuedByFlowControl, 0.8, vec![said]);
         (unexplained && excess >= t::excess_at_least() * writes.duration.count).then_some(found)

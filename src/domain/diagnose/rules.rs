@@ -93,17 +93,17 @@ rules! {
     "pooled-connection-and-calls", Failing, 0.98 0.98, words::stale, |e| {
         let canary = e.canary_late.is_some() && !e.others_hang;
         let named = e.was_failing_with() == Some(Cause::StaleConnection);
-        e.stale(|stale| stale.own && (stale.speaks || (canary || named) && !stale.over))
+        e.stale(|stale| stale.own && (stale.timed_out || (canary || named) && !stale.drained))
     };
     /// The connection that hookwatch kept to a backend that left is silent: the API server may have such ones.
-    "pooled-connection", Suspect, 0.98 0.97, words::stale, |e| e.stale(|stale| stale.own && !stale.over);
+    "pooled-connection", Suspect, 0.98 0.97, words::stale, |e| e.stale(|stale| stale.own && !stale.drained);
     /// An endpoint left, calls ran into their timeout since, others are answered, and so is every probe.
     "timeouts-since-endpoint-left", Failing, 0.75 0.75, words::stale, |e| {
-        e.stale(|stale| !stale.own && stale.counted && e.counters.failing())
+        e.stale(|stale| !stale.own && stale.calls_timed_out && e.counters.failing())
     };
     /// An endpoint left, a call ran into its timeout since, others are answered, and so is every probe.
     "timeout-since-endpoint-left", Suspect, 0.60 0.12, words::stale, |e| {
-        e.stale(|stale| !stale.own && stale.speaks)
+        e.stale(|stale| !stale.own && stale.timed_out)
     };
     /// Calls fail around a change of the endpoints: it may be over in a moment.
     "burst", Suspect, 0.85 0.06, words::late, |e| {

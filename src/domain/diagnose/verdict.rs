@@ -102,10 +102,10 @@ impl Verdict {
             return None;
         }
         let (rung, meaning) = if has_spared {
-            let meaning = "That is a shield: the control plane's writes pass it. With --rung skip all writes pass, without review.";
+            let meaning = "It shields the webhook: control-plane writes skip it. With --rung skip all writes pass without review.";
             ("", meaning)
         } else {
-            let meaning = "All writes then pass it without review. A shield would not help: the control plane's writes do not meet it.";
+            let meaning = "All writes then pass without review. A shield would not help: no control-plane write matches the webhook.";
             (" --rung skip", meaning)
         };
         let hook = self.as_argument()?;

@@ -5,7 +5,7 @@ use super::evidence::Evidence;
 use super::extension::{Theirs, aggregator, concerned};
 use super::probes::ProbeEvidence;
 use super::scope;
-use crate::domain::cluster::hook::{Backend, HookTarget, ServiceState, ServiceTarget};
+use crate::domain::cluster::hook::{Backend, BackendPath, HookTarget, ServiceState, ServiceTarget};
 use crate::domain::diagnose::verdict::{BackendView, Verdict};
 use crate::domain::observe::canary::CallFailureReason;
 use crate::domain::observe::probing::{BackendState, Dead};
@@ -21,17 +21,19 @@ const TOLD: usize = 3;
 pub fn evidence(evidence: &Evidence<'_>, own: Vec<String>, verdict: &Verdict) -> Vec<String> {
     let mut said = match (&evidence.theirs, uncalled(evidence)) {
         (Some(theirs), _) => of_extension(evidence, theirs, verdict.effect),
-        (_, Some(said)) => return said,
+        (None, Some(said)) => said,
         (None, None) => of_admission(evidence, own, verdict),
     };
     if evidence.scene.self_doubt && verdict.cause.is_some() {
-        said.push("Probes of every hook fail at once: hookwatch's own network may be at fault.".to_owned());
+        said.push(
+            "Probes of every webhook fail at once: hookwatch's own network may be at fault.".to_owned(),
+        );
     }
     let admission = evidence.is_admission();
     if evidence.scene.inventory_is_old && verdict.cause.is_some() && admission {
         said.push("The inventory is old, so its addresses may be out of date.".to_owned());
     }
-    if evidence.ambiguous {
+    if evidence.ambiguous && !evidence.uncalled {
         let note = "Several configurations use this webhook name, and the API server's counters cannot tell them apart.";
         said.push(note.to_owned());
     }
@@ -39,7 +41,9 @@ pub fn evidence(evidence: &Evidence<'_>, own: Vec<String>, verdict: &Verdict) ->
     let missing = match (evidence.hook, admission) {
         (Some(_), _) => return said,
         (None, true) => "hookwatch can read no webhook configuration with a webhook of this name.".to_owned(),
-        (None, false) => format!("No {kind} of this name that hookwatch can read is served by a hook."),
+        (None, false) => {
+            format!("hookwatch finds no {kind} of this name that a webhook or a Service serves.")
+        }
     };
     said.push(missing);
     said
@@ -63,7 +67,7 @@ fn of_admission(evidence: &Evidence<'_>, own: Vec<String>, verdict: &Verdict) ->
         .filter(|_| troubled)
         .map(|share| share * 100.0);
     said.extend(
-        share.map(|share| format!("{share:.0} % of the extra time per write is spent in this hook.")),
+        share.map(|share| format!("{share:.0} % of the extra time per write is spent in this webhook.")),
     );
     said.extend(since.and_then(|since| just_before(evidence, since)));
     let inventory = evidence.scene.seen.inventory.as_ref();
@@ -94,7 +98,7 @@ fn refusal(evidence: &Evidence<'_>, cause: Option<Cause>) -> Option<String> {
     let or = or.unwrap_or_default();
     let (target, took, text) = (latest.target, human(latest.took), &latest.failure.text);
     Some(format!(
-        "The API server refused a dry-run write of {target} after {took}{age}, and named this hook{or}: {text}."
+        "The API server refused a dry-run write of {target} after {took}{age}, and named this webhook{or}: {text}."
     ))
 }
 
@@ -110,9 +114,11 @@ fn of_extension(evidence: &Evidence<'_>, theirs: &Theirs, effect: Effect) -> Vec
     said
 }
 
-/// What is worth a word while no write reaches the hook; `None` where writes do.
+/// What is worth a word while no write reaches the hook; `None` where writes do, and where a dry run of hookwatch's was
+/// refused in its name on probation.
 fn uncalled(evidence: &Evidence<'_>) -> Option<Vec<String>> {
-    let bypass = evidence.bypass.filter(|_| evidence.is_uncalled())?;
+    let is_told = evidence.uncalled || evidence.is_uncalled() && evidence.structural.is_some();
+    let bypass = evidence.bypass.filter(|_| is_told)?;
     let when = evidence.reconfigured;
     let when = when.map_or_else(String::new, |at| format!(" since {at}"));
     let whom = match bypass {
@@ -120,7 +126,7 @@ fn uncalled(evidence: &Evidence<'_>) -> Option<Vec<String>> {
         Bypass::Shield | Bypass::Skip => "no write reaches it",
     };
     let mut said = vec![format!(
-        "It is bypassed{when}: {whom}, and what was counted before says nothing of how it is now."
+        "It is bypassed{when}: {whom}. Calls counted before that are ignored."
     )];
     said.extend(backends(evidence));
     Some(said)
@@ -130,24 +136,24 @@ fn uncalled(evidence: &Evidence<'_>) -> Option<Vec<String>> {
 pub fn late(evidence: &Evidence<'_>) -> Vec<String> {
     let late = evidence.canary_late.filter(|_| evidence.latest().is_none());
     let late = late.map(human);
-    let said = late.map(|late| format!("A dry-run write that meets this hook has been waiting for {late}."));
+    let said =
+        late.map(|late| format!("A dry-run write that meets this webhook has been waiting for {late}."));
     said.into_iter().collect()
 }
 
 /// That another hook is named, and why this one is with it.
 pub fn beside(evidence: &Evidence<'_>) -> Vec<String> {
-    let uncalled = evidence.counters.calls < 1.0;
-    let asked = if uncalled {
+    let asked = if evidence.counters.calls < 1.0 {
         " This one received no calls recently."
     } else {
         ""
     };
-    let same = if evidence.scene.path_lost {
-        "whose path was lost in the same moment"
+    let other = if evidence.scene.path_lost {
+        "Another webhook that lost its path at the same moment"
     } else {
-        "that is called at the same Service or address"
+        "Another webhook at the same Service or address"
     };
-    let said = format!("A webhook {same} is named, and does not answer either.{asked}");
+    let said = format!("{other} is failing too.{asked}");
     let mut all = late(evidence);
     all.push(said);
     all
@@ -157,8 +163,8 @@ pub fn beside(evidence: &Evidence<'_>) -> Vec<String> {
 pub fn reached(evidence: &Evidence<'_>) -> Vec<String> {
     let mut said = late(evidence);
     if evidence.is_good() && evidence.api_cause() == Cause::Unreachable {
-        let path = "hookwatch reaches it and the API server does not: what lies between the control plane and the \
-                    pods (a firewall rule, the tunnel, routes) is to blame, not the hook.";
+        let path = "hookwatch reaches it and the API server does not. Check the firewall, tunnel and routes between \
+                    the control plane and the Pods.";
         said.push(path.to_owned());
     }
     said
@@ -171,14 +177,14 @@ pub fn slow_canary(evidence: &Evidence<'_>) -> Vec<String> {
         (None, Some(span)) => format!("has been waiting for {}", human(span)),
         (None, None) => return Vec::new(),
     };
-    vec![format!("A dry-run write that meets this hook {how}.")]
+    vec![format!("A dry-run write that meets this webhook {how}.")]
 }
 
 /// What our own pooled connections saw.
 pub fn stale(evidence: &Evidence<'_>) -> Vec<String> {
     let Some(first) = evidence.silent.first() else {
-        let said = "An endpoint left shortly before, and calls on new connections are answered: those that time out \
-                    are on connections that the API server kept to it.";
+        let said = "An endpoint left, and new connections work: the timeouts are on connections that the API server had \
+                    pooled to it.";
         return vec![said.to_owned()];
     };
     let more = evidence.silent.len() - 1;
@@ -187,8 +193,8 @@ pub fn stale(evidence: &Evidence<'_>) -> Vec<String> {
     let (backend, waited) = (&first.backend, human(first.waited));
     let timeout = human(evidence.hook.map(|hook| hook.timeout).unwrap_or_default());
     vec![format!(
-        "The connection that hookwatch kept to {backend}{more} was silent for {waited} after that had left, and was \
-         not closed: the API server's own are no better, and each costs one call {timeout}."
+        "hookwatch's pooled connection to {backend}{more} was silent for {waited} after that backend left. Each such \
+         connection costs the API server one call of {timeout}."
     )]
 }
 
@@ -238,7 +244,13 @@ fn just_before(evidence: &Evidence<'_>, since: Time) -> Option<String> {
 fn backends(evidence: &Evidence<'_>) -> Vec<String> {
     match (evidence.structural, evidence.hook.map(|hook| &hook.target)) {
         (Some(_), Some(HookTarget::Service(target))) => vec![without_backends(target)],
-        _ => evidence.probes.sentences(),
+        _ => {
+            let untried = |(backend, state): &&(Backend, BackendState)| {
+                backend.path != BackendPath::ClusterIp && matches!(state, BackendState::Untried { .. })
+            };
+            let all_tried = !evidence.backends.iter().any(|it| untried(&it));
+            evidence.probes.sentences(all_tried)
+        }
     }
 }
 
@@ -259,7 +271,7 @@ fn without_backends(target: &ServiceTarget) -> String {
 }
 
 impl ProbeEvidence<'_> {
-    fn sentences(&self) -> Vec<String> {
+    fn sentences(&self, all_tried: bool) -> Vec<String> {
         let list = |dead: &[(&Backend, &Dead)]| {
             let told = dead.iter().take(TOLD);
             let told = told.map(|(backend, dead)| format!("{backend} {}", dead.detail));
@@ -278,10 +290,15 @@ impl ProbeEvidence<'_> {
                 let took = human(*took);
                 format!("Direct probes are answered late, the slowest after {took}.")
             }
-            Self::Some { dead, of } => format!("{} of {of} backends are bad: {}.", dead.len(), list(dead)),
-            Self::All { dead, .. } => match dead.len() {
-                1 => format!("Its only backend is bad: {}.", list(dead)),
-                n => format!("All {n} backends are bad: {}.", list(dead)),
+            Self::Some { dead, of } => {
+                let are = if dead.len() == 1 { "is" } else { "are" };
+                format!("{} of {of} backends {are} bad: {}.", dead.len(), list(dead))
+            }
+            Self::All { dead, .. } => match (dead.len(), all_tried) {
+                (1, true) => format!("Its only backend is bad: {}.", list(dead)),
+                (1, false) => format!("The only backend with a probe result is bad: {}.", list(dead)),
+                (n, true) => format!("All {n} backends are bad: {}.", list(dead)),
+                (n, false) => format!("All {n} backends with a probe result are bad: {}.", list(dead)),
             },
         }]
     }
@@ -296,13 +313,13 @@ impl Counters {
         let span = human(to.since(from));
         let mut said = Vec::new();
         if failed >= 1.0 {
-            let let_pass = (self.fail_open >= 1.0).then_some(" and let pass");
-            let let_pass = let_pass.unwrap_or_default();
+            let unreviewed = (self.fail_open >= 1.0).then_some("; those writes passed without review");
+            let unreviewed = unreviewed.unwrap_or_default();
             let each = self.failed_mean.map(human_seconds);
             let each = each.map_or_else(String::new, |each| format!(", after {each} each"));
             let calls = calls.max(failed);
             said.push(format!(
-                "The API server counted {failed:.0} failed {what}{let_pass} of {calls:.0} in {span}{each}."
+                "The API server counted {failed:.0} failed {what} of {calls:.0} in {span}{each}{unreviewed}."
             ));
         } else if let Some(mean) = self.mean {
             let usual = usual.map(human_seconds);
@@ -333,16 +350,15 @@ fn ruled_out(evidence: &Evidence<'_>, cause: Cause) -> Option<String> {
             ))
         }
         Cause::Hanging if good && words != Some(CallFailureReason::TlsHandshakeTimeout) => Some(
-            "Not ruled out: something between the control plane and the pods that drops what the API server sends \
-             (Unreachable). Direct probes are answered, and the API server has the same words for both."
+            "Not ruled out: Unreachable. Probes are answered, but a path that drops the API server's packets looks the \
+             same."
                 .to_owned(),
         ),
         Cause::Slow if counters.calls >= 1.0 && counters.failed < 1.0 => {
             Some("Ruled out: a hang. Every call that was counted was answered.".to_owned())
         }
         Cause::FailingOpen if good => Some(
-            "By which mechanism cannot be told: direct probes are answered, and of a call that is let pass the API \
-             server says why in its log only."
+            "The cause is unknown: direct probes are answered, and the API server only logs why it skipped a call."
                 .to_owned(),
         ),
         _ => None,
@@ -353,18 +369,18 @@ fn ruled_out(evidence: &Evidence<'_>, cause: Cause) -> Option<String> {
 fn cannot_tell(evidence: &Evidence<'_>) -> String {
     let mut because = Vec::new();
     if matches!(evidence.probes, ProbeEvidence::NoData) {
-        because.push("no direct probe says anything");
+        because.push("no probe result");
     }
     if evidence.counters.calls < 1.0 {
-        because.push("the API server has counted no recent call of it");
+        because.push("no recent calls counted");
     } else if evidence.ambiguous {
-        because.push("the calls that the API server has counted may be another hook's of the same name");
+        because.push("counted calls may be those of another webhook of this name");
     }
     let canaries = [evidence.canary_late, evidence.canary_slow];
     if evidence.canary_passed.is_none() && canaries == [None; 2] {
-        because.push("no dry-run write says anything of it");
+        because.push("no dry-run write has met it");
     }
-    format!("Cannot tell, because {}.", because.join(", and "))
+    format!("No evidence yet: {}.", because.join(", "))
 }
 
 /// One backend as a person sees it.

@@ -392,7 +392,7 @@ fn without_scrapes(sources: &Sources, age: Duration, found: &mut Vec<AlertCondit
 
 fn without_answers(assessment: &Assessment, found: &mut Vec<AlertCondition>) {
     let mut no_answers = |labels: &[(&'static str, &str)], why: &str| {
-        let summary = "hookwatch cannot tell whether writes flow or hooks answer.";
+        let summary = "hookwatch cannot tell whether writes flow or webhooks answer.";
         found.push(AlertCondition::new(&rules::BLIND_ANSWERS, labels, summary, why));
     };
     if assessment.sources.self_doubt {

@@ -87,7 +87,7 @@ impl Metrics {
             scrapes: scrapes::ScrapeMetrics::new(&make)?,
             inventory_current: make.gauge(
                 "inventory_current_timestamp_seconds",
-                "When the inventory of hooks was last known to be current; 0 before the first list.",
+                "When the inventory of webhooks was last known to be current; 0 before the first list.",
             )?,
             inventory_problems: make.gauge(
                 "inventory_problems",
@@ -101,7 +101,7 @@ impl Metrics {
             )?,
             breaker: breaker::BreakerMetrics::new(&make)?,
             assessed_at: make.gauge("assessment_timestamp_seconds", "When everything was last judged.")?,
-            changes: make.counters("verdict_changes_total", "Changes of a hook's health.", &["health"])?,
+            changes: make.counters("verdict_changes_total", "Changes of a webhook's health.", &["health"])?,
             leader: make.gauges(
                 "leader",
                 "1 for what this replica leads by, 0 else; no series in a daemon that takes no part in an election.",

@@ -256,7 +256,7 @@ impl ObjectLister {
             labels.insert(seen.name, seen.labels);
         };
         if let Err(why) = self.pages("/api/v1/namespaces", until, &mut take).await {
-            tally.not_listed("namespaces (their labels, which the hook selects by)", &why);
+            tally.not_listed("namespaces (their labels, which the webhook selects by)", &why);
         }
         labels
     }

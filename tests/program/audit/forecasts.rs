@@ -86,6 +86,32 @@ fn webhooks_of_one_service_fail_together_and_mutating_ones_add_up() {
 }
 
 #[test]
+fn a_webhook_that_may_be_called_twice_delays_its_own_pods_by_twice_its_timeout() {
+    let selector = json!({"matchExpressions": [
+        {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"]},
+    ]});
+    let rules =
+        json!([{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}]);
+    let with = |name, timeout: u64| {
+        let more = json!({
+            "failurePolicy": "Ignore", "timeoutSeconds": timeout, "reinvocationPolicy": "IfNeeded", "rules": rules,
+            "namespaceSelector": selector,
+        });
+        webhook("Mutating", name, more)
+    };
+    let own_pods = |objects| {
+        let estate = estate_of(objects, false);
+        lost(&forecast(&estate, BackendFailure::Hang)).contains(&Function::OwnPods)
+    };
+    assert!(own_pods(vec![with("one", 20), with("two", 20)]), "twice 20 s");
+    assert!(!own_pods(vec![with("one", 16), with("two", 20)]), "twice 16 s");
+    assert!(
+        !own_pods(vec![with("one", 20)]),
+        "nothing else changes what it has seen"
+    );
+}
+
+#[test]
 fn namespaces_left_out_by_label_are_safe_and_what_has_no_namespace_is_not() {
     let selector = json!({"matchExpressions": [{
         "key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", "kube-node-lease", "policy"],

@@ -127,14 +127,14 @@ pub fn failing(webhook: &str, since: Time) -> Verdict {
         since: Some(since),
         summary: format!("Hook {webhook} hangs: it takes the request and does not answer."),
         evidence: vec![
-            "A dry-run write that meets this hook was refused after 10.0 s in its name.".into(),
+            "A dry-run write that meets this webhook was refused after 10.0 s in its name.".into(),
             "All 3 backends are bad.".into(),
         ],
         advice: Some(Cause::Hanging.advice()),
         backends: well.backends.into_iter().map(hanging).collect(),
         by_hand: Some(BypassByHand {
             command: format!("hookwatch break opa/{webhook} --reason TEXT"),
-            meaning: "That is a shield.",
+            meaning: "It shields the webhook.",
         }),
         configuration: well.configuration,
         ..healthy(webhook)

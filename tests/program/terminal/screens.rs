@@ -69,7 +69,7 @@ fn keys_move_filter_sort_and_open_the_evidence() {
     terminal.type_keys("\u{1b}[B");
     terminal.wait_for_text("> failing Hanging         8 min   Blocking    93 %  0.97 policy-0001");
     terminal.type_keys("j\r");
-    let evidence = terminal.wait_for_text("A dry-run write that meets this hook was refused");
+    let evidence = terminal.wait_for_text("A dry-run write that meets this webhook was refused");
     keep("evidence", &evidence);
     assert!(
         evidence.contains("policy-0002.validate.example.com"),

@@ -57,7 +57,7 @@ fn an_incident_is_one_screen_that_begins_with_the_result() {
         "  writes     blocked for 42 s",
         "webhooks: 1 failing, 0 suspect, 0 unknown, 2 healthy",
         "  failing Hanging Blocking 0.97       42 s validating-webhook.openpolicyagent.org",
-        "  to bypass it: hookwatch break opa/validating-webhook.openpolicyagent.org --reason TEXT\n    That is a shield.",
+        "  to bypass it: hookwatch break opa/validating-webhook.openpolicyagent.org --reason TEXT\n    It shields the webhook.",
         "breaker\n  plan: autoBreak is plan.",
     ] {
         assert!(said.contains(line), "no {line:?}:\n{said}");

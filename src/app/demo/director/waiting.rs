@@ -30,7 +30,7 @@ impl Director<'_> {
             }
             anyhow::ensure!(
                 began.elapsed() < self.timing.first_healthy.max(self.timing.baseline),
-                "the daemon did not find all hooks Healthy within {} s",
+                "the daemon did not find all webhooks Healthy within {} s",
                 self.timing.first_healthy.as_secs()
             );
         }

@@ -14,7 +14,7 @@ pub type Line = (String, Tone);
 /// Everything about a hook; `None` stands for one that is gone.
 pub fn evidence(seen: &ShownAssessment, hook: Option<&ShownHook>, wide: usize) -> Vec<Line> {
     let Some(hook) = hook else {
-        return vec![("This hook is gone.".to_owned(), Tone::Warning)];
+        return vec![("This webhook is gone.".to_owned(), Tone::Warning)];
     };
     let mut page = DetailPage {
         lines: Vec::new(),

@@ -124,7 +124,9 @@ impl RungBounds<'_> {
         let weak = is_weak(cause) || facts.ambiguous || facts.doubt.is_some();
         if rung > Rung::Shield && weak && guards.on(Guard::WeakEvidence) {
             let why = match (facts.ambiguous, facts.doubt) {
-                (true, _) => "evidence by a name that several hooks have never goes past shield".to_owned(),
+                (true, _) => {
+                    "evidence by a name that several webhooks have never goes past shield".to_owned()
+                }
                 (false, Some(doubt)) if !is_weak(cause) => doubt.sentence().to_owned(),
                 (false, _) => format!("{cause} never goes past shield"),
             };

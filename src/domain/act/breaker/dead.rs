@@ -228,7 +228,7 @@ fn not_permitted(
         _ if by_rule => None,
         Permit::SkipWhileDead => None,
         Permit::Nothing => {
-            Some("no rule permits to skip a hook whose failures are ignored, while it is dead")
+            Some("no rule permits to skip a webhook whose failures are ignored, while it is dead")
         }
         Permit::Unreadable => {
             Some("the annotation hookwatch.dev/permit is not skip-while-dead, and permits nothing")

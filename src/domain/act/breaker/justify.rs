@@ -49,6 +49,11 @@ const fn always(holds: fn(&Case<'_>) -> Option<HeldBack>) -> GuardRail {
 /// what a person can change at once comes last. Those of the rung itself are in [`choose`]; those of a place in the budget
 /// are asked when the ledger's line is written.
 const GUARD_RAILS: [GuardRail; 12] = [
+    // It outlasts whatever else may hold the breaker back meanwhile.
+    rail(Guard::Contested, |case| {
+        let contested = case.entry.is_some_and(|entry| entry.contested);
+        contested.then_some(HeldBack::Contested)
+    }),
     rail(Guard::Evidence, |case| {
         let unambiguous = case.facts.witnesses.len() >= WITNESSES && case.facts.sure;
         (!unambiguous).then_some(HeldBack::Evidence)
@@ -64,10 +69,6 @@ const GUARD_RAILS: [GuardRail; 12] = [
     always(|case| case.overall.unread.then_some(HeldBack::NotRead)),
     always(|case| (case.rule.mode == AutoBreak::Off).then_some(HeldBack::Policy)),
     always(|case| case.choice.err()),
-    rail(Guard::Contested, |case| {
-        let contested = case.entry.is_some_and(|entry| entry.contested);
-        contested.then_some(HeldBack::Contested)
-    }),
     rail(Guard::Limit, |case| {
         let spent = case.entry.is_some_and(|entry| entry.spent);
         spent.then_some(HeldBack::Limit)

@@ -177,7 +177,7 @@ impl Doubt {
                 "endpoints that the cluster's controller does not manage never lead past shield"
             }
             Self::EndpointsUnsettled => "endpoints that come and go never lead past shield",
-            Self::SomeAnswered => "a hook that answers some of its calls never goes past shield",
+            Self::SomeAnswered => "a webhook that answers some of its calls never goes past shield",
         }
     }
 }

@@ -56,7 +56,7 @@ fn releases(write: &WriteSort, waits: Duration) -> Duration {
 /// What becomes of one write.
 pub(super) fn suffer(
     write: &WriteSort,
-    mutators: usize,
+    asked_again: bool,
     met: &[(&HookReader, Reach)],
     failure: BackendFailure,
     found: &mut ForecastLosses,
@@ -67,7 +67,7 @@ pub(super) fn suffer(
     let costs = met
         .iter()
         .map(|(reader, _)| (&*reader.hook, failure.cost(&reader.hook)));
-    let chain = Chain::of(costs, mutators > 1);
+    let chain = Chain::of(costs, asked_again);
     let deadline = (write.deadline)();
     let refused = refused_after(&chain, failure);
     let total = chain.total();

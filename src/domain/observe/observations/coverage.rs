@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::domain::cluster::condition::{BypassCondition, SHIELDED_NAMESPACES};
-use crate::domain::cluster::hook::{Hook, HookId};
+use crate::domain::cluster::hook::{Hook, HookId, Labels};
 use crate::domain::cluster::inventory::Inventory;
 use crate::domain::cluster::matching::RequestShape;
 use crate::domain::observe::canary::{CanaryTarget, FurtherCanary};
@@ -35,7 +35,8 @@ pub struct Coverage {
     by_hook: BTreeMap<HookId, Vec<CanaryTarget>>,
 }
 
-/// The canaries whose writes would be shown to the hook, as far as rules and selectors tell.
+/// The canaries whose writes would be shown to the hook, as far as rules and selectors tell: labels of an object that is
+/// there, which are not known, and the owner's match conditions may still keep one from it.
 fn covered_by(hook: &Hook, coverage: &Coverage, inventory: &Inventory) -> Vec<CanaryTarget> {
     if !hook.dry_run_safe {
         return Vec::new();
@@ -52,6 +53,7 @@ fn covered_by(hook: &Hook, coverage: &Coverage, inventory: &Inventory) -> Vec<Ca
             ..RequestShape::default()
         })
     };
+    let unlabelled = Labels::new();
     let always = CanaryTarget::ALL.into_iter().filter(|target| {
         let (group, resource, namespace) = match target {
             CanaryTarget::OwnNamespace => ("", "configmaps", &*coverage.own_namespace),
@@ -59,12 +61,13 @@ fn covered_by(hook: &Hook, coverage: &Coverage, inventory: &Inventory) -> Vec<Ca
             CanaryTarget::NodeLease => ("coordination.k8s.io", "leases", "kube-node-lease"),
             CanaryTarget::Further(_) => return false,
         };
-        let operation = if coverage.created.contains(target) {
-            "CREATE"
+        // One that is created has no labels.
+        let (operation, labels) = if coverage.created.contains(target) {
+            ("CREATE", Some(&unlabelled))
         } else {
-            "UPDATE"
+            ("UPDATE", None)
         };
-        meets(operation, (group, "v1"), resource, namespace, None)
+        meets(operation, (group, "v1"), resource, namespace, labels)
     });
     let further = coverage.further.iter().filter(|canary| {
         let (kind, labels) = (canary.group_version(), canary.labels());

@@ -241,7 +241,7 @@ impl Servers {
             said.push(match failing.filter(|_| starts) {
                 Some(hook) => format!(
                     "{which} {target} cannot start{since}: {checks} {fail}, for what it writes at start meets admission \
-                     like any other write, and hook {hook} is failing."
+                     like any other write, and webhook {hook} is failing."
                 ),
                 None => format!("{which} {target} is not ready{since}: {checks} {fail}."),
             });

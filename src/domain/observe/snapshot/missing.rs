@@ -56,11 +56,11 @@ const REQUEST_DURATION: Absence = (
 );
 const REQUEST_SLI: Absence = (
     "apiserver_request_sli_duration_seconds",
-    "slowness is told from that of hooks by what is usual, not measured",
+    "slowness is told from that of webhooks by what is usual, not measured",
 );
 const REQUEST_TOTAL: Absence = (
     "apiserver_request_total",
-    "whether writes fail is judged by canaries and the hooks' own counters",
+    "whether writes fail is judged by canaries and the webhooks' own counters",
 );
 const IN_FLIGHT: Absence = (
     "apiserver_current_inflight_requests",
@@ -76,11 +76,11 @@ const PROCESS_START: Absence = (
 );
 const HOOK_DURATION: Absence = (
     "apiserver_admission_webhook_admission_duration_seconds",
-    "slow hooks are found by probes and canaries alone",
+    "slow webhooks are found by probes and canaries alone",
 );
 const HOOK_REQUESTS: Absence = (
     "apiserver_admission_webhook_request_total",
-    "what hooks answer is judged without HTTP codes",
+    "what webhooks answer is judged without HTTP codes",
 );
 const HOOK_REJECTIONS: Absence = (
     "apiserver_admission_webhook_rejection_count",

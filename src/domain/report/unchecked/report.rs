@@ -242,7 +242,7 @@ impl Unchecked {
             "What has been deleted since, or changed again by the same writer, is not among them.".to_owned(),
         );
         if self.has_conditions {
-            lines.push("The hook's own match conditions may have spared some of them.".to_owned());
+            lines.push("The webhook's own match conditions may have spared some of them.".to_owned());
         }
         if self.way == GapReason::FailedOpen {
             lines.push(
@@ -266,7 +266,7 @@ impl Unchecked {
 }
 
 /// Of a hook that changes objects.
-const NOT_UNDONE: &str = "The hook is mutating: that it is asked again does not give these objects what it would have \
+const NOT_UNDONE: &str = "The webhook is mutating: that it is asked again does not give these objects what it would have \
                           added.";
 
 #[cfg(test)]

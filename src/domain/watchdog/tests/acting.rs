@@ -417,6 +417,12 @@ fn a_hook_that_is_skipped_is_well_when_its_backends_are_whatever_was_counted_bef
     let facts = incident.facts(30 * SECOND + 10, &opa);
     assert_eq!(facts.canary, CanaryWord::Failed);
     assert_ne!(facts.health, Health::Healthy);
+    let verdict = incident.verdict(30 * SECOND + 20, "opa");
+    assert!(
+        verdict.evidence[0].contains("refused a dry-run write"),
+        "{:?}",
+        verdict.evidence
+    );
 }
 
 /// An outage, up to the moment in which the hook is bypassed.

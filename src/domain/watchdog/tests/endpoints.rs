@@ -86,7 +86,7 @@ fn a_late_canary_and_a_kept_connection_that_is_silent_tell_of_a_stale_one_before
     );
     let said = verdict.evidence.join(" ");
     assert!(
-        said.contains("kept to endpoint 10.0.0.1:8443 was silent for 2.0 s"),
+        said.contains("pooled connection to endpoint 10.0.0.1:8443 was silent for 2.0 s"),
         "{said}"
     );
     incident.canary(13 * SECOND + 300, 5, CanaryOutcome::Written);
@@ -95,6 +95,28 @@ fn a_late_canary_and_a_kept_connection_that_is_silent_tell_of_a_stale_one_before
         later.health,
         Health::Failing,
         "others get through on new connections; the late one hangs on"
+    );
+}
+
+#[test]
+fn timeouts_count_from_the_departure_to_which_the_kept_connection_is_silent() {
+    let opa = hook("opa", 3);
+    let mut incident = Incident::calm(&[&opa]);
+    incident.inventory(11 * SECOND, vec![without(&opa, 1)]);
+    incident.kept_late(11 * SECOND, &opa);
+    let left = without(&without(&opa, 1), 2);
+    incident.inventory(16 * SECOND, vec![left.clone()]);
+    incident.all_alive(20 * SECOND, &left);
+    incident.count_writes(100.0, 0.005, 0.004);
+    incident.count_calls("opa", 100.0, 0.001);
+    let series = incident.count_calls("opa", 3.0, 10.0);
+    series.rejections.calling += 3.0;
+    add(&mut series.rejected, 3.0, 10.0);
+    incident.scrape(21 * SECOND + 500);
+    let verdict = incident.verdict(22 * SECOND, "opa");
+    assert_eq!(
+        (verdict.health, verdict.cause),
+        (Health::Failing, Some(Cause::StaleConnection))
     );
 }
 

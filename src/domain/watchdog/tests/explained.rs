@@ -97,7 +97,11 @@ fn a_hang_that_probes_do_not_see_says_what_else_it_may_be() {
         (verdict.health, verdict.cause),
         (Health::Failing, Some(Cause::Hanging))
     );
-    assert!(says(&verdict, "(Unreachable)"), "{:?}", verdict.evidence);
+    assert!(
+        says(&verdict, "Not ruled out: Unreachable"),
+        "{:?}",
+        verdict.evidence
+    );
 }
 
 #[test]
@@ -106,7 +110,31 @@ fn who_cannot_tell_says_why() {
     let verdict = incident.verdict(SECOND, "opa");
     assert_eq!(verdict.health, Health::Unknown);
     assert!(
-        says(&verdict, "Cannot tell, because no direct probe says anything"),
+        says(&verdict, "No evidence yet: no probe result"),
+        "{:?}",
+        verdict.evidence
+    );
+}
+
+#[test]
+fn a_backend_that_was_not_probed_yet_is_not_counted_as_bad() {
+    let opa = hook("opa", 2);
+    let mut incident = Incident::with(vec![opa.clone()]);
+    for second in 1..6 {
+        incident.probe(second * SECOND, &opa, 0, ProbeOutcome::Refused);
+    }
+    let verdict = incident.verdict(6 * SECOND, "opa");
+    assert!(
+        says(&verdict, "The only backend with a probe result is bad: "),
+        "{:?}",
+        verdict.evidence
+    );
+    for second in 6..10 {
+        incident.probe(second * SECOND, &opa, 1, ProbeOutcome::Refused);
+    }
+    let verdict = incident.verdict(10 * SECOND, "opa");
+    assert!(
+        says(&verdict, "All 2 backends are bad: "),
         "{:?}",
         verdict.evidence
     );

@@ -365,10 +365,7 @@ fn what_is_only_counted_is_told_of_as_suspect() {
         let verdict = incident.verdict(12_100, name);
         assert_eq!((verdict.health, verdict.configuration), (Health::Suspect, None));
         assert!(
-            verdict
-                .evidence
-                .join(" ")
-                .contains("of this name that hookwatch can read"),
+            verdict.evidence.join(" ").contains("hookwatch finds no "),
             "{:?}",
             verdict.evidence
         );

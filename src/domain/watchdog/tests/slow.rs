@@ -178,12 +178,14 @@ fn a_failed_call_is_not_said_to_have_taken_what_the_answered_ones_did() {
     };
     let quick = said(0.1);
     assert!(
-        quick.contains("3 failed calls and let pass of 100 in 2.0 s, after 3.3 s each."),
+        quick.contains(
+            "3 failed calls of 100 in 2.0 s, after 3.3 s each; those writes passed without review."
+        ),
         "{quick}"
     );
     let slow = said(2.0);
     assert!(
-        slow.contains("3 failed calls and let pass of 100 in 2.0 s."),
+        slow.contains("3 failed calls of 100 in 2.0 s; those writes passed without review."),
         "{slow}"
     );
 }

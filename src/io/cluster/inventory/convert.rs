@@ -171,7 +171,7 @@ fn hook(
         .map_or(&[][..], |bytes| &bytes.0);
     look_at_bundle(ca_bundle, &mut problems);
     if entry.rules.is_empty() {
-        problems.add("rules is empty, so the hook is never called");
+        problems.add("rules is empty, so the webhook is never called");
     }
     let target = target(&entry.client_config);
     let added = added(metadata, &target, &mut problems);

@@ -66,7 +66,7 @@ impl ProbePlan {
     ) -> Result<Self, String> {
         let hook = &request.hook;
         let (name, service) = match &hook.target {
-            HookTarget::Invalid(why) => return Err(format!("the hook has no usable address: {why}")),
+            HookTarget::Invalid(why) => return Err(format!("the webhook has no usable address: {why}")),
             HookTarget::Service(target) if target.namespace == "default" && target.name == "kubernetes" => {
                 return Err(
                     "default/kubernetes is the API server itself, which it calls with credentials".into(),
@@ -81,7 +81,9 @@ impl ProbePlan {
             }
             HookTarget::Url(target) => (target.host.clone(), false),
         };
-        let terms = hook.connection_terms().ok_or("the hook has no usable address")?;
+        let terms = hook
+            .connection_terms()
+            .ok_or("the webhook has no usable address")?;
         let server_name = ServerName::try_from(name.clone())
             .map_err(|_| format!("{name:?} cannot be a name in a certificate"))?;
         let mut message = message(request, &terms.authority, uids, now)?;
@@ -125,7 +127,7 @@ pub(super) fn ask_of(hook: &Hook, level: ProbeLevel, subject: &ReviewSubject) ->
 fn message(request: &ProbeRequest, authority: &str, uids: &Uids, now: Time) -> Result<Message, String> {
     let hook = &request.hook;
     match request.level {
-        ProbeLevel::Off => Err("probing is off for this hook".into()),
+        ProbeLevel::Off => Err("probing is off for this webhook".into()),
         ProbeLevel::Handshake if request.connection == ConnectionKind::Kept => {
             Err("a kept connection tells something only when something is sent over it".into())
         }
@@ -138,7 +140,7 @@ fn message(request: &ProbeRequest, authority: &str, uids: &Uids, now: Time) -> R
             })
         }
         ProbeLevel::Review if !hook.id.kind.is_admission() => {
-            Err("only an admission hook can be shown a review".into())
+            Err("only an admission webhook can be shown a review".into())
         }
         ProbeLevel::Review => {
             let subject = request.review.as_ref();

@@ -177,7 +177,7 @@ fn bound(metric: &str, label: &str) -> Option<Bound> {
 /// What is known of a label whose values come from the cluster: how many there can be.
 fn names_from_outside(metric: &str, label: &str) -> Option<Bound> {
     Some(match (metric, label) {
-        (_, "configuration") => Bound::Hook("the object's name; empty when no object has the hook"),
+        (_, "configuration") => Bound::Hook("the object's name; empty when no object has the webhook"),
         (_, "webhook") => Bound::Hook("the webhook's name"),
         (_, "incident") => Bound::Hook(
             "where its calls go, or `lost path` where all webhooks became unreachable in one moment; webhooks that fail and have this in \

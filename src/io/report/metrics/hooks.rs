@@ -35,39 +35,39 @@ pub(super) struct HookMetrics {
 impl HookMetrics {
     pub(super) fn new(make: &Maker<'_>) -> prometheus::Result<Self> {
         Ok(Self {
-            by_health: make.gauges("hooks", "All hooks, by their health.", &["health"])?,
+            by_health: make.gauges("hooks", "All webhooks, by their health.", &["health"])?,
             left_out: make.gauge(
                 "hooks_without_series",
                 "Hooks beyond the bound of those that have gauges of their own; the worst are the last to be among them.",
             )?,
             health: make.gauges(
                 "hook_health",
-                "1 for the health the hook has now; no series for the others.",
+                "1 for the health the webhook has now; no series for the others.",
                 &hook_and("health"),
             )?,
             cause: make.gauges(
                 "hook_cause",
-                "1 for what is wrong with a hook and what that does; no series for a hook that is well.",
+                "1 for what is wrong with a webhook and what that does; no series for a webhook that is well.",
                 &["kind", "configuration", "webhook", "cause", "effect", "incident"],
             )?,
             confidence: make.gauges(
                 "hook_confidence_ratio",
-                "How sure the verdict on the hook is, 0 to 1.",
+                "How sure the verdict on the webhook is, 0 to 1.",
                 &HOOK,
             )?,
             excess_share: make.gauges(
                 "hook_excess_share_ratio",
-                "Which part of the extra time per write is this hook's, 0 to 1; no series without extra time.",
+                "Which part of the extra time per write is this webhook's, 0 to 1; no series without extra time.",
                 &HOOK,
             )?,
             backends: make.gauges(
                 "hook_backends",
-                "Backends of the hook by what direct probes say of them; no series for a state that none is in.",
+                "Backends of the webhook by what direct probes say of them; no series for a state that none is in.",
                 &hook_and("state"),
             )?,
             risk: make.gauges(
                 "hook_risk",
-                "1 for each critical finding or warning of the audit about a hook; of many, the worst have series.",
+                "1 for each critical finding or warning of the audit about a webhook; of many, the worst have series.",
                 &["kind", "configuration", "webhook", "risk", "severity"],
             )?,
             findings: make.gauges(
@@ -77,7 +77,7 @@ impl HookMetrics {
             )?,
             certificate_not_after: make.gauges(
                 "certificate_not_after_timestamp_seconds",
-                "When the first certificate of the hook ends: the one its backends serve, or one in its caBundle.",
+                "When the first certificate of the webhook ends: the one its backends serve, or one in its caBundle.",
                 &hook_and("certificate"),
             )?,
         })

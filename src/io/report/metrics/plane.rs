@@ -36,7 +36,7 @@ impl PlaneMetrics {
             )?,
             not_a_hook: make.gauges(
                 "not_a_hook",
-                "1 for what slows or blocks writes when it is no hook, 0 for the others.",
+                "1 for what slows or blocks writes when it is no webhook, 0 for the others.",
                 &["cause"],
             )?,
             canaries: make.counters(

@@ -39,27 +39,27 @@ impl ProbeMetrics {
             probed_as: Mutex::default(),
             probes: make.counters(
                 "probes_total",
-                "Finished probes by outcome; one that hooks of the same backend share counts for each of them.",
+                "Finished probes by outcome; one that webhooks of the same backend share counts for each of them.",
                 &["kind", "configuration", "webhook", "connection", "outcome"],
             )?,
             seconds: make.amounts(
                 "probe_seconds_total",
-                "Time that finished probes took; with hookwatch_probes_total the mean per hook.",
+                "Time that finished probes took; with hookwatch_probes_total the mean per webhook.",
                 &hook_and("connection"),
             )?,
             times: make.histograms(
                 "probe_duration_seconds",
-                "Time per probe, over all hooks; a shared one counts once.",
+                "Time per probe, over all webhooks; a shared one counts once.",
                 &["connection"],
             )?,
             phases: make.histograms(
                 "probe_phase_duration_seconds",
-                "Time per phase of fresh probes, over all hooks.",
+                "Time per phase of fresh probes, over all webhooks.",
                 &["phase"],
             )?,
             targets: make.gauge(
                 "probe_targets",
-                "Backends that are probed, each as hooks with the same server name and trust meet it.",
+                "Backends that are probed, each as webhooks with the same server name and trust meet it.",
             )?,
             late: make.gauge(
                 "probes_late_seconds",

@@ -72,7 +72,7 @@ pub enum MarkKind {
     Writes(Writes),
     /// The breaker did something; `None`: what may be done about a culprit changed.
     Breaker(Option<PastAction>),
-    /// So many more hooks changed at that instant.
+    /// So many more webhooks changed at that instant.
     More(u32),
 }
 
@@ -319,7 +319,7 @@ impl Past {
                 kind: MarkKind::More(more),
                 hook: None,
                 began: None,
-                text: format!("{more} more hooks changed"),
+                text: format!("{more} more webhooks changed"),
                 ..mark
             };
         }

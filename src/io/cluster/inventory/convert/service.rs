@@ -191,7 +191,7 @@ pub(in crate::io) fn resolve<'a>(
     if service.routing == Routing::Headless {
         problems.add(format!(
             "Service {namespace}/{name} is headless; only an API server with --enable-aggregator-routing can \
-             call the hook"
+             call the webhook"
         ));
     }
     let slices: Vec<&Slice> = slices.collect();
