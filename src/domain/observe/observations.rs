@@ -69,8 +69,8 @@ impl Observations {
                 without_backends.insert(hook.id.clone(), since);
             }
         }
-        self.coverage.take(&inventory);
         self.meetings.take(&inventory, &self.coverage.own_namespace);
+        self.coverage.take(&inventory, &self.meetings);
         self.changes.take(self.inventory.as_deref(), &inventory, now);
         let there = inventory.hooks.iter().map(|hook| (&hook.id, hook.backends()));
         self.kept.take(now, there);
@@ -85,7 +85,7 @@ impl Observations {
         let tells = report.created || report.outcome.is_heard();
         let is_news = tells && self.coverage.written(report.target, report.created);
         if let Some(inventory) = self.inventory.as_ref().filter(|_| is_news) {
-            self.coverage.take(inventory);
+            self.coverage.take(inventory, &self.meetings);
         }
         self.canaries.finished(report);
     }

@@ -4,6 +4,7 @@ mod acting;
 mod auditing;
 mod by_hand;
 mod costs;
+mod covered;
 mod dead;
 mod endpoints;
 mod explained;

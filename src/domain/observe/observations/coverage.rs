@@ -7,6 +7,7 @@ use crate::domain::cluster::hook::{Hook, HookId, Labels};
 use crate::domain::cluster::inventory::Inventory;
 use crate::domain::cluster::matching::RequestShape;
 use crate::domain::observe::canary::{CanaryTarget, FurtherCanary};
+use crate::domain::observe::observations::meets::Meetings;
 use crate::domain::vocabulary::Bypass;
 
 impl Bypass {
@@ -35,9 +36,14 @@ pub struct Coverage {
     by_hook: BTreeMap<HookId, Vec<CanaryTarget>>,
 }
 
-/// The canaries whose writes would be shown to the hook, as far as rules and selectors tell: labels of an object that is
-/// there, which are not known, and the owner's match conditions may still keep one from it.
-fn covered_by(hook: &Hook, coverage: &Coverage, inventory: &Inventory) -> Vec<CanaryTarget> {
+/// The canaries whose writes would be shown to the hook, as far as rules, selectors and conditions tell: labels of an object
+/// that is there, which are not known, and conditions that cannot be evaluated may still keep one from it.
+fn covered_by(
+    hook: &Hook,
+    coverage: &Coverage,
+    inventory: &Inventory,
+    meetings: &Meetings,
+) -> Vec<CanaryTarget> {
     if !hook.dry_run_safe {
         return Vec::new();
     }
@@ -67,7 +73,7 @@ fn covered_by(hook: &Hook, coverage: &Coverage, inventory: &Inventory) -> Vec<Ca
         } else {
             ("UPDATE", None)
         };
-        meets(operation, (group, "v1"), resource, namespace, labels)
+        meets(operation, (group, "v1"), resource, namespace, labels) && !meetings.keeps(&hook.id, *target)
     });
     let further = coverage.further.iter().filter(|canary| {
         let (kind, labels) = (canary.group_version(), canary.labels());
@@ -78,9 +84,9 @@ fn covered_by(hook: &Hook, coverage: &Coverage, inventory: &Inventory) -> Vec<Ca
 
 impl Coverage {
     /// Takes in which hooks there are now.
-    pub fn take(&mut self, inventory: &Inventory) {
+    pub fn take(&mut self, inventory: &Inventory, meetings: &Meetings) {
         let hooks = inventory.hooks.iter();
-        let covered = hooks.map(|hook| (hook.id.clone(), covered_by(hook, self, inventory)));
+        let covered = hooks.map(|hook| (hook.id.clone(), covered_by(hook, self, inventory, meetings)));
         self.by_hook = covered.collect();
     }
 
@@ -93,7 +99,7 @@ impl Coverage {
         }
     }
 
-    /// The canaries that a hook's rules and selectors match.
+    /// The canaries that a hook's rules, selectors and its owner's conditions match.
     pub fn of(&self, hook: &HookId) -> &[CanaryTarget] {
         self.by_hook.get(hook).map_or(&[], Vec::as_slice)
     }

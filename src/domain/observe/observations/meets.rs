@@ -10,6 +10,7 @@ use crate::domain::cluster::hook::{Hook, HookId, HookRule, Labels, MatchConditio
 use crate::domain::cluster::inventory::Inventory;
 use crate::domain::cluster::matching::conditions::{ConditionCompiler, ConditionRequest, MatchConditions};
 use crate::domain::cluster::matching::{RequestShape, Requester};
+use crate::domain::observe::canary::CanaryTarget;
 
 /// The resource of hookwatch's canary in kube-system, which little else writes.
 const CANARY: &str = "configmaps";
@@ -93,6 +94,8 @@ pub struct Meets {
     pub spared: Spared,
     /// It treats hookwatch's canaries unlike the same writes of others.
     pub tells_apart: bool,
+    /// Which of [`CanaryTarget::ALL`] its owner's conditions surely keep from it.
+    kept: [bool; CanaryTarget::ALL.len()],
 }
 
 /// What was found out about one hook.
@@ -150,6 +153,13 @@ impl Meetings {
     /// How much of what a shield spares a hook is asked about; nothing where the hook is not known.
     pub fn spared(&self, hook: &HookId) -> Spared {
         self.of(hook).map_or(Spared::Nothing, |meets| meets.spared)
+    }
+
+    /// Whether the owner's conditions surely keep a canary from a hook, whatever its rules and selectors say.
+    pub fn keeps(&self, hook: &HookId, target: CanaryTarget) -> bool {
+        let at = CanaryTarget::ALL.iter().position(|known| *known == target);
+        let kept = at.and_then(|at| self.of(hook)?.kept.get(at).copied());
+        kept.unwrap_or_default()
     }
 
     /// Who meets a hook.
@@ -210,9 +220,11 @@ impl<'a> MatchSubject<'a> {
         } else {
             Spared::ControlPlane
         };
+        let (kept, tells_apart) = self.canaries();
         Meets {
             spared,
-            tells_apart: selected || self.tells_canaries_apart(),
+            tells_apart: selected || tells_apart,
+            kept,
         }
     }
 
@@ -331,9 +343,9 @@ impl<'a> MatchSubject<'a> {
         })
     }
 
-    /// Whether its conditions say of no canary what they say of everybody else who writes the same; where they cannot be
-    /// evaluated, whether they name hookwatch.
-    fn tells_canaries_apart(&self) -> bool {
+    /// Which canaries its conditions keep from it, and whether they say of one what they say of nobody else who writes the
+    /// same; where they cannot be evaluated, whether they name hookwatch.
+    fn canaries(&self) -> ([bool; CanaryTarget::ALL.len()], bool) {
         let account = format!("system:serviceaccount:{}:hookwatch", self.own);
         let own_group = format!("system:serviceaccounts:{}", self.own);
         let groups = ["system:serviceaccounts", &own_group, "system:authenticated"];
@@ -342,15 +354,17 @@ impl<'a> MatchSubject<'a> {
             groups: &groups,
         };
         let [system, leases] = SHIELDED_NAMESPACES;
+        // As CanaryTarget::ALL has them.
         let canaries = [
             ("", "configmaps", "ConfigMap", self.own),
             ("", "configmaps", "ConfigMap", system),
             ("coordination.k8s.io", "leases", "Lease", leases),
         ];
-        canaries.into_iter().any(|(group, resource, kind, namespace)| {
-            let canary = ConditionRequest {
+        let mut apart = false;
+        let kept = canaries.map(|(group, resource, kind, namespace)| {
+            let canary = |operation| ConditionRequest {
                 shape: RequestShape {
-                    operation: "UPDATE",
+                    operation,
                     group,
                     version: "v1",
                     resource,
@@ -363,20 +377,28 @@ impl<'a> MatchSubject<'a> {
                 by: hookwatch,
                 dry_run: true,
             };
+            let update = canary("UPDATE");
+            if !self.hook.could_match(&update.shape) {
+                return false;
+            }
+            let says = self.let_through(&update);
             let others = WRITERS.iter().map(|by| ConditionRequest {
                 name: SOME_NAME,
                 by: *by,
                 dry_run: false,
-                ..canary
+                ..update
             });
-            self.hook.could_match(&canary.shape)
-                && match self.let_through(&canary) {
+            apart = apart
+                || match says {
                     Some(says) => others
                         .map(|other| self.let_through(&other))
                         .all(|other| other == Some(!says)),
                     None => !self.otherwise,
-                }
-        })
+                };
+            // One that is not there yet is created.
+            says == Some(false) && self.let_through(&canary("CREATE")) == Some(false)
+        });
+        (kept, apart)
     }
 }
 
