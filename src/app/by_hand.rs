@@ -302,7 +302,7 @@ impl Session {
                 if let Desired::Bypass {
                     rung: Rung::Shield, ..
                 } = desired
-                    && let Some(caution) = show::caution(self.spared(hook, object).await)
+                    && let Some(caution) = self.spared(hook, object).await.and_then(show::caution)
                 {
                     self.say(caution);
                 }
@@ -331,10 +331,8 @@ impl Session {
     }
 
     /// How much of what a shield spares this webhook is asked about.
-    async fn spared(&self, id: &HookId, object: &serde_json::Value) -> Spared {
-        let Some(hook) = hook_of(id.kind, object, &id.webhook) else {
-            return Spared::Nothing;
-        };
+    async fn spared(&self, id: &HookId, object: &serde_json::Value) -> Option<Spared> {
+        let hook = hook_of(id.kind, object, &id.webhook)?;
         let lister = ObjectLister::new(&self.connection);
         let namespaces = during("reading namespaces", lister.labels(&SHIELDED_NAMESPACES)).await;
         let inventory = Inventory {
@@ -344,7 +342,7 @@ impl Session {
         };
         let mut meetings = Meetings::default();
         meetings.take(&inventory, &self.arguments.namespace);
-        meetings.spared(id)
+        Some(meetings.spared(id))
     }
 
     fn say(&self, text: &str) {

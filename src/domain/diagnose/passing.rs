@@ -31,8 +31,8 @@ pub struct Stale {
 }
 
 impl Stale {
-    /// `None` unless every probe is good, an endpoint left within [`t::pooled_connections_last`], and either the connection that hookwatch
-    /// kept to it is silent or other calls get through.
+    /// `None` unless every probe is good, an endpoint left within [`t::pooled_connections_last`], and either the connection
+    /// that hookwatch kept to it is silent or other calls get through.
     pub fn of(evidence: &Evidence<'_>) -> Option<Self> {
         let hook = evidence
             .hook

@@ -94,7 +94,7 @@ pub struct Meets {
     pub spared: Spared,
     /// It treats hookwatch's canaries unlike the same writes of others.
     pub tells_apart: bool,
-    /// Which of [`CanaryTarget::ALL`] its owner's conditions surely keep from it.
+    /// Which of [`CanaryTarget::ALL`] are surely kept from it.
     kept: [bool; CanaryTarget::ALL.len()],
 }
 
@@ -155,7 +155,7 @@ impl Meetings {
         self.of(hook).map_or(Spared::Nothing, |meets| meets.spared)
     }
 
-    /// Whether the owner's conditions surely keep a canary from a hook, whatever its rules and selectors say.
+    /// Whether rules, selectors and the owner's conditions surely keep a canary from a hook.
     pub fn keeps(&self, hook: &HookId, target: CanaryTarget) -> bool {
         let at = CanaryTarget::ALL.iter().position(|known| *known == target);
         let kept = at.and_then(|at| self.of(hook)?.kept.get(at).copied());
@@ -343,8 +343,8 @@ impl<'a> MatchSubject<'a> {
         })
     }
 
-    /// Which canaries its conditions keep from it, and whether they say of one what they say of nobody else who writes the
-    /// same; where they cannot be evaluated, whether they name hookwatch.
+    /// Which canaries are surely kept from it, and whether its conditions say of one what they say of nobody else who
+    /// writes the same; where they cannot be evaluated, whether they name hookwatch.
     fn canaries(&self) -> ([bool; CanaryTarget::ALL.len()], bool) {
         let account = format!("system:serviceaccount:{}:hookwatch", self.own);
         let own_group = format!("system:serviceaccounts:{}", self.own);
@@ -378,25 +378,24 @@ impl<'a> MatchSubject<'a> {
                 dry_run: true,
             };
             let update = canary("UPDATE");
-            if !self.hook.could_match(&update.shape) {
-                return false;
-            }
-            let says = self.let_through(&update);
             let others = WRITERS.iter().map(|by| ConditionRequest {
                 name: SOME_NAME,
                 by: *by,
                 dry_run: false,
                 ..update
             });
-            apart = apart
-                || match says {
+            apart |= self.hook.could_match(&update.shape)
+                && match self.let_through(&update) {
                     Some(says) => others
                         .map(|other| self.let_through(&other))
                         .all(|other| other == Some(!says)),
                     None => !self.otherwise,
                 };
+            let is_kept = |asked: ConditionRequest<'_>| {
+                !self.hook.could_match(&asked.shape) || self.let_through(&asked) == Some(false)
+            };
             // One that is not there yet is created.
-            says == Some(false) && self.let_through(&canary("CREATE")) == Some(false)
+            is_kept(update) && is_kept(canary("CREATE"))
         });
         (kept, apart)
     }
