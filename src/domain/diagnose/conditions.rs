@@ -8,7 +8,7 @@ use super::evidence::Evidence;
 use super::passing::Stale;
 use super::probes::ProbeEvidence;
 use super::scene::Scene;
-use crate::domain::cluster::hook::{Backend, BackendAddress, HookKind};
+use crate::domain::cluster::hook::{Backend, BackendAddress, Hook, HookKind, Labels};
 use crate::domain::observe::probing::{BackendState, Dead};
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
@@ -119,8 +119,11 @@ impl Evidence<'_> {
     }
 
     pub(super) fn is_dead_as_before(&self) -> bool {
-        let worst = self.worst().map(|(worst, _)| worst.cause);
-        let goes_on = worst.is_some() && worst == self.was_failing_with();
+        let goes_on = self.worst().zip(self.was_failing_with());
+        // On a way that is lost attempts end in either manner.
+        let goes_on = goes_on.is_some_and(|((worst, _), before)| {
+            worst.cause == before || worst.is_path() && matches!(before, Cause::Hanging | Cause::Unreachable)
+        });
         // A shielded hook is called, but perhaps by nothing just now, and what canaries write is spared.
         goes_on && (self.uncalled || self.bypass == Some(Bypass::Shield) && !self.scene.self_doubt)
     }
@@ -193,7 +196,9 @@ impl Evidence<'_> {
     /// What the API server was answered since, it will be answered again; nor does it hang for us alone when a canary
     /// that was sent since got through.
     pub(super) fn is_answered_since(&self, worst: &Dead, since: Time) -> bool {
-        let passed = self.canary_passed.is_some_and(|sent| sent >= since);
+        // The canaries that are shipped have no labels.
+        let is_asked = |hook: &Hook| hook.object_selector.matches(&Labels::new());
+        let passed = self.canary_passed.is_some_and(|sent| sent >= since) && self.hook.is_none_or(is_asked);
         self.counters.answered_since(since) || worst.cause == Cause::Hanging && passed
     }
 

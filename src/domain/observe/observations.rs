@@ -141,9 +141,13 @@ impl Observations {
     /// own network is fine.
     pub fn self_doubt(&self, states: &BTreeMap<&HookId, Vec<(Backend, BackendState)>>, now: Time) -> bool {
         let all = || states.values().flatten().map(|(_, state)| state);
-        let Some(first_dead) = all().filter_map(dead_since).min() else {
+        let dead = || all().filter_map(dead_since);
+        let Some(newest) = dead().max() else {
             return false;
         };
+        // What has been dead for long says nothing of what the others died of together.
+        let together = |since: &Time| newest.since(*since) <= t::path_lost_for();
+        let first_dead = dead().filter(together).min().unwrap_or(newest);
         // An answer from before the first of them died says nothing about now.
         let alive = |state: &BackendState| match state {
             BackendState::Alive { at, .. } => *at >= first_dead,

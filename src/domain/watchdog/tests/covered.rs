@@ -1,4 +1,4 @@
-//! Canaries that the owner's match conditions keep from a webhook.
+//! Canaries that the owner's match conditions or an objectSelector keep from a webhook.
 
 use super::*;
 use crate::domain::act::breaker::CanaryWord;
@@ -54,4 +54,31 @@ fn on_probation_a_webhook_waits_for_a_canary_that_it_is_asked_about() {
     incident.canary_of(CanaryTarget::OwnNamespace, 15_000, 5, CanaryOutcome::Written);
     let facts = incident.facts(15 * SECOND + 10, &tried);
     assert_eq!(facts.canary, CanaryWord::Through);
+}
+
+#[test]
+fn a_canary_without_the_label_that_a_webhook_selects_by_does_not_speak_for_it() {
+    let (mut opa, other) = (hook("opa", 2), hook("other", 1));
+    opa.object_selector.match_labels = [("policy".to_owned(), "on".to_owned())].into();
+    let mut incident = Incident::calm(&[&opa, &other]);
+    for second in 11..=32 {
+        let timed_out = ProbeOutcome::TimedOut {
+            phase: ProbePhase::Tls,
+        };
+        for backend in (0..2).filter(|_| [21, 31].contains(&second)) {
+            let began = (second - 10) * SECOND;
+            incident.probe_taking(began, 10 * SECOND, &opa, backend, timed_out.clone());
+        }
+        incident.probe(second * SECOND + 10, &other, 0, alive());
+        incident.canary(second * SECOND + 20, 5, CanaryOutcome::Written);
+        incident.count_writes(200.0, 0.005, 0.004);
+        incident.scrape(second * SECOND + 100);
+    }
+    let verdict = incident.verdict(32 * SECOND + 200, "opa");
+    assert_eq!(
+        (verdict.health, verdict.cause),
+        (Health::Failing, Some(Cause::Hanging)),
+        "{:?}",
+        verdict.evidence
+    );
 }
