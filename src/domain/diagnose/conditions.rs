@@ -8,7 +8,7 @@ use super::evidence::Evidence;
 use super::passing::Stale;
 use super::probes::ProbeEvidence;
 use super::scene::Scene;
-use crate::domain::cluster::hook::{Backend, BackendAddress, Hook, HookKind, Labels};
+use crate::domain::cluster::hook::{Backend, BackendAddress, HookKind};
 use crate::domain::observe::probing::{BackendState, Dead};
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
@@ -196,9 +196,7 @@ impl Evidence<'_> {
     /// What the API server was answered since, it will be answered again; nor does it hang for us alone when a canary
     /// that was sent since got through.
     pub(super) fn is_answered_since(&self, worst: &Dead, since: Time) -> bool {
-        // The canaries that are shipped have no labels.
-        let is_asked = |hook: &Hook| hook.object_selector.matches(&Labels::new());
-        let passed = self.canary_passed.is_some_and(|sent| sent >= since) && self.hook.is_none_or(is_asked);
+        let passed = self.canary_passed.is_some_and(|sent| sent >= since);
         self.counters.answered_since(since) || worst.cause == Cause::Hanging && passed
     }
 

@@ -61,9 +61,9 @@ async fn is_lost(manner: Manner, protocol: &str, expected: &[Loss]) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_receiver_that_is_down_costs_nothing_but_what_was_for_it() {
     for protocol in PROTOCOLS {
-        let nobody = free_address().unwrap();
+        let down = free_address().unwrap();
         loses_and_goes_on(
-            &format!("http://{nobody}"),
+            &format!("http://{down}"),
             protocol,
             &[Loss::Unreachable, Loss::TimedOut],
         )

@@ -36,8 +36,9 @@ pub struct Coverage {
     by_hook: BTreeMap<HookId, Vec<CanaryTarget>>,
 }
 
-/// The canaries whose writes would be shown to the hook, as far as rules, selectors and conditions tell: labels of an object
-/// that is there, which are not known, and conditions that cannot be evaluated may still keep one from it.
+/// The canaries whose writes would be shown to the hook, as far as rules, selectors and conditions tell: conditions that
+/// cannot be evaluated may still keep one from it. The canaries that are always there are taken to have no labels, as they
+/// are shipped.
 fn covered_by(
     hook: &Hook,
     coverage: &Coverage,
@@ -47,7 +48,7 @@ fn covered_by(
     if !hook.dry_run_safe {
         return Vec::new();
     }
-    let meets = |operation, (group, version), resource, namespace: &str, labels: Option<&_>| {
+    let meets = |operation, (group, version), resource, namespace: &str, labels: &Labels| {
         hook.could_match(&RequestShape {
             operation,
             group,
@@ -55,7 +56,7 @@ fn covered_by(
             resource,
             namespace: Some(namespace),
             namespace_labels: inventory.namespaces.get(namespace),
-            object_labels: labels,
+            object_labels: Some(labels),
             ..RequestShape::default()
         })
     };
@@ -67,17 +68,17 @@ fn covered_by(
             CanaryTarget::NodeLease => ("coordination.k8s.io", "leases", "kube-node-lease"),
             CanaryTarget::Further(_) => return false,
         };
-        // One that is created has no labels.
-        let (operation, labels) = if coverage.created.contains(target) {
-            ("CREATE", Some(&unlabelled))
+        let operation = if coverage.created.contains(target) {
+            "CREATE"
         } else {
-            ("UPDATE", None)
+            "UPDATE"
         };
-        meets(operation, (group, "v1"), resource, namespace, labels) && !meetings.keeps(&hook.id, *target)
+        let meets = meets(operation, (group, "v1"), resource, namespace, &unlabelled);
+        meets && !meetings.keeps(&hook.id, *target)
     });
     let further = coverage.further.iter().filter(|canary| {
         let (kind, labels) = (canary.group_version(), canary.labels());
-        meets("CREATE", kind, &canary.resource, &canary.namespace, Some(&labels))
+        meets("CREATE", kind, &canary.resource, &canary.namespace, &labels)
     });
     always.chain(further.map(|canary| canary.target)).collect()
 }

@@ -343,7 +343,7 @@ impl<'a> MatchSubject<'a> {
         })
     }
 
-    /// Which canaries are surely kept from it, and whether its conditions say of one what they say of nobody else who
+    /// Which canaries are surely kept from it, and whether its conditions say of one what they say of no other who
     /// writes the same; where they cannot be evaluated, whether they name hookwatch.
     fn canaries(&self) -> ([bool; CanaryTarget::ALL.len()], bool) {
         let account = format!("system:serviceaccount:{}:hookwatch", self.own);

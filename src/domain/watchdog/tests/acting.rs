@@ -426,7 +426,7 @@ fn a_hook_that_is_skipped_is_well_when_its_backends_are_whatever_was_counted_bef
 }
 
 /// An outage, up to the moment in which the hook is bypassed.
-fn outage(opa: &Hook) -> Incident {
+pub(super) fn outage(opa: &Hook) -> Incident {
     let mut incident = Incident::calm(&[opa]);
     incident.canary_late(11 * SECOND);
     for backend in 0..2 {

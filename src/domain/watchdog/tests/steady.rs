@@ -1,6 +1,6 @@
 //! What is said once stays said until something new is known.
 
-use super::acting::changed;
+use super::acting::{changed, outage};
 use super::*;
 
 /// Calls of two seconds: some are answered, some ran into their timeout.
@@ -206,17 +206,7 @@ fn a_webhook_that_was_named_as_hanging_and_then_answers_late_is_not_said_to_be_w
 #[test]
 fn a_bypassed_webhook_on_a_lost_way_goes_on_failing_whether_attempts_hang_or_are_told_that_there_is_no_way() {
     let opa = hook("opa", 2);
-    let mut incident = Incident::calm(&[&opa]);
-    incident.canary_late(11 * SECOND);
-    for backend in 0..2 {
-        incident.probe_late(11 * SECOND, &opa, backend, 2 * SECOND);
-    }
-    incident.scrape(13 * SECOND);
-    let before = incident.verdict(13 * SECOND + 100, "opa");
-    assert_eq!(
-        (before.health, before.cause),
-        (Health::Failing, Some(Cause::Hanging))
-    );
+    let mut incident = outage(&opa);
     let skipped = changed(&opa, "hookwatch.dev/skip");
     incident.inventory(13 * SECOND + 200, vec![skipped.clone()]);
     for ms in (13_300..20_000).step_by(400) {
