@@ -32,7 +32,7 @@ use super::observe::deadlines;
 use super::observe::observations::{Observations, Sick};
 use super::observe::probe::CertificateFacts;
 use super::observe::schedule::{ProbePace, Stretch};
-use super::observe::snapshot::{Scrape, ScrapeFailure, WriteOperation};
+use super::observe::snapshot::{Scrape, ScrapeFailure, ScrapeFailureReason, WriteOperation};
 use super::observe::stored::PrometheusReading;
 use super::report::announcement::Announcer;
 use super::report::assessment::Assessment;
@@ -182,6 +182,9 @@ impl Watchdog {
 
     fn take_scrape_failure(&mut self, failure: ScrapeFailure) -> Vec<WatchdogEffect> {
         let (target, why) = (failure.target.clone(), failure.why.clone());
+        if failure.reason == ScrapeFailureReason::Unreachable {
+            self.seen.history.lost(&target, failure.at);
+        }
         let news = self.seen.servers.get(&target).failed(failure);
         let failure = Some(why);
         tell(news, || LoggedChange::Scrape { target, failure })

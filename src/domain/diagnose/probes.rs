@@ -1,5 +1,6 @@
 //! What the direct probes of all backends of one hook add up to.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use crate::domain::cluster::hook::Backend;
@@ -72,7 +73,8 @@ impl<'a> ProbeEvidence<'a> {
             }
         }
         let alike = |cause| dead.iter().filter(|(_, other)| other.cause == cause).count();
-        let rank = |found: &Dead| (alike(found.cause), found.attempts);
+        // Of causes that are as frequent the one that came first, so that it is the same from look to look.
+        let rank = |found: &Dead| (alike(found.cause), Reverse(found.since));
         let worst = dead
             .iter()
             .map(|(_, found)| *found)

@@ -239,6 +239,8 @@ impl Baseline {
 #[derive(Debug, Clone, Default)]
 pub struct History {
     replicas: BTreeMap<ReplicaKey, ReplicaHistory>,
+    /// Targets that no connection leads to any more, and since when that is known.
+    unreachable: BTreeMap<String, Time>,
     /// What is usual.
     pub baseline: Baseline,
     learnt_to: Time,
@@ -256,6 +258,10 @@ impl History {
         snapshot.make_up_for_rejections();
         self.replicas
             .retain(|_, replica| at.since(replica.at) < t::forget_server());
+        let replicas = &self.replicas;
+        self.unreachable.retain(|target, _| {
+            *target != scrape.target && replicas.keys().any(|(known, _)| known == target)
+        });
         self.windows = None;
         let time = |seconds: f64| Time::from_unix_millis((seconds * 1_000.0).round() as u64);
         let key = (scrape.target, snapshot.process_start.map(time));
@@ -277,6 +283,14 @@ impl History {
         (replica.at, replica.last) = (at, snapshot);
         let added = replica.intervals.back()?;
         Some(((added.from, added.to), &added.gained, &self.baseline))
+    }
+
+    /// Takes in that no connection leads to a target.
+    pub fn lost(&mut self, target: &str, at: Time) {
+        if self.replicas_behind(target) > 0 && !self.unreachable.contains_key(target) {
+            self.unreachable.insert(target.to_owned(), at);
+            self.windows = None;
+        }
     }
 
     /// What happened of late, as of a second ago at most.
@@ -339,11 +353,17 @@ impl History {
         Some((from, each.into_iter().map(|(_, series)| series).collect()))
     }
 
-    /// A process that began at the same address after this one was heard of last has told what it counts since: this
-    /// one has ended, and what it counted in its last interval says nothing about now.
+    /// A process that began at the same address after this one was heard of last has told what it counts since, or none can
+    /// be reached there and one elsewhere has: this one has ended, and what it counted in its last interval says nothing
+    /// about now.
     fn has_ended(&self, ((target, _), replica): (&ReplicaKey, &ReplicaHistory)) -> bool {
+        let lost = self.unreachable.get(target);
         self.replicas.iter().any(|((other, started), newer)| {
-            other == target && *started > Some(replica.at) && !newer.intervals.is_empty()
+            let replaces = match lost {
+                _ if other == target => *started > Some(replica.at),
+                lost => lost.is_some_and(|lost| newer.at > *lost),
+            };
+            replaces && !newer.intervals.is_empty()
         })
     }
 
@@ -561,6 +581,28 @@ mod tests {
         // Of two that answer in turn neither has ended.
         history.take(scrape("a", 1.0, 1_007_000, 41.0));
         assert_eq!(recent_fail_open(&mut history, 1_007_000), Some(43.0));
+    }
+
+    #[test]
+    fn an_api_server_that_is_gone_is_silent_as_soon_as_another_one_speaks() {
+        let mut history = History::default();
+        let read = |history: &mut History, target: &str, at_ms: u64, count: f64| {
+            history.take(scrape(target, 1.0, at_ms, count));
+        };
+        for target in ["a", "b"] {
+            read(&mut history, target, 1_000_000, 0.0);
+            read(&mut history, target, 1_002_000, 40.0);
+        }
+        history.lost("a", Time::from_unix_millis(1_004_000));
+        assert_eq!(recent_fail_open(&mut history, 1_004_000), Some(80.0));
+        read(&mut history, "b", 1_004_500, 41.0);
+        assert_eq!(recent_fail_open(&mut history, 1_004_500), Some(41.0));
+        read(&mut history, "a", 1_006_000, 50.0);
+        assert_eq!(
+            recent_fail_open(&mut history, 1_006_000),
+            Some(91.0),
+            "it is back"
+        );
     }
 
     #[test]

@@ -261,10 +261,21 @@ impl BackendMemory {
             return BackendState::Wavering { detail };
         }
         let since = self.failing_since.unwrap_or(under_way.started);
+        let (found, detail) = self
+            .may_end_as_the_last(waiting, now)
+            .unwrap_or(((Cause::Hanging, true), detail));
         BackendState::Dead(Dead {
             is_unusual: failed_before > 0 || waiting >= unusual_after,
-            ..self.dead((Cause::Hanging, true), since, failed_before + 1, detail)
+            ..self.dead(found, since, failed_before + 1, detail)
         })
+    }
+
+    /// What the last attempt failed of and saw, while the one under way has hardly waited for longer than that one did: a
+    /// network may take seconds to say that a host is unreachable.
+    fn may_end_as_the_last(&self, waiting: Duration, now: Time) -> Option<((Cause, bool), String)> {
+        let last = self.fresh.back().filter(|last| !last.outcome.is_healthy())?;
+        let found = last.outcome.mechanism()?;
+        (waiting < last.took + self.slowest.patience(now)).then(|| (found, last.outcome.sentence(last.took)))
     }
 
     fn dead(&self, found: (Cause, bool), since: Time, attempts: usize, detail: String) -> Dead {
@@ -530,6 +541,26 @@ mod tests {
         assert!(!told(&[], 2_900));
         assert!(told(&[], 3_000));
         assert!(told(&[(2, ProbeOutcome::Refused)], 2_900));
+    }
+
+    #[test]
+    fn what_takes_seconds_to_be_unreachable_does_not_hang_in_between() {
+        let mut memory = BackendMemory::default();
+        let unreachable = || ProbeOutcome::Unreachable {
+            why: "no route to host".to_owned(),
+        };
+        memory.finished(report(0, 2, ok()));
+        memory.finished(report(5_000, 3_050, unreachable()));
+        memory.finished(report(9_000, 3_050, unreachable()));
+        memory.overdue(late(13_000, 2_000));
+        let (unreachable, hanging) = (Some((Cause::Unreachable, 3)), Some((Cause::Hanging, 3)));
+        assert_eq!(dead(memory.state(at(15_000))), unreachable);
+        assert_eq!(dead(memory.state(at(16_100))), unreachable);
+        assert_eq!(
+            dead(memory.state(at(17_600))),
+            hanging,
+            "it now says nothing at all"
+        );
     }
 
     #[test]

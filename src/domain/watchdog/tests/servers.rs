@@ -27,15 +27,21 @@ impl Incident {
     }
 
     fn no_answer(&mut self, ms: u64, target: &str) {
-        self.event(
-            ms,
-            Event::ScrapeFailed(ScrapeFailure {
-                target: target.to_owned(),
-                at: Self::at(ms),
-                reason: ScrapeFailureReason::TimedOut,
-                why: "not back within 10s".into(),
-            }),
-        );
+        self.no_scrape(ms, target, ScrapeFailureReason::TimedOut, "not back within 10s");
+    }
+
+    fn no_connection(&mut self, ms: u64, target: &str) {
+        self.no_scrape(ms, target, ScrapeFailureReason::Unreachable, "connection refused");
+    }
+
+    fn no_scrape(&mut self, ms: u64, target: &str, reason: ScrapeFailureReason, why: &str) {
+        let failure = ScrapeFailure {
+            target: target.to_owned(),
+            at: Self::at(ms),
+            reason,
+            why: why.to_owned(),
+        };
+        self.event(ms, Event::ScrapeFailed(failure));
     }
 
     fn readiness(&mut self, ms: u64, target: &str, readiness: Readiness) {
@@ -403,4 +409,33 @@ fn what_a_shield_spares_is_said_to_flow_only_when_canaries_of_its_kinds_got_thro
     assert!(both.contains("own writes flow"), "{both}");
     let late = summary(20 * SECOND, Some((CanaryTarget::KubeSystem, 3 * SECOND)));
     assert!(late.contains("still wait or fail"), "{late}");
+}
+
+/// What a server that is gone counted while all was well says nothing about a fault that began when it went.
+#[test]
+fn an_api_server_that_goes_down_does_not_hold_up_the_verdict_on_a_webhook_that_gets_slow() {
+    let named_at = |goes_down: bool| {
+        let opa = hook("opa", 1);
+        let mut incident = Incident::calm(&[&opa]);
+        for second in [12, 14, 16, 18] {
+            incident.count_writes(20.0, 0.005, 0.004);
+            incident.count_calls("opa", 20.0, 0.001);
+            incident.scrape(second * SECOND);
+            incident.scrape_of(second * SECOND, "10.0.0.2:6443", 2.0);
+        }
+        (20..90).step_by(2).find(|second| {
+            let ms = second * SECOND;
+            incident.count_writes(20.0, 2.0, 0.004);
+            incident.count_calls("opa", 20.0, 1.9);
+            incident.scrape(ms);
+            if goes_down {
+                incident.no_connection(ms, "10.0.0.2:6443");
+            } else {
+                incident.scrape_of(ms, "10.0.0.2:6443", 2.0);
+            }
+            incident.verdict(ms + 10, "opa").health == Health::Failing
+        })
+    };
+    assert!(named_at(false).is_some());
+    assert_eq!(named_at(true), named_at(false));
 }

@@ -222,3 +222,22 @@ fn a_bypassed_webhook_on_a_lost_way_goes_on_failing_whether_attempts_hang_or_are
         }
     }
 }
+
+#[test]
+fn of_backends_that_are_dead_in_different_ways_the_one_that_died_first_tells_the_cause_for_good() {
+    let opa = hook("opa", 2);
+    let mut incident = Incident::calm(&[&opa]);
+    for second in 12..40 {
+        let ms = second * SECOND;
+        incident.probe(ms, &opa, 0, ProbeOutcome::Refused);
+        // It is asked twice as often from here on.
+        for half in 0..if second > 14 { 2 } else { 0 } {
+            let why = "no route to host".to_owned();
+            incident.probe(ms + 100 + half * 500, &opa, 1, ProbeOutcome::Unreachable { why });
+        }
+        let verdict = incident.verdict(ms + 800, "opa");
+        if second > 16 {
+            assert_eq!(verdict.cause, Some(Cause::Refused), "{second} s");
+        }
+    }
+}
