@@ -199,7 +199,8 @@ thresholds! {
     /// Every replica of hookwatch writes canaries, and none knows the results of the others: this many are
     /// assumed.
     replicas: f64 = 3.0;
-    /// Writes a second that the one that leads makes beside those, to its Lease: one in two seconds at the default term.
+    /// Writes a second that the one that leads makes beside those, to its Lease: at most one in two seconds at the default
+    /// term.
     renewals: f64 = 0.5;
     /// After a webhook name stopped being shared, counters and canaries reflect it for a minute each. For that long the
     /// name may mean either webhook, and the breaker goes no further than a shield.

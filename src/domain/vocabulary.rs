@@ -31,6 +31,35 @@ impl Health {
     }
 }
 
+/// How one backend is, by direct probes.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, IntoStaticStr, VariantArray,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum BackendHealth {
+    /// It answers.
+    Alive,
+    /// It answers late.
+    Slow,
+    /// Only the last probe failed or is late.
+    Wavering,
+    /// It does not serve.
+    Dead,
+    /// No probe says anything.
+    Untried,
+}
+
+impl BackendHealth {
+    /// All of them, for metrics that export one series per value.
+    pub const ALL: &'static [Self] = Self::VARIANTS;
+
+    /// The value of the `state` label in metrics.
+    pub fn as_str(self) -> &'static str {
+        self.into()
+    }
+}
+
 /// The mechanism: what is wrong with a hook.
 #[derive(
     Debug,
@@ -59,7 +88,7 @@ pub enum Cause {
     NoService,
     /// It answers with an HTTP error, or with something that is no AdmissionReview.
     Erroring,
-    /// Its certificate does not stand up to its caBundle.
+    /// Its certificate does not match its caBundle.
     TlsInvalid,
     /// Some of its backends are bad and others are good.
     Partial,

@@ -60,6 +60,8 @@ pub struct Watchdog {
     attention: Attention,
     auto_break: AutoBreak,
     fence: Option<Proof>,
+    /// When the fence was proven last.
+    proven: Option<Time>,
     standings: Vec<HookStanding>,
     frozen: Option<Freeze>,
     replica: Option<ReplicaReport>,
@@ -120,7 +122,7 @@ impl Watchdog {
             Event::ProbePace(pace) => return self.take_pace(pace),
             Event::CanaryWritten(report) => seen.take_canary(report),
             Event::CanaryOverdue(overdue) => seen.canaries.overdue(&overdue),
-            Event::Fence(proof) => return self.tell_of_breaker(|it| it.fence = Some(proof)),
+            Event::Fence(proof) => return self.tell_of_breaker(|it| it.take_proof(proof, now)),
             Event::Standings(standings) => self.standings = standings,
             Event::Frozen(order) => return self.tell_of_breaker(|it| it.frozen = order),
             Event::ApiServers(read) => return self.take_api_servers(read),
@@ -188,6 +190,17 @@ impl Watchdog {
         let news = self.seen.servers.get(&target).failed(failure);
         let failure = Some(why);
         tell(news, || LoggedChange::Scrape { target, failure })
+    }
+
+    /// A fence that could not be tried goes on being proven for a while: an API server that restarts just then must not
+    /// keep hookwatch from acting. Whatever else a check finds counts at once.
+    fn take_proof(&mut self, proof: Proof, now: Time) {
+        let lasts = self.proven.is_some_and(|at| now.since(at) < Proof::LASTS);
+        if matches!(proof, Proof::Unknown(_)) && lasts {
+            return;
+        }
+        self.proven = matches!(proof, Proof::Proven(_)).then_some(now);
+        self.fence = Some(proof);
     }
 
     fn take_stored(&mut self, reading: PrometheusReading) -> Vec<WatchdogEffect> {

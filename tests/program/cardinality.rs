@@ -14,10 +14,8 @@ use hookwatch::domain::observe::probe::{
 };
 use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::time::Time;
-use hookwatch::domain::vocabulary::{Cause, Effect, Health};
+use hookwatch::domain::vocabulary::{BackendHealth, Cause, Effect, Health};
 use hookwatch::io::report::metrics::{CertificateEnd, Metrics};
-
-const STATES: [&str; 5] = ["alive", "slow", "wavering", "dead", "untried"];
 
 fn now() -> Time {
     Time::from_unix_millis(1_795_219_862_156)
@@ -111,7 +109,7 @@ fn assessment(ids: &[HookId], make: impl Fn(usize, &mut Verdict)) -> Assessment 
             excess_share: None,
             ..template.clone()
         };
-        verdict.backends = vec![view("alive"), view("alive")];
+        verdict.backends = vec![view(BackendHealth::Alive), view(BackendHealth::Alive)];
         make(number, &mut verdict);
         verdict
     });
@@ -119,7 +117,7 @@ fn assessment(ids: &[HookId], make: impl Fn(usize, &mut Verdict)) -> Assessment 
     assessment
 }
 
-fn view(state: &'static str) -> BackendView {
+fn view(state: BackendHealth) -> BackendView {
     BackendView {
         backend: backend(BackendPath::Endpoint),
         state,
@@ -168,7 +166,7 @@ fn most_series(metrics: &Metrics) -> usize {
 fn as_bad_as_can_be(verdict: &mut Verdict) {
     (verdict.health, verdict.cause, verdict.effect) = (Health::Failing, Some(Cause::Slow), Effect::Delaying);
     verdict.excess_share = Some(0.1);
-    verdict.backends = STATES.map(view).to_vec();
+    verdict.backends = BackendHealth::ALL.iter().copied().map(view).collect();
 }
 
 #[test]

@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::engine::Engine;
+use hookwatch::domain::diagnose::verdict::BackendView;
 use hookwatch::domain::report::assessment::Assessment;
+use hookwatch::domain::vocabulary::BackendHealth;
 use hookwatch::lab::api::{ApiServer, ApiServerOptions};
 use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::cluster::{Cluster, LabHook, client_for};
@@ -62,12 +64,12 @@ async fn until(engine: &Engine, what: &str, is_so: impl Fn(&Assessment) -> bool)
     began.elapsed()
 }
 
-/// How many webhooks of the configuration have all their backends in one of these states.
-fn with_backends(assessment: &Assessment, states: &[&str]) -> usize {
+/// How many webhooks of the configuration have all their backends in this state.
+fn with_backends(assessment: &Assessment, state: BackendHealth) -> usize {
     let hooks = assessment.hooks.iter();
     let ours = hooks.filter(|verdict| verdict.configuration.as_deref() == Some(HOOK.configuration()));
-    let all = |backends: &[hookwatch::domain::diagnose::verdict::BackendView]| {
-        !backends.is_empty() && backends.iter().all(|backend| states.contains(&backend.state))
+    let all = |backends: &[BackendView]| {
+        !backends.is_empty() && backends.iter().all(|backend| backend.state == state)
     };
     ours.filter(|verdict| all(&verdict.backends)).count()
 }
@@ -88,7 +90,7 @@ async fn watched(path: impl Fn(usize) -> String) -> (ApiServer, Cluster, Engine,
         .await
         .unwrap();
     until(&engine, "all are seen to be well", |assessment| {
-        with_backends(assessment, &["alive"]) == OTHERS + 1
+        with_backends(assessment, BackendHealth::Alive) == OTHERS + 1
     })
     .await;
     (server, cluster, engine, directory)
@@ -134,13 +136,13 @@ async fn settles(cluster: &Cluster, engine: &Engine, most: f64) {
 async fn dies_and_comes_back(cluster: &Cluster, engine: &Engine, how: Behaviour, back: u64) {
     cluster.behave(HOOK, 2, &how).await.unwrap();
     let took = until(engine, "all are seen to be dead", |assessment| {
-        with_backends(assessment, &["dead"]) == OTHERS + 1
+        with_backends(assessment, BackendHealth::Dead) == OTHERS + 1
     })
     .await;
     assert!(took <= Duration::from_secs(12), "{took:?}");
     cluster.behave(HOOK, 2, &Behaviour::Healthy).await.unwrap();
     let took = until(engine, "all are seen to be well", |assessment| {
-        with_backends(assessment, &["alive"]) == OTHERS + 1
+        with_backends(assessment, BackendHealth::Alive) == OTHERS + 1
     })
     .await;
     assert!(took <= Duration::from_secs(back), "{took:?}");

@@ -21,7 +21,7 @@ use hookwatch::domain::observe::snapshot::{Scrape, ScrapeFailure, ScrapeFailureR
 use hookwatch::domain::observe::views::ScrapeView;
 use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::time::Time;
-use hookwatch::domain::vocabulary::{Cause, Effect, Health, NotAHook};
+use hookwatch::domain::vocabulary::{BackendHealth, Cause, Effect, Health, NotAHook};
 use hookwatch::io::report::alertmanager::PushError;
 use hookwatch::io::report::events::EventOutcome;
 use hookwatch::io::report::metrics::{Dropped, Metrics};
@@ -212,7 +212,7 @@ fn exposition() -> String {
     verdict.excess_share = Some(0.5);
     verdict.backends = vec![BackendView {
         backend,
-        state: "dead",
+        state: BackendHealth::Dead,
         detail: String::new(),
     }];
     metrics.verdict_changed(verdict);

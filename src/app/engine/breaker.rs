@@ -305,10 +305,13 @@ impl Driver {
                 Done::Servers {
                     complete: trouble.is_none(),
                     know: all_know_match_conditions(&servers).await,
-                    user: own_user(&connection).await,
                     servers,
                 }
             });
+            // A webhook may hold that question up, and only a probation needs the answer.
+            let connection = self.has.connection.clone();
+            self.jobs
+                .spawn(async move { Done::User(own_user(&connection).await) });
         }
         let at_work = !self.observed_configs.culprits.is_empty() || self.leads && !self.involved().is_empty();
         for server in self.observed_configs.due(&self.writer, at_work, now) {

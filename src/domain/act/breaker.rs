@@ -36,6 +36,7 @@ mod step;
 #[cfg(test)]
 mod tests;
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -305,7 +306,9 @@ impl Breaker {
         }
         self.read_ledger(now, &mut actions);
         self.among = self.look_around();
-        let hooks: Vec<HookId> = self.memory.hooks.keys().cloned().collect();
+        let mut hooks: Vec<HookId> = self.memory.hooks.keys().cloned().collect();
+        // Room that several want, in a limit or on their object, goes to the one that most hangs on.
+        hooks.sort_by_cached_key(|hook| Reverse(self.stake(hook)));
         for hook in hooks {
             let step = self.decide(&hook, now);
             let step = if self.memory.leads {

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -139,6 +140,9 @@ pub enum Proof {
 }
 
 impl Proof {
+    /// How long a proof counts while the fence cannot be tried again: about two checks.
+    pub const LASTS: Duration = Duration::from_secs(1_200);
+
     /// Whether it permits to act.
     pub const fn permits(&self) -> bool {
         matches!(self, Self::Proven(_) | Self::Unneeded)

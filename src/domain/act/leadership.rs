@@ -101,9 +101,9 @@ impl Terms {
         self.term * 2 / 3
     }
 
-    /// Time between two rounds.
+    /// Time between two rounds, so that three of them fit into the [`deadline`](Self::deadline).
     pub fn retry(self) -> Duration {
-        self.term * 2 / 15
+        self.term / 5
     }
 
     /// A write that is not answered by then is not waited for.

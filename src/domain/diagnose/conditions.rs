@@ -52,7 +52,7 @@ impl Evidence<'_> {
             return self.api_says_so || self.was_failing() && theirs.works_since.is_none();
         }
         let lasting = self.without_backends_since.is_some_and(|since| {
-            self.scene.now.since(since) >= t::no_backends() && !self.counters.answered_since(since)
+            self.scene.now.since(since) >= t::no_backends() && !self.was_answered_since(since)
         });
         let failed = self.api_says_so || self.counters.failed >= 1.0 || self.current().next().is_some();
         failed || lasting && !self.scene.inventory_is_old
@@ -197,7 +197,7 @@ impl Evidence<'_> {
     /// that was sent since got through.
     pub(super) fn is_answered_since(&self, worst: &Dead, since: Time) -> bool {
         let passed = self.canary_passed.is_some_and(|sent| sent >= since);
-        self.counters.answered_since(since) || worst.cause == Cause::Hanging && passed
+        self.was_answered_since(since) || worst.cause == Cause::Hanging && passed
     }
 
     pub(super) fn is_called_well(&self) -> bool {
@@ -225,7 +225,7 @@ impl Evidence<'_> {
 
     /// No slow canary since then is explained by anything else, and the API server has counted no good answer.
     pub(super) fn nothing_explains_since(&self, since: Time) -> bool {
-        !self.scene.self_doubt && !self.scene.is_explained() && !self.counters.answered_since(since)
+        !self.scene.self_doubt && !self.scene.is_explained() && !self.was_answered_since(since)
     }
 
     /// Writes wait since it died for us, which they would if it hung: a canary that meets it is late, or hardly any

@@ -14,6 +14,8 @@ use super::probes::ProbeEvidence;
 pub struct Counters {
     /// Calls that ended.
     pub calls: f64,
+    /// Those of them that the hook answered: neither did they fail, nor did their client give up first.
+    answered: f64,
     /// Those of them that failed, whatever the policy made of it.
     pub failed: f64,
     /// Seconds per failed call.
@@ -75,15 +77,21 @@ impl Counters {
             && hook.is_some_and(|hook| hook.failure_policy == FailurePolicy::Ignore);
         // Nothing but the time tells then; a call that takes all of it was not answered.
         let all_timed_out = series.calls.mean() >= Some(t::timed_out_part() * timeout);
+        // The API server refuses dry runs, such as our canaries, for a hook that takes none, and calls that its own error.
+        let internal = if hook.is_some_and(|hook| !hook.dry_run_safe) {
+            0.0
+        } else {
+            series.rejections.internal
+        };
         let failed = if mute && all_timed_out {
             series.calls.count
         } else {
-            series.failed()
+            series.rejections.calling + internal + series.fail_open
         };
         let denied = series.rejections.denied;
         // Under Fail the refused calls have their own series; under Ignore what failed hides among the rest
         // and shows by what it adds to them.
-        let refused = series.rejections.calling + series.rejections.internal;
+        let refused = series.rejections.calling + internal;
         let failed_mean = (failed >= 1.0).then(|| {
             let (sum, others, count) = if refused >= 1.0 {
                 // A denial is an answer like any other.
@@ -97,17 +105,24 @@ impl Counters {
         let failed_mean = failed_mean.filter(|mean| *mean <= t::timeout_and_others() * timeout);
         let limit = t::timeout_alone() * timeout;
         let timed_out = failed_mean.is_some_and(|mean| (t::timeout_like()..=limit).contains(&mean));
+        // How long the calls took that clients gave up is not known: none longer than its timeout.
+        let given_up = (series.calls.count - series.failed() - series.answered()).max(0.0);
+        let known = Cumulative {
+            sum: (series.calls.sum - given_up * timeout).max(0.0),
+            count: series.calls.count - given_up,
+        };
         // A call that timed out is no slow answer.
         let mean = if failed >= 1.0 && series.rejections.calling >= 1.0 {
-            let (calls, rejected) = (series.calls, series.rejected);
-            let (sum, count) = (calls.sum - rejected.sum, calls.count - rejected.count);
+            let sum = (known.sum - series.rejected.sum).max(0.0);
+            let count = known.count - series.rejected.count;
             Cumulative { sum, count }.mean()
         } else {
-            series.calls.mean().filter(|_| !timed_out)
+            known.mean().filter(|_| !timed_out)
         };
         Self {
             mute,
             calls: series.calls.count,
+            answered: series.answered(),
             failed,
             failed_mean,
             own_errors: series.own_errors(),
@@ -141,6 +156,7 @@ impl Counters {
         };
         Self {
             calls: succeeded.count + failed.count,
+            answered: succeeded.count,
             failed: failed.count,
             failed_mean: failed.mean(),
             mean: succeeded.mean(),
@@ -159,7 +175,10 @@ impl Counters {
 
     /// Calls were answered, and none failed, in a span that began after `since`.
     pub fn answered_since(&self, since: Time) -> bool {
-        self.from().is_some_and(|from| from >= since) && self.calls >= 1.0 && self.failed < 1.0 && !self.mute
+        self.from().is_some_and(|from| from >= since)
+            && self.answered >= 1.0
+            && self.failed < 1.0
+            && !self.mute
     }
 
     /// Calls fail sooner than any timeout is over.

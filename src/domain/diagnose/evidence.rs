@@ -280,13 +280,19 @@ impl<'a> Evidence<'a> {
             && (self.accusations.len() >= 2 || !once_is_nothing)
     }
 
+    /// Its calls were answered, and none failed, in a span that began after `since`. Of what is counted under a name that
+    /// several webhooks share, that is not known.
+    pub fn was_answered_since(&self, since: Time) -> bool {
+        !self.ambiguous && self.counters.answered_since(since)
+    }
+
     /// Refusals that nothing newer contradicts.
     pub fn current(&self) -> impl Iterator<Item = &Accusation<'a>> {
         let is_over = move |named: &CanaryAccusation<'_>| {
             named.superseded
                 && self.is_good()
                 && self.counters.calls >= t::enough_calls()
-                && self.counters.answered_since(named.started + named.took)
+                && self.was_answered_since(named.started + named.took)
         };
         let all = self.accusations.iter();
         all.filter(move |accusation| accusation.named.current && !is_over(&accusation.named))

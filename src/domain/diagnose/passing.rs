@@ -59,7 +59,7 @@ impl Stale {
         // Each of these calls comes back alone, so the newest interval may have none of them while the next ones hang.
         let counted = !evidence.ambiguous && (timeouts(counters) || timeouts(&evidence.spans[1]));
         let now = evidence.scene.now;
-        let over = counters.answered_since(since) && now.since(since) >= hook.timeout + limit;
+        let over = evidence.was_answered_since(since) && now.since(since) >= hook.timeout + limit;
         // Without a witness of our own only a trouble that began after the endpoint left can come from that.
         let is_older = evidence.before.is_some_and(|before| {
             use Cause::{Denying, Partial, RolloutGap, StaleConnection};

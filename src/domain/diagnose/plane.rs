@@ -69,11 +69,13 @@ impl Excess<'_> {
     /// Most writes of a cluster are leases and node status, which few hooks see: among all writes a hook that holds
     /// up every new Pod can hide.
     pub fn call_share(&self, key: &(HookKind, String)) -> Option<f64> {
-        // Where the hook is called too rarely for that, the minute tells.
+        // Where the hook is called too rarely for that, the minute tells. A hook that sees hardly any CREATE or UPDATE holds up
+        // what it does see.
         let mut spans = [self.window, self.minute].into_iter().flatten();
         let mean = spans.find_map(|window| {
-            let writes = &window.gained.hooks.get(key)?.writes;
-            writes.mean().filter(|_| writes.count >= t::few_calls())
+            let series = window.gained.hooks.get(key)?;
+            let mut enough = [series.writes, series.calls].into_iter();
+            enough.find(|calls| calls.count >= t::few_calls())?.mean()
         })?;
         // What was learnt in the midst of an incident may be no measure.
         let usual = self.baseline.hook(key).unwrap_or(0.0).min(t::slow_at_least());

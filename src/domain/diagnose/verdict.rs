@@ -8,7 +8,7 @@ use crate::domain::cluster::hook::{Backend, HookId, HookKind};
 use crate::domain::observe::canary::CanaryTarget;
 use crate::domain::observe::views::CanaryView;
 use crate::domain::time::Time;
-use crate::domain::vocabulary::{Bypass, Cause, Effect, Health, NotAHook, Writes};
+use crate::domain::vocabulary::{BackendHealth, Bypass, Cause, Effect, Health, NotAHook, Writes};
 
 /// The judgement of one hook at one instant.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -72,8 +72,8 @@ pub struct BackendView {
     /// The address and how it became known.
     #[serde(flatten)]
     pub backend: Backend,
-    /// `alive`, `slow`, `wavering`, `dead`, `untried`.
-    pub state: &'static str,
+    /// In a word.
+    pub state: BackendHealth,
     /// A sentence about the last probe.
     pub detail: String,
 }
@@ -143,7 +143,11 @@ impl Verdict {
 
     /// All backends that it has are dead by our probes.
     pub fn no_backend_answers(&self) -> bool {
-        !self.backends.is_empty() && self.backends.iter().all(|backend| backend.state == "dead")
+        !self.backends.is_empty()
+            && self
+                .backends
+                .iter()
+                .all(|backend| backend.state == BackendHealth::Dead)
     }
 }
 

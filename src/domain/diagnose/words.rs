@@ -12,7 +12,7 @@ use crate::domain::observe::probing::{BackendState, Dead};
 use crate::domain::text::{capital, human, human_seconds};
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
-use crate::domain::vocabulary::{Bypass, Cause, Effect, Health};
+use crate::domain::vocabulary::{BackendHealth, Bypass, Cause, Effect, Health};
 
 /// Things told one by one; the rest is a number.
 const TOLD: usize = 3;
@@ -388,11 +388,11 @@ pub fn view((backend, state): &(Backend, BackendState)) -> BackendView {
     let untried = || "not probed yet".to_owned();
     let answered = |took| format!("answered in {}", human(took));
     let (state, detail) = match state {
-        BackendState::Untried { why } => ("untried", why.clone().unwrap_or_else(untried)),
-        BackendState::Alive { took, .. } => ("alive", answered(*took)),
-        BackendState::Slow { took, .. } => ("slow", answered(*took)),
-        BackendState::Wavering { detail } => ("wavering", detail.clone()),
-        BackendState::Dead(dead) => ("dead", dead.detail.clone()),
+        BackendState::Untried { why } => (BackendHealth::Untried, why.clone().unwrap_or_else(untried)),
+        BackendState::Alive { took, .. } => (BackendHealth::Alive, answered(*took)),
+        BackendState::Slow { took, .. } => (BackendHealth::Slow, answered(*took)),
+        BackendState::Wavering { detail } => (BackendHealth::Wavering, detail.clone()),
+        BackendState::Dead(dead) => (BackendHealth::Dead, dead.detail.clone()),
     };
     BackendView {
         backend: backend.clone(),

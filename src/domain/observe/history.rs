@@ -326,9 +326,18 @@ impl History {
     /// Merges, for each replica that was heard of in the last minute, the intervals that ended after an instant, its
     /// newest among them in any case.
     fn window(&mut self, which: usize, now: Time, after: Time) -> Option<Window> {
-        let ended: Vec<bool> = self.replicas.iter().map(|known| self.has_ended(known)).collect();
+        let superseded: Vec<bool> = self
+            .replicas
+            .iter()
+            .map(|known| self.is_superseded(known))
+            .collect();
         let mut merged: Option<Window> = None;
-        for (replica, _) in self.replicas.values_mut().zip(ended).filter(|(_, ended)| !ended) {
+        for (replica, _) in self
+            .replicas
+            .values_mut()
+            .zip(superseded)
+            .filter(|(_, superseded)| !superseded)
+        {
             match (&mut merged, replica.sum(which, now, after)) {
                 (None, window) => merged = window.cloned(),
                 (Some(merged), Some(window)) => merged.add(window),
@@ -346,24 +355,27 @@ impl History {
         key: &(HookKind, String),
         now: Time,
     ) -> Option<(Time, Vec<HookSeries>)> {
-        let running = self.replicas.iter().filter(|known| !self.has_ended(*known));
+        let running = self.replicas.iter().filter(|known| !self.is_superseded(*known));
         let each = running.map(|(_, replica)| replica.over(span, key, now));
         let each: Vec<(Time, HookSeries)> = each.collect::<Option<_>>()?;
         let from = each.iter().map(|(from, _)| *from).min()?;
         Some((from, each.into_iter().map(|(_, series)| series).collect()))
     }
 
-    /// A process that began at the same address after this one was heard of last has told what it counts since, or none can
-    /// be reached there and one elsewhere has: this one has ended, and what it counted in its last interval says nothing
-    /// about now.
-    fn has_ended(&self, ((target, _), replica): (&ReplicaKey, &ReplicaHistory)) -> bool {
+    /// What it counted in its last interval says nothing about now: a process that began at the same address after this one was
+    /// heard of last has told what it counts; or none can be reached there, and one elsewhere has told; or this very one has told
+    /// more under another address, that of a load balancer.
+    fn is_superseded(&self, ((target, own), replica): (&ReplicaKey, &ReplicaHistory)) -> bool {
         let lost = self.unreachable.get(target);
         self.replicas.iter().any(|((other, started), newer)| {
-            let replaces = match lost {
-                _ if other == target => *started > Some(replica.at),
-                lost => lost.is_some_and(|lost| newer.at > *lost),
+            let supersedes = if other == target {
+                // By its own clock, which may be ahead of ours.
+                started != own && *started > Some(replica.at)
+            } else {
+                let is_same = own.is_some() && started == own;
+                is_same && newer.at > replica.at || lost.is_some_and(|lost| newer.at > *lost)
             };
-            replaces && !newer.intervals.is_empty()
+            supersedes && !newer.intervals.is_empty()
         })
     }
 
@@ -587,7 +599,8 @@ mod tests {
     fn an_api_server_that_is_gone_is_silent_as_soon_as_another_one_speaks() {
         let mut history = History::default();
         let read = |history: &mut History, target: &str, at_ms: u64, count: f64| {
-            history.take(scrape(target, 1.0, at_ms, count));
+            let started = if target == "a" { 1.0 } else { 2.0 };
+            history.take(scrape(target, started, at_ms, count));
         };
         for target in ["a", "b"] {
             read(&mut history, target, 1_000_000, 0.0);
@@ -603,6 +616,24 @@ mod tests {
             Some(91.0),
             "it is back"
         );
+    }
+
+    #[test]
+    fn a_process_that_is_met_at_two_addresses_counts_once() {
+        let mut history = History::default();
+        for second in [0, 2, 4] {
+            history.take(scrape("10.0.0.1", 1.0, 1_000_000 + second * 1_000, second as f64));
+            history.take(scrape("lb", 1.0, 1_000_500 + second * 1_000, second as f64));
+        }
+        assert_eq!(recent_fail_open(&mut history, 1_004_600), Some(4.0));
+    }
+
+    #[test]
+    fn a_process_whose_clock_is_an_hour_ahead_speaks_from_its_start_on() {
+        let mut history = History::default();
+        history.take(scrape("a", 4_600.0, 1_000_000, 0.0));
+        history.take(scrape("a", 4_600.0, 1_002_000, 4.0));
+        assert_eq!(recent_fail_open(&mut history, 1_002_000), Some(4.0));
     }
 
     #[test]

@@ -33,6 +33,14 @@ pub struct LedgerObject {
     seen: Arc<Mutex<Option<u64>>>,
 }
 
+/// Whether another API server may answer better.
+fn is_of_the_server(why: &RequestError) -> bool {
+    match why {
+        RequestError::Refused { status, .. } => matches!(status, 429 | 500..),
+        _ => true,
+    }
+}
+
 impl LedgerObject {
     /// The ledger of a cluster.
     pub fn new(connection: &Connection) -> Self {
@@ -54,6 +62,18 @@ impl LedgerObject {
         }
     }
 
+    /// Reads from the one that is asked now, and from each other one at once where it does not answer or is overloaded.
+    async fn get(&self, path: &str) -> Answer {
+        let mut answer = self.ask(Method::GET, path, None).await;
+        for _ in 1..self.clients.len() {
+            match &answer {
+                Err(why) if is_of_the_server(why) => answer = self.ask(Method::GET, path, None).await,
+                _ => break,
+            }
+        }
+        answer
+    }
+
     /// One request to the one that is asked now. After one that did not answer, or is overloaded, the next one is.
     async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Answer {
         let turn = self.turn.load(Ordering::Relaxed);
@@ -61,12 +81,7 @@ impl LedgerObject {
             return Err(RequestError::NoConnection("no API server is known".to_owned()));
         };
         let answer = ask(client, method, path, body, READ_DEADLINE).await;
-        let try_next = match &answer {
-            Ok(_) => false,
-            Err(RequestError::Refused { status, .. }) => matches!(status, 429 | 500..),
-            Err(_) => true,
-        };
-        if try_next {
+        if answer.as_ref().is_err_and(is_of_the_server) {
             self.turn.fetch_add(1, Ordering::Relaxed);
         }
         answer
@@ -89,7 +104,7 @@ impl LedgerObject {
         if let Some(seen) = self.seen.lock().ok().and_then(|mut seen| seen.take()) {
             path += &format!("&resourceVersion={seen}&resourceVersionMatch=NotOlderThan");
         }
-        let list = match self.ask(Method::GET, &path, None).await {
+        let list = match self.get(&path).await {
             Ok(list) => list,
             other => return Err(unread(other, &Self::what())),
         };
@@ -191,7 +206,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::domain::act::breaker::Book;
+    use crate::domain::act::breaker::{Book, ResourceVersion, WriteOutcome};
     use crate::io::testing::{TestReply, TestServer, clock, soon};
 
     fn bid(precondition: Option<&str>) -> Bid {
@@ -212,6 +227,25 @@ mod tests {
 
     fn list(object: &str) -> String {
         format!("{{\"items\": [{object}]}}")
+    }
+
+    #[tokio::test]
+    async fn a_read_that_one_api_server_does_not_answer_is_answered_by_the_next_at_once() {
+        let refuses = TestServer::start(|_| TestReply::json(429, "{}")).await;
+        let answers = TestServer::start(|_| TestReply::json(200, list(&object("4", "{}")))).await;
+        let (first, second) = (refuses.connection().await, answers.connection().await);
+        let ledger = LedgerObject::new(&first).over(vec![first.calls().clone(), second.calls().clone()]);
+        let (version, book) = soon(ledger.read_book()).await.expect("the second one answers");
+        assert_eq!(
+            (version, book),
+            (Some(ResourceVersion::new("4")), Book::default())
+        );
+        // And a write that was refused for now is made again by what was read anew.
+        let busy = LedgerObject::new(&first);
+        assert_eq!(
+            soon(busy.write_book(None, &Book::default())).await,
+            WriteOutcome::Conflict
+        );
     }
 
     #[tokio::test]

@@ -18,7 +18,7 @@ use hookwatch::domain::observe::probe::{
 };
 use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::time::Time;
-use hookwatch::domain::vocabulary::{Bypass, Cause, Effect, Health, Writes};
+use hookwatch::domain::vocabulary::{BackendHealth, Bypass, Cause, Effect, Health, Writes};
 use hookwatch::domain::watchdog::{Event, LoggedChange};
 use hookwatch::io::report::page::past::Past;
 use serde_json::json;
@@ -100,7 +100,7 @@ pub fn healthy(webhook: &str) -> Verdict {
         backends: (0..3)
             .map(|number| BackendView {
                 backend: backend(number),
-                state: "alive",
+                state: BackendHealth::Alive,
                 detail: "answered in 4 ms".into(),
             })
             .collect(),
@@ -110,7 +110,7 @@ pub fn healthy(webhook: &str) -> Verdict {
 /// The same, hanging.
 pub fn failing(webhook: &str, since: Time) -> Verdict {
     let hanging = |view: BackendView| BackendView {
-        state: "dead",
+        state: BackendHealth::Dead,
         detail: "has been hanging for 42 s (in the TLS handshake)".into(),
         ..view
     };

@@ -12,14 +12,15 @@ use crate::io::act::breaker::{ApiServerClient, PatchReport};
 
 /// One task's end.
 pub(super) enum Done {
-    /// Which API servers there are, whether all of them know match conditions, and who we are to them.
+    /// Which API servers there are, and whether all of them know match conditions.
     Servers {
         servers: Vec<ApiServerClient>,
         /// No others are missing because they could not be asked for.
         complete: bool,
         know: bool,
-        user: Option<String>,
     },
+    /// Who hookwatch is to them, where they say.
+    User(Option<String>),
     /// What one of them goes by.
     Configs(ObservedLists),
     /// What the breaker asked for.
@@ -40,7 +41,6 @@ impl Driver {
                 servers,
                 complete,
                 know,
-                user,
             } => {
                 // Those that were known are needed most when the one that would name them is in trouble.
                 if complete || self.writer.clients().len() < 2 {
@@ -48,9 +48,10 @@ impl Driver {
                     self.writer = Arc::new(writer(servers, &self.has.clock));
                     self.ledger = self.ledger.over(self.writer.clients());
                 }
-                if let Some(user) = user {
-                    self.account = user;
-                }
+                Vec::new()
+            }
+            Done::User(user) => {
+                self.account = user.unwrap_or_else(|| std::mem::take(&mut self.account));
                 Vec::new()
             }
             Done::Configs(observed) => {

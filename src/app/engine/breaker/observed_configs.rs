@@ -80,6 +80,8 @@ pub(super) struct ObservedConfigs {
     /// When each API server answered last.
     answered: BTreeMap<Arc<str>, Time>,
     told: BTreeSet<Arc<str>>,
+    /// Those whose last answer was none.
+    out_of_reach: BTreeSet<Arc<str>>,
     /// When each was last asked, and whether the answer is still to come.
     asked: BTreeMap<Arc<str>, (Time, bool)>,
 }
@@ -104,9 +106,10 @@ impl ObservedConfigs {
     /// The API servers that are to be asked now.
     pub(super) fn due(&mut self, writer: &ConfigWriter, at_work: bool, now: Time) -> Vec<ApiServerClient> {
         let pause = if at_work { AT_WORK } else { CALM };
-        let servers = writer.shown_by();
-        self.asked
-            .retain(|name, _| servers.iter().any(|server| *server.name == **name));
+        let servers = writer.shown_by(|name| self.out_of_reach.contains(name));
+        let is_known = |name: &Arc<str>| servers.iter().any(|server| *server.name == **name);
+        self.asked.retain(|name, _| is_known(name));
+        self.out_of_reach.retain(is_known);
         let is_due = |server: &ApiServerClient| {
             let asked = self.asked.get(server.name.as_str());
             asked.is_none_or(|(at, waiting)| !waiting && now.since(*at) >= pause)
@@ -136,20 +139,27 @@ impl ObservedConfigs {
         if let Some((_, waiting)) = self.asked.get_mut(&server) {
             *waiting = false;
         }
-        let mut observations = Vec::new();
-        if let Ok(lists) = observed.lists {
-            self.answered.insert(Arc::clone(&server), now);
-            observations.extend(self.servers(now));
-            for hook in concerned {
-                self.followed.insert(hook, now + LINGER);
+        let lists = match observed.lists {
+            Ok(lists) => {
+                self.out_of_reach.remove(&server);
+                self.answered.insert(Arc::clone(&server), now);
+                lists
             }
-            for (kind, objects) in lists {
-                observations.extend(self.list(&server, kind, &objects, now));
+            Err(why) => {
+                if self.out_of_reach.insert(Arc::clone(&server)) {
+                    tracing::warn!(%server, why, "an API server cannot be asked what it goes by");
+                }
+                return Vec::from_iter(self.servers(now));
             }
-            self.followed.retain(|_, until| now < *until);
-        } else {
-            observations.extend(self.servers(now));
+        };
+        let mut observations = Vec::from_iter(self.servers(now));
+        for hook in concerned {
+            self.followed.insert(hook, now + LINGER);
         }
+        for (kind, objects) in lists {
+            observations.extend(self.list(&server, kind, &objects, now));
+        }
+        self.followed.retain(|_, until| now < *until);
         observations
     }
 

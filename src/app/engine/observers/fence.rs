@@ -1,7 +1,7 @@
 //! Checks at intervals that the fence, a ValidatingAdmissionPolicy (`domain::act::fence`), is still in force: an
 //! administrator can delete or change it at any time.
 //!
-//! After any result but [`Proof::Proven`], the breaker begins no bypass until a later check succeeds.
+//! If a check finds it missing or changed, the breaker begins no bypass until a later check succeeds.
 
 use std::time::Duration;
 

@@ -53,7 +53,7 @@ pub enum HeldBack {
     Rate,
     /// The webhook has no room for another match condition.
     NoRoom,
-    /// The API server refused the change; hookwatch retries later.
+    /// The change was refused, by the API server or because its object has no room; hookwatch retries later.
     Refused,
 }
 
@@ -108,7 +108,7 @@ impl HeldBack {
             Self::NoRoom => {
                 "The webhook has as many matchConditions as the API server accepts. Only a person can set failurePolicy: Ignore (hookwatch break)."
             }
-            Self::Refused => "The API server refused the change; hookwatch retries later.",
+            Self::Refused => "The change was refused; hookwatch retries later.",
         }
     }
 }

@@ -181,7 +181,7 @@ impl Breaker {
                         hook: id.clone(),
                         kind: NoticeKind::Refused,
                         page: None,
-                        words: format!("The API server refused the change; hookwatch retries later: {why}"),
+                        words: format!("The change was refused; hookwatch retries later: {why}"),
                     }));
                 }
             }

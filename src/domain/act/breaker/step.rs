@@ -102,16 +102,7 @@ impl Breaker {
         match step.does {
             Does::Nothing => {}
             Does::Read => {
-                let ticket = self.ticket();
-                if let Some(hook) = self.memory.hooks.get_mut(id)
-                    && hook.asked.is_none()
-                {
-                    hook.asked = Some((ticket, now));
-                    actions.push(Action::Read {
-                        ticket,
-                        hook: id.clone(),
-                    });
-                }
+                self.ask_for(id, now, actions);
                 // That it is looked at again ends nothing that was said.
                 if step.says.is_none() {
                     return;
@@ -131,6 +122,9 @@ impl Breaker {
                 }
                 // If it cannot be written now, it will be said when it is done.
                 if !self.write(id, line, licence, &counts, now) {
+                    if licence.is_some() && self.memory.ledger.lost.is_some() {
+                        self.tell(id, BreakerStep::held_back(HeldBack::Ledger).says, actions);
+                    }
                     return;
                 }
             }
@@ -161,6 +155,18 @@ impl Breaker {
             }
         }
         self.tell(id, step.says, actions);
+    }
+
+    /// Has a hook's object read, unless that is under way.
+    fn ask_for(&mut self, id: &HookId, now: Time, actions: &mut Vec<Action>) {
+        let ticket = self.ticket();
+        if let Some(hook) = self.memory.hooks.get_mut(id)
+            && hook.asked.is_none()
+        {
+            hook.asked = Some((ticket, now));
+            let hook = id.clone();
+            actions.push(Action::Read { ticket, hook });
+        }
     }
 
     /// Notes what a step that is about to be carried out means for what is remembered of the way back.

@@ -300,6 +300,24 @@ fn nobody_speaks_against_a_hook_that_is_well_and_what_is_not_in_the_inventory_is
 }
 
 #[test]
+fn a_proven_fence_stays_proven_while_it_cannot_be_tried_but_not_for_ever() {
+    let opa = hook("opa", 1);
+    let holds_after = |proof: Proof, minutes: u64| {
+        let mut incident = Incident::calm(&[&opa]);
+        incident.event(12 * SECOND, Event::Fence(Proof::Proven(MaySkip::default())));
+        incident.event(minutes * 60 * SECOND, Event::Fence(proof));
+        incident.judged(minutes * 60 * SECOND + 10).fence_holds
+    };
+    let unknown = || Proof::Unknown("connection refused".to_owned());
+    assert!(holds_after(unknown(), 10));
+    assert!(!holds_after(unknown(), 21));
+    assert!(!holds_after(
+        Proof::NotProven("it let a patch through".to_owned()),
+        10
+    ));
+}
+
+#[test]
 fn an_order_to_bypass_nothing_new_stands_in_the_assessment_until_it_is_taken_back_and_is_told_once() {
     let opa = hook("opa", 1);
     let mut incident = Incident::calm(&[&opa]);

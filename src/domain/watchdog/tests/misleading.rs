@@ -455,3 +455,44 @@ fn the_last_calls_of_a_removed_hook_accuse_nobody_and_calls_that_go_on_do() {
     let assessment = fails(&mut incident, 64 * SECOND);
     assert_eq!(assessment.culprits().count(), 1, "it is still called");
 }
+
+/// As two revisions of one product that are installed beside each other.
+#[test]
+fn answers_of_another_hook_of_its_name_do_not_speak_for_a_dead_one() {
+    let (a, b) = homonyms();
+    let mut incident = Incident::calm(&[&a, &b]);
+    let mut healths = Vec::new();
+    for second in 11..60 {
+        let ms = second * SECOND;
+        incident.probe(ms, &a, 0, ProbeOutcome::Refused);
+        incident.probe(ms, &b, 0, alive());
+        incident.count_writes(50.0, 0.005, 0.004);
+        let series = incident.count_calls("same", 50.0, 0.001);
+        // A user's write meets the dead one now and then.
+        series.rejections.calling += f64::from(u8::from(second % 30 == 0));
+        incident.scrape(ms + 10);
+        healths.push(failing(&incident.tick(ms + 20)).join(" "));
+    }
+    let steady = healths.iter().skip(12).all(|named| named == "a");
+    assert!(steady, "{healths:?}");
+}
+
+#[test]
+fn dry_runs_that_are_refused_for_a_hook_that_takes_none_do_not_speak_against_it() {
+    let mut legacy = hook("legacy", 1);
+    legacy.dry_run_safe = false;
+    let mut incident = Incident::calm(&[&legacy]);
+    for second in (12..30).step_by(2) {
+        let ms = second * SECOND;
+        incident.probe(ms, &legacy, 0, alive());
+        incident.count_writes(20.0, 0.005, 0.004);
+        incident.count_calls("legacy", 20.0, 0.001);
+        incident.count_calls("legacy", 6.0, 0.0).rejections.internal += 6.0;
+        incident.scrape(ms);
+        assert_eq!(
+            incident.verdict(ms + 10, "legacy").health,
+            Health::Healthy,
+            "{second} s"
+        );
+    }
+}

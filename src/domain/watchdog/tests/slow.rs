@@ -231,3 +231,22 @@ fn one_silent_probe_of_a_webhook_that_never_answered_is_a_witness_once_it_is_sil
     assert_eq!(witnesses(false, 2_900), BTreeSet::new());
     assert_eq!(witnesses(false, 3_000), probes);
 }
+
+#[test]
+fn a_hook_that_sees_nothing_but_deletions_and_is_slow_is_named() {
+    let guard = hook("guard", 1);
+    let mut incident = Incident::calm(&[&guard]);
+    let mut health = Health::Healthy;
+    for second in (14..40).step_by(2) {
+        incident.count_writes(200.0, 0.005, 0.004);
+        let series = incident
+            .counters
+            .hooks
+            .entry((HookKind::Validating, "guard".into()));
+        add(&mut series.or_default().calls, 10.0, 3.0);
+        incident.probe_taking(second * SECOND - 3_000, 3_000, &guard, 0, alive());
+        incident.scrape(second * SECOND);
+        health = incident.verdict(second * SECOND + 10, "guard").health;
+    }
+    assert_eq!(health, Health::Failing);
+}

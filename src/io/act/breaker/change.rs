@@ -91,15 +91,15 @@ impl ConfigWriter {
         }
     }
 
-    /// The servers that are asked about what each of them shows: each by itself, or, where there is no way to a
-    /// single one, whoever stands behind the configured address.
-    pub fn shown_by(&self) -> Vec<ApiServerClient> {
-        let single: Vec<ApiServerClient> = self.servers.iter().filter(|it| it.is_one()).cloned().collect();
-        if single.is_empty() {
-            self.servers.iter().take(1).cloned().collect()
-        } else {
-            single
+    /// The servers that are asked about what each of them shows: each by itself, and, where there is no way to one of them,
+    /// whoever stands behind the configured address as well.
+    pub fn shown_by(&self, is_out_of_reach: impl Fn(&str) -> bool) -> Vec<ApiServerClient> {
+        let single = self.servers.iter().filter(|it| it.is_one());
+        let mut asked: Vec<ApiServerClient> = single.cloned().collect();
+        if asked.is_empty() || asked.iter().any(|server| is_out_of_reach(&server.name)) {
+            asked.extend(self.servers.iter().find(|it| !it.is_one()).cloned());
         }
+        asked
     }
 }
 

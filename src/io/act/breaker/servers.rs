@@ -13,6 +13,9 @@ use crate::io::observe::scrape::{SLICES, addresses};
 const MAX_SERVERS: usize = 32;
 /// Longest wait for the list of them. The configured one is enough to act.
 const LIMIT: Duration = Duration::from_secs(5);
+/// Longest wait for the release of one. One that does not say it counts as one that knows all it should.
+const RELEASE_LIMIT: Duration = Duration::from_secs(2);
+
 /// A way to an API server.
 #[derive(Clone)]
 pub struct ApiServerClient {
@@ -78,7 +81,7 @@ pub async fn all_know_match_conditions(servers: &[ApiServerClient]) -> bool {
 }
 
 async fn knows(client: &Client) -> bool {
-    let ApiReply::Done(version) = send(client, "/version", None, LIMIT).await else {
+    let ApiReply::Done(version) = send(client, "/version", None, RELEASE_LIMIT).await else {
         return true;
     };
     let number = |key: &str| {

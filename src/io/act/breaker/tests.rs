@@ -265,3 +265,18 @@ async fn a_change_that_is_refused_keeps_no_other_one_from_being_made() {
     assert_eq!(told[2], WriteOutcome::Conflict);
     assert_eq!(conditions(&object), 1);
 }
+
+#[tokio::test]
+async fn whoever_is_behind_the_configured_address_is_asked_where_an_api_server_is_out_of_reach_by_its_own() {
+    let api = TestServer::start(|_| listed()).await;
+    let connection = api.connection().await;
+    let server = |name, one| ApiServerClient::new(name, connection.calls().clone(), one);
+    let servers = vec![server("configured", false), server("a", true), server("b", true)];
+    let writer = ConfigWriter::new(servers, clock(), RetryPolicy::default());
+    let asked = |out_of_reach: &str| {
+        let asked = writer.shown_by(|name| name == out_of_reach);
+        asked.into_iter().map(|server| server.name).collect::<Vec<_>>()
+    };
+    assert_eq!(asked("nobody"), ["a", "b"]);
+    assert_eq!(asked("b"), ["a", "b", "configured"]);
+}

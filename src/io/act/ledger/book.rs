@@ -54,13 +54,14 @@ impl LedgerObject {
                 None => WriteOutcome::Ambiguous,
             },
             Err(why @ RequestError::Refused { status, .. }) => match status {
-                409 => WriteOutcome::Conflict,
+                // Flow control refuses before anything is done: like a conflict, to be read and written again.
+                409 | 429 => WriteOutcome::Conflict,
                 404 if precondition.is_some() => WriteOutcome::Gone,
-                // Flow control refuses before anything is done.
                 400..500 => WriteOutcome::Refused(why.to_string().into()),
                 // A server's error may come after the fact.
                 _ => WriteOutcome::Ambiguous,
             },
+            Err(RequestError::NoConnection(_)) => WriteOutcome::Conflict,
             Err(_) => WriteOutcome::Ambiguous,
         }
     }

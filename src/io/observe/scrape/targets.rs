@@ -71,7 +71,7 @@ impl Targets {
     }
 
     /// Every replica that may be reachable. The configured server joins in as long as any replica is out of
-    /// reach or none is known: twice the same process does no harm, as deltas are taken per process.
+    /// reach or none is known: the same process under two addresses counts once.
     pub(super) fn current(&self, now: Time) -> Vec<ScrapeTarget> {
         let (tried, left_alone): (Vec<_>, Vec<_>) = self
             .replicas

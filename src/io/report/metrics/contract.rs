@@ -19,7 +19,7 @@ use crate::domain::observe::canary::{CanaryTarget, MAX_FURTHER};
 use crate::domain::observe::probe::{ConnectionKind, ProbePhase};
 use crate::domain::observe::readiness::MAX_FAILING;
 use crate::domain::observe::snapshot::ScrapeFailureReason;
-use crate::domain::vocabulary::{Cause, Effect, Health, NotAHook, Writes};
+use crate::domain::vocabulary::{BackendHealth, Cause, Effect, Health, NotAHook, Writes};
 use crate::io::report::alertmanager::{MAX_ALERTMANAGERS, PushError};
 use crate::io::report::events::EventOutcome;
 
@@ -204,7 +204,7 @@ fn closed_set(metric: &str, label: &str) -> Option<Vec<&'static str>> {
         (_, "cause") => all_of(Cause::ALL),
         (_, "effect") => all_of(Effect::ALL),
         (_, "health") => all_of(Health::ALL),
-        ("hook_backends", "state") => vec!["alive", "slow", "wavering", "dead", "untried"],
+        ("hook_backends", "state") => all_of(BackendHealth::ALL),
         ("breaker_hooks", "state") => STATES.to_vec(),
         ("breaker_held_back_total" | "breaker_held_back", "reason") => all_of(HeldBack::ALL),
         ("breaker_actions_total", "outcome") => OUTCOMES.to_vec(),

@@ -164,7 +164,9 @@ impl HookMetrics {
             self.excess_share.with_label_values(&hook).set(share);
         }
         for backend in &verdict.backends {
-            self.backends.with_label_values(&with(backend.state)).inc();
+            self.backends
+                .with_label_values(&with(backend.state.as_str()))
+                .inc();
         }
     }
 

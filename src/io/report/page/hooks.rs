@@ -14,7 +14,7 @@ use crate::domain::audit::{Finding, FindingSeverity};
 use crate::domain::cluster::hook::Backend;
 use crate::domain::diagnose::verdict::{BackendView, Verdict};
 use crate::domain::report::assessment::Assessment;
-use crate::domain::vocabulary::{Bypass, Effect, Health};
+use crate::domain::vocabulary::{BackendHealth, Bypass, Effect, Health};
 
 /// With no more hooks than this every one is shown in full.
 pub(super) const ALL_IN_FULL: usize = 30;
@@ -88,7 +88,10 @@ pub(super) fn table(assessment: &Assessment, past: &ShownPast, room: impl Fn(usi
 fn folded(id: &str, what: &str, hooks: &[&Verdict], room: usize) -> Markup {
     let (lines, left_out) = within(room, hooks, |verdict| {
         let backends = &verdict.backends;
-        let alive = backends.iter().filter(|backend| backend.state == "alive").count();
+        let alive = backends
+            .iter()
+            .filter(|backend| backend.state == BackendHealth::Alive)
+            .count();
         html! {
             li { (Foreign(&verdict.webhook)) " " small { (alive) "/" (backends.len()) " · " (Foreign(configuration(verdict))) } }
         }
@@ -252,8 +255,8 @@ fn backends(verdict: &Verdict, tracks: Option<&BTreeMap<Backend, Vec<Cell>>>) ->
     let anchor = past::anchor(verdict);
     let (rows, more) = within(LIST, verdict.backends.iter().enumerate(), |(number, backend)| {
         html! {
-            li.(backend.state) {
-                span.state { (backend.state) }
+            li.(backend.state.as_str()) {
+                span.state { (backend.state.as_str()) }
                 span.where { (Foreign(&backend.backend.to_string())) }
                 @if number < IN_ROW {
                     // Drawn already, in the row of the hook.
@@ -325,7 +328,7 @@ fn spark(
 fn framed(backend: &BackendView, drawn: Markup) -> Markup {
     html! {
         svg.spark viewBox="0 0 120 16" width="120" height="16" role="img"
-            aria-label={ (backend.state) " " (backend.backend.path.as_str()) } { (drawn) }
+            aria-label={ (backend.state.as_str()) " " (backend.backend.path.as_str()) } { (drawn) }
     }
 }
 

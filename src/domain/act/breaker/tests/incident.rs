@@ -72,6 +72,8 @@ pub(super) struct Incident {
     /// A skip is refused whatever else is done.
     pub(super) refuses_skips: bool,
     pub(super) ledger_refuses: bool,
+    /// It can be read all the same.
+    pub(super) ledger_is_read_only: bool,
 }
 
 impl Incident {
@@ -116,6 +118,7 @@ impl Incident {
             refuses: None,
             refuses_skips: false,
             ledger_refuses: false,
+            ledger_is_read_only: false,
         };
         incident.begin();
         incident
@@ -165,7 +168,7 @@ impl Incident {
                 version,
                 book,
             } => {
-                let outcome = if self.ledger_refuses {
+                let outcome = if self.ledger_refuses || self.ledger_is_read_only {
                     WriteOutcome::Refused("no".into())
                 } else {
                     assert_eq!(version, Some(ResourceVersion::new(&self.ledger.0.to_string())));

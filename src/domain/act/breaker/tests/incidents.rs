@@ -260,6 +260,20 @@ fn without_a_ledger_nothing_is_bypassed() {
 }
 
 #[test]
+fn a_ledger_that_can_be_read_and_not_written_is_told_and_nothing_is_bypassed() {
+    let mut incident = Incident::new(AutoBreak::On, Rung::ALL);
+    incident.wait(10);
+    incident.ledger_is_read_only = true;
+    incident.fails(Cause::Hanging);
+    incident.wait(20);
+    assert_eq!(incident.changes, []);
+    assert_eq!(
+        incident.news.last(),
+        Some(&NoticeKind::HeldBack(HeldBack::Ledger))
+    );
+}
+
+#[test]
 fn what_is_restored_is_said_once_however_often_it_is_looked_at_again() {
     let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
     incident.fails(Cause::Hanging);

@@ -119,13 +119,13 @@ impl<'a> EditPage<'a> {
         }
     }
 
-    /// Writes down what is to be known of the webhook; without its evidence where there is no room for it.
-    pub(super) fn write_down(&mut self, mut entry: AnnotationEntry) -> Result<(), EditRefusal> {
-        self.state.set(self.here.webhook, entry.clone());
+    /// Writes down what is to be known of the webhook. Where there is no room for that, the evidence of all goes first: one
+    /// webhook's must not keep another from being bypassed.
+    pub(super) fn write_down(&mut self, entry: AnnotationEntry) -> Result<(), EditRefusal> {
+        self.state.set(self.here.webhook, entry);
         let length = |state: &BypassAnnotation| state.text().map_or(0, |text| text.chars().count());
         if length(&self.state) > MAX_STATE {
-            entry.forget_evidence();
-            self.state.set(self.here.webhook, entry);
+            self.state.forget_evidence();
         }
         match length(&self.state) {
             long if long > MAX_STATE => Err(EditRefusal::AnnotationTooLong(long)),

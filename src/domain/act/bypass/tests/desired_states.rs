@@ -252,6 +252,26 @@ fn the_annotation_never_grows_beyond_what_the_fence_takes() {
 }
 
 #[test]
+fn what_was_seen_of_some_webhooks_takes_no_room_from_forty_others_on_the_same_object() {
+    let name = |index: usize| format!("hook-{index}.example.com");
+    let many = (0..35).map(|index| hook(&name(index), "Fail", 10, 0));
+    let mut object = configuration(many.collect(), json!({}));
+    let mut shield = bypass(Rung::Shield);
+    if let Desired::Bypass { why, .. } = &mut shield {
+        why.evidence =
+            vec!["A sentence about something that was seen of this webhook, of usual length.".repeat(2); 4];
+    }
+    for index in 0..35 {
+        let bypassed = carried_out(&object, &name(index), &shield);
+        object = bypassed.unwrap_or_else(|(_, why)| panic!("{index}: {why}"));
+    }
+    for index in 0..35 {
+        object = carried_out(&object, &name(index), &Desired::Restore).unwrap_or_else(|(object, _)| object);
+    }
+    assert!(!holds_ours(&object));
+}
+
+#[test]
 fn a_bypass_that_is_as_wished_is_not_written_again() {
     for mut desired in [bypass(Rung::Shield), bypass(Rung::Skip), ignore()] {
         let bypassed = done(&two(), "a", &desired);
