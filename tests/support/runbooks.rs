@@ -31,8 +31,9 @@ const PLACEHOLDERS: [(&str, &str); 8] = [
 ];
 
 /// Parts of commands that no lab can carry out, and why.
-const SKIPPED: [(&str, &str); 5] = [
+const SKIPPED: [(&str, &str); 6] = [
     ("port-forward", "there is no kubelet to forward to a Pod"),
+    ("status --cluster", "there is no kubelet to forward to a Pod"),
     (" logs ", "there is no kubelet, and so no log"),
     ("rollout status", "no controller makes Pods of a Deployment"),
     ("cmctl ", "cert-manager is not installed"),

@@ -105,8 +105,13 @@ impl Counters {
         let failed_mean = failed_mean.filter(|mean| *mean <= t::timeout_and_others() * timeout);
         let limit = t::timeout_alone() * timeout;
         let timed_out = failed_mean.is_some_and(|mean| (t::timeout_like()..=limit).contains(&mean));
-        // How long the calls took that clients gave up is not known: none longer than its timeout.
-        let given_up = (series.calls.count - series.failed() - series.answered()).max(0.0);
+        // How long the calls took that clients gave up is not known: none longer than its timeout. Under Ignore they cannot be told
+        // from those that the policy let pass on an API server that does not count these.
+        let given_up = if hook.is_some_and(|hook| hook.failure_policy == FailurePolicy::Fail) {
+            (series.calls.count - series.failed() - series.answered()).max(0.0)
+        } else {
+            0.0
+        };
         let known = Cumulative {
             sum: (series.calls.sum - given_up * timeout).max(0.0),
             count: series.calls.count - given_up,
