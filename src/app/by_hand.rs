@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::engine::clock;
 use super::progress::during;
 use super::{BAD_USAGE, Output};
-use crate::domain::act::bypass::edit::{Author, Desired, EditRefusal, Plan, Why, plan};
+use crate::domain::act::bypass::edit::{Author, Desired, Plan, Why, plan};
 use crate::domain::act::bypass::{BypassPhase, BypassStanding, ObjectWriter, Rung, standing, touched};
 use crate::domain::cluster::condition::SHIELDED_NAMESPACES;
 use crate::domain::cluster::hook::{HookId, HookKind};
@@ -25,7 +25,7 @@ use crate::domain::time::Time;
 use crate::io::Clock;
 use crate::io::act::audit::AuditRecord;
 use crate::io::act::breaker::{
-    ConfigWriter, PatchOutcome, PatchRefusal, PatchReport, RetryPolicy, knows_match_conditions, own_user,
+    ConfigWriter, PatchOutcome, PatchReport, RetryPolicy, knows_match_conditions, own_user,
     servers,
 };
 use crate::io::act::ledger::LedgerObject;
@@ -323,8 +323,7 @@ impl Session {
                 false
             }
             Err(refusal) => {
-                let refused: PatchRefusal = EditRefusal::into(refusal);
-                self.failed(&format!("{}: {refused}.", hook.object()));
+                self.failed(&format!("{}: {refusal}.", hook.object()));
                 false
             }
         }
@@ -465,10 +464,10 @@ fn is_over(standing: &BypassStanding, now: Time) -> bool {
         }
         // A shield that was put up and taken away meanwhile has cost it the time that was said.
         BypassStanding::Ignored { entry } => entry.expires().is_none_or(|expires| expires <= now),
+        // What is there twice cannot be brought back, and that is said.
         BypassStanding::Original
         | BypassStanding::OursWithoutAnnotation { .. }
-        | BypassStanding::Gone { .. } => true,
-        // It cannot be brought back, and that is said.
-        BypassStanding::Twice => true,
+        | BypassStanding::Gone { .. }
+        | BypassStanding::Twice => true,
     }
 }

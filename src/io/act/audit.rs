@@ -53,24 +53,14 @@ impl AuditRecord {
             Desired::Probation => ("probation", None, None),
             Desired::Restore => ("restore", None, None),
         };
+        let told = (report.outcome.as_str(), report.outcome.detail());
         Self {
-            time,
-            action,
             rung,
-            kind: hook.kind.as_str(),
-            configuration: hook.configuration.to_string(),
-            webhook: hook.webhook.to_string(),
-            reason,
-            outcome: report.outcome.as_str(),
-            detail: report.outcome.detail(),
             steps: report.steps.iter().map(PatchStep::to_string).collect(),
-            identity: author.writer.identity.clone(),
-            version: author.writer.version.clone(),
+            ..Self::of_order(hook, action, reason, told, author, time)
         }
     }
-}
 
-impl AuditRecord {
     /// What there is to say of an order to the breaker, `freeze` or `unfreeze`, which is written down on an object of
     /// hookwatch's own.
     pub fn of_order(
