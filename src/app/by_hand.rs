@@ -25,8 +25,7 @@ use crate::domain::time::Time;
 use crate::io::Clock;
 use crate::io::act::audit::AuditRecord;
 use crate::io::act::breaker::{
-    ConfigWriter, PatchOutcome, PatchReport, RetryPolicy, knows_match_conditions, own_user,
-    servers,
+    ConfigWriter, PatchOutcome, PatchReport, RetryPolicy, knows_match_conditions, own_user, servers,
 };
 use crate::io::act::ledger::LedgerObject;
 use crate::io::client::{ConnectOptions, Connection};

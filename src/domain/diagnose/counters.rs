@@ -105,24 +105,13 @@ impl Counters {
         let failed_mean = failed_mean.filter(|mean| *mean <= t::timeout_and_others() * timeout);
         let limit = t::timeout_alone() * timeout;
         let timed_out = failed_mean.is_some_and(|mean| (t::timeout_like()..=limit).contains(&mean));
-        // How long the calls took that clients gave up is not known: none longer than its timeout. Under Ignore they cannot be told
-        // from those that the policy let pass on an API server that does not count these.
-        let given_up = if hook.is_some_and(|hook| hook.failure_policy == FailurePolicy::Fail) {
-            (series.calls.count - series.failed() - series.answered()).max(0.0)
-        } else {
-            0.0
-        };
-        let known = Cumulative {
-            sum: (series.calls.sum - given_up * timeout).max(0.0),
-            count: series.calls.count - given_up,
-        };
         // A call that timed out is no slow answer.
         let mean = if failed >= 1.0 && series.rejections.calling >= 1.0 {
-            let sum = (known.sum - series.rejected.sum).max(0.0);
-            let count = known.count - series.rejected.count;
+            let (calls, rejected) = (series.calls, series.rejected);
+            let (sum, count) = (calls.sum - rejected.sum, calls.count - rejected.count);
             Cumulative { sum, count }.mean()
         } else {
-            known.mean().filter(|_| !timed_out)
+            series.calls.mean().filter(|_| !timed_out)
         };
         Self {
             mute,
