@@ -306,10 +306,13 @@ impl Breaker {
         }
         self.read_ledger(now, &mut actions);
         self.among = self.look_around();
-        let mut hooks: Vec<HookId> = self.memory.hooks.keys().cloned().collect();
         // Room that several want, in a limit or on their object, goes to the one that most hangs on.
-        hooks.sort_by_cached_key(|hook| Reverse(self.stake(hook)));
-        for hook in hooks {
+        let hooks = self.memory.hooks.iter();
+        let mut hooks: Vec<_> = hooks
+            .map(|(id, hook)| (Reverse(hook.stake()), id.clone()))
+            .collect();
+        hooks.sort_by_key(|(stake, _)| *stake);
+        for (_, hook) in hooks {
             let step = self.decide(&hook, now);
             let step = if self.memory.leads {
                 step

@@ -51,7 +51,9 @@ impl Driver {
                 Vec::new()
             }
             Done::User(user) => {
-                self.account = user.unwrap_or_else(|| std::mem::take(&mut self.account));
+                if let Some(user) = user {
+                    self.account = user;
+                }
                 Vec::new()
             }
             Done::Configs(observed) => {

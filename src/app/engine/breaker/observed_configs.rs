@@ -80,7 +80,7 @@ pub(super) struct ObservedConfigs {
     /// When each API server answered last.
     answered: BTreeMap<Arc<str>, Time>,
     told: BTreeSet<Arc<str>>,
-    /// Those whose last answer was none.
+    /// Those that did not answer when last asked.
     out_of_reach: BTreeSet<Arc<str>>,
     /// When each was last asked, and whether the answer is still to come.
     asked: BTreeMap<Arc<str>, (Time, bool)>,

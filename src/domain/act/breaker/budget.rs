@@ -89,7 +89,7 @@ impl Breaker {
         self.memory.hooks.get(id)?.facts.as_ref()?.place.as_deref()
     }
 
-    pub(super) fn stake(&self, id: &HookId) -> Stake {
+    fn stake(&self, id: &HookId) -> Stake {
         let hook = self.memory.hooks.get(id);
         hook.map_or_else(Stake::default, HookMemory::stake)
     }

@@ -91,8 +91,8 @@ impl ConfigWriter {
         }
     }
 
-    /// The servers that are asked about what each of them shows: each by itself, and, where there is no way to one of them,
-    /// whoever stands behind the configured address as well.
+    /// The servers that are asked about what each of them shows: each by itself, and, where one of them is out of reach,
+    /// the configured address as well.
     pub fn shown_by(&self, is_out_of_reach: impl Fn(&str) -> bool) -> Vec<ApiServerClient> {
         let single = self.servers.iter().filter(|it| it.is_one());
         let mut asked: Vec<ApiServerClient> = single.cloned().collect();
