@@ -241,3 +241,20 @@ fn of_backends_that_are_dead_in_different_ways_the_one_that_died_first_tells_the
         }
     }
 }
+
+#[test]
+fn calls_that_clients_gave_up_at_once_do_not_speak_for_a_hook_that_hangs() {
+    let mut opa = hook("opa", 1);
+    opa.timeout = Duration::from_secs(30);
+    let mut incident = Incident::calm(&[&opa]);
+    incident.canary_late(11 * SECOND);
+    incident.probe_late(11 * SECOND, &opa, 0, 2 * SECOND);
+    for second in (14..40).step_by(2) {
+        let series = incident.count_calls("opa", 2.0, 0.05);
+        *series.codes.entry(503).or_default() += 2.0;
+        incident.scrape(second * SECOND);
+        let verdict = incident.verdict(second * SECOND + 10, "opa");
+        let named = (verdict.health, verdict.cause);
+        assert_eq!(named, (Health::Failing, Some(Cause::Hanging)), "{second} s");
+    }
+}
