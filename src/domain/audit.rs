@@ -17,6 +17,8 @@ use std::time::Duration;
 use serde::Serialize;
 use strum::{IntoStaticStr, VariantArray};
 
+use crate::domain::text::named;
+
 pub use estate::{AuditedHook, Estate, SourceLocation};
 pub use findings::{Finding, FindingSeverity};
 pub use forecast::{Auditor, BackendFailure, Casualty, Forecast};
@@ -52,15 +54,9 @@ pub enum Function {
     TenantWrites,
 }
 
+named!(Function, "Its name in reports.", all);
+
 impl Function {
-    /// All of them.
-    pub const ALL: &'static [Self] = Self::VARIANTS;
-
-    /// Its name in reports.
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-
     /// What its end means, for people.
     pub const fn meaning(self) -> &'static str {
         match self {

@@ -2,6 +2,27 @@
 
 use std::time::Duration;
 
+/// Gives an enum whose variants are named by `strum` its name as a method, and a list of `all` its variants.
+macro_rules! named {
+    ($of:ident, $what:literal) => {
+        impl $of {
+            #[doc = $what]
+            pub fn as_str(self) -> &'static str {
+                self.into()
+            }
+        }
+    };
+    ($of:ident, $what:literal, all) => {
+        named!($of, $what);
+
+        impl $of {
+            /// All of them, in their order.
+            pub const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
+        }
+    };
+}
+pub(crate) use named;
+
 /// Longest text of an API server that is kept, in bytes.
 pub const MAX_MESSAGE: usize = 1_024;
 

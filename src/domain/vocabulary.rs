@@ -1,9 +1,9 @@
 //! The words of the diagnosis: how a hook is, what is wrong with it, what that does, and how writes are.
 
-use std::fmt;
-
 use serde::Serialize;
-use strum::{EnumString, IntoStaticStr, VariantArray};
+use strum::{Display, EnumString, IntoStaticStr, VariantArray};
+
+use crate::domain::text::named;
 
 /// How a hook is.
 #[derive(
@@ -21,15 +21,7 @@ pub enum Health {
     Unknown,
 }
 
-impl Health {
-    /// All of them, for metrics that export one series per value.
-    pub const ALL: &'static [Self] = Self::VARIANTS;
-
-    /// The value of the `health` label in metrics.
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
+named!(Health, "The value of the `health` label in metrics.", all);
 
 /// How one backend is, by direct probes.
 #[derive(
@@ -50,15 +42,7 @@ pub enum BackendHealth {
     Untried,
 }
 
-impl BackendHealth {
-    /// All of them, for metrics that export one series per value.
-    pub const ALL: &'static [Self] = Self::VARIANTS;
-
-    /// The value of the `state` label in metrics.
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
+named!(BackendHealth, "The value of the `state` label in metrics.", all);
 
 /// The mechanism: what is wrong with a hook.
 #[derive(
@@ -72,6 +56,7 @@ impl BackendHealth {
     Hash,
     Serialize,
     EnumString,
+    Display,
     IntoStaticStr,
     VariantArray,
 )]
@@ -104,19 +89,13 @@ pub enum Cause {
     Denying,
 }
 
-impl Cause {
-    /// All of them, for whoever has to know what can be said.
-    pub const ALL: &'static [Self] = Self::VARIANTS;
+named!(Cause, "The name as it stands in reports, labels and JSON.", all);
 
+impl Cause {
     /// Whether a call of such a hook fails as soon as it is made: that others take long is no sign of it.
     pub const fn fails_at_once(self) -> bool {
         use Cause::{Erroring, NoEndpoints, NoService, Refused, TlsInvalid};
         matches!(self, Refused | NoEndpoints | NoService | Erroring | TlsInvalid)
-    }
-
-    /// The name as it stands in reports, labels and JSON.
-    pub fn as_str(self) -> &'static str {
-        self.into()
     }
 
     /// What a person would do next, in one sentence.
@@ -154,12 +133,6 @@ impl Cause {
     }
 }
 
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
 /// What that does to the control plane.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, IntoStaticStr, VariantArray,
@@ -175,15 +148,7 @@ pub enum Effect {
     FailingOpen,
 }
 
-impl Effect {
-    /// All of them.
-    pub const ALL: &'static [Self] = Self::VARIANTS;
-
-    /// The name as it stands in reports, labels and JSON.
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
+named!(Effect, "The name as it stands in reports, labels and JSON.", all);
 
 /// What a match condition of hookwatch's lets through to a hook, as it stands on the object, whoever put it there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, IntoStaticStr)]
@@ -198,12 +163,9 @@ pub enum Bypass {
     Skip,
 }
 
-impl Bypass {
-    /// The name as it stands in JSON and on the page.
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
+named!(Bypass, "The name as it stands in JSON and on the page.");
 
+impl Bypass {
     /// Whether no user's write is shown to the hook.
     pub const fn is_for_everybody(self) -> bool {
         matches!(self, Self::Probation | Self::Skip)
@@ -226,15 +188,7 @@ pub enum Writes {
     Unknown,
 }
 
-impl Writes {
-    /// All of them, for metrics that export one series per value.
-    pub const ALL: &'static [Self] = Self::VARIANTS;
-
-    /// The value of the `state` label in metrics.
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
+named!(Writes, "The value of the `state` label in metrics.", all);
 
 /// A trouble with writes that no hook explains.
 #[derive(
@@ -255,15 +209,9 @@ pub enum NotAHook {
     Unexplained,
 }
 
+named!(NotAHook, "The name in reports, labels and JSON.", all);
+
 impl NotAHook {
-    /// All of them.
-    pub const ALL: &'static [Self] = Self::VARIANTS;
-
-    /// The name as it stands in reports, labels and JSON.
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-
     /// What it is, as the rest of a sentence.
     pub const fn sentence(self) -> &'static str {
         match self {

@@ -18,6 +18,7 @@ use super::bypass::{FIELD_MANAGER, STATE_ANNOTATION, escaped};
 use crate::domain::cluster::condition::BypassCondition;
 use crate::domain::cluster::hook::{Added, HookKind};
 use crate::domain::text::bounded;
+use crate::domain::text::named;
 
 /// The name of the policy, and of its binding.
 pub const FENCE: &str = "hookwatch-fence";
@@ -61,15 +62,9 @@ pub enum AutoBreak {
     On,
 }
 
+named!(AutoBreak, "The name wherever it is written.", all);
+
 impl AutoBreak {
-    /// All of them, for metrics that export one series per value.
-    pub const ALL: &'static [Self] = Self::VARIANTS;
-
-    /// The name as it stands in the configuration, in labels and in JSON.
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-
     /// Reads a name.
     ///
     /// # Errors

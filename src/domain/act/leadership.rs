@@ -17,13 +17,13 @@ pub mod candidate;
 mod claim;
 mod view;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
-use strum::{IntoStaticStr, VariantArray};
+use strum::{Display, IntoStaticStr, VariantArray};
 
+use crate::domain::text::named;
 use crate::domain::time::Time;
 
 pub use candidate::Candidate;
@@ -41,6 +41,7 @@ pub use view::{ReplicaRole, ReplicaView};
     Hash,
     Serialize,
     serde::Deserialize,
+    Display,
     IntoStaticStr,
     VariantArray,
 )]
@@ -52,27 +53,15 @@ pub enum LeadershipObject {
     Ledger,
 }
 
+named!(LeadershipObject, "The value of the `by` label in metrics.", all);
+
 impl LeadershipObject {
-    /// Both, in the order in which they are asked.
-    pub const ALL: &'static [Self] = Self::VARIANTS;
-
-    /// The value of the `by` label in metrics.
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-
     /// The other one.
     pub const fn other(self) -> Self {
         match self {
             Self::Lease => Self::Ledger,
             Self::Ledger => Self::Lease,
         }
-    }
-}
-
-impl fmt::Display for LeadershipObject {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 

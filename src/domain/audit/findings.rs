@@ -20,6 +20,7 @@ use strum::IntoStaticStr;
 use super::estate::{AuditedHook, SourceLocation};
 use super::forecast::Auditor;
 use crate::domain::cluster::hook::HookId;
+use crate::domain::text::named;
 use crate::domain::time::Time;
 
 pub use command::PatchCommand;
@@ -38,14 +39,11 @@ pub enum FindingSeverity {
     Critical,
 }
 
+named!(FindingSeverity, "The value of `severity` in reports.");
+
 impl FindingSeverity {
     /// All of them, the worst first.
     pub const ALL: [Self; 3] = [Self::Critical, Self::Warning, Self::Info];
-
-    /// The value of `severity` in reports.
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
 }
 
 /// A sort of finding.

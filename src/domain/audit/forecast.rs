@@ -19,6 +19,7 @@ use super::writes::{ObjectScope, WRITES, WriteSort};
 use crate::domain::cluster::chain::Chain;
 use crate::domain::cluster::hook::{Endpoint, FailurePolicy, Hook, HookId, HookKind, Labels};
 use crate::domain::cluster::matching::outcome::ForecastCompiler;
+use crate::domain::text::named;
 
 /// How the backends of a webhook fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, IntoStaticStr)]
@@ -33,14 +34,11 @@ pub enum BackendFailure {
     Slow,
 }
 
+named!(BackendFailure, "The value of `if` in reports.");
+
 impl BackendFailure {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Hang, Self::Refuse, Self::Slow];
-
-    /// The value of `if` in reports.
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
 
     fn cost(self, hook: &Hook) -> Duration {
         match self {

@@ -21,6 +21,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
 
+use crate::domain::text::named;
 use crate::domain::time::Time;
 use crate::domain::vocabulary::Cause;
 
@@ -418,12 +419,7 @@ pub enum BackendPath {
     Url,
 }
 
-impl BackendPath {
-    /// The value of the `path` label in metrics.
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
+named!(BackendPath, "The value of the `path` label in metrics.");
 
 /// Where to dial.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

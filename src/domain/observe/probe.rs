@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use strum::{IntoStaticStr, VariantArray};
 
 use crate::domain::cluster::hook::{Backend, HookId, ProbeLevel};
+use crate::domain::text::named;
 use crate::domain::time::Time;
 
 /// Whether the probe dialled anew or used the connection it keeps open, as the API server's pool does.
@@ -33,15 +34,7 @@ pub enum ConnectionKind {
     Kept,
 }
 
-impl ConnectionKind {
-    /// Both.
-    pub const ALL: &'static [Self] = Self::VARIANTS;
-
-    /// The value of the `connection` label in metrics.
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
+named!(ConnectionKind, "The value of the label `connection`.", all);
 
 /// The phases of a probe, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, IntoStaticStr)]
@@ -62,6 +55,8 @@ pub enum ProbePhase {
     Withheld,
 }
 
+named!(ProbePhase, "The value of the `phase` label in metrics.");
+
 impl ProbePhase {
     /// All that are measured.
     pub const ALL: [Self; 5] = [
@@ -71,11 +66,6 @@ impl ProbePhase {
         Self::FirstByte,
         Self::Body,
     ];
-
-    /// The value of the `phase` label in metrics.
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
 }
 
 impl fmt::Display for ProbePhase {

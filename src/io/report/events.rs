@@ -11,6 +11,7 @@ use strum::{IntoStaticStr, VariantArray};
 
 use crate::domain::observe::canary::CanaryOutcome;
 use crate::domain::report::announcement::Announcement;
+use crate::domain::text::named;
 use crate::domain::time::Time;
 use crate::io::client::Connection;
 use crate::io::client::request::RequestError;
@@ -40,15 +41,9 @@ pub enum EventOutcome {
     NotLeading,
 }
 
+named!(EventOutcome, "The value of the `outcome` label in metrics.", all);
+
 impl EventOutcome {
-    /// All of them, for metrics.
-    pub const ALL: &'static [Self] = Self::VARIANTS;
-
-    /// The value of the `outcome` label in metrics.
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-
     /// Whether another attempt could end otherwise.
     pub const fn may_pass(self) -> bool {
         matches!(self, Self::Refused) || self.is_of_an_outage()

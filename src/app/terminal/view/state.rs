@@ -5,6 +5,7 @@ use strum::IntoStaticStr;
 
 use super::shown::{ShownAssessment, ShownHook};
 use super::text::{CleanText, clean};
+use crate::domain::text::named;
 use crate::domain::vocabulary::Health;
 
 /// Longest filter, in characters.
@@ -25,12 +26,9 @@ pub enum Sort {
     Name,
 }
 
-impl Sort {
-    /// What it is called on the screen.
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
+named!(Sort, "What it is called on the screen.");
 
+impl Sort {
     const fn next(self) -> Self {
         match self {
             Self::Worst => Self::Share,

@@ -1,14 +1,14 @@
 //! What the breaker wants done.
 
-use std::fmt;
 use std::sync::Arc;
-use strum::IntoStaticStr;
+use strum::{Display, IntoStaticStr};
 
 use super::book::{Book, ResourceVersion};
 use super::guards::HeldBack;
 use super::observed::{BypassState, Ticket};
 use super::policy::Rung;
 use crate::domain::cluster::hook::HookId;
+use crate::domain::text::named;
 
 /// One thing to do. Every one with a ticket is answered by one observation that bears it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,15 +123,10 @@ pub enum NoticeKind {
     Refused,
 }
 
-impl NoticeKind {
-    /// The name as it stands in Events and JSON.
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
+named!(NoticeKind, "The name as it stands in Events and JSON.");
 
 /// Where a hook stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum HookState {
     /// As its owner has it.
@@ -154,15 +149,4 @@ pub enum HookState {
     Ignored,
 }
 
-impl HookState {
-    /// The value of the `state` label in metrics.
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
-
-impl fmt::Display for HookState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
+named!(HookState, "The value of the `state` label in metrics.");

@@ -2,6 +2,8 @@
 
 use strum::{IntoStaticStr, VariantArray};
 
+use crate::domain::text::named;
+
 /// Why a hook that looks like a culprit is not bypassed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
@@ -57,15 +59,9 @@ pub enum HeldBack {
     Refused,
 }
 
+named!(HeldBack, "The value of the `reason` label in metrics.", all);
+
 impl HeldBack {
-    /// All of them, for metrics that export one series per value.
-    pub const ALL: &'static [Self] = Self::VARIANTS;
-
-    /// The value of the `reason` label in metrics.
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-
     /// Why, as a sentence.
     pub const fn sentence(self) -> &'static str {
         match self {

@@ -14,6 +14,7 @@ use super::observed::HookFacts;
 use crate::domain::act::bypass::edit::permitted;
 use crate::domain::act::fence::AutoBreak;
 use crate::domain::cluster::hook::{HookId, HookKind, Labels};
+use crate::domain::text::named;
 use crate::domain::vocabulary::Cause;
 
 pub use crate::domain::act::bypass::Rung;
@@ -92,12 +93,9 @@ pub enum AtLimit {
     Restore,
 }
 
-impl AtLimit {
-    /// The name as it stands in the configuration.
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
+named!(AtLimit, "The name as it stands in the configuration.");
 
+impl AtLimit {
     /// Reads a name.
     ///
     /// # Errors

@@ -1,11 +1,10 @@
 //! How far a bypass goes, and where it stands.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
-use strum::{EnumString, IntoStaticStr, VariantArray};
+use strum::{Display, EnumString, IntoStaticStr, VariantArray};
 
 use crate::domain::cluster::condition::BypassCondition;
+use crate::domain::text::named;
 
 /// How far a bypass goes, the smallest first.
 #[derive(
@@ -20,6 +19,7 @@ use crate::domain::cluster::condition::BypassCondition;
     Serialize,
     Deserialize,
     EnumString,
+    Display,
     IntoStaticStr,
     VariantArray,
 )]
@@ -32,15 +32,9 @@ pub enum Rung {
     Skip,
 }
 
+named!(Rung, "The name wherever it is written.", all);
+
 impl Rung {
-    /// All of them, the smallest first.
-    pub const ALL: &'static [Self] = Self::VARIANTS;
-
-    /// The name in the configuration, in annotations, on the command line, in labels and in JSON.
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-
     /// Reads a name.
     ///
     /// # Errors
@@ -59,12 +53,6 @@ impl Rung {
     }
 }
 
-impl fmt::Display for Rung {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
 /// Where a bypass stands.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, EnumString, IntoStaticStr, VariantArray,
@@ -79,15 +67,9 @@ pub enum BypassPhase {
     Restored,
 }
 
+named!(BypassPhase, "The name in annotations.", all);
+
 impl BypassPhase {
-    /// All of them.
-    pub const ALL: &'static [Self] = Self::VARIANTS;
-
-    /// The name in annotations.
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-
     /// Reads a name; `None` when it is none of them.
     pub fn parse(text: &str) -> Option<Self> {
         text.parse().ok()

@@ -6,6 +6,7 @@ use serde::Serialize;
 use strum::{IntoStaticStr, VariantArray};
 
 use super::{LeadershipObject, ReplicaReport, ReplicaStanding, Undecided};
+use crate::domain::text::named;
 use crate::domain::time::Time;
 
 /// What a replica is.
@@ -22,15 +23,7 @@ pub enum ReplicaRole {
     Unknown,
 }
 
-impl ReplicaRole {
-    /// All of them, for metrics.
-    pub const ALL: &'static [Self] = Self::VARIANTS;
-
-    /// The value of the `role` label in metrics.
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
+named!(ReplicaRole, "The value of the `role` label in metrics.", all);
 
 /// This replica among the others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -1,11 +1,11 @@
 //! The kinds of hooks, and what only hooks beside admission have.
 
-use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use strum::IntoStaticStr;
+use strum::{Display, IntoStaticStr};
 
+use crate::domain::text::named;
 use crate::domain::time::Time;
 
 /// What the API server calls a hook for.
@@ -14,7 +14,9 @@ use crate::domain::time::Time;
 /// the former adds up and of the latter only the slowest counts (kube-apiserver 1.36,
 /// `admission/plugin/webhook/{mutating,validating}/dispatcher.go`). The two other kinds take no part in admission:
 /// they concern one resource or one API version, there for reads as well, and are never bypassed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, IntoStaticStr)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Display, IntoStaticStr,
+)]
 #[strum(serialize_all = "snake_case")]
 pub enum HookKind {
     /// An entry of a `MutatingWebhookConfiguration`.
@@ -26,6 +28,11 @@ pub enum HookKind {
     /// An `APIService` that another server answers for.
     Aggregated,
 }
+
+named!(
+    HookKind,
+    "The name in reports, and the value of the label `kind`."
+);
 
 impl HookKind {
     /// The Kubernetes kind of the object that holds hooks of this kind.
@@ -57,20 +64,9 @@ impl HookKind {
         }
     }
 
-    /// The name as it stands in reports, and the value of the `kind` label in metrics.
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-
     /// Whether hooks of this kind are called for writes of whatever their rules match.
     pub const fn is_admission(self) -> bool {
         matches!(self, Self::Mutating | Self::Validating)
-    }
-}
-
-impl fmt::Display for HookKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 use strum::{IntoStaticStr, VariantArray};
 
 use super::Snapshot;
+use crate::domain::text::named;
 use crate::domain::time::Time;
 
 /// One reading of one API-server replica's metrics.
@@ -68,15 +69,7 @@ pub enum ScrapeFailureReason {
     Truncated,
 }
 
-impl ScrapeFailureReason {
-    /// All of them.
-    pub const ALL: &'static [Self] = Self::VARIANTS;
-
-    /// The value of the `reason` label in metrics.
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
+named!(ScrapeFailureReason, "The value of the label `reason`.", all);
 
 /// What was odd in an exposition; each kind counted, the first of them quoted.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]

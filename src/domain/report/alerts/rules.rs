@@ -3,6 +3,8 @@
 use std::time::Duration;
 use strum::IntoStaticStr;
 
+use crate::domain::text::named;
+
 /// Where the runbooks are.
 const RUNBOOKS: &str = "https://github.com/hookwatch/hookwatch/blob/main/docs/runbooks/";
 
@@ -18,12 +20,7 @@ pub enum AlertSeverity {
     Info,
 }
 
-impl AlertSeverity {
-    /// The value of the label `severity`.
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
+named!(AlertSeverity, "The value of the label `severity`.");
 
 /// One rule of `alerts/hookwatch.rules.yaml`. Name, severity and the label that it sets tell it from the others.
 #[derive(Debug, PartialEq, Eq)]

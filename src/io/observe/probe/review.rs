@@ -6,6 +6,7 @@
 use serde_json::{Value, json};
 
 use crate::domain::cluster::hook::{Hook, HookKind, HookRule, Scope, Selector, SelectorOperator};
+use crate::domain::text::named;
 use crate::domain::time::Time;
 
 pub(super) mod answer;
@@ -54,13 +55,9 @@ enum ReviewOperation {
     Delete,
 }
 
+named!(ReviewOperation, "Its name.", all);
+
 impl ReviewOperation {
-    const ALL: &'static [Self] = Self::VARIANTS;
-
-    fn as_str(self) -> &'static str {
-        self.into()
-    }
-
     const fn options(self) -> &'static str {
         match self {
             Self::Create => "CreateOptions",

@@ -6,6 +6,8 @@ use strum::{IntoStaticStr, VariantArray};
 use super::{Maker, Metrics};
 use crate::io::report::alertmanager::PushError;
 
+use crate::domain::text::named;
+
 /// Why an Alertmanager was not told of an alert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
@@ -18,15 +20,7 @@ pub enum Dropped {
     TooMany,
 }
 
-impl Dropped {
-    /// All of them.
-    pub const ALL: &'static [Self] = Self::VARIANTS;
-
-    /// The value of the `reason` label in metrics.
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
+named!(Dropped, "The value of the `reason` label in metrics.", all);
 
 #[derive(Debug)]
 pub(super) struct PushMetrics {

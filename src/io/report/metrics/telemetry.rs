@@ -1,15 +1,15 @@
 //! Metrics of what is sent over OTLP, none of which has a series as long as nothing is sent; and metrics as text.
 
-use std::fmt;
-
 use prometheus::proto::MetricFamily;
 use prometheus::{Encoder, IntCounterVec, IntGaugeVec, TextEncoder};
-use strum::{IntoStaticStr, VariantArray};
+use strum::{Display, IntoStaticStr, VariantArray};
 
 use super::{Maker, Metrics};
 
+use crate::domain::text::named;
+
 /// What is sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr, VariantArray)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Display, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Signal {
     /// Spans.
@@ -18,21 +18,7 @@ pub enum Signal {
     Metrics,
 }
 
-impl Signal {
-    /// Both.
-    pub const ALL: &'static [Self] = Self::VARIANTS;
-
-    /// The value of the `signal` label.
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
-
-impl fmt::Display for Signal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
+named!(Signal, "The value of the `signal` label.", all);
 
 /// Why something was not delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr, VariantArray)]
@@ -52,15 +38,7 @@ pub enum Loss {
     Rejected,
 }
 
-impl Loss {
-    /// All of them.
-    pub const ALL: &'static [Self] = Self::VARIANTS;
-
-    /// The value of the `reason` label.
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
+named!(Loss, "The value of the `reason` label.", all);
 
 /// Counts spans and data points. Cheap to clone; has no series until something is counted.
 #[derive(Debug, Clone)]

@@ -9,6 +9,8 @@ use strum::IntoStaticStr;
 use super::read::VariableReader;
 use crate::io::report::metrics::Signal;
 
+use crate::domain::text::named;
+
 /// How requests are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
@@ -20,12 +22,7 @@ pub enum Protocol {
     HttpProtobuf,
 }
 
-impl Protocol {
-    /// The value of `OTEL_EXPORTER_OTLP_PROTOCOL`.
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
+named!(Protocol, "The value of `OTEL_EXPORTER_OTLP_PROTOCOL`.");
 
 /// Where a signal is sent, and how.
 #[derive(Debug, Clone)]

@@ -7,6 +7,7 @@ use super::{Mark, MarkKind, MarkSubject, anchor_of};
 use crate::domain::act::breaker::HookStanding;
 use crate::domain::act::fence::BreakerView;
 use crate::domain::cluster::hook::HookId;
+use crate::domain::text::named;
 use crate::domain::time::Time;
 
 /// Hooks followed at once: the breaker speaks of no more.
@@ -30,12 +31,9 @@ pub enum PastAction {
     Planned,
 }
 
-impl PastAction {
-    /// What it is called in a list.
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
+named!(PastAction, "What it is called in a list.");
 
+impl PastAction {
     fn of(standing: &HookStanding) -> Option<Self> {
         match standing.state.as_str() {
             "bypassed" if standing.effective => Some(Self::Bypassed),
