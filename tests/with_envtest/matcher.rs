@@ -15,7 +15,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use hookwatch::domain::cluster::hook::{Hook, Labels};
-use hookwatch::domain::cluster::matching::outcome::{ConditionForecast, ForecastCompiler};
+use hookwatch::domain::cluster::matching::conditions::{ConditionCompiler, MatchConditions};
 use hookwatch::io::cluster::inventory::convert;
 use hookwatch::lab::certs::Authority;
 use http::{Method, Request, Response};
@@ -155,8 +155,8 @@ fn matcher() -> Played {
         let url = format!("https://{}", listen(&authority, Arc::clone(&called)).await);
         let ca = BASE64_STANDARD.encode(authority.pem());
         let mut draw = Draw(SEED);
-        let mut hooks: Vec<(Arc<Hook>, ConditionForecast, bool)> = Vec::new();
-        let compiler = ForecastCompiler::default();
+        let mut hooks: Vec<(Arc<Hook>, MatchConditions, bool)> = Vec::new();
+        let compiler = ConditionCompiler::for_forecasts();
         let mut used: BTreeSet<(&str, &str)> = BTreeSet::new();
         for at in 0..CONFIGURATIONS {
             let kind = if at % 2 == 0 { "Mutating" } else { "Validating" };

@@ -18,7 +18,7 @@ use super::reach::{HookReader, Reach, Tenants};
 use super::writes::{ObjectScope, WRITES, WriteSort};
 use crate::domain::cluster::chain::Chain;
 use crate::domain::cluster::hook::{Endpoint, FailurePolicy, Hook, HookId, HookKind, Labels};
-use crate::domain::cluster::matching::outcome::ForecastCompiler;
+use crate::domain::cluster::matching::conditions::ConditionCompiler;
 use crate::domain::text::named;
 
 /// How the backends of a webhook fail.
@@ -129,7 +129,7 @@ impl<'a> Auditor<'a> {
 
     /// The same. `pause` is called between any two webhooks.
     pub fn pausing(estate: &'a Estate, pause: &dyn Fn()) -> Self {
-        let (compiler, tenants) = (ForecastCompiler::default(), Tenants::of(estate));
+        let (compiler, tenants) = (ConditionCompiler::for_forecasts(), Tenants::of(estate));
         let readers: Vec<HookReader> = estate
             .subjects
             .iter()

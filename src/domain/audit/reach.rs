@@ -6,9 +6,8 @@ use std::sync::Arc;
 use super::estate::{AuditedHook, Estate, service_key};
 use super::writes::{ObjectScope, WriteSort};
 use crate::domain::cluster::hook::{Hook, Labels, Scope, Selector, SelectorOperator};
-use crate::domain::cluster::matching::conditions::ConditionRequest;
-use crate::domain::cluster::matching::outcome::{
-    ConditionForecast, ConditionOutcome, ForecastCompiler, RequestObject,
+use crate::domain::cluster::matching::conditions::{
+    ConditionCompiler, ConditionOutcome, ConditionRequest, MatchConditions, RequestObject,
 };
 use crate::domain::cluster::matching::{RequestShape, Requester};
 
@@ -49,7 +48,7 @@ impl From<ConditionOutcome> for Reach {
 pub struct HookReader {
     /// Which one.
     pub hook: Arc<Hook>,
-    conditions: ConditionForecast,
+    conditions: MatchConditions,
 }
 
 /// Who a tenant is.
@@ -108,12 +107,12 @@ pub fn selects_tenants(selector: &Selector) -> bool {
 
 impl HookReader {
     /// Compiles the conditions of a webhook.
-    pub fn new(subject: &AuditedHook, compiler: &ForecastCompiler) -> Self {
+    pub fn new(subject: &AuditedHook, compiler: &ConditionCompiler) -> Self {
         Self::of(Arc::clone(&subject.hook), compiler)
     }
 
     /// The same of the webhook alone.
-    pub fn of(hook: Arc<Hook>, compiler: &ForecastCompiler) -> Self {
+    pub fn of(hook: Arc<Hook>, compiler: &ConditionCompiler) -> Self {
         let expressions = hook
             .match_conditions
             .iter()

@@ -7,7 +7,7 @@
 
 pub mod conditions;
 pub mod equivalent;
-pub mod outcome;
+mod expression;
 
 use super::hook::{
     Hook, HookRule, Labels, MatchPolicy, Scope, Selector, SelectorOperator, SelectorRequirement,

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use hookwatch::domain::cluster::hook::{Hook, Labels};
-use hookwatch::domain::cluster::matching::conditions::ConditionRequest;
-use hookwatch::domain::cluster::matching::outcome::{ConditionForecast, ConditionOutcome, RequestObject};
+use hookwatch::domain::cluster::matching::conditions::{
+    ConditionOutcome, ConditionRequest, MatchConditions, RequestObject,
+};
 use hookwatch::domain::cluster::matching::{RequestShape, Requester};
 use http::{Method, Request};
 use kube::client::Body;
@@ -248,7 +249,7 @@ impl Asking {
     pub fn foretold(
         &self,
         hook: &Hook,
-        conditions: &ConditionForecast,
+        conditions: &MatchConditions,
         known_labels: &BTreeMap<String, Labels>,
     ) -> Option<bool> {
         let (group, version, resource, kind_name, namespaced) = self.kind;

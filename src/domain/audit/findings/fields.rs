@@ -17,7 +17,7 @@ use crate::domain::cluster::hook::{
     FailurePolicy, Hook, HookKind, HookTarget, MatchPolicy, Selector, SelectorOperator,
 };
 use crate::domain::cluster::matching::RequestShape;
-use crate::domain::cluster::matching::outcome::ForecastCompiler;
+use crate::domain::cluster::matching::conditions::ConditionCompiler;
 
 /// Gardener's bound for every webhook (`botanist/matchers`): most clients of the control plane wait 30 s.
 const LONG: u64 = 15;
@@ -341,7 +341,7 @@ fn never_called(subject: &AuditedHook, found: &mut Vec<Finding>) {
 }
 
 fn conditions(subject: &AuditedHook, found: &mut Vec<Finding>) {
-    let compiler = ForecastCompiler::default();
+    let compiler = ConditionCompiler::for_forecasts();
     for condition in &subject.hook.match_conditions {
         if let Err(why) = compiler.check(&condition.expression) {
             let why = why.to_string();

@@ -2,44 +2,33 @@
 //!
 //! The API server shows a webhook a request if all of its conditions are true, and does not if one is false, whatever
 //! becomes of the others (kube-apiserver 1.36, `admission/plugin/webhook/matchconditions`). Here they are evaluated against
-//! requests that hookwatch makes up, of which it knows who writes what, and not the object. What cannot be told for that,
-//! and what could cost much to evaluate, is said to be unknown.
+//! requests that hookwatch makes up, of which it knows who writes what, and the object where the caller does.
+//! `namespaceObject` is `null`, as a webhook's conditions have none. `authorizer`, what a request carries beside the fields of
+//! [`ConditionRequest`], and what could cost much to evaluate make an answer unknown, unless the rest of the expression decides
+//! it alone.
+//!
+//! A forecast may say "may be asked"; the breaker may not act on that. So a compiler [for forecasts](ConditionCompiler::for_forecasts)
+//! evaluates longer expressions and more of CEL's functions than that by which the daemon judges.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cel::common::ast::{EntryExpr, Expr, IdedExpr, operators as op};
-use cel::{Context, Env, Program, Value, to_value};
-use serde_json::json;
+use cel::extensions::strings;
+use cel::{Context, Env, ParseErrors, Program, Value, to_value};
+use serde_json::{Value as Json, json};
 
+use super::expression::{
+    CALLS, FURTHER_CALLS, Mentions, UNKNOWN, may_be_evaluated, mentions, patterns_are_short,
+};
 use super::{RequestShape, Requester};
 
-/// Longer ones are not evaluated. The API server takes them as long as an object may be.
+/// Longer expressions are not evaluated, in bytes. The API server takes them as long as an object may be.
 const MAX_BYTES: usize = 1_024;
-/// Nor are those that are nested deeper: evaluation recurses.
-const MAX_DEPTH: usize = 48;
-
-/// What an expression may call. Nothing in it makes a long text of a short one, compiles a pattern, or asks anything but
-/// the request.
-const CALLS: [&str; 18] = [
-    op::CONDITIONAL,
-    op::LOGICAL_AND,
-    op::LOGICAL_OR,
-    op::LOGICAL_NOT,
-    op::ADD,
-    op::EQUALS,
-    op::NOT_EQUALS,
-    op::GREATER_EQUALS,
-    op::LESS_EQUALS,
-    op::GREATER,
-    op::LESS,
-    op::INDEX,
-    op::IN,
-    op::NOT_STRICTLY_FALSE,
-    "startsWith",
-    "endsWith",
-    "contains",
-    "size",
-];
+/// The same of a forecast. A shield's has some 4,000.
+const MAX_FORECAST_BYTES: usize = 16 * 1_024;
+/// Texts that are remembered.
+const MAX_KNOWN: usize = 1_000;
 
 /// A request as far as conditions may ask about it.
 #[derive(Debug, Clone, Copy)]
@@ -56,34 +45,113 @@ pub struct ConditionRequest<'a> {
     pub dry_run: bool,
 }
 
-/// Compiles conditions.
-pub struct ConditionCompiler(Arc<Env>);
-
-impl Default for ConditionCompiler {
-    fn default() -> Self {
-        Self(Arc::new(Env::stdlib()))
-    }
+/// What conditions come to; of several that which stands last here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ConditionOutcome {
+    /// All are true: the webhook is called.
+    True,
+    /// One is an error and none is false: under `Fail` the request is refused without a call, under `Ignore` the webhook is
+    /// not called.
+    Error,
+    /// Not known: the webhook may be called. An unknown one may be false, which would win over an error.
+    Unknown,
+    /// One is false: it is not, whatever the others come to.
+    False,
 }
 
-/// The conditions of a hook.
+/// An object of a request.
+#[derive(Debug, Clone, Copy)]
+pub enum RequestObject<'a> {
+    /// There is none: `object` of a deletion, `oldObject` of a creation.
+    Null,
+    /// This one.
+    Object(&'a Json),
+    /// There is one, and it is not known.
+    Unknown,
+}
+
+/// The conditions of one webhook.
 pub struct MatchConditions {
     env: Arc<Env>,
     /// `None` for one that is not evaluated.
-    programs: Vec<Option<Program>>,
+    programs: Vec<Option<Arc<CompiledCondition>>>,
+}
+
+struct CompiledCondition {
+    program: Program,
+    mentions: Mentions,
+}
+
+/// Compiles conditions, each text once: a project's webhooks, and those of a tool in many places, have the same.
+pub struct ConditionCompiler {
+    env: Arc<Env>,
+    /// What an expression may call.
+    calls: Vec<&'static str>,
+    /// The longest expression, in bytes.
+    max_bytes: usize,
+    /// `None` for one that is not evaluated.
+    known: RefCell<BTreeMap<String, Option<Arc<CompiledCondition>>>>,
+}
+
+impl Default for ConditionCompiler {
+    fn default() -> Self {
+        Self {
+            env: Arc::new(Env::stdlib()),
+            calls: CALLS.into(),
+            max_bytes: MAX_BYTES,
+            known: RefCell::default(),
+        }
+    }
 }
 
 impl ConditionCompiler {
-    /// The conditions with these expressions.
+    /// One that evaluates more, for answers that nothing is done by.
+    pub fn for_forecasts() -> Self {
+        let mut env = Env::stdlib();
+        // They are declared once, so that this cannot fail; without them a function is unknown, and no more.
+        let _ = strings(&mut env);
+        Self {
+            env: Arc::new(env),
+            calls: [&CALLS[..], &FURTHER_CALLS, &UNKNOWN].concat(),
+            max_bytes: MAX_FORECAST_BYTES,
+            known: RefCell::default(),
+        }
+    }
+
+    /// The conditions with these expressions, in their order.
     pub fn conditions<'a>(&self, expressions: impl Iterator<Item = &'a str>) -> MatchConditions {
+        let mut known = self.known.borrow_mut();
         let programs = expressions.map(|text| {
-            let text = Some(text).filter(|text| text.len() <= MAX_BYTES)?;
-            let program = self.0.compile(text).ok()?;
-            may_be_evaluated(program.expression(), &CALLS).then_some(program)
+            if let Some(condition) = known.get(text) {
+                return condition.clone();
+            }
+            let condition = self.condition(text).map(Arc::new);
+            if known.len() < MAX_KNOWN {
+                known.insert(text.to_owned(), condition.clone());
+            }
+            condition
         });
         MatchConditions {
-            env: Arc::clone(&self.0),
+            env: Arc::clone(&self.env),
             programs: programs.collect(),
         }
+    }
+
+    fn condition(&self, text: &str) -> Option<CompiledCondition> {
+        let text = Some(text).filter(|text| text.len() <= self.max_bytes)?;
+        let program = self.env.compile(text).ok()?;
+        let expression = program.expression();
+        let bounded = may_be_evaluated(expression, &self.calls) && patterns_are_short(expression);
+        let mentions = mentions(expression);
+        bounded.then_some(CompiledCondition { program, mentions })
+    }
+
+    /// Whether the text is CEL at all; types are not checked.
+    ///
+    /// # Errors
+    /// What the parser says of it.
+    pub fn check(&self, text: &str) -> Result<(), ParseErrors> {
+        self.env.compile(text).map(drop)
     }
 }
 
@@ -93,22 +161,53 @@ impl MatchConditions {
         self.programs.len()
     }
 
-    /// Whether they let a request through to the hook; `None` where that cannot be told.
-    pub fn let_through(&self, asked: &ConditionRequest<'_>) -> Option<bool> {
+    /// Whether each of them was compiled and can be evaluated.
+    pub fn are_compiled(&self) -> bool {
+        self.programs.iter().all(Option::is_some)
+    }
+
+    /// What they come to for a request.
+    pub fn outcome(
+        &self,
+        asked: &ConditionRequest<'_>,
+        object: RequestObject<'_>,
+        old: RequestObject<'_>,
+    ) -> ConditionOutcome {
         if self.programs.is_empty() {
-            return Some(true);
+            return ConditionOutcome::True;
         }
         let mut context = Context::with_env(Arc::clone(&self.env));
-        context.add_variable_from_value("request", to_value(asked.request()).ok()?);
-        let says = |program: &Option<Program>| match program.as_ref()?.execute(&context) {
-            Ok(Value::Bool(says)) => Some(says),
-            _ => None,
+        let Ok(request) = to_value(asked.request()) else {
+            return ConditionOutcome::Unknown;
         };
-        let said: Vec<Option<bool>> = self.programs.iter().map(says).collect();
-        if said.contains(&Some(false)) {
-            Some(false)
-        } else {
-            said.into_iter().collect::<Option<Vec<bool>>>().map(|_| true)
+        context.add_variable_from_value("request", request);
+        context.add_variable_from_value("namespaceObject", Value::Null);
+        let mut declare = |name: &str, known: RequestObject<'_>| {
+            let value = match known {
+                RequestObject::Null => Value::Null,
+                RequestObject::Object(object) => match to_value(object) {
+                    Ok(value) => value,
+                    Err(_) => return false,
+                },
+                RequestObject::Unknown => return false,
+            };
+            context.add_variable_from_value(name.to_owned(), value);
+            true
+        };
+        let knows = (declare("object", object), declare("oldObject", old));
+        let said = self
+            .programs
+            .iter()
+            .map(|condition| said(condition.as_deref(), &context, knows));
+        said.max().unwrap_or(ConditionOutcome::True)
+    }
+
+    /// Whether they let a request through to the hook, of which no object is known; `None` where that cannot be told.
+    pub fn let_through(&self, asked: &ConditionRequest<'_>) -> Option<bool> {
+        match self.outcome(asked, RequestObject::Unknown, RequestObject::Unknown) {
+            ConditionOutcome::True => Some(true),
+            ConditionOutcome::False => Some(false),
+            ConditionOutcome::Error | ConditionOutcome::Unknown => None,
         }
     }
 }
@@ -116,7 +215,7 @@ impl MatchConditions {
 impl ConditionRequest<'_> {
     /// As conditions see it. What is left out cannot be asked about; what an API server leaves out of an AdmissionReview
     /// because it is empty is left out as well.
-    pub(super) fn request(&self) -> serde_json::Value {
+    fn request(&self) -> Json {
         let shape = &self.shape;
         let resource = json!({"group": shape.group, "version": shape.version, "resource": shape.resource});
         let mut kind = json!({"group": shape.group, "version": shape.version});
@@ -125,9 +224,12 @@ impl ConditionRequest<'_> {
         }
         let mut request = json!({
             "kind": kind, "requestKind": kind, "resource": resource, "requestResource": resource,
-            "name": self.name, "operation": shape.operation, "dryRun": self.dry_run,
+            "operation": shape.operation, "dryRun": self.dry_run,
             "userInfo": {"username": self.by.user, "groups": self.by.groups},
         });
+        if !self.name.is_empty() {
+            request["name"] = self.name.into();
+        }
         if let Some(namespace) = shape.namespace {
             request["namespace"] = namespace.into();
         }
@@ -139,133 +241,24 @@ impl ConditionRequest<'_> {
     }
 }
 
-/// Whether an expression calls nothing but these, is not nested too deep, and has no loop within a loop.
-pub(super) fn may_be_evaluated(expression: &IdedExpr, calls: &[&str]) -> bool {
-    let mut open = vec![(expression, 0, false)];
-    while let Some((expression, depth, looping)) = open.pop() {
-        if depth > MAX_DEPTH {
-            return false;
-        }
-        let mut inner: Vec<&IdedExpr> = Vec::new();
-        let mut loops = looping;
-        match &expression.expr {
-            Expr::Unspecified | Expr::Struct(_) => return false,
-            Expr::Ident(_) | Expr::Literal(_) => {}
-            Expr::Call(call) if calls.contains(&&*call.func_name) => {
-                inner.extend(call.target.iter().map(AsRef::as_ref).chain(&call.args));
-            }
-            Expr::Call(_) => return false,
-            Expr::Comprehension(_) if looping => return false,
-            Expr::Comprehension(each) => {
-                loops = true;
-                inner.extend([&each.iter_range, &each.accu_init, &each.loop_cond]);
-                inner.extend([&each.loop_step, &each.result]);
-            }
-            Expr::List(list) => inner.extend(&list.elements),
-            Expr::Map(map) => {
-                for entry in &map.entries {
-                    match &entry.expr {
-                        EntryExpr::StructField(_) => return false,
-                        EntryExpr::MapEntry(entry) => inner.extend([&entry.key, &entry.value]),
-                    }
-                }
-            }
-            Expr::Select(select) => inner.push(&select.operand),
-        }
-        open.extend(inner.into_iter().map(|inner| (inner, depth + 1, loops)));
+/// What one condition comes to, given whether the object and the old object are known.
+fn said(
+    condition: Option<&CompiledCondition>,
+    context: &Context<'_, '_>,
+    (object, old): (bool, bool),
+) -> ConditionOutcome {
+    let Some(CompiledCondition { program, mentions }) = condition else {
+        return ConditionOutcome::Unknown;
+    };
+    let unknown = mentions.unknowable || mentions.object && !object || mentions.old_object && !old;
+    match program.execute(context) {
+        _ if mentions.field => ConditionOutcome::Unknown,
+        Ok(Value::Bool(true)) => ConditionOutcome::True,
+        Ok(Value::Bool(false)) => ConditionOutcome::False,
+        Ok(_) | Err(_) if unknown => ConditionOutcome::Unknown,
+        Ok(_) | Err(_) => ConditionOutcome::Error,
     }
-    true
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// What conditions say of the renewal of a node's Lease.
-    fn says(conditions: &[&str]) -> Option<bool> {
-        let conditions = ConditionCompiler::default().conditions(conditions.iter().copied());
-        conditions.let_through(&ConditionRequest {
-            shape: RequestShape {
-                operation: "UPDATE",
-                group: "coordination.k8s.io",
-                version: "v1",
-                resource: "leases",
-                namespace: Some("kube-node-lease"),
-                ..RequestShape::default()
-            },
-            kind: Some("Lease"),
-            name: "node-1",
-            by: Requester {
-                user: "system:node:node-1",
-                groups: &["system:nodes", "system:authenticated"],
-            },
-            dry_run: false,
-        })
-    }
-
-    #[test]
-    fn what_conditions_ask_about_the_request_is_answered() {
-        for (expression, wanted) in [
-            ("true", true),
-            ("request.operation == 'UPDATE' && request.name != 'x'", true),
-            ("!('system:nodes' in request.userInfo.groups)", false),
-            ("!request.userInfo.username.startsWith('system:node:')", false),
-            ("request.userInfo.groups.exists(g, g.endsWith(':nodes'))", true),
-            ("request.resource.group != 'coordination.k8s.io'", false),
-            (
-                "!(request.namespace in ['kube-system', 'kube-node-lease'])",
-                false,
-            ),
-            ("request.dryRun", false),
-            (
-                "has(request.subResource) && request.subResource == 'status'",
-                false,
-            ),
-            (
-                "request.kind.kind == 'Lease' ? request.name.size() > 3 : false",
-                true,
-            ),
-        ] {
-            assert_eq!(says(&[expression]), Some(wanted), "{expression}");
-        }
-    }
-
-    #[test]
-    fn what_conditions_ask_about_the_object_or_the_authorizer_is_unknown() {
-        for expression in [
-            "object.metadata.labels['a'] == 'b'",
-            "!has(oldObject.metadata)",
-            "authorizer.group('').resource('pods').check('create').allowed()",
-            "request.uid == ''",
-            "request.options.dryRun == ['All']",
-            "request.userInfo.extra['a'] == ['b']",
-            "request.name.matches('^n')",
-            "no CEL at all",
-            "",
-        ] {
-            assert_eq!(says(&[expression]), None, "{expression}");
-        }
-    }
-
-    #[test]
-    fn one_that_is_false_keeps_a_request_away_whatever_the_others_say() {
-        assert_eq!(says(&[]), Some(true));
-        assert_eq!(says(&["object.x", "false", "true"]), Some(false));
-        assert_eq!(says(&["true", "object.x"]), None);
-        assert_eq!(says(&["true", "true"]), Some(true));
-    }
-
-    #[test]
-    fn what_would_take_long_or_recurse_deep_is_not_evaluated() {
-        let long = format!("true{}", " || true".repeat(200));
-        let deep = format!("{}true{}", "(".repeat(400), ")".repeat(400));
-        let chain = format!("request{} == ''", ".a".repeat(400));
-        let sum = format!("1{} > 0", "+1".repeat(400));
-        let list = format!("[{}]", ["1"; 100].join(","));
-        let loops = format!("{list}.all(a, {list}.all(b, a == b))");
-        let grows = format!("'a'{}.size() > 0", ".replace('a', 'aaaaaaaa')".repeat(30));
-        for expression in [long, deep, chain, sum, loops, grows] {
-            assert_eq!(says(&[&expression]), None, "{expression}");
-        }
-    }
-}
+mod tests;

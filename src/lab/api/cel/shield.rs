@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 use super::{Program, Variables};
 use crate::domain::cluster::condition::spare::{LINES, Spare, SparedObjects, SparedWriter};
 use crate::domain::cluster::hook::Added;
-use crate::domain::cluster::matching::conditions::ConditionRequest;
-use crate::domain::cluster::matching::outcome::{ConditionOutcome, ForecastCompiler, RequestObject};
+use crate::domain::cluster::matching::conditions::{
+    ConditionCompiler, ConditionOutcome, ConditionRequest, RequestObject,
+};
 use crate::domain::cluster::matching::{RequestShape, Requester};
 
 const NAMESPACES: [&str; 6] = [
@@ -106,7 +107,7 @@ proptest! {
         });
         prop_assert_eq!(asked, Ok(!spare.spares(&shape, Some(by))), "{}", request);
         // What a forecast evaluates by comes to the same.
-        let conditions = ForecastCompiler::default().conditions([spare.expression().as_str()].into_iter());
+        let conditions = ConditionCompiler::for_forecasts().conditions([spare.expression().as_str()].into_iter());
         let asked = ConditionRequest { shape, kind: None, name: "x", by, dry_run: false };
         let wanted = if spare.spares(&shape, Some(by)) { ConditionOutcome::False } else { ConditionOutcome::True };
         prop_assert_eq!(conditions.outcome(&asked, RequestObject::Null, RequestObject::Null), wanted, "{}", request);

@@ -1,0 +1,225 @@
+//! What conditions come to, for the daemon and in forecasts.
+
+use super::*;
+
+/// What conditions say of the renewal of a node's Lease.
+fn says(conditions: &[&str]) -> Option<bool> {
+    let conditions = ConditionCompiler::default().conditions(conditions.iter().copied());
+    conditions.let_through(&ConditionRequest {
+        shape: RequestShape {
+            operation: "UPDATE",
+            group: "coordination.k8s.io",
+            version: "v1",
+            resource: "leases",
+            namespace: Some("kube-node-lease"),
+            ..RequestShape::default()
+        },
+        kind: Some("Lease"),
+        name: "node-1",
+        by: Requester {
+            user: "system:node:node-1",
+            groups: &["system:nodes", "system:authenticated"],
+        },
+        dry_run: false,
+    })
+}
+
+#[test]
+fn what_conditions_ask_about_the_request_is_answered() {
+    for (expression, wanted) in [
+        ("true", true),
+        ("request.operation == 'UPDATE' && request.name != 'x'", true),
+        ("!('system:nodes' in request.userInfo.groups)", false),
+        ("!request.userInfo.username.startsWith('system:node:')", false),
+        ("request.userInfo.groups.exists(g, g.endsWith(':nodes'))", true),
+        ("request.resource.group != 'coordination.k8s.io'", false),
+        (
+            "!(request.namespace in ['kube-system', 'kube-node-lease'])",
+            false,
+        ),
+        ("request.dryRun", false),
+        (
+            "has(request.subResource) && request.subResource == 'status'",
+            false,
+        ),
+        (
+            "request.kind.kind == 'Lease' ? request.name.size() > 3 : false",
+            true,
+        ),
+    ] {
+        assert_eq!(says(&[expression]), Some(wanted), "{expression}");
+    }
+}
+
+#[test]
+fn what_conditions_ask_about_the_object_or_the_authorizer_is_unknown() {
+    for expression in [
+        "object.metadata.labels['a'] == 'b'",
+        "!has(oldObject.metadata)",
+        "authorizer.group('').resource('pods').check('create').allowed()",
+        "request.uid == ''",
+        "request.options.dryRun == ['All']",
+        "request.userInfo.extra['a'] == ['b']",
+        "request.name.matches('^n')",
+        "no CEL at all",
+        "",
+    ] {
+        assert_eq!(says(&[expression]), None, "{expression}");
+    }
+}
+
+#[test]
+fn one_that_is_false_keeps_a_request_away_whatever_the_others_say() {
+    assert_eq!(says(&[]), Some(true));
+    assert_eq!(says(&["object.x", "false", "true"]), Some(false));
+    assert_eq!(says(&["true", "object.x"]), None);
+    assert_eq!(says(&["true", "true"]), Some(true));
+}
+
+#[test]
+fn what_would_take_long_or_recurse_deep_is_not_evaluated() {
+    let long = format!("true{}", " || true".repeat(200));
+    let deep = format!("{}true{}", "(".repeat(400), ")".repeat(400));
+    let chain = format!("request{} == ''", ".a".repeat(400));
+    let sum = format!("1{} > 0", "+1".repeat(400));
+    let list = format!("[{}]", ["1"; 100].join(","));
+    let loops = format!("{list}.all(a, {list}.all(b, a == b))");
+    let grows = format!("'a'{}.size() > 0", ".replace('a', 'aaaaaaaa')".repeat(30));
+    for expression in [long, deep, chain, sum, loops, grows] {
+        assert_eq!(says(&[&expression]), None, "{expression}");
+    }
+}
+
+fn asked() -> ConditionRequest<'static> {
+    ConditionRequest {
+        shape: RequestShape {
+            operation: "CREATE",
+            version: "v1",
+            resource: "pods",
+            namespace: Some("tenant"),
+            ..RequestShape::default()
+        },
+        kind: Some("Pod"),
+        name: "web-0",
+        by: Requester {
+            user: "system:serviceaccount:kube-system:replicaset-controller",
+            groups: &["system:serviceaccounts", "system:authenticated"],
+        },
+        dry_run: false,
+    }
+}
+
+fn pod() -> Json {
+    json!({"metadata": {"name": "web-0", "labels": {"app": "web"}},
+           "spec": {"containers": [{"name": "a", "image": "registry.example/a:1"}]}})
+}
+
+fn outcome(conditions: &[&str]) -> ConditionOutcome {
+    let conditions = ConditionCompiler::for_forecasts().conditions(conditions.iter().copied());
+    conditions.outcome(&asked(), RequestObject::Object(&pod()), RequestObject::Null)
+}
+
+#[test]
+fn what_is_asked_of_request_and_object_is_answered() {
+    for (expression, wanted) in [
+        ("object.metadata.labels['app'] == 'web'", ConditionOutcome::True),
+        (
+            "object.metadata.?labels['team'].orValue('none') == 'none'",
+            ConditionOutcome::True,
+        ),
+        (
+            "has(object.metadata.labels) && 'team' in object.metadata.labels",
+            ConditionOutcome::False,
+        ),
+        (
+            "object.spec.containers.all(c, c.image.startsWith('registry.example/'))",
+            ConditionOutcome::True,
+        ),
+        (
+            "oldObject == null && namespaceObject == null",
+            ConditionOutcome::True,
+        ),
+        (
+            "request.userInfo.username.matches('^system:serviceaccount:kube-.*')",
+            ConditionOutcome::True,
+        ),
+        ("request.name.lowerAscii() == 'web-0'", ConditionOutcome::True),
+        (
+            "!(request.namespace in ['kube-system', 'tenant'])",
+            ConditionOutcome::False,
+        ),
+        ("has(request.subResource)", ConditionOutcome::False),
+    ] {
+        assert_eq!(outcome(&[expression]), wanted, "{expression}");
+    }
+}
+
+#[test]
+fn an_absent_key_is_an_error_and_what_is_unknown_is_not() {
+    for (expression, wanted) in [
+        ("object.metadata.annotations['a'] == 'b'", ConditionOutcome::Error),
+        ("request.subResource == 'status'", ConditionOutcome::Error),
+        ("request.name", ConditionOutcome::Error),
+        (
+            "authorizer.group('').resource('pods').check('create').allowed()",
+            ConditionOutcome::Unknown,
+        ),
+        (
+            "request.operation == 'DELETE' && authorizer.path('/x').check('get').allowed()",
+            ConditionOutcome::False,
+        ),
+        (
+            "authorizer.path('/x').check('get').allowed() || request.operation == 'CREATE'",
+            ConditionOutcome::True,
+        ),
+        ("request.options.dryRun == ['All']", ConditionOutcome::Unknown),
+        ("has(request.userInfo.extra)", ConditionOutcome::Unknown),
+        (
+            "cidr('10.0.0.0/8').containsIP('10.1.1.1')",
+            ConditionOutcome::Unknown,
+        ),
+        ("no CEL at all", ConditionOutcome::Unknown),
+    ] {
+        assert_eq!(outcome(&[expression]), wanted, "{expression}");
+    }
+}
+
+#[test]
+fn one_that_is_false_wins_over_errors_and_an_unknown_one_may_be_false() {
+    assert_eq!(
+        outcome(&["request.subResource == ''", "false"]),
+        ConditionOutcome::False
+    );
+    assert_eq!(
+        outcome(&["request.subResource == ''", "true"]),
+        ConditionOutcome::Error
+    );
+    let allowed = "authorizer.path('/x').check('get').allowed()";
+    assert_eq!(
+        outcome(&["request.subResource == ''", allowed]),
+        ConditionOutcome::Unknown
+    );
+    assert_eq!(outcome(&[]), ConditionOutcome::True);
+}
+
+#[test]
+fn an_unknown_object_decides_nothing_that_asks_about_it() {
+    let with = |expression| {
+        let conditions = ConditionCompiler::for_forecasts().conditions([expression].into_iter());
+        conditions.outcome(&asked(), RequestObject::Unknown, RequestObject::Null)
+    };
+    assert_eq!(with("has(object.metadata.labels)"), ConditionOutcome::Unknown);
+    assert_eq!(
+        with("request.namespace != 'tenant' && has(object.spec)"),
+        ConditionOutcome::False
+    );
+    assert_eq!(with("oldObject == null"), ConditionOutcome::True);
+}
+
+#[test]
+fn patterns_that_are_long_or_not_literal_are_not_compiled() {
+    let long = format!("request.name.matches('{}')", "a{1000}".repeat(40));
+    for expression in ["request.name.matches(request.namespace)", &long] {
+        assert_eq!(outcome(&[expression]), ConditionOutcome::Unknown, "{expression}");
+    }
+}

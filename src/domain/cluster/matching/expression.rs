@@ -1,0 +1,205 @@
+//! What a CEL expression calls, how deep it goes, and what it asks about, before it is evaluated.
+
+use cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue, operators as op};
+
+/// Those that are nested deeper are not evaluated: evaluation recurses.
+const MAX_DEPTH: usize = 48;
+/// Longest pattern that is compiled, in bytes.
+const MAX_PATTERN: usize = 256;
+
+/// What any expression may call. Nothing in it makes a long text of a short one, compiles a pattern, or asks anything but
+/// the request.
+pub(super) const CALLS: [&str; 18] = [
+    op::CONDITIONAL,
+    op::LOGICAL_AND,
+    op::LOGICAL_OR,
+    op::LOGICAL_NOT,
+    op::ADD,
+    op::EQUALS,
+    op::NOT_EQUALS,
+    op::GREATER_EQUALS,
+    op::LESS_EQUALS,
+    op::GREATER,
+    op::LESS,
+    op::INDEX,
+    op::IN,
+    op::NOT_STRICTLY_FALSE,
+    "startsWith",
+    "endsWith",
+    "contains",
+    "size",
+];
+
+/// What is evaluated in a forecast besides. None of them makes a long text of a short one.
+pub(super) const FURTHER_CALLS: [&str; 20] = [
+    op::SUBSTRACT,
+    op::NEGATE,
+    op::OPT_INDEX,
+    op::OPT_SELECT,
+    "matches",
+    "hasValue",
+    "orValue",
+    "lowerAscii",
+    "upperAscii",
+    "trim",
+    "charAt",
+    "indexOf",
+    "lastIndexOf",
+    "substring",
+    "split",
+    "join",
+    "string",
+    "int",
+    "exists_one",
+    "type",
+];
+
+/// The authorizer's functions and others of Kubernetes that have no meaning here: an expression that calls them is evaluated
+/// around them (`apiserver/pkg/cel/library`).
+pub(super) const UNKNOWN: [&str; 20] = [
+    "group",
+    "resource",
+    "subresource",
+    "namespace",
+    "name",
+    "check",
+    "allowed",
+    "reason",
+    "errored",
+    "serviceAccount",
+    "path",
+    "fieldSelector",
+    "labelSelector",
+    "requestResource",
+    "find",
+    "findAll",
+    "isURL",
+    "url",
+    "quantity",
+    "isQuantity",
+];
+
+/// Fields of a request that [`super::conditions::ConditionRequest`] does not know.
+const UNKNOWN_FIELDS: [&str; 3] = ["options", "extra", "uid"];
+
+/// What an expression asks about that may not be known.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Mentions {
+    pub(super) object: bool,
+    pub(super) old_object: bool,
+    /// The authorizer, or a function that has no meaning here.
+    pub(super) unknowable: bool,
+    /// A field of a request that is not known, for which `has` would say that it is absent.
+    pub(super) field: bool,
+}
+
+/// What an expression is made of; `None` for a message or what is no expression, which are not evaluated.
+fn parts(expression: &IdedExpr) -> Option<Vec<&IdedExpr>> {
+    Some(match &expression.expr {
+        Expr::Unspecified | Expr::Struct(_) => return None,
+        Expr::Ident(_) | Expr::Literal(_) => Vec::new(),
+        Expr::Call(call) => call.target.iter().map(AsRef::as_ref).chain(&call.args).collect(),
+        Expr::Comprehension(each) => {
+            let range = [&each.iter_range, &each.accu_init, &each.loop_cond];
+            range.into_iter().chain([&each.loop_step, &each.result]).collect()
+        }
+        Expr::List(list) => list.elements.iter().collect(),
+        Expr::Map(map) => {
+            let entries = map.entries.iter().map(|entry| match &entry.expr {
+                EntryExpr::MapEntry(entry) => Some([&entry.key, &entry.value]),
+                EntryExpr::StructField(_) => None,
+            });
+            entries
+                .collect::<Option<Vec<_>>>()?
+                .into_iter()
+                .flatten()
+                .collect()
+        }
+        Expr::Select(select) => vec![&select.operand],
+    })
+}
+
+/// Whether an expression calls nothing but these, is not nested too deep, and has no loop within a loop.
+pub(super) fn may_be_evaluated(expression: &IdedExpr, calls: &[&str]) -> bool {
+    let mut open = vec![(expression, 0, false)];
+    while let Some((expression, depth, looping)) = open.pop() {
+        let (permitted, loops) = match &expression.expr {
+            Expr::Call(call) => (calls.contains(&&*call.func_name), looping),
+            Expr::Comprehension(_) => (!looping, true),
+            _ => (true, looping),
+        };
+        match parts(expression) {
+            Some(parts) if permitted && depth <= MAX_DEPTH => {
+                open.extend(parts.into_iter().map(|part| (part, depth + 1, loops)));
+            }
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// Calls a function for an expression and everything in it.
+fn walk<'a>(expression: &'a IdedExpr, see: &mut dyn FnMut(&'a IdedExpr)) {
+    let mut open = vec![expression];
+    while let Some(expression) = open.pop() {
+        see(expression);
+        open.extend(parts(expression).into_iter().flatten());
+    }
+}
+
+pub(super) fn mentions(expression: &IdedExpr) -> Mentions {
+    let mut found = Mentions::default();
+    walk(expression, &mut |expression| match &expression.expr {
+        Expr::Ident(name) => match name.as_str() {
+            "object" => found.object = true,
+            "oldObject" => found.old_object = true,
+            "authorizer" | "params" | "variables" => found.unknowable = true,
+            _ => {}
+        },
+        Expr::Call(call) => {
+            found.unknowable |= UNKNOWN.contains(&&*call.func_name);
+            let named = |argument: &IdedExpr| literal(argument).is_some_and(is_unknown);
+            let selects = [op::OPT_SELECT, op::INDEX, op::OPT_INDEX].contains(&&*call.func_name);
+            found.field |=
+                selects && call.args.iter().any(named) && call.args.first().is_some_and(is_request);
+        }
+        Expr::Select(select) => found.field |= is_unknown(&select.field) && is_request(&select.operand),
+        _ => {}
+    });
+    found
+}
+
+fn is_unknown(field: &str) -> bool {
+    UNKNOWN_FIELDS.contains(&field)
+}
+
+/// The text of a literal.
+fn literal(expression: &IdedExpr) -> Option<&str> {
+    match &expression.expr {
+        Expr::Literal(LiteralValue::String(text)) => Some(text.inner()),
+        _ => None,
+    }
+}
+
+/// Whether it is the request or a part of it.
+fn is_request(expression: &IdedExpr) -> bool {
+    match &expression.expr {
+        Expr::Ident(name) => name == "request",
+        Expr::Select(select) => is_request(&select.operand),
+        _ => false,
+    }
+}
+
+/// Whether every pattern stands in the expression itself and is short: one that is made of the request could cost anything.
+pub(super) fn patterns_are_short(expression: &IdedExpr) -> bool {
+    let mut short = true;
+    walk(expression, &mut |expression| {
+        if let Expr::Call(call) = &expression.expr
+            && call.func_name == "matches"
+        {
+            let pattern = call.args.last().and_then(literal);
+            short &= pattern.is_some_and(|pattern| pattern.len() <= MAX_PATTERN);
+        }
+    });
+    short
+}
