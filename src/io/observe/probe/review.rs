@@ -5,7 +5,8 @@
 
 use serde_json::{Value, json};
 
-use crate::domain::cluster::hook::{Hook, HookKind, HookRule, Scope, Selector, SelectorOperator};
+use crate::domain::cluster::hook::{Hook, HookKind, HookRule, Selector, SelectorOperator};
+use crate::domain::cluster::matching::RequestShape;
 use crate::domain::text::named;
 use crate::domain::time::Time;
 
@@ -129,28 +130,23 @@ fn pick(rules: &[HookRule]) -> Option<(&'static ReviewedKind, ReviewOperation)> 
     ReviewOperation::ALL.iter().find_map(|operation| {
         let kind = KINDS
             .iter()
-            .find(|kind| rules.iter().any(|rule| matches(rule, kind, *operation)))?;
+            .find(|kind| rules.iter().any(|rule| rule.matches(&kind.request(*operation))))?;
         Some((kind, *operation))
     })
 }
 
-/// The API server's `rules.Matcher` for an object without a subresource.
-fn matches(rule: &HookRule, kind: &ReviewedKind, operation: ReviewOperation) -> bool {
-    let has = |list: &[String], wanted: &str| list.iter().any(|item| item == "*" || item == wanted);
-    let resource = rule.resources.iter().any(|pattern| {
-        let (resource, subresource) = pattern.split_once('/').unwrap_or((pattern, ""));
-        (resource == "*" || resource == kind.resource) && (subresource == "*" || subresource.is_empty())
-    });
-    let scope = match rule.scope {
-        Scope::All => true,
-        Scope::Cluster => !kind.namespaced,
-        Scope::Namespaced => kind.namespaced,
-    };
-    resource
-        && scope
-        && has(&rule.operations, operation.as_str())
-        && has(&rule.api_groups, kind.group)
-        && has(&rule.api_versions, kind.version)
+impl ReviewedKind {
+    /// A write of an object of this kind, in a namespace where it has one.
+    fn request(&self, operation: ReviewOperation) -> RequestShape<'static> {
+        RequestShape {
+            operation: operation.as_str(),
+            group: self.group,
+            version: self.version,
+            resource: self.resource,
+            namespace: self.namespaced.then_some(NAME),
+            ..RequestShape::default()
+        }
+    }
 }
 
 fn object(kind: &ReviewedKind, subject: &ReviewSubject, uid: &str, now: Time, selector: &Selector) -> Value {
@@ -203,7 +199,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::domain::cluster::hook::{FailurePolicy, HookId, HookTarget, SelectorRequirement};
+    use crate::domain::cluster::hook::{FailurePolicy, HookId, HookTarget, Scope, SelectorRequirement};
 
     const NOW: Time = Time::from_unix_millis(1_795_219_862_156);
 
