@@ -132,14 +132,16 @@ fn instant(time: &ApiTime) -> Option<Time> {
     Some(Time::from_unix_millis(millis))
 }
 
-/// Complains of a caBundle that is of no use.
-fn look_at_bundle(ca_bundle: &[u8], problems: &mut Problems) {
-    if !ca_bundle.is_empty() && !holds_a_certificate(ca_bundle) {
+/// When the last certificate of a bundle ends, and what the first of them are good for. Complains of one that is of no use.
+fn look_at_bundle(ca_bundle: &[u8], problems: &mut Problems) -> (Option<Time>, Vec<Trusted>) {
+    let (ends, trusted) = trusted(ca_bundle);
+    if !ca_bundle.is_empty() && trusted.is_empty() {
         problems.add(
             "caBundle holds no PEM certificate, so every call fails; put the CA's certificate there, or leave \
              it empty to use the system's roots",
         );
     }
+    (ends, trusted)
 }
 
 fn hooks(kind: HookKind, metadata: &ObjectMeta, entries: Vec<WebhookEntry>) -> Vec<Hook> {
@@ -169,7 +171,7 @@ fn hook(
         .ca_bundle
         .as_ref()
         .map_or(&[][..], |bytes| &bytes.0);
-    look_at_bundle(ca_bundle, &mut problems);
+    let (ca_ends, trusted) = look_at_bundle(ca_bundle, &mut problems);
     if entry.rules.is_empty() {
         problems.add("rules is empty, so the webhook is never called");
     }
@@ -178,7 +180,6 @@ fn hook(
     if let HookTarget::Invalid(why) = &target {
         problems.add(format!("clientConfig: {why}"));
     }
-    let (ca_ends, trusted) = trusted(ca_bundle);
     Hook {
         configuration_uid: metadata.uid.clone().unwrap_or_default(),
         created: metadata.creation_timestamp.as_ref().and_then(instant),
@@ -276,8 +277,7 @@ fn is_injected(metadata: &ObjectMeta) -> bool {
     annotations.is_some_and(|known| INJECTORS.iter().any(|key| known.contains_key(*key)))
 }
 
-/// When the last certificate of a bundle ends, and what the first of them are good for. One that cannot be parsed is passed
-/// over, as the API server does.
+/// The same, without complaints. Blocks of other kinds and certificates that cannot be parsed are passed over, as Go does.
 fn trusted(bundle: &[u8]) -> (Option<Time>, Vec<Trusted>) {
     let (mut ends, mut all) = (None, Vec::new());
     for der in CertificateDer::pem_slice_iter(bundle).filter_map(Result::ok) {
@@ -309,13 +309,6 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
     let four = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
     four.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from))
         .ok()
-}
-
-/// Whether Go would find a certificate: blocks of other kinds and unreadable ones are skipped, as it does.
-fn holds_a_certificate(bundle: &[u8]) -> bool {
-    CertificateDer::pem_slice_iter(bundle)
-        .filter_map(Result::ok)
-        .any(|certificate| x509_parser::parse_x509_certificate(&certificate).is_ok())
 }
 
 fn timeout(seconds: Option<i32>, problems: &mut Problems) -> Duration {
