@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::action::{Action, Expects, Notice, NoticeKind, ObjectChange, To};
-use super::book::{BookEntry, EntryStage};
+use super::book::{BookEntry, EntryStage, ResourceVersion};
 use super::budget::begun;
 use super::guards::{Guard, HeldBack};
 use super::observed::BypassState;
@@ -130,14 +130,18 @@ impl Breaker {
             }
             Does::Change { to, why } => {
                 let ticket = self.ticket();
-                let blindly = !self.settings.guards.on(Guard::Version);
+                let versioned = self.settings.guards.on(Guard::Version);
                 let Some(hook) = self.memory.hooks.get_mut(id) else {
                     return;
                 };
                 let Some((_, view)) = &hook.read else { return };
                 let expects = Expects {
                     uid: Arc::clone(&view.uid),
-                    version: view.version.clone(),
+                    version: if versioned {
+                        view.version.clone()
+                    } else {
+                        ResourceVersion::new("")
+                    },
                     shown: view.shown.clone(),
                 };
                 hook.pending = Some(PendingChange {
@@ -149,7 +153,7 @@ impl Breaker {
                     ticket,
                     hook: id.clone(),
                     to,
-                    expects: if blindly { expects.blind() } else { expects },
+                    expects,
                     why,
                 }));
             }
@@ -358,19 +362,4 @@ pub(super) fn put_back(why: &str) -> BreakerStep {
         why: why.into(),
     };
     BreakerStep::from(does).says(NoticeKind::Restoring, why)
-}
-
-impl Expects {
-    #[cfg(test)]
-    fn blind(self) -> Self {
-        Self {
-            version: super::book::ResourceVersion::new(""),
-            ..self
-        }
-    }
-
-    #[cfg(not(test))]
-    fn blind(self) -> Self {
-        self
-    }
 }
