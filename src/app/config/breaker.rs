@@ -1,11 +1,8 @@
 //! The keys about what the breaker may do.
 
 use std::collections::BTreeSet;
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
-
-use serde_json::Value;
 
 use super::section::Section;
 use crate::domain::act::breaker::policy::{AtLimit, Matches, Pattern, Policy, PolicyRule, Rung};
@@ -146,16 +143,8 @@ impl Section<'_> {
 
     /// A list of texts, each read by `parse`.
     fn set<T: Ord>(&mut self, key: &str, parse: impl Fn(&str) -> Result<T, String>) -> BTreeSet<T> {
-        let entries = match self.take(key) {
-            None | Some(Value::Null) => Vec::new(),
-            Some(Value::Array(entries)) => entries,
-            Some(_) => {
-                self.error(key, "must be a list");
-                Vec::new()
-            }
-        };
         let mut values = BTreeSet::new();
-        for (at, entry) in entries.into_iter().enumerate() {
+        for (at, entry) in self.entries(key).into_iter().enumerate() {
             let read = match entry.as_str() {
                 Some(text) => parse(text),
                 None => Err(format!("must be text, not {entry}")),
@@ -166,24 +155,6 @@ impl Section<'_> {
             }
         }
         values
-    }
-
-    /// A duration that may be longer than what is between two looks.
-    fn span(&mut self, key: &str, default: Duration, range: RangeInclusive<Duration>) -> Duration {
-        let Some(text) = self.text(key) else {
-            return default;
-        };
-        let why = match humantime::parse_duration(&text) {
-            Ok(duration) if range.contains(&duration) => return duration,
-            Ok(_) => format!(
-                "{text:?} is out of range, use {} to {}",
-                humantime::format_duration(*range.start()),
-                humantime::format_duration(*range.end())
-            ),
-            Err(error) => format!("{text:?} is not a duration like 5s or 2m: {error}"),
-        };
-        self.error(key, why);
-        default
     }
 }
 

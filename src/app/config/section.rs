@@ -1,6 +1,7 @@
 //! One mapping of the configuration file, read key by key so that every mistake is found in one go.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
@@ -45,14 +46,7 @@ impl Section<'_> {
     }
 
     pub(super) fn section<T>(&mut self, key: &str, read: impl FnOnce(&mut Section<'_>) -> T) -> T {
-        let keys = match self.take(key) {
-            None | Some(Value::Null) => Map::new(),
-            Some(Value::Object(keys)) => keys,
-            Some(_) => {
-                self.error(key, "must be a mapping of keys to values");
-                Map::new()
-            }
-        };
+        let keys = self.mapping(key, "must be a mapping of keys to values");
         let path = format!("{}{key}.", self.path);
         let mut section = Section {
             path,
@@ -65,16 +59,8 @@ impl Section<'_> {
     }
 
     pub(super) fn list<T>(&mut self, key: &str, read: impl Fn(&mut Section<'_>) -> Option<T>) -> Vec<T> {
-        let entries = match self.take(key) {
-            None | Some(Value::Null) => Vec::new(),
-            Some(Value::Array(entries)) => entries,
-            Some(_) => {
-                self.error(key, "must be a list");
-                Vec::new()
-            }
-        };
         let mut values = Vec::new();
-        for (at, entry) in entries.into_iter().enumerate() {
+        for (at, entry) in self.entries(key).into_iter().enumerate() {
             let Value::Object(keys) = entry else {
                 self.error(&format!("{key}[{at}]"), "must be a mapping of keys to values");
                 continue;
@@ -91,6 +77,30 @@ impl Section<'_> {
         values
     }
 
+    /// A mapping; `else_wrong` is said of what is none.
+    fn mapping(&mut self, key: &str, else_wrong: &str) -> Map<String, Value> {
+        match self.take(key) {
+            None | Some(Value::Null) => Map::new(),
+            Some(Value::Object(keys)) => keys,
+            Some(_) => {
+                self.error(key, else_wrong);
+                Map::new()
+            }
+        }
+    }
+
+    /// What is in a list.
+    pub(super) fn entries(&mut self, key: &str) -> Vec<Value> {
+        match self.take(key) {
+            None | Some(Value::Null) => Vec::new(),
+            Some(Value::Array(entries)) => entries,
+            Some(_) => {
+                self.error(key, "must be a list");
+                Vec::new()
+            }
+        }
+    }
+
     pub(super) fn text(&mut self, key: &str) -> Option<String> {
         match self.take(key)? {
             Value::Null => None,
@@ -104,16 +114,8 @@ impl Section<'_> {
 
     /// A mapping of free names to text.
     pub(super) fn texts(&mut self, key: &str) -> BTreeMap<String, String> {
-        let entries = match self.take(key) {
-            None | Some(Value::Null) => Map::new(),
-            Some(Value::Object(entries)) => entries,
-            Some(_) => {
-                self.error(key, "must be a mapping of names to text");
-                Map::new()
-            }
-        };
         let mut texts = BTreeMap::new();
-        for (name, value) in entries {
+        for (name, value) in self.mapping(key, "must be a mapping of names to text") {
             match value {
                 Value::String(text) => {
                     texts.insert(name, text);
@@ -142,7 +144,7 @@ impl Section<'_> {
         }
     }
 
-    pub(super) fn number(&mut self, key: &str, default: u64, range: std::ops::RangeInclusive<u64>) -> u64 {
+    pub(super) fn number(&mut self, key: &str, default: u64, range: RangeInclusive<u64>) -> u64 {
         match self.take(key) {
             None | Some(Value::Null) => default,
             Some(value) => match value.as_u64().filter(|number| range.contains(number)) {
@@ -165,27 +167,25 @@ impl Section<'_> {
     pub(super) fn duration(&mut self, key: &str, default: Duration, at_least: Duration) -> Duration {
         // What was seen a minute ago says little about now: with longer intervals verdicts would come and go.
         const AT_MOST: Duration = Duration::from_secs(60);
+        self.span(key, default, at_least..=AT_MOST)
+    }
+
+    /// A duration that may be longer than what is between two looks.
+    pub(super) fn span(&mut self, key: &str, default: Duration, range: RangeInclusive<Duration>) -> Duration {
         let Some(text) = self.text(key) else {
             return default;
         };
-        match humantime::parse_duration(&text) {
-            Ok(duration) if (at_least..=AT_MOST).contains(&duration) => duration,
-            Ok(_) => {
-                self.error(
-                    key,
-                    format!(
-                        "{text:?} is out of range, use {} to {}",
-                        humantime::format_duration(at_least),
-                        humantime::format_duration(AT_MOST)
-                    ),
-                );
-                default
-            }
-            Err(error) => {
-                self.error(key, format!("{text:?} is not a duration like 5s or 2m: {error}"));
-                default
-            }
-        }
+        let why = match humantime::parse_duration(&text) {
+            Ok(duration) if range.contains(&duration) => return duration,
+            Ok(_) => format!(
+                "{text:?} is out of range, use {} to {}",
+                humantime::format_duration(*range.start()),
+                humantime::format_duration(*range.end())
+            ),
+            Err(error) => format!("{text:?} is not a duration like 5s or 2m: {error}"),
+        };
+        self.error(key, why);
+        default
     }
 
     pub(super) fn level(&mut self, key: &str, default: ProbeLevel) -> ProbeLevel {
