@@ -3,7 +3,6 @@
 //! The daemon gets a kubeconfig and nothing else; the demo learns what it thinks by asking it over HTTP, as any
 //! stranger could.
 
-mod assessment;
 mod breaking;
 mod casualties;
 mod daemon;
@@ -572,7 +571,8 @@ mod tests {
             })
             .collect();
         let writes = if broken { "Blocked" } else { "Flowing" };
-        json!({"control_plane": {"writes": writes, "not_a_hook": null}, "hooks": hooks})
+        let plane = json!({"writes": writes, "summary": "", "not_a_hook": null});
+        json!({"at": "2026-11-21T00:11:02Z", "control_plane": plane, "hooks": hooks})
     }
 
     /// A writer whose text can still be read when it is gone.

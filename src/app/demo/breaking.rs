@@ -9,10 +9,10 @@ use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchP
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::assessment::{ParsedAssessment, ParsedStanding};
 use super::judge::{SeenVerdict, rounded};
 use super::survival::WithoutBreaker;
 use super::timeline::DemoEvent;
+use crate::app::terminal::view::shown::{ShownAssessment, ShownStanding};
 use crate::domain::act::bypass::{FIELD_MANAGER, Rung, touched};
 use crate::lab::cluster::LabHook;
 use crate::lab::workload::{FirstSuccess, Flow};
@@ -136,7 +136,7 @@ impl BreakerFollower {
     pub fn observe(
         &mut self,
         since: Instant,
-        assessment: &ParsedAssessment,
+        assessment: &ShownAssessment,
         first: Option<FirstSuccess>,
     ) -> Vec<DemoEvent> {
         let mut events = Vec::new();
@@ -157,11 +157,11 @@ impl BreakerFollower {
         events
     }
 
-    fn stands(&mut self, since: Instant, standing: &ParsedStanding) -> Option<DemoEvent> {
-        let webhook = &standing.webhook;
+    fn stands(&mut self, since: Instant, standing: &ShownStanding) -> Option<DemoEvent> {
+        let webhook = standing.webhook.as_str();
         if let Some(reason) = &standing.held_back {
-            let why = (reason.clone(), standing.words.clone());
-            self.held_back.insert(webhook.clone(), why);
+            let why = (reason.to_string(), standing.words.to_string());
+            self.held_back.insert(webhook.to_owned(), why);
         }
         let before = self.told.get(webhook).map(String::as_str);
         let (state, label, text) = match (standing.state.as_str(), &standing.rung) {
@@ -192,14 +192,14 @@ impl BreakerFollower {
             match self.bypassed.iter_mut().find(|(known, _)| known == webhook) {
                 // What goes further than a shield comes after it.
                 Some((_, known)) if Rung::parse(known).ok() < Rung::parse(rung).ok() => {
-                    known.clone_from(rung);
+                    *known = rung.to_string();
                     self.bypassed_at = Some(Instant::now());
                 }
                 Some(_) => {}
-                None => self.bypassed.push((webhook.clone(), rung.clone())),
+                None => self.bypassed.push((webhook.to_owned(), rung.to_string())),
             }
         }
-        self.told.insert(webhook.clone(), state);
+        self.told.insert(webhook.to_owned(), state);
         Some(DemoEvent::Breaker { label, text })
     }
 

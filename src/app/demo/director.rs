@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use jiff::Timestamp;
 
-use super::assessment::ParsedAssessment;
 use super::breaking::BreakerFollower;
 use super::flaps::{self, FlapCounter};
 use super::judge::{DemoPhase, DemoUpdate, Judge, rounded};
@@ -19,6 +18,7 @@ use super::stage::DemoStage;
 use super::survival::{AFTER, Survival};
 use super::teller::Teller;
 use super::timeline::DemoEvent;
+use crate::app::terminal::view::shown::{ShownAssessment, ShownHook};
 use crate::lab::cluster::LabHook;
 use crate::lab::scenario::{Injected, Scenario};
 use crate::lab::workload::FirstFailure;
@@ -288,7 +288,7 @@ impl<'a> Director<'a> {
     }
 
     /// Waits for the next poll, reads the assessment and tells what is new. `None` when there was no answer.
-    async fn look(&mut self, phase: DemoPhase) -> anyhow::Result<Option<ParsedAssessment>> {
+    async fn look(&mut self, phase: DemoPhase) -> anyhow::Result<Option<ShownAssessment>> {
         tokio::time::sleep(self.timing.poll).await;
         let assessment = match self.stage.assessment().await {
             Ok(assessment) => {
@@ -365,23 +365,22 @@ fn event(news: DemoUpdate) -> DemoEvent {
     match news {
         DemoUpdate::Evidence(text) => DemoEvent::Evidence(text),
         DemoUpdate::Risk(text) => DemoEvent::Risk(text),
-        DemoUpdate::Verdict(hook) => DemoEvent::Verdict {
-            finding: finding(hook.cause.as_deref(), hook.effect.as_deref(), hook.confidence),
-            culprit: hook.webhook,
-            evidence: hook.evidence,
-            expected: true,
-        },
-        DemoUpdate::FalseCulprit(hook) => DemoEvent::Verdict {
-            finding: finding(hook.cause.as_deref(), hook.effect.as_deref(), hook.confidence),
-            culprit: hook.webhook,
-            evidence: hook.evidence,
-            expected: false,
-        },
+        DemoUpdate::Verdict(hook) => verdict(&hook, true),
+        DemoUpdate::FalseCulprit(hook) => verdict(&hook, false),
         DemoUpdate::NotAHook(trouble) => DemoEvent::Verdict {
             culprit: "no webhook".to_owned(),
             finding: finding(Some(&trouble.cause), None, trouble.confidence),
-            evidence: trouble.evidence,
+            evidence: trouble.evidence.iter().map(ToString::to_string).collect(),
             expected: true,
         },
+    }
+}
+
+fn verdict(hook: &ShownHook, expected: bool) -> DemoEvent {
+    DemoEvent::Verdict {
+        finding: finding(hook.cause.as_deref(), Some(&hook.effect), hook.confidence),
+        culprit: hook.webhook.to_string(),
+        evidence: hook.evidence.iter().map(ToString::to_string).collect(),
+        expected,
     }
 }

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::assessment::{ParsedAssessment, ParsedVerdict};
+use crate::app::terminal::view::shown::{ShownAssessment, ShownHook};
+use crate::app::terminal::view::text::CleanText;
+use crate::domain::vocabulary::{Health, Writes};
 
 /// What comes back within this time has flapped.
 const AT_ONCE: Duration = Duration::from_secs(10);
@@ -25,7 +27,7 @@ pub struct Flaps {
 #[derive(Debug, Default)]
 pub struct FlapCounter {
     /// By kind, configuration and webhook.
-    verdicts: HashMap<[String; 3], VerdictHistory>,
+    verdicts: HashMap<[CleanText; 3], VerdictHistory>,
     writes: WritesHistory,
     found: Flaps,
 }
@@ -43,24 +45,26 @@ struct VerdictHistory {
 /// What has to be remembered of the state of writes.
 #[derive(Debug, Default)]
 struct WritesHistory {
-    before: Option<String>,
+    before: Option<Writes>,
     /// The present state, and since when.
-    present: Option<(String, Instant)>,
+    present: Option<(Writes, Instant)>,
     /// When a fault last began or ended.
     edge: Option<Instant>,
 }
 
 impl FlapCounter {
     /// Takes in one assessment.
-    pub fn observe(&mut self, at: Instant, assessment: &ParsedAssessment) {
+    pub fn observe(&mut self, at: Instant, assessment: &ShownAssessment) {
         // A verdict without a configuration is about a name in the metrics, not about a hook that is there.
-        let hooks = assessment.hooks.iter();
-        for hook in hooks.filter(|hook| !hook.configuration.is_empty()) {
-            let key = [&hook.kind, &hook.configuration, &hook.webhook].map(String::clone);
+        for hook in &assessment.hooks {
+            let Some(configuration) = &hook.configuration else {
+                continue;
+            };
+            let key = [&hook.kind, configuration, &hook.webhook].map(CleanText::clone);
             let flapped = self.verdicts.entry(key).or_default().observe(at, hook);
             self.found.verdicts += u64::from(flapped);
         }
-        let swung = self.writes.observe(at, &assessment.control_plane.writes);
+        let swung = self.writes.observe(at, assessment.control_plane.writes);
         self.found.writes += u64::from(swung);
     }
 
@@ -77,8 +81,8 @@ impl FlapCounter {
 
 impl VerdictHistory {
     /// Whether it has flapped.
-    fn observe(&mut self, at: Instant, hook: &ParsedVerdict) -> bool {
-        if hook.is_failing() {
+    fn observe(&mut self, at: Instant, hook: &ShownHook) -> bool {
+        if hook.health == Health::Failing {
             let flapped = self.healthy && self.left.is_some_and(|left| at.duration_since(left) <= AT_ONCE);
             *self = Self {
                 failing: true,
@@ -90,25 +94,24 @@ impl VerdictHistory {
             self.left = Some(at);
         }
         self.failing = false;
-        self.healthy |= hook.is_healthy();
+        self.healthy |= hook.health == Health::Healthy;
         false
     }
 }
 
 impl WritesHistory {
     /// Whether the state is back where it was.
-    fn observe(&mut self, at: Instant, writes: &str) -> bool {
-        let Some((present, since)) = &self.present else {
-            self.present = Some((writes.to_owned(), at));
+    fn observe(&mut self, at: Instant, writes: Writes) -> bool {
+        let Some((present, since)) = self.present else {
+            self.present = Some((writes, at));
             return false;
         };
         if present == writes {
             return false;
         }
-        let quiet = self.edge.is_none_or(|edge| edge < *since);
-        let swung = self.before.as_deref() == Some(writes) && at.duration_since(*since) <= AT_ONCE && quiet;
-        let left = self.present.replace((writes.to_owned(), at));
-        self.before = left.map(|(state, _)| state);
+        let quiet = self.edge.is_none_or(|edge| edge < since);
+        let swung = self.before == Some(writes) && at.duration_since(since) <= AT_ONCE && quiet;
+        (self.before, self.present) = (Some(present), Some((writes, at)));
         swung
     }
 }
@@ -131,9 +134,15 @@ fn times(number: u64) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
+
+    fn assessment(writes: &str, hooks: &[Value]) -> ShownAssessment {
+        let plane = json!({"writes": writes, "summary": ""});
+        let whole = json!({"at": "2026-11-21T00:11:02Z", "control_plane": plane, "hooks": hooks});
+        serde_json::from_value(whole).unwrap()
+    }
 
     fn verdicts(states: &[(u64, &str)]) -> u64 {
         let (start, mut counter) = (Instant::now(), FlapCounter::default());
@@ -145,8 +154,7 @@ mod tests {
             };
             let nameless = json!({"kind": "Validating", "webhook": "w", "health": health});
             let hooks = [hook("w", health), hook("other", "Failing"), nameless];
-            let assessment = serde_json::from_value(json!({"hooks": hooks})).unwrap();
-            counter.observe(start + Duration::from_secs(*at), &assessment);
+            counter.observe(start + Duration::from_secs(*at), &assessment("Unknown", &hooks));
         }
         assert_eq!(counter.found().writes, 0);
         counter.found().verdicts
@@ -161,8 +169,7 @@ mod tests {
             while let Some(edge) = edges.next_if(|edge| *edge <= at) {
                 counter.fault_changes(second(*edge));
             }
-            let assessment = json!({"control_plane": {"writes": state}});
-            counter.observe(second(*at), &serde_json::from_value(assessment).unwrap());
+            counter.observe(second(*at), &assessment(state, &[]));
         }
         assert_eq!(counter.found().verdicts, 0);
         counter.found().writes

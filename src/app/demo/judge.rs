@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::assessment::{ParsedAssessment, ParsedNonHookCause, ParsedVerdict};
+use crate::app::terminal::view::shown::{ShownAssessment, ShownHook, ShownNonHookCause};
+use crate::domain::vocabulary::{Health, Writes};
+use crate::lab::cluster::LabHook;
 use crate::lab::scenario::{Expected, ExpectedHealth, Scenario};
 
 /// In which part of a demo an assessment was read.
@@ -45,11 +47,11 @@ pub enum DemoUpdate {
     /// The prediction that the scenario calls for, of one of its hooks.
     Risk(String),
     /// An expected verdict.
-    Verdict(ParsedVerdict),
+    Verdict(ShownHook),
     /// A `Failing` verdict that was not expected.
-    FalseCulprit(ParsedVerdict),
+    FalseCulprit(ShownHook),
     /// The expected trouble that no hook is behind.
-    NotAHook(ParsedNonHookCause),
+    NotAHook(ShownNonHookCause),
 }
 
 /// Follows the assessments of one demo.
@@ -63,9 +65,9 @@ pub struct Judge {
     foreseen: Option<Duration>,
     evidence_seen: bool,
     verdicts: Vec<SeenVerdict>,
-    worst_writes: Option<String>,
+    worst_writes: Option<Writes>,
     /// The last assessment while the fault lasted.
-    last: Option<ParsedAssessment>,
+    last: Option<ShownAssessment>,
     objections: Vec<String>,
 }
 
@@ -86,7 +88,7 @@ impl Judge {
     }
 
     /// Takes in one assessment, and says what is new in it.
-    pub fn observe(&mut self, phase: DemoPhase, assessment: &ParsedAssessment) -> Vec<DemoUpdate> {
+    pub fn observe(&mut self, phase: DemoPhase, assessment: &ShownAssessment) -> Vec<DemoUpdate> {
         let mut news = Vec::new();
         self.object_to_false_culprits(phase, assessment, &mut news);
         let DemoPhase::Fault(after) = phase else {
@@ -98,10 +100,12 @@ impl Judge {
         for hook in &assessment.hooks {
             self.remember(after, hook);
         }
-        let writes = &assessment.control_plane.writes;
-        let worst = self.worst_writes.as_deref().map_or(0, badness);
-        if self.worst_writes.is_none() || badness(writes) > worst {
-            self.worst_writes = Some(writes.clone());
+        let writes = assessment.control_plane.writes;
+        if self
+            .worst_writes
+            .is_none_or(|worst| badness(writes) > badness(worst))
+        {
+            self.worst_writes = Some(writes);
         }
         self.last = Some(assessment.clone());
         news
@@ -121,8 +125,8 @@ impl Judge {
     }
 
     /// The worst state of writes while the fault lasted.
-    pub fn worst_writes(&self) -> &str {
-        self.worst_writes.as_deref().unwrap_or("Unknown")
+    pub fn worst_writes(&self) -> Writes {
+        self.worst_writes.unwrap_or(Writes::Unknown)
     }
 
     /// Every hook that got a cause while the fault lasted.
@@ -163,7 +167,7 @@ impl Judge {
         objections
     }
 
-    fn expected(&self, hook: &ParsedVerdict) -> Option<&'static Expected> {
+    fn expected(&self, hook: &ShownHook) -> Option<&'static Expected> {
         self.scenario
             .expected
             .iter()
@@ -173,10 +177,14 @@ impl Judge {
     fn object_to_false_culprits(
         &mut self,
         phase: DemoPhase,
-        assessment: &ParsedAssessment,
+        assessment: &ShownAssessment,
         news: &mut Vec<DemoUpdate>,
     ) {
-        for hook in assessment.hooks.iter().filter(|hook| hook.is_failing()) {
+        for hook in assessment
+            .hooks
+            .iter()
+            .filter(|hook| hook.health == Health::Failing)
+        {
             let cause = hook.cause.as_deref().unwrap_or("no cause");
             let objection = match self.expected(hook) {
                 Some(expected)
@@ -210,7 +218,7 @@ impl Judge {
         is_new
     }
 
-    fn look_for_evidence(&mut self, assessment: &ParsedAssessment, news: &mut Vec<DemoUpdate>) {
+    fn look_for_evidence(&mut self, assessment: &ShownAssessment, news: &mut Vec<DemoUpdate>) {
         if self.evidence_seen {
             return;
         }
@@ -218,17 +226,17 @@ impl Judge {
         let hook = assessment
             .hooks
             .iter()
-            .filter(|hook| matches!(hook.health.as_str(), "Suspect" | "Failing"))
+            .filter(|hook| matches!(hook.health, Health::Suspect | Health::Failing))
             .find_map(|hook| hook.evidence.first().or(Some(&hook.summary)));
-        let writes =
-            matches!(control_plane.writes.as_str(), "Delayed" | "Blocked").then_some(&control_plane.summary);
+        let impaired = matches!(control_plane.writes, Writes::Delayed | Writes::Blocked);
+        let writes = impaired.then_some(&control_plane.summary);
         if let Some(text) = hook.or(writes) {
             self.evidence_seen = true;
-            news.push(DemoUpdate::Evidence(text.clone()));
+            news.push(DemoUpdate::Evidence(text.to_string()));
         }
     }
 
-    fn look_for_risk(&mut self, after: Duration, assessment: &ParsedAssessment, news: &mut Vec<DemoUpdate>) {
+    fn look_for_risk(&mut self, after: Duration, assessment: &ShownAssessment, news: &mut Vec<DemoUpdate>) {
         let Some(wanted) = self.scenario.foreseen.filter(|_| self.foreseen.is_none()) else {
             return;
         };
@@ -242,7 +250,7 @@ impl Judge {
         };
         let mut findings = assessment.audit.findings.iter();
         let found = findings.find(|found| found.message.contains(wanted) && of_it(&found.object));
-        if let Some(risk) = found.map(|found| found.message.clone()) {
+        if let Some(risk) = found.map(|found| found.message.to_string()) {
             self.foreseen = Some(after);
             news.push(DemoUpdate::Risk(risk));
         }
@@ -251,7 +259,7 @@ impl Judge {
     fn look_for_verdicts(
         &mut self,
         after: Duration,
-        assessment: &ParsedAssessment,
+        assessment: &ShownAssessment,
         news: &mut Vec<DemoUpdate>,
     ) {
         for (expected, appeared) in self.scenario.expected.iter().zip(&mut self.appeared) {
@@ -273,20 +281,20 @@ impl Judge {
         }
     }
 
-    fn remember(&mut self, after: Duration, hook: &ParsedVerdict) {
+    fn remember(&mut self, after: Duration, hook: &ShownHook) {
         let Some(cause) = &hook.cause else { return };
         // A mere suspicion accuses nobody, unless it is all that the scenario calls for.
         let called_for = |expected: &Expected| is_about(expected, hook) && has_verdict(expected, hook);
-        if hook.health != "Failing" && !self.scenario.expected.iter().any(called_for) {
+        if hook.health != Health::Failing && !self.scenario.expected.iter().any(called_for) {
             return;
         }
         let seen = SeenVerdict {
-            webhook: hook.webhook.clone(),
-            configuration: hook.configuration.clone(),
-            kind: hook.kind.clone(),
-            cause: cause.clone(),
-            effect: hook.effect.clone(),
-            confidence: hook.confidence,
+            webhook: hook.webhook.to_string(),
+            configuration: hook.configuration.as_deref().unwrap_or_default().to_owned(),
+            kind: hook.kind.to_string(),
+            cause: cause.to_string(),
+            effect: Some(hook.effect.to_string()),
+            confidence: Some(hook.confidence),
             after_seconds: rounded(after),
         };
         let known = self.verdicts.iter_mut().find(|known| {
@@ -295,7 +303,7 @@ impl Judge {
         });
         match known {
             // What it did before it was bypassed is its effect.
-            Some(_) if hook.is_uncalled() => {}
+            Some(_) if is_uncalled(hook) => {}
             Some(known) if known.cause == seen.cause => {
                 (known.effect, known.confidence) = (seen.effect, seen.confidence);
             }
@@ -319,32 +327,30 @@ impl Judge {
         let Some(hook) = hook else {
             return Some(format!("{name} was gone from the assessment in the end"));
         };
-        if self.scenario.mends_itself() && hook.is_healthy() {
+        if self.scenario.mends_itself() && hook.health == Health::Healthy {
             return None;
         }
         // What nothing is shown any more does nothing, and how it is only probes tell.
-        if hook.is_uncalled() && hook.cause.is_some() {
+        if is_uncalled(hook) && hook.cause.is_some() {
             return None;
         }
         // The shield of another one spares the canaries that were the evidence: what passes by itself may be in doubt again.
-        let named = |other: &ParsedVerdict| self.expected(other).is_some() && other.bypass.is_some();
-        let doubt = hook.health == "Suspect" && hook.cause.as_deref() == Some(expected.cause);
-        if doubt
-            && hook.effect.as_deref() == Some("FailingOpen")
-            && self.last.iter().flat_map(|last| &last.hooks).any(named)
+        let named = |other: &ShownHook| self.expected(other).is_some() && other.bypass.is_some();
+        let doubt = hook.health == Health::Suspect && hook.cause.as_deref() == Some(expected.cause);
+        if doubt && &*hook.effect == "FailingOpen" && self.last.iter().flat_map(|last| &last.hooks).any(named)
         {
             return None;
         }
         // What a shield spares is blocked no more.
         let effect_is_right = expected
             .effect
-            .is_none_or(|effect| hook.bypass.is_some() || hook.effect.as_deref() == Some(effect));
+            .is_none_or(|effect| hook.bypass.is_some() || &*hook.effect == effect);
         (!has_verdict(expected, hook) || !effect_is_right).then(|| {
             format!(
-                "in the end {name} was called {} {} {}, not {}",
+                "in the end {name} was called {:?} {} {}, not {}",
                 hook.health,
                 hook.cause.as_deref().unwrap_or("(no cause)"),
-                hook.effect.as_deref().unwrap_or_default(),
+                hook.effect,
                 wanted(expected)
             )
         })
@@ -366,20 +372,34 @@ fn wanted(expected: &Expected) -> String {
     )
 }
 
-fn is_about(expected: &Expected, hook: &ParsedVerdict) -> bool {
-    hook.webhook == expected.hook.webhook() && hook.configuration == expected.hook.configuration()
+fn is_about(expected: &Expected, hook: &ShownHook) -> bool {
+    is_of(expected.hook, hook)
 }
 
-fn has_verdict(expected: &Expected, hook: &ParsedVerdict) -> bool {
-    hook.health == expected.health.as_str() && hook.cause.as_deref() == Some(expected.cause)
+/// Whether a verdict is that on a hook of the lab.
+pub fn is_of(lab: LabHook, hook: &ShownHook) -> bool {
+    &*hook.webhook == lab.webhook() && hook.configuration.as_deref() == Some(lab.configuration())
 }
 
-fn badness(writes: &str) -> u8 {
+/// Whether no user's write is shown to it, so that it harms none.
+fn is_uncalled(hook: &ShownHook) -> bool {
+    matches!(hook.bypass.as_deref(), Some("skip" | "probation"))
+}
+
+fn has_verdict(expected: &Expected, hook: &ShownHook) -> bool {
+    let health = match expected.health {
+        ExpectedHealth::Failing => Health::Failing,
+        ExpectedHealth::Suspect => Health::Suspect,
+    };
+    hook.health == health && hook.cause.as_deref() == Some(expected.cause)
+}
+
+fn badness(writes: Writes) -> u8 {
     match writes {
-        "Blocked" => 3,
-        "Delayed" => 2,
-        "Flowing" => 1,
-        _ => 0,
+        Writes::Blocked => 3,
+        Writes::Delayed => 2,
+        Writes::Flowing => 1,
+        Writes::Unknown => 0,
     }
 }
 
@@ -388,7 +408,6 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::lab::cluster::LabHook;
     use crate::lab::scenario::by_name;
 
     fn verdict(hook: LabHook, health: &str, cause: Option<&str>, effect: &str) -> Value {
@@ -403,10 +422,11 @@ mod tests {
         verdict(hook, "Healthy", None, "None")
     }
 
-    fn assessment(writes: &str, not_a_hook: Option<&str>, hooks: &[Value]) -> ParsedAssessment {
+    fn assessment(writes: &str, not_a_hook: Option<&str>, hooks: &[Value]) -> ShownAssessment {
         let not_a_hook = not_a_hook.map(|cause| json!({"cause": cause, "evidence": []}));
         let control_plane = json!({"writes": writes, "summary": "writes hang", "not_a_hook": not_a_hook});
-        serde_json::from_value(json!({"control_plane": control_plane, "hooks": hooks})).unwrap()
+        let at = "2026-11-21T00:11:02.156Z";
+        serde_json::from_value(json!({"at": at, "control_plane": control_plane, "hooks": hooks})).unwrap()
     }
 
     fn fault(seconds: u64) -> DemoPhase {
@@ -417,7 +437,7 @@ mod tests {
         Judge::new(by_name(name).unwrap())
     }
 
-    fn hanging() -> ParsedAssessment {
+    fn hanging() -> ShownAssessment {
         let opa = verdict(LabHook::Opa, "Failing", Some("Hanging"), "Blocking");
         assessment("Blocked", None, &[opa, healthy(LabHook::Policy)])
     }
@@ -442,7 +462,7 @@ mod tests {
         judge.observe(DemoPhase::Recovery, &hanging());
         assert_eq!(judge.objections(), [""; 0]);
         assert_eq!(judge.time_to_verdict(), Some(Duration::from_secs(3)));
-        assert_eq!(judge.worst_writes(), "Blocked");
+        assert_eq!(judge.worst_writes(), Writes::Blocked);
         let verdicts = judge.verdicts();
         assert_eq!((verdicts.len(), verdicts[0].after_seconds), (1, 3.0));
     }
@@ -566,11 +586,8 @@ mod tests {
         assert_eq!(silent.objections().len(), 1);
 
         let mut both = judge("validating-hang");
-        let mut blamed = hanging();
-        blamed.control_plane.not_a_hook = Some(ParsedNonHookCause {
-            cause: "Overloaded".into(),
-            ..ParsedNonHookCause::default()
-        });
+        let opa = verdict(LabHook::Opa, "Failing", Some("Hanging"), "Blocking");
+        let blamed = assessment("Blocked", Some("Overloaded"), &[opa]);
         both.observe(fault(2), &blamed);
         assert_eq!(both.objections().len(), 1);
     }

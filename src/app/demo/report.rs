@@ -102,7 +102,7 @@ pub fn report(
             })
             .collect(),
         verdicts: judge.verdicts().to_vec(),
-        control_plane: judge.worst_writes().to_owned(),
+        control_plane: format!("{:?}", judge.worst_writes()),
         not_a_hook: judge.not_a_hook().map(str::to_owned),
         correct: objections.is_empty(),
         objections,
@@ -163,14 +163,10 @@ fn compare(verdict: Option<Instant>, failure: Option<Instant>) -> String {
 }
 
 /// Cause, effect and confidence in one phrase.
-pub fn finding(cause: Option<&str>, effect: Option<&str>, confidence: Option<f64>) -> String {
-    let effect = effect.filter(|effect| *effect != "None").map(str::to_owned);
-    let confidence = confidence.map(|confidence| format!("confidence {confidence:.2}"));
-    let parts: Vec<String> = [cause.map(str::to_owned), effect, confidence]
-        .into_iter()
-        .flatten()
-        .collect();
-    parts.join(", ")
+pub fn finding(cause: Option<&str>, effect: Option<&str>, confidence: f64) -> String {
+    let effect = effect.filter(|effect| *effect != "None");
+    let said = cause.into_iter().chain(effect).map(|word| format!("{word}, "));
+    format!("{}confidence {confidence:.2}", said.collect::<String>())
 }
 
 #[cfg(test)]
@@ -197,19 +193,24 @@ mod tests {
     }
 
     #[test]
-    fn a_finding_leaves_out_what_is_not_known() {
+    fn a_finding_leaves_out_an_effect_that_is_none() {
         assert_eq!(
-            finding(Some("Hanging"), Some("Blocking"), Some(0.951)),
+            finding(Some("Hanging"), Some("Blocking"), 0.951),
             "Hanging, Blocking, confidence 0.95"
         );
-        assert_eq!(finding(Some("Partial"), Some("None"), None), "Partial");
+        let partial = finding(Some("Partial"), Some("None"), 0.5);
+        assert_eq!(partial, "Partial, confidence 0.50");
     }
 
     #[test]
     fn the_report_of_a_quiet_demo_has_every_field_and_says_nothing() {
         let scenario = by_name("quiet").unwrap();
         let mut judge = Judge::new(scenario);
-        let calm = serde_json::from_value(json!({"control_plane": {"writes": "Flowing"}})).unwrap();
+        let calm = serde_json::from_value(json!({
+            "at": "2026-11-21T00:11:02Z", "hooks": [],
+            "control_plane": {"writes": "Flowing", "summary": ""},
+        }))
+        .unwrap();
         judge.observe(DemoPhase::Fault(Duration::from_secs(1)), &calm);
         let counted = (Leaders::Simulated, Casualties::default(), Flaps::default());
         let report = report(scenario, &judge, &Moments::default(), counted);

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use super::assessment::ParsedAssessment;
 use super::timeline::DemoEvent;
 use super::{DaemonArguments, DaemonHandle, StartingDaemon};
+use crate::app::terminal::view::shown::ShownAssessment;
 use crate::domain::act::bypass::Rung;
 use crate::lab::clients::ControlPlaneClients;
 use crate::lab::cluster::{Cluster, LabHook};
@@ -145,7 +145,7 @@ impl DemoStage {
     ///
     /// # Errors
     /// When the daemon does not answer with one in time.
-    pub async fn assessment(&self) -> anyhow::Result<ParsedAssessment> {
+    pub async fn assessment(&self) -> anyhow::Result<ShownAssessment> {
         assessment(&self.http, &self.daemon).await
     }
 
@@ -201,7 +201,7 @@ fn http_client() -> anyhow::Result<reqwest::Client> {
 }
 
 /// The present assessment of a daemon.
-async fn assessment(http: &reqwest::Client, daemon: &DaemonHandle) -> anyhow::Result<ParsedAssessment> {
+async fn assessment(http: &reqwest::Client, daemon: &DaemonHandle) -> anyhow::Result<ShownAssessment> {
     let url = format!("http://{}/api/v1/assessment", daemon.address);
     let mut response = http.get(url).send().await?.error_for_status()?;
     let mut body = Vec::new();
@@ -212,15 +212,15 @@ async fn assessment(http: &reqwest::Client, daemon: &DaemonHandle) -> anyhow::Re
         );
         body.extend_from_slice(&chunk);
     }
-    serde_json::from_slice(&body).context("reading the assessment")
+    ShownAssessment::parse(&body).context("reading the assessment")
 }
 
 /// Waits until a replica leads.
 async fn leads(http: &reqwest::Client, daemon: &DaemonHandle) -> anyhow::Result<()> {
     let begin = Instant::now();
     while begin.elapsed() < LEADS {
-        let seen = assessment(http, daemon).await;
-        if seen.is_ok_and(|seen| seen.replica.role == "Leader") {
+        let replica = assessment(http, daemon).await.ok().and_then(|seen| seen.replica);
+        if replica.is_some_and(|replica| replica.role.as_str() == "Leader") {
             return Ok(());
         }
         tokio::time::sleep(Duration::from_millis(100)).await;

@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use super::Director;
-use crate::app::demo::assessment::ParsedAssessment;
-use crate::app::demo::judge::DemoPhase;
+use crate::app::demo::judge::{DemoPhase, is_of};
 use crate::app::demo::timeline::DemoEvent;
+use crate::app::terminal::view::shown::ShownAssessment;
+use crate::domain::vocabulary::{Health, Writes};
 use crate::lab::cluster::LabHook;
 
 /// How long after the verdict a bypass is waited for: the breaker holds still for a while, and looks everywhere first.
@@ -51,7 +52,7 @@ impl Director<'_> {
                 _ if self.scenario.is_quiet() => elapsed >= self.timing.quiet,
                 None => elapsed >= self.timing.verdict,
                 Some(verdict) => {
-                    let failure_due = self.judge.worst_writes() == "Blocked"
+                    let failure_due = self.judge.worst_writes() == Writes::Blocked
                         && self.moments.first_failure.is_none()
                         && elapsed < self.timing.first_failure;
                     let page_due = self.pages.as_ref().is_some_and(|pages| !pages.waited_enough());
@@ -119,15 +120,15 @@ impl Director<'_> {
 }
 
 /// Every hook of the lab is there and healthy.
-fn all_healthy(assessment: &ParsedAssessment, hooks: &[LabHook]) -> bool {
-    hooks.iter().all(|lab| {
-        assessment.hooks.iter().any(|hook| {
-            hook.webhook == lab.webhook() && hook.configuration == lab.configuration() && hook.is_healthy()
-        })
-    })
+fn all_healthy(assessment: &ShownAssessment, hooks: &[LabHook]) -> bool {
+    let is_healthy = |lab: &LabHook| {
+        let mut verdicts = assessment.hooks.iter();
+        verdicts.any(|hook| is_of(*lab, hook) && hook.health == Health::Healthy)
+    };
+    hooks.iter().all(is_healthy)
 }
 
 /// As [`all_healthy`], and nothing else is wrong either.
-fn all_well(assessment: &ParsedAssessment, hooks: &[LabHook]) -> bool {
+fn all_well(assessment: &ShownAssessment, hooks: &[LabHook]) -> bool {
     all_healthy(assessment, hooks) && assessment.control_plane.not_a_hook.is_none()
 }

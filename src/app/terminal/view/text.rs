@@ -1,6 +1,7 @@
 //! Text that somebody else wrote, made harmless in a terminal, and how much room it takes there.
 
 use std::fmt;
+use std::ops::Deref;
 
 use serde::{Deserialize, Deserializer};
 use unicode_width::UnicodeWidthChar;
@@ -24,10 +25,13 @@ impl CleanText {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
 
-    /// Whether there is nothing.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+impl Deref for CleanText {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
     }
 }
 
