@@ -38,6 +38,7 @@ mod tests;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -260,6 +261,22 @@ struct HookMemory {
     /// The last change was refused.
     refusal: Option<RefusedChange>,
     told: Option<NoticeKind>,
+}
+
+/// A hook by all that is remembered of it, at the instant at which it is decided about.
+#[derive(Clone, Copy)]
+struct HookAt<'a> {
+    id: &'a HookId,
+    memory: &'a HookMemory,
+    now: Time,
+}
+
+impl Deref for HookAt<'_> {
+    type Target = HookMemory;
+
+    fn deref(&self) -> &HookMemory {
+        self.memory
+    }
 }
 
 /// A change that was refused, or several in a row.

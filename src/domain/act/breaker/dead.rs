@@ -13,9 +13,9 @@ use super::guards::{Guard, HeldBack};
 use super::observed::{HookFacts, ObservedHook};
 use super::policy::{Permit, PolicyRule, Rung};
 use super::step::{BreakerStep, Counts, Does};
-use super::{Breaker, HookMemory};
+use super::{Breaker, HookAt};
 use crate::domain::act::fence::AutoBreak;
-use crate::domain::cluster::hook::{HookId, HookKind};
+use crate::domain::cluster::hook::HookKind;
 use crate::domain::time::Time;
 
 impl Skips {
@@ -39,14 +39,12 @@ impl Breaker {
     /// Why a hook whose failures are ignored may not be skipped now; `None` where it may.
     pub(super) fn not_dead(
         &self,
-        id: &HookId,
-        hook: &HookMemory,
+        hook: HookAt<'_>,
         entry: Option<&BookEntry>,
         rule: &PolicyRule,
-        now: Time,
     ) -> Option<&'static str> {
         let facts = hook.facts.as_ref()?;
-        if let Some(why) = not_permitted(id, hook, facts, rule) {
+        if let Some(why) = not_permitted(hook, facts, rule) {
             return Some(why);
         }
         if !self.is_dead(facts) {
@@ -55,7 +53,7 @@ impl Breaker {
         let skips = entry.and_then(|entry| entry.skips)?;
         let wait = self.doubled(u32::from(skips.times));
         // By our own clock: a replica that takes over waits the whole time again.
-        let waits = !skips.on && now.since(hook.line_since) < wait;
+        let waits = !skips.on && hook.now.since(hook.line_since) < wait;
         if skips.spent {
             Some("its last skip reached the limit")
         } else {
@@ -68,27 +66,20 @@ impl Breaker {
     }
 
     /// What is to be done about a skip while dead that is in force; `None` where there is none.
-    pub(super) fn skipped(
-        &self,
-        id: &HookId,
-        hook: &HookMemory,
-        entry: &BookEntry,
-        rung: Rung,
-        now: Time,
-    ) -> Option<BreakerStep> {
+    pub(super) fn skipped(&self, hook: HookAt<'_>, entry: &BookEntry, rung: Rung) -> Option<BreakerStep> {
         let on = entry.skips.is_some_and(|skips| skips.on);
         if rung != Rung::Skip || !(on || hook.ignores()) {
             return None;
         }
-        let rule = self.rule(id, hook, entry.cause);
-        let ceiling = Self::ceiling(hook);
-        let Some(why) = self.skip_is_over(id, hook, entry, rule, now) else {
-            return Some(self.stays(hook, rung, false));
+        let rule = self.rule(hook.id, &hook, entry.cause);
+        let ceiling = Self::ceiling(&hook);
+        let Some(why) = self.skip_is_over(hook, entry, rule) else {
+            return Some(self.stays(&hook, rung, false));
         };
         let shields =
             rule.mode == AutoBreak::On && rule.rungs.contains(&Rung::Shield) && ceiling.permits(Rung::Shield);
         if !shields {
-            return Some(self.leave(hook, entry, false, "The bypass is no longer permitted.", now));
+            return Some(self.leave(hook, entry, false, "The bypass is no longer permitted."));
         }
         // The object first: enforcing more needs no line in the ledger.
         let does = Does::Change {
@@ -99,29 +90,22 @@ impl Breaker {
     }
 
     /// Why a skip that is in force is to become a shield.
-    fn skip_is_over(
-        &self,
-        id: &HookId,
-        hook: &HookMemory,
-        entry: &BookEntry,
-        rule: &PolicyRule,
-        now: Time,
-    ) -> Option<&'static str> {
+    fn skip_is_over(&self, hook: HookAt<'_>, entry: &BookEntry, rule: &PolicyRule) -> Option<&'static str> {
         // An instant that another clock wrote down can only shorten it.
-        let own = hook.skipped_since.map(|since| now.since(since));
-        if own.unwrap_or_default().max(skipped_for(entry, now)) >= rule.longest_dead() {
+        let own = hook.skipped_since.map(|since| hook.now.since(since));
+        if own.unwrap_or_default().max(skipped_for(entry, hook.now)) >= rule.longest_dead() {
             return Some("The skip reached its time limit: shielded instead.");
         }
         // Who has only just begun to look goes by what was known before.
         let judged = self.memory.judged?;
-        let fresh = now.since(judged.at) <= self.settings.times.fresh;
+        let fresh = hook.now.since(judged.at) <= self.settings.times.fresh;
         let known = fresh && !judged.self_doubt && !judged.inventory_is_old && !judged.unread;
         let Some(facts) = hook.facts.as_ref().filter(|_| known) else {
             return Some("hookwatch can no longer tell whether it answers: shielded instead.");
         };
         let permitted = rule.mode == AutoBreak::On
-            && Self::permits(hook, Rung::Skip)
-            && not_permitted(id, hook, facts, rule).is_none();
+            && Self::permits(&hook, Rung::Skip)
+            && not_permitted(hook, facts, rule).is_none();
         if !facts.ignores {
             Some("Its failurePolicy is no longer Ignore: shielded instead.")
         } else if !self.is_dead(facts) {
@@ -137,24 +121,25 @@ impl Breaker {
     /// done about it now.
     pub(super) fn skips(
         &self,
-        id: &HookId,
-        hook: &HookMemory,
+        hook: HookAt<'_>,
         entry: &BookEntry,
         justified: &Result<Choice, HeldBack>,
-        now: Time,
     ) -> Option<BreakerStep> {
         let (_, view) = hook.read.as_ref()?;
         let times = &self.settings.times;
         let skip = justified.as_ref().ok();
         let skip = skip.filter(|choice| choice.rung == Rung::Skip && hook.ignores());
         let Some(skips) = entry.skips.filter(|skips| skips.on) else {
-            let counts = self.room(id, Rung::Skip, now).ok().filter(|_| skip.is_some())?;
-            return Some(self.begin_skip(hook, entry, view, counts, now));
+            let counts = self
+                .room(hook.id, Rung::Skip, hook.now)
+                .ok()
+                .filter(|_| skip.is_some())?;
+            return Some(self.begin_skip(hook, entry, view, counts));
         };
         let unchanged = view.version == entry.seen;
         let may = hook
             .licence
-            .is_some_and(|licence| now.since(licence.sent) < times.act_within);
+            .is_some_and(|licence| hook.now.since(licence.sent) < times.act_within);
         if let Some(choice) = skip.filter(|_| unchanged && may) {
             let (to, why) = (To::Bypass(choice.rung), choice.words());
             let says = why.to_string();
@@ -163,8 +148,8 @@ impl Breaker {
             );
         }
         // A change under this line may still be under way; if it named a version that is gone, it fails.
-        let over = !unchanged || now.since(hook.line_since) >= times.patience;
-        let spent = skipped_for(entry, now) >= self.rule(id, hook, entry.cause).longest_dead();
+        let over = !unchanged || hook.now.since(hook.line_since) >= times.patience;
+        let spent = skipped_for(entry, hook.now) >= self.rule(hook.id, &hook, entry.cause).longest_dead();
         let settle = |line: &mut BookEntry| {
             line.rung = Rung::Shield;
             line.skips = Some(Skips {
@@ -172,26 +157,25 @@ impl Breaker {
                 ..skips.over()
             });
         };
-        over.then(|| self.rewrite(entry, settle, now).into())
+        over.then(|| self.rewrite(entry, settle, hook.now).into())
     }
 
     /// Writes into the book that a shielded hook is about to be skipped.
     fn begin_skip(
         &self,
-        hook: &HookMemory,
+        hook: HookAt<'_>,
         entry: &BookEntry,
         view: &ObservedHook,
         counts: Counts,
-        now: Time,
     ) -> BreakerStep {
         let cause = hook.cause();
         let line = BookEntry {
             rung: Rung::Skip,
             cause: cause.unwrap_or(entry.cause),
             by: Arc::clone(&self.settings.identity),
-            at: now,
+            at: hook.now,
             seen: view.version.clone(),
-            skips: Some(Skips::begun(entry.skips, now)),
+            skips: Some(Skips::begun(entry.skips, hook.now)),
             ..entry.clone()
         };
         let does = Does::Write {
@@ -209,12 +193,7 @@ fn skipped_for(entry: &BookEntry, now: Time) -> Duration {
 }
 
 /// Why neither a rule nor the owner permits to skip a hook while it is dead; `None` where one does.
-fn not_permitted(
-    id: &HookId,
-    hook: &HookMemory,
-    facts: &HookFacts,
-    rule: &PolicyRule,
-) -> Option<&'static str> {
+fn not_permitted(hook: HookAt<'_>, facts: &HookFacts, rule: &PolicyRule) -> Option<&'static str> {
     // By the newest version of the object that is known.
     let read = hook.read.as_ref().map(|(_, view)| (view.permit, view.ignores));
     let (permit, ignores) = read.unwrap_or((facts.permit, facts.ignores));
@@ -222,7 +201,7 @@ fn not_permitted(
     match permit {
         _ if !ignores => Some("its failurePolicy is not Ignore"),
         // What it makes of objects is lost with it: the operator has to mean this very one.
-        _ if id.kind == HookKind::Mutating && !(by_rule && rule.names(&id.configuration)) => {
+        _ if hook.id.kind == HookKind::Mutating && !(by_rule && rule.names(&hook.id.configuration)) => {
             Some("a mutating webhook is skipped while dead only by a rule that names its configuration")
         }
         _ if by_rule => None,

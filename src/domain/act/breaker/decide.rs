@@ -11,7 +11,7 @@ use super::observed::{BypassState, ObservedHook};
 use super::policy::Rung;
 use super::restore::wanted_by_hand;
 use super::step::{BreakerStep, Counts, Does, dry_runs_only, in_force, put_back, strike_out, tidy};
-use super::{Breaker, HookMemory, REVERTS};
+use super::{Breaker, HookAt, REVERTS};
 use crate::domain::act::fence::AutoBreak;
 use crate::domain::cluster::hook::HookId;
 use crate::domain::time::Time;
@@ -19,15 +19,16 @@ use crate::domain::vocabulary::Cause;
 
 impl Breaker {
     pub(super) fn decide(&self, id: &HookId, now: Time) -> BreakerStep {
-        let Some(hook) = self.memory.hooks.get(id) else {
+        let Some(memory) = self.memory.hooks.get(id) else {
             return BreakerStep::default();
         };
+        let hook = HookAt { id, memory, now };
         if !self.settings.acts() {
             // Nothing is read or written: what another client did, or what would be done, is all there is to say.
             return if let Some(view) = hook.shows.values().find(|view| view.shown.is_ours()) {
-                self.made_elsewhere(hook, view, now)
+                self.made_elsewhere(hook, view)
             } else if hook.fails() && self.settings.mode == AutoBreak::Plan {
-                self.plan(id, hook, now)
+                self.plan(hook)
             } else {
                 BreakerStep::default()
             };
@@ -37,13 +38,13 @@ impl Breaker {
             return BreakerStep::default();
         }
         let Some(book) = self.book() else {
-            return self.before_book(id, hook, now);
+            return self.before_book(hook);
         };
         let entry = book.entries.get(id);
         if entry.is_none()
             && !hook.is_ours()
             && !hook.is_left_over()
-            && let Some(step) = self.left_alone(id, hook, now)
+            && let Some(step) = self.left_alone(hook)
         {
             return step;
         }
@@ -57,13 +58,13 @@ impl Breaker {
         if view.shown.is_ours() && refused {
             return BreakerStep::default();
         }
-        self.by_book_and_object(id, hook, entry, view, now)
+        self.by_book_and_object(hook, entry, view)
     }
 
     /// No book was read yet, or none can be.
-    fn before_book(&self, id: &HookId, hook: &HookMemory, now: Time) -> BreakerStep {
-        if hook.is_ours() && self.is_without_ledger(now) {
-            self.without_book(id, hook, now)
+    fn before_book(&self, hook: HookAt<'_>) -> BreakerStep {
+        if hook.is_ours() && self.is_without_ledger(hook.now) {
+            self.without_book(hook)
         } else if hook.fails() && self.memory.ledger.lost.is_some() {
             BreakerStep::held_back(HeldBack::Ledger)
         } else {
@@ -79,12 +80,12 @@ impl Breaker {
 
     /// What there is to do about a hook that hookwatch has left alone until now; `None` where there is reason and leave to
     /// bypass it.
-    fn left_alone(&self, id: &HookId, hook: &HookMemory, now: Time) -> Option<BreakerStep> {
+    fn left_alone(&self, hook: HookAt<'_>) -> Option<BreakerStep> {
         if !hook.fails() {
             return Some(BreakerStep::default());
         }
-        let reason = self.justify(id, hook, None, at_first(hook), now).err()?;
-        let step = self.held_back(id, hook, reason, now);
+        let reason = self.justify(hook, None, at_first(&hook)).err()?;
+        let step = self.held_back(hook, reason);
         // What is only to be waited for is read meanwhile.
         let read = reason == HeldBack::Hold && hook.read.is_none();
         Some(if read {
@@ -100,36 +101,34 @@ impl Breaker {
     /// By what the book says of a hook, and what its object shows.
     fn by_book_and_object(
         &self,
-        id: &HookId,
-        hook: &HookMemory,
+        hook: HookAt<'_>,
         entry: Option<&BookEntry>,
         view: &ObservedHook,
-        now: Time,
     ) -> BreakerStep {
         let culprit = hook.fails();
         match (entry, &view.shown) {
-            (Some(_), BypassState::Gone) if self.everywhere(hook) => strike_out(),
+            (Some(_), BypassState::Gone) if self.everywhere(&hook) => strike_out(),
             (_, BypassState::Gone) => BreakerStep::default(),
             (None, BypassState::Original) if !culprit => BreakerStep::default(),
-            (None, BypassState::Original) => self.begin(id, hook, None, view, now),
+            (None, BypassState::Original) => self.begin(hook, None, view),
             (Some(entry), BypassState::Original) => match entry.place {
-                EntryStage::Held => self.not_there(id, hook, entry, view, now),
-                EntryStage::Leaving => self.left(hook, entry, now),
-                EntryStage::Out => self.is_out(id, hook, entry, view, now),
+                EntryStage::Held => self.not_there(hook, entry, view),
+                EntryStage::Leaving => self.left(hook, entry),
+                EntryStage::Out => self.is_out(hook, entry, view),
             },
             // Whether it is skipped as dead shows with the first judgement.
             (None, BypassState::Ours { .. }) if self.memory.judged.is_none() => BreakerStep::default(),
-            (None, BypassState::Ours { rung, .. }) => self.adopt(hook, None, *rung, view, now),
+            (None, BypassState::Ours { rung, .. }) => self.adopt(hook, None, *rung, view),
             (Some(entry), BypassState::Ours { rung, probation }) => match entry.place {
-                EntryStage::Held => self.bypassed(id, hook, entry, (*rung, *probation), now),
+                EntryStage::Held => self.bypassed(hook, entry, (*rung, *probation)),
                 // Somebody did it meanwhile.
                 EntryStage::Leaving
-                    if wanted_by_hand(view, now).is_some() && Self::ceiling(hook).permits(*rung) =>
+                    if wanted_by_hand(view, hook.now).is_some() && Self::ceiling(&hook).permits(*rung) =>
                 {
-                    self.adopt(hook, Some(entry), *rung, view, now)
+                    self.adopt(hook, Some(entry), *rung, view)
                 }
                 EntryStage::Leaving => put_back("The ledger already has the order to restore it."),
-                EntryStage::Out => self.adopt(hook, Some(entry), *rung, view, now),
+                EntryStage::Out => self.adopt(hook, Some(entry), *rung, view),
             },
             (None, BypassState::Foreign) if culprit => BreakerStep::held_back(HeldBack::Foreign),
             (_, BypassState::Foreign) => BreakerStep::default().says(
@@ -140,23 +139,23 @@ impl Breaker {
     }
 
     /// A bypass that another client made, where nothing may be done.
-    fn made_elsewhere(&self, hook: &HookMemory, view: &ObservedHook, now: Time) -> BreakerStep {
+    fn made_elsewhere(&self, hook: HookAt<'_>, view: &ObservedHook) -> BreakerStep {
         match view.shown {
             BypassState::Ours { probation: true, .. } => dry_runs_only(),
-            BypassState::Ours { rung, .. } if self.all_show(hook, view) => {
-                in_force(rung, wanted_by_hand(view, now))
+            BypassState::Ours { rung, .. } if self.all_show(&hook, view) => {
+                in_force(rung, wanted_by_hand(view, hook.now))
             }
             _ => BreakerStep::default(),
         }
     }
 
     /// What would be done, where nothing may be.
-    fn plan(&self, id: &HookId, hook: &HookMemory, now: Time) -> BreakerStep {
-        let reason = self.justify(id, hook, None, at_first(hook), now).err();
-        self.held_back(id, hook, reason.unwrap_or(HeldBack::Plan), now)
+    fn plan(&self, hook: HookAt<'_>) -> BreakerStep {
+        let reason = self.justify(hook, None, at_first(&hook)).err();
+        self.held_back(hook, reason.unwrap_or(HeldBack::Plan))
     }
 
-    fn held_back(&self, id: &HookId, hook: &HookMemory, reason: HeldBack, now: Time) -> BreakerStep {
+    fn held_back(&self, hook: HookAt<'_>, reason: HeldBack) -> BreakerStep {
         if let (HeldBack::Refused, Some(refusal)) = (reason, &hook.refusal) {
             let words = format!("{} {}", reason.sentence(), refusal.why);
             return BreakerStep::default().says(NoticeKind::HeldBack(reason), words);
@@ -164,7 +163,7 @@ impl Breaker {
         if reason != HeldBack::Plan {
             return BreakerStep::held_back(reason);
         }
-        match self.choice_for_now(id, hook, None, at_first(hook), now) {
+        match self.choice_for_now(hook, None, at_first(&hook)) {
             Ok(choice) => BreakerStep::default().says(NoticeKind::WouldBypass(choice.rung), &*choice.words()),
             Err(reason) => BreakerStep::held_back(reason),
         }
@@ -173,20 +172,18 @@ impl Breaker {
     /// A hook that is as its owner has it, and for which the book has no line or one that is over.
     pub(super) fn begin(
         &self,
-        id: &HookId,
-        hook: &HookMemory,
+        hook: HookAt<'_>,
         over: Option<&BookEntry>,
         view: &ObservedHook,
-        now: Time,
     ) -> BreakerStep {
-        let room = |choice: Choice| Ok((self.room(id, choice.rung, now)?, choice));
-        let shield = || self.justify(id, hook, over, Rung::Shield, now).and_then(room);
-        let found = self.justify(id, hook, over, at_first(hook), now);
+        let room = |choice: Choice| Ok((self.room(hook.id, choice.rung, hook.now)?, choice));
+        let shield = || self.justify(hook, over, Rung::Shield).and_then(room);
+        let found = self.justify(hook, over, at_first(&hook));
         // Where there is no room for more there may be for a shield, which is one with others.
         let found = found.and_then(|choice| room(choice).or_else(|reason| shield().map_err(|_| reason)));
         let (counts, choice) = match found {
             Ok(found) => found,
-            Err(reason) => return self.held_back(id, hook, reason, now),
+            Err(reason) => return self.held_back(hook, reason),
         };
         let guards = self.settings.guards;
         if !guards.on(Guard::LedgerFirst) {
@@ -198,7 +195,7 @@ impl Breaker {
             contested: over.is_some_and(|entry| entry.contested),
             spent: over.is_some_and(|entry| entry.spent),
             skips: over.and_then(|entry| entry.skips).map(Skips::over),
-            ..self.line(hook, &choice, view, now)
+            ..self.line(hook, &choice, view)
         };
         let does = Does::Write {
             line: Some(line),
@@ -208,7 +205,7 @@ impl Breaker {
         does.into()
     }
 
-    fn line(&self, hook: &HookMemory, choice: &Choice, view: &ObservedHook, now: Time) -> BookEntry {
+    fn line(&self, hook: HookAt<'_>, choice: &Choice, view: &ObservedHook) -> BookEntry {
         let cause = hook.cause();
         BookEntry {
             place: EntryStage::Held,
@@ -216,8 +213,8 @@ impl Breaker {
             cause: cause.unwrap_or(Cause::Slow),
             stake: hook.stake(),
             by: Arc::clone(&self.settings.identity),
-            since: now,
-            at: now,
+            since: hook.now,
+            at: hook.now,
             seen: view.version.clone(),
             reverts: 0,
             relapses: 0,
@@ -246,27 +243,20 @@ impl Breaker {
 
     /// The book says bypassed, and the object is as its owner has it: it is about to be bypassed, or it was given up,
     /// or somebody took the bypass away.
-    fn not_there(
-        &self,
-        id: &HookId,
-        hook: &HookMemory,
-        entry: &BookEntry,
-        view: &ObservedHook,
-        now: Time,
-    ) -> BreakerStep {
+    fn not_there(&self, hook: HookAt<'_>, entry: &BookEntry, view: &ObservedHook) -> BreakerStep {
         let (guards, times) = (self.settings.guards, &self.settings.times);
-        let justified = self.justify_line(id, hook, entry, now);
+        let justified = self.justify_line(hook, entry);
         let unchanged = view.version == entry.seen;
         if let Ok(choice) = &justified
             && choice.rung == entry.rung
-            && self.has_leave(hook, unchanged, now)
+            && self.has_leave(hook, unchanged)
         {
             return self.bypass(choice, entry.relapses);
         }
         let clean = hook.licence.is_some_and(|licence| licence.clean);
-        let refused = hook.refusal.is_some() && (hook.refusal(now).is_some() || justified.is_err());
+        let refused = hook.refusal.is_some() && (hook.refusal(hook.now).is_some() || justified.is_err());
         if clean && refused {
-            return self.give_up_line(id, hook, entry, now);
+            return self.give_up_line(hook, entry);
         }
         let untouched = unchanged || clean || hook.restored || entry.by_hand;
         let reverts = if untouched {
@@ -275,7 +265,7 @@ impl Breaker {
             entry.reverts.saturating_add(1)
         };
         let contested = entry.contested || reverts >= REVERTS;
-        let rested = now.since(hook.line_since) >= times.act_within;
+        let rested = hook.now.since(hook.line_since) >= times.act_within;
         let mine = entry.by == self.settings.identity;
         if let Ok(choice) = &justified
             && (!contested || !guards.on(Guard::Contested))
@@ -286,7 +276,7 @@ impl Breaker {
                 reverts,
                 relapses: entry.relapses,
                 skips: entry.skips,
-                ..self.line(hook, choice, view, now)
+                ..self.line(hook, choice, view)
             };
             let step = BreakerStep::from(Does::Write {
                 line: Some(line),
@@ -300,41 +290,35 @@ impl Breaker {
             };
         }
         // A change under this line may still be under way; if it named a version that is gone, it fails.
-        let over = now.since(hook.line_since) >= times.patience || !guards.on(Guard::Patience);
+        let over = hook.now.since(hook.line_since) >= times.patience || !guards.on(Guard::Patience);
         if unchanged && !over {
             return match justified {
-                Err(reason) if hook.fails() => self.held_back(id, hook, reason, now),
+                Err(reason) if hook.fails() => self.held_back(hook, reason),
                 _ => BreakerStep::default(),
             };
         }
         // Until no API server goes by the bypass any more, it counts.
-        if !self.everywhere(hook) {
+        if !self.everywhere(&hook) {
             return BreakerStep::default();
         }
-        self.write_off(entry, unchanged, (reverts, contested), now)
+        self.write_off(entry, unchanged, (reverts, contested), hook.now)
     }
 
     /// Whether the bypass that a line is about is still justified, and whether there is room where it would go another way.
-    fn justify_line(
-        &self,
-        id: &HookId,
-        hook: &HookMemory,
-        entry: &BookEntry,
-        now: Time,
-    ) -> Result<Choice, HeldBack> {
-        let choice = self.justify(id, hook, Some(entry), entry.rung, now)?;
+    fn justify_line(&self, hook: HookAt<'_>, entry: &BookEntry) -> Result<Choice, HeldBack> {
+        let choice = self.justify(hook, Some(entry), entry.rung)?;
         if choice.rung != entry.rung {
-            self.room(id, choice.rung, now)?;
+            self.room(hook.id, choice.rung, hook.now)?;
         }
         Ok(choice)
     }
 
     /// Whether this replica may still begin the bypass under its line; to an object that is `unchanged` since.
-    fn has_leave(&self, hook: &HookMemory, unchanged: bool, now: Time) -> bool {
+    fn has_leave(&self, hook: HookAt<'_>, unchanged: bool) -> bool {
         let (guards, times) = (self.settings.guards, &self.settings.times);
         (unchanged || !guards.on(Guard::Version))
             && hook.licence.is_some_and(|licence| {
-                now.since(licence.sent) < times.act_within || !guards.on(Guard::Licence)
+                hook.now.since(licence.sent) < times.act_within || !guards.on(Guard::Licence)
             })
     }
 
@@ -367,11 +351,11 @@ impl Breaker {
     }
 
     /// All that was tried under this line was refused: somebody else may have its place.
-    fn give_up_line(&self, id: &HookId, hook: &HookMemory, entry: &BookEntry, now: Time) -> BreakerStep {
+    fn give_up_line(&self, hook: HookAt<'_>, entry: &BookEntry) -> BreakerStep {
         let new = entry.reverts == 0 && entry.relapses == 0 && !entry.contested && !entry.spent;
         let mut line = BookEntry {
             by: Arc::clone(&self.settings.identity),
-            at: now,
+            at: hook.now,
             place: EntryStage::Out,
             ..entry.clone()
         };
@@ -385,21 +369,20 @@ impl Breaker {
                 Rung::Skip => Counts::TakesBack(entry.since),
             },
         };
-        let said = self.held_back(id, hook, HeldBack::Refused, now).says;
+        let said = self.held_back(hook, HeldBack::Refused).says;
         BreakerStep { does, says: said }
     }
 
     /// The object is ours and the book does not say so.
     fn adopt(
         &self,
-        hook: &HookMemory,
+        hook: HookAt<'_>,
         over: Option<&BookEntry>,
         rung: Rung,
         view: &ObservedHook,
-        now: Time,
     ) -> BreakerStep {
-        let by_hand = wanted_by_hand(view, now).is_some();
-        if self.is_without_ledger(now) {
+        let by_hand = wanted_by_hand(view, hook.now).is_some();
+        if self.is_without_ledger(hook.now) {
             return if by_hand {
                 BreakerStep::default()
             } else {
@@ -421,8 +404,8 @@ impl Breaker {
             cause: cause.unwrap_or(Cause::Slow),
             stake: hook.stake(),
             by: Arc::clone(&self.settings.identity),
-            since: now,
-            at: now,
+            since: hook.now,
+            at: hook.now,
             seen: view.version.clone(),
             reverts: over.map_or(0, |entry| entry.reverts),
             relapses: over.map_or(0, |entry| entry.relapses),
@@ -430,7 +413,7 @@ impl Breaker {
             spent: over.is_some_and(|entry| entry.spent),
             by_hand,
             skips: if rung == Rung::Skip && hook.ignores() {
-                Some(Skips::begun(over.and_then(|entry| entry.skips), now))
+                Some(Skips::begun(over.and_then(|entry| entry.skips), hook.now))
             } else {
                 over.and_then(|entry| entry.skips).map(Skips::over)
             },

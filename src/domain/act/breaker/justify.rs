@@ -7,7 +7,7 @@ use super::choice::{Choice, RungBounds, choose};
 use super::guards::{Guard, HeldBack};
 use super::observed::HookFacts;
 use super::policy::{Ceiling, PolicyRule, PolicySubject, Rung};
-use super::{Breaker, HookMemory, Overall, WITNESSES};
+use super::{Breaker, HookAt, HookMemory, Overall, WITNESSES};
 use crate::domain::act::fence::AutoBreak;
 use crate::domain::cluster::hook::HookId;
 use crate::domain::time::Time;
@@ -16,14 +16,13 @@ use crate::domain::vocabulary::Cause;
 /// What the guard rails are asked about: a hook that fails, and the rung that would be taken.
 struct Case<'a> {
     breaker: &'a Breaker,
-    hook: &'a HookMemory,
+    hook: HookAt<'a>,
     entry: Option<&'a BookEntry>,
     overall: &'a Overall,
     facts: &'a HookFacts,
     rule: &'a PolicyRule,
     /// The rung for now, or why there is none.
     choice: Result<&'a Choice, HeldBack>,
-    now: Time,
 }
 
 /// One guard rail.
@@ -62,7 +61,7 @@ const GUARD_RAILS: [GuardRail; 12] = [
         case.overall.self_doubt.then_some(HeldBack::SelfDoubt)
     }),
     rail(Guard::Stale, |case| {
-        let age = case.now.since(case.overall.at);
+        let age = case.hook.now.since(case.overall.at);
         let old = case.overall.inventory_is_old || age > case.breaker.settings.times.fresh;
         old.then_some(HeldBack::Stale)
     }),
@@ -85,7 +84,7 @@ const GUARD_RAILS: [GuardRail; 12] = [
         (!case.overall.fence_holds).then_some(HeldBack::Fence)
     }),
     always(|case| {
-        let refusal = case.hook.refusal(case.now);
+        let refusal = case.hook.refusal(case.hook.now);
         refusal
             .is_some_and(|refusal| !refusal.skip)
             .then_some(HeldBack::Refused)
@@ -106,29 +105,27 @@ impl Breaker {
     /// The rung for a hook, `most` at most.
     pub(super) fn choice(
         &self,
-        id: &HookId,
-        hook: &HookMemory,
+        hook: HookAt<'_>,
         entry: Option<&BookEntry>,
         most: Rung,
-        now: Time,
     ) -> Result<Choice, HeldBack> {
         let (Some(overall), Some(facts)) = (&self.memory.judged, &hook.facts) else {
             return Err(HeldBack::Stale);
         };
         let guards = self.settings.guards;
-        let rule = self.rule(id, hook, facts.cause.unwrap_or(Cause::Slow));
+        let rule = self.rule(hook.id, &hook, facts.cause.unwrap_or(Cause::Slow));
         let ceiling = if guards.on(Guard::Ceiling) {
-            Self::ceiling(hook)
+            Self::ceiling(&hook)
         } else {
             Ceiling::Open
         };
         let bounds = RungBounds {
             rule,
             ceiling,
-            may_skip: Self::may_skip(hook) || !guards.on(Guard::Ceiling),
+            may_skip: Self::may_skip(&hook) || !guards.on(Guard::Ceiling),
             match_conditions: overall.match_conditions,
             most,
-            not_dead: self.not_dead(id, hook, entry, rule, now),
+            not_dead: self.not_dead(hook, entry, rule),
             guards,
         };
         choose(facts, &bounds)
@@ -137,22 +134,20 @@ impl Breaker {
     /// The rung for now, `most` at most: a shield as long as it is too early for more.
     pub(super) fn choice_for_now(
         &self,
-        id: &HookId,
-        hook: &HookMemory,
+        hook: HookAt<'_>,
         entry: Option<&BookEntry>,
         most: Rung,
-        now: Time,
     ) -> Result<Choice, HeldBack> {
         let (Some(cause), Some(since)) = (hook.cause(), hook.failing_since) else {
             return Err(HeldBack::Evidence);
         };
-        let rule = self.rule(id, hook, cause);
-        let early = |choice: &Choice| self.is_early(id, rule, choice.rung, since, now);
+        let rule = self.rule(hook.id, &hook, cause);
+        let early = |choice: &Choice| self.is_early(hook, rule, choice.rung, since);
         // A replica that does not lead goes no deeper than a shield.
         let most = if self.memory.leads { most } else { Rung::Shield };
-        match self.choice(id, hook, entry, most, now) {
+        match self.choice(hook, entry, most) {
             Ok(choice) if early(&choice) => {
-                let shield = self.choice(id, hook, entry, Rung::Shield, now).ok();
+                let shield = self.choice(hook, entry, Rung::Shield).ok();
                 shield.filter(|shield| !early(shield)).ok_or(HeldBack::Hold)
             }
             choice => choice,
@@ -165,11 +160,9 @@ impl Breaker {
     /// With the reason to publish, where there is not.
     pub(super) fn justify(
         &self,
-        id: &HookId,
-        hook: &HookMemory,
+        hook: HookAt<'_>,
         entry: Option<&BookEntry>,
         most: Rung,
-        now: Time,
     ) -> Result<Choice, HeldBack> {
         let (Some(overall), Some(facts)) = (&self.memory.judged, &hook.facts) else {
             return Err(HeldBack::Stale);
@@ -177,8 +170,8 @@ impl Breaker {
         let (Some(cause), true) = (facts.cause, hook.fails()) else {
             return Err(HeldBack::Evidence);
         };
-        let rule = self.rule(id, hook, cause);
-        let choice = self.choice_for_now(id, hook, entry, most, now);
+        let rule = self.rule(hook.id, &hook, cause);
+        let choice = self.choice_for_now(hook, entry, most);
         let case = Case {
             breaker: self,
             hook,
@@ -187,7 +180,6 @@ impl Breaker {
             facts,
             rule,
             choice: choice.as_ref().map_err(|reason| *reason),
-            now,
         };
         let held_back = GUARD_RAILS
             .iter()
@@ -198,26 +190,26 @@ impl Breaker {
         }
         let choice = choice?;
         // A skip is refused where the fence was tightened a moment ago.
-        if choice.rung == Rung::Skip && hook.refusal(now).is_some() {
-            let shield = self.choice(id, hook, entry, Rung::Shield, now);
+        if choice.rung == Rung::Skip && hook.refusal(hook.now).is_some() {
+            let shield = self.choice(hook, entry, Rung::Shield);
             return shield.map_err(|_| HeldBack::Refused);
         }
         Ok(choice)
     }
 
     /// Whether a hook that fails since `since` has not failed for long enough for a rung.
-    fn is_early(&self, id: &HookId, rule: &PolicyRule, rung: Rung, since: Time, now: Time) -> bool {
+    fn is_early(&self, hook: HookAt<'_>, rule: &PolicyRule, rung: Rung, since: Time) -> bool {
         let behind = if self.memory.leads {
             Duration::ZERO
         } else {
             self.settings.times.follows_after
         };
         let since = if rung == Rung::Shield {
-            self.together_since(id, since)
+            self.together_since(hook.id, since)
         } else {
             since
         };
-        now.since(since) < rule.hold(rung) + behind && self.settings.guards.on(Guard::Hold)
+        hook.now.since(since) < rule.hold(rung) + behind && self.settings.guards.on(Guard::Hold)
     }
 
     /// Since when the first of the hooks that fail together fails, the merely slow ones apart: they are shielded at one

@@ -9,10 +9,9 @@ use super::guards::Guard;
 use super::observed::{BypassState, CanaryWord, ObservedHook};
 use super::policy::{AtLimit, PolicyRule, Rung};
 use super::step::{BreakerStep, Counts, Does, dry_runs_only, in_force, put_back, strike_out};
-use super::{Breaker, HookMemory};
+use super::{Breaker, HookAt, HookMemory};
 use crate::domain::act::bypass::LONGEST_BY_HAND;
 use crate::domain::act::fence::AutoBreak;
-use crate::domain::cluster::hook::HookId;
 use crate::domain::time::Time;
 use crate::domain::vocabulary::Cause;
 
@@ -20,43 +19,41 @@ impl Breaker {
     /// A hook that is bypassed, and the book says so.
     pub(super) fn bypassed(
         &self,
-        id: &HookId,
-        hook: &HookMemory,
+        hook: HookAt<'_>,
         entry: &BookEntry,
         (rung, probation): (Rung, bool),
-        now: Time,
     ) -> BreakerStep {
-        if let Some(step) = self.bypassed_by_hand(hook, entry, rung, now) {
+        if let Some(step) = self.bypassed_by_hand(hook, entry, rung) {
             return step;
         }
         if entry.contested {
-            return self.leave(hook, entry, false, "Something keeps reverting the bypass.", now);
+            return self.leave(hook, entry, false, "Something keeps reverting the bypass.");
         }
-        if let Some(step) = self.skipped(id, hook, entry, rung, now) {
+        if let Some(step) = self.skipped(hook, entry, rung) {
             return step;
         }
-        let rule = self.rule(id, hook, entry.cause);
-        let justified = self.justify(id, hook, Some(entry), Rung::Skip, now);
-        if !self.may_stay(hook, rule, rung) {
+        let rule = self.rule(hook.id, &hook, entry.cause);
+        let justified = self.justify(hook, Some(entry), Rung::Skip);
+        if !self.may_stay(&hook, rule, rung) {
             return match justified {
-                Ok(choice) if choice.rung < rung => self.move_to(hook, entry, &choice, Counts::Nothing, now),
-                _ => self.leave(hook, entry, false, "This rung is no longer permitted.", now),
+                Ok(choice) if choice.rung < rung => self.move_to(hook, entry, &choice, Counts::Nothing),
+                _ => self.leave(hook, entry, false, "This rung is no longer permitted."),
             };
         }
-        let limit = self.has_reached_limit(hook, entry, rule, now);
+        let limit = self.has_reached_limit(hook, entry, rule);
         if limit && rule.at_limit(rung) == AtLimit::Restore {
-            return self.leave(hook, entry, true, "The bypass reached its limit.", now);
+            return self.leave(hook, entry, true, "The bypass reached its limit.");
         }
         let step = if probation {
-            self.on_probation(hook, entry, rung, now)
+            self.on_probation(hook, entry, rung)
         } else {
-            self.still_bypassed(hook, entry, rung, now)
+            self.still_bypassed(hook, entry, rung)
         };
         if let Some(step) = step {
             return step;
         }
         if rung == Rung::Shield
-            && let Some(step) = self.skips(id, hook, entry, &justified, now)
+            && let Some(step) = self.skips(hook, entry, &justified)
         {
             return step;
         }
@@ -64,9 +61,9 @@ impl Breaker {
             && choice.rung > rung
             && !probation
             && !hook.ignores()
-            && let Ok(counts) = self.room_for_more(id, entry, choice.rung, now)
+            && let Ok(counts) = self.room_for_more(hook.id, entry, choice.rung, hook.now)
         {
-            return self.move_to(hook, entry, &choice, counts, now);
+            return self.move_to(hook, entry, &choice, counts);
         }
         if limit {
             return BreakerStep::default().says(
@@ -74,24 +71,18 @@ impl Breaker {
                 "The bypass reached its time limit. Its rule keeps it in place.",
             );
         }
-        self.stays(hook, rung, probation)
+        self.stays(&hook, rung, probation)
     }
 
     /// What there is to do about a bypass that a person made; `None` where it is the breaker's own.
-    fn bypassed_by_hand(
-        &self,
-        hook: &HookMemory,
-        entry: &BookEntry,
-        rung: Rung,
-        now: Time,
-    ) -> Option<BreakerStep> {
-        let permitted = Self::ceiling(hook).permits(rung);
+    fn bypassed_by_hand(&self, hook: HookAt<'_>, entry: &BookEntry, rung: Rung) -> Option<BreakerStep> {
+        let permitted = Self::ceiling(&hook).permits(rung);
         let view = hook.read.as_ref().map(|(_, view)| view);
         if let Some(view) = view
-            && let Some(until) = wanted_by_hand(view, now)
+            && let Some(until) = wanted_by_hand(view, hook.now)
             && permitted
         {
-            return Some(self.by_hand(hook, entry, rung, until, now));
+            return Some(self.by_hand(hook, entry, rung, until));
         }
         if !entry.by_hand {
             return None;
@@ -101,7 +92,7 @@ impl Breaker {
         } else {
             "This rung is no longer permitted."
         };
-        Some(self.leave(hook, entry, false, why, now))
+        Some(self.leave(hook, entry, false, why))
     }
 
     /// Whether rule and owner still permit the rung that a hook is on.
@@ -109,16 +100,16 @@ impl Breaker {
         let guards = self.settings.guards;
         rule.mode == AutoBreak::On
             && (rule.rungs.contains(&rung) || !guards.on(Guard::Policy))
-            && (Self::permits(hook, rung) || !guards.on(Guard::Ceiling))
+            && (Self::permits(&hook, rung) || !guards.on(Guard::Ceiling))
     }
 
     /// Whether a bypass has lasted as long as its rule lets it.
-    fn has_reached_limit(&self, hook: &HookMemory, entry: &BookEntry, rule: &PolicyRule, now: Time) -> bool {
+    fn has_reached_limit(&self, hook: HookAt<'_>, entry: &BookEntry, rule: &PolicyRule) -> bool {
         // An instant that another clock wrote down can only shorten a bypass.
         let own = hook
             .bypassed_since
-            .map_or(Duration::ZERO, |since| now.since(since));
-        let lasted = own.max(now.since(entry.since));
+            .map_or(Duration::ZERO, |since| hook.now.since(since));
+        let lasted = own.max(hook.now.since(entry.since));
         lasted >= rule.longest() && self.settings.guards.on(Guard::Longest)
     }
 
@@ -126,7 +117,7 @@ impl Breaker {
     pub(super) fn stays(&self, hook: &HookMemory, rung: Rung, probation: bool) -> BreakerStep {
         if probation {
             dry_runs_only()
-        } else if self.everywhere(hook) {
+        } else if self.everywhere(&hook) {
             in_force(rung, None)
         } else {
             BreakerStep::default()
@@ -134,18 +125,11 @@ impl Breaker {
     }
 
     /// What a person did is left as it is for as long as they said.
-    fn by_hand(
-        &self,
-        hook: &HookMemory,
-        entry: &BookEntry,
-        rung: Rung,
-        until: Time,
-        now: Time,
-    ) -> BreakerStep {
+    fn by_hand(&self, hook: HookAt<'_>, entry: &BookEntry, rung: Rung, until: Time) -> BreakerStep {
         if !entry.by_hand {
-            return self.rewrite(entry, |line| line.by_hand = true, now).into();
+            return self.rewrite(entry, |line| line.by_hand = true, hook.now).into();
         }
-        if self.everywhere(hook) {
+        if self.everywhere(&hook) {
             in_force(rung, Some(until))
         } else {
             BreakerStep::default()
@@ -153,14 +137,7 @@ impl Breaker {
     }
 
     /// Takes a bypass to another rung. The book first, so that the rule is found by the cause that holds now.
-    fn move_to(
-        &self,
-        hook: &HookMemory,
-        entry: &BookEntry,
-        choice: &Choice,
-        counts: Counts,
-        now: Time,
-    ) -> BreakerStep {
+    fn move_to(&self, hook: HookAt<'_>, entry: &BookEntry, choice: &Choice, counts: Counts) -> BreakerStep {
         let why = choice.words();
         if entry.rung == choice.rung {
             let to = To::Bypass(choice.rung);
@@ -177,18 +154,19 @@ impl Breaker {
                 line.stake = line.stake.max(hook.stake());
             },
             counts,
-            now,
+            hook.now,
         );
         does.into()
     }
 
     /// How long a hook has been well, by a judgement that is fresh.
-    fn well_for(&self, hook: &HookMemory, now: Time) -> Option<Duration> {
-        let fresh = self
-            .memory
-            .judged
-            .is_some_and(|judged| now.since(judged.at) <= self.settings.times.fresh && !judged.self_doubt);
-        hook.well_since.filter(|_| fresh).map(|since| now.since(since))
+    fn well_for(&self, hook: HookAt<'_>) -> Option<Duration> {
+        let fresh = self.memory.judged.is_some_and(|judged| {
+            hook.now.since(judged.at) <= self.settings.times.fresh && !judged.self_doubt
+        });
+        hook.well_since
+            .filter(|_| fresh)
+            .map(|since| hook.now.since(since))
     }
 
     /// How long a hook has to be well after so many relapses.
@@ -197,16 +175,10 @@ impl Breaker {
         times.well_for * 2_u32.saturating_pow(relapses.min(times.doublings))
     }
 
-    fn still_bypassed(
-        &self,
-        hook: &HookMemory,
-        entry: &BookEntry,
-        rung: Rung,
-        now: Time,
-    ) -> Option<BreakerStep> {
+    fn still_bypassed(&self, hook: HookAt<'_>, entry: &BookEntry, rung: Rung) -> Option<BreakerStep> {
         let guards = self.settings.guards;
         let relapses = entry.relapses.saturating_add(hook.relapses);
-        if self.well_for(hook, now)? < self.doubled(u32::from(relapses)) {
+        if self.well_for(hook)? < self.doubled(u32::from(relapses)) {
             return None;
         }
         let met = hook.facts.as_ref().is_some_and(|facts| facts.canary.is_met());
@@ -222,16 +194,10 @@ impl Breaker {
                     .says(NoticeKind::Probation, "Only dry-run canaries reach the webhook."),
             );
         }
-        Some(self.leave(hook, entry, false, "Healthy for long enough.", now))
+        Some(self.leave(hook, entry, false, "Healthy for long enough."))
     }
 
-    fn on_probation(
-        &self,
-        hook: &HookMemory,
-        entry: &BookEntry,
-        rung: Rung,
-        now: Time,
-    ) -> Option<BreakerStep> {
+    fn on_probation(&self, hook: HookAt<'_>, entry: &BookEntry, rung: Rung) -> Option<BreakerStep> {
         let canary = hook
             .facts
             .as_ref()
@@ -245,23 +211,16 @@ impl Breaker {
         }
         let tried = hook
             .probation_since
-            .map_or(Duration::ZERO, |since| now.since(since));
-        let well = self.well_for(hook, now)?.min(tried) >= self.settings.times.probation;
+            .map_or(Duration::ZERO, |since| hook.now.since(since));
+        let well = self.well_for(hook)?.min(tried) >= self.settings.times.probation;
         let through = matches!(canary, CanaryWord::Through | CanaryWord::Unmet);
-        (well && through).then(|| self.leave(hook, entry, false, "Healthy, canaries included.", now))
+        (well && through).then(|| self.leave(hook, entry, false, "Healthy, canaries included."))
     }
 
     /// Lets a bypassed hook back: the book first, so that other replicas do not take it for a revert.
-    pub(super) fn leave(
-        &self,
-        hook: &HookMemory,
-        entry: &BookEntry,
-        spent: bool,
-        why: &str,
-        now: Time,
-    ) -> BreakerStep {
+    pub(super) fn leave(&self, hook: HookAt<'_>, entry: &BookEntry, spent: bool, why: &str) -> BreakerStep {
         let since = hook.leaving_since;
-        if since.is_some_and(|since| now.since(since) >= self.settings.times.without_ledger) {
+        if since.is_some_and(|since| hook.now.since(since) >= self.settings.times.without_ledger) {
             return put_back(why);
         }
         let relapses = entry.relapses.saturating_add(hook.relapses);
@@ -272,7 +231,7 @@ impl Breaker {
                 line.relapses = relapses;
                 line.spent |= spent;
             },
-            now,
+            hook.now,
         );
         if spent {
             BreakerStep::from(does).says(NoticeKind::Limit, why)
@@ -282,9 +241,9 @@ impl Breaker {
     }
 
     /// It was to be put back, and is.
-    pub(super) fn left(&self, hook: &HookMemory, entry: &BookEntry, now: Time) -> BreakerStep {
-        if self.everywhere(hook) {
-            self.rewrite(entry, |line| line.place = EntryStage::Out, now)
+    pub(super) fn left(&self, hook: HookAt<'_>, entry: &BookEntry) -> BreakerStep {
+        if self.everywhere(&hook) {
+            self.rewrite(entry, |line| line.place = EntryStage::Out, hook.now)
                 .into()
         } else {
             BreakerStep::default()
@@ -292,23 +251,14 @@ impl Breaker {
     }
 
     /// It is as its owner has it, and remembered.
-    pub(super) fn is_out(
-        &self,
-        id: &HookId,
-        hook: &HookMemory,
-        entry: &BookEntry,
-        view: &ObservedHook,
-        now: Time,
-    ) -> BreakerStep {
+    pub(super) fn is_out(&self, hook: HookAt<'_>, entry: &BookEntry, view: &ObservedHook) -> BreakerStep {
         if hook.fails() {
-            return self.begin(id, hook, Some(entry), view, now);
+            return self.begin(hook, Some(entry), view);
         }
         let times = &self.settings.times;
-        let long = now.since(hook.line_since) >= times.remember;
+        let long = hook.now.since(hook.line_since) >= times.remember;
         let forgotten = match hook.facts {
-            Some(_) => self
-                .well_for(hook, now)
-                .is_some_and(|well| well >= times.remember),
+            Some(_) => self.well_for(hook).is_some_and(|well| well >= times.remember),
             None => true,
         };
         match long && forgotten {
@@ -319,30 +269,30 @@ impl Breaker {
     }
 
     /// The ledger was never read and cannot be: what is ours goes back as soon as it can.
-    pub(super) fn without_book(&self, id: &HookId, hook: &HookMemory, now: Time) -> BreakerStep {
+    pub(super) fn without_book(&self, hook: HookAt<'_>) -> BreakerStep {
         let Some((_, view)) = &hook.read else {
             return Does::Read.into();
         };
         let BypassState::Ours { rung, .. } = view.shown else {
             return BreakerStep::default();
         };
-        if !Self::ceiling(hook).permits(rung) {
+        if !Self::ceiling(&hook).permits(rung) {
             return put_back("This rung is no longer permitted, and hookwatch cannot reach its ledger.");
         }
-        if wanted_by_hand(view, now).is_some() {
+        if wanted_by_hand(view, hook.now).is_some() {
             return BreakerStep::default();
         }
-        let well = self.well_for(hook, now);
+        let well = self.well_for(hook);
         if well.is_some_and(|well| well >= self.settings.times.well_for) {
             return put_back("Healthy, but hookwatch cannot reach its ledger.");
         }
-        let rule = self.rule(id, hook, hook.cause().unwrap_or(Cause::Slow));
+        let rule = self.rule(hook.id, &hook, hook.cause().unwrap_or(Cause::Slow));
         let longest = if rung == Rung::Skip && hook.ignores() {
             rule.longest_dead()
         } else {
             rule.longest()
         };
-        let lasted = hook.bypassed_since.map(|since| now.since(since));
+        let lasted = hook.bypassed_since.map(|since| hook.now.since(since));
         if lasted.is_some_and(|lasted| lasted >= longest) && rule.at_limit(rung) == AtLimit::Restore {
             return put_back("The bypass reached its limit, and hookwatch cannot reach its ledger.");
         }
