@@ -12,7 +12,7 @@ use super::choice::Choice;
 use super::guards::{Guard, HeldBack};
 use super::observed::{HookFacts, ObservedHook};
 use super::policy::{Permit, PolicyRule, Rung};
-use super::step::{BreakerStep, Counts, Does};
+use super::step::{BreakerStep, Counts};
 use super::{Breaker, HookAt};
 use crate::domain::act::fence::AutoBreak;
 use crate::domain::cluster::hook::HookKind;
@@ -82,11 +82,8 @@ impl Breaker {
             return Some(self.leave(hook, entry, false, "The bypass is no longer permitted."));
         }
         // The object first: enforcing more needs no line in the ledger.
-        let does = Does::Change {
-            to: To::Bypass(Rung::Shield),
-            why: why.into(),
-        };
-        Some(BreakerStep::from(does).says(NoticeKind::Bypassing(Rung::Shield), why))
+        let step = BreakerStep::changes(To::Bypass(Rung::Shield), why);
+        Some(step.says(NoticeKind::Bypassing(Rung::Shield), why))
     }
 
     /// Why a skip that is in force is to become a shield.
@@ -141,11 +138,7 @@ impl Breaker {
             .licence
             .is_some_and(|licence| hook.now.since(licence.sent) < times.act_within);
         if let Some(choice) = skip.filter(|_| unchanged && may) {
-            let (to, why) = (To::Bypass(choice.rung), choice.words());
-            let says = why.to_string();
-            return Some(
-                BreakerStep::from(Does::Change { to, why }).says(NoticeKind::Bypassing(choice.rung), says),
-            );
+            return Some(BreakerStep::bypasses(choice));
         }
         // A change under this line may still be under way; if it named a version that is gone, it fails.
         let over = !unchanged || hook.now.since(hook.line_since) >= times.patience;
@@ -157,7 +150,7 @@ impl Breaker {
                 ..skips.over()
             });
         };
-        over.then(|| self.rewrite(entry, settle, hook.now).into())
+        over.then(|| self.rewrite(entry, settle, Counts::Nothing, hook.now))
     }
 
     /// Writes into the book that a shielded hook is about to be skipped.
@@ -178,12 +171,7 @@ impl Breaker {
             skips: Some(Skips::begun(entry.skips, hook.now)),
             ..entry.clone()
         };
-        let does = Does::Write {
-            line: Some(line),
-            licence: Some(true),
-            counts,
-        };
-        does.into()
+        BreakerStep::writes(Some(line), Some(true), counts)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::action::{NoticeKind, To};
+use super::action::NoticeKind;
 use super::book::{BookEntry, EntryStage, Skips};
 use super::choice::Choice;
 use super::guards::{Guard, HeldBack};
@@ -190,54 +190,41 @@ impl Breaker {
             return self.bypass(&choice, over.map_or(0, |entry| entry.relapses));
         }
         let line = BookEntry {
-            reverts: over.map_or(0, |entry| entry.reverts),
             relapses: over.map_or(0, |entry| entry.relapses.saturating_add(1)),
-            contested: over.is_some_and(|entry| entry.contested),
-            spent: over.is_some_and(|entry| entry.spent),
-            skips: over.and_then(|entry| entry.skips).map(Skips::over),
-            ..self.line(hook, &choice, view)
+            ..self.line(hook, over, choice.rung, view)
         };
-        let does = Does::Write {
-            line: Some(line),
-            licence: Some(true),
-            counts,
-        };
-        does.into()
+        BreakerStep::writes(Some(line), Some(true), counts)
     }
 
-    fn line(&self, hook: HookAt<'_>, choice: &Choice, view: &ObservedHook) -> BookEntry {
-        let cause = hook.cause();
+    /// A new line, with what one that is `over` says of the past.
+    fn line(&self, hook: HookAt<'_>, over: Option<&BookEntry>, rung: Rung, view: &ObservedHook) -> BookEntry {
         BookEntry {
             place: EntryStage::Held,
-            rung: choice.rung,
-            cause: cause.unwrap_or(Cause::Slow),
+            rung,
+            cause: hook.cause().unwrap_or(Cause::Slow),
             stake: hook.stake(),
             by: Arc::clone(&self.settings.identity),
             since: hook.now,
             at: hook.now,
             seen: view.version.clone(),
-            reverts: 0,
-            relapses: 0,
-            contested: false,
-            spent: false,
+            reverts: over.map_or(0, |entry| entry.reverts),
+            relapses: over.map_or(0, |entry| entry.relapses),
+            contested: over.is_some_and(|entry| entry.contested),
+            spent: over.is_some_and(|entry| entry.spent),
             by_hand: false,
-            skips: None,
+            skips: over.and_then(|entry| entry.skips).map(Skips::over),
         }
     }
 
     fn bypass(&self, choice: &Choice, relapses: u8) -> BreakerStep {
-        let does = Does::Change {
-            to: To::Bypass(choice.rung),
-            why: choice.words(),
-        };
-        let step = BreakerStep::from(does);
+        let step = BreakerStep::bypasses(choice);
         if relapses >= super::FLAPPING {
             step.says(
                 NoticeKind::Flapping,
                 format!("It failed again {relapses} times after a restore."),
             )
         } else {
-            step.says(NoticeKind::Bypassing(choice.rung), &*choice.words())
+            step
         }
     }
 
@@ -276,13 +263,9 @@ impl Breaker {
                 reverts,
                 relapses: entry.relapses,
                 skips: entry.skips,
-                ..self.line(hook, choice, view)
+                ..self.line(hook, None, choice.rung, view)
             };
-            let step = BreakerStep::from(Does::Write {
-                line: Some(line),
-                licence: Some(clean || !unchanged),
-                counts: Counts::Nothing,
-            });
+            let step = BreakerStep::writes(Some(line), Some(clean || !unchanged), Counts::Nothing);
             return if untouched {
                 step
             } else {
@@ -333,13 +316,10 @@ impl Breaker {
         if unchanged && entry.reverts == 0 && entry.relapses == 0 {
             return strike_out();
         }
-        let step = BreakerStep::from(self.rewrite(
-            entry,
-            |line| {
-                (line.place, line.reverts, line.contested) = (EntryStage::Out, reverts, contested);
-            },
-            now,
-        ));
+        let is_over = |line: &mut BookEntry| {
+            (line.place, line.reverts, line.contested) = (EntryStage::Out, reverts, contested);
+        };
+        let step = self.rewrite(entry, is_over, Counts::Nothing, now);
         if contested {
             step.says(
                 NoticeKind::Contested,
@@ -353,24 +333,22 @@ impl Breaker {
     /// All that was tried under this line was refused: somebody else may have its place.
     fn give_up_line(&self, hook: HookAt<'_>, entry: &BookEntry) -> BreakerStep {
         let new = entry.reverts == 0 && entry.relapses == 0 && !entry.contested && !entry.spent;
-        let mut line = BookEntry {
-            by: Arc::clone(&self.settings.identity),
-            at: hook.now,
-            place: EntryStage::Out,
-            ..entry.clone()
+        let counts = match entry.rung {
+            Rung::Shield => Counts::Nothing,
+            Rung::Skip => Counts::TakesBack(entry.since),
         };
-        // It was counted when the line was written, and nothing came of it.
-        line.relapses = line.relapses.saturating_sub(1);
-        let does = Does::Write {
-            line: (!new).then_some(line),
-            licence: None,
-            counts: match entry.rung {
-                Rung::Shield => Counts::Nothing,
-                Rung::Skip => Counts::TakesBack(entry.since),
-            },
+        let is_over = |line: &mut BookEntry| {
+            line.place = EntryStage::Out;
+            // It was counted when the line was written, and nothing came of it.
+            line.relapses = line.relapses.saturating_sub(1);
         };
-        let said = self.held_back(hook, HeldBack::Refused).says;
-        BreakerStep { does, says: said }
+        let step = if new {
+            BreakerStep::writes(None, None, counts)
+        } else {
+            self.rewrite(entry, is_over, counts, hook.now)
+        };
+        let says = self.held_back(hook, HeldBack::Refused).says;
+        BreakerStep { says, ..step }
     }
 
     /// The object is ours and the book does not say so.
@@ -389,40 +367,22 @@ impl Breaker {
                 put_back("hookwatch cannot reach its ledger.")
             };
         }
-        let cause = hook.cause();
         // A backup that was made during the bypass, and is applied once that is over, has the bypass in it. Through the
         // book all the same: another replica may have bypassed it a moment ago, and this one not have heard of it.
         let needed = hook.facts.is_none() || hook.fails() || by_hand;
         let is_old = over.is_some_and(|entry| entry.place == EntryStage::Out) && !needed;
-        let line = BookEntry {
+        let mut line = BookEntry {
             place: if is_old {
                 EntryStage::Leaving
             } else {
                 EntryStage::Held
             },
-            rung,
-            cause: cause.unwrap_or(Cause::Slow),
-            stake: hook.stake(),
-            by: Arc::clone(&self.settings.identity),
-            since: hook.now,
-            at: hook.now,
-            seen: view.version.clone(),
-            reverts: over.map_or(0, |entry| entry.reverts),
-            relapses: over.map_or(0, |entry| entry.relapses),
-            contested: over.is_some_and(|entry| entry.contested),
-            spent: over.is_some_and(|entry| entry.spent),
             by_hand,
-            skips: if rung == Rung::Skip && hook.ignores() {
-                Some(Skips::begun(over.and_then(|entry| entry.skips), hook.now))
-            } else {
-                over.and_then(|entry| entry.skips).map(Skips::over)
-            },
+            ..self.line(hook, over, rung, view)
         };
-        let does = Does::Write {
-            line: Some(line),
-            licence: None,
-            counts: Counts::Nothing,
-        };
-        does.into()
+        if rung == Rung::Skip && hook.ignores() {
+            line.skips = Some(Skips::begun(line.skips, hook.now));
+        }
+        BreakerStep::writes(Some(line), None, Counts::Nothing)
     }
 }

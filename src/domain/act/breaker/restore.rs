@@ -127,7 +127,7 @@ impl Breaker {
     /// What a person did is left as it is for as long as they said.
     fn by_hand(&self, hook: HookAt<'_>, entry: &BookEntry, rung: Rung, until: Time) -> BreakerStep {
         if !entry.by_hand {
-            return self.rewrite(entry, |line| line.by_hand = true, hook.now).into();
+            return self.rewrite(entry, |line| line.by_hand = true, Counts::Nothing, hook.now);
         }
         if self.everywhere(&hook) {
             in_force(rung, Some(until))
@@ -138,15 +138,11 @@ impl Breaker {
 
     /// Takes a bypass to another rung. The book first, so that the rule is found by the cause that holds now.
     fn move_to(&self, hook: HookAt<'_>, entry: &BookEntry, choice: &Choice, counts: Counts) -> BreakerStep {
-        let why = choice.words();
         if entry.rung == choice.rung {
-            let to = To::Bypass(choice.rung);
-            let says = why.to_string();
-            return BreakerStep::from(Does::Change { to, why })
-                .says(NoticeKind::Bypassing(choice.rung), says);
+            return BreakerStep::bypasses(choice);
         }
         let cause = hook.cause();
-        let does = self.rewrite_counting(
+        self.rewrite(
             entry,
             |line| {
                 line.rung = choice.rung;
@@ -155,8 +151,7 @@ impl Breaker {
             },
             counts,
             hook.now,
-        );
-        does.into()
+        )
     }
 
     /// How long a hook has been well, by a judgement that is fresh.
@@ -185,14 +180,8 @@ impl Breaker {
         // Below a shield the tenants are still sent to the hook; to let only canaries through would be to spare them.
         let narrower = rung == Rung::Skip || !guards.on(Guard::Narrowing);
         if met && narrower && guards.on(Guard::Canary) {
-            let does = Does::Change {
-                to: To::Probation,
-                why: "Healthy for long enough to go on probation.".into(),
-            };
-            return Some(
-                BreakerStep::from(does)
-                    .says(NoticeKind::Probation, "Only dry-run canaries reach the webhook."),
-            );
+            let step = BreakerStep::changes(To::Probation, "Healthy for long enough to go on probation.");
+            return Some(step.says(NoticeKind::Probation, "Only dry-run canaries reach the webhook."));
         }
         Some(self.leave(hook, entry, false, "Healthy for long enough."))
     }
@@ -203,11 +192,8 @@ impl Breaker {
             .as_ref()
             .map_or(CanaryWord::Awaited, |facts| facts.canary);
         if canary == CanaryWord::Failed || hook.fails() {
-            let does = Does::Change {
-                to: To::Bypass(rung),
-                why: "It failed again on probation.".into(),
-            };
-            return Some(BreakerStep::from(does).says(NoticeKind::Relapsed, "It failed again on probation."));
+            let why = "It failed again on probation.";
+            return Some(BreakerStep::changes(To::Bypass(rung), why).says(NoticeKind::Relapsed, why));
         }
         let tried = hook
             .probation_since
@@ -224,27 +210,33 @@ impl Breaker {
             return put_back(why);
         }
         let relapses = entry.relapses.saturating_add(hook.relapses);
-        let does = self.rewrite(
+        let step = self.rewrite(
             entry,
             |line| {
                 line.place = EntryStage::Leaving;
                 line.relapses = relapses;
                 line.spent |= spent;
             },
+            Counts::Nothing,
             hook.now,
         );
-        if spent {
-            BreakerStep::from(does).says(NoticeKind::Limit, why)
+        let kind = if spent {
+            NoticeKind::Limit
         } else {
-            BreakerStep::from(does).says(NoticeKind::Restoring, why)
-        }
+            NoticeKind::Restoring
+        };
+        step.says(kind, why)
     }
 
     /// It was to be put back, and is.
     pub(super) fn left(&self, hook: HookAt<'_>, entry: &BookEntry) -> BreakerStep {
         if self.everywhere(&hook) {
-            self.rewrite(entry, |line| line.place = EntryStage::Out, hook.now)
-                .into()
+            self.rewrite(
+                entry,
+                |line| line.place = EntryStage::Out,
+                Counts::Nothing,
+                hook.now,
+            )
         } else {
             BreakerStep::default()
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::action::{Action, Expects, Notice, NoticeKind, ObjectChange, To};
 use super::book::{BookEntry, EntryStage, ResourceVersion};
 use super::budget::begun;
+use super::choice::Choice;
 use super::guards::{Guard, HeldBack};
 use super::observed::BypassState;
 use super::policy::Rung;
@@ -58,6 +59,28 @@ impl From<Does> for BreakerStep {
 }
 
 impl BreakerStep {
+    /// Writes the hook's line; see [`Does::Write`].
+    pub(super) fn writes(line: Option<BookEntry>, licence: Option<bool>, counts: Counts) -> Self {
+        let does = Does::Write {
+            line,
+            licence,
+            counts,
+        };
+        does.into()
+    }
+
+    /// Changes the object.
+    pub(super) fn changes(to: To, why: impl Into<Arc<str>>) -> Self {
+        Does::Change { to, why: why.into() }.into()
+    }
+
+    /// Takes the hook as far as was chosen.
+    pub(super) fn bypasses(choice: &Choice) -> Self {
+        let why = choice.words();
+        Self::changes(To::Bypass(choice.rung), Arc::clone(&why))
+            .says(NoticeKind::Bypassing(choice.rung), &*why)
+    }
+
     pub(super) fn says(mut self, kind: NoticeKind, words: impl Into<String>) -> Self {
         self.says = Some((kind, words.into()));
         self
@@ -296,49 +319,32 @@ impl Breaker {
     }
 
     /// The line with a change in it.
-    pub(super) fn rewrite(&self, entry: &BookEntry, change: impl FnOnce(&mut BookEntry), now: Time) -> Does {
-        self.rewrite_counting(entry, change, Counts::Nothing, now)
-    }
-
-    /// The same where it means something for the rate.
-    pub(super) fn rewrite_counting(
+    pub(super) fn rewrite(
         &self,
         entry: &BookEntry,
         change: impl FnOnce(&mut BookEntry),
         counts: Counts,
         now: Time,
-    ) -> Does {
+    ) -> BreakerStep {
         let mut line = BookEntry {
             by: Arc::clone(&self.settings.identity),
             at: now,
             ..entry.clone()
         };
         change(&mut line);
-        Does::Write {
-            line: Some(line),
-            licence: None,
-            counts,
-        }
+        BreakerStep::writes(Some(line), None, counts)
     }
 }
 
 /// The hook's line is not needed any more.
 pub(super) fn strike_out() -> BreakerStep {
-    let does = Does::Write {
-        line: None,
-        licence: None,
-        counts: Counts::Nothing,
-    };
-    does.into()
+    BreakerStep::writes(None, None, Counts::Nothing)
 }
 
 /// What is left of hookwatch's on an object that is as its owner has it is taken away.
 pub(super) fn tidy() -> BreakerStep {
-    let does = Does::Change {
-        to: To::Original,
-        why: "The bypass is over, and something was still written down about it.".into(),
-    };
-    does.into()
+    let why = "The bypass is over, and something was still written down about it.";
+    BreakerStep::changes(To::Original, why)
 }
 
 /// A hook is on probation.
@@ -357,9 +363,5 @@ pub(super) fn in_force(rung: Rung, until: Option<Time>) -> BreakerStep {
 
 /// The object gets its original back.
 pub(super) fn put_back(why: &str) -> BreakerStep {
-    let does = Does::Change {
-        to: To::Original,
-        why: why.into(),
-    };
-    BreakerStep::from(does).says(NoticeKind::Restoring, why)
+    BreakerStep::changes(To::Original, why).says(NoticeKind::Restoring, why)
 }
