@@ -190,6 +190,18 @@ pub enum Writes {
 
 named!(Writes, "The value of the `state` label in metrics.", all);
 
+impl Writes {
+    /// How much somebody should know of it, from 0.
+    pub const fn gravity(self) -> u8 {
+        match self {
+            Self::Unknown => 0,
+            Self::Flowing => 1,
+            Self::Delayed => 2,
+            Self::Blocked => 3,
+        }
+    }
+}
+
 /// A trouble with writes that no hook explains.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, IntoStaticStr, VariantArray,

@@ -101,12 +101,8 @@ impl Judge {
             self.remember(after, hook);
         }
         let writes = assessment.control_plane.writes;
-        if self
-            .worst_writes
-            .is_none_or(|worst| badness(writes) > badness(worst))
-        {
-            self.worst_writes = Some(writes);
-        }
+        let all = self.worst_writes.into_iter().chain([writes]);
+        self.worst_writes = all.max_by_key(|writes| writes.gravity());
         self.last = Some(assessment.clone());
         news
     }
@@ -392,15 +388,6 @@ fn has_verdict(expected: &Expected, hook: &ShownHook) -> bool {
         ExpectedHealth::Suspect => Health::Suspect,
     };
     hook.health == health && hook.cause.as_deref() == Some(expected.cause)
-}
-
-fn badness(writes: Writes) -> u8 {
-    match writes {
-        Writes::Blocked => 3,
-        Writes::Delayed => 2,
-        Writes::Flowing => 1,
-        Writes::Unknown => 0,
-    }
 }
 
 #[cfg(test)]

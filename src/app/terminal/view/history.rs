@@ -156,11 +156,8 @@ impl ShownHistory {
             else {
                 continue;
             };
-            column.writes = Some(
-                column
-                    .writes
-                    .map_or(sample.writes, |writes| worse(writes, sample.writes)),
-            );
+            let writes = column.writes.into_iter().chain([sample.writes]);
+            column.writes = writes.max_by_key(|writes| writes.gravity());
             column.seconds = match (column.seconds, sample.seconds) {
                 (Some(one), Some(other)) => Some(one.max(other)),
                 (one, other) => one.or(other),
@@ -169,17 +166,6 @@ impl ShownHistory {
         }
         (columns, Duration::from_secs(step))
     }
-}
-
-/// The one that somebody should know of.
-fn worse(one: Writes, other: Writes) -> Writes {
-    let rank = |writes: Writes| match writes {
-        Writes::Unknown => 0,
-        Writes::Flowing => 1,
-        Writes::Delayed => 2,
-        Writes::Blocked => 3,
-    };
-    if rank(other) > rank(one) { other } else { one }
 }
 
 #[cfg(test)]

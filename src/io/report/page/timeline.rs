@@ -54,13 +54,8 @@ impl TimelineColumn {
         self.update = longest(self.update, sample.update);
         self.culprits = self.culprits.max(sample.culprits);
         self.canary = longest(self.canary, sample.canary);
-        let rank = |writes: &Writes| match writes {
-            Writes::Unknown => 0,
-            Writes::Flowing => 1,
-            Writes::Delayed => 2,
-            Writes::Blocked => 3,
-        };
-        self.writes = self.writes.into_iter().chain([sample.writes]).max_by_key(rank);
+        let all = self.writes.into_iter().chain([sample.writes]);
+        self.writes = all.max_by_key(|writes| writes.gravity());
     }
 }
 
