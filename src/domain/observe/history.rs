@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::snapshot::{HookSeries, Scrape, Snapshot, WriteSeries};
+use super::snapshot::{Counted, HookSeries, Scrape, Snapshot, WriteSeries};
 use crate::domain::cluster::hook::HookKind;
 use crate::domain::time::Time;
 use crate::domain::{row, thresholds as t};

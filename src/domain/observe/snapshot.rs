@@ -14,12 +14,13 @@ mod writes;
 use std::collections::BTreeMap;
 
 use crate::domain::cluster::hook::HookKind;
-use sums::{add_by_key, gained, gained_by_key};
+use sums::counted;
 
 pub use family::{Family, LabelSource, Part, SERIES};
 pub use missing::FamilySet;
 pub use others::{ConversionSeries, ExtensionSeries, ResourceKey};
 pub use scrape::{Complaints, Scrape, ScrapeFailure, ScrapeFailureReason};
+pub use sums::Counted;
 
 /// A sum and a count that only grow, as Prometheus histograms carry them.
 #[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize, serde::Deserialize)]
@@ -43,7 +44,9 @@ impl Cumulative {
             Part::Bucket | Part::Whole => {}
         }
     }
+}
 
+impl Counted for Cumulative {
     fn add(&mut self, other: &Self) {
         self.sum += other.sum;
         self.count += other.count;
@@ -72,6 +75,8 @@ pub struct Rejections {
     pub internal: f64,
 }
 
+counted!(Rejections: denied, calling, internal);
+
 /// What the API server counted of one webhook name.
 #[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct HookSeries {
@@ -91,6 +96,8 @@ pub struct HookSeries {
     /// counts it as 400.
     pub codes: BTreeMap<u16, f64>,
 }
+
+counted!(HookSeries: calls, rejected, writes, rejections, fail_open, exclusions, codes);
 
 impl HookSeries {
     /// Calls to which the hook itself gave an HTTP error, denials left out: 503 stands for no answer.
@@ -156,6 +163,8 @@ pub struct WriteSeries {
     pub sli: Cumulative,
 }
 
+counted!(WriteSeries: duration, sli);
+
 /// A number of requests by the result's class.
 #[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Results {
@@ -168,6 +177,8 @@ pub struct Results {
     /// 5xx.
     pub failed: f64,
 }
+
+counted!(Results: ok, refused, throttled, failed);
 
 impl Results {
     /// All of them.
@@ -182,22 +193,6 @@ impl Results {
             code if code.starts_with('4') => self.refused += value,
             _ => self.ok += value,
         }
-    }
-
-    fn since(&self, earlier: &Self) -> Self {
-        Self {
-            ok: gained(self.ok, earlier.ok),
-            refused: gained(self.refused, earlier.refused),
-            throttled: gained(self.throttled, earlier.throttled),
-            failed: gained(self.failed, earlier.failed),
-        }
-    }
-
-    fn add(&mut self, other: &Self) {
-        self.ok += other.ok;
-        self.refused += other.refused;
-        self.throttled += other.throttled;
-        self.failed += other.failed;
     }
 
     fn take_off(&mut self, part: &Self) {
@@ -407,19 +402,16 @@ impl Snapshot {
         Self {
             process_start: self.process_start,
             minor: self.minor,
-            cpu_seconds: gained(self.cpu_seconds, earlier.cpu_seconds),
-            hooks: gained_by_key(&self.hooks, &earlier.hooks, HookSeries::since),
-            writes: gained_by_key(&self.writes, &earlier.writes, |now, then| WriteSeries {
-                duration: now.duration.since(&then.duration),
-                sli: now.sli.since(&then.sli),
-            }),
+            cpu_seconds: self.cpu_seconds.since(&earlier.cpu_seconds),
+            hooks: self.hooks.since(&earlier.hooks),
+            writes: self.writes.since(&earlier.writes),
             dry_runs: self.dry_runs.since(&earlier.dry_runs),
             write_results: self.write_results.since(&earlier.write_results),
             reads: self.reads.since(&earlier.reads),
             in_flight: self.in_flight,
             in_queue: self.in_queue,
             queue_wait: self.queue_wait.since(&earlier.queue_wait),
-            queue_rejected: gained(self.queue_rejected, earlier.queue_rejected),
+            queue_rejected: self.queue_rejected.since(&earlier.queue_rejected),
             etcd: self.etcd.since(&earlier.etcd),
             others: self.others.since(&earlier.others),
             has_sli: self.has_sli,
@@ -431,11 +423,8 @@ impl Snapshot {
     /// Adds another replica's or interval's gains to these. Gauges add up too.
     pub fn add(&mut self, other: &Self) {
         self.cpu_seconds += other.cpu_seconds;
-        add_by_key(&mut self.hooks, &other.hooks, HookSeries::add);
-        add_by_key(&mut self.writes, &other.writes, |mine, series| {
-            mine.duration.add(&series.duration);
-            mine.sli.add(&series.sli);
-        });
+        self.hooks.add(&other.hooks);
+        self.writes.add(&other.writes);
         self.dry_runs.add(&other.dry_runs);
         self.write_results.add(&other.write_results);
         self.reads.add(&other.reads);
@@ -452,39 +441,6 @@ impl Snapshot {
         self.others.add(&other.others);
         self.is_api_server |= other.is_api_server;
         self.seen.add(other.seen);
-    }
-}
-
-impl HookSeries {
-    fn since(&self, earlier: &Self) -> Self {
-        Self {
-            calls: self.calls.since(&earlier.calls),
-            rejected: self.rejected.since(&earlier.rejected),
-            writes: self.writes.since(&earlier.writes),
-            rejections: Rejections {
-                denied: gained(self.rejections.denied, earlier.rejections.denied),
-                calling: gained(self.rejections.calling, earlier.rejections.calling),
-                internal: gained(self.rejections.internal, earlier.rejections.internal),
-            },
-            fail_open: gained(self.fail_open, earlier.fail_open),
-            exclusions: gained(self.exclusions, earlier.exclusions),
-            codes: gained_by_key(&self.codes, &earlier.codes, |now, then| gained(*now, *then)),
-        }
-    }
-
-    /// Adds another one's gains to these.
-    pub fn add(&mut self, other: &Self) {
-        self.calls.add(&other.calls);
-        self.rejected.add(&other.rejected);
-        self.writes.add(&other.writes);
-        self.rejections.denied += other.rejections.denied;
-        self.rejections.calling += other.rejections.calling;
-        self.rejections.internal += other.rejections.internal;
-        self.fail_open += other.fail_open;
-        self.exclusions += other.exclusions;
-        for (code, count) in &other.codes {
-            *self.codes.entry(*code).or_default() += count;
-        }
     }
 }
 

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Cumulative, LabelSource, Part, Results, Snapshot, add_by_key, gained, gained_by_key};
+use super::sums::{Counted, counted};
+use super::{Cumulative, LabelSource, Part, Results, Snapshot};
 
 /// API group and resource.
 pub type ResourceKey = (String, String);
@@ -27,19 +28,9 @@ impl ConversionSeries {
     pub fn is_in_trouble(&self) -> bool {
         self.failed.count >= 1.0 || self.succeeded.mean().is_some_and(|mean| mean >= Self::NOTABLE)
     }
-
-    pub(super) fn since(&self, earlier: &Self) -> Self {
-        Self {
-            succeeded: self.succeeded.since(&earlier.succeeded),
-            failed: self.failed.since(&earlier.failed),
-        }
-    }
-
-    pub(super) fn add(&mut self, other: &Self) {
-        self.succeeded.add(&other.succeeded);
-        self.failed.add(&other.failed);
-    }
 }
+
+counted!(ConversionSeries: succeeded, failed);
 
 /// Everything of one replica's metrics that concerns hooks beside admission.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -91,26 +82,18 @@ impl ExtensionSeries {
 
     pub(super) fn since(&self, earlier: &Self) -> Self {
         Self {
-            conversions: gained_by_key(&self.conversions, &earlier.conversions, ConversionSeries::since),
+            conversions: self.conversions.since(&earlier.conversions),
             unavailable: self.unavailable.clone(),
-            became_unavailable: gained_by_key(
-                &self.became_unavailable,
-                &earlier.became_unavailable,
-                |now, then| gained(*now, *then),
-            ),
-            results: gained_by_key(&self.results, &earlier.results, Results::since),
+            became_unavailable: self.became_unavailable.since(&earlier.became_unavailable),
+            results: self.results.since(&earlier.results),
         }
     }
 
     pub(super) fn add(&mut self, other: &Self) {
-        add_by_key(&mut self.conversions, &other.conversions, ConversionSeries::add);
-        for (mine, theirs) in [
-            (&mut self.unavailable, &other.unavailable),
-            (&mut self.became_unavailable, &other.became_unavailable),
-        ] {
-            add_by_key(mine, theirs, |mine, value| *mine += value);
-        }
-        add_by_key(&mut self.results, &other.results, Results::add);
+        self.conversions.add(&other.conversions);
+        self.unavailable.add(&other.unavailable);
+        self.became_unavailable.add(&other.became_unavailable);
+        self.results.add(&other.results);
     }
 
     /// Resources whose requests fail or wait because of their conversions. A CRD's name is `RESOURCE.GROUP`.

@@ -3,48 +3,71 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-/// What a counter gained; one that went down began again.
-pub(super) fn gained(now: f64, then: f64) -> f64 {
-    if now < then { now } else { now - then }
+/// What only grows, as counters do: what it gained, and what several gained together.
+pub trait Counted: Clone + Default + PartialEq {
+    /// What it gained.
+    fn since(&self, earlier: &Self) -> Self;
+
+    /// Adds what another one gained.
+    fn add(&mut self, other: &Self);
 }
 
-/// The same for each key.
-pub(super) fn gained_by_key<K: Ord + Clone, V: Default + PartialEq>(
-    now: &BTreeMap<K, V>,
-    then: &BTreeMap<K, V>,
-    gain: impl Fn(&V, &V) -> V,
-) -> BTreeMap<K, V> {
-    let nothing = V::default();
-    // Most series of a large cluster stand still; what gained nothing takes no memory.
-    now.iter()
-        .map(|(key, value)| (key, gain(value, then.get(key).unwrap_or(&nothing))))
-        .filter(|(_, gained)| *gained != nothing)
-        .map(|(key, gained)| (key.clone(), gained))
-        .collect()
-}
+/// What is counted field by field.
+macro_rules! counted {
+    ($of:ident: $($field:ident),+) => {
+        impl Counted for $of {
+            fn since(&self, earlier: &Self) -> Self {
+                Self { $($field: self.$field.since(&earlier.$field)),+ }
+            }
 
-/// Adds the values of one map to those of another. Both are walked side by side: their keys are mostly the same, and
-/// long ones.
-pub(super) fn add_by_key<K: Ord + Clone, V: Clone>(
-    mine: &mut BTreeMap<K, V>,
-    theirs: &BTreeMap<K, V>,
-    add: impl Fn(&mut V, &V),
-) {
-    if mine.is_empty() {
-        return mine.clone_from(theirs);
-    }
-    let mut missing = Vec::new();
-    let mut known = mine.iter_mut().peekable();
-    for (key, value) in theirs {
-        loop {
-            match known.peek_mut().map(|(mine, sum)| ((*mine).cmp(key), sum)) {
-                Some((Ordering::Less, _)) => _ = known.next(),
-                Some((Ordering::Equal, sum)) => break add(sum, value),
-                Some((Ordering::Greater, _)) | None => break missing.push((key.clone(), value.clone())),
+            fn add(&mut self, other: &Self) {
+                $(self.$field.add(&other.$field);)+
             }
         }
+    };
+}
+pub(super) use counted;
+
+impl Counted for f64 {
+    /// One that went down began again.
+    fn since(&self, earlier: &Self) -> Self {
+        if self < earlier { *self } else { self - earlier }
     }
-    mine.extend(missing);
+
+    fn add(&mut self, other: &Self) {
+        *self += other;
+    }
+}
+
+impl<K: Ord + Clone, V: Counted> Counted for BTreeMap<K, V> {
+    /// Most series of a large cluster stand still; what gained nothing takes no memory.
+    fn since(&self, earlier: &Self) -> Self {
+        let nothing = V::default();
+        self.iter()
+            .map(|(key, value)| (key, value.since(earlier.get(key).unwrap_or(&nothing))))
+            .filter(|(_, gained)| *gained != nothing)
+            .map(|(key, gained)| (key.clone(), gained))
+            .collect()
+    }
+
+    /// Both are walked side by side: their keys are mostly the same, and long ones.
+    fn add(&mut self, other: &Self) {
+        if self.is_empty() {
+            return self.clone_from(other);
+        }
+        let mut missing = Vec::new();
+        let mut known = self.iter_mut().peekable();
+        for (key, value) in other {
+            loop {
+                match known.peek_mut().map(|(mine, sum)| ((*mine).cmp(key), sum)) {
+                    Some((Ordering::Less, _)) => _ = known.next(),
+                    Some((Ordering::Equal, sum)) => break sum.add(value),
+                    Some((Ordering::Greater, _)) | None => break missing.push((key.clone(), value.clone())),
+                }
+            }
+        }
+        self.extend(missing);
+    }
 }
 
 #[cfg(test)]
@@ -66,7 +89,7 @@ mod tests {
             ("ac", "bd"),
         ] {
             let mut sum = map(mine);
-            add_by_key(&mut sum, &map(theirs), |mine, theirs| *mine += theirs);
+            sum.add(&map(theirs));
             let mut expected = map(mine);
             for (key, value) in map(theirs) {
                 *expected.entry(key).or_default() += value;

@@ -1,6 +1,6 @@
 //! Sums over the writes of a snapshot.
 
-use super::{Snapshot, WriteKey, WriteOperation, WriteSeries};
+use super::{Counted, Snapshot, WriteKey, WriteOperation, WriteSeries};
 
 impl Snapshot {
     /// All writes that are no dry runs, together.
@@ -16,8 +16,7 @@ impl Snapshot {
     fn writes_where(&self, of: impl Fn(&WriteKey) -> bool) -> WriteSeries {
         let mut all = WriteSeries::default();
         for (_, series) in self.writes.iter().filter(|(key, _)| of(key)) {
-            all.duration.add(&series.duration);
-            all.sli.add(&series.sli);
+            all.add(series);
         }
         all
     }
