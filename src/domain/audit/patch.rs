@@ -117,13 +117,8 @@ fn by_condition(subject: &AuditedHook, own: Option<String>) -> Scoping {
     let asked = |operation: &str, (group, resource, subresource): (&str, &str, &str)| {
         [None, Some("tenant")].into_iter().any(|namespace| {
             subject.hook.could_match(&RequestShape {
-                operation,
-                group,
-                version: "v1",
-                resource,
-                subresource,
                 namespace,
-                ..RequestShape::default()
+                ..RequestShape::new(operation, [group, "v1", resource, subresource])
             })
         })
     };

@@ -182,25 +182,15 @@ impl HookReader {
     }
 
     /// Whether it is asked about a tenant's write of what a rule names: an object in a namespace.
-    pub fn reach_named(
-        &self,
-        [group, version, resource, subresource]: &[String; 4],
-        operation: &str,
-        tenants: &Tenants,
-    ) -> Reach {
+    pub fn reach_named(&self, object: &[String; 4], operation: &str, tenants: &Tenants) -> Reach {
         if tenants.are_unknown() && !selects_tenants(&self.hook.namespace_selector) {
             return Reach::No;
         }
         let each = tenants.0.iter().map(|(name, labels)| {
             let shape = RequestShape {
-                operation,
-                group,
-                version,
-                resource,
-                subresource,
                 namespace: Some(name),
                 namespace_labels: labels.as_ref(),
-                ..RequestShape::default()
+                ..RequestShape::new(operation, object.each_ref().map(String::as_str))
             };
             if !self.hook.could_match(&shape) {
                 return Reach::No;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::Function;
-use crate::domain::cluster::matching::{RequestShape, Requester};
+use crate::domain::cluster::matching::{LEASES, RequestShape, Requester};
 use crate::domain::thresholds as t;
 
 /// One sort of write.
@@ -92,7 +92,6 @@ const DAEMONS: Requester<'static> = controller("system:serviceaccount:kube-syste
 const SLICES: Requester<'static> = controller("system:serviceaccount:kube-system:endpointslice-controller");
 const NAMESPACES: Requester<'static> = controller("system:serviceaccount:kube-system:namespace-controller");
 
-const LEASE: [&str; 4] = ["coordination.k8s.io", "v1", "leases", ""];
 const PODS: [&str; 4] = ["", "v1", "pods", ""];
 const BINDING: [&str; 4] = ["", "v1", "pods", "binding"];
 const RBAC: &str = "rbac.authorization.k8s.io";
@@ -129,7 +128,7 @@ const fn renewal(
         object_name,
         labels: Some(&[]),
         deadline,
-        ..write(what, "UPDATE", (LEASE, "Lease"), ObjectScope::In(namespace), by)
+        ..write(what, "UPDATE", (LEASES, "Lease"), ObjectScope::In(namespace), by)
     }
 }
 
@@ -384,15 +383,9 @@ pub const WRITES: [WriteSort; 30] = [
 impl WriteSort {
     /// What rules and selectors look at of it, but for labels.
     pub(super) fn shape<'a>(&'a self, namespace: Option<&'a str>) -> RequestShape<'a> {
-        let [group, version, resource, subresource] = self.object;
         RequestShape {
-            operation: self.operation,
-            group,
-            version,
-            resource,
-            subresource,
             namespace,
-            ..RequestShape::default()
+            ..RequestShape::new(self.operation, self.object)
         }
     }
 
@@ -414,7 +407,7 @@ impl WriteSort {
 
     /// The object as match conditions see it, where every cluster has the same: a Lease.
     pub fn object(&self) -> Option<Value> {
-        let (ObjectScope::In(namespace), true) = (self.place, self.object == LEASE) else {
+        let (ObjectScope::In(namespace), true) = (self.place, self.object == LEASES) else {
             return None;
         };
         let name = self.object_name;

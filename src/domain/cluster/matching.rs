@@ -44,6 +44,9 @@ pub struct RequestShape<'a> {
     pub known_as: Option<&'a [(&'a str, &'a str)]>,
 }
 
+/// Group, version, resource and subresource of the Leases by which leaders and nodes show that they live.
+pub const LEASES: [&str; 4] = ["coordination.k8s.io", "v1", "leases", ""];
+
 /// Who writes a request, as the API server knows them.
 #[derive(Debug, Clone, Copy)]
 pub struct Requester<'a> {
@@ -54,6 +57,18 @@ pub struct Requester<'a> {
 }
 
 impl<'a> RequestShape<'a> {
+    /// A write of a resource, by its group, version, plural and subresource, of which nothing else is known.
+    pub fn new(operation: &'a str, [group, version, resource, subresource]: [&'a str; 4]) -> Self {
+        Self {
+            operation,
+            group,
+            version,
+            resource,
+            subresource,
+            ..Self::default()
+        }
+    }
+
     /// Whether the request writes one of the kinds that no webhook is ever asked about.
     ///
     /// Were it otherwise, a broken hook could forbid its own repair (`predicates/rules/rules.go`).

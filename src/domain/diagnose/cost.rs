@@ -291,16 +291,11 @@ impl<'a> Class<'a> {
     }
 
     fn request(&self, labels: impl Fn(&str) -> Option<&'a Labels>) -> RequestShape<'a> {
-        let [operation, group, version, resource, subresource] = self.what;
+        let [operation, object @ ..] = self.what;
         RequestShape {
-            operation,
-            group,
-            version,
-            resource,
-            subresource,
             namespace: self.namespace,
             namespace_labels: self.namespace.and_then(labels),
-            ..RequestShape::default()
+            ..RequestShape::new(operation, object)
         }
     }
 }

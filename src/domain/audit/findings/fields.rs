@@ -16,8 +16,8 @@ use crate::domain::audit::patch::of_field;
 use crate::domain::cluster::hook::{
     FailurePolicy, Hook, HookKind, HookTarget, MatchPolicy, Selector, SelectorOperator,
 };
-use crate::domain::cluster::matching::RequestShape;
 use crate::domain::cluster::matching::conditions::ConditionCompiler;
+use crate::domain::cluster::matching::{LEASES, RequestShape};
 
 /// Gardener's bound for every webhook (`botanist/matchers`): most clients of the control plane wait 30 s.
 const LONG: u64 = 15;
@@ -196,12 +196,8 @@ pub(super) fn of_all(auditor: &Auditor<'_>, found: &mut Vec<Finding>) {
 fn timeouts(subject: &AuditedHook, estate: &Estate, found: &mut Vec<Finding>) {
     let (hook, seconds) = (&subject.hook, subject.hook.timeout.as_secs());
     let shape = |namespace| RequestShape {
-        operation: "UPDATE",
-        group: "coordination.k8s.io",
-        version: "v1",
-        resource: "leases",
         namespace: Some(namespace),
-        ..RequestShape::default()
+        ..RequestShape::new("UPDATE", LEASES)
     };
     let leases = ["kube-system", "kube-node-lease"].into_iter().any(|namespace| {
         let labels = estate.labels(namespace);
@@ -247,14 +243,9 @@ fn asked<'a>(hook: &Hook, estate: &Estate, objects: &[(&'a str, &[&'a str], Wher
                 let labels = namespace.map(|namespace| estate.labels(namespace));
                 ["CREATE", "UPDATE"].into_iter().any(|operation| {
                     hook.could_match(&RequestShape {
-                        operation,
-                        group,
-                        version: "v1",
-                        resource,
-                        subresource,
                         namespace: *namespace,
                         namespace_labels: labels.as_ref(),
-                        ..RequestShape::default()
+                        ..RequestShape::new(operation, [group, "v1", resource, subresource])
                     })
                 })
             });
@@ -298,12 +289,8 @@ fn scope(subject: &AuditedHook, estate: &Estate, found: &mut Vec<Finding>) {
         .into_iter()
         .filter(|(group, resource, namespaced)| {
             hook.could_match(&RequestShape {
-                operation: "CREATE",
-                group,
-                version: "v1",
-                resource,
                 namespace: namespaced.then_some("kube-system"),
-                ..RequestShape::default()
+                ..RequestShape::new("CREATE", [group, "v1", resource, ""])
             })
         })
         .map(|(_, resource, _)| resource)

@@ -125,14 +125,10 @@ fn blocked_nodes(hook: &Hook) -> Vec<&'static str> {
         .filter(|(_, operation, [group, resource, subresource])| {
             hook.match_conditions.is_empty()
                 && hook.object_selector.is_empty()
-                && hook.could_match(&RequestShape {
+                && hook.could_match(&RequestShape::new(
                     operation,
-                    group,
-                    version: "v1",
-                    resource,
-                    subresource,
-                    ..RequestShape::default()
-                })
+                    [group, "v1", resource, subresource],
+                ))
         });
     blocked.map(|(name, ..)| name).collect()
 }

@@ -50,14 +50,10 @@ fn covered_by(
     }
     let meets = |operation, (group, version), resource, namespace: &str, labels: &Labels| {
         hook.could_match(&RequestShape {
-            operation,
-            group,
-            version,
-            resource,
             namespace: Some(namespace),
             namespace_labels: inventory.namespaces.get(namespace),
             object_labels: Some(labels),
-            ..RequestShape::default()
+            ..RequestShape::new(operation, [group, version, resource, ""])
         })
     };
     let unlabelled = Labels::new();

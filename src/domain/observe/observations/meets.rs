@@ -9,7 +9,7 @@ use crate::domain::cluster::condition::{CONDITION_PREFIX, SHIELDED_NAMESPACES};
 use crate::domain::cluster::hook::{Hook, HookId, HookRule, Labels, MatchCondition, Scope};
 use crate::domain::cluster::inventory::Inventory;
 use crate::domain::cluster::matching::conditions::{ConditionCompiler, ConditionRequest, MatchConditions};
-use crate::domain::cluster::matching::{RequestShape, Requester};
+use crate::domain::cluster::matching::{LEASES, RequestShape, Requester};
 use crate::domain::observe::canary::CanaryTarget;
 
 /// The resource of hookwatch's canary in kube-system, which little else writes.
@@ -270,18 +270,15 @@ impl<'a> MatchSubject<'a> {
                         let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
                         // Namespaces themselves are not spared, whatever they are called.
                         let resource = if resource == "*" { "pods" } else { resource };
+                        let subresource = if subresource == "*" { "" } else { subresource };
+                        let (group, version) = (first(&rule.api_groups), first(&rule.api_versions));
                         resource != "namespaces"
                             && counts(resource)
                             && rule.scope != Scope::Cluster
                             && asks(&RequestShape {
-                                operation,
-                                group: first(&rule.api_groups),
-                                version: first(&rule.api_versions),
-                                resource,
-                                subresource: if subresource == "*" { "" } else { subresource },
                                 namespace: Some(namespace),
                                 namespace_labels: (self.labels)(namespace),
-                                ..RequestShape::default()
+                                ..RequestShape::new(operation, [group, version, resource, subresource])
                             })
                     })
                 })
@@ -294,15 +291,11 @@ impl<'a> MatchSubject<'a> {
             added: &self.hook.added,
         };
         let meets = |rule: &HookRule, namespace, operation, (group, resource, subresource)| {
+            let object = [group, first(&rule.api_versions), resource, subresource];
             asks(&RequestShape {
-                operation,
-                group,
-                version: first(&rule.api_versions),
-                resource,
-                subresource,
                 namespace,
                 namespace_labels: namespace.and_then(self.labels),
-                ..RequestShape::default()
+                ..RequestShape::new(operation, object)
             })
         };
         // Where the table does not say, it is not known which of the kinds have a namespace.
@@ -325,14 +318,10 @@ impl<'a> MatchSubject<'a> {
         RENEWALS.into_iter().any(|(namespace, name, by)| {
             let asked = ConditionRequest {
                 shape: RequestShape {
-                    operation: "UPDATE",
-                    group: "coordination.k8s.io",
-                    version: "v1",
-                    resource: "leases",
                     namespace: Some(namespace),
                     namespace_labels: (self.labels)(namespace),
                     object_labels: Some(&unlabelled),
-                    ..RequestShape::default()
+                    ..RequestShape::new("UPDATE", LEASES)
                 },
                 kind: Some("Lease"),
                 name,
@@ -364,13 +353,9 @@ impl<'a> MatchSubject<'a> {
         let kept = canaries.map(|(group, resource, kind, namespace)| {
             let canary = |operation| ConditionRequest {
                 shape: RequestShape {
-                    operation,
-                    group,
-                    version: "v1",
-                    resource,
                     namespace: Some(namespace),
                     namespace_labels: (self.labels)(namespace),
-                    ..RequestShape::default()
+                    ..RequestShape::new(operation, [group, "v1", resource, ""])
                 },
                 kind: Some(kind),
                 name: NAME,

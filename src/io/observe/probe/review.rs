@@ -139,12 +139,8 @@ impl ReviewedKind {
     /// A write of an object of this kind, in a namespace where it has one.
     fn request(&self, operation: ReviewOperation) -> RequestShape<'static> {
         RequestShape {
-            operation: operation.as_str(),
-            group: self.group,
-            version: self.version,
-            resource: self.resource,
             namespace: self.namespaced.then_some(NAME),
-            ..RequestShape::default()
+            ..RequestShape::new(operation.as_str(), [self.group, self.version, self.resource, ""])
         }
     }
 }
