@@ -28,8 +28,6 @@ mod readyz;
 mod sniff;
 mod targets;
 
-pub(in crate::io) use targets::replicas as addresses;
-
 use reader::{BodyReader, Format, UnusableBody};
 use targets::Targets;
 
@@ -44,7 +42,7 @@ const REFRESH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Most that is read of the list of replicas.
 const MAX_REPLICAS_BODY: usize = 4 * 1024 * 1024;
 /// What the list of replicas is read from.
-pub(in crate::io) const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices\
+const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices\
                                  ?labelSelector=kubernetes.io%2Fservice-name%3Dkubernetes&limit=50";
 
 /// The bounds of one scrape.
@@ -103,6 +101,20 @@ pub enum RefreshError {
     Client(#[from] ConnectError),
 }
 
+/// Where each API server is, by the list that they keep of themselves.
+///
+/// # Errors
+/// Why it cannot be read within `limit`.
+pub(in crate::io) async fn addresses(
+    connection: &Connection,
+    limit: Duration,
+) -> Result<Vec<SocketAddr>, String> {
+    let slices = ApiRequest::get(connection.calls(), SLICES, JSON);
+    let slices = slices.bytes(limit, MAX_REPLICAS_BODY).await;
+    let slices = slices.map_err(|why| bounded(&why.to_string()))?;
+    targets::replicas(&slices).map_err(|error| chain(&error))
+}
+
 /// Scrapes the API server's replicas.
 pub struct Scraper {
     connection: Connection,
@@ -148,10 +160,8 @@ impl Scraper {
     /// # Errors
     /// When the list cannot be read; what was known before stays.
     pub async fn refresh(&self) -> Result<(), RefreshError> {
-        let slices = ApiRequest::get(self.connection.calls(), SLICES, JSON);
-        let slices = slices.bytes(REFRESH_TIMEOUT, MAX_REPLICAS_BODY).await;
-        let slices = slices.map_err(|why| RefreshError::List(bounded(&why.to_string())))?;
-        let addresses = targets::replicas(&slices).map_err(|error| RefreshError::List(chain(&error)))?;
+        let addresses = addresses(&self.connection, REFRESH_TIMEOUT).await;
+        let addresses = addresses.map_err(RefreshError::List)?;
         let unknown = self.with_targets(|targets| targets.keep_only(&addresses));
         for address in unknown {
             let target = ScrapeTarget {

@@ -313,11 +313,7 @@ impl PatchSession<'_> {
                     why: why.clone(),
                 }),
                 ApiReply::NotNow(why, wait) => {
-                    self.steps.push(PatchStep::NotNow {
-                        server: name,
-                        why: why.clone(),
-                    });
-                    self.rest(*wait, why.clone()).await?;
+                    self.failed(server, why.clone(), *wait).await?;
                     continue;
                 }
                 ApiReply::Refused(..) => {}

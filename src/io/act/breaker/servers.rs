@@ -7,7 +7,7 @@ use kube::Client;
 
 use super::request::{ApiReply, send};
 use crate::io::client::Connection;
-use crate::io::observe::scrape::{SLICES, addresses};
+use crate::io::observe::scrape::addresses;
 
 /// More than any control plane has.
 const MAX_SERVERS: usize = 32;
@@ -47,25 +47,21 @@ pub async fn servers(connection: &Connection) -> (Vec<ApiServerClient>, Option<S
         .authority()
         .map_or_else(|| configured.to_string(), ToString::to_string);
     let mut servers = vec![ApiServerClient::new(&name, connection.calls().clone(), false)];
-    let trouble = match send(connection.calls(), SLICES, None, LIMIT).await {
-        ApiReply::Done(list) => match addresses(list.to_string().as_bytes()) {
-            Ok(addresses) => {
-                for address in addresses.into_iter().take(MAX_SERVERS) {
-                    if connection.server_address() == Some(address) {
-                        servers[0].one = true;
-                    } else if let Ok(client) = connection.direct(address).await {
-                        servers.push(ApiServerClient::new(&address.to_string(), client, true));
-                    }
-                }
-                None
-            }
-            Err(error) => Some(error.to_string()),
-        },
-        ApiReply::Refused(status, message) => Some(format!("HTTP {status}: {message}")),
-        ApiReply::NotNow(why, _) | ApiReply::Unclear(why) => Some(why),
+    let addresses = match addresses(connection, LIMIT).await {
+        Ok(addresses) => addresses,
+        Err(why) => {
+            let trouble = format!("the API servers' addresses cannot be read: {why}");
+            return (servers, Some(trouble));
+        }
     };
-    let trouble = trouble.map(|why| format!("the API servers' addresses cannot be read: {why}"));
-    (servers, trouble)
+    for address in addresses.into_iter().take(MAX_SERVERS) {
+        if connection.server_address() == Some(address) {
+            servers[0].one = true;
+        } else if let Ok(client) = connection.direct(address).await {
+            servers.push(ApiServerClient::new(&address.to_string(), client, true));
+        }
+    }
+    (servers, None)
 }
 
 /// Whether the API server knows `matchConditions`; `true` where its release cannot be found out, for every supported

@@ -126,7 +126,7 @@ impl Targets {
 /// The replicas' addresses in a list of the EndpointSlices of `default/kubernetes`.
 ///
 /// API servers enter themselves there with the one port `https`; an entry that is not ready is on its way out.
-pub(in crate::io) fn replicas(list: &[u8]) -> Result<Vec<SocketAddr>, serde_json::Error> {
+pub(super) fn replicas(list: &[u8]) -> Result<Vec<SocketAddr>, serde_json::Error> {
     #[derive(Deserialize)]
     struct List {
         #[serde(default)]
