@@ -70,70 +70,41 @@ impl AlertRule {
     }
 }
 
-pub(super) static WRITES_BLOCKED: AlertRule =
-    AlertRule::new("HookwatchWritesBlocked", AlertSeverity::Critical, 15);
-pub(super) static WRITES_DELAYED: AlertRule =
-    AlertRule::new("HookwatchWritesDelayed", AlertSeverity::Warning, 45);
-pub(super) static NOT_A_HOOK: AlertRule = AlertRule::new("HookwatchNotAHook", AlertSeverity::Warning, 120);
-pub(super) static NOT_A_HOOK_BLOCKING: AlertRule =
-    AlertRule::new("HookwatchNotAHook", AlertSeverity::Critical, 15);
-pub(super) static HOOK_BLOCKING: AlertRule =
-    AlertRule::new("HookwatchHookFailing", AlertSeverity::Critical, 15);
-pub(super) static HOOK_DELAYING: AlertRule =
-    AlertRule::new("HookwatchHookFailing", AlertSeverity::Warning, 45);
-pub(super) static API_FAILING: AlertRule = AlertRule::new("HookwatchApiFailing", AlertSeverity::Warning, 120);
-pub(super) static HOOK_FAILING_OPEN: AlertRule =
-    AlertRule::new("HookwatchHookFailingOpen", AlertSeverity::Warning, 120);
-pub(super) static HOOK_PARTIAL: AlertRule = AlertRule::at_risk("Partial", AlertSeverity::Warning, 600);
-pub(super) static HOOK_SUSPECT: AlertRule = AlertRule::at_risk("Suspect", AlertSeverity::Info, 1_800);
-pub(super) static NODES_GOING: AlertRule = AlertRule::at_risk("nodes-going", AlertSeverity::Warning, 60);
-pub(super) static ONE_NODE: AlertRule = AlertRule::at_risk("one-node", AlertSeverity::Info, 3_600);
-pub(super) static TELLS_APART: AlertRule =
-    AlertRule::at_risk("tells-canaries-apart", AlertSeverity::Info, 3_600);
-pub(super) static CRITICAL_FINDING: AlertRule =
-    AlertRule::new("HookwatchCriticalFinding", AlertSeverity::Warning, 900);
-pub(super) static CERTIFICATE_SOON: AlertRule = AlertRule::certificate("ends", AlertSeverity::Warning, 3_600);
-pub(super) static CERTIFICATE_NOW: AlertRule = AlertRule::certificate("ends", AlertSeverity::Critical, 600);
-pub(super) static CERTIFICATE_MISMATCH: AlertRule =
-    AlertRule::certificate("mismatch", AlertSeverity::Warning, 600);
-pub(super) static BYPASSED: AlertRule = AlertRule::new("HookwatchBypassed", AlertSeverity::Warning, 60);
-pub(super) static CONTESTED: AlertRule = AlertRule::new("HookwatchContested", AlertSeverity::Critical, 60);
-pub(super) static HELD_BACK: AlertRule = AlertRule::new("HookwatchHeldBack", AlertSeverity::Warning, 120);
-pub(super) static BYPASS_ORPHANED: AlertRule =
-    AlertRule::new("HookwatchBypassOrphaned", AlertSeverity::Critical, 600);
-pub(super) static IGNORED: AlertRule = AlertRule::new("HookwatchBypassOrphaned", AlertSeverity::Warning, 0);
-pub(super) static BLIND_INVENTORY: AlertRule = AlertRule::blind("inventory", 120);
-pub(super) static BLIND_SCRAPES: AlertRule = AlertRule::blind("scrapes", 300);
-pub(super) static BLIND_ANSWERS: AlertRule = AlertRule::blind("answers", 600);
-pub(super) static BLIND_LEADER: AlertRule = AlertRule::blind("leader", 300);
+macro_rules! rules {
+    ($($name:ident = $rule:expr;)+) => {
+        $(pub(super) static $name: AlertRule = $rule;)+
 
-/// Every rule whose alert can be pushed. That hookwatch is absent is for others to say, and what looks back over many
-/// minutes (calls lost of late, probes that ceased) is for whoever keeps a history.
-pub static RULES: [&AlertRule; 26] = [
-    &WRITES_BLOCKED,
-    &WRITES_DELAYED,
-    &NOT_A_HOOK,
-    &NOT_A_HOOK_BLOCKING,
-    &HOOK_BLOCKING,
-    &HOOK_DELAYING,
-    &API_FAILING,
-    &HOOK_FAILING_OPEN,
-    &HOOK_PARTIAL,
-    &HOOK_SUSPECT,
-    &NODES_GOING,
-    &ONE_NODE,
-    &TELLS_APART,
-    &CRITICAL_FINDING,
-    &CERTIFICATE_SOON,
-    &CERTIFICATE_NOW,
-    &CERTIFICATE_MISMATCH,
-    &BYPASSED,
-    &CONTESTED,
-    &HELD_BACK,
-    &BYPASS_ORPHANED,
-    &IGNORED,
-    &BLIND_INVENTORY,
-    &BLIND_SCRAPES,
-    &BLIND_ANSWERS,
-    &BLIND_LEADER,
-];
+        /// Every rule whose alert can be pushed. That hookwatch is absent is for others to say, and what looks back over many
+        /// minutes (calls lost of late, probes that ceased) is for whoever keeps a history.
+        pub static RULES: &[&AlertRule] = &[$(&$name),+];
+    };
+}
+
+rules! {
+    WRITES_BLOCKED = AlertRule::new("HookwatchWritesBlocked", AlertSeverity::Critical, 15);
+    WRITES_DELAYED = AlertRule::new("HookwatchWritesDelayed", AlertSeverity::Warning, 45);
+    NOT_A_HOOK = AlertRule::new("HookwatchNotAHook", AlertSeverity::Warning, 120);
+    NOT_A_HOOK_BLOCKING = AlertRule::new("HookwatchNotAHook", AlertSeverity::Critical, 15);
+    HOOK_BLOCKING = AlertRule::new("HookwatchHookFailing", AlertSeverity::Critical, 15);
+    HOOK_DELAYING = AlertRule::new("HookwatchHookFailing", AlertSeverity::Warning, 45);
+    API_FAILING = AlertRule::new("HookwatchApiFailing", AlertSeverity::Warning, 120);
+    HOOK_FAILING_OPEN = AlertRule::new("HookwatchHookFailingOpen", AlertSeverity::Warning, 120);
+    HOOK_PARTIAL = AlertRule::at_risk("Partial", AlertSeverity::Warning, 600);
+    HOOK_SUSPECT = AlertRule::at_risk("Suspect", AlertSeverity::Info, 1_800);
+    NODES_GOING = AlertRule::at_risk("nodes-going", AlertSeverity::Warning, 60);
+    ONE_NODE = AlertRule::at_risk("one-node", AlertSeverity::Info, 3_600);
+    TELLS_APART = AlertRule::at_risk("tells-canaries-apart", AlertSeverity::Info, 3_600);
+    CRITICAL_FINDING = AlertRule::new("HookwatchCriticalFinding", AlertSeverity::Warning, 900);
+    CERTIFICATE_SOON = AlertRule::certificate("ends", AlertSeverity::Warning, 3_600);
+    CERTIFICATE_NOW = AlertRule::certificate("ends", AlertSeverity::Critical, 600);
+    CERTIFICATE_MISMATCH = AlertRule::certificate("mismatch", AlertSeverity::Warning, 600);
+    BYPASSED = AlertRule::new("HookwatchBypassed", AlertSeverity::Warning, 60);
+    CONTESTED = AlertRule::new("HookwatchContested", AlertSeverity::Critical, 60);
+    HELD_BACK = AlertRule::new("HookwatchHeldBack", AlertSeverity::Warning, 120);
+    BYPASS_ORPHANED = AlertRule::new("HookwatchBypassOrphaned", AlertSeverity::Critical, 600);
+    IGNORED = AlertRule::new("HookwatchBypassOrphaned", AlertSeverity::Warning, 0);
+    BLIND_INVENTORY = AlertRule::blind("inventory", 120);
+    BLIND_SCRAPES = AlertRule::blind("scrapes", 300);
+    BLIND_ANSWERS = AlertRule::blind("answers", 600);
+    BLIND_LEADER = AlertRule::blind("leader", 300);
+}
