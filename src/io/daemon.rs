@@ -225,11 +225,11 @@ impl DaemonClient {
             why,
         };
         let tls = if self.address.encrypted {
-            Some(self.files.tls().await?)
+            Some(trust::client(&self.files).await?)
         } else {
             None
         };
-        match &self.way {
+        let connected = match &self.way {
             DaemonRoute::Direct => {
                 let dialling = async {
                     let target = (self.address.host.as_str(), self.address.port);
@@ -240,24 +240,19 @@ impl DaemonClient {
                     let _ = stream.set_nodelay(true);
                     self.greet(stream, tls).await
                 };
-                match timeout(CONNECT, dialling).await {
-                    Ok(connected) => connected.map_err(unreachable),
-                    Err(_) => Err(unreachable(format!(
-                        "no connection within {} s",
-                        CONNECT.as_secs()
-                    ))),
-                }
+                timeout(CONNECT, dialling).await
             }
             DaemonRoute::Tunnel(tunnel) => {
                 let stream = tunnel.open().await?;
-                match timeout(CONNECT, self.greet(stream, tls)).await {
-                    Ok(connected) => connected.map_err(unreachable),
-                    Err(_) => Err(unreachable(format!(
-                        "no connection within {} s",
-                        CONNECT.as_secs()
-                    ))),
-                }
+                timeout(CONNECT, self.greet(stream, tls)).await
             }
+        };
+        match connected {
+            Ok(connected) => connected.map_err(unreachable),
+            Err(_) => Err(unreachable(format!(
+                "no connection within {} s",
+                CONNECT.as_secs()
+            ))),
         }
     }
 
@@ -317,9 +312,5 @@ impl DaemonFiles {
             Some(path) => trust::token(path).await.map(Some),
             None => Ok(None),
         }
-    }
-
-    async fn tls(&self) -> Result<Arc<ClientConfig>, TrustError> {
-        trust::client(self).await
     }
 }

@@ -136,11 +136,7 @@ fn is_wanted(reader: &mut VariableReader<'_>, signal: Signal, has_endpoint: bool
 
 fn protocol(reader: &mut VariableReader<'_>, names: &VariableNames) -> Protocol {
     let name = names.first(reader, "PROTOCOL");
-    match reader
-        .text(&name)
-        .map(|text| text.to_ascii_lowercase())
-        .as_deref()
-    {
+    match reader.word(&name).as_deref() {
         Some("grpc") => Protocol::Grpc,
         None | Some("http/protobuf") => Protocol::HttpProtobuf,
         Some(_) => {
@@ -186,11 +182,7 @@ fn parsed(
 
 fn gzip(reader: &mut VariableReader<'_>, names: &VariableNames) -> bool {
     let name = names.first(reader, "COMPRESSION");
-    match reader
-        .text(&name)
-        .map(|text| text.to_ascii_lowercase())
-        .as_deref()
-    {
+    match reader.word(&name).as_deref() {
         Some("gzip") => true,
         None | Some("none") => false,
         Some(_) => {

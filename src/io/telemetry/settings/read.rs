@@ -33,9 +33,14 @@ impl<'a> VariableReader<'a> {
         (!text.is_empty()).then(|| text.to_owned())
     }
 
+    /// A word whose case does not matter, in lower case.
+    pub(super) fn word(&self, name: &str) -> Option<String> {
+        self.text(name).map(|text| text.to_ascii_lowercase())
+    }
+
     /// True for `true` alone, in any case, as the specification has it.
     pub(super) fn flag(&mut self, name: &str) -> bool {
-        match self.text(name).map(|text| text.to_ascii_lowercase()).as_deref() {
+        match self.word(name).as_deref() {
             Some("true") => true,
             None | Some("false") => false,
             Some(_) => {
