@@ -87,6 +87,14 @@ pub enum EndpointError {
     Unreachable(String),
 }
 
+/// What a server said beside a status, as the end of a sentence about it.
+pub(super) fn quoted(said: &str) -> String {
+    match said {
+        "" => String::new(),
+        said => format!(" and said {said:?}"),
+    }
+}
+
 /// The way to one server.
 pub(super) struct EndpointClient {
     pub(super) target: EndpointTarget,

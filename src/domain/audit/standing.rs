@@ -13,8 +13,7 @@ use serde::Serialize;
 use super::estate::{AuditedHook, Estate};
 use super::findings::{self, Finding, FindingSeverity, KINDS};
 use super::forecast::Auditor;
-use crate::domain::cluster::condition::CONDITION_PREFIX;
-use crate::domain::cluster::hook::{Hook, HookId};
+use crate::domain::cluster::hook::{Hook, HookId, MatchCondition};
 use crate::domain::cluster::inventory::{Inventory, NodeTrouble, Sign};
 use crate::domain::time::Time;
 
@@ -66,7 +65,7 @@ impl Request {
         for finding in &mut found {
             let hook = self.hook(finding);
             // A patch of all conditions would take the bypass along.
-            if hook.is_some_and(|hook| hook.match_conditions.iter().any(is_ours)) {
+            if hook.is_some_and(|hook| hook.match_conditions.iter().any(MatchCondition::is_ours)) {
                 finding.patch = None;
             }
         }
@@ -110,17 +109,13 @@ impl Request {
     }
 }
 
-fn is_ours(condition: &crate::domain::cluster::hook::MatchCondition) -> bool {
-    condition.name.starts_with(CONDITION_PREFIX)
-}
-
 /// The webhook without a bypass, which is no part of what its owner should fix.
 fn without_bypass(hook: &Arc<Hook>) -> Arc<Hook> {
-    if !hook.match_conditions.iter().any(is_ours) {
+    if !hook.match_conditions.iter().any(MatchCondition::is_ours) {
         return Arc::clone(hook);
     }
     let mut own = Hook::clone(hook);
-    own.match_conditions.retain(|condition| !is_ours(condition));
+    own.match_conditions.retain(|condition| !condition.is_ours());
     Arc::new(own)
 }
 

@@ -18,7 +18,7 @@ mod tests;
 use strum::VariantArray;
 
 use self::spare::Spare;
-use super::hook::Added;
+use super::hook::{Added, MatchCondition};
 
 /// One of the conditions that hookwatch writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, VariantArray)]
@@ -33,6 +33,13 @@ pub enum BypassCondition {
 
 /// What every name of a condition of hookwatch's begins with.
 pub const CONDITION_PREFIX: &str = "hookwatch.dev/";
+
+impl MatchCondition {
+    /// Whether it is one of hookwatch's, by its name.
+    pub fn is_ours(&self) -> bool {
+        self.name.starts_with(CONDITION_PREFIX)
+    }
+}
 
 /// Namespaces whose objects keep the control plane alive, besides hookwatch's own.
 pub const SHIELDED_NAMESPACES: [&str; 2] = ["kube-system", "kube-node-lease"];

@@ -13,7 +13,6 @@ use super::evidence::Evidence;
 use super::probes::ProbeEvidence;
 use super::scene::Scene;
 use crate::domain::cluster::chain::Chain;
-use crate::domain::cluster::condition::CONDITION_PREFIX;
 use crate::domain::cluster::condition::spare::Spare;
 use crate::domain::cluster::hook::{Hook, HookId, HookKind, HookRule, Labels, MatchCondition, Scope};
 use crate::domain::cluster::matching::RequestShape;
@@ -166,7 +165,7 @@ impl<'a> Costs<'a> {
             let asked_again = reinvoked && mutate.nth(1).is_some();
             let met = costs.iter().filter(|(evidence, hook, hit, _)| {
                 let added = &hook.added;
-                let shielded = hook.match_conditions.iter().any(is_ours);
+                let shielded = hook.match_conditions.iter().any(MatchCondition::is_ours);
                 let spared = shielded && Spare { own, added }.spares(&request, None);
                 !spared && hook.could_match(&request) && class.is_let_through(hook, evidence.scene, hit.since)
             });
@@ -262,7 +261,7 @@ impl<'a> Class<'a> {
     /// Whether a hook's own matchConditions let such requests through to it. What they say is not read here: the canaries
     /// that stand for these requests tell, by what they have waited since the hook failed.
     fn is_let_through(&self, hook: &Hook, scene: &Scene<'_>, since: Option<Time>) -> bool {
-        if hook.match_conditions.iter().all(is_ours) {
+        if hook.match_conditions.iter().all(MatchCondition::is_ours) {
             return true;
         }
         let waits = |target: &CanaryTarget| {
@@ -298,10 +297,6 @@ impl<'a> Class<'a> {
             ..RequestShape::new(operation, object)
         }
     }
-}
-
-fn is_ours(condition: &MatchCondition) -> bool {
-    condition.name.starts_with(CONDITION_PREFIX)
 }
 
 /// What a rule names, wildcards apart: whether it has no namespace; operation, group, version, resource, subresource.

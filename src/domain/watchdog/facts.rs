@@ -10,7 +10,6 @@ use super::tampering::Tampering;
 use crate::domain::act::breaker::{CanaryWord, Ceiling, HookFacts, Judged, Permit, Stake, Witness};
 use crate::domain::act::bypass::edit::MAX_CONDITIONS;
 use crate::domain::act::fence::Proof;
-use crate::domain::cluster::condition::CONDITION_PREFIX;
 use crate::domain::cluster::hook::{Backend, FailurePolicy, Hook};
 use crate::domain::diagnose::LOST_PATH;
 use crate::domain::diagnose::evidence::Evidence;
@@ -434,9 +433,7 @@ fn is_hardly_partial(evidence: &Evidence<'_>, verdict: &Verdict) -> bool {
 
 /// Whether others' match conditions leave no room for one of hookwatch's.
 fn has_no_room(hook: &Hook) -> bool {
-    let others = hook.match_conditions.iter();
-    let others = others.filter(|condition| !condition.name.starts_with(CONDITION_PREFIX));
-    others.count() >= MAX_CONDITIONS
+    hook.owners_conditions().count() >= MAX_CONDITIONS
 }
 
 /// What the hook does to writes, or would do if it were not bypassed: whether it may come back hangs on that.

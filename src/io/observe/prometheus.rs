@@ -17,7 +17,9 @@ use crate::domain::observe::stored::{PrometheusReading, answer};
 use crate::domain::text::bounded;
 use crate::domain::time::Time;
 use crate::io::Clock;
-use crate::io::endpoint::{EndpointClient, EndpointError, EndpointTarget, beginning, redirect, unreachable};
+use crate::io::endpoint::{
+    EndpointClient, EndpointError, EndpointTarget, beginning, quoted, redirect, unreachable,
+};
 
 /// Which series are those of an API server where nothing else is configured: the jobs that the common charts, operators and
 /// managed offerings make.
@@ -95,14 +97,6 @@ enum QueryFailure {
     Unfit(#[from] UnusableAnswer),
     #[error("it did not answer within {} s", .0.as_secs_f32())]
     TimedOut(Duration),
-}
-
-fn quoted(said: &str) -> String {
-    if said.is_empty() {
-        String::new()
-    } else {
-        format!(" and said {said:?}")
-    }
 }
 
 impl QueryFailure {

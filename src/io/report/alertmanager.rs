@@ -9,7 +9,9 @@ use reqwest::{Method, Response, StatusCode};
 use thiserror::Error;
 
 use crate::domain::text::bounded;
-use crate::io::endpoint::{EndpointClient, EndpointError, EndpointTarget, beginning, redirect, unreachable};
+use crate::io::endpoint::{
+    EndpointClient, EndpointError, EndpointTarget, beginning, quoted, redirect, unreachable,
+};
 
 pub use wire::{AlertEnvelope, body};
 
@@ -51,13 +53,6 @@ pub enum PushError {
         /// The beginning of what it said.
         said: String,
     },
-}
-
-fn quoted(said: &str) -> String {
-    match said {
-        "" => String::new(),
-        said => format!(" and said {said:?}"),
-    }
 }
 
 impl PushError {

@@ -2,7 +2,8 @@ use std::cell::Cell;
 
 use super::super::findings::{CONTROL_PLANE_IN_REACH, FindingKind, NODES_GOING};
 use super::*;
-use crate::domain::cluster::hook::{HookKind, MatchCondition};
+use crate::domain::cluster::condition::CONDITION_PREFIX;
+use crate::domain::cluster::hook::HookKind;
 use crate::domain::cluster::matching::tests::hook;
 
 fn at(seconds: u64) -> Time {

@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::domain::cluster::condition::SHIELDED_NAMESPACES;
 use crate::domain::cluster::condition::spare::Spare;
-use crate::domain::cluster::condition::{CONDITION_PREFIX, SHIELDED_NAMESPACES};
 use crate::domain::cluster::hook::{Hook, HookId, HookRule, Labels, MatchCondition, Scope};
 use crate::domain::cluster::inventory::Inventory;
 use crate::domain::cluster::matching::conditions::{ConditionCompiler, ConditionRequest, MatchConditions};
@@ -414,7 +414,7 @@ impl Hook {
     /// The matchConditions that are not hookwatch's.
     pub(in crate::domain) fn owners_conditions(&self) -> impl Iterator<Item = &MatchCondition> {
         let conditions = self.match_conditions.iter();
-        conditions.filter(|condition| !condition.name.starts_with(CONDITION_PREFIX))
+        conditions.filter(|condition| !condition.is_ours())
     }
 
     /// Whether its objectSelector is about hookwatch's own writes. Such a hook may meet nothing else.

@@ -4,14 +4,11 @@ use serde_json::Value;
 
 use crate::domain::audit::estate::{Check, Container, DisruptionBudget, Key, ServiceFacts, Spread, Workload};
 use crate::domain::cluster::hook::{Labels, Selector, SelectorOperator, SelectorRequirement};
+use crate::io::cluster::inventory::convert::node::items;
 
 /// The text of a field; empty where there is none.
 pub(super) fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
-}
-
-fn items(value: &Value) -> &[Value] {
-    value.as_array().map_or(&[], Vec::as_slice)
 }
 
 /// Labels, annotations and selectors of the plain kind.

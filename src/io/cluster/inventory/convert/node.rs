@@ -58,7 +58,8 @@ pub(in crate::io) fn state(node: &Value) -> NodeState {
     }
 }
 
-fn items(value: &Value) -> &[Value] {
+/// What is in a list; nothing where there is none.
+pub(in crate::io::cluster) fn items(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
