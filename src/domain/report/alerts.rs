@@ -155,21 +155,12 @@ fn writes(assessment: &Assessment, found: &mut Vec<AlertCondition>) {
     explanation.extend(plane.clocks.iter().chain(&plane.symptoms).cloned());
     let explanation = explanation.join(" ");
     let state = [("state", plane.writes.as_str())];
-    match plane.writes {
-        Writes::Blocked => found.push(AlertCondition::new(
-            &rules::WRITES_BLOCKED,
-            &state,
-            &plane.summary,
-            &explanation,
-        )),
-        Writes::Delayed => found.push(AlertCondition::new(
-            &rules::WRITES_DELAYED,
-            &state,
-            &plane.summary,
-            &explanation,
-        )),
-        Writes::Flowing | Writes::Unknown => {}
-    }
+    let rule = match plane.writes {
+        Writes::Blocked => Some(&rules::WRITES_BLOCKED),
+        Writes::Delayed => Some(&rules::WRITES_DELAYED),
+        Writes::Flowing | Writes::Unknown => None,
+    };
+    found.extend(rule.map(|rule| AlertCondition::new(rule, &state, &plane.summary, &explanation)));
     if let Some(elsewhere) = &plane.not_a_hook {
         let cause = elsewhere.cause.as_str();
         let (rule, how) = if plane.writes == Writes::Blocked {

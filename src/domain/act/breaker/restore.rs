@@ -100,7 +100,7 @@ impl Breaker {
         let guards = self.settings.guards;
         rule.mode == AutoBreak::On
             && (rule.rungs.contains(&rung) || !guards.on(Guard::Policy))
-            && (Self::permits(&hook, rung) || !guards.on(Guard::Ceiling))
+            && (Self::permits(hook, rung) || !guards.on(Guard::Ceiling))
     }
 
     /// Whether a bypass has lasted as long as its rule lets it.
@@ -117,7 +117,7 @@ impl Breaker {
     pub(super) fn stays(&self, hook: &HookMemory, rung: Rung, probation: bool) -> BreakerStep {
         if probation {
             dry_runs_only()
-        } else if self.everywhere(&hook) {
+        } else if self.everywhere(hook) {
             in_force(rung, None)
         } else {
             BreakerStep::default()
