@@ -107,27 +107,20 @@ fn shown(standing: &BypassStanding) -> BypassState {
             phase: BypassPhase::Restored,
             ..
         } => BypassState::Original,
-        // How far it goes may be known to another release alone: then it is taken for the farthest.
-        BypassStanding::Bypassed { rung, phase, .. } => BypassState::Ours {
-            rung: rung.unwrap_or(Rung::Skip),
-            probation: *phase == BypassPhase::Probation,
-        },
-        BypassStanding::OursWithoutAnnotation { conditions, .. } if conditions.is_empty() => {
-            BypassState::Original
-        }
+        BypassStanding::Bypassed { phase, .. } => ours(standing, *phase == BypassPhase::Probation),
         BypassStanding::OursWithoutAnnotation { conditions, .. } => {
-            let has = |condition: BypassCondition| conditions.iter().any(|name| name == condition.name());
-            BypassState::Ours {
-                rung: if has(BypassCondition::Shield) {
-                    Rung::Shield
-                } else {
-                    Rung::Skip
-                },
-                probation: has(BypassCondition::Probation),
-            }
+            let probation = BypassCondition::Probation.name();
+            ours(standing, conditions.iter().any(|name| name == probation))
         }
         BypassStanding::Gone { .. } => BypassState::Gone,
         BypassStanding::Twice => BypassState::Foreign,
+    }
+}
+
+fn ours(standing: &BypassStanding, probation: bool) -> BypassState {
+    match standing.rung() {
+        Some(rung) => BypassState::Ours { rung, probation },
+        None => BypassState::Original,
     }
 }
 
@@ -160,15 +153,17 @@ mod tests {
 
     #[test]
     fn a_condition_of_hookwatchs_is_ours_whatever_became_of_the_annotation() {
-        let condition = |name: &str| json!([{"name": name, "expression": "false"}]);
-        for (name, rung, probation) in [
-            ("hookwatch.dev/shield", Rung::Shield, false),
-            ("hookwatch.dev/skip", Rung::Skip, false),
-            ("hookwatch.dev/probation", Rung::Skip, true),
+        for (names, rung, probation) in [
+            (&["hookwatch.dev/shield"][..], Rung::Shield, false),
+            (&["hookwatch.dev/skip"], Rung::Skip, false),
+            (&["hookwatch.dev/shield", "hookwatch.dev/skip"], Rung::Skip, false),
+            (&["hookwatch.dev/probation"], Rung::Skip, true),
         ] {
+            let condition = |name: &&str| json!({"name": name, "expression": "false"});
+            let conditions: Vec<_> = names.iter().map(condition).collect();
             for annotations in [json!({}), json!({STATE_ANNOTATION: "nonsense"})] {
-                let view = ObservedHook::of(Some(&object(annotations, condition(name))), "w");
-                assert_eq!(view.shown, BypassState::Ours { rung, probation }, "{name}");
+                let view = ObservedHook::of(Some(&object(annotations, json!(conditions))), "w");
+                assert_eq!(view.shown, BypassState::Ours { rung, probation }, "{names:?}");
             }
         }
     }

@@ -351,27 +351,13 @@ fn probation(here: &Here<'_>, author: &Author, now: Time) -> Result<Plan, EditRe
     }
     match entry.rung() {
         Some(_) => entry.set_phase(BypassPhase::Probation),
-        None => entry.set_rung(rung_by_name(here), BypassPhase::Probation),
+        None => entry.set_rung(standing.rung().unwrap_or(Rung::Skip), BypassPhase::Probation),
     }
     let expires = entry.expires();
     entry.set_times(since, now, expires);
     entry.set_by(&author.writer);
     page.write_down(entry)?;
     Ok(page.edit(true))
-}
-
-/// How far a bypass goes that nothing explains, by the name of its condition.
-fn rung_by_name(here: &Here<'_>) -> Rung {
-    let skip = json!(crate::domain::cluster::condition::BypassCondition::Skip.name());
-    if here
-        .conditions()
-        .iter()
-        .any(|condition| condition["name"] == skip)
-    {
-        Rung::Skip
-    } else {
-        Rung::Shield
-    }
 }
 
 /// The beginning of an edit that leaves a condition of hookwatch's in force.

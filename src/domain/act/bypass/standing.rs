@@ -52,6 +52,19 @@ pub enum BypassStanding {
 }
 
 impl BypassStanding {
+    /// How far the bypass goes that is in force, if one is; where nothing tells, it is taken for the farthest.
+    pub fn rung(&self) -> Option<Rung> {
+        match self {
+            Self::Bypassed { rung, .. } => Some(rung.unwrap_or(Rung::Skip)),
+            Self::OursWithoutAnnotation { conditions, .. } if !conditions.is_empty() => {
+                let has = |condition: BypassCondition| conditions.iter().any(|name| name == condition.name());
+                let shields = has(BypassCondition::Shield) && !has(BypassCondition::Skip);
+                Some(if shields { Rung::Shield } else { Rung::Skip })
+            }
+            _ => None,
+        }
+    }
+
     /// Whether a person or an older release has its failures ignored, which the daemon cannot take back.
     pub fn is_ignored(&self) -> bool {
         matches!(

@@ -8,7 +8,7 @@ use rustls::client::{ResolvesClientCert, Resumption};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::sign::CertifiedKey;
-use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
+use rustls::{CertificateError, CipherSuite, ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::bundle::{self, Anchor};
@@ -77,6 +77,7 @@ impl TrustStore {
     /// # Errors
     /// When the provider can do neither TLS 1.2 nor 1.3.
     pub(super) fn new(provider: Arc<CryptoProvider>) -> Result<Self, Error> {
+        let provider = preferring_as_go(provider);
         let system = rustls_platform_verifier::Verifier::new(Arc::clone(&provider));
         let system = system.map(|verifier| Arc::new(verifier) as Arc<dyn ServerCertVerifier>);
         let nobody = Arc::new(HandshakeVerifier {
@@ -143,6 +144,21 @@ impl TrustStore {
         config.client_auth_cert_resolver = witness;
         Arc::new(config)
     }
+}
+
+/// The same provider, which offers AES-128 first, as an API server does (Go 1.26, `crypto/tls` `defaultCipherSuitesTLS13` and
+/// `cipherSuitesPreferenceOrder`). Its SHA-256 costs both sides less than the SHA-384 that rustls prefers.
+fn preferring_as_go(provider: Arc<CryptoProvider>) -> Arc<CryptoProvider> {
+    const FIRST: [CipherSuite; 3] = [
+        CipherSuite::TLS13_AES_128_GCM_SHA256,
+        CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+        CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+    ];
+    let mut provider = CryptoProvider::clone(&provider);
+    provider
+        .cipher_suites
+        .sort_by_key(|offered| !FIRST.contains(&offered.suite()));
+    Arc::new(provider)
 }
 
 /// What was seen of the peer, readable also after the handshake failed.

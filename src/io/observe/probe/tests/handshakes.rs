@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rustls::CipherSuite;
 use rustls::version::{TLS12, TLS13};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -33,6 +34,32 @@ async fn a_handshake_is_an_answer_at_the_lowest_level() {
         (phases.resolve, phases.first_byte, phases.body),
         (None, None, None)
     );
+}
+
+#[tokio::test]
+async fn a_server_that_leaves_the_choice_to_us_encrypts_as_it_would_for_an_api_server() {
+    for (version, suite) in [
+        (&TLS13, CipherSuite::TLS13_AES_128_GCM_SHA256),
+        (&TLS12, CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256),
+    ] {
+        let authority = Authority::new();
+        let (agreed, mut suites) = mpsc::unbounded_channel();
+        let config = authority.leaf().config_of(&[version]);
+        let server = Server::tls(config, move |conversation, _| {
+            let chosen = conversation.0.get_ref().1.negotiated_cipher_suite();
+            agreed
+                .send(chosen.map(|chosen| chosen.suite()))
+                .expect("the test listens");
+            conversation.stay_silent()
+        })
+        .await;
+        run(
+            &prober(),
+            request(hook(&authority.pem()), server.address, ProbeLevel::Handshake),
+        )
+        .await;
+        assert_eq!(suites.recv().await, Some(Some(suite)));
+    }
 }
 
 #[tokio::test]

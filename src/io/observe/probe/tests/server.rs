@@ -130,8 +130,13 @@ impl Identity {
 
     /// The usual server: TLS 1.2 and 1.3, HTTP/1.1, no client certificate.
     pub(super) fn config(&self) -> ServerConfig {
+        self.config_of(rustls::DEFAULT_VERSIONS)
+    }
+
+    /// The same for these versions of TLS alone.
+    pub(super) fn config_of(&self, versions: &[&'static rustls::SupportedProtocolVersion]) -> ServerConfig {
         let mut config = ServerConfig::builder_with_provider(provider())
-            .with_safe_default_protocol_versions()
+            .with_protocol_versions(versions)
             .expect("versions")
             .with_no_client_auth()
             .with_single_cert(self.chain(), self.key.clone_key())
