@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::book::ResourceVersion;
 use super::observed::{BypassState, ObservedHook};
-use super::policy::{Ceiling, PERMIT_ANNOTATION, Permit, PolicySubject, Rung};
+use super::policy::{Ceiling, PERMIT_ANNOTATION, Permit, PolicySubject};
 use crate::domain::act::bypass::edit::is_left_over;
 use crate::domain::act::bypass::{
     BypassPhase, BypassStanding, OPT_OUT_ANNOTATION, STATE_ANNOTATION, standing,
@@ -128,6 +128,7 @@ fn ours(standing: &BypassStanding, probation: bool) -> BypassState {
 mod tests {
     use serde_json::json;
 
+    use super::super::policy::Rung;
     use super::*;
 
     fn object(annotations: Value, conditions: Value) -> Value {

@@ -8,7 +8,7 @@
 mod back;
 mod page;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use thiserror::Error;
 
 use self::page::EditPage;
