@@ -48,7 +48,7 @@ pub fn human_seconds(seconds: f64) -> String {
     if seconds < 0.000_95 {
         "under 1 ms".to_owned()
     } else if seconds < 0.9995 {
-        // As `{:.0}` rounds, for a tenth of the instructions: a tick says a thousand of these.
+        // As `{:.0}` rounds, and cheaper: a tick over a thousand webhooks says thousands of these.
         format!("{} ms", (seconds * 1_000.0).round_ties_even() as u64)
     } else if seconds < 120.0 {
         format!("{seconds:.1} s")

@@ -191,7 +191,7 @@ pub enum Writes {
 named!(Writes, "The value of the `state` label in metrics.", all);
 
 impl Writes {
-    /// How much somebody should know of it, from 0.
+    /// From 0, the least that a person has to hear of, upwards.
     pub const fn gravity(self) -> u8 {
         match self {
             Self::Unknown => 0,

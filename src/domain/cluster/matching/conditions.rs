@@ -3,9 +3,9 @@
 //! The API server shows a webhook a request if all of its conditions are true, and does not if one is false, whatever
 //! becomes of the others (kube-apiserver 1.36, `admission/plugin/webhook/matchconditions`). Here they are evaluated against
 //! requests that hookwatch makes up, of which it knows who writes what, and the object where the caller does.
-//! `namespaceObject` is `null`, as a webhook's conditions have none. `authorizer`, what a request carries beside the fields of
-//! [`ConditionRequest`], and what could cost much to evaluate make an answer unknown, unless the rest of the expression decides
-//! it alone.
+//! `namespaceObject` is `null`, as a webhook's conditions have none. `authorizer` makes an answer unknown unless the rest of the
+//! expression decides it alone. What could cost much to evaluate does so always, and so does what a request carries beside the
+//! fields of [`ConditionRequest`]: `has` would say that it is absent.
 //!
 //! A forecast may say "may be asked"; the breaker may not act on that. So a compiler [for forecasts](ConditionCompiler::for_forecasts)
 //! evaluates longer expressions and more of CEL's functions than that by which the daemon judges.

@@ -75,7 +75,7 @@ macro_rules! rules {
         $(pub(super) static $name: AlertRule = $rule;)+
 
         /// Every rule whose alert can be pushed. That hookwatch is absent is for others to say, and what looks back over many
-        /// minutes (calls lost of late, probes that ceased) is for whoever keeps a history.
+        /// minutes (calls that were lost, probes that ceased) is for a tool that keeps a history.
         pub static RULES: &[&AlertRule] = &[$(&$name),+];
     };
 }

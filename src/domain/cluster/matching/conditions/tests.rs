@@ -38,6 +38,7 @@ fn what_conditions_ask_about_the_request_is_answered() {
             false,
         ),
         ("request.dryRun", false),
+        ("namespaceObject == null", true),
         (
             "has(request.subResource) && request.subResource == 'status'",
             false,
@@ -60,6 +61,8 @@ fn what_conditions_ask_about_the_object_or_the_authorizer_is_unknown() {
         "request.uid == ''",
         "request.options.dryRun == ['All']",
         "request.userInfo.extra['a'] == ['b']",
+        "has(request.options)",
+        "has(request.userInfo.extra)",
         "request.name.matches('^n')",
         "no CEL at all",
         "",
