@@ -78,7 +78,7 @@ async fn counters_never_mix() {
     let scraper = Scraper::new(connection, clock, ScrapeLimits::default());
     // Nobody can name API servers on loopback in default/kubernetes: how many there are shows by meeting them.
     let _ = scraper.refresh().await;
-    let target = scraper.targets().remove(0);
+    let target = scraper.targets(false).remove(0);
     let mut cpu: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     for _ in 0..8 {
         let scrape = scraper.scrape(&target).await.unwrap();
@@ -92,7 +92,7 @@ async fn counters_never_mix() {
         cpu.values().all(|of_one| of_one.len() == 4 && of_one.is_sorted()),
         "{cpu:?}"
     );
-    assert_eq!(scraper.visits(&target, false), 2);
+    assert_eq!(scraper.targets(false)[0].visits, 2);
     let report = scraper.ready(&target, true).await;
     assert_eq!(
         report.readiness,

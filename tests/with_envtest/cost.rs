@@ -168,7 +168,7 @@ async fn measure() {
     let clock: hookwatch::io::Clock =
         Arc::new(|| Time::from_unix(SystemTime::now().duration_since(UNIX_EPOCH).unwrap()));
     let scraper = Scraper::new(connection.clone(), Arc::clone(&clock), ScrapeLimits::default());
-    let target = scraper.targets().remove(0);
+    let target = scraper.targets(false).remove(0);
     let reader = LeaseReader::new(&connection, Arc::clone(&clock));
     let scrape = cost_of(id, "one scrape", 50, || async {
         scraper.scrape(&target).await.unwrap();

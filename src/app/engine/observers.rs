@@ -56,6 +56,7 @@ pub(super) fn spawn(
     spawn_fence(tasks, config, connection, events)?;
     let watches = InventoryWatch::start(connection, Arc::clone(clock));
     tasks.spawn(pass_inventory_on(watches, events.clone(), known));
+    let (one_process, is_one_process) = watch::channel(false);
     if config.scrapes.enabled {
         let ScrapeConfig {
             max_bytes, timeout, ..
@@ -67,6 +68,7 @@ pub(super) fn spawn(
             config.scrapes.clone(),
             events.clone(),
             attention.clone(),
+            one_process,
             tracer.clone(),
         ));
     }
@@ -79,7 +81,10 @@ pub(super) fn spawn(
     }
     let reader = LeaseReader::new(connection, Arc::clone(clock));
     tasks.spawn(leases::read(reader, events.clone()));
-    spawn_canaries(tasks, config, connection, clock, events, attention, tracer);
+    let canaries = CanaryWriter::new(connection, &config.namespace, Arc::clone(clock))
+        .with_further(config.canaries.further.clone())
+        .while_one_process(is_one_process);
+    spawn_canaries(tasks, config, &canaries, events, attention, tracer);
     let probes = ProbeRunner::new(config, connection, clock, events, (attention, inventory), tracer)?;
     tasks.spawn(probes.run());
     Ok(())
@@ -113,14 +118,11 @@ fn spawn_fence(
 fn spawn_canaries(
     tasks: &mut JoinSet<()>,
     config: &Config,
-    connection: &Connection,
-    clock: &Clock,
+    canaries: &CanaryWriter,
     events: &mpsc::Sender<Event>,
     attention: &watch::Receiver<Attention>,
     tracer: &Tracer,
 ) {
-    let canaries = CanaryWriter::new(connection, &config.namespace, Arc::clone(clock))
-        .with_further(config.canaries.further.clone());
     let targets: Vec<CanaryTarget> = config.canaries.all().collect();
     let begin = Instant::now();
     for (place, target) in targets.iter().enumerate() {
@@ -212,6 +214,7 @@ async fn scrape(
     config: ScrapeConfig,
     events: mpsc::Sender<Event>,
     mut attention: watch::Receiver<Attention>,
+    one_process: watch::Sender<bool>,
     tracer: Tracer,
 ) {
     let mut under_way: JoinSet<(String, usize)> = JoinSet::new();
@@ -238,8 +241,9 @@ async fn scrape(
                 visiting.remove(&visit);
             }
         }
-        for target in scraper.targets() {
-            for number in 0..scraper.visits(&target, refresh) {
+        one_process.send_replace(scraper.is_one_process());
+        for target in scraper.targets(refresh) {
+            for number in 0..target.visits {
                 // A visit that hangs is not repeated meanwhile.
                 let visit = (target.name.clone(), number);
                 if visiting.insert(visit.clone()) {
@@ -280,7 +284,7 @@ async fn look_at(
         let report = scraper.ready(target, refresh).await;
         let _ = events.send(Event::Readiness(report)).await;
     };
-    if target.is_direct() {
+    if target.visits == 1 {
         tokio::join!(scrape, ready);
     } else {
         // A balancer hands its replicas out in turn: scrapes that begin together then reach different ones.

@@ -2,9 +2,9 @@
 //!
 //! Each replica counts for itself, and behind a load balancer every request may reach another one. So the
 //! replicas are asked by the addresses that the Service `default/kubernetes` is made of, where these can be
-//! reached; on many managed control planes they cannot, and then the configured server stands for all. That one is
-//! dialled anew each time, and asked as often as there are replicas behind it: a pooled connection would lead to the
-//! same replica for ever.
+//! reached; on many managed control planes they cannot, and then the configured server stands for all. That one, and any
+//! address behind which several processes were met, is dialled anew each time, and asked as often as there are replicas
+//! behind it: a pooled connection would lead to the same replica for ever.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
@@ -68,21 +68,19 @@ impl Default for ScrapeLimits {
 pub struct ScrapeTarget {
     /// What it is called in metrics and messages: host and port.
     pub name: String,
+    /// How often to ask it in one round, so that every process behind it can be met; at least once.
+    pub visits: usize,
+    /// Whether every connection leads to one process, as far as is known, so that one can be kept.
+    pub is_kept: bool,
     /// The replica's own address; `None` for the configured server.
     address: Option<SocketAddr>,
     client: Client,
 }
 
 impl ScrapeTarget {
-    /// Whether this is one replica rather than the configured server, which may be a load balancer.
-    pub fn is_direct(&self) -> bool {
-        self.address.is_some()
-    }
-
-    /// A read: of the configured server over a connection of its own, for each may lead to another replica.
     fn get(&self, path: &str, accept: &str) -> ApiRequest<'_> {
         let request = ApiRequest::get(&self.client, path, accept);
-        if self.is_direct() {
+        if self.is_kept {
             request
         } else {
             request.on_new_connection()
@@ -128,6 +126,8 @@ impl Scraper {
     pub fn new(connection: Connection, clock: Clock, limits: ScrapeLimits) -> Self {
         let server = ScrapeTarget {
             name: server_name(connection.server()),
+            visits: 1,
+            is_kept: false,
             address: None,
             // Nothing that goes over this client keeps its connection, so none is ever met again.
             client: connection.canaries().clone(),
@@ -141,18 +141,15 @@ impl Scraper {
         }
     }
 
-    /// Where to scrape now; at least one target, and no replica twice as far as can be told.
-    pub fn targets(&self) -> Vec<ScrapeTarget> {
-        self.with_targets(|targets| targets.current((self.clock)()))
+    /// Where to scrape now; at least one target, and no replica twice as far as can be told. Who looks `wide` finds out
+    /// how many replicas there are behind an address.
+    pub fn targets(&self, wide: bool) -> Vec<ScrapeTarget> {
+        self.with_targets(|targets| targets.current((self.clock)(), wide))
     }
 
-    /// How often to ask a target in one round so that every replica behind it can be met. Where it is not known how
-    /// many there are, `wide` asks once more than there seem to be.
-    pub fn visits(&self, target: &ScrapeTarget, wide: bool) -> usize {
-        match target.address {
-            Some(_) => 1,
-            None => self.with_targets(|targets| targets.visits((self.clock)(), wide)),
-        }
+    /// Whether there is one API server alone, and has been for a minute.
+    pub fn is_one_process(&self) -> bool {
+        self.with_targets(|targets| targets.is_one_process((self.clock)()))
     }
 
     /// Reads anew which replicas there are.
@@ -166,6 +163,8 @@ impl Scraper {
         for address in unknown {
             let target = ScrapeTarget {
                 name: address.to_string(),
+                visits: 1,
+                is_kept: true,
                 address: Some(address),
                 client: self.connection.direct(address).await?,
             };
@@ -201,11 +200,10 @@ impl Scraper {
                 Err(_) => {}
             }
         }
-        if target.address.is_none()
-            && let Ok((_, (snapshot, _))) = &read
+        if let Ok((_, (snapshot, _))) = &read
             && let Some(started) = snapshot.process_start
         {
-            self.with_targets(|targets| targets.met(started, at));
+            self.with_targets(|targets| targets.met(target.address, started, at));
         }
         match read {
             Ok((bytes, (snapshot, complaints))) => Ok(Scrape {
@@ -354,7 +352,7 @@ mod tests {
     ) -> Result<Scrape, ScrapeFailure> {
         let server = TestServer::start(handler).await;
         let scraper = Scraper::new(server.connection().await, clock(), limits);
-        let targets = scraper.targets();
+        let targets = scraper.targets(false);
         assert_eq!(targets.len(), 1);
         let result = soon(scraper.scrape(&targets[0])).await;
         let asked = server.asked();
@@ -562,18 +560,15 @@ mod tests {
         })
         .await;
         let scraper = Scraper::new(server.connection().await, clock(), limits());
-        let target = scraper.targets().remove(0);
-        assert_eq!(
-            (scraper.visits(&target, false), scraper.visits(&target, true)),
-            (1, 2)
-        );
+        let target = scraper.targets(false).remove(0);
+        assert_eq!([false, true].map(|wide| scraper.targets(wide)[0].visits), [1, 2]);
         let mut started = Vec::new();
         for _ in 0..2 {
             let scrape = soon(scraper.scrape(&target)).await.expect("metrics");
             started.extend(scrape.snapshot.process_start);
         }
         assert_eq!(started, [1_000.0, 1_001.0]);
-        assert_eq!(scraper.visits(&target, false), 2, "one for each that was met");
+        assert_eq!(scraper.targets(false)[0].visits, 2, "one for each that was met");
         for asked in server.asked() {
             assert_eq!(asked.headers["connection"], "close");
         }
@@ -596,10 +591,10 @@ mod tests {
     }
 
     fn names(scraper: &Scraper) -> Vec<(String, bool)> {
-        let targets = scraper.targets();
+        let targets = scraper.targets(false);
         targets
             .into_iter()
-            .map(|target| (target.name.clone(), target.is_direct()))
+            .map(|target| (target.name.clone(), target.address.is_some()))
             .collect()
     }
 
@@ -635,15 +630,12 @@ mod tests {
         assert_eq!(found, both);
 
         gone.stop().await;
-        for target in scraper.targets() {
+        for target in scraper.targets(false) {
             let result = soon(scraper.scrape(&target)).await;
             assert_eq!(result.is_ok(), target.name == ok.0);
         }
         assert_eq!(names(&scraper), [ok.clone(), configured.clone()]);
-        let visits = scraper
-            .targets()
-            .into_iter()
-            .map(|target| scraper.visits(&target, true));
+        let visits = scraper.targets(true).into_iter().map(|target| target.visits);
         assert_eq!(visits.collect::<Vec<_>>(), [1, 1], "one replica is out of reach");
         soon(scraper.refresh()).await.expect("a list");
         assert_eq!(names(&scraper), [ok, configured], "a refresh forgets nothing");
@@ -652,6 +644,57 @@ mod tests {
         let mut found = names(&scraper);
         found.sort();
         assert_eq!(found, both, "tried again after a minute");
+    }
+
+    #[tokio::test]
+    async fn a_balancer_in_the_list_of_replicas_is_found_out_and_all_behind_it_are_met() {
+        let balances = Arc::new(AtomicBool::new(false));
+        let (answers, now) = (AtomicU64::new(0), Arc::new(AtomicU64::new(1_000)));
+        let address = Arc::new(std::sync::OnceLock::<SocketAddr>::new());
+        let (own, several, ticking) = (Arc::clone(&address), Arc::clone(&balances), Arc::clone(&now));
+        let server = TestServer::start(move |asked| {
+            if asked.target != "/metrics" {
+                return TestReply::json(200, slices(&[*own.get().expect("set below")]));
+            }
+            let other = several.load(Ordering::Relaxed) && answers.fetch_add(1, Ordering::Relaxed) % 2 == 0;
+            let headers = format!(
+                "content-type: {TEXT}\r\nprocess-start-time-unix: {}",
+                1_000 + u32::from(other)
+            );
+            let body = "# TYPE apiserver_request_total counter\napiserver_request_total{verb=\"POST\"} 3\n";
+            TestReply::Raw(raw(200, &headers, body).into())
+        })
+        .await;
+        address.set(server.address).expect("set once");
+        let clock = Arc::new(move || Time::from_unix_millis(ticking.load(Ordering::Relaxed)));
+        let scraper = Scraper::new(server.connection().await, clock, limits());
+        soon(scraper.refresh()).await.expect("a list");
+        let round = async |wide| {
+            for target in scraper.targets(wide) {
+                assert_eq!(target.name, server.address.to_string());
+                for _ in 0..target.visits {
+                    soon(scraper.scrape(&target)).await.expect("metrics");
+                }
+            }
+            now.fetch_add(30_000, Ordering::Relaxed);
+            let target = scraper.targets(false).remove(0);
+            (target.visits, target.is_kept, scraper.is_one_process())
+        };
+        assert_eq!(round(true).await, (1, true, false), "not for long enough");
+        round(true).await;
+        assert_eq!(round(false).await, (1, true, true));
+        let last = server.asked().pop().expect("scraped");
+        assert!(
+            !last.headers.contains_key("connection"),
+            "it is kept between wide looks"
+        );
+
+        balances.store(true, Ordering::Relaxed);
+        round(true).await;
+        assert_eq!(round(true).await, (2, false, false));
+        let last = server.asked().pop().expect("scraped");
+        assert_eq!(last.headers["connection"], "close");
+        assert_eq!(scraper.targets(true)[0].visits, 3, "there may be more");
     }
 
     #[tokio::test]

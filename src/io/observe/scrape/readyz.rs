@@ -70,7 +70,7 @@ mod tests {
     async fn ask(handler: impl Fn(&ReceivedRequest) -> TestReply + Send + Sync + 'static) -> ReadyReport {
         let server = TestServer::start(handler).await;
         let scraper = Scraper::new(server.connection().await, clock(), ScrapeLimits::default());
-        let targets = scraper.targets();
+        let targets = scraper.targets(false);
         let report = soon(scraper.ready(&targets[0], true)).await;
         assert_eq!(server.asked()[0].target, "/readyz?verbose");
         assert_eq!(server.asked()[0].headers["connection"], "close");

@@ -16,63 +16,94 @@ const LEAVE_ALONE: Duration = Duration::from_secs(60);
 const MAX_REPLICAS: usize = 32;
 /// Visits to one address in one round at most.
 const MAX_VISITS: usize = 5;
-/// A process behind the configured server's address that was not met for this long is gone.
+/// A process behind an address that was not met for this long is gone.
 const FORGET: Duration = Duration::from_secs(300);
+/// Once one process alone was met at an address for so long, on several connections, it is the only one there.
+const SETTLED: Duration = Duration::from_secs(60);
 
 /// The known targets.
 pub(super) struct Targets {
-    server: ScrapeTarget,
+    server: KnownTarget,
     /// The configured server's own address, when it is an IP address: it may be one of the replicas.
     server_address: Option<SocketAddr>,
-    replicas: BTreeMap<SocketAddr, ScrapedReplica>,
-    /// The processes met at the configured server's address, by their start in milliseconds, and when that was.
-    met: BTreeMap<i64, Time>,
+    replicas: BTreeMap<SocketAddr, KnownTarget>,
 }
 
-struct ScrapedReplica {
+struct KnownTarget {
     target: ScrapeTarget,
     left_alone_until: Option<Time>,
+    /// The processes met here, by their start in milliseconds, and when that was first and last.
+    met: BTreeMap<i64, (Time, Time)>,
 }
 
-impl ScrapedReplica {
+impl KnownTarget {
+    fn new(target: ScrapeTarget) -> Self {
+        Self {
+            target,
+            left_alone_until: None,
+            met: BTreeMap::new(),
+        }
+    }
+
     fn is_tried(&self, now: Time) -> bool {
         self.left_alone_until.is_none_or(|until| until <= now)
+    }
+
+    /// For how long each process has been met.
+    fn met_for(&self, now: Time) -> impl Iterator<Item = Duration> {
+        let met = self
+            .met
+            .values()
+            .filter(move |(_, last)| now.since(*last) < FORGET);
+        met.map(|(first, last)| last.since(*first))
     }
 }
 
 impl Targets {
     pub(super) fn new(server: ScrapeTarget, server_address: Option<SocketAddr>) -> Self {
         Self {
-            server,
+            server: KnownTarget::new(server),
             server_address,
             replicas: BTreeMap::new(),
-            met: BTreeMap::new(),
         }
     }
 
-    /// Notes which process answered at the configured server's address.
-    pub(super) fn met(&mut self, started_seconds: f64, now: Time) {
-        self.met.retain(|_, at| now.since(*at) < FORGET);
-        if self.met.len() < MAX_REPLICAS {
-            self.met.insert((started_seconds * 1_000.0).round() as i64, now);
+    fn known(&mut self, address: Option<SocketAddr>) -> Option<&mut KnownTarget> {
+        match address {
+            Some(address) => self.replicas.get_mut(&address),
+            None => Some(&mut self.server),
         }
     }
 
-    /// How often to ask the configured server: once for each replica that is behind it as far as is known.
-    pub(super) fn visits(&self, now: Time, wide: bool) -> usize {
-        let met = self.met.values().filter(|at| now.since(**at) < FORGET).count();
-        let out_of_reach = self.replicas.values().filter(|replica| !replica.is_tried(now));
-        let known = if self.replicas.is_empty() {
-            met.max(1) + usize::from(wide)
-        } else {
-            met.max(out_of_reach.count())
+    /// Notes which process answered at an address; `None` is the configured server's.
+    pub(super) fn met(&mut self, address: Option<SocketAddr>, started_seconds: f64, now: Time) {
+        let Some(known) = self.known(address) else { return };
+        known.met.retain(|_, (_, last)| now.since(*last) < FORGET);
+        if known.met.len() < MAX_REPLICAS {
+            let started = (started_seconds * 1_000.0).round() as i64;
+            known.met.entry(started).or_insert((now, now)).1 = now;
+        }
+    }
+
+    /// Whether there is one process alone, as far as can be told: then every connection leads to it.
+    pub(super) fn is_one_process(&self, now: Time) -> bool {
+        let only = match self.replicas.len() {
+            0 => Some(&self.server),
+            1 => self.replicas.values().find(|replica| replica.is_tried(now)),
+            _ => None,
         };
-        known.clamp(1, MAX_VISITS)
+        let Some(only) = only else { return false };
+        let mut met = only.met_for(now);
+        met.next().is_some_and(|time| time >= SETTLED) && met.next().is_none()
     }
 
     /// Every replica that may be reachable. The configured server joins in as long as any replica is out of
     /// reach or none is known: the same process under two addresses counts once.
-    pub(super) fn current(&self, now: Time) -> Vec<ScrapeTarget> {
+    ///
+    /// A connection is kept to a replica of its own address alone. That, too, may be a balancer's: who looks `wide` ends
+    /// the connection, and once two processes were met none is kept. Then, and at the configured server, there is a visit
+    /// for each process as far as is known, and who looks `wide` where nobody says how many there are asks once more.
+    pub(super) fn current(&self, now: Time, wide: bool) -> Vec<ScrapeTarget> {
         let (tried, left_alone): (Vec<_>, Vec<_>) = self
             .replicas
             .iter()
@@ -80,12 +111,23 @@ impl Targets {
         let server_is_tried = tried
             .iter()
             .any(|(address, _)| Some(**address) == self.server_address);
+        let visited = |known: &KnownTarget, at_least: usize, more: bool| ScrapeTarget {
+            visits: (known.met_for(now).count().max(at_least) + usize::from(more)).min(MAX_VISITS),
+            ..known.target.clone()
+        };
         let mut targets: Vec<_> = tried
             .into_iter()
-            .map(|(_, replica)| replica.target.clone())
+            .map(|(_, replica)| {
+                let several = replica.met_for(now).nth(1).is_some();
+                ScrapeTarget {
+                    is_kept: !several && !wide,
+                    ..visited(replica, 1, several && wide)
+                }
+            })
             .collect();
         if targets.is_empty() || (!left_alone.is_empty() && !server_is_tried) {
-            targets.push(self.server.clone());
+            let unlisted = self.replicas.is_empty();
+            targets.push(visited(&self.server, left_alone.len().max(1), wide && unlisted));
         }
         targets
     }
@@ -101,13 +143,7 @@ impl Targets {
     }
 
     pub(super) fn add(&mut self, address: SocketAddr, target: ScrapeTarget) {
-        self.replicas.insert(
-            address,
-            ScrapedReplica {
-                target,
-                left_alone_until: None,
-            },
-        );
+        self.replicas.insert(address, KnownTarget::new(target));
     }
 
     pub(super) fn reached(&mut self, address: SocketAddr) {
