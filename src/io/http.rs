@@ -26,7 +26,7 @@ use crate::domain::report::assessment::Assessment;
 pub use access::{Access, TokenError};
 pub use tls::{Tls, TlsError, TlsFiles};
 
-/// The core judges at least once a second. When it has not for this long it hangs, and a restart is what helps.
+/// The core judges at least every two seconds. When it has not for this long it hangs, and a restart is what helps.
 const JUDGES_WITHIN: Duration = Duration::from_secs(10);
 
 /// Where the server listens, and for whom.

@@ -1,4 +1,4 @@
-//! How often everything is judged: closely while anything is out of the ordinary, else once a second.
+//! How often everything is judged: closely while anything is out of the ordinary, else every two seconds.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::domain::time::Time;
 const CLOSELY: Duration = Duration::from_millis(200);
 /// Between two judgements in calm times. Time alone changes little then: what is silent is first said to be late, and
 /// that is a sign.
-const CALMLY: Duration = Duration::from_secs(1);
+const CALMLY: Duration = Duration::from_secs(2);
 /// How long a sign keeps the judgements close: longer than any silence is waited through before it means something.
 const AFTER_A_SIGN: Duration = Duration::from_secs(5);
 
@@ -115,10 +115,10 @@ mod tests {
     }
 
     #[test]
-    fn in_calm_times_judgements_are_a_second_apart_and_what_says_that_all_is_well_brings_none_forward() {
+    fn in_calm_times_judgements_are_two_seconds_apart_and_what_says_that_all_is_well_brings_none_forward() {
         let mut pace = calm(0);
         pace.observed(&written(CanaryOutcome::Written), at(300));
-        assert_eq!(pace.due(), at(1_000));
+        assert_eq!(pace.due(), at(2_000));
     }
 
     #[test]
@@ -139,7 +139,7 @@ mod tests {
             pace.judged(&Attention::default(), at(judged));
         }
         pace.judged(&Attention::default(), at(5_300));
-        assert_eq!(pace.due(), at(6_300));
+        assert_eq!(pace.due(), at(7_300));
     }
 
     #[test]
