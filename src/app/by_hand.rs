@@ -339,7 +339,7 @@ impl Session {
             ..Inventory::default()
         };
         let mut meetings = Meetings::default();
-        meetings.take(&inventory, &self.arguments.namespace);
+        meetings.take(&inventory, &self.arguments.namespace, &[]);
         Some(meetings.spared(id))
     }
 

@@ -1,5 +1,6 @@
 //! Everything that was observed, as far as it still counts: the memory that the diagnosis reads.
 
+mod canary_write;
 mod coverage;
 mod meets;
 mod servers;
@@ -69,7 +70,8 @@ impl Observations {
                 without_backends.insert(hook.id.clone(), since);
             }
         }
-        self.meetings.take(&inventory, &self.coverage.own_namespace);
+        self.meetings
+            .take(&inventory, &self.coverage.own_namespace, &self.coverage.further);
         self.coverage.take(&inventory, &self.meetings);
         self.changes.take(self.inventory.as_deref(), &inventory, now);
         let there = inventory.hooks.iter().map(|hook| (&hook.id, hook.backends()));

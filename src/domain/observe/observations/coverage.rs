@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::domain::cluster::condition::{BypassCondition, SHIELDED_NAMESPACES};
-use crate::domain::cluster::hook::{Hook, HookId, Labels};
+use crate::domain::cluster::hook::{Hook, HookId};
 use crate::domain::cluster::inventory::Inventory;
-use crate::domain::cluster::matching::RequestShape;
 use crate::domain::observe::canary::{CanaryTarget, FurtherCanary};
+use crate::domain::observe::observations::canary_write::CanaryWrite;
 use crate::domain::observe::observations::meets::Meetings;
 use crate::domain::vocabulary::Bypass;
 
@@ -37,53 +37,38 @@ pub struct Coverage {
 }
 
 /// The canaries whose writes would be shown to the hook, as far as rules, selectors and conditions tell: conditions that
-/// cannot be evaluated may still keep one from it. The canaries that are always there are taken to have no labels, as they
-/// are shipped.
+/// cannot be evaluated may still keep one from it.
 fn covered_by(
     hook: &Hook,
-    coverage: &Coverage,
-    inventory: &Inventory,
-    meetings: &Meetings,
+    canaries: &[CanaryWrite<'_>],
+    created: &BTreeSet<CanaryTarget>,
+    (inventory, meetings): (&Inventory, &Meetings),
 ) -> Vec<CanaryTarget> {
     if !hook.dry_run_safe {
         return Vec::new();
     }
-    let meets = |operation, (group, version), resource, namespace: &str, labels: &Labels| {
-        hook.could_match(&RequestShape {
-            namespace: Some(namespace),
-            namespace_labels: inventory.namespaces.get(namespace),
-            object_labels: Some(labels),
-            ..RequestShape::new(operation, [group, version, resource, ""])
-        })
+    let meets = |canary: &CanaryWrite<'_>| {
+        let operation = match canary.operations() {
+            [update, _] if !created.contains(&canary.target) => update,
+            _ => "CREATE",
+        };
+        let namespace_labels = inventory.namespaces.get(canary.namespace);
+        hook.could_match(&canary.shape(operation, namespace_labels))
+            && !meetings.keeps(&hook.id, canary.target)
     };
-    let unlabelled = Labels::new();
-    let always = CanaryTarget::ALL.into_iter().filter(|target| {
-        let (group, resource, namespace) = match target {
-            CanaryTarget::OwnNamespace => ("", "configmaps", &*coverage.own_namespace),
-            CanaryTarget::KubeSystem => ("", "configmaps", "kube-system"),
-            CanaryTarget::NodeLease => ("coordination.k8s.io", "leases", "kube-node-lease"),
-            CanaryTarget::Further(_) => return false,
-        };
-        let operation = if coverage.created.contains(target) {
-            "CREATE"
-        } else {
-            "UPDATE"
-        };
-        let meets = meets(operation, (group, "v1"), resource, namespace, &unlabelled);
-        meets && !meetings.keeps(&hook.id, *target)
-    });
-    let further = coverage.further.iter().filter(|canary| {
-        let (kind, labels) = (canary.group_version(), canary.labels());
-        meets("CREATE", kind, &canary.resource, &canary.namespace, &labels)
-    });
-    always.chain(further.map(|canary| canary.target)).collect()
+    canaries
+        .iter()
+        .filter(|canary| meets(canary))
+        .map(|canary| canary.target)
+        .collect()
 }
 
 impl Coverage {
     /// Takes in which hooks there are now.
     pub fn take(&mut self, inventory: &Inventory, meetings: &Meetings) {
-        let hooks = inventory.hooks.iter();
-        let covered = hooks.map(|hook| (hook.id.clone(), covered_by(hook, self, inventory, meetings)));
+        let canaries = CanaryWrite::all(&self.own_namespace, &self.further);
+        let by = |hook: &Hook| covered_by(hook, &canaries, &self.created, (inventory, meetings));
+        let covered = inventory.hooks.iter().map(|hook| (hook.id.clone(), by(hook)));
         self.by_hook = covered.collect();
     }
 

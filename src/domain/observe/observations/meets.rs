@@ -1,7 +1,7 @@
 //! Whether others than hookwatch meet a hook, as far as its rules, its selectors and its owner's conditions tell.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::domain::cluster::condition::SHIELDED_NAMESPACES;
@@ -10,10 +10,8 @@ use crate::domain::cluster::hook::{Hook, HookId, HookRule, Labels, MatchConditio
 use crate::domain::cluster::inventory::Inventory;
 use crate::domain::cluster::matching::conditions::{ConditionCompiler, ConditionRequest, MatchConditions};
 use crate::domain::cluster::matching::{LEASES, RequestShape, Requester};
-use crate::domain::observe::canary::CanaryTarget;
-
-/// The resource of hookwatch's canary in kube-system, which little else writes.
-const CANARY: &str = "configmaps";
+use crate::domain::observe::canary::{CanaryTarget, FurtherCanary, OBJECT};
+use crate::domain::observe::observations::canary_write::{CONFIG_MAPS, CanaryWrite};
 
 /// How many conditions are evaluated to find out about one hook. More than a thousand requests of seven writers, three each.
 const MOST_OF_ONE: usize = 4_096;
@@ -24,9 +22,6 @@ const MOST_AT_ONCE: usize = 16_384;
 
 /// What it takes to compile a condition, in evaluations.
 const TO_COMPILE: usize = 8;
-
-/// What hookwatch's canaries are called.
-const NAME: &str = "hookwatch-canary";
 
 /// A name that means nothing to anybody.
 const SOME_NAME: &str = "x";
@@ -94,8 +89,6 @@ pub struct Meets {
     pub spared: Spared,
     /// It treats hookwatch's canaries unlike the same writes of others.
     pub tells_apart: bool,
-    /// Which of [`CanaryTarget::ALL`] are surely kept from it.
-    kept: [bool; CanaryTarget::ALL.len()],
 }
 
 /// What was found out about one hook.
@@ -103,6 +96,8 @@ pub struct Meets {
 struct KnownMeets {
     hook: Arc<Hook>,
     meets: Meets,
+    /// The canaries that rules, selectors and conditions surely keep from it.
+    kept: BTreeSet<CanaryTarget>,
     /// There was no time for all of its conditions.
     unfinished: bool,
 }
@@ -116,11 +111,17 @@ pub struct Meetings {
 }
 
 impl Meetings {
-    /// Takes in which hooks there are now. `own` is hookwatch's namespace.
-    pub fn take(&mut self, inventory: &Inventory, own: &str) {
+    /// Takes in which hooks there are now. `own` is hookwatch's namespace; there are `further` canaries beside those that
+    /// always are.
+    pub fn take(&mut self, inventory: &Inventory, own: &str, further: &[FurtherCanary]) {
         let labels = |namespace: &str| inventory.namespaces.get(namespace);
         let [system, leases] = SHIELDED_NAMESPACES;
-        let by: Vec<Option<Labels>> = [system, leases, own].map(|known| labels(known).cloned()).into();
+        let canaries = CanaryWrite::all(own, further);
+        let namespaces = canaries
+            .iter()
+            .map(|canary| canary.namespace)
+            .chain([system, leases]);
+        let by: Vec<Option<Labels>> = namespaces.map(|known| labels(known).cloned()).collect();
         let mut before = std::mem::take(&mut self.known);
         if std::mem::replace(&mut self.labels, by) != self.labels {
             before.clear();
@@ -130,21 +131,18 @@ impl Meetings {
         let hooks = inventory.hooks.iter().map(|hook| {
             let known = before.remove(&hook.id);
             let known = known.filter(|known| !known.unfinished && known.hook.asks_like(hook));
-            let (meets, unfinished) = known.map_or_else(
-                || {
-                    let subject = MatchSubject::of(hook, own, &labels, &compiler, left.min(MOST_OF_ONE));
-                    let meets = subject.meets();
-                    let cut_short = subject.left.get() == 0 && left < MOST_OF_ONE;
-                    left -= left.min(MOST_OF_ONE) - subject.left.get();
-                    (meets, cut_short)
-                },
-                |known| (known.meets, false),
-            );
-            let known = KnownMeets {
-                hook: Arc::clone(hook),
-                meets,
-                unfinished,
-            };
+            let known = known.unwrap_or_else(|| {
+                let subject = MatchSubject::of(hook, own, &labels, &compiler, left.min(MOST_OF_ONE));
+                let (meets, kept) = subject.meets(&canaries);
+                let unfinished = subject.left.get() == 0 && left < MOST_OF_ONE;
+                left -= left.min(MOST_OF_ONE) - subject.left.get();
+                KnownMeets {
+                    hook: Arc::clone(hook),
+                    meets,
+                    kept,
+                    unfinished,
+                }
+            });
             (hook.id.clone(), known)
         });
         self.known = hooks.collect();
@@ -157,9 +155,9 @@ impl Meetings {
 
     /// Whether rules, selectors and the owner's conditions surely keep a canary from a hook.
     pub fn keeps(&self, hook: &HookId, target: CanaryTarget) -> bool {
-        let at = CanaryTarget::ALL.iter().position(|known| *known == target);
-        let kept = at.and_then(|at| self.of(hook)?.kept.get(at).copied());
-        kept.unwrap_or_default()
+        self.known
+            .get(hook)
+            .is_some_and(|known| known.kept.contains(&target))
     }
 
     /// Who meets a hook.
@@ -202,13 +200,14 @@ impl<'a> MatchSubject<'a> {
         }
     }
 
-    fn meets(&self) -> Meets {
+    fn meets(&self, canaries: &[CanaryWrite<'_>]) -> (Meets, BTreeSet<CanaryTarget>) {
         let selected = self.hook.selects_hookwatch();
         let by_rules = |request: &RequestShape<'_>| self.hook.could_match(request);
         let by_all = |request: &RequestShape<'_>| {
             by_rules(request) && WRITERS.iter().any(|by| self.lets(request, *by))
         };
-        let others = |resource: &str| resource != CANARY;
+        let [.., canary, _] = CONFIG_MAPS;
+        let others = |resource: &str| resource != canary;
         let spared = if selected || !self.is_asked(&others, &by_all) {
             if self.is_asked(&|_| true, &by_rules) {
                 Spared::Perhaps
@@ -220,12 +219,9 @@ impl<'a> MatchSubject<'a> {
         } else {
             Spared::ControlPlane
         };
-        let (kept, tells_apart) = self.canaries();
-        Meets {
-            spared,
-            tells_apart: selected || tells_apart,
-            kept,
-        }
+        let (kept, tells_apart) = self.canaries(canaries);
+        let tells_apart = selected || tells_apart;
+        (Meets { spared, tells_apart }, kept)
     }
 
     /// What its conditions say of a request; `None` where that cannot be told, or not in the time that there is.
@@ -334,7 +330,7 @@ impl<'a> MatchSubject<'a> {
 
     /// Which canaries are surely kept from it, and whether its conditions say of one what they say of no other who
     /// writes the same; where they cannot be evaluated, whether they name hookwatch.
-    fn canaries(&self) -> ([bool; CanaryTarget::ALL.len()], bool) {
+    fn canaries(&self, canaries: &[CanaryWrite<'_>]) -> (BTreeSet<CanaryTarget>, bool) {
         let account = format!("system:serviceaccount:{}:hookwatch", self.own);
         let own_group = format!("system:serviceaccounts:{}", self.own);
         let groups = ["system:serviceaccounts", &own_group, "system:authenticated"];
@@ -342,46 +338,36 @@ impl<'a> MatchSubject<'a> {
             user: &account,
             groups: &groups,
         };
-        let [system, leases] = SHIELDED_NAMESPACES;
-        // As CanaryTarget::ALL has them.
-        let canaries = [
-            ("", "configmaps", "ConfigMap", self.own),
-            ("", "configmaps", "ConfigMap", system),
-            ("coordination.k8s.io", "leases", "Lease", leases),
-        ];
-        let mut apart = false;
-        let kept = canaries.map(|(group, resource, kind, namespace)| {
-            let canary = |operation| ConditionRequest {
-                shape: RequestShape {
-                    namespace: Some(namespace),
-                    namespace_labels: (self.labels)(namespace),
-                    ..RequestShape::new(operation, [group, "v1", resource, ""])
-                },
-                kind: Some(kind),
-                name: NAME,
+        let (mut kept, mut apart) = (BTreeSet::new(), false);
+        for canary in canaries {
+            let asked = canary.operations().iter().map(|operation| ConditionRequest {
+                shape: canary.shape(operation, (self.labels)(canary.namespace)),
+                kind: Some(canary.kind),
+                name: OBJECT,
                 by: hookwatch,
                 dry_run: true,
-            };
-            let update = canary("UPDATE");
-            let others = WRITERS.iter().map(|by| ConditionRequest {
-                name: SOME_NAME,
-                by: *by,
-                dry_run: false,
-                ..update
             });
-            apart |= self.hook.could_match(&update.shape)
-                && match self.let_through(&update) {
+            let mut asked = asked
+                .filter(|asked| self.hook.could_match(&asked.shape))
+                .peekable();
+            if let Some(first) = asked.peek() {
+                let others = WRITERS.iter().map(|by| ConditionRequest {
+                    name: SOME_NAME,
+                    by: *by,
+                    dry_run: false,
+                    ..*first
+                });
+                apart |= match self.let_through(first) {
                     Some(says) => others
                         .map(|other| self.let_through(&other))
                         .all(|other| other == Some(!says)),
                     None => !self.otherwise,
                 };
-            let is_kept = |asked: ConditionRequest<'_>| {
-                !self.hook.could_match(&asked.shape) || self.let_through(&asked) == Some(false)
-            };
-            // One that is not there yet is created.
-            is_kept(update) && is_kept(canary("CREATE"))
-        });
+            }
+            if asked.all(|asked| self.let_through(&asked) == Some(false)) {
+                kept.insert(canary.target);
+            }
+        }
         (kept, apart)
     }
 }
@@ -488,7 +474,7 @@ mod tests {
             ..Inventory::default()
         };
         let mut meetings = Meetings::default();
-        meetings.take(&inventory, "own");
+        meetings.take(&inventory, "own", &[]);
         meetings.of(&hook.id).unwrap()
     }
 
@@ -649,7 +635,7 @@ mod tests {
                 namespaces: namespaces.iter().map(labels).collect(),
                 ..Inventory::default()
             };
-            meetings.take(&inventory, "own");
+            meetings.take(&inventory, "own", &[]);
             meetings.of(&hook.id).unwrap().spared
         };
         let mut meetings = Meetings::default();
@@ -687,7 +673,7 @@ mod tests {
             ..Inventory::default()
         };
         let mut meetings = Meetings::default();
-        meetings.take(&inventory, "own");
+        meetings.take(&inventory, "own", &[]);
         let unfinished =
             |meetings: &Meetings| meetings.known.values().filter(|known| known.unfinished).count();
         let first = unfinished(&meetings);
@@ -698,7 +684,7 @@ mod tests {
             "what could not be evaluated counts as met by others"
         );
         for _ in 0..10 {
-            meetings.take(&inventory, "own");
+            meetings.take(&inventory, "own", &[]);
         }
         assert_eq!(unfinished(&meetings), 0);
         assert_eq!(

@@ -3,6 +3,7 @@
 use super::*;
 use crate::domain::act::breaker::CanaryWord;
 use crate::domain::cluster::hook::MatchCondition;
+use crate::domain::observe::canary::FurtherCanary;
 
 /// A catch-all webhook that leaves out what the documentation of Kubernetes tells it to, by match conditions.
 fn hook_but_for_kube_system() -> Hook {
@@ -54,6 +55,36 @@ fn on_probation_a_webhook_waits_for_a_canary_that_it_is_asked_about() {
     incident.canary_of(CanaryTarget::OwnNamespace, 15_000, 5, CanaryOutcome::Written);
     let facts = incident.facts(15 * SECOND + 10, &tried);
     assert_eq!(facts.canary, CanaryWord::Through);
+}
+
+#[test]
+fn a_configured_canary_covers_no_webhook_whose_conditions_keep_it_away() {
+    let asking = |expression: &str| {
+        let mut pods = hook("pods", 1);
+        pods.rules[0].resources = vec!["pods".to_owned()];
+        pods.match_conditions = vec![MatchCondition {
+            name: "only".to_owned(),
+            expression: expression.to_owned(),
+        }];
+        let pod = serde_json::json!({"apiVersion": "v1", "kind": "Pod"});
+        let further = FurtherCanary::new("tenant-pods", "team-a", "pods", pod).unwrap();
+        let mut incident = Incident::with(Vec::new());
+        incident.watchdog = Watchdog::new("hookwatch").with_canaries(vec![further]);
+        incident.inventory(20, vec![pods]);
+        incident.tick(30).hooks[0].canaries.len()
+    };
+    assert_eq!(
+        asking("request.namespace == 'team-a' && request.kind.kind == 'Pod'"),
+        1
+    );
+    assert_eq!(asking("has(object.metadata.labels)"), 1, "it may be asked");
+    for kept in [
+        "request.namespace != 'team-a'",
+        "request.operation == 'UPDATE'",
+        "!request.dryRun",
+    ] {
+        assert_eq!(asking(kept), 0, "{kept}");
+    }
 }
 
 #[test]

@@ -1,0 +1,72 @@
+//! What canaries write, as far as it decides which hooks are asked about it.
+
+use crate::domain::cluster::condition::SHIELDED_NAMESPACES;
+use crate::domain::cluster::hook::Labels;
+use crate::domain::cluster::matching::{LEASES, RequestShape};
+use crate::domain::observe::canary::{CanaryTarget, FurtherCanary};
+
+/// The resource of hookwatch's canary in kube-system, which little else writes.
+pub(super) const CONFIG_MAPS: [&str; 4] = ["", "v1", "configmaps", ""];
+
+/// One canary's write.
+#[derive(Debug)]
+pub(super) struct CanaryWrite<'a> {
+    pub(super) target: CanaryTarget,
+    pub(super) kind: &'a str,
+    pub(super) namespace: &'a str,
+    resource: [&'a str; 4],
+    labels: Labels,
+}
+
+impl<'a> CanaryWrite<'a> {
+    /// Those that always are, which have no labels as they are shipped, and the configured ones. `own` is hookwatch's
+    /// namespace.
+    pub(super) fn all(own: &'a str, further: &'a [FurtherCanary]) -> Vec<Self> {
+        let [system, leases] = SHIELDED_NAMESPACES;
+        let always = [
+            (CanaryTarget::OwnNamespace, "ConfigMap", own, CONFIG_MAPS),
+            (CanaryTarget::KubeSystem, "ConfigMap", system, CONFIG_MAPS),
+            (CanaryTarget::NodeLease, "Lease", leases, LEASES),
+        ];
+        let always = always.map(|(target, kind, namespace, resource)| Self {
+            target,
+            kind,
+            namespace,
+            resource,
+            labels: Labels::new(),
+        });
+        let further = further.iter().map(|canary| {
+            let (group, version) = canary.group_version();
+            Self {
+                target: canary.target,
+                kind: canary.object["kind"].as_str().unwrap_or_default(),
+                namespace: &canary.namespace,
+                resource: [group, version, &canary.resource, ""],
+                labels: canary.labels(),
+            }
+        });
+        always.into_iter().chain(further).collect()
+    }
+
+    /// What it may do. One that is always there is created where there is nothing to update.
+    pub(super) const fn operations(&self) -> &'static [&'static str] {
+        match self.target {
+            CanaryTarget::Further(_) => &["CREATE"],
+            _ => &["UPDATE", "CREATE"],
+        }
+    }
+
+    /// Its request, given the labels of its namespace; what is not known excludes nothing.
+    pub(super) fn shape<'b>(
+        &'b self,
+        operation: &'b str,
+        namespace_labels: Option<&'b Labels>,
+    ) -> RequestShape<'b> {
+        RequestShape {
+            namespace: Some(self.namespace),
+            namespace_labels,
+            object_labels: Some(&self.labels),
+            ..RequestShape::new(operation, self.resource)
+        }
+    }
+}
