@@ -183,8 +183,8 @@ impl Evidence<'_> {
 
     pub(super) fn slow_calls(&self, at_least: f64) -> Option<Hit> {
         let slowness = self.slowness.as_ref()?;
-        // Beside an overload a call takes longer than usual without its hook's doing.
-        let (at_least, excess) = if self.scene.is_overloaded() {
+        // While an API server itself is slow a call takes longer than usual without its hook's doing.
+        let (at_least, excess) = if self.scene.plane.slow_own_seconds().is_some() {
             (t::slow_always(), self.is_most_of_the_calls_excess())
         } else {
             (at_least, self.is_the_excess())

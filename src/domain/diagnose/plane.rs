@@ -245,6 +245,15 @@ impl<'a> PlaneEvidence<'a> {
         })
     }
 
+    /// The same, where that is slow: whatever it is short of, the answers of webhooks reach it late as well.
+    pub fn slow_own_seconds(&self) -> Option<f64> {
+        let slow = match self.baseline.sli.median() {
+            Some(usual) => (t::own_factor() * usual).max(usual + t::excess_at_least()),
+            None => t::own_always(),
+        };
+        self.own_seconds().filter(|own| *own >= slow)
+    }
+
     /// What slows or blocks writes when it is no hook. That the reason is not known counts only while no hook is named:
     /// the time of calls and of requests may have been read a moment apart.
     pub fn elsewhere(&self) -> Option<NonHookCause> {
@@ -268,17 +277,12 @@ impl<'a> PlaneEvidence<'a> {
         if let Some(queued) = self.queued(window) {
             return Some(queued);
         }
-        let own = self.own_seconds();
-        let slow = match self.baseline.sli.median() {
-            Some(usual) => (t::own_factor() * usual).max(usual + t::excess_at_least()),
-            None => t::own_always(),
-        };
-        if own.is_none_or(|own| own < slow) {
+        let Some(own) = self.slow_own_seconds() else {
             return self.unexplained();
-        }
+        };
         let mut evidence = vec![format!(
             "The API server's own part of a write, without webhooks, takes {} (usually {}).",
-            human_seconds(own.unwrap_or_default()),
+            human_seconds(own),
             usually(&self.baseline.sli),
         )];
         let (etcd, usual) = (window.gained.etcd.mean(), usually(&self.baseline.etcd));

@@ -171,11 +171,11 @@ rules! {
         let takes_the_time = e.is_the_excess() || e.canary_slow.or(e.canary_waits).is_some();
         e.late_probes()?.when(e.is_slow_for_theirs() || e.slowness.is_some() && takes_the_time)
     };
-    /// Calls take half a second and more, again and again, and the extra time of writes is this hook's; beside an overload,
-    /// of those writes that meet it.
+    /// Calls take half a second and more, again and again, and the extra time of writes is this hook's; while an
+    /// API server itself is slow, of those writes that meet it.
     "slow-calls", Failing, 0.99 0.98, words::slow_canary, |e| e.slow_calls(t::slow_always());
-    /// Calls take five times as long as usual, again and again, the extra time of writes is this hook's, and no API server is
-    /// overloaded.
+    /// Calls take five times as long as usual, again and again, the extra time of writes is this hook's, and no API
+    /// server itself is slow.
     "slower-calls", Failing, 0.99 0.99, words::slow_canary, |e| e.slow_calls(0.0);
     /// Calls are answered late, or were a moment ago.
     "slow-calls-once", Suspect, 0.56 0.31, words::slow_canary, |e| {

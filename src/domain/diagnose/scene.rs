@@ -190,12 +190,6 @@ impl<'a> Scene<'a> {
         self.named_hanging.iter().any(|other| *other != subject)
     }
 
-    /// An API server is short of CPU: it reads the answers of every webhook late.
-    pub(super) fn is_overloaded(&self) -> bool {
-        let known = self.elsewhere.as_ref();
-        known.is_some_and(|found| found.cause == NotAHook::Overloaded)
-    }
-
     /// Writes are slow for a reason that is no hook's: a canary that is late may be so for the same one.
     pub fn is_explained(&self) -> bool {
         let known = self.elsewhere.as_ref();

@@ -29,6 +29,18 @@ fn flooded(incident: &mut Incident, step: u64, [write, own, a, b]: [f64; 4]) -> 
     incident.tick(ms + 10)
 }
 
+/// The same of an API server that is given too little CPU and is asked for no more than usual; so long took an etcd request.
+fn starved(incident: &mut Incident, step: u64, [write, own, a, b]: [f64; 4], etcd: f64) -> Arc<Assessment> {
+    let ms = 10 * SECOND + step * 2 * SECOND;
+    incident.count_writes(40.0, write, own);
+    incident.count_calls("a", 40.0, a);
+    incident.count_calls("b", 40.0, b);
+    add(&mut incident.counters.reads, 200.0, own / 2.0);
+    add(&mut incident.counters.etcd, 100.0, etcd);
+    incident.scrape(ms);
+    incident.tick(ms + 10)
+}
+
 fn is_overloaded(assessment: &Assessment) -> bool {
     let found = assessment.control_plane.not_a_hook.as_ref();
     found.is_some_and(|found| found.cause == NotAHook::Overloaded)
@@ -47,6 +59,33 @@ fn when_every_hook_slows_down_with_the_api_server_none_is_the_culprit() {
         }
         assert!(is_overloaded(&incident.tick(25 * SECOND)));
     }
+}
+
+#[test]
+fn when_every_hook_slows_down_with_an_api_server_that_is_short_of_cpu_none_is_the_culprit() {
+    for times in [[0.420, 0.200, 0.210, 0.140], [0.8, 0.4, 0.4, 0.4]] {
+        for etcd in [0.002, 0.020, 0.080] {
+            let (a, b) = (hook("a", 1), hook("b", 1));
+            let mut incident = before_a_flood(&[&a, &b]);
+            for step in 1..8 {
+                let assessment = starved(&mut incident, step, times, etcd);
+                assert_eq!(assessment.culprits().count(), 0, "{etcd}: {:?}", assessment.hooks);
+            }
+            assert!(incident.tick(25 * SECOND).control_plane.not_a_hook.is_some());
+        }
+    }
+}
+
+#[test]
+fn a_hook_that_takes_most_of_the_time_is_named_though_the_api_server_is_slow() {
+    let (a, b) = (hook("a", 1), hook("b", 1));
+    let mut incident = before_a_flood(&[&a, &b]);
+    for step in 1..8 {
+        starved(&mut incident, step, [0.9, 0.3, 0.55, 0.05], 0.020);
+    }
+    let named = incident.tick(25 * SECOND);
+    let named: Vec<_> = named.culprits().map(|verdict| &*verdict.webhook).collect();
+    assert_eq!(named, ["a"]);
 }
 
 #[test]
