@@ -13,6 +13,7 @@ pub mod replay;
 pub mod run;
 pub mod terminal;
 
+use std::fmt::Display;
 use std::io::{self, ErrorKind, Write as _};
 
 /// How a command prints its result.
@@ -25,8 +26,25 @@ pub enum Output {
     Json,
 }
 
-/// The exit code of bad usage: a flag, a key or a file that makes no sense (`EX_USAGE` of sysexits).
+/// The exit code of bad usage (`EX_USAGE` of sysexits).
 pub const BAD_USAGE: u8 = 64;
+
+/// A flag, a key or a file makes no sense: every mistake that was found.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", .0.join("\n"))]
+pub struct BadUsage(pub Vec<String>);
+
+impl BadUsage {
+    /// One mistake.
+    pub fn new(mistake: impl Display) -> Self {
+        Self(vec![mistake.to_string()])
+    }
+
+    /// Every mistake in a configuration.
+    pub fn of(mistakes: Vec<config::ConfigError>) -> Self {
+        Self(mistakes.iter().map(ToString::to_string).collect())
+    }
+}
 
 /// Prints a result on standard output. A reader that has seen enough, such as `head`, is no error.
 ///

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::engine::clock;
 use super::progress::during;
-use super::{BAD_USAGE, Output};
+use super::{BadUsage, Output};
 use crate::domain::act::bypass::edit::{Author, Desired, Plan, Why, plan};
 use crate::domain::act::bypass::{BypassPhase, BypassStanding, ObjectWriter, Rung, standing, touched};
 use crate::domain::cluster::condition::SHIELDED_NAMESPACES;
@@ -75,11 +75,7 @@ pub async fn break_hook(arguments: BreakArguments) -> anyhow::Result<ExitCode> {
         expires: Some(now + arguments.at_most),
     };
     let desired = arguments.rung.desired(why);
-    let found = match session.find(&arguments.target, arguments.kind).await {
-        Ok(found) => found,
-        Err(why) => return session.usage(&why),
-    };
-    let (hook, object) = found;
+    let (hook, object) = session.find(&arguments.target, arguments.kind).await?;
     let uid = uid(&object);
     if session.show(&hook, &object, &desired).await && session.agreed() {
         session.carry_out(Deed { hook, uid, desired }).await?;
@@ -98,10 +94,7 @@ pub async fn plan_hook(arguments: PlanArguments) -> anyhow::Result<ExitCode> {
         evidence: Vec::new(),
         expires: None,
     });
-    let (hook, object) = match session.find(&arguments.target, arguments.kind).await {
-        Ok(found) => found,
-        Err(why) => return session.usage(&why),
-    };
+    let (hook, object) = session.find(&arguments.target, arguments.kind).await?;
     session.show(&hook, &object, &desired).await;
     session.end()
 }
@@ -114,13 +107,7 @@ pub async fn restore(arguments: RestoreArguments) -> anyhow::Result<ExitCode> {
     let mut session = Session::open(arguments.cluster).await?;
     let mut deeds = Vec::new();
     match &arguments.target {
-        Some(target) => {
-            let found = match session.find(target, arguments.kind).await {
-                Ok(found) => found,
-                Err(why) => return session.usage(&why),
-            };
-            deeds.push(found);
-        }
+        Some(target) => deeds.push(session.find(target, arguments.kind).await?),
         None => {
             for kind in KINDS {
                 match during(
@@ -239,7 +226,7 @@ impl Session {
         &self,
         (configuration, webhook): &(String, String),
         kind: Option<HookKind>,
-    ) -> Result<(HookId, serde_json::Value), String> {
+    ) -> Result<(HookId, serde_json::Value), BadUsage> {
         let (mut found, mut others) = (Vec::new(), Vec::new());
         for kind in KINDS.into_iter().filter(|it| kind.is_none_or(|kind| kind == *it)) {
             let reading = self.writer.read(kind, configuration);
@@ -248,7 +235,7 @@ impl Session {
                 reading,
             )
             .await;
-            if let Some(object) = read.map_err(|outcome| told(&outcome))? {
+            if let Some(object) = read.map_err(|outcome| BadUsage::new(told(&outcome)))? {
                 let hooks = object["webhooks"].as_array();
                 let here = hooks.is_some_and(|hooks| hooks.iter().any(|hook| hook["name"] == *webhook));
                 let noted = touched(&object).iter().any(|(name, _)| name == webhook);
@@ -259,18 +246,19 @@ impl Session {
                 }
             }
         }
-        match found.len() {
-            0 if others.is_empty() => Err(format!("there is no configuration {configuration:?}")),
-            0 => Err(format!(
-                "there is no webhook {webhook:?} in the configuration {configuration:?}; it has {}",
-                others.join(" and ")
-            )),
-            1 => found.pop().ok_or_else(String::new),
-            _ => Err(format!(
+        let why = match (found.pop(), found.is_empty()) {
+            (Some(only), true) => return Ok(only),
+            (Some(_), false) => format!(
                 "there is a validating and a mutating configuration {configuration:?} with a webhook {webhook:?}: \
                  say which by --kind"
-            )),
-        }
+            ),
+            (None, _) if others.is_empty() => format!("there is no configuration {configuration:?}"),
+            (None, _) => format!(
+                "there is no webhook {webhook:?} in the configuration {configuration:?}; it has {}",
+                others.join(" and ")
+            ),
+        };
+        Err(BadUsage::new(why))
     }
 
     /// What hookwatch has left in these objects, or of that what has to be over by now.
@@ -354,11 +342,6 @@ impl Session {
     fn failed(&mut self, why: &str) {
         eprintln!("hookwatch: {why}");
         self.well = false;
-    }
-
-    fn usage(&self, why: &str) -> anyhow::Result<ExitCode> {
-        eprintln!("hookwatch: {why}");
-        Ok(ExitCode::from(BAD_USAGE))
     }
 
     /// Whether whoever asked for it still wants it.

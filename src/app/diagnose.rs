@@ -11,15 +11,17 @@ use std::time::Duration;
 
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::Output;
-use super::config::{Config, ConfigArguments, ConfigError};
+use super::config::{Config, ConfigArguments};
 use super::engine::Engine;
 use super::progress::{ProgressLine, during};
+use super::{BadUsage, Output};
 use crate::domain::diagnose::rules::suffices;
 use crate::domain::diagnose::verdict::Verdict;
 use crate::domain::report::assessment::Assessment;
 use crate::domain::vocabulary::{Health, Writes};
 use crate::io::client::greeting::Obstacle;
+
+pub use several::configs;
 
 /// No report before this: two scrapes and two probes of everything take about as long.
 const AT_LEAST: Duration = Duration::from_secs(6);
@@ -172,31 +174,17 @@ impl Look {
     }
 }
 
-/// The configuration for each context that is named, or the one for none.
-///
-/// # Errors
-/// All mistakes found.
-pub fn configs(arguments: &DiagnoseArguments) -> Result<Vec<Config>, Vec<ConfigError>> {
-    several::configs(&arguments.config)
-}
-
 /// Looks and reports.
 ///
 /// # Errors
-/// When the report cannot be printed.
+/// When the cluster cannot be looked at, or the report cannot be printed.
 pub async fn diagnose(configs: Vec<Config>, arguments: &DiagnoseArguments) -> anyhow::Result<ExitCode> {
     let config = match <[Config; 1]>::try_from(configs) {
         Ok([config]) => config,
         Err(configs) => return several::diagnose(configs, arguments).await,
     };
-    let look = match examine(config, arguments.at_most, &mut ProgressLine::new()).await {
-        Ok(look) => look,
-        Err(error) => {
-            // Exit code 1 would accuse a hook.
-            eprintln!("hookwatch: {error:#}");
-            return Ok(ExitCode::from(super::BAD_USAGE));
-        }
-    };
+    let look = examine(config, arguments.at_most, &mut ProgressLine::new()).await;
+    let look = look.map_err(|error| BadUsage::new(format!("{error:#}")))?;
     super::print(&match arguments.output {
         Output::Json => serde_json::to_string_pretty(&look.document())? + "\n",
         Output::Text => look.report(),

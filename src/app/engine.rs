@@ -24,6 +24,7 @@ use self::breaker::{BreakerTask, Judgement};
 use self::core_task::Core;
 use self::push::Push;
 use self::replicas::Candidacy;
+use super::BadUsage;
 use super::config::Config;
 use crate::domain::act::fence::BreakerView;
 use crate::domain::act::leadership::{LeadershipObject, ReplicaView};
@@ -177,7 +178,7 @@ async fn connect(config: &Config) -> anyhow::Result<Connection> {
         kubeconfig: config.kubeconfig.clone(),
         context: config.context.clone(),
     };
-    Ok(Connection::open(&options).await?)
+    Ok(Connection::open(&options).await.map_err(BadUsage::new)?)
 }
 
 /// The recorder, where one is wanted.

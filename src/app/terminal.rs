@@ -7,6 +7,7 @@ pub mod view;
 
 use std::path::PathBuf;
 
+use super::BadUsage;
 use crate::io::client::{ConnectOptions, Connection};
 use crate::io::daemon::tunnel::Tunnel;
 use crate::io::daemon::{Address, AskError, DaemonClient, DaemonFiles, DaemonRoute};
@@ -87,7 +88,7 @@ impl ServerArguments {
             kubeconfig: self.kubeconfig.clone(),
             context: self.context.clone(),
         };
-        let connection = Connection::open(&options).await?;
+        let connection = Connection::open(&options).await.map_err(BadUsage::new)?;
         // At the Pod's end it is always its own loopback address; TLS wants the name in the certificate, and HTTP one
         // that the daemon takes for its own host.
         let address = Address {

@@ -14,8 +14,11 @@ use crate::domain::text::bounded;
 /// Every exit code, the worst last: what a script must not miss is an outage, and then a context that is not there.
 const WORST_LAST: [u8; 5] = [0, 2, BAD_USAGE, 3, 1];
 
-/// One configuration for each context, or one for none.
-pub(super) fn configs(arguments: &ConfigArguments) -> Result<Vec<Config>, Vec<ConfigError>> {
+/// The configuration for each context that is named, or the one for none.
+///
+/// # Errors
+/// All mistakes found.
+pub fn configs(arguments: &ConfigArguments) -> Result<Vec<Config>, Vec<ConfigError>> {
     let contexts = &arguments.context;
     if contexts.len() < 2 {
         return Ok(vec![Config::load(arguments)?]);

@@ -9,8 +9,8 @@ use super::ServerArguments;
 use super::view::shown::{ShownAssessment, ShownBreaker, ShownHook, clock, lasting};
 use super::view::state::in_trouble;
 use super::view::text::{CleanText, clean, fit, width};
+use crate::app::Output;
 use crate::app::diagnose::{Conclusion, ConclusionFacts, is_unwell};
-use crate::app::{BAD_USAGE, Output};
 use crate::domain::text::human_seconds;
 use crate::domain::vocabulary::Health;
 use crate::io::daemon::DaemonAnswer;
@@ -53,13 +53,7 @@ fn facts(seen: &ShownAssessment) -> ConclusionFacts {
 /// # Errors
 /// When there is no way to the cluster, or standard output cannot be written to.
 pub async fn status(arguments: StatusArguments, program: &str, in_cluster: bool) -> anyhow::Result<ExitCode> {
-    let mut daemon = match arguments.server.daemon(in_cluster).await {
-        Ok(daemon) => daemon,
-        Err(error) => {
-            eprintln!("hookwatch: {error:#}");
-            return Ok(ExitCode::from(BAD_USAGE));
-        }
-    };
+    let mut daemon = arguments.server.daemon(in_cluster).await?;
     let answer = crate::app::progress::during(&format!("asking {}", daemon.name()), daemon.ask()).await;
     let asked = answer.map_err(|error| {
         let hint = arguments.server.hint(&error, program, in_cluster);

@@ -19,7 +19,7 @@ use super::view::state::{Next, ScreenRoom, ScreenState};
 use super::view::text::CleanText;
 use super::view::{ViewModel, screen};
 use super::{ServerArguments, TerminalGuard};
-use crate::app::BAD_USAGE;
+use crate::app::BadUsage;
 use crate::io::daemon::DaemonClient;
 
 /// Between two questions.
@@ -48,19 +48,13 @@ type Heard = Result<(Arc<ShownAssessment>, Option<CleanText>), CleanText>;
 /// Shows it until told to stop.
 ///
 /// # Errors
-/// When the terminal fails.
+/// When there is no way to the cluster, or the terminal fails.
 pub async fn top(arguments: TopArguments, program: &str, in_cluster: bool) -> anyhow::Result<ExitCode> {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
-        eprintln!("hookwatch: top needs a terminal; without one, use `{program} status`");
-        return Ok(ExitCode::from(BAD_USAGE));
+        let why = format!("top needs a terminal; without one, use `{program} status`");
+        return Err(BadUsage::new(why).into());
     }
-    let daemon = match arguments.server.daemon(in_cluster).await {
-        Ok(daemon) => daemon,
-        Err(error) => {
-            eprintln!("hookwatch: {error:#}");
-            return Ok(ExitCode::from(BAD_USAGE));
-        }
-    };
+    let daemon = arguments.server.daemon(in_cluster).await?;
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let colour =
         !arguments.no_color && set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb");
