@@ -229,7 +229,7 @@ async fn look(engine: &Engine, at_most: Duration, line: &mut ProgressLine) -> Op
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while began.elapsed() < at_most {
         tick.tick().await;
-        latest = engine.assessment.borrow().clone();
+        latest = engine.shown.assessment.borrow().clone();
         let Some(assessment) = &latest else {
             let obstacle = engine.obstacle.borrow().as_ref().map(ToString::to_string);
             let why = obstacle.unwrap_or_else(|| "nothing was heard yet".to_owned());

@@ -240,7 +240,7 @@ fn a_bypass_that_is_found_at_the_start_is_brought_back_when_its_hook_is_well() {
             }
         };
         let back = tokio::time::timeout(Duration::from_secs(180), back).await;
-        let last = engine.assessment.borrow().clone();
+        let last = engine.shown.assessment.borrow().clone();
         assert!(back.is_ok(), "{:#?}", last.map(|last| last.breaker.clone()));
         assert_eq!(read().await["webhooks"].to_string(), original);
         engine.stop().await;
@@ -266,7 +266,7 @@ fn with_plan_it_is_said_what_would_be_done_and_nothing_is_touched() {
         // Who leads is written down in the ledger while the Lease cannot be.
         config.leadership.enabled = false;
         let engine = Engine::start(&config).await.unwrap();
-        let mut assessment = engine.assessment.clone();
+        let mut assessment = engine.shown.assessment.clone();
         let mut until = async |what: &str, holds: &dyn Fn(&Assessment) -> bool| {
             let found = assessment.wait_for(|it| it.as_ref().is_some_and(|it| holds(it)));
             let found = tokio::time::timeout(Duration::from_secs(60), found).await;
@@ -294,7 +294,7 @@ fn with_plan_it_is_said_what_would_be_done_and_nothing_is_touched() {
         .await;
         let said = said.unwrap();
         assert_eq!(said.breaker.hooks.len(), 1, "{:#?}", said.breaker);
-        let metrics = engine.metrics.gather(Some(&said), &[]).unwrap();
+        let metrics = engine.shown.metrics.gather(Some(&said), &[]).unwrap();
         let metrics = String::from_utf8(metrics).unwrap();
         assert!(metrics.contains("hookwatch_breaker_would_bypass{rung=\"shield\"} 1"));
         let client = client_for(&kubeconfig).await.unwrap();

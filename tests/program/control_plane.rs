@@ -20,7 +20,7 @@ const LIMIT: Duration = Duration::from_secs(90);
 const BOOTSTRAP: &str = "poststarthook/rbac/bootstrap-roles";
 
 async fn until(engine: &Engine, what: &str, wanted: impl Fn(&Assessment) -> bool) -> Arc<Assessment> {
-    let mut assessments = engine.assessment.clone();
+    let mut assessments = engine.shown.assessment.clone();
     let mut last = None;
     let waiting = async {
         loop {
@@ -91,7 +91,7 @@ async fn an_api_server_that_cannot_start_beside_a_hanging_hook_is_told_with_the_
         "{}",
         told.control_plane.summary
     );
-    let text = engine.metrics.gather(Some(&told), &[]).unwrap();
+    let text = engine.shown.metrics.gather(Some(&told), &[]).unwrap();
     let text = String::from_utf8(text).unwrap();
     let target = &told.sources.scrapes[0].target;
     for series in [

@@ -103,11 +103,14 @@ fn found(assessment: &Assessment, kind: HookKind, name: &str) -> Option<(Health,
 }
 
 async fn until(engine: &Engine, what: &str, fits: impl Fn(&Assessment) -> bool) -> Arc<Assessment> {
-    let mut assessments = engine.assessment.clone();
+    let mut assessments = engine.shown.assessment.clone();
     let found = assessments.wait_for(|assessment| assessment.as_deref().is_some_and(&fits));
     match timeout(GUARD, found).await {
         Ok(found) => found.unwrap().clone().unwrap(),
-        Err(_) => panic!("waited in vain until {what}: {:#?}", *engine.assessment.borrow()),
+        Err(_) => panic!(
+            "waited in vain until {what}: {:#?}",
+            *engine.shown.assessment.borrow()
+        ),
     }
 }
 
@@ -150,7 +153,7 @@ async fn refused_backends_of_both_kinds_are_named_and_nobody_else_is_blamed() {
     assert_eq!(named.culprits().count(), 2, "{:#?}", named.hooks);
     assert_eq!(named.control_plane.writes, Writes::Flowing);
     assert_eq!(named.control_plane.not_a_hook, None);
-    let metrics = engine.metrics.gather(Some(&named), &[]).unwrap();
+    let metrics = engine.shown.metrics.gather(Some(&named), &[]).unwrap();
     let metrics = String::from_utf8(metrics).unwrap();
     for kind in ["conversion", "aggregated"] {
         assert!(

@@ -57,7 +57,7 @@ async fn add_others(client: &Client, path: impl Fn(usize) -> String) {
 
 async fn until(engine: &Engine, what: &str, is_so: impl Fn(&Assessment) -> bool) -> Duration {
     let began = Instant::now();
-    let mut assessments = engine.assessment.clone();
+    let mut assessments = engine.shown.assessment.clone();
     let waiting = assessments.wait_for(|assessment| assessment.as_deref().is_some_and(&is_so));
     let waited = tokio::time::timeout(GUARD, waiting).await.is_ok();
     assert!(waited, "waited in vain until {what}");
@@ -107,6 +107,7 @@ fn asked(cluster: &Cluster) -> u64 {
 async fn a_second(cluster: &Cluster, engine: &Engine) -> f64 {
     let (before, began) = (asked(cluster), Instant::now());
     let from = engine
+        .shown
         .assessment
         .borrow()
         .as_ref()

@@ -116,7 +116,7 @@ async fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 }
 
 fn is_failing(daemon: &Engine, hook: LabHook) -> Option<()> {
-    let assessment = daemon.assessment.borrow().clone()?;
+    let assessment = daemon.shown.assessment.borrow().clone()?;
     let mut culprits = assessment
         .hooks
         .iter()
@@ -127,9 +127,10 @@ fn is_failing(daemon: &Engine, hook: LabHook) -> Option<()> {
 }
 
 fn text(daemon: &Engine) -> String {
-    let assessment = daemon.assessment.borrow().clone();
-    let certificates = daemon.certificates.lock().unwrap().clone();
+    let assessment = daemon.shown.assessment.borrow().clone();
+    let certificates = daemon.shown.certificates.lock().unwrap().clone();
     let text = daemon
+        .shown
         .metrics
         .gather(assessment.as_deref(), &certificates)
         .unwrap();
@@ -362,8 +363,8 @@ async fn metrics_over_otlp_are_those_of_the_exposition() {
         lies_between(&before, &arrived, &after);
 
         // Stopped, nothing moves any more, and what is sent last is the same to the bit.
-        let (metrics, assessment) = (daemon.metrics.clone(), daemon.assessment.clone());
-        let certificates = daemon.certificates.clone();
+        let (metrics, assessment) = (daemon.shown.metrics.clone(), daemon.shown.assessment.clone());
+        let certificates = daemon.shown.certificates.clone();
         daemon.stop().await;
         let last = receiver.look(|sent| of_otlp(sent.metrics.last().unwrap()));
         let assessment = assessment.borrow().clone();

@@ -134,7 +134,7 @@ impl Lab {
         match tokio::time::timeout(LONG, found).await {
             Ok(object) => object,
             Err(_) => {
-                let last = engine.assessment.borrow().clone();
+                let last = engine.shown.assessment.borrow().clone();
                 let object = self.read().await;
                 panic!(
                     "not in time: {what}\n{:#?}\n{object:#}",
@@ -263,7 +263,7 @@ impl Lab {
 
 /// Waits for an assessment.
 pub async fn until(engine: &Engine, what: &str, holds: impl Fn(&Assessment) -> bool) -> Assessment {
-    let mut assessment = engine.assessment.clone();
+    let mut assessment = engine.shown.assessment.clone();
     let found = assessment.wait_for(|it| it.as_ref().is_some_and(|it| holds(it)));
     let found = tokio::time::timeout(LONG, found)
         .await
@@ -271,7 +271,7 @@ pub async fn until(engine: &Engine, what: &str, holds: impl Fn(&Assessment) -> b
     match found {
         Ok(found) => Assessment::clone(&found.unwrap()),
         Err(_) => {
-            let last = engine.assessment.borrow().clone().unwrap();
+            let last = engine.shown.assessment.borrow().clone().unwrap();
             panic!("not in time: {what}\n{:#?}\n{:#?}", last.breaker, last.hooks)
         }
     }
@@ -293,8 +293,8 @@ pub async fn standing(
 }
 
 pub fn metrics(engine: &Engine) -> String {
-    let assessment = engine.assessment.borrow().clone().unwrap();
-    let metrics = engine.metrics.gather(Some(&assessment), &[]).unwrap();
+    let assessment = engine.shown.assessment.borrow().clone().unwrap();
+    let metrics = engine.shown.metrics.gather(Some(&assessment), &[]).unwrap();
     String::from_utf8(metrics).unwrap()
 }
 

@@ -179,10 +179,10 @@ pub fn config(kubeconfig: &Path, rung: Rung) -> Config {
 
 /// Waits for an assessment of which this is true.
 pub async fn assessed(engine: &Engine, what: &str, is_so: impl Fn(&Assessment) -> bool) {
-    let mut assessments = engine.assessment.clone();
+    let mut assessments = engine.shown.assessment.clone();
     let waiting = assessments.wait_for(|assessment| assessment.as_deref().is_some_and(&is_so));
     if tokio::time::timeout(GUARD, waiting).await.is_err() {
-        let last = engine.assessment.borrow().clone();
+        let last = engine.shown.assessment.borrow().clone();
         panic!(
             "waited in vain until {what}: {}",
             serde_json::to_string_pretty(&last).unwrap()

@@ -112,7 +112,7 @@ pub fn config(kubeconfig: &Path, term: u64) -> Config {
 }
 
 fn assessment(daemon: &Engine) -> Option<Arc<Assessment>> {
-    daemon.assessment.borrow().clone()
+    daemon.shown.assessment.borrow().clone()
 }
 
 /// What a daemon says of itself.
@@ -185,6 +185,7 @@ fn identity(daemon: &Engine) -> String {
 fn metric(daemon: &Engine, line: &str) -> bool {
     let assessment = assessment(daemon);
     let text = daemon
+        .shown
         .metrics
         .gather(assessment.as_deref(), &[])
         .expect("metrics");

@@ -239,7 +239,7 @@ impl Watch {
         what: &str,
         wanted: impl Fn(&Assessment) -> bool,
     ) -> Arc<Assessment> {
-        let mut assessments = self.engine.assessment.clone();
+        let mut assessments = self.engine.shown.assessment.clone();
         let mut last = None;
         let waiting = async {
             loop {

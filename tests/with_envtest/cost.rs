@@ -149,7 +149,7 @@ async fn measure() {
         let before = requests(cluster.client()).await;
         let watched = share_of_a_core(id, SETTLING[1]).await;
         told(&before, &requests(cluster.client()).await);
-        let calm = engine.assessment.borrow().clone().unwrap();
+        let calm = engine.shown.assessment.borrow().clone().unwrap();
         engine.stop().await;
         println!(
             "    by itself {alone:.2} % of a core, watched {watched:.2} % ({}; {})",

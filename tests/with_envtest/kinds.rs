@@ -245,7 +245,7 @@ impl Lab {
         what: &str,
         fits: impl Fn(&Assessment) -> bool,
     ) -> Arc<Assessment> {
-        let mut assessments = engine.assessment.clone();
+        let mut assessments = engine.shown.assessment.clone();
         let users = async {
             loop {
                 for resource in ["widgets", "gadgets"] {
@@ -269,7 +269,10 @@ impl Lab {
         });
         match outcome.await {
             Ok(found) => found,
-            Err(_) => panic!("waited in vain until {what}: {:#?}", *engine.assessment.borrow()),
+            Err(_) => panic!(
+                "waited in vain until {what}: {:#?}",
+                *engine.shown.assessment.borrow()
+            ),
         }
     }
 

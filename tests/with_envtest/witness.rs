@@ -87,7 +87,7 @@ impl ShippedDaemon {
         })
         .await;
         let told: Arc<Mutex<Vec<StateOfWrites>>> = Arc::default();
-        let (mut assessments, into) = (engine.assessment.clone(), Arc::clone(&told));
+        let (mut assessments, into) = (engine.shown.assessment.clone(), Arc::clone(&told));
         let listener = tokio::spawn(async move {
             while assessments.changed().await.is_ok() {
                 let Some(seen) = assessments.borrow_and_update().clone() else {
