@@ -41,13 +41,6 @@ pub use unchecked::unchecked;
 
 const KINDS: [HookKind; 2] = [HookKind::Validating, HookKind::Mutating];
 
-/// What is to be done to one hook.
-struct Deed {
-    hook: HookId,
-    uid: String,
-    desired: Desired,
-}
-
 /// A way to a cluster, and as whom.
 struct Session {
     connection: Connection,
@@ -76,9 +69,8 @@ pub async fn break_hook(arguments: BreakArguments) -> anyhow::Result<ExitCode> {
     };
     let desired = arguments.rung.desired(why);
     let (hook, object) = session.find(&arguments.target, arguments.kind).await?;
-    let uid = uid(&object);
     if session.show(&hook, &object, &desired).await && session.agreed() {
-        session.carry_out(Deed { hook, uid, desired }).await?;
+        session.carry_out(&hook, &object, &desired).await?;
     }
     session.end()
 }
@@ -105,9 +97,9 @@ pub async fn plan_hook(arguments: PlanArguments) -> anyhow::Result<ExitCode> {
 /// As for [`break_hook`].
 pub async fn restore(arguments: RestoreArguments) -> anyhow::Result<ExitCode> {
     let mut session = Session::open(arguments.cluster).await?;
-    let mut deeds = Vec::new();
+    let mut found = Vec::new();
     match &arguments.target {
-        Some(target) => deeds.push(session.find(target, arguments.kind).await?),
+        Some(target) => found.push(session.find(target, arguments.kind).await?),
         None => {
             for kind in KINDS {
                 match during(
@@ -116,7 +108,7 @@ pub async fn restore(arguments: RestoreArguments) -> anyhow::Result<ExitCode> {
                 )
                 .await
                 {
-                    Ok(objects) => deeds.extend(session.left_behind(kind, &objects, arguments.expired)),
+                    Ok(objects) => found.extend(session.left_behind(kind, &objects, arguments.expired)),
                     Err(outcome) => {
                         session.failed(&format!("{}s: {}", kind.configuration_kind(), told(&outcome)))
                     }
@@ -126,23 +118,22 @@ pub async fn restore(arguments: RestoreArguments) -> anyhow::Result<ExitCode> {
     }
     // A webhook may hold that question up: it is asked only where the answer matters.
     let is_ignored = |(hook, object): &(HookId, _)| standing(object, &hook.webhook).is_ignored();
-    if deeds.iter().any(is_ignored) {
+    if found.iter().any(is_ignored) {
         let user = during("asking who it is", own_user(&session.connection)).await;
         let accounts = accounts(&session.arguments.namespace);
         session.author.fenced = user.is_some_and(|user| user.starts_with(&accounts));
     }
     let mut shown = Vec::new();
-    for (hook, object) in deeds {
+    for (hook, object) in found {
         if session.show(&hook, &object, &Desired::Restore).await {
-            let (uid, desired) = (uid(&object), Desired::Restore);
-            shown.push(Deed { hook, uid, desired });
+            shown.push((hook, object));
         }
     }
     if shown.is_empty() {
         session.say("Nothing to restore.");
     } else if session.agreed() {
-        for deed in shown {
-            session.carry_out(deed).await?;
+        for (hook, object) in shown {
+            session.carry_out(&hook, &object, &Desired::Restore).await?;
         }
         if session.well {
             session.say(
@@ -156,10 +147,6 @@ pub async fn restore(arguments: RestoreArguments) -> anyhow::Result<ExitCode> {
 /// How the names of hookwatch's accounts begin, which the fence is around.
 fn accounts(namespace: &str) -> String {
     format!("system:serviceaccount:{namespace}:")
-}
-
-fn uid(object: &serde_json::Value) -> String {
-    object["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
 }
 
 /// The webhooks of a configuration, for a person who mistyped one.
@@ -364,12 +351,16 @@ impl Session {
         agreed
     }
 
-    async fn carry_out(&mut self, deed: Deed) -> anyhow::Result<()> {
-        let Deed { hook, uid, desired } = deed;
-        let work = self.writer.carry_out(&hook, &desired, &self.author);
+    async fn carry_out(
+        &mut self,
+        hook: &HookId,
+        object: &serde_json::Value,
+        desired: &Desired,
+    ) -> anyhow::Result<()> {
+        let work = self.writer.carry_out(hook, desired, &self.author);
         let report = during(&format!("changing {}", hook.object()), work).await;
         let now = (self.clock)();
-        let record = AuditRecord::new(&hook, &desired, &self.author, &report, now);
+        let record = AuditRecord::new(hook, desired, &self.author, &report, now);
         for step in &record.steps {
             eprintln!("  {step}");
         }
@@ -379,14 +370,15 @@ impl Session {
         self.records.push(record);
         match &report.outcome {
             PatchOutcome::Applied | PatchOutcome::AlreadySo => {
-                self.say(&format!("{}: {}.", hook.object(), show::done(&desired)));
-                self.see(&hook, &desired).await;
+                self.say(&format!("{}: {}.", hook.object(), show::done(desired)));
+                self.see(hook, desired).await;
             }
             PatchOutcome::Gone => self.say(&format!("{}: there is no such webhook any more.", hook.object())),
             outcome => self.failed(&format!("{}: {}.", hook.object(), told(outcome))),
         }
         if report.outcome == PatchOutcome::Applied {
-            self.announce(&hook, &uid, &desired, &report, now).await;
+            let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
+            self.announce(hook, uid, desired, &report, now).await;
         }
         Ok(())
     }
