@@ -134,6 +134,20 @@ pub struct ShownHook {
     pub by_hand: Option<ShownByHand>,
 }
 
+/// What tells a hook from all others: its kind, its configuration and its name.
+pub type HookKey = (CleanText, Option<CleanText>, CleanText);
+
+impl ShownHook {
+    /// What tells it from all others.
+    pub fn key(&self) -> HookKey {
+        (
+            self.kind.clone(),
+            self.configuration.clone(),
+            self.webhook.clone(),
+        )
+    }
+}
+
 /// What a person may type to bypass a hook.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct ShownByHand {
