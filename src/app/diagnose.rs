@@ -164,14 +164,6 @@ impl Look {
             "assessment": self.assessment,
         })
     }
-
-    fn report(&self) -> String {
-        report::report(
-            self.conclusion,
-            self.obstacle.as_deref(),
-            self.assessment.as_deref(),
-        )
-    }
 }
 
 /// Looks and reports.
@@ -187,7 +179,7 @@ pub async fn diagnose(configs: Vec<Config>, arguments: &DiagnoseArguments) -> an
     let look = look.map_err(|error| BadUsage::new(format!("{error:#}")))?;
     super::print(&match arguments.output {
         Output::Json => serde_json::to_string_pretty(&look.document())? + "\n",
-        Output::Text => look.report(),
+        Output::Text => report::report(&look),
     })?;
     Ok(ExitCode::from(look.conclusion.exit_code()))
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use futures::future::join_all;
 
-use super::{Conclusion, DiagnoseArguments, Look, examine};
+use super::{Conclusion, DiagnoseArguments, Look, examine, report};
 use crate::app::config::{Config, ConfigArguments, ConfigError};
 use crate::app::progress::ProgressLine;
 use crate::app::{BAD_USAGE, Output, contexts, print};
@@ -68,15 +68,13 @@ pub(super) async fn diagnose(
     drop(line);
     print(&match arguments.output {
         Output::Json => serde_json::to_string_pretty(&document(&looks))? + "\n",
-        Output::Text => report(&looks),
+        Output::Text => told(&looks),
     })?;
-    let codes = looks.iter().map(|(_, look)| code(look));
+    let code = |look: &Look| look.conclusion.exit_code();
+    let codes = looks
+        .iter()
+        .map(|(_, look)| look.as_ref().map_or(BAD_USAGE, code));
     Ok(ExitCode::from(contexts::worst(&WORST_LAST, codes)))
-}
-
-fn code(look: &Result<Look, String>) -> u8 {
-    look.as_ref()
-        .map_or(BAD_USAGE, |look| look.conclusion.exit_code())
 }
 
 fn document(looks: &[(String, Result<Look, String>)]) -> serde_json::Value {
@@ -96,7 +94,7 @@ fn document(looks: &[(String, Result<Look, String>)]) -> serde_json::Value {
     serde_json::json!({ "contexts": contexts.collect::<Vec<_>>() })
 }
 
-fn report(looks: &[(String, Result<Look, String>)]) -> String {
+fn told(looks: &[(String, Result<Look, String>)]) -> String {
     let said = |look: &Result<Look, String>| match look {
         Ok(look) => look.conclusion.sentence().to_owned(),
         Err(why) => format!("NOT LOOKED AT: {why}"),
@@ -107,7 +105,7 @@ fn report(looks: &[(String, Result<Look, String>)]) -> String {
     let mut text: String = lines.collect();
     for (context, look) in looks {
         if let Ok(look) = look {
-            text += &format!("\ncontext {context}\n{}", look.report());
+            text += &format!("\ncontext {context}\n{}", report::report(look));
         }
     }
     text
