@@ -389,17 +389,17 @@ impl Driver {
             }
         }
         let assessment = self.has.judged.borrow().as_ref().map(|(it, _)| Arc::clone(it));
-        let jobs = self.gaps.update(
+        let ended = self.gaps.update(
             &stages,
             assessment.as_deref(),
             |hook| self.observed_configs.since(hook),
             now,
         );
         // Whoever leads says it; the others only remember.
-        for job in jobs.into_iter().filter(|_| self.leads) {
-            let writer = Arc::clone(&self.writer);
+        for (hook, gap) in ended.into_iter().filter(|_| self.leads) {
+            let (lister, writer) = (self.gaps.lister.clone(), Arc::clone(&self.writer));
             self.jobs
-                .spawn(async move { Done::Listed(job.run(writer).await.map(Box::new)) });
+                .spawn(async move { Done::Listed(lister.list(hook, gap, writer).await.map(Box::new)) });
         }
         let open = |stage: &HookState| {
             matches!(
