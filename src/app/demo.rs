@@ -34,7 +34,7 @@ use self::pages::Pages;
 use self::played::Played;
 use self::stage::DemoStage;
 use self::survival::survive;
-use self::teller::{Teller, TimelineWriter};
+use self::teller::Teller;
 use crate::app::progress::during;
 use crate::domain::act::bypass::Rung;
 use crate::lab::control_plane::ControlPlaneKind;
@@ -202,19 +202,18 @@ async fn play(
         start_daemon,
     );
     let stage = uninterrupted(during(SETTING_UP, stage)).await?;
-    let account = TimelineWriter {
+    let teller = Teller {
         out: options.timeline,
         colour: options.colour,
+        started,
     };
-    let teller = Teller::new(account, started);
-    let director = Director::new(&stage, options.scenario, options.timing, teller);
+    let mut director = Director::new(&stage, options.scenario, options.timing, teller);
+    director.breaking = options.auto_break.map(|_| BreakerFollower::new(stage.client()));
     let play = async {
-        let pages = match &options.programs {
-            Some(programs) => Some(Pages::new(stage.monitor(programs).await?)),
-            None => None,
-        };
-        let breaking = options.auto_break.map(|_| BreakerFollower::new(stage.client()));
-        director.with_pages(pages).with_breaker(breaking).play().await
+        if let Some(programs) = &options.programs {
+            director.pages = Some(Pages::new(stage.monitor(programs).await?));
+        }
+        director.play().await
     };
     let played = uninterrupted(play).await;
     let left = stage.leave().await;
@@ -339,11 +338,11 @@ async fn keep(
     let _injected = match arguments.scenario.as_deref() {
         None => None,
         Some(name) => {
-            let account = TimelineWriter {
+            let teller = Teller {
                 out: timeline(arguments.output),
                 colour,
+                started,
             };
-            let teller = Teller::new(account, started);
             let director = Director::new(stage, by_name(name)?, Timing::default(), teller);
             Some(director.play_until_broken().await?)
         }
