@@ -32,11 +32,18 @@ pub struct SeenVerdict {
     /// The mechanism.
     pub cause: String,
     /// What it does to requests.
-    pub effect: Option<String>,
+    pub effect: String,
     /// 0 to 1.
-    pub confidence: Option<f64>,
+    pub confidence: f64,
     /// When it got this cause, counted from the fault.
     pub after_seconds: f64,
+}
+
+impl SeenVerdict {
+    /// Whether it is one that the breaker does something about.
+    pub fn harms_writes(&self) -> bool {
+        matches!(&*self.effect, "Blocking" | "Delaying")
+    }
 }
 
 /// Something that an assessment brought for the first time.
@@ -289,8 +296,8 @@ impl Judge {
             configuration: hook.configuration.as_deref().unwrap_or_default().to_owned(),
             kind: hook.kind.to_string(),
             cause: cause.to_string(),
-            effect: Some(hook.effect.to_string()),
-            confidence: Some(hook.confidence),
+            effect: hook.effect.to_string(),
+            confidence: hook.confidence,
             after_seconds: rounded(after),
         };
         let known = self.verdicts.iter_mut().find(|known| {
