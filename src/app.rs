@@ -16,6 +16,8 @@ pub mod terminal;
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write as _};
 
+use serde::Serialize;
+
 /// How a command prints its result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Output {
@@ -44,6 +46,14 @@ impl BadUsage {
     pub fn of(mistakes: Vec<config::ConfigError>) -> Self {
         Self(mistakes.iter().map(ToString::to_string).collect())
     }
+}
+
+/// A result as the JSON document that is printed.
+///
+/// # Errors
+/// When it cannot be written as JSON.
+pub fn to_json(result: &impl Serialize) -> serde_json::Result<String> {
+    Ok(serde_json::to_string_pretty(result)? + "\n")
 }
 
 /// Prints a result on standard output. A reader that has seen enough, such as `head`, is no error.

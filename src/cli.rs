@@ -178,7 +178,7 @@ fn dispatch(command: Command, plugin: bool) -> anyhow::Result<ExitCode> {
             let result = arguments.replay()?;
             app::print(&match arguments.output {
                 Output::Text => result.to_text(),
-                Output::Json => serde_json::to_string_pretty(&result.document())? + "\n",
+                Output::Json => app::to_json(&result.document())?,
             })?;
             Ok(ExitCode::SUCCESS)
         }

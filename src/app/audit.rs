@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use self::baseline::AuditBaseline;
-use super::BadUsage;
 use super::by_hand::arguments::{kind, target};
 use super::engine::clock;
 use super::progress::during;
+use super::{BadUsage, to_json};
 use crate::domain::audit::findings::{UNREADABLE_INPUT, sort};
 use crate::domain::audit::{Auditor, BackendFailure, Estate, Finding, FindingSeverity, Forecast, findings};
 use crate::domain::cluster::hook::HookKind;
@@ -119,8 +119,8 @@ pub async fn audit(arguments: AuditArguments) -> anyhow::Result<ExitCode> {
     }
     super::print(&match arguments.output {
         AuditOutput::Text => text::report(&report),
-        AuditOutput::Json => formats::json(&report)?,
-        AuditOutput::Sarif => formats::sarif(&report)?,
+        AuditOutput::Json => to_json(&formats::document(&report))?,
+        AuditOutput::Sarif => to_json(&formats::sarif(&report))?,
         AuditOutput::Junit => formats::junit(&report),
     })?;
     Ok(ExitCode::from(exit_code(&report.findings)))

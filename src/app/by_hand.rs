@@ -416,7 +416,7 @@ impl Session {
 
     fn end(self) -> anyhow::Result<ExitCode> {
         if self.arguments.output == Output::Json {
-            super::print(&(serde_json::to_string_pretty(&self.records)? + "\n"))?;
+            super::print(&super::to_json(&self.records)?)?;
         }
         Ok(if self.well {
             ExitCode::SUCCESS

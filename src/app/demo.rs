@@ -36,6 +36,7 @@ use self::stage::DemoStage;
 use self::survival::survive;
 use self::teller::Teller;
 use crate::app::progress::during;
+use crate::app::to_json;
 use crate::domain::act::bypass::Rung;
 use crate::lab::control_plane::ControlPlaneKind;
 use crate::lab::envtest::{binaries, namespace};
@@ -270,8 +271,7 @@ pub async fn command(
     };
     let report = run(options, start_daemon).await?;
     if arguments.output == DemoOutput::Json {
-        let document = serde_json::to_string_pretty(&report).context("writing the report")?;
-        print(&format!("{document}\n"))?;
+        print(&to_json(&report)?)?;
     }
     Ok(if report.correct {
         ExitCode::SUCCESS
@@ -295,9 +295,7 @@ async fn print_survival(
         arguments.auto_break,
         start_daemon,
     );
-    let document =
-        serde_json::to_string_pretty(&uninterrupted(survival).await?).context("writing the result")?;
-    print(&format!("{document}\n"))
+    print(&to_json(&uninterrupted(survival).await?)?)
 }
 
 /// Keeps the lab, its users and the daemon running until a signal comes.

@@ -14,7 +14,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use super::config::{Config, ConfigArguments};
 use super::engine::Engine;
 use super::progress::{ProgressLine, during};
-use super::{BadUsage, Output};
+use super::{BadUsage, Output, to_json};
 use crate::domain::diagnose::rules::suffices;
 use crate::domain::diagnose::verdict::Verdict;
 use crate::domain::report::assessment::Assessment;
@@ -178,7 +178,7 @@ pub async fn diagnose(configs: Vec<Config>, arguments: &DiagnoseArguments) -> an
     let look = examine(config, arguments.at_most, &mut ProgressLine::new()).await;
     let look = look.map_err(|error| BadUsage::new(format!("{error:#}")))?;
     super::print(&match arguments.output {
-        Output::Json => serde_json::to_string_pretty(&look.document())? + "\n",
+        Output::Json => to_json(&look.document())?,
         Output::Text => report::report(&look),
     })?;
     Ok(ExitCode::from(look.conclusion.exit_code()))

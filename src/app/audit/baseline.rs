@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
-use crate::app::BadUsage;
+use crate::app::{BadUsage, to_json};
 use crate::domain::audit::Finding;
 
 /// Larger files are not read, in bytes.
@@ -53,8 +53,7 @@ impl AuditBaseline {
     }
 
     pub(super) fn write(&self, path: &Path) -> anyhow::Result<()> {
-        let text = serde_json::to_string_pretty(self)? + "\n";
-        fs::write(path, text).with_context(|| format!("--write-baseline {}", path.display()))
+        fs::write(path, to_json(self)?).with_context(|| format!("--write-baseline {}", path.display()))
     }
 
     pub(super) fn accepts(&self, finding: &Finding) -> bool {

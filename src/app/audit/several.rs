@@ -10,7 +10,7 @@ use super::{
     AuditArguments, AuditOutput, AuditReport, NOT_AUDITED, exit_code, formats, of_cluster, report, text,
 };
 use crate::app::progress::during;
-use crate::app::{BAD_USAGE, BadUsage, contexts, print};
+use crate::app::{BAD_USAGE, BadUsage, contexts, print, to_json};
 use crate::domain::text::bounded;
 
 /// Every exit code, the worst last.
@@ -37,7 +37,7 @@ pub(super) async fn audit(arguments: &AuditArguments, baseline: &AuditBaseline) 
     let what = format!("reading {} clusters", arguments.context.len());
     let audits: Vec<(&str, Audited)> = during(&what, join_all(audits)).await;
     print(&match arguments.output {
-        AuditOutput::Json => serde_json::to_string_pretty(&document(&audits))? + "\n",
+        AuditOutput::Json => to_json(&document(&audits))?,
         _ => told(&audits),
     })?;
     let codes = audits.iter().map(|(_, audited)| match audited {

@@ -8,7 +8,7 @@ use futures::future::join_all;
 use super::{Conclusion, DiagnoseArguments, Look, examine, report};
 use crate::app::config::{Config, ConfigArguments, ConfigError};
 use crate::app::progress::ProgressLine;
-use crate::app::{BAD_USAGE, Output, contexts, print};
+use crate::app::{BAD_USAGE, Output, contexts, print, to_json};
 use crate::domain::text::bounded;
 
 /// Every exit code, the worst last: what a script must not miss is an outage, and then a context that is not there.
@@ -67,7 +67,7 @@ pub(super) async fn diagnose(
     let looks: Vec<(String, Result<Look, String>)> = join_all(looks).await;
     drop(line);
     print(&match arguments.output {
-        Output::Json => serde_json::to_string_pretty(&document(&looks))? + "\n",
+        Output::Json => to_json(&document(&looks))?,
         Output::Text => told(&looks),
     })?;
     let code = |look: &Look| look.conclusion.exit_code();

@@ -9,8 +9,8 @@ use super::ServerArguments;
 use super::view::shown::{ShownAssessment, ShownBreaker, ShownHook, clock, lasting};
 use super::view::state::in_trouble;
 use super::view::text::{CleanText, clean, fit, width};
-use crate::app::Output;
 use crate::app::diagnose::{Conclusion, ConclusionFacts, is_unwell};
+use crate::app::{Output, to_json};
 use crate::domain::text::human_seconds;
 use crate::domain::vocabulary::Health;
 use crate::io::daemon::DaemonAnswer;
@@ -106,7 +106,7 @@ fn document(
     };
     let report =
         serde_json::json!({"conclusion": conclusion, "obstacle": obstacle, "assessment": assessment});
-    Ok(serde_json::to_string_pretty(&report)? + "\n")
+    Ok(to_json(&report)?)
 }
 
 /// One screen: the conclusion, the control plane, the hooks in trouble, the breaker, who was asked.
