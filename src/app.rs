@@ -15,8 +15,10 @@ pub mod terminal;
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write as _};
+use std::time::Duration;
 
 use serde::Serialize;
+use tokio::time::{Interval, MissedTickBehavior, interval};
 
 /// How a command prints its result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -46,6 +48,13 @@ impl BadUsage {
     pub fn of(mistakes: Vec<config::ConfigError>) -> Self {
         Self(mistakes.iter().map(ToString::to_string).collect())
     }
+}
+
+/// Ticks, the first at once. When one is late, those after it are late as well and do not come in a burst.
+fn every(period: Duration) -> Interval {
+    let mut ticks = interval(period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
 }
 
 /// A result as the JSON document that is printed.

@@ -9,12 +9,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::Instant;
 
 use super::config::{Config, ConfigArguments};
 use super::engine::Engine;
 use super::progress::{ProgressLine, during};
-use super::{BadUsage, Output, to_json};
+use super::{BadUsage, Output, every, to_json};
 use crate::domain::diagnose::rules::suffices;
 use crate::domain::diagnose::verdict::Verdict;
 use crate::domain::report::assessment::Assessment;
@@ -175,7 +175,7 @@ pub async fn diagnose(configs: Vec<Config>, arguments: &DiagnoseArguments) -> an
         Ok([config]) => config,
         Err(configs) => return several::diagnose(configs, arguments).await,
     };
-    let look = examine(config, arguments.at_most, &mut ProgressLine::new()).await;
+    let look = examine(config, arguments.at_most, &mut ProgressLine::default()).await;
     let look = look.map_err(|error| BadUsage::new(format!("{error:#}")))?;
     super::print(&match arguments.output {
         Output::Json => to_json(&look.document())?,
@@ -217,8 +217,7 @@ async fn examine(mut config: Config, at_most: Duration, line: &mut ProgressLine)
 async fn look(engine: &Engine, at_most: Duration, line: &mut ProgressLine) -> Option<Arc<Assessment>> {
     let (began, mut latest) = (Instant::now(), None);
     let mut held: Option<(Conclusion, Instant)> = None;
-    let mut tick = tokio::time::interval(Duration::from_millis(250));
-    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut tick = every(Duration::from_millis(250));
     while began.elapsed() < at_most {
         tick.tick().await;
         latest = engine.shown.assessment.borrow().clone();

@@ -113,20 +113,19 @@ impl ServerArguments {
         let without = format!("`{program} diagnose` looks for itself, without a daemon");
         let namespace = &self.namespace;
         match error {
-            AskError::Unreachable { .. } | AskError::Another { .. } if self.is_in_cluster(in_cluster) => {
-                Some(format!(
-                    "its port is the one named http, else 9880, and with --ca-file it is asked over TLS; {without}"
-                ))
-            }
             AskError::Unreachable { .. } | AskError::Another { .. } => {
-                if self.server.as_ref().is_none_or(Address::is_this_host) {
-                    Some(format!(
+                Some(if self.is_in_cluster(in_cluster) {
+                    format!(
+                        "its port is the one named http, else 9880, and with --ca-file it is asked over TLS; {without}"
+                    )
+                } else if self.server.as_ref().is_none_or(Address::is_this_host) {
+                    format!(
                         "a daemon in a cluster is reached by `{program} status --cluster`, or while `kubectl -n {namespace} \
-                     port-forward deployment/hookwatch 9880` runs; {without}"
-                    ))
+                         port-forward deployment/hookwatch 9880` runs; {without}"
+                    )
                 } else {
-                    Some(without)
-                }
+                    without
+                })
             }
             AskError::Tunnel(_) => Some(without),
             AskError::Refused { status: 401, .. } => Some("give --token-file".to_owned()),

@@ -57,7 +57,7 @@ pub(super) async fn diagnose(
     configs: Vec<Config>,
     arguments: &DiagnoseArguments,
 ) -> anyhow::Result<ExitCode> {
-    let mut line = ProgressLine::new();
+    let mut line = ProgressLine::default();
     line.show(&format!("looking at {} clusters", configs.len()));
     let looks = configs.into_iter().map(|config| async {
         let context = config.context.clone().unwrap_or_default();

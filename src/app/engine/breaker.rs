@@ -18,7 +18,6 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::MissedTickBehavior;
 
 use self::breaker_log::BreakerLog;
 use self::done::Done;
@@ -27,6 +26,7 @@ use self::pauses::WriteBackoff;
 use super::announce::Announcements;
 use super::replicas::Leadership;
 use crate::app::config::Config;
+use crate::app::every;
 use crate::domain::act::breaker::{
     Action, Breaker, BreakerSettings, Ceiling, Freeze, HookState, Judged, ObjectChange, Observation,
     ObservedHook, Policy, WriteOutcome,
@@ -140,8 +140,7 @@ fn writer(servers: Vec<ApiServerClient>, clock: &Clock) -> ConfigWriter {
 
 impl Driver {
     async fn run(mut self) {
-        let mut tick = tokio::time::interval(TICK);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut tick = every(TICK);
         loop {
             let observations = tokio::select! {
                 _ = tick.tick() => {

@@ -9,10 +9,10 @@ use std::time::{Duration, SystemTime};
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::MissedTickBehavior;
 
 use super::replicas::Leadership;
 use crate::app::config::AlertmanagerConfig;
+use crate::app::every;
 use crate::domain::report::alerts::{AlertDelivery, Batch, Board, Tracker, Voice, conditions};
 use crate::io::Clock;
 use crate::io::report::Reported;
@@ -61,7 +61,7 @@ impl Push {
 
     async fn look(self, publish: watch::Sender<Arc<Board>>) {
         let mut tracker = Tracker::default();
-        let mut ticks = every_look();
+        let mut ticks = every(LOOK);
         loop {
             ticks.tick().await;
             let Some(assessment) = self.shown.assessment.borrow().clone() else {
@@ -76,12 +76,6 @@ impl Push {
             publish.send_replace(Arc::new(board));
         }
     }
-}
-
-fn every_look() -> tokio::time::Interval {
-    let mut ticks = tokio::time::interval(LOOK);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    ticks
 }
 
 /// Tells one Alertmanager.
@@ -103,7 +97,7 @@ struct Sender {
 
 impl Sender {
     async fn run(mut self) {
-        let mut ticks = every_look();
+        let mut ticks = every(LOOK);
         loop {
             ticks.tick().await;
             let board = Arc::clone(&self.board.borrow_and_update());

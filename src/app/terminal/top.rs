@@ -12,14 +12,14 @@ use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{BeginSynchronizedUpdate, EndSynchronizedUpdate};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+use tokio::time::{Instant, sleep};
 
 use super::view::shown::ShownAssessment;
 use super::view::state::{Next, ScreenRoom, ScreenState};
 use super::view::text::CleanText;
 use super::view::{ViewModel, screen};
 use super::{ServerArguments, TerminalGuard};
-use crate::app::BadUsage;
+use crate::app::{BadUsage, every};
 use crate::io::daemon::DaemonClient;
 
 /// Between two questions.
@@ -135,8 +135,7 @@ async fn show(
     let (mut state, mut room) = (ScreenState::default(), ScreenRoom::default());
     let mut answered = Instant::now();
     let mut held_back: Option<Heard> = None;
-    let mut tick = interval(TICK);
-    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut tick = every(TICK);
     loop {
         known.age = answered.elapsed();
         // A terminal that knows these shows no half of it.
