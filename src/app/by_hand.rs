@@ -39,8 +39,6 @@ pub use arguments::{
 pub use freeze::{freeze, unfreeze};
 pub use unchecked::unchecked;
 
-const KINDS: [HookKind; 2] = [HookKind::Validating, HookKind::Mutating];
-
 /// A way to a cluster, and as whom.
 struct Session {
     connection: Connection,
@@ -101,7 +99,7 @@ pub async fn restore(arguments: RestoreArguments) -> anyhow::Result<ExitCode> {
     match &arguments.target {
         Some(target) => found.push(session.find(target, arguments.kind).await?),
         None => {
-            for kind in KINDS {
+            for kind in HookKind::ADMISSION {
                 match during(
                     &format!("listing {}s", kind.configuration_kind()),
                     session.writer.list(kind),
@@ -215,7 +213,10 @@ impl Session {
         kind: Option<HookKind>,
     ) -> Result<(HookId, serde_json::Value), BadUsage> {
         let (mut found, mut others) = (Vec::new(), Vec::new());
-        for kind in KINDS.into_iter().filter(|it| kind.is_none_or(|kind| kind == *it)) {
+        for kind in HookKind::ADMISSION
+            .into_iter()
+            .filter(|it| kind.is_none_or(|kind| kind == *it))
+        {
             let reading = self.writer.read(kind, configuration);
             let read = during(
                 &format!("reading {} {configuration}", kind.configuration_kind()),
