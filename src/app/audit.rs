@@ -16,7 +16,7 @@ use super::{BadUsage, to_json};
 use crate::domain::audit::findings::{UNREADABLE_INPUT, sort};
 use crate::domain::audit::{Auditor, BackendFailure, Estate, Finding, FindingSeverity, Forecast, findings};
 use crate::domain::cluster::hook::HookKind;
-use crate::io::client::{ConnectOptions, Connection};
+use crate::io::client::Connection;
 use crate::io::cluster::estate::{UnreadableObject, assemble, cluster, manifests};
 
 /// The exit code where nothing could be audited.
@@ -92,7 +92,7 @@ pub async fn audit(arguments: AuditArguments) -> anyhow::Result<ExitCode> {
         return several::audit(&arguments, &baseline).await;
     }
     let (estate, unreadable) = if arguments.paths.is_empty() {
-        let context = arguments.context.first().cloned();
+        let context = arguments.context.first().map(String::as_str);
         during("reading the cluster", of_cluster(&arguments, context)).await?
     } else {
         if let Some(why) = arguments.paths.iter().find_map(|path| missing(path)) {
@@ -132,13 +132,10 @@ pub async fn audit(arguments: AuditArguments) -> anyhow::Result<ExitCode> {
 /// When there is no way to it, or it shows no webhook configuration.
 async fn of_cluster(
     arguments: &AuditArguments,
-    context: Option<String>,
+    context: Option<&str>,
 ) -> anyhow::Result<(Estate, Vec<UnreadableObject>)> {
-    let options = ConnectOptions {
-        kubeconfig: arguments.kubeconfig.clone(),
-        context,
-    };
-    let connection = Connection::open(&options).await.map_err(BadUsage::new)?;
+    let connection = Connection::open(arguments.kubeconfig.as_deref(), context).await;
+    let connection = connection.map_err(BadUsage::new)?;
     let read = cluster::read(&connection).await;
     if read.is_blind {
         let told = read.unreadable.iter();

@@ -28,7 +28,7 @@ use crate::io::act::breaker::{
     ConfigWriter, PatchOutcome, PatchReport, RetryPolicy, knows_match_conditions, own_user, servers,
 };
 use crate::io::act::ledger::LedgerObject;
-use crate::io::client::{ConnectOptions, Connection};
+use crate::io::client::Connection;
 use crate::io::report::events::{EventOutcome, EventWriter};
 use crate::io::report::unchecked::{ObjectLister, hook_of};
 
@@ -169,11 +169,8 @@ fn told(outcome: &PatchOutcome) -> String {
 
 impl Session {
     async fn open(arguments: ClusterArguments) -> anyhow::Result<Self> {
-        let options = ConnectOptions {
-            kubeconfig: arguments.kubeconfig.clone(),
-            context: arguments.context.clone(),
-        };
-        let connection = during("making a client", Connection::open(&options)).await?;
+        let opening = Connection::open(arguments.kubeconfig.as_deref(), arguments.context.as_deref());
+        let connection = during("making a client", opening).await?;
         let (servers, trouble) = during("looking for the API servers", servers(&connection)).await;
         if let Some(trouble) = trouble {
             eprintln!(

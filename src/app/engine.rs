@@ -34,8 +34,8 @@ use crate::domain::time::Time;
 use crate::domain::vocabulary::{Health, Writes};
 use crate::domain::watchdog::{Attention, Event, LoggedChange, Watchdog};
 use crate::io::Clock;
+use crate::io::client::Connection;
 use crate::io::client::greeting::Obstacle;
-use crate::io::client::{ConnectOptions, Connection};
 use crate::io::recorder::{Recorder, RecorderOptions};
 use crate::io::report::Reported;
 use crate::io::report::events::EventWriter;
@@ -91,7 +91,8 @@ impl Engine {
     /// As [`start`](Self::start).
     pub async fn start_with(config: &Config, telemetry: TelemetrySettings) -> anyhow::Result<Self> {
         let clock = clock();
-        let connection = connect(config).await?;
+        let connection = Connection::open(config.kubeconfig.as_deref(), config.context.as_deref()).await;
+        let connection = connection.map_err(BadUsage::new)?;
         let recorder = recorder(config, clock())?;
         let (events, incoming) = mpsc::channel(EVENTS);
         let (attend, attention) = watch::channel(Attention::default());
@@ -158,14 +159,6 @@ impl Engine {
         self.tasks.shutdown().await;
         self.telemetry.stop().await;
     }
-}
-
-async fn connect(config: &Config) -> anyhow::Result<Connection> {
-    let options = ConnectOptions {
-        kubeconfig: config.kubeconfig.clone(),
-        context: config.context.clone(),
-    };
-    Ok(Connection::open(&options).await.map_err(BadUsage::new)?)
 }
 
 /// The recorder, where one is wanted.

@@ -8,7 +8,7 @@ pub mod view;
 use std::path::PathBuf;
 
 use super::BadUsage;
-use crate::io::client::{ConnectOptions, Connection};
+use crate::io::client::Connection;
 use crate::io::daemon::tunnel::Tunnel;
 use crate::io::daemon::{Address, AskError, DaemonClient, DaemonFiles, DaemonRoute};
 
@@ -84,11 +84,8 @@ impl ServerArguments {
             };
             return Ok(DaemonClient::new(address, DaemonRoute::Direct, files));
         }
-        let options = ConnectOptions {
-            kubeconfig: self.kubeconfig.clone(),
-            context: self.context.clone(),
-        };
-        let connection = Connection::open(&options).await.map_err(BadUsage::new)?;
+        let connection = Connection::open(self.kubeconfig.as_deref(), self.context.as_deref()).await;
+        let connection = connection.map_err(BadUsage::new)?;
         // At the Pod's end it is always its own loopback address; TLS wants the name in the certificate, and HTTP one
         // that the daemon takes for its own host.
         let address = Address {

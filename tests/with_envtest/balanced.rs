@@ -10,7 +10,7 @@ use hookwatch::domain::observe::views::ScrapeView;
 use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::time::Time;
 use hookwatch::domain::vocabulary::{NotAHook, Writes};
-use hookwatch::io::client::{ConnectOptions, Connection};
+use hookwatch::io::client::Connection;
 use hookwatch::io::observe::scrape::{ScrapeLimits, Scraper};
 use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::balancer::Balancer;
@@ -69,11 +69,8 @@ async fn counters_never_mix() {
         .await
         .unwrap();
     let kubeconfig = envtest.kubeconfig_for(balancer.address());
-    let options = ConnectOptions {
-        kubeconfig: Some(directory.write("balanced", &kubeconfig).unwrap()),
-        context: None,
-    };
-    let connection = Connection::open(&options).await.unwrap();
+    let kubeconfig = directory.write("balanced", &kubeconfig).unwrap();
+    let connection = Connection::open(Some(&kubeconfig), None).await.unwrap();
     let clock = Arc::new(|| Time::from_unix(SystemTime::now().duration_since(UNIX_EPOCH).unwrap()));
     let scraper = Scraper::new(connection, clock, ScrapeLimits::default());
     // Nobody can name API servers on loopback in default/kubernetes: how many there are shows by meeting them.

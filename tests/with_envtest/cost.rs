@@ -11,7 +11,7 @@ use hookwatch::domain::observe::canary::CanaryTarget;
 use hookwatch::domain::time::Time;
 use hookwatch::io::act::lease::LeaseObject;
 use hookwatch::io::act::ledger::LedgerObject;
-use hookwatch::io::client::{ConnectOptions, Connection};
+use hookwatch::io::client::Connection;
 use hookwatch::io::observe::canary::CanaryWriter;
 use hookwatch::io::observe::node_leases::LeaseReader;
 use hookwatch::io::observe::scrape::{ScrapeLimits, Scraper};
@@ -160,11 +160,7 @@ async fn measure() {
     added.sort_by(f64::total_cmp);
     println!("    being watched adds {added:.2?} % of a core");
 
-    let options = ConnectOptions {
-        kubeconfig: Some(kubeconfig),
-        context: None,
-    };
-    let connection = Connection::open(&options).await.unwrap();
+    let connection = Connection::open(Some(&kubeconfig), None).await.unwrap();
     let clock: hookwatch::io::Clock =
         Arc::new(|| Time::from_unix(SystemTime::now().duration_since(UNIX_EPOCH).unwrap()));
     let scraper = Scraper::new(connection.clone(), Arc::clone(&clock), ScrapeLimits::default());

@@ -24,7 +24,7 @@ pub(super) async fn audit(arguments: &AuditArguments, baseline: &AuditBaseline) 
         return Err(BadUsage::new(why).into());
     }
     let audits = arguments.context.iter().map(|context| async move {
-        let read = of_cluster(arguments, Some(context.clone())).await;
+        let read = of_cluster(arguments, Some(context)).await;
         let audited =
             read.and_then(|(estate, unreadable)| Ok(report(&estate, &unreadable, arguments, baseline)?));
         let audited = audited.map_err(|error| {

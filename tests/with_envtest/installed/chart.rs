@@ -5,7 +5,7 @@ use hookwatch::app::engine::Engine;
 use hookwatch::domain::act::fence::{Account, AutoBreak, Proof};
 use hookwatch::domain::act::leadership::ReplicaRole;
 use hookwatch::io::act::fence::Fence;
-use hookwatch::io::client::{ConnectOptions, Connection};
+use hookwatch::io::client::Connection;
 use serde_json::{Value, json};
 
 use super::accepted::with_kinds_of_the_prometheus_operator;
@@ -67,11 +67,7 @@ async fn does_the_job(values: Value, canaries: &[&str]) {
 
 /// The texts of a daemon in another namespace are not this fence's.
 async fn is_proven_for_this_namespace_alone(kubeconfig: std::path::PathBuf) {
-    let options = ConnectOptions {
-        kubeconfig: Some(kubeconfig),
-        context: None,
-    };
-    let connection = Connection::open(&options).await.unwrap();
+    let connection = Connection::open(Some(&kubeconfig), None).await.unwrap();
     for (namespace, proven) in [(NAMESPACE, true), ("hookwatch", false)] {
         let account = Account {
             namespace: namespace.to_owned(),
