@@ -1,6 +1,7 @@
 //! One mapping of the configuration file, read key by key so that every mistake is found in one go.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -110,6 +111,18 @@ impl Section<'_> {
                 None
             }
         }
+    }
+
+    /// An address to listen on, as it was given for a key.
+    pub(super) fn address(&mut self, key: &str, text: &str, example: &str) -> Option<SocketAddr> {
+        let address = text.parse().ok();
+        if address.is_none() {
+            self.error(
+                key,
+                format!("{text:?} is not ADDRESS:PORT, for example {example}"),
+            );
+        }
+        address
     }
 
     /// A mapping of free names to text.
