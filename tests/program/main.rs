@@ -26,6 +26,8 @@ mod fence;
 mod fidelity;
 mod formats;
 mod getting_started;
+#[path = "../support/held.rs"]
+mod held;
 mod hostile;
 mod kinds;
 mod others;

@@ -30,6 +30,9 @@ mod documents;
 mod fidelity;
 mod hands;
 #[allow(dead_code, reason = "it serves others too")]
+#[path = "../support/held.rs"]
+mod held;
+#[allow(dead_code, reason = "it serves others too")]
 #[path = "../support/chart.rs"]
 mod helm;
 mod installed;
