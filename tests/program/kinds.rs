@@ -1,8 +1,6 @@
 //! Conversion webhooks and aggregated APIs on the control plane in this process, watched by the daemon's own engine.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Arc;
-use std::time::Duration;
 
 use base64::Engine as _;
 use hookwatch::app::config::{Config, ConfigArguments};
@@ -18,10 +16,9 @@ use hookwatch::lab::control_plane::BackendReach;
 use hookwatch::lab::directory::PrivateDirectory;
 use kube::Client;
 use serde_json::{Value, json};
-use tokio::time::timeout;
 
-/// A guard against waiting in vain, not a measurement.
-const GUARD: Duration = Duration::from_secs(60);
+use crate::engines::assessed;
+
 const CRD: &str = "widgets.example.com";
 const API: &str = "v1.metrics.example.com";
 
@@ -102,18 +99,6 @@ fn found(assessment: &Assessment, kind: HookKind, name: &str) -> Option<(Health,
     Some((of.health, of.cause, of.effect))
 }
 
-async fn until(engine: &Engine, what: &str, fits: impl Fn(&Assessment) -> bool) -> Arc<Assessment> {
-    let mut assessments = engine.shown.assessment.clone();
-    let found = assessments.wait_for(|assessment| assessment.as_deref().is_some_and(&fits));
-    match timeout(GUARD, found).await {
-        Ok(found) => found.unwrap().clone().unwrap(),
-        Err(_) => panic!(
-            "waited in vain until {what}: {:#?}",
-            *engine.shown.assessment.borrow()
-        ),
-    }
-}
-
 const WELL: Option<(Health, Option<Cause>, Effect)> = Some((Health::Healthy, None, Effect::None));
 const REFUSED: Option<(Health, Option<Cause>, Effect)> =
     Some((Health::Failing, Some(Cause::Refused), Effect::Blocking));
@@ -134,7 +119,7 @@ async fn refused_backends_of_both_kinds_are_named_and_nobody_else_is_blamed() {
     let config = Config::parse("scrapes: {interval: 2s}\nprobes: {interval: 1s}", &arguments).unwrap();
     let engine = Engine::start(&config).await.unwrap();
 
-    until(&engine, "everything is healthy", |assessment| {
+    assessed(&engine, "everything is healthy", |assessment| {
         assessment.hooks.len() == 5
             && assessment
                 .hooks
@@ -145,7 +130,7 @@ async fn refused_backends_of_both_kinds_are_named_and_nobody_else_is_blamed() {
     .await;
     lab.converter.behave(Behaviour::Refused).await.unwrap();
     lab.server.behave(Behaviour::Refused).await.unwrap();
-    let named = until(&engine, "both are named", |assessment| {
+    let named = assessed(&engine, "both are named", |assessment| {
         found(assessment, HookKind::Conversion, CRD) == REFUSED
             && found(assessment, HookKind::Aggregated, API) == REFUSED
     })
@@ -168,7 +153,7 @@ async fn refused_backends_of_both_kinds_are_named_and_nobody_else_is_blamed() {
 
     lab.converter.behave(Behaviour::Healthy).await.unwrap();
     lab.server.behave(Behaviour::Healthy).await.unwrap();
-    until(&engine, "both are healthy again", |assessment| {
+    assessed(&engine, "both are healthy again", |assessment| {
         found(assessment, HookKind::Conversion, CRD) == WELL
             && found(assessment, HookKind::Aggregated, API) == WELL
     })

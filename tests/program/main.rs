@@ -22,6 +22,8 @@ mod control_plane;
 mod degraded;
 mod demo;
 mod diagnose;
+#[path = "../support/engines.rs"]
+mod engines;
 mod fence;
 mod fidelity;
 mod formats;

@@ -25,6 +25,8 @@ use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
+use crate::engines::assessed;
+
 /// Before the test is given up.
 const LONG: Duration = Duration::from_secs(120);
 /// The hook that fails. It is asked about Services and Leases, so Events can be written meanwhile.
@@ -98,7 +100,7 @@ impl Lab {
             let mut hooks = it.hooks.iter();
             hooks.any(|hook| *hook.webhook == *self.hook.webhook && hook.health != Health::Unknown)
         };
-        until(&engine, "the hook is known", is_known).await;
+        assessed(&engine, "the hook is known", is_known).await;
         engine
     }
 
@@ -261,22 +263,6 @@ impl Lab {
     }
 }
 
-/// Waits for an assessment.
-pub async fn until(engine: &Engine, what: &str, holds: impl Fn(&Assessment) -> bool) -> Assessment {
-    let mut assessment = engine.shown.assessment.clone();
-    let found = assessment.wait_for(|it| it.as_ref().is_some_and(|it| holds(it)));
-    let found = tokio::time::timeout(LONG, found)
-        .await
-        .map(|it| it.unwrap().clone());
-    match found {
-        Ok(found) => Assessment::clone(&found.unwrap()),
-        Err(_) => {
-            let last = engine.shown.assessment.borrow().clone().unwrap();
-            panic!("not in time: {what}\n{:#?}\n{:#?}", last.breaker, last.hooks)
-        }
-    }
-}
-
 /// Waits until the breaker says so of the hook.
 pub async fn standing(
     lab: &Lab,
@@ -288,7 +274,7 @@ pub async fn standing(
         let mut hooks = it.breaker.hooks.iter();
         hooks.find(|standing| standing.hook == lab.hook).cloned()
     };
-    let found = until(engine, what, |it| of(it).as_ref().is_some_and(&is_so)).await;
+    let found = assessed(engine, what, |it| of(it).as_ref().is_some_and(&is_so)).await;
     of(&found).unwrap()
 }
 

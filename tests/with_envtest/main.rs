@@ -27,6 +27,8 @@ mod cutting;
 #[path = "../support/daemon.rs"]
 mod daemon;
 mod documents;
+#[path = "../support/engines.rs"]
+mod engines;
 mod fidelity;
 mod hands;
 #[allow(dead_code, reason = "it serves others too")]
