@@ -3,6 +3,8 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use serde::Serialize;
+
 use super::casualties;
 use crate::app::terminal::view::text::wrap;
 use crate::lab::clients::{Casualties, Leaders};
@@ -11,6 +13,26 @@ use crate::lab::clients::{Casualties, Leaders};
 const WIDTH: usize = 108;
 /// Where the text of a line begins.
 const INDENT: usize = 30;
+
+/// What an alert says.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct AlertText {
+    /// The alert's name.
+    #[serde(rename = "alert")]
+    pub name: String,
+    /// Its severity.
+    pub severity: String,
+    /// What it says in one line.
+    pub summary: String,
+    /// What it says.
+    pub description: String,
+}
+
+impl AlertText {
+    fn headline(&self) -> String {
+        format!("{} ({}): {}", self.name, self.severity, self.summary)
+    }
+}
 
 /// What can happen in a demo.
 #[derive(Debug, Clone, PartialEq)]
@@ -66,25 +88,15 @@ pub enum DemoEvent {
     Alert {
         /// Whether it fires.
         firing: bool,
-        /// The alert's name.
-        name: String,
-        /// Its severity.
-        severity: String,
-        /// Its one line.
-        summary: String,
+        /// What it says.
+        text: AlertText,
     },
     /// Alertmanager delivered an alert, or that it is over.
     Page {
         /// Whether it is over.
         resolved: bool,
-        /// The alert's name.
-        name: String,
-        /// Its severity.
-        severity: String,
-        /// Its one line.
-        summary: String,
-        /// Its text.
-        description: String,
+        /// What it says.
+        text: AlertText,
     },
     /// The fault is about to be removed, and no user's request has failed.
     NoFailure,
@@ -227,24 +239,9 @@ impl DemoEvent {
             } => {
                 vec![format!("{request}, after {}: {text}", millis(*waited))]
             }
-            Self::Alert {
-                name,
-                severity,
-                summary,
-                ..
-            } => vec![headline(name, severity, summary)],
-            Self::Page {
-                resolved: true, name, ..
-            } => vec![name.clone()],
-            Self::Page {
-                name,
-                severity,
-                summary,
-                description,
-                ..
-            } => {
-                vec![headline(name, severity, summary), description.clone()]
-            }
+            Self::Alert { text, .. } => vec![text.headline()],
+            Self::Page { resolved: true, text } => vec![text.name.clone()],
+            Self::Page { text, .. } => vec![text.headline(), text.description.clone()],
             Self::NoFailure => vec!["no user's request has failed".to_owned()],
             Self::Removed => Vec::new(),
             Self::Recovered(after) => {
@@ -258,11 +255,6 @@ impl DemoEvent {
             Self::Closing { text, objections, .. } => listed(text.clone(), objections),
         }
     }
-}
-
-/// An alert in one line.
-fn headline(name: &str, severity: &str, summary: &str) -> String {
-    format!("{name} ({severity}): {summary}")
 }
 
 /// Who lives by the control plane.
@@ -410,10 +402,12 @@ mod tests {
         let page = |resolved| {
             let event = DemoEvent::Page {
                 resolved,
-                name: "HookwatchHookFailing".to_owned(),
-                severity: "critical".to_owned(),
-                summary: "v is Hanging.".to_owned(),
-                description: "The webhook v\nof \u{1b}[31mc fails.".to_owned(),
+                text: AlertText {
+                    name: "HookwatchHookFailing".to_owned(),
+                    severity: "critical".to_owned(),
+                    summary: "v is Hanging.".to_owned(),
+                    description: "The webhook v\nof \u{1b}[31mc fails.".to_owned(),
+                },
             };
             render(Duration::from_secs(48), &event, false)
         };
