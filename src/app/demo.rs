@@ -246,9 +246,8 @@ pub async fn command(
             return Ok(ExitCode::from(SKIPPED));
         }
     };
-    let colour = arguments.color.wanted();
     if arguments.hold {
-        hold(&arguments, programs.as_ref(), colour, start_daemon).await?;
+        hold(&arguments, programs.as_ref(), start_daemon).await?;
         return Ok(ExitCode::SUCCESS);
     }
     let scenario = by_name(arguments.scenario.as_deref().unwrap_or(DEFAULT_SCENARIO))?;
@@ -265,7 +264,7 @@ pub async fn command(
         scenario,
         timing: Timing::default(),
         timeline: timeline(arguments.output),
-        colour,
+        colour: arguments.color.wanted(),
         programs,
         auto_break: arguments.auto_break,
     };
@@ -302,7 +301,6 @@ async fn print_survival(
 async fn hold(
     arguments: &DemoArguments,
     programs: Option<&Programs>,
-    colour: bool,
     start_daemon: impl FnMut(DaemonArguments) -> StartingDaemon,
 ) -> anyhow::Result<()> {
     let started = Instant::now();
@@ -312,7 +310,7 @@ async fn hold(
         interrupted = interruption() => return interrupted,
     };
     let held = tokio::select! {
-        held = keep(&stage, arguments, programs, colour, started) => held,
+        held = keep(&stage, arguments, programs, started) => held,
         interrupted = interruption() => interrupted,
     };
     let left = stage.leave().await;
@@ -325,7 +323,6 @@ async fn keep(
     stage: &DemoStage,
     arguments: &DemoArguments,
     programs: Option<&Programs>,
-    colour: bool,
     started: Instant,
 ) -> anyhow::Result<()> {
     let monitoring = match programs {
@@ -338,7 +335,7 @@ async fn keep(
         Some(name) => {
             let teller = Teller {
                 out: timeline(arguments.output),
-                colour,
+                colour: arguments.color.wanted(),
                 started,
             };
             let director = Director::new(stage, by_name(name)?, Timing::default(), teller);

@@ -10,15 +10,15 @@ use jiff::Timestamp;
 
 use super::breaking::BreakerFollower;
 use super::flaps::{self, FlapCounter};
-use super::judge::{DemoPhase, DemoUpdate, Judge, rounded};
+use super::judge::{DemoPhase, Judge, rounded};
 use super::pages::Pages;
 use super::played::Played;
-use super::report::{closing, finding, report};
+use super::report::{closing, report};
 use super::stage::DemoStage;
 use super::survival::{AFTER, Survival};
 use super::teller::Teller;
 use super::timeline::DemoEvent;
-use crate::app::terminal::view::shown::{ShownAssessment, ShownHook};
+use crate::app::terminal::view::shown::ShownAssessment;
 use crate::lab::cluster::LabHook;
 use crate::lab::scenario::{Injected, Scenario};
 use crate::lab::workload::FirstFailure;
@@ -290,7 +290,7 @@ impl<'a> Director<'a> {
         if let Some(assessment) = &assessment {
             self.flaps.observe(Instant::now(), assessment);
             for news in self.judge.observe(phase, assessment) {
-                self.tell(event(news))?;
+                self.tell(news)?;
             }
         }
         if let (Some(breaking), Some(assessment), Some((fault, _))) =
@@ -337,29 +337,5 @@ impl<'a> Director<'a> {
 
     fn tell(&mut self, event: DemoEvent) -> anyhow::Result<()> {
         self.teller.tell(event)
-    }
-}
-
-fn event(news: DemoUpdate) -> DemoEvent {
-    match news {
-        DemoUpdate::Evidence(text) => DemoEvent::Evidence(text),
-        DemoUpdate::Risk(text) => DemoEvent::Risk(text),
-        DemoUpdate::Verdict(hook) => verdict(&hook, true),
-        DemoUpdate::FalseCulprit(hook) => verdict(&hook, false),
-        DemoUpdate::NotAHook(trouble) => DemoEvent::Verdict {
-            culprit: "no webhook".to_owned(),
-            finding: finding(Some(&trouble.cause), None, trouble.confidence),
-            evidence: trouble.evidence.iter().map(ToString::to_string).collect(),
-            expected: true,
-        },
-    }
-}
-
-fn verdict(hook: &ShownHook, expected: bool) -> DemoEvent {
-    DemoEvent::Verdict {
-        finding: finding(hook.cause.as_deref(), Some(&hook.effect), hook.confidence),
-        culprit: hook.webhook.to_string(),
-        evidence: hook.evidence.iter().map(ToString::to_string).collect(),
-        expected,
     }
 }
