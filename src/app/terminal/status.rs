@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::ServerArguments;
 use super::view::shown::{ShownAssessment, ShownBreaker, ShownHook, clock, lasting};
 use super::view::state::in_trouble;
-use super::view::text::{CleanText, clean, fit, width};
+use super::view::text::{CleanText, clean, fit, or_dash, width};
 use crate::app::diagnose::{Conclusion, ConclusionFacts, is_unwell};
 use crate::app::{Output, to_json};
 use crate::domain::text::human_seconds;
@@ -274,19 +274,10 @@ fn row(seen: &ShownAssessment, hook: &ShownHook) -> [String; 6] {
     let configuration = hook.configuration.as_ref().map(|name| format!(" ({name})"));
     [
         hook.health.as_str().to_owned(),
-        hook.cause
-            .as_ref()
-            .map_or_else(|| "-".to_owned(), ToString::to_string),
-        if hook.effect.is_empty() {
-            "-".to_owned()
-        } else {
-            hook.effect.to_string()
-        },
-        hook.cause
-            .as_ref()
-            .map_or_else(|| "-".to_owned(), |_| format!("{:.2}", hook.confidence)),
-        hook.since
-            .map_or_else(|| "-".to_owned(), |since| lasting(seen.at.since(since))),
+        or_dash(hook.cause.as_ref()),
+        or_dash(Some(&hook.effect).filter(|effect| !effect.is_empty())),
+        or_dash(hook.sure()),
+        or_dash(seen.lasted(hook)),
         format!("{}{}", hook.webhook, configuration.unwrap_or_default()),
     ]
 }
