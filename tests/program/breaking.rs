@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::demo::{BreakerReport, DemoOptions, DemoReport, Timing, run, start_daemon};
 use hookwatch::app::engine::{Engine, clock};
 use hookwatch::domain::act::bypass::edit::{Author, Desired, Why};
@@ -20,6 +19,8 @@ use hookwatch::lab::cluster::{Cluster, LabHook, client_for};
 use hookwatch::lab::control_plane::{BackendReach, ControlPlaneKind};
 use hookwatch::lab::directory::PrivateDirectory;
 use hookwatch::lab::scenario::by_name;
+
+use crate::engines::config;
 
 fn outage(permitted: Rung) -> BreakerReport {
     let report = play("gke-opa-outage", permitted);
@@ -226,12 +227,7 @@ fn a_bypass_that_is_found_at_the_start_is_brought_back_when_its_hook_is_well() {
         assert_eq!(report.outcome, PatchOutcome::Applied);
 
         let directory = PrivateDirectory::create().unwrap();
-        let arguments = ConfigArguments {
-            kubeconfig: Some(directory.write("kubeconfig", &kubeconfig).unwrap()),
-            listen: Some("127.0.0.1:0".to_owned()),
-            ..ConfigArguments::default()
-        };
-        let mut config = Config::parse("", &arguments).unwrap();
+        let mut config = config(&directory.write("kubeconfig", &kubeconfig).unwrap(), "");
         (config.auto_break, config.without_fence) = (AutoBreak::On, true);
         let engine = Engine::start(&config).await.unwrap();
         let back = async {
@@ -256,12 +252,7 @@ fn with_plan_it_is_said_what_would_be_done_and_nothing_is_touched() {
         let kubeconfig = server.kubeconfig();
         let cluster = Cluster::start(&kubeconfig, BackendReach::Loopback).await.unwrap();
         let directory = PrivateDirectory::create().unwrap();
-        let arguments = ConfigArguments {
-            kubeconfig: Some(directory.write("kubeconfig", &kubeconfig).unwrap()),
-            listen: Some("127.0.0.1:0".to_owned()),
-            ..ConfigArguments::default()
-        };
-        let mut config = Config::parse("", &arguments).unwrap();
+        let mut config = config(&directory.write("kubeconfig", &kubeconfig).unwrap(), "");
         assert_eq!(config.auto_break, AutoBreak::Plan);
         // Who leads is written down in the ledger while the Lease cannot be.
         config.leadership.enabled = false;

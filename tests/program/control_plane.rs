@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::engine::Engine;
 use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::vocabulary::Writes;
@@ -14,6 +13,8 @@ use hookwatch::lab::cluster::{Cluster, LabHook};
 use hookwatch::lab::control_plane::{BackendReach, LabControlPlane};
 use hookwatch::lab::directory::PrivateDirectory;
 use hookwatch::lab::workload::{LabWorkload, WorkloadOptions};
+
+use crate::engines::config;
 
 /// A guard against a test that hangs, not a measurement.
 const LIMIT: Duration = Duration::from_secs(90);
@@ -54,13 +55,8 @@ async fn an_api_server_that_cannot_start_beside_a_hanging_hook_is_told_with_the_
         .await
         .unwrap();
     let directory = PrivateDirectory::create().unwrap();
-    let arguments = ConfigArguments {
-        kubeconfig: Some(directory.write("kubeconfig", &kubeconfig).unwrap()),
-        ..ConfigArguments::default()
-    };
-    let engine = Engine::start(&Config::parse("", &arguments).unwrap())
-        .await
-        .unwrap();
+    let kubeconfig = directory.write("kubeconfig", &kubeconfig).unwrap();
+    let engine = Engine::start(&config(&kubeconfig, "")).await.unwrap();
     let calm = until(&engine, "all is seen", |seen| {
         let servers = &seen.sources.scrapes;
         servers

@@ -3,7 +3,6 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use base64::Engine as _;
-use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::engine::Engine;
 use hookwatch::domain::cluster::hook::HookKind;
 use hookwatch::domain::report::assessment::Assessment;
@@ -17,7 +16,7 @@ use hookwatch::lab::directory::PrivateDirectory;
 use kube::Client;
 use serde_json::{Value, json};
 
-use crate::engines::assessed;
+use crate::engines::{assessed, config};
 
 const CRD: &str = "widgets.example.com";
 const API: &str = "v1.metrics.example.com";
@@ -112,11 +111,8 @@ async fn refused_backends_of_both_kinds_are_named_and_nobody_else_is_blamed() {
         .unwrap();
     let lab = Lab::set_up(client_for(&server.kubeconfig()).await.unwrap()).await;
     let directory = PrivateDirectory::create().unwrap();
-    let arguments = ConfigArguments {
-        kubeconfig: Some(directory.write("kubeconfig", &server.kubeconfig()).unwrap()),
-        ..ConfigArguments::default()
-    };
-    let config = Config::parse("scrapes: {interval: 2s}\nprobes: {interval: 1s}", &arguments).unwrap();
+    let kubeconfig = directory.write("kubeconfig", &server.kubeconfig()).unwrap();
+    let config = config(&kubeconfig, "scrapes: {interval: 2s}\nprobes: {interval: 1s}");
     let engine = Engine::start(&config).await.unwrap();
 
     assessed(&engine, "everything is healthy", |assessment| {

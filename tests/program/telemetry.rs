@@ -10,7 +10,6 @@ use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::engine::Engine;
 use hookwatch::domain::vocabulary::Health;
 use hookwatch::io::telemetry::TelemetrySettings;
@@ -24,6 +23,8 @@ use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 
 use otlp::samples::{Samples, grows, of_otlp, of_text};
 use otlp::{Manner, Receiver, Sent, attribute};
+
+use crate::engines::config;
 
 /// A guard against what never comes, not a measurement.
 const GUARD: Duration = Duration::from_secs(90);
@@ -64,11 +65,7 @@ impl Lab {
 
     /// A daemon with these variables.
     async fn daemon(&self, variables: &[(&str, &str)]) -> Engine {
-        let arguments = ConfigArguments {
-            kubeconfig: Some(self.kubeconfig.clone()),
-            ..ConfigArguments::default()
-        };
-        let mut config = Config::parse("", &arguments).unwrap();
+        let mut config = config(&self.kubeconfig, "");
         config.leadership.enabled = false;
         config.probes.rates.interval = config.probes.rates.alert_interval;
         let settings = TelemetrySettings::from_variables(|name| {

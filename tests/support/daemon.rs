@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use assert_cmd::Command;
-use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::engine::{Engine, clock};
 use hookwatch::domain::act::breaker::HookStanding;
 use hookwatch::domain::act::bypass::edit::{Author, Desired, Why};
@@ -25,7 +24,7 @@ use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::engines::assessed;
+use crate::engines::{assessed, config};
 
 /// Before the test is given up.
 const LONG: Duration = Duration::from_secs(120);
@@ -86,12 +85,7 @@ impl Lab {
     }
 
     pub async fn daemon(&self, rungs: &[Rung]) -> Engine {
-        let arguments = ConfigArguments {
-            kubeconfig: Some(self.kubeconfig.clone()),
-            listen: Some("127.0.0.1:0".to_owned()),
-            ..ConfigArguments::default()
-        };
-        let mut config = Config::parse("", &arguments).unwrap();
+        let mut config = config(&self.kubeconfig, "");
         (config.auto_break, config.without_fence) = (AutoBreak::On, true);
         config.breaker.fallback.rungs = rungs.iter().copied().collect();
         config.breaker.fallback.page = Some("somebody".into());

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use hookwatch::app::config::{Config, ConfigArguments};
+use hookwatch::app::config::Config;
 use hookwatch::domain::act::breaker::{Book, HookStanding};
 use hookwatch::domain::act::bypass::{BypassStanding, Rung, STATE_ANNOTATION, touched};
 use hookwatch::domain::act::fence::AutoBreak;
@@ -163,12 +163,7 @@ async fn apply(client: &Client, hook: LabHook, object: &Value, force: bool) -> k
 
 /// A daemon's configuration with the breaker on, with one rung permitted, at the highest pace.
 pub fn config(kubeconfig: &Path, rung: Rung) -> Config {
-    let arguments = ConfigArguments {
-        kubeconfig: Some(kubeconfig.to_owned()),
-        listen: Some("127.0.0.1:0".to_owned()),
-        ..ConfigArguments::default()
-    };
-    let mut config = Config::parse("", &arguments).unwrap();
+    let mut config = crate::engines::config(kubeconfig, "");
     config.auto_break = AutoBreak::On;
     // With a shield permitted as well it would come first.
     config.breaker.fallback.rungs = [rung].into();

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::engine::Engine;
 use hookwatch::domain::observe::views::ScrapeView;
 use hookwatch::domain::report::assessment::Assessment;
@@ -26,6 +25,7 @@ use kube::Api;
 use kube::api::DeleteParams;
 
 use super::{Named, Outcome, missing, named};
+use crate::engines::config;
 
 /// A guard against a test that hangs, not a measurement.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -120,13 +120,8 @@ async fn the_silent_one_is_named() {
     let _clients = ControlPlaneClients::start(&control_plane, &cluster.nodes(), &users)
         .await
         .unwrap();
-    let arguments = ConfigArguments {
-        kubeconfig: Some(directory.write("balanced", &kubeconfig).unwrap()),
-        ..ConfigArguments::default()
-    };
-    let engine = Engine::start(&Config::parse("", &arguments).unwrap())
-        .await
-        .unwrap();
+    let kubeconfig = directory.write("balanced", &kubeconfig).unwrap();
+    let engine = Engine::start(&config(&kubeconfig, "")).await.unwrap();
     let watch = Watch { engine };
 
     let target = balancer.address().to_string();
@@ -194,13 +189,8 @@ async fn the_second_cannot_start() {
         .await
         .unwrap();
     let kubeconfig = envtest.kubeconfig_for(balancer.address());
-    let arguments = ConfigArguments {
-        kubeconfig: Some(directory.write("balanced", &kubeconfig).unwrap()),
-        ..ConfigArguments::default()
-    };
-    let engine = Engine::start(&Config::parse("", &arguments).unwrap())
-        .await
-        .unwrap();
+    let kubeconfig = directory.write("balanced", &kubeconfig).unwrap();
+    let engine = Engine::start(&config(&kubeconfig, "")).await.unwrap();
     let watch = Watch { engine };
     let told = watch
         .until_blaming(Some(hook.webhook()), "both are told in one sentence", |seen| {

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::engine::Engine;
 use hookwatch::domain::act::leadership::{Bid, BidOutcome};
 use hookwatch::domain::observe::canary::CanaryTarget;
@@ -25,6 +24,7 @@ use kube::api::PostParams;
 use serde_json::json;
 
 use super::{Named, Outcome, missing, named};
+use crate::engines::config;
 
 /// Set by whoever wants the measurement.
 const ASKED_FOR: &str = "HOOKWATCH_MEASURE";
@@ -134,11 +134,7 @@ async fn measure() {
         leases.create(&PostParams::default(), &lease).await.unwrap();
     }
     let kubeconfig = directory.write("kubeconfig", &envtest.kubeconfig()).unwrap();
-    let arguments = ConfigArguments {
-        kubeconfig: Some(kubeconfig.clone()),
-        ..ConfigArguments::default()
-    };
-    let config = Config::parse("", &arguments).unwrap();
+    let config = config(&kubeconfig, "");
     let mut added = Vec::new();
     for _ in 0..PAIRS {
         let before = requests(cluster.client()).await;

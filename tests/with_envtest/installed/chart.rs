@@ -1,6 +1,5 @@
 //! The chart on a real API server, in a namespace of which the manifests know nothing.
 
-use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::engine::Engine;
 use hookwatch::domain::act::fence::{Account, AutoBreak, Proof};
 use hookwatch::domain::act::leadership::ReplicaRole;
@@ -9,6 +8,7 @@ use hookwatch::io::client::Connection;
 use serde_json::{Value, json};
 
 use super::accepted::with_kinds_of_the_prometheus_operator;
+use crate::engines::config;
 use crate::helm::rendered;
 use crate::privileges::cluster::{Cluster, assessed};
 
@@ -41,13 +41,7 @@ async fn does_the_job(values: Value, canaries: &[&str]) {
     let text = objects
         .iter()
         .find_map(|object| object["data"]["hookwatch.yaml"].as_str());
-    let arguments = ConfigArguments {
-        kubeconfig: Some(kubeconfig.clone()),
-        ..ConfigArguments::default()
-    };
-    let engine = Engine::start(&Config::parse(text.unwrap(), &arguments).unwrap())
-        .await
-        .unwrap();
+    let engine = Engine::start(&config(&kubeconfig, text.unwrap())).await.unwrap();
     assessed(&engine, "it leads, may act, and each canary is written", |it| {
         let mut written: Vec<&str> = Vec::new();
         for view in &it.control_plane.canaries {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use hookwatch::app::config::{Config, ConfigArguments};
+use hookwatch::app::config::Config;
 use hookwatch::domain::act::fence::{FENCE, MaySkip};
 use hookwatch::lab::cluster::client_for;
 use hookwatch::lab::directory::PrivateDirectory;
@@ -361,11 +361,7 @@ pub fn config(kubeconfig: &Path, more: &str) -> Config {
     let text = format!(
         "scrapes: {{interval: 1s, alertInterval: 1s}}\ncanaries: {{interval: 1s, alertInterval: 1s}}\n{more}\n"
     );
-    let arguments = ConfigArguments {
-        kubeconfig: Some(kubeconfig.to_owned()),
-        ..ConfigArguments::default()
-    };
-    Config::parse(&text, &arguments).unwrap()
+    crate::engines::config(kubeconfig, &text)
 }
 
 /// Waits until something is so; for what sends no word by itself.
