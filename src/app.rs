@@ -13,7 +13,12 @@ pub mod replay;
 pub mod run;
 pub mod terminal;
 
+use std::fmt::Display;
 use std::io::{self, ErrorKind, Write as _};
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::time::{Interval, MissedTickBehavior, interval};
 
 /// How a command prints its result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -25,8 +30,40 @@ pub enum Output {
     Json,
 }
 
-/// The exit code of bad usage: a flag, a key or a file that makes no sense (`EX_USAGE` of sysexits).
+/// The exit code of bad usage (`EX_USAGE` of sysexits).
 pub const BAD_USAGE: u8 = 64;
+
+/// A flag, a key or a file makes no sense: every mistake that was found.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", .0.join("\n"))]
+pub struct BadUsage(pub Vec<String>);
+
+impl BadUsage {
+    /// One mistake.
+    pub fn new(mistake: impl Display) -> Self {
+        Self(vec![mistake.to_string()])
+    }
+
+    /// Every mistake in a configuration.
+    pub fn of(mistakes: Vec<config::ConfigError>) -> Self {
+        Self(mistakes.iter().map(ToString::to_string).collect())
+    }
+}
+
+/// Ticks, the first at once. When one is late, those after it are late as well and do not come in a burst.
+fn every(period: Duration) -> Interval {
+    let mut ticks = interval(period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
+}
+
+/// A result as the JSON document that is printed.
+///
+/// # Errors
+/// When it cannot be written as JSON.
+pub fn to_json(result: &impl Serialize) -> serde_json::Result<String> {
+    Ok(serde_json::to_string_pretty(result)? + "\n")
+}
 
 /// Prints a result on standard output. A reader that has seen enough, such as `head`, is no error.
 ///

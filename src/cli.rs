@@ -4,12 +4,11 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::app::config::{Config, ConfigArguments, ConfigError};
+use crate::app::config::{Config, ConfigArguments};
 #[cfg(feature = "lab")]
 use crate::app::demo;
 use crate::app::replay::ReplayArguments;
-use crate::app::{self, BAD_USAGE, Output, audit, by_hand, diagnose, run, terminal};
-use crate::io::client::ConnectError;
+use crate::app::{self, BAD_USAGE, BadUsage, Output, audit, by_hand, diagnose, run, terminal};
 use crate::io::telemetry::{self, LogFormat};
 
 /// Keeps a Kubernetes control plane writable when an admission webhook goes bad
@@ -134,24 +133,35 @@ pub fn main() -> ExitCode {
     }
     // Must come before anything that could open a TLS connection.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    match dispatch(arguments.command, plugin) {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("hookwatch: {error:#}");
-            ExitCode::FAILURE
+    let failure = match arguments.command {
+        // An exit code of 1 would stand for a warning, or accuse a hook.
+        Command::Audit(_) => audit::NOT_AUDITED,
+        Command::Diagnose(_) => diagnose::Conclusion::CouldNotTell.exit_code(),
+        _ => 1,
+    };
+    dispatch(arguments.command, plugin).unwrap_or_else(|error| {
+        if let Some(BadUsage(mistakes)) = error.downcast_ref() {
+            for mistake in mistakes {
+                eprintln!("hookwatch: {mistake}");
+            }
+            return ExitCode::from(BAD_USAGE);
         }
-    }
+        eprintln!("hookwatch: {error:#}");
+        ExitCode::from(failure)
+    })
 }
 
 fn dispatch(command: Command, plugin: bool) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Run(arguments) => watch(&arguments),
-        Command::Diagnose(arguments) => Ok(look_once(&arguments)),
-        Command::Audit(arguments) => Ok(block_on(audit::audit(arguments)).unwrap_or_else(|error| {
-            // An exit code of 1 would stand for a warning.
-            eprintln!("hookwatch: {error:#}");
-            ExitCode::from(audit::NOT_AUDITED)
-        })),
+        Command::Run(arguments) => {
+            let config = Config::load(&arguments).map_err(BadUsage::of)?;
+            block_on(run::until_signal(config))
+        }
+        Command::Diagnose(arguments) => {
+            let configs = diagnose::configs(&arguments.config).map_err(BadUsage::of)?;
+            block_on(diagnose::diagnose(configs, &arguments))
+        }
+        Command::Audit(arguments) => block_on(audit::audit(arguments)),
         Command::Status(arguments) => look(terminal::status(arguments, program(plugin), plugin)),
         Command::Top(arguments) => look(terminal::top(arguments, program(plugin), plugin)),
         #[cfg(feature = "lab")]
@@ -168,7 +178,7 @@ fn dispatch(command: Command, plugin: bool) -> anyhow::Result<ExitCode> {
             let result = arguments.replay()?;
             app::print(&match arguments.output {
                 Output::Text => result.to_text(),
-                Output::Json => serde_json::to_string_pretty(&result.document())? + "\n",
+                Output::Json => app::to_json(&result.document())?,
             })?;
             Ok(ExitCode::SUCCESS)
         }
@@ -178,62 +188,16 @@ fn dispatch(command: Command, plugin: bool) -> anyhow::Result<ExitCode> {
         Command::Unchecked(arguments) => block_on(by_hand::unchecked(arguments)),
         Command::Freeze(arguments) => block_on(by_hand::freeze(arguments)),
         Command::Unfreeze(arguments) => block_on(by_hand::unfreeze(arguments)),
-        Command::CheckConfig(arguments) => Ok(check_config(&arguments)),
-    }
-}
-
-fn watch(arguments: &ConfigArguments) -> anyhow::Result<ExitCode> {
-    let config = match checked(arguments) {
-        Ok(config) => config,
-        Err(code) => return Ok(code),
-    };
-    match block_on(run::until_signal(config)) {
-        // A kubeconfig that cannot be used is bad usage, as it is for the one-shot commands.
-        Err(error) if error.is::<ConnectError>() => {
-            eprintln!("hookwatch: {error:#}");
-            Ok(ExitCode::from(BAD_USAGE))
+        Command::CheckConfig(arguments) => {
+            Config::load(&arguments).map_err(BadUsage::of)?;
+            // They do not keep a daemon from starting, so they are no mistakes.
+            for complaint in telemetry::TelemetrySettings::from_environment().complaints {
+                eprintln!("hookwatch: {complaint}");
+            }
+            println!("the configuration is valid");
+            Ok(ExitCode::SUCCESS)
         }
-        ended => ended,
     }
-}
-
-fn look_once(arguments: &diagnose::DiagnoseArguments) -> ExitCode {
-    let configs = match told(diagnose::configs(arguments)) {
-        Ok(configs) => configs,
-        Err(code) => return code,
-    };
-    block_on(diagnose::diagnose(configs, arguments)).unwrap_or_else(|error| {
-        // An exit code of 1 would accuse a hook.
-        eprintln!("hookwatch: {error:#}");
-        ExitCode::from(diagnose::Conclusion::CouldNotTell.exit_code())
-    })
-}
-
-fn check_config(arguments: &ConfigArguments) -> ExitCode {
-    if let Err(code) = checked(arguments) {
-        return code;
-    }
-    // They do not keep a daemon from starting, so they are no mistakes.
-    for complaint in telemetry::TelemetrySettings::from_environment().complaints {
-        eprintln!("hookwatch: {complaint}");
-    }
-    println!("the configuration is valid");
-    ExitCode::SUCCESS
-}
-
-/// The checked configuration, or the exit code after every mistake was printed.
-fn checked(arguments: &ConfigArguments) -> Result<Config, ExitCode> {
-    told(Config::load(arguments))
-}
-
-/// What was checked, or the exit code after every mistake was printed.
-fn told<T>(checked: Result<T, Vec<ConfigError>>) -> Result<T, ExitCode> {
-    checked.map_err(|errors| {
-        for error in errors {
-            eprintln!("hookwatch: {error}");
-        }
-        ExitCode::from(BAD_USAGE)
-    })
 }
 
 fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {

@@ -10,12 +10,13 @@ use std::process::ExitCode;
 
 use self::baseline::AuditBaseline;
 use super::by_hand::arguments::{kind, target};
+use super::engine::clock;
 use super::progress::during;
+use super::{BadUsage, to_json};
 use crate::domain::audit::findings::{UNREADABLE_INPUT, sort};
 use crate::domain::audit::{Auditor, BackendFailure, Estate, Finding, FindingSeverity, Forecast, findings};
 use crate::domain::cluster::hook::HookKind;
-use crate::domain::time::Time;
-use crate::io::client::{ConnectOptions, Connection};
+use crate::io::client::Connection;
 use crate::io::cluster::estate::{UnreadableObject, assemble, cluster, manifests};
 
 /// The exit code where nothing could be audited.
@@ -85,37 +86,28 @@ pub struct AuditReport {
 /// # Errors
 /// When there is no way to the cluster, a baseline cannot be read or written, or nothing can be printed.
 pub async fn audit(arguments: AuditArguments) -> anyhow::Result<ExitCode> {
-    let baseline = match arguments.baseline.as_deref().map(AuditBaseline::read).transpose() {
-        Ok(baseline) => baseline.unwrap_or_default(),
-        Err(why) => return Ok(usage(&why)),
-    };
+    let baseline = arguments.baseline.as_deref().map(AuditBaseline::read);
+    let baseline = baseline.transpose()?.unwrap_or_default();
     if arguments.context.len() > 1 {
         return several::audit(&arguments, &baseline).await;
     }
     let (estate, unreadable) = if arguments.paths.is_empty() {
-        let context = arguments.context.first().cloned();
-        match during("reading the cluster", of_cluster(&arguments, context)).await {
-            Ok(read) => read,
-            Err(Unread::Usage(why)) => return Ok(usage(&why)),
-            Err(Unread::Blind(why)) => anyhow::bail!(why),
-        }
+        let context = arguments.context.first().map(String::as_str);
+        during("reading the cluster", of_cluster(&arguments, context)).await?
     } else {
         if let Some(why) = arguments.paths.iter().find_map(|path| missing(path)) {
-            return Ok(usage(&why));
+            return Err(BadUsage::new(why).into());
         }
         let read = manifests::read(&arguments.paths);
         anyhow::ensure!(
             !read.objects.is_empty() || !read.unreadable.is_empty(),
             "the files hold no object of Kubernetes"
         );
-        let (estate, mut unreadable) = assemble(read.objects, false, Some(now()));
+        let (estate, mut unreadable) = assemble(read.objects, false, Some(clock()()));
         unreadable.extend(read.unreadable);
         (estate, unreadable)
     };
-    let report = match report(&estate, &unreadable, &arguments, &baseline) {
-        Ok(report) => report,
-        Err(why) => return Ok(usage(&why)),
-    };
+    let report = report(&estate, &unreadable, &arguments, &baseline)?;
     if let Some(path) = &arguments.write_baseline {
         AuditBaseline::of(&report.findings).write(path)?;
         eprintln!(
@@ -127,40 +119,30 @@ pub async fn audit(arguments: AuditArguments) -> anyhow::Result<ExitCode> {
     }
     super::print(&match arguments.output {
         AuditOutput::Text => text::report(&report),
-        AuditOutput::Json => formats::json(&report)?,
-        AuditOutput::Sarif => formats::sarif(&report)?,
+        AuditOutput::Json => to_json(&formats::document(&report))?,
+        AuditOutput::Sarif => to_json(&formats::sarif(&report))?,
         AuditOutput::Junit => formats::junit(&report),
     })?;
     Ok(ExitCode::from(exit_code(&report.findings)))
 }
 
-/// Why a cluster cannot be audited.
-enum Unread {
-    /// There is no way to it.
-    Usage(String),
-    /// It shows no webhook configuration.
-    Blind(String),
-}
-
 /// Reads the cluster of a context; without one that of the current context.
+///
+/// # Errors
+/// When there is no way to it, or it shows no webhook configuration.
 async fn of_cluster(
     arguments: &AuditArguments,
-    context: Option<String>,
-) -> Result<(Estate, Vec<UnreadableObject>), Unread> {
-    let options = ConnectOptions {
-        kubeconfig: arguments.kubeconfig.clone(),
-        context,
-    };
-    let connection = Connection::open(&options).await;
-    let connection = connection.map_err(|error| Unread::Usage(error.to_string()))?;
+    context: Option<&str>,
+) -> anyhow::Result<(Estate, Vec<UnreadableObject>)> {
+    let connection = Connection::open(arguments.kubeconfig.as_deref(), context).await;
+    let connection = connection.map_err(BadUsage::new)?;
     let read = cluster::read(&connection).await;
     if read.is_blind {
         let told = read.unreadable.iter();
         let told: Vec<String> = told.map(|one| format!("{}: {}", one.object, one.why)).collect();
-        let why = format!("no webhook configuration can be listed: {}", told.join("; "));
-        return Err(Unread::Blind(why));
+        anyhow::bail!("no webhook configuration can be listed: {}", told.join("; "));
     }
-    let (estate, mut unreadable) = assemble(read.objects, true, Some(now()));
+    let (estate, mut unreadable) = assemble(read.objects, true, Some(clock()()));
     unreadable.extend(read.unreadable);
     Ok((estate, unreadable))
 }
@@ -174,17 +156,6 @@ fn missing(path: &Path) -> Option<String> {
     Some(format!("cannot open {}: {error}", path.display()))
 }
 
-fn usage(why: &str) -> ExitCode {
-    eprintln!("hookwatch: {why}");
-    ExitCode::from(super::BAD_USAGE)
-}
-
-fn now() -> Time {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let millis = since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX));
-    Time::from_unix_millis(millis)
-}
-
 /// By the worst of the findings.
 pub fn exit_code(findings: &[Finding]) -> u8 {
     match findings.iter().map(|finding| finding.severity).max() {
@@ -194,13 +165,16 @@ pub fn exit_code(findings: &[Finding]) -> u8 {
     }
 }
 
-/// Finds and forecasts. `Err` says why the webhook that was asked for is none.
+/// Finds and forecasts.
+///
+/// # Errors
+/// When the webhook that was asked for is none.
 fn report(
     estate: &Estate,
     unreadable: &[UnreadableObject],
     arguments: &AuditArguments,
     baseline: &AuditBaseline,
-) -> Result<AuditReport, String> {
+) -> Result<AuditReport, BadUsage> {
     let auditor = Auditor::new(estate);
     let chosen = match &arguments.if_down {
         Some(target) => chosen(estate, target, arguments.kind)?,
@@ -235,7 +209,7 @@ fn chosen(
     estate: &Estate,
     (configuration, webhook): &(String, String),
     kind: Option<HookKind>,
-) -> Result<Vec<usize>, String> {
+) -> Result<Vec<usize>, BadUsage> {
     let fits = |at: &usize| {
         let id = &estate.subjects[*at].hook.id;
         &*id.configuration == configuration
@@ -244,13 +218,13 @@ fn chosen(
     };
     let found: Vec<usize> = (0..estate.subjects.len()).filter(fits).collect();
     match found.len() {
-        0 => Err(format!(
+        0 => Err(BadUsage::new(format!(
             "there is no webhook {webhook:?} in a configuration {configuration:?}"
-        )),
+        ))),
         1 => Ok(found),
-        _ => Err(format!(
+        _ => Err(BadUsage::new(format!(
             "{configuration}/{webhook} is both validating and mutating: say which by --kind"
-        )),
+        ))),
     }
 }
 

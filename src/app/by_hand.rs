@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::engine::clock;
 use super::progress::during;
-use super::{BAD_USAGE, Output};
+use super::{BadUsage, Output};
 use crate::domain::act::bypass::edit::{Author, Desired, Plan, Why, plan};
 use crate::domain::act::bypass::{BypassPhase, BypassStanding, ObjectWriter, Rung, standing, touched};
 use crate::domain::cluster::condition::SHIELDED_NAMESPACES;
@@ -28,7 +28,7 @@ use crate::io::act::breaker::{
     ConfigWriter, PatchOutcome, PatchReport, RetryPolicy, knows_match_conditions, own_user, servers,
 };
 use crate::io::act::ledger::LedgerObject;
-use crate::io::client::{ConnectOptions, Connection};
+use crate::io::client::Connection;
 use crate::io::report::events::{EventOutcome, EventWriter};
 use crate::io::report::unchecked::{ObjectLister, hook_of};
 
@@ -38,15 +38,6 @@ pub use arguments::{
 };
 pub use freeze::{freeze, unfreeze};
 pub use unchecked::unchecked;
-
-const KINDS: [HookKind; 2] = [HookKind::Validating, HookKind::Mutating];
-
-/// What is to be done to one hook.
-struct Deed {
-    hook: HookId,
-    uid: String,
-    desired: Desired,
-}
 
 /// A way to a cluster, and as whom.
 struct Session {
@@ -75,14 +66,9 @@ pub async fn break_hook(arguments: BreakArguments) -> anyhow::Result<ExitCode> {
         expires: Some(now + arguments.at_most),
     };
     let desired = arguments.rung.desired(why);
-    let found = match session.find(&arguments.target, arguments.kind).await {
-        Ok(found) => found,
-        Err(why) => return session.usage(&why),
-    };
-    let (hook, object) = found;
-    let uid = uid(&object);
+    let (hook, object) = session.find(&arguments.target, arguments.kind).await?;
     if session.show(&hook, &object, &desired).await && session.agreed() {
-        session.carry_out(Deed { hook, uid, desired }).await?;
+        session.carry_out(&hook, &object, &desired).await?;
     }
     session.end()
 }
@@ -98,10 +84,7 @@ pub async fn plan_hook(arguments: PlanArguments) -> anyhow::Result<ExitCode> {
         evidence: Vec::new(),
         expires: None,
     });
-    let (hook, object) = match session.find(&arguments.target, arguments.kind).await {
-        Ok(found) => found,
-        Err(why) => return session.usage(&why),
-    };
+    let (hook, object) = session.find(&arguments.target, arguments.kind).await?;
     session.show(&hook, &object, &desired).await;
     session.end()
 }
@@ -112,24 +95,18 @@ pub async fn plan_hook(arguments: PlanArguments) -> anyhow::Result<ExitCode> {
 /// As for [`break_hook`].
 pub async fn restore(arguments: RestoreArguments) -> anyhow::Result<ExitCode> {
     let mut session = Session::open(arguments.cluster).await?;
-    let mut deeds = Vec::new();
+    let mut found = Vec::new();
     match &arguments.target {
-        Some(target) => {
-            let found = match session.find(target, arguments.kind).await {
-                Ok(found) => found,
-                Err(why) => return session.usage(&why),
-            };
-            deeds.push(found);
-        }
+        Some(target) => found.push(session.find(target, arguments.kind).await?),
         None => {
-            for kind in KINDS {
+            for kind in HookKind::ADMISSION {
                 match during(
                     &format!("listing {}s", kind.configuration_kind()),
                     session.writer.list(kind),
                 )
                 .await
                 {
-                    Ok(objects) => deeds.extend(session.left_behind(kind, &objects, arguments.expired)),
+                    Ok(objects) => found.extend(session.left_behind(kind, &objects, arguments.expired)),
                     Err(outcome) => {
                         session.failed(&format!("{}s: {}", kind.configuration_kind(), told(&outcome)))
                     }
@@ -139,23 +116,22 @@ pub async fn restore(arguments: RestoreArguments) -> anyhow::Result<ExitCode> {
     }
     // A webhook may hold that question up: it is asked only where the answer matters.
     let is_ignored = |(hook, object): &(HookId, _)| standing(object, &hook.webhook).is_ignored();
-    if deeds.iter().any(is_ignored) {
+    if found.iter().any(is_ignored) {
         let user = during("asking who it is", own_user(&session.connection)).await;
         let accounts = accounts(&session.arguments.namespace);
         session.author.fenced = user.is_some_and(|user| user.starts_with(&accounts));
     }
     let mut shown = Vec::new();
-    for (hook, object) in deeds {
+    for (hook, object) in found {
         if session.show(&hook, &object, &Desired::Restore).await {
-            let (uid, desired) = (uid(&object), Desired::Restore);
-            shown.push(Deed { hook, uid, desired });
+            shown.push((hook, object));
         }
     }
     if shown.is_empty() {
         session.say("Nothing to restore.");
     } else if session.agreed() {
-        for deed in shown {
-            session.carry_out(deed).await?;
+        for (hook, object) in shown {
+            session.carry_out(&hook, &object, &Desired::Restore).await?;
         }
         if session.well {
             session.say(
@@ -169,10 +145,6 @@ pub async fn restore(arguments: RestoreArguments) -> anyhow::Result<ExitCode> {
 /// How the names of hookwatch's accounts begin, which the fence is around.
 fn accounts(namespace: &str) -> String {
     format!("system:serviceaccount:{namespace}:")
-}
-
-fn uid(object: &serde_json::Value) -> String {
-    object["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
 }
 
 /// The webhooks of a configuration, for a person who mistyped one.
@@ -197,11 +169,8 @@ fn told(outcome: &PatchOutcome) -> String {
 
 impl Session {
     async fn open(arguments: ClusterArguments) -> anyhow::Result<Self> {
-        let options = ConnectOptions {
-            kubeconfig: arguments.kubeconfig.clone(),
-            context: arguments.context.clone(),
-        };
-        let connection = during("making a client", Connection::open(&options)).await?;
+        let opening = Connection::open(arguments.kubeconfig.as_deref(), arguments.context.as_deref());
+        let connection = during("making a client", opening).await?;
         let (servers, trouble) = during("looking for the API servers", servers(&connection)).await;
         if let Some(trouble) = trouble {
             eprintln!(
@@ -239,16 +208,19 @@ impl Session {
         &self,
         (configuration, webhook): &(String, String),
         kind: Option<HookKind>,
-    ) -> Result<(HookId, serde_json::Value), String> {
+    ) -> Result<(HookId, serde_json::Value), BadUsage> {
         let (mut found, mut others) = (Vec::new(), Vec::new());
-        for kind in KINDS.into_iter().filter(|it| kind.is_none_or(|kind| kind == *it)) {
+        for kind in HookKind::ADMISSION
+            .into_iter()
+            .filter(|it| kind.is_none_or(|kind| kind == *it))
+        {
             let reading = self.writer.read(kind, configuration);
             let read = during(
                 &format!("reading {} {configuration}", kind.configuration_kind()),
                 reading,
             )
             .await;
-            if let Some(object) = read.map_err(|outcome| told(&outcome))? {
+            if let Some(object) = read.map_err(|outcome| BadUsage::new(told(&outcome)))? {
                 let hooks = object["webhooks"].as_array();
                 let here = hooks.is_some_and(|hooks| hooks.iter().any(|hook| hook["name"] == *webhook));
                 let noted = touched(&object).iter().any(|(name, _)| name == webhook);
@@ -259,18 +231,19 @@ impl Session {
                 }
             }
         }
-        match found.len() {
-            0 if others.is_empty() => Err(format!("there is no configuration {configuration:?}")),
-            0 => Err(format!(
-                "there is no webhook {webhook:?} in the configuration {configuration:?}; it has {}",
-                others.join(" and ")
-            )),
-            1 => found.pop().ok_or_else(String::new),
-            _ => Err(format!(
+        let why = match (found.pop(), found.is_empty()) {
+            (Some(only), true) => return Ok(only),
+            (Some(_), false) => format!(
                 "there is a validating and a mutating configuration {configuration:?} with a webhook {webhook:?}: \
                  say which by --kind"
-            )),
-        }
+            ),
+            (None, _) if others.is_empty() => format!("there is no configuration {configuration:?}"),
+            (None, _) => format!(
+                "there is no webhook {webhook:?} in the configuration {configuration:?}; it has {}",
+                others.join(" and ")
+            ),
+        };
+        Err(BadUsage::new(why))
     }
 
     /// What hookwatch has left in these objects, or of that what has to be over by now.
@@ -356,11 +329,6 @@ impl Session {
         self.well = false;
     }
 
-    fn usage(&self, why: &str) -> anyhow::Result<ExitCode> {
-        eprintln!("hookwatch: {why}");
-        Ok(ExitCode::from(BAD_USAGE))
-    }
-
     /// Whether whoever asked for it still wants it.
     fn agreed(&mut self) -> bool {
         if self.arguments.yes {
@@ -381,12 +349,16 @@ impl Session {
         agreed
     }
 
-    async fn carry_out(&mut self, deed: Deed) -> anyhow::Result<()> {
-        let Deed { hook, uid, desired } = deed;
-        let work = self.writer.carry_out(&hook, &desired, &self.author);
+    async fn carry_out(
+        &mut self,
+        hook: &HookId,
+        object: &serde_json::Value,
+        desired: &Desired,
+    ) -> anyhow::Result<()> {
+        let work = self.writer.carry_out(hook, desired, &self.author);
         let report = during(&format!("changing {}", hook.object()), work).await;
         let now = (self.clock)();
-        let record = AuditRecord::new(&hook, &desired, &self.author, &report, now);
+        let record = AuditRecord::new(hook, desired, &self.author, &report, now);
         for step in &record.steps {
             eprintln!("  {step}");
         }
@@ -396,14 +368,15 @@ impl Session {
         self.records.push(record);
         match &report.outcome {
             PatchOutcome::Applied | PatchOutcome::AlreadySo => {
-                self.say(&format!("{}: {}.", hook.object(), show::done(&desired)));
-                self.see(&hook, &desired).await;
+                self.say(&format!("{}: {}.", hook.object(), show::done(desired)));
+                self.see(hook, desired).await;
             }
             PatchOutcome::Gone => self.say(&format!("{}: there is no such webhook any more.", hook.object())),
             outcome => self.failed(&format!("{}: {}.", hook.object(), told(outcome))),
         }
         if report.outcome == PatchOutcome::Applied {
-            self.announce(&hook, &uid, &desired, &report, now).await;
+            let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
+            self.announce(hook, uid, desired, &report, now).await;
         }
         Ok(())
     }
@@ -441,7 +414,7 @@ impl Session {
 
     fn end(self) -> anyhow::Result<ExitCode> {
         if self.arguments.output == Output::Json {
-            super::print(&(serde_json::to_string_pretty(&self.records)? + "\n"))?;
+            super::print(&super::to_json(&self.records)?)?;
         }
         Ok(if self.well {
             ExitCode::SUCCESS

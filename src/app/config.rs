@@ -280,7 +280,7 @@ impl Config {
         if !is_dns_label(&namespace) {
             file.error("namespace", format!("{namespace:?} cannot be a namespace's name"));
         }
-        let listen = address(&mut file, &listen)?;
+        let listen = file.address("listen", &listen, "127.0.0.1:9880 or [::1]:9880")?;
         Some(Self {
             kubeconfig,
             context,
@@ -361,17 +361,6 @@ fn one_context(file: &mut Section<'_>, typed: &[String]) -> Option<String> {
 fn text_or(file: &mut Section<'_>, key: &str, typed: Option<&str>, default: &str) -> String {
     let text = typed.map(str::to_owned).or(file.text(key));
     text.unwrap_or_else(|| default.to_owned())
-}
-
-fn address(file: &mut Section<'_>, listen: &str) -> Option<SocketAddr> {
-    let address = listen.parse().ok();
-    if address.is_none() {
-        file.error(
-            "listen",
-            format!("{listen:?} is not ADDRESS:PORT, for example 127.0.0.1:9880 or [::1]:9880"),
-        );
-    }
-    address
 }
 
 fn read(path: &Path) -> Result<String, ConfigError> {

@@ -34,8 +34,9 @@ use self::pages::Pages;
 use self::played::Played;
 use self::stage::DemoStage;
 use self::survival::survive;
-use self::teller::{Teller, TimelineWriter};
+use self::teller::Teller;
 use crate::app::progress::during;
+use crate::app::to_json;
 use crate::domain::act::bypass::Rung;
 use crate::lab::control_plane::ControlPlaneKind;
 use crate::lab::envtest::{binaries, namespace};
@@ -202,19 +203,18 @@ async fn play(
         start_daemon,
     );
     let stage = uninterrupted(during(SETTING_UP, stage)).await?;
-    let account = TimelineWriter {
+    let teller = Teller {
         out: options.timeline,
         colour: options.colour,
+        started,
     };
-    let teller = Teller::new(account, started);
-    let director = Director::new(&stage, options.scenario, options.timing, teller);
+    let mut director = Director::new(&stage, options.scenario, options.timing, teller);
+    director.breaking = options.auto_break.map(|_| BreakerFollower::new(stage.client()));
     let play = async {
-        let pages = match &options.programs {
-            Some(programs) => Some(Pages::new(stage.monitor(programs).await?)),
-            None => None,
-        };
-        let breaking = options.auto_break.map(|_| BreakerFollower::new(stage.client()));
-        director.with_pages(pages).with_breaker(breaking).play().await
+        if let Some(programs) = &options.programs {
+            director.pages = Some(Pages::new(stage.monitor(programs).await?));
+        }
+        director.play().await
     };
     let played = uninterrupted(play).await;
     let left = stage.leave().await;
@@ -246,9 +246,8 @@ pub async fn command(
             return Ok(ExitCode::from(SKIPPED));
         }
     };
-    let colour = arguments.color.wanted();
     if arguments.hold {
-        hold(&arguments, programs.as_ref(), colour, start_daemon).await?;
+        hold(&arguments, programs.as_ref(), start_daemon).await?;
         return Ok(ExitCode::SUCCESS);
     }
     let scenario = by_name(arguments.scenario.as_deref().unwrap_or(DEFAULT_SCENARIO))?;
@@ -265,14 +264,13 @@ pub async fn command(
         scenario,
         timing: Timing::default(),
         timeline: timeline(arguments.output),
-        colour,
+        colour: arguments.color.wanted(),
         programs,
         auto_break: arguments.auto_break,
     };
     let report = run(options, start_daemon).await?;
     if arguments.output == DemoOutput::Json {
-        let document = serde_json::to_string_pretty(&report).context("writing the report")?;
-        print(&format!("{document}\n"))?;
+        print(&to_json(&report)?)?;
     }
     Ok(if report.correct {
         ExitCode::SUCCESS
@@ -296,16 +294,13 @@ async fn print_survival(
         arguments.auto_break,
         start_daemon,
     );
-    let document =
-        serde_json::to_string_pretty(&uninterrupted(survival).await?).context("writing the result")?;
-    print(&format!("{document}\n"))
+    print(&to_json(&uninterrupted(survival).await?)?)
 }
 
 /// Keeps the lab, its users and the daemon running until a signal comes.
 async fn hold(
     arguments: &DemoArguments,
     programs: Option<&Programs>,
-    colour: bool,
     start_daemon: impl FnMut(DaemonArguments) -> StartingDaemon,
 ) -> anyhow::Result<()> {
     let started = Instant::now();
@@ -315,7 +310,7 @@ async fn hold(
         interrupted = interruption() => return interrupted,
     };
     let held = tokio::select! {
-        held = keep(&stage, arguments, programs, colour, started) => held,
+        held = keep(&stage, arguments, programs, started) => held,
         interrupted = interruption() => interrupted,
     };
     let left = stage.leave().await;
@@ -328,7 +323,6 @@ async fn keep(
     stage: &DemoStage,
     arguments: &DemoArguments,
     programs: Option<&Programs>,
-    colour: bool,
     started: Instant,
 ) -> anyhow::Result<()> {
     let monitoring = match programs {
@@ -339,11 +333,11 @@ async fn keep(
     let _injected = match arguments.scenario.as_deref() {
         None => None,
         Some(name) => {
-            let account = TimelineWriter {
+            let teller = Teller {
                 out: timeline(arguments.output),
-                colour,
+                colour: arguments.color.wanted(),
+                started,
             };
-            let teller = Teller::new(account, started);
             let director = Director::new(stage, by_name(name)?, Timing::default(), teller);
             Some(director.play_until_broken().await?)
         }

@@ -9,17 +9,19 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::Instant;
 
-use super::Output;
-use super::config::{Config, ConfigArguments, ConfigError};
+use super::config::{Config, ConfigArguments};
 use super::engine::Engine;
 use super::progress::{ProgressLine, during};
+use super::{BadUsage, Output, every, to_json};
 use crate::domain::diagnose::rules::suffices;
 use crate::domain::diagnose::verdict::Verdict;
 use crate::domain::report::assessment::Assessment;
 use crate::domain::vocabulary::{Health, Writes};
 use crate::io::client::greeting::Obstacle;
+
+pub use several::configs;
 
 /// No report before this: two scrapes and two probes of everything take about as long.
 const AT_LEAST: Duration = Duration::from_secs(6);
@@ -162,44 +164,22 @@ impl Look {
             "assessment": self.assessment,
         })
     }
-
-    fn report(&self) -> String {
-        report::report(
-            self.conclusion,
-            self.obstacle.as_deref(),
-            self.assessment.as_deref(),
-        )
-    }
-}
-
-/// The configuration for each context that is named, or the one for none.
-///
-/// # Errors
-/// All mistakes found.
-pub fn configs(arguments: &DiagnoseArguments) -> Result<Vec<Config>, Vec<ConfigError>> {
-    several::configs(&arguments.config)
 }
 
 /// Looks and reports.
 ///
 /// # Errors
-/// When the report cannot be printed.
+/// When the cluster cannot be looked at, or the report cannot be printed.
 pub async fn diagnose(configs: Vec<Config>, arguments: &DiagnoseArguments) -> anyhow::Result<ExitCode> {
     let config = match <[Config; 1]>::try_from(configs) {
         Ok([config]) => config,
         Err(configs) => return several::diagnose(configs, arguments).await,
     };
-    let look = match examine(config, arguments.at_most, &mut ProgressLine::new()).await {
-        Ok(look) => look,
-        Err(error) => {
-            // Exit code 1 would accuse a hook.
-            eprintln!("hookwatch: {error:#}");
-            return Ok(ExitCode::from(super::BAD_USAGE));
-        }
-    };
+    let look = examine(config, arguments.at_most, &mut ProgressLine::default()).await;
+    let look = look.map_err(|error| BadUsage::new(format!("{error:#}")))?;
     super::print(&match arguments.output {
-        Output::Json => serde_json::to_string_pretty(&look.document())? + "\n",
-        Output::Text => look.report(),
+        Output::Json => to_json(&look.document())?,
+        Output::Text => report::report(&look),
     })?;
     Ok(ExitCode::from(look.conclusion.exit_code()))
 }
@@ -237,11 +217,10 @@ async fn examine(mut config: Config, at_most: Duration, line: &mut ProgressLine)
 async fn look(engine: &Engine, at_most: Duration, line: &mut ProgressLine) -> Option<Arc<Assessment>> {
     let (began, mut latest) = (Instant::now(), None);
     let mut held: Option<(Conclusion, Instant)> = None;
-    let mut tick = tokio::time::interval(Duration::from_millis(250));
-    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut tick = every(Duration::from_millis(250));
     while began.elapsed() < at_most {
         tick.tick().await;
-        latest = engine.assessment.borrow().clone();
+        latest = engine.shown.assessment.borrow().clone();
         let Some(assessment) = &latest else {
             let obstacle = engine.obstacle.borrow().as_ref().map(ToString::to_string);
             let why = obstacle.unwrap_or_else(|| "nothing was heard yet".to_owned());

@@ -12,7 +12,7 @@ mod observers;
 mod push;
 mod replicas;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
@@ -24,23 +24,22 @@ use self::breaker::{BreakerTask, Judgement};
 use self::core_task::Core;
 use self::push::Push;
 use self::replicas::Candidacy;
+use super::BadUsage;
 use super::config::Config;
 use crate::domain::act::fence::BreakerView;
 use crate::domain::act::leadership::{LeadershipObject, ReplicaView};
 use crate::domain::cluster::inventory::InventoryHealth;
 use crate::domain::diagnose::verdict::{ControlPlane, Verdict};
-use crate::domain::report::assessment::Assessment;
 use crate::domain::time::Time;
 use crate::domain::vocabulary::{Health, Writes};
 use crate::domain::watchdog::{Attention, Event, LoggedChange, Watchdog};
 use crate::io::Clock;
+use crate::io::client::Connection;
 use crate::io::client::greeting::Obstacle;
-use crate::io::client::{ConnectOptions, Connection};
 use crate::io::recorder::{Recorder, RecorderOptions};
 use crate::io::report::Reported;
 use crate::io::report::events::EventWriter;
-use crate::io::report::metrics::{CertificateEnd, Metrics};
-use crate::io::report::page::past::Past;
+use crate::io::report::metrics::Metrics;
 use crate::io::telemetry::{Telemetry, TelemetrySettings, TraceId};
 
 /// Events that may wait for the core. It needs microseconds for one; past this the observers wait.
@@ -67,14 +66,8 @@ fn steady() -> Duration {
 /// The running core with its observers. Dropping it stops them.
 #[derive(Debug)]
 pub struct Engine {
-    /// The newest assessment; `None` before the first.
-    pub assessment: watch::Receiver<Option<Arc<Assessment>>>,
-    /// All metrics.
-    pub metrics: Arc<Metrics>,
-    /// The end of every certificate known.
-    pub certificates: Arc<Mutex<Vec<CertificateEnd>>>,
-    /// The last hour, for the page.
-    pub past: Arc<Mutex<Past>>,
+    /// What it has to report.
+    pub shown: Reported,
     /// What stood in the way when the server was asked who it is; `None` when nothing did, or it was not said yet.
     pub obstacle: watch::Receiver<Option<Obstacle>>,
     tasks: JoinSet<()>,
@@ -98,7 +91,8 @@ impl Engine {
     /// As [`start`](Self::start).
     pub async fn start_with(config: &Config, telemetry: TelemetrySettings) -> anyhow::Result<Self> {
         let clock = clock();
-        let connection = connect(config).await?;
+        let connection = Connection::open(config.kubeconfig.as_deref(), config.context.as_deref()).await;
+        let connection = connection.map_err(BadUsage::new)?;
         let recorder = recorder(config, clock())?;
         let (events, incoming) = mpsc::channel(EVENTS);
         let (attend, attention) = watch::channel(Attention::default());
@@ -130,9 +124,7 @@ impl Engine {
                 .wanting(config.auto_break)
                 .with_canaries(config.canaries.further.clone()),
             clock,
-            metrics: Arc::clone(&shown.metrics),
-            certificates: Arc::clone(&shown.certificates),
-            past: Arc::clone(&shown.past),
+            shown: shown.clone(),
             recorder,
             attend,
             publish,
@@ -143,10 +135,7 @@ impl Engine {
         };
         tasks.spawn(core.run(incoming));
         Ok(Self {
-            assessment: shown.assessment,
-            metrics: shown.metrics,
-            certificates: shown.certificates,
-            past: shown.past,
+            shown,
             obstacle,
             tasks,
             candidacy,
@@ -170,14 +159,6 @@ impl Engine {
         self.tasks.shutdown().await;
         self.telemetry.stop().await;
     }
-}
-
-async fn connect(config: &Config) -> anyhow::Result<Connection> {
-    let options = ConnectOptions {
-        kubeconfig: config.kubeconfig.clone(),
-        context: config.context.clone(),
-    };
-    Ok(Connection::open(&options).await?)
 }
 
 /// The recorder, where one is wanted.
@@ -235,11 +216,9 @@ fn act(
     };
     tasks.spawn(breaking.start(config));
     let push = Push {
-        assessment: shown.assessment.clone(),
-        certificates: Arc::clone(&shown.certificates),
+        shown: shown.clone(),
         leadership,
         clock: Arc::clone(clock),
-        metrics: Arc::clone(&shown.metrics),
     };
     push.start(tasks, &config.alertmanager);
     (candidacy, announcements)

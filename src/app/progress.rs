@@ -21,14 +21,6 @@ pub struct ProgressLine {
 }
 
 impl ProgressLine {
-    /// Nothing is shown yet.
-    pub fn new() -> Self {
-        Self {
-            terminal: std::io::stderr().is_terminal(),
-            shown: false,
-        }
-    }
-
     /// A line that is never shown.
     pub const fn off() -> Self {
         Self {
@@ -58,8 +50,12 @@ impl ProgressLine {
 }
 
 impl Default for ProgressLine {
+    /// Nothing is shown yet.
     fn default() -> Self {
-        Self::new()
+        Self {
+            terminal: std::io::stderr().is_terminal(),
+            shown: false,
+        }
     }
 }
 
@@ -71,7 +67,7 @@ impl Drop for ProgressLine {
 
 /// Does something, and says what and for how long when it takes more than a moment.
 pub async fn during<T>(what: &str, work: impl Future<Output = T>) -> T {
-    let (began, mut line) = (Instant::now(), ProgressLine::new());
+    let (began, mut line) = (Instant::now(), ProgressLine::default());
     let mut tick = interval_at(began + QUIET, AGAIN);
     let mut work = std::pin::pin!(work);
     loop {

@@ -11,7 +11,6 @@ use tokio::task::JoinHandle;
 use super::config::Config;
 use super::engine::Engine;
 use crate::io::http;
-use crate::io::report::Reported;
 use crate::io::telemetry::TelemetrySettings;
 
 /// The running daemon.
@@ -45,14 +44,8 @@ impl RunningDaemon {
             tracing::warn!("{warning}");
         }
         let engine = Engine::start_with(&config, TelemetrySettings::from_environment()).await?;
-        let shown = Reported {
-            assessment: engine.assessment.clone(),
-            metrics: engine.metrics.clone(),
-            certificates: engine.certificates.clone(),
-            past: engine.past.clone(),
-        };
         let (stop, stopped) = watch::channel(false);
-        let server = tokio::spawn(http::serve(listening, shown, stopped));
+        let server = tokio::spawn(http::serve(listening, engine.shown.clone(), stopped));
         tracing::info!(
             %address,
             auto_break = config.auto_break.as_str(),

@@ -7,7 +7,8 @@ pub mod view;
 
 use std::path::PathBuf;
 
-use crate::io::client::{ConnectOptions, Connection};
+use super::BadUsage;
+use crate::io::client::Connection;
 use crate::io::daemon::tunnel::Tunnel;
 use crate::io::daemon::{Address, AskError, DaemonClient, DaemonFiles, DaemonRoute};
 
@@ -83,11 +84,8 @@ impl ServerArguments {
             };
             return Ok(DaemonClient::new(address, DaemonRoute::Direct, files));
         }
-        let options = ConnectOptions {
-            kubeconfig: self.kubeconfig.clone(),
-            context: self.context.clone(),
-        };
-        let connection = Connection::open(&options).await?;
+        let connection = Connection::open(self.kubeconfig.as_deref(), self.context.as_deref()).await;
+        let connection = connection.map_err(BadUsage::new)?;
         // At the Pod's end it is always its own loopback address; TLS wants the name in the certificate, and HTTP one
         // that the daemon takes for its own host.
         let address = Address {
@@ -112,20 +110,19 @@ impl ServerArguments {
         let without = format!("`{program} diagnose` looks for itself, without a daemon");
         let namespace = &self.namespace;
         match error {
-            AskError::Unreachable { .. } | AskError::Another { .. } if self.is_in_cluster(in_cluster) => {
-                Some(format!(
-                    "its port is the one named http, else 9880, and with --ca-file it is asked over TLS; {without}"
-                ))
-            }
             AskError::Unreachable { .. } | AskError::Another { .. } => {
-                if self.server.as_ref().is_none_or(Address::is_this_host) {
-                    Some(format!(
+                Some(if self.is_in_cluster(in_cluster) {
+                    format!(
+                        "its port is the one named http, else 9880, and with --ca-file it is asked over TLS; {without}"
+                    )
+                } else if self.server.as_ref().is_none_or(Address::is_this_host) {
+                    format!(
                         "a daemon in a cluster is reached by `{program} status --cluster`, or while `kubectl -n {namespace} \
-                     port-forward deployment/hookwatch 9880` runs; {without}"
-                    ))
+                         port-forward deployment/hookwatch 9880` runs; {without}"
+                    )
                 } else {
-                    Some(without)
-                }
+                    without
+                })
             }
             AskError::Tunnel(_) => Some(without),
             AskError::Refused { status: 401, .. } => Some("give --token-file".to_owned()),

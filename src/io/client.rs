@@ -10,7 +10,7 @@
 
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http::Uri;
@@ -31,15 +31,6 @@ pub use kubeconfig::Flaw;
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest wait for a client to be put together; a credential plugin may be run for it.
 const BUILD_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// What the operator said about the cluster to watch.
-#[derive(Debug, Clone, Default)]
-pub struct ConnectOptions {
-    /// `--kubeconfig`: this file and no other.
-    pub kubeconfig: Option<PathBuf>,
-    /// `--context`: this context of the kubeconfig instead of its current one.
-    pub context: Option<String>,
-}
 
 /// Why there is no client.
 #[derive(Debug, Error)]
@@ -104,13 +95,14 @@ pub struct Connection {
 impl Connection {
     /// Finds the cluster and makes the clients. Nothing is dialled yet.
     ///
-    /// The order is `--kubeconfig`, `KUBECONFIG`, `~/.kube/config`, the Pod's service account.
+    /// The order is `--kubeconfig`, `KUBECONFIG`, `~/.kube/config`, the Pod's service account. `--context` is that of the
+    /// kubeconfig to use instead of its current one.
     ///
     /// # Errors
     /// When the first of these that is there cannot be used, or none is there. The message names the file.
-    pub async fn open(options: &ConnectOptions) -> Result<Self, ConnectError> {
-        let source = ConfigSource::choose(options, std::env::var_os("KUBECONFIG"), default_kubeconfig());
-        Self::from_config(source.load(options.context.as_deref()).await?).await
+    pub async fn open(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Self, ConnectError> {
+        let source = ConfigSource::choose(kubeconfig, std::env::var_os("KUBECONFIG"), default_kubeconfig());
+        Self::from_config(source.load(context).await?).await
     }
 
     /// Makes the clients for a configuration that came about in another way.
@@ -266,12 +258,12 @@ enum ConfigSource {
 
 impl ConfigSource {
     fn choose(
-        options: &ConnectOptions,
+        kubeconfig: Option<&Path>,
         kubeconfig_variable: Option<OsString>,
         default_file: Option<PathBuf>,
     ) -> Self {
-        if let Some(file) = &options.kubeconfig {
-            return Self::Files(vec![file.clone()], "from --kubeconfig");
+        if let Some(file) = kubeconfig {
+            return Self::Files(vec![file.to_owned()], "from --kubeconfig");
         }
         let named: Vec<PathBuf> = kubeconfig_variable
             .iter()
@@ -335,26 +327,21 @@ mod tests {
     #[test]
     fn the_first_source_that_is_named_decides() {
         let default = path(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
-        let flag = ConnectOptions {
-            kubeconfig: Some(path("/flag")),
-            context: None,
-        };
-        let none = ConnectOptions::default();
         let variable = || Some(OsString::from("/a::/b"));
         assert_eq!(
-            ConfigSource::choose(&flag, variable(), Some(default.clone())),
+            ConfigSource::choose(Some(Path::new("/flag")), variable(), Some(default.clone())),
             ConfigSource::Files(vec![path("/flag")], "from --kubeconfig")
         );
         assert_eq!(
-            ConfigSource::choose(&none, variable(), Some(default.clone())),
+            ConfigSource::choose(None, variable(), Some(default.clone())),
             ConfigSource::Files(vec![path("/a"), path("/b")], "from KUBECONFIG")
         );
         assert_eq!(
-            ConfigSource::choose(&none, Some(OsString::new()), Some(default.clone())),
+            ConfigSource::choose(None, Some(OsString::new()), Some(default.clone())),
             ConfigSource::Files(vec![default], "the default")
         );
         assert_eq!(
-            ConfigSource::choose(&none, None, Some(path("/nowhere/config"))),
+            ConfigSource::choose(None, None, Some(path("/nowhere/config"))),
             ConfigSource::Pod {
                 looked_for: "/nowhere/config".to_owned()
             }
@@ -364,12 +351,9 @@ mod tests {
     #[tokio::test]
     async fn a_kubeconfig_that_cannot_be_used_is_named() {
         let open = |file: &str, context: Option<&str>| {
-            let options = ConnectOptions {
-                kubeconfig: Some(path(file)),
-                context: context.map(str::to_owned),
-            };
+            let (file, context) = (path(file), context.map(str::to_owned));
             async move {
-                Connection::open(&options)
+                Connection::open(Some(&file), context.as_deref())
                     .await
                     .expect_err("unusable")
                     .to_string()

@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::demo::{BreakerReport, DemoOptions, DemoReport, Timing, run, start_daemon};
 use hookwatch::app::engine::{Engine, clock};
 use hookwatch::domain::act::bypass::edit::{Author, Desired, Why};
@@ -20,6 +19,8 @@ use hookwatch::lab::cluster::{Cluster, LabHook, client_for};
 use hookwatch::lab::control_plane::{BackendReach, ControlPlaneKind};
 use hookwatch::lab::directory::PrivateDirectory;
 use hookwatch::lab::scenario::by_name;
+
+use crate::engines::config;
 
 fn outage(permitted: Rung) -> BreakerReport {
     let report = play("gke-opa-outage", permitted);
@@ -226,12 +227,7 @@ fn a_bypass_that_is_found_at_the_start_is_brought_back_when_its_hook_is_well() {
         assert_eq!(report.outcome, PatchOutcome::Applied);
 
         let directory = PrivateDirectory::create().unwrap();
-        let arguments = ConfigArguments {
-            kubeconfig: Some(directory.write("kubeconfig", &kubeconfig).unwrap()),
-            listen: Some("127.0.0.1:0".to_owned()),
-            ..ConfigArguments::default()
-        };
-        let mut config = Config::parse("", &arguments).unwrap();
+        let mut config = config(&directory.write("kubeconfig", &kubeconfig).unwrap(), "");
         (config.auto_break, config.without_fence) = (AutoBreak::On, true);
         let engine = Engine::start(&config).await.unwrap();
         let back = async {
@@ -240,7 +236,7 @@ fn a_bypass_that_is_found_at_the_start_is_brought_back_when_its_hook_is_well() {
             }
         };
         let back = tokio::time::timeout(Duration::from_secs(180), back).await;
-        let last = engine.assessment.borrow().clone();
+        let last = engine.shown.assessment.borrow().clone();
         assert!(back.is_ok(), "{:#?}", last.map(|last| last.breaker.clone()));
         assert_eq!(read().await["webhooks"].to_string(), original);
         engine.stop().await;
@@ -256,17 +252,12 @@ fn with_plan_it_is_said_what_would_be_done_and_nothing_is_touched() {
         let kubeconfig = server.kubeconfig();
         let cluster = Cluster::start(&kubeconfig, BackendReach::Loopback).await.unwrap();
         let directory = PrivateDirectory::create().unwrap();
-        let arguments = ConfigArguments {
-            kubeconfig: Some(directory.write("kubeconfig", &kubeconfig).unwrap()),
-            listen: Some("127.0.0.1:0".to_owned()),
-            ..ConfigArguments::default()
-        };
-        let mut config = Config::parse("", &arguments).unwrap();
+        let mut config = config(&directory.write("kubeconfig", &kubeconfig).unwrap(), "");
         assert_eq!(config.auto_break, AutoBreak::Plan);
         // Who leads is written down in the ledger while the Lease cannot be.
         config.leadership.enabled = false;
         let engine = Engine::start(&config).await.unwrap();
-        let mut assessment = engine.assessment.clone();
+        let mut assessment = engine.shown.assessment.clone();
         let mut until = async |what: &str, holds: &dyn Fn(&Assessment) -> bool| {
             let found = assessment.wait_for(|it| it.as_ref().is_some_and(|it| holds(it)));
             let found = tokio::time::timeout(Duration::from_secs(60), found).await;
@@ -294,7 +285,7 @@ fn with_plan_it_is_said_what_would_be_done_and_nothing_is_touched() {
         .await;
         let said = said.unwrap();
         assert_eq!(said.breaker.hooks.len(), 1, "{:#?}", said.breaker);
-        let metrics = engine.metrics.gather(Some(&said), &[]).unwrap();
+        let metrics = engine.shown.metrics.gather(Some(&said), &[]).unwrap();
         let metrics = String::from_utf8(metrics).unwrap();
         assert!(metrics.contains("hookwatch_breaker_would_bypass{rung=\"shield\"} 1"));
         let client = client_for(&kubeconfig).await.unwrap();

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::engine::Engine;
 use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::vocabulary::Writes;
@@ -15,12 +14,14 @@ use hookwatch::lab::control_plane::{BackendReach, LabControlPlane};
 use hookwatch::lab::directory::PrivateDirectory;
 use hookwatch::lab::workload::{LabWorkload, WorkloadOptions};
 
+use crate::engines::config;
+
 /// A guard against a test that hangs, not a measurement.
 const LIMIT: Duration = Duration::from_secs(90);
 const BOOTSTRAP: &str = "poststarthook/rbac/bootstrap-roles";
 
 async fn until(engine: &Engine, what: &str, wanted: impl Fn(&Assessment) -> bool) -> Arc<Assessment> {
-    let mut assessments = engine.assessment.clone();
+    let mut assessments = engine.shown.assessment.clone();
     let mut last = None;
     let waiting = async {
         loop {
@@ -54,13 +55,8 @@ async fn an_api_server_that_cannot_start_beside_a_hanging_hook_is_told_with_the_
         .await
         .unwrap();
     let directory = PrivateDirectory::create().unwrap();
-    let arguments = ConfigArguments {
-        kubeconfig: Some(directory.write("kubeconfig", &kubeconfig).unwrap()),
-        ..ConfigArguments::default()
-    };
-    let engine = Engine::start(&Config::parse("", &arguments).unwrap())
-        .await
-        .unwrap();
+    let kubeconfig = directory.write("kubeconfig", &kubeconfig).unwrap();
+    let engine = Engine::start(&config(&kubeconfig, "")).await.unwrap();
     let calm = until(&engine, "all is seen", |seen| {
         let servers = &seen.sources.scrapes;
         servers
@@ -91,7 +87,7 @@ async fn an_api_server_that_cannot_start_beside_a_hanging_hook_is_told_with_the_
         "{}",
         told.control_plane.summary
     );
-    let text = engine.metrics.gather(Some(&told), &[]).unwrap();
+    let text = engine.shown.metrics.gather(Some(&told), &[]).unwrap();
     let text = String::from_utf8(text).unwrap();
     let target = &told.sources.scrapes[0].target;
     for series in [

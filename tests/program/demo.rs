@@ -73,7 +73,7 @@ fn a_recording_replays_to_the_verdicts_of_the_live_run_and_every_time_to_the_sam
             *turn.verdict.webhook == *live.webhook
                 && turn.verdict.configuration.as_deref() == Some(&live.configuration)
                 && turn.verdict.cause.map(|cause| cause.as_str()) == Some(&*live.cause)
-                && Some(turn.verdict.effect.as_str()) == live.effect.as_deref()
+                && turn.verdict.effect.as_str() == live.effect
         });
         assert!(found, "{live:?} is not among {:#?}", once.turns);
     }

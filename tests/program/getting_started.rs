@@ -1,10 +1,8 @@
 //! docs/getting-started.md as a new user follows it: what needs no cluster is typed as it stands there, and the webhook that
 //! is broken on purpose is broken in a cluster of the lab.
 
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::process::Command;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
@@ -14,6 +12,8 @@ use kube::discovery::ApiResource;
 use kube::{Api, Client, Config};
 use serde_json::Value;
 
+use crate::held::HeldDemo;
+
 const HOOKWATCH: &str = env!("CARGO_BIN_EXE_hookwatch");
 const MANIFEST: &str = "examples/getting-started/broken-webhook.yaml";
 /// A write that it is asked about.
@@ -21,8 +21,6 @@ const WRITE: &str = "examples/getting-started/configmap.yaml";
 const WEBHOOK: &str = "broken.hookwatch-try.example.com";
 /// One control plane at a time: two would slow each other down, and slowness is what is looked for.
 static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-/// A guard against a hang, not a measurement.
-const GUARD: Duration = Duration::from_secs(120);
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -75,35 +73,12 @@ fn what_needs_no_cluster_works_as_it_is_written() {
     }
 }
 
-/// A held demo, in which nothing is broken.
-struct Lab {
-    demo: Child,
-    kubeconfig: PathBuf,
-    daemon: String,
-}
+/// A cluster in which nothing is broken.
+struct Lab(HeldDemo);
 
 impl Lab {
-    fn start() -> Self {
-        let mut demo = Command::new(HOOKWATCH)
-            .args(["demo", "--hold", "--output", "json"])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(demo.stdout.take().unwrap())
-            .read_line(&mut line)
-            .unwrap();
-        let said: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line:?}: {error}"));
-        let text = |key: &str| said[key].as_str().unwrap().to_owned();
-        Self {
-            demo,
-            kubeconfig: text("kubeconfig").into(),
-            daemon: text("daemon"),
-        }
-    }
-
     async fn client(&self) -> Client {
-        let kubeconfig = Kubeconfig::read_from(&self.kubeconfig).unwrap();
+        let kubeconfig = Kubeconfig::read_from(self.0.text("kubeconfig")).unwrap();
         let options = KubeConfigOptions::default();
         let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
         Client::try_from(config.unwrap()).unwrap()
@@ -111,39 +86,20 @@ impl Lab {
 
     /// Waits until the verdict on a webhook is as wanted; `None` is one that is not there.
     async fn until(&self, webhook: &str, wanted: impl Fn(Option<&Value>) -> bool) {
-        let url = format!("{}/api/v1/assessment", self.daemon);
-        let client = reqwest::Client::new();
-        let (began, mut last) = (Instant::now(), Value::Null);
-        while began.elapsed() < GUARD {
-            if let Ok(answer) = client.get(&url).send().await
-                && let Ok(assessment) = answer.json::<Value>().await
-            {
-                last = assessment;
-                let hooks = last["hooks"].as_array().into_iter().flatten();
-                if wanted(hooks.into_iter().find(|hook| hook["webhook"] == webhook)) {
-                    return;
-                }
-            }
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
-        panic!("it never came to that: {last:#}");
+        let wanted = |assessment: &Value| {
+            let mut hooks = assessment["hooks"].as_array().into_iter().flatten();
+            assessment.is_object() && wanted(hooks.find(|hook| hook["webhook"] == webhook))
+        };
+        self.0.assessment(wanted).await;
     }
 
     fn diagnose(&self) -> (Option<i32>, String) {
         let output = Command::new(HOOKWATCH)
             .args(["diagnose", "--kubeconfig"])
-            .arg(&self.kubeconfig)
+            .arg(self.0.text("kubeconfig"))
             .output()
             .unwrap();
         (output.status.code(), String::from_utf8(output.stdout).unwrap())
-    }
-}
-
-impl Drop for Lab {
-    fn drop(&mut self) {
-        let pid = rustix::process::Pid::from_child(&self.demo);
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
-        let _ = self.demo.wait();
     }
 }
 
@@ -169,7 +125,7 @@ fn api(client: &Client, object: &DynamicObject) -> Api<DynamicObject> {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_webhook_that_is_broken_on_purpose_is_named_and_harms_nobody_else() {
     let _alone = ALONE.lock().await;
-    let lab = Lab::start();
+    let lab = Lab(HeldDemo::start(&[]));
     let client = lab.client().await;
     for object in objects() {
         let name = object.metadata.name.clone().unwrap();

@@ -1,11 +1,8 @@
 //! Conversion webhooks and aggregated APIs on the control plane in this process, watched by the daemon's own engine.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Arc;
-use std::time::Duration;
 
 use base64::Engine as _;
-use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::engine::Engine;
 use hookwatch::domain::cluster::hook::HookKind;
 use hookwatch::domain::report::assessment::Assessment;
@@ -18,10 +15,9 @@ use hookwatch::lab::control_plane::BackendReach;
 use hookwatch::lab::directory::PrivateDirectory;
 use kube::Client;
 use serde_json::{Value, json};
-use tokio::time::timeout;
 
-/// A guard against waiting in vain, not a measurement.
-const GUARD: Duration = Duration::from_secs(60);
+use crate::engines::{assessed, config};
+
 const CRD: &str = "widgets.example.com";
 const API: &str = "v1.metrics.example.com";
 
@@ -102,15 +98,6 @@ fn found(assessment: &Assessment, kind: HookKind, name: &str) -> Option<(Health,
     Some((of.health, of.cause, of.effect))
 }
 
-async fn until(engine: &Engine, what: &str, fits: impl Fn(&Assessment) -> bool) -> Arc<Assessment> {
-    let mut assessments = engine.assessment.clone();
-    let found = assessments.wait_for(|assessment| assessment.as_deref().is_some_and(&fits));
-    match timeout(GUARD, found).await {
-        Ok(found) => found.unwrap().clone().unwrap(),
-        Err(_) => panic!("waited in vain until {what}: {:#?}", *engine.assessment.borrow()),
-    }
-}
-
 const WELL: Option<(Health, Option<Cause>, Effect)> = Some((Health::Healthy, None, Effect::None));
 const REFUSED: Option<(Health, Option<Cause>, Effect)> =
     Some((Health::Failing, Some(Cause::Refused), Effect::Blocking));
@@ -124,14 +111,11 @@ async fn refused_backends_of_both_kinds_are_named_and_nobody_else_is_blamed() {
         .unwrap();
     let lab = Lab::set_up(client_for(&server.kubeconfig()).await.unwrap()).await;
     let directory = PrivateDirectory::create().unwrap();
-    let arguments = ConfigArguments {
-        kubeconfig: Some(directory.write("kubeconfig", &server.kubeconfig()).unwrap()),
-        ..ConfigArguments::default()
-    };
-    let config = Config::parse("scrapes: {interval: 2s}\nprobes: {interval: 1s}", &arguments).unwrap();
+    let kubeconfig = directory.write("kubeconfig", &server.kubeconfig()).unwrap();
+    let config = config(&kubeconfig, "scrapes: {interval: 2s}\nprobes: {interval: 1s}");
     let engine = Engine::start(&config).await.unwrap();
 
-    until(&engine, "everything is healthy", |assessment| {
+    assessed(&engine, "everything is healthy", |assessment| {
         assessment.hooks.len() == 5
             && assessment
                 .hooks
@@ -142,7 +126,7 @@ async fn refused_backends_of_both_kinds_are_named_and_nobody_else_is_blamed() {
     .await;
     lab.converter.behave(Behaviour::Refused).await.unwrap();
     lab.server.behave(Behaviour::Refused).await.unwrap();
-    let named = until(&engine, "both are named", |assessment| {
+    let named = assessed(&engine, "both are named", |assessment| {
         found(assessment, HookKind::Conversion, CRD) == REFUSED
             && found(assessment, HookKind::Aggregated, API) == REFUSED
     })
@@ -150,7 +134,7 @@ async fn refused_backends_of_both_kinds_are_named_and_nobody_else_is_blamed() {
     assert_eq!(named.culprits().count(), 2, "{:#?}", named.hooks);
     assert_eq!(named.control_plane.writes, Writes::Flowing);
     assert_eq!(named.control_plane.not_a_hook, None);
-    let metrics = engine.metrics.gather(Some(&named), &[]).unwrap();
+    let metrics = engine.shown.metrics.gather(Some(&named), &[]).unwrap();
     let metrics = String::from_utf8(metrics).unwrap();
     for kind in ["conversion", "aggregated"] {
         assert!(
@@ -165,7 +149,7 @@ async fn refused_backends_of_both_kinds_are_named_and_nobody_else_is_blamed() {
 
     lab.converter.behave(Behaviour::Healthy).await.unwrap();
     lab.server.behave(Behaviour::Healthy).await.unwrap();
-    until(&engine, "both are healthy again", |assessment| {
+    assessed(&engine, "both are healthy again", |assessment| {
         found(assessment, HookKind::Conversion, CRD) == WELL
             && found(assessment, HookKind::Aggregated, API) == WELL
     })

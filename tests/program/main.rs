@@ -22,10 +22,14 @@ mod control_plane;
 mod degraded;
 mod demo;
 mod diagnose;
+#[path = "../support/engines.rs"]
+mod engines;
 mod fence;
 mod fidelity;
 mod formats;
 mod getting_started;
+#[path = "../support/held.rs"]
+mod held;
 mod hostile;
 mod kinds;
 mod others;

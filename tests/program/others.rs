@@ -6,9 +6,10 @@ mod spoilt;
 
 use std::time::Duration;
 
+use crate::engines::assessed;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use daemon::{HOOK, Lab, NEIGHBOUR, annotation, assert_is, is_bypassed, metrics, place, standing, until};
+use daemon::{HOOK, Lab, NEIGHBOUR, annotation, assert_is, is_bypassed, metrics, place, standing};
 use hookwatch::domain::act::bypass::Rung;
 use hookwatch::lab::backend::Behaviour;
 use k8s_openapi::api::core::v1::Event;
@@ -130,7 +131,7 @@ async fn an_entry_that_is_renamed_or_removed_takes_nothing_of_ours_along() {
 
     lab.patch(json!([{"op": "replace", "path": name, "value": HOOK.webhook()}]))
         .await;
-    until(&engine, "it is known under its old name", |it| {
+    assessed(&engine, "it is known under its old name", |it| {
         it.hooks.iter().any(|hook| *hook.webhook == *HOOK.webhook())
     })
     .await;
@@ -196,7 +197,7 @@ async fn a_bypass_by_hand_is_left_alone_until_its_time_is_up() {
         })
         .await;
         by_hand(&["restore".to_owned(), target.clone(), "--yes".to_owned()]).await;
-        until(&engine, "it is back", |it| {
+        assessed(&engine, "it is back", |it| {
             it.breaker.hooks.iter().all(|hook| hook.rung.is_none())
         })
         .await;

@@ -2,13 +2,15 @@
 //!
 //! With `HOOKWATCH_BLESS=1` it also keeps what the queries returned, of which the pictures of the dashboards are drawn.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use hookwatch::lab::ports::free_address;
 use serde_json::{Value, json};
+
+use crate::held::HeldDemo;
 
 /// A guard against a test that hangs, not a measurement.
 const LIMIT: Duration = Duration::from_secs(180);
@@ -22,7 +24,6 @@ struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // The demo cleans up after itself when it is asked to end, and only then.
         if let Ok(id) = i32::try_from(self.0.id())
             && let Some(id) = rustix::process::Pid::from_raw(id)
         {
@@ -30,22 +31,6 @@ impl Drop for Running {
         }
         let _ = self.0.wait();
     }
-}
-
-/// Starts a demo that holds its fault, and returns where its daemon and its API server are.
-fn hold(scenario: &str) -> (Running, Value) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_hookwatch"))
-        .args(["demo", "--hold", "--scenario", scenario, "--output", "json"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.as_mut().unwrap())
-        .read_line(&mut line)
-        .unwrap();
-    let running = Running(child);
-    (running, serde_json::from_str(&line).unwrap())
 }
 
 /// Starts a Prometheus that scrapes both every second, and returns its address.
@@ -141,8 +126,8 @@ fn every_query_of_every_panel_has_something_to_show_while_two_hooks_are_bad() {
     }
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let folder = tempfile::tempdir().unwrap();
-    let (_demo, told) = hold("two-culprits");
-    let (_prometheus, address) = prometheus(folder.path(), &told);
+    let demo = HeldDemo::start(&["--scenario", "two-culprits"]);
+    let (_prometheus, address) = prometheus(folder.path(), &demo.told);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let client = reqwest::Client::new();

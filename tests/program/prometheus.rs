@@ -1,6 +1,6 @@
 //! A real Prometheus between the API server and hookwatch: what it stored names the hook.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -9,6 +9,8 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use hookwatch::lab::ports::free_address;
 use serde_json::Value;
+
+use crate::held::HeldDemo;
 
 const HOOKWATCH: &str = env!("CARGO_BIN_EXE_hookwatch");
 /// A guard against a test that hangs, not a measurement.
@@ -36,33 +38,10 @@ struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // A demo tidies up when it is interrupted.
         let pid = rustix::process::Pid::from_child(&self.0);
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
         let _ = self.0.wait();
     }
-}
-
-/// A held demo in which a webhook hangs, and its kubeconfig.
-fn cluster() -> (Running, String) {
-    let mut demo = Command::new(HOOKWATCH)
-        .args([
-            "demo",
-            "--hold",
-            "--scenario",
-            "validating-hang",
-            "--output",
-            "json",
-        ])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(demo.stdout.take().unwrap())
-        .read_line(&mut line)
-        .unwrap();
-    let said: Value = serde_json::from_str(&line).unwrap();
-    (Running(demo), said["kubeconfig"].as_str().unwrap().to_owned())
 }
 
 /// A Prometheus that scrapes the API server of a kubeconfig every second, and its address.
@@ -133,12 +112,13 @@ fn diagnose(kubeconfig: &str, folder: &Path, url: &str) -> (Option<i32>, Value) 
 fn what_a_real_prometheus_has_stored_names_the_hook_that_hangs() {
     let Some(program) = program() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let (_demo, kubeconfig) = cluster();
-    let (_prometheus, url) = prometheus(&program, &kubeconfig, folder.path());
+    let demo = HeldDemo::start(&["--scenario", "validating-hang"]);
+    let kubeconfig = demo.text("kubeconfig");
+    let (_prometheus, url) = prometheus(&program, kubeconfig, folder.path());
     let begin = Instant::now();
     // The first calls are counted when their timeouts are over.
     let report = loop {
-        let (code, report) = diagnose(&kubeconfig, folder.path(), &url);
+        let (code, report) = diagnose(kubeconfig, folder.path(), &url);
         if code == Some(1) {
             break report;
         }

@@ -94,7 +94,7 @@ async fn bypassed(engine: &Engine, hook: LabHook) {
 
 /// Waits until nothing is bypassed any more; else says what the daemon knew, and what it wrote.
 async fn restored(lab: &Lab, engine: &Engine, between: &Between, what: &str) {
-    let assessments = engine.assessment.clone();
+    let assessments = engine.shown.assessment.clone();
     let restored = lab.outage.restored(what);
     let mut restored = std::pin::pin!(restored);
     let mut said = tokio::time::interval(outage::GUARD - Duration::from_secs(20));

@@ -3,11 +3,12 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Output, Stdio};
 
 use boon::{Compiler, Schemas};
 use serde_json::{Value, json};
+
+use crate::held::HeldDemo;
 
 const HOOKWATCH: &str = env!("CARGO_BIN_EXE_hookwatch");
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
@@ -19,8 +20,6 @@ const NAMES: [&str; 6] = [
     "audit-contexts.v1.json",
     "demo.v1.json",
 ];
-/// A guard against a wait that does not end.
-const GUARD: Duration = Duration::from_secs(120);
 
 fn read(name: &str) -> Value {
     let path = Path::new(ROOT).join("docs/schemas").join(name);
@@ -75,74 +74,6 @@ fn run(arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{arguments:?}: {error}: {said}"))
 }
 
-/// A demo that goes on, with its fault and the daemon that bypasses the culprit.
-struct Held {
-    demo: Child,
-    kubeconfig: String,
-    daemon: String,
-}
-
-impl Held {
-    fn start() -> Self {
-        // For the client that asks the daemon.
-        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let mut demo = Command::new(HOOKWATCH)
-            .args([
-                "demo",
-                "--hold",
-                "--auto-break",
-                "--scenario",
-                "validating-hang",
-                "--output",
-                "json",
-            ])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(demo.stdout.take().unwrap())
-            .read_line(&mut line)
-            .unwrap();
-        let said: Value = serde_json::from_str(&line).unwrap();
-        let text = |key: &str| said[key].as_str().unwrap().to_owned();
-        Self {
-            demo,
-            kubeconfig: text("kubeconfig"),
-            daemon: text("daemon"),
-        }
-    }
-
-    /// The daemon's assessment once it is as wanted.
-    fn assessment(&self, wanted: impl Fn(&Value) -> bool) -> Value {
-        let runtime = tokio::runtime::Runtime::new().unwrap();
-        let url = format!("{}/api/v1/assessment", self.daemon);
-        let begin = Instant::now();
-        runtime.block_on(async {
-            let client = reqwest::Client::new();
-            loop {
-                let answer = match client.get(&url).send().await {
-                    Ok(answer) => answer.json::<Value>().await.unwrap_or_default(),
-                    Err(_) => Value::Null,
-                };
-                if wanted(&answer) {
-                    return answer;
-                }
-                assert!(begin.elapsed() < GUARD, "it never came to that: {answer:#}");
-                tokio::time::sleep(Duration::from_millis(200)).await;
-            }
-        })
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        // Ending it by a signal lets it tidy up.
-        let pid = rustix::process::Pid::from_child(&self.demo);
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
-        let _ = self.demo.wait();
-    }
-}
-
 /// Takes one request and says what its body was.
 fn listens() -> (String, std::thread::JoinHandle<Value>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -190,10 +121,15 @@ fn is_there(program: &str) -> bool {
 
 #[test]
 fn what_a_daemon_and_diagnose_say_in_an_outage_is_as_described_and_gets_into_a_chat() {
-    let held = Held::start();
-    let assessment = held.assessment(|it| it["breaker"]["hooks"][0]["state"] == "bypassed");
+    // For the client that asks the daemon.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    // Its daemon bypasses the culprit.
+    let held = HeldDemo::start(&["--auto-break", "--scenario", "validating-hang"]);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let seen = held.assessment(|it| it["breaker"]["hooks"][0]["state"] == "bypassed");
+    let assessment = runtime.block_on(seen);
     holds("assessment.v1.json", &assessment);
-    let kubeconfig = held.kubeconfig.as_str();
+    let kubeconfig = held.text("kubeconfig");
     let report = run(&["diagnose", "--output", "json", "--kubeconfig", kubeconfig]);
     holds("diagnose.v1.json", &report);
     // One that is there and one that is not.
@@ -215,7 +151,7 @@ fn what_a_daemon_and_diagnose_say_in_an_outage_is_as_described_and_gets_into_a_c
     assert_eq!(report["contexts"][0]["error"], Value::Null);
     assert!(!report["contexts"][0]["forecasts"].as_array().unwrap().is_empty());
     assert!(report["contexts"][1]["error"].is_string(), "{report:#}");
-    let status = run(&["status", "--output", "json", "--server", &held.daemon]);
+    let status = run(&["status", "--output", "json", "--server", held.text("daemon")]);
     holds("diagnose.v1.json", &status);
 
     if !(is_there("jq") && is_there("curl")) {

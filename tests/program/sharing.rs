@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::engine::Engine;
 use hookwatch::domain::diagnose::verdict::BackendView;
 use hookwatch::domain::report::assessment::Assessment;
@@ -15,6 +14,8 @@ use hookwatch::lab::directory::PrivateDirectory;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
 use serde_json::json;
+
+use crate::engines::config;
 
 /// The hook whose Service the others are called at as well. Its backends are in two places.
 const HOOK: LabHook = LabHook::Quota;
@@ -57,7 +58,7 @@ async fn add_others(client: &Client, path: impl Fn(usize) -> String) {
 
 async fn until(engine: &Engine, what: &str, is_so: impl Fn(&Assessment) -> bool) -> Duration {
     let began = Instant::now();
-    let mut assessments = engine.assessment.clone();
+    let mut assessments = engine.shown.assessment.clone();
     let waiting = assessments.wait_for(|assessment| assessment.as_deref().is_some_and(&is_so));
     let waited = tokio::time::timeout(GUARD, waiting).await.is_ok();
     assert!(waited, "waited in vain until {what}");
@@ -82,13 +83,8 @@ async fn watched(path: impl Fn(usize) -> String) -> (ApiServer, Cluster, Engine,
     let cluster = Cluster::start(&kubeconfig, BackendReach::Loopback).await.unwrap();
     add_others(&client_for(&kubeconfig).await.unwrap(), path).await;
     let directory = PrivateDirectory::create().unwrap();
-    let arguments = ConfigArguments {
-        kubeconfig: Some(directory.write("kubeconfig", &kubeconfig).unwrap()),
-        ..ConfigArguments::default()
-    };
-    let engine = Engine::start(&Config::parse("", &arguments).unwrap())
-        .await
-        .unwrap();
+    let kubeconfig = directory.write("kubeconfig", &kubeconfig).unwrap();
+    let engine = Engine::start(&config(&kubeconfig, "")).await.unwrap();
     until(&engine, "all are seen to be well", |assessment| {
         with_backends(assessment, BackendHealth::Alive) == OTHERS + 1
     })
@@ -107,6 +103,7 @@ fn asked(cluster: &Cluster) -> u64 {
 async fn a_second(cluster: &Cluster, engine: &Engine) -> f64 {
     let (before, began) = (asked(cluster), Instant::now());
     let from = engine
+        .shown
         .assessment
         .borrow()
         .as_ref()

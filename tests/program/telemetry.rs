@@ -10,7 +10,6 @@ use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::engine::Engine;
 use hookwatch::domain::vocabulary::Health;
 use hookwatch::io::telemetry::TelemetrySettings;
@@ -24,6 +23,8 @@ use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 
 use otlp::samples::{Samples, grows, of_otlp, of_text};
 use otlp::{Manner, Receiver, Sent, attribute};
+
+use crate::engines::config;
 
 /// A guard against what never comes, not a measurement.
 const GUARD: Duration = Duration::from_secs(90);
@@ -64,11 +65,7 @@ impl Lab {
 
     /// A daemon with these variables.
     async fn daemon(&self, variables: &[(&str, &str)]) -> Engine {
-        let arguments = ConfigArguments {
-            kubeconfig: Some(self.kubeconfig.clone()),
-            ..ConfigArguments::default()
-        };
-        let mut config = Config::parse("", &arguments).unwrap();
+        let mut config = config(&self.kubeconfig, "");
         config.leadership.enabled = false;
         config.probes.rates.interval = config.probes.rates.alert_interval;
         let settings = TelemetrySettings::from_variables(|name| {
@@ -116,7 +113,7 @@ async fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 }
 
 fn is_failing(daemon: &Engine, hook: LabHook) -> Option<()> {
-    let assessment = daemon.assessment.borrow().clone()?;
+    let assessment = daemon.shown.assessment.borrow().clone()?;
     let mut culprits = assessment
         .hooks
         .iter()
@@ -127,9 +124,10 @@ fn is_failing(daemon: &Engine, hook: LabHook) -> Option<()> {
 }
 
 fn text(daemon: &Engine) -> String {
-    let assessment = daemon.assessment.borrow().clone();
-    let certificates = daemon.certificates.lock().unwrap().clone();
+    let assessment = daemon.shown.assessment.borrow().clone();
+    let certificates = daemon.shown.certificates.lock().unwrap().clone();
     let text = daemon
+        .shown
         .metrics
         .gather(assessment.as_deref(), &certificates)
         .unwrap();
@@ -362,8 +360,8 @@ async fn metrics_over_otlp_are_those_of_the_exposition() {
         lies_between(&before, &arrived, &after);
 
         // Stopped, nothing moves any more, and what is sent last is the same to the bit.
-        let (metrics, assessment) = (daemon.metrics.clone(), daemon.assessment.clone());
-        let certificates = daemon.certificates.clone();
+        let (metrics, assessment) = (daemon.shown.metrics.clone(), daemon.shown.assessment.clone());
+        let certificates = daemon.shown.certificates.clone();
         daemon.stop().await;
         let last = receiver.look(|sent| of_otlp(sent.metrics.last().unwrap()));
         let assessment = assessment.borrow().clone();

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use assert_cmd::Command;
-use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::engine::{Engine, clock};
 use hookwatch::domain::act::breaker::HookStanding;
 use hookwatch::domain::act::bypass::edit::{Author, Desired, Why};
@@ -24,6 +23,8 @@ use hookwatch::lab::directory::PrivateDirectory;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
+
+use crate::engines::{assessed, config};
 
 /// Before the test is given up.
 const LONG: Duration = Duration::from_secs(120);
@@ -84,12 +85,7 @@ impl Lab {
     }
 
     pub async fn daemon(&self, rungs: &[Rung]) -> Engine {
-        let arguments = ConfigArguments {
-            kubeconfig: Some(self.kubeconfig.clone()),
-            listen: Some("127.0.0.1:0".to_owned()),
-            ..ConfigArguments::default()
-        };
-        let mut config = Config::parse("", &arguments).unwrap();
+        let mut config = config(&self.kubeconfig, "");
         (config.auto_break, config.without_fence) = (AutoBreak::On, true);
         config.breaker.fallback.rungs = rungs.iter().copied().collect();
         config.breaker.fallback.page = Some("somebody".into());
@@ -98,7 +94,7 @@ impl Lab {
             let mut hooks = it.hooks.iter();
             hooks.any(|hook| *hook.webhook == *self.hook.webhook && hook.health != Health::Unknown)
         };
-        until(&engine, "the hook is known", is_known).await;
+        assessed(&engine, "the hook is known", is_known).await;
         engine
     }
 
@@ -134,7 +130,7 @@ impl Lab {
         match tokio::time::timeout(LONG, found).await {
             Ok(object) => object,
             Err(_) => {
-                let last = engine.assessment.borrow().clone();
+                let last = engine.shown.assessment.borrow().clone();
                 let object = self.read().await;
                 panic!(
                     "not in time: {what}\n{:#?}\n{object:#}",
@@ -261,22 +257,6 @@ impl Lab {
     }
 }
 
-/// Waits for an assessment.
-pub async fn until(engine: &Engine, what: &str, holds: impl Fn(&Assessment) -> bool) -> Assessment {
-    let mut assessment = engine.assessment.clone();
-    let found = assessment.wait_for(|it| it.as_ref().is_some_and(|it| holds(it)));
-    let found = tokio::time::timeout(LONG, found)
-        .await
-        .map(|it| it.unwrap().clone());
-    match found {
-        Ok(found) => Assessment::clone(&found.unwrap()),
-        Err(_) => {
-            let last = engine.assessment.borrow().clone().unwrap();
-            panic!("not in time: {what}\n{:#?}\n{:#?}", last.breaker, last.hooks)
-        }
-    }
-}
-
 /// Waits until the breaker says so of the hook.
 pub async fn standing(
     lab: &Lab,
@@ -288,13 +268,13 @@ pub async fn standing(
         let mut hooks = it.breaker.hooks.iter();
         hooks.find(|standing| standing.hook == lab.hook).cloned()
     };
-    let found = until(engine, what, |it| of(it).as_ref().is_some_and(&is_so)).await;
+    let found = assessed(engine, what, |it| of(it).as_ref().is_some_and(&is_so)).await;
     of(&found).unwrap()
 }
 
 pub fn metrics(engine: &Engine) -> String {
-    let assessment = engine.assessment.borrow().clone().unwrap();
-    let metrics = engine.metrics.gather(Some(&assessment), &[]).unwrap();
+    let assessment = engine.shown.assessment.borrow().clone().unwrap();
+    let metrics = engine.shown.metrics.gather(Some(&assessment), &[]).unwrap();
     String::from_utf8(metrics).unwrap()
 }
 

@@ -3,8 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use hookwatch::app::config::{Config, ConfigArguments};
-use hookwatch::app::engine::Engine;
+use hookwatch::app::config::Config;
 use hookwatch::domain::act::breaker::{Book, HookStanding};
 use hookwatch::domain::act::bypass::{BypassStanding, Rung, STATE_ANNOTATION, touched};
 use hookwatch::domain::act::fence::AutoBreak;
@@ -18,6 +17,8 @@ use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams,
 };
 use serde_json::{Value, json};
+
+pub use crate::engines::assessed;
 
 /// A guard against what never comes, not a measurement.
 pub const GUARD: Duration = Duration::from_secs(240);
@@ -162,12 +163,7 @@ async fn apply(client: &Client, hook: LabHook, object: &Value, force: bool) -> k
 
 /// A daemon's configuration with the breaker on, with one rung permitted, at the highest pace.
 pub fn config(kubeconfig: &Path, rung: Rung) -> Config {
-    let arguments = ConfigArguments {
-        kubeconfig: Some(kubeconfig.to_owned()),
-        listen: Some("127.0.0.1:0".to_owned()),
-        ..ConfigArguments::default()
-    };
-    let mut config = Config::parse("", &arguments).unwrap();
+    let mut config = crate::engines::config(kubeconfig, "");
     config.auto_break = AutoBreak::On;
     // With a shield permitted as well it would come first.
     config.breaker.fallback.rungs = [rung].into();
@@ -175,19 +171,6 @@ pub fn config(kubeconfig: &Path, rung: Rung) -> Config {
     config.canaries.interval = config.canaries.alert_interval;
     config.scrapes.interval = config.scrapes.alert_interval;
     config
-}
-
-/// Waits for an assessment of which this is true.
-pub async fn assessed(engine: &Engine, what: &str, is_so: impl Fn(&Assessment) -> bool) {
-    let mut assessments = engine.assessment.clone();
-    let waiting = assessments.wait_for(|assessment| assessment.as_deref().is_some_and(&is_so));
-    if tokio::time::timeout(GUARD, waiting).await.is_err() {
-        let last = engine.assessment.borrow().clone();
-        panic!(
-            "waited in vain until {what}: {}",
-            serde_json::to_string_pretty(&last).unwrap()
-        );
-    }
 }
 
 pub fn all_is_well(assessment: &Assessment) -> bool {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hookwatch::app::config::{Config, ConfigArguments};
+use hookwatch::app::config::Config;
 use hookwatch::app::engine::Engine;
 use hookwatch::domain::act::leadership::{LeadershipObject, ReplicaRole, ReplicaView};
 use hookwatch::domain::act::ledger;
@@ -98,12 +98,7 @@ impl Lab {
 }
 
 pub fn config(kubeconfig: &Path, term: u64) -> Config {
-    let arguments = ConfigArguments {
-        kubeconfig: Some(kubeconfig.to_owned()),
-        listen: Some("127.0.0.1:0".to_owned()),
-        ..ConfigArguments::default()
-    };
-    let mut config = Config::parse("", &arguments).expect("a configuration");
+    let mut config = crate::engines::config(kubeconfig, "");
     config.leadership.term = Duration::from_secs(term);
     config.probes.rates.interval = config.probes.rates.alert_interval;
     config.canaries.interval = config.canaries.alert_interval;
@@ -112,7 +107,7 @@ pub fn config(kubeconfig: &Path, term: u64) -> Config {
 }
 
 fn assessment(daemon: &Engine) -> Option<Arc<Assessment>> {
-    daemon.assessment.borrow().clone()
+    daemon.shown.assessment.borrow().clone()
 }
 
 /// What a daemon says of itself.
@@ -185,6 +180,7 @@ fn identity(daemon: &Engine) -> String {
 fn metric(daemon: &Engine, line: &str) -> bool {
     let assessment = assessment(daemon);
     let text = daemon
+        .shown
         .metrics
         .gather(assessment.as_deref(), &[])
         .expect("metrics");

@@ -4,12 +4,14 @@
 //! by [`SKIPPED`], which says why; whatever is neither run nor listed there is a failure.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+
+use crate::held::HeldDemo;
 
 /// A guard against a run that hangs, not a measurement.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -256,54 +258,26 @@ fn typed() -> Vec<Typed> {
 
 /// A held demo with its catch-all hook down.
 struct Lab {
-    demo: Child,
-    told: Value,
+    demo: HeldDemo,
     folder: tempfile::TempDir,
     path: std::ffi::OsString,
-}
-
-impl Drop for Lab {
-    fn drop(&mut self) {
-        // It cleans up after itself when it is asked to end, and only then.
-        if let Some(id) = i32::try_from(self.demo.id())
-            .ok()
-            .and_then(rustix::process::Pid::from_raw)
-        {
-            let _ = rustix::process::kill_process(id, rustix::process::Signal::TERM);
-        }
-        let _ = self.demo.wait();
-    }
 }
 
 impl Lab {
     fn start(control_plane: &str, kubectl: Option<&Path>) -> Self {
         let binary = Path::new(env!("CARGO_BIN_EXE_hookwatch"));
-        let mut demo = Command::new(binary)
-            .args([
-                "demo",
-                "--hold",
-                "--scenario",
-                "validating-refused",
-                "--output",
-                "json",
-            ])
-            .args(["--control-plane", control_plane])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(demo.stdout.as_mut().unwrap())
-            .read_line(&mut line)
-            .unwrap();
+        let scenario = [
+            "--scenario",
+            "validating-refused",
+            "--control-plane",
+            control_plane,
+        ];
         let folders = [binary.parent(), kubectl.and_then(Path::parent)];
         let path = std::env::var_os("PATH").unwrap_or_default();
         let folders = folders.into_iter().flatten().map(Path::to_owned);
         let path = std::env::join_paths(folders.chain(std::env::split_paths(&path))).unwrap();
         Self {
-            demo,
-            told: serde_json::from_str(&line).unwrap(),
+            demo: HeldDemo::start(&scenario),
             folder: tempfile::tempdir().unwrap(),
             path,
         }
@@ -311,7 +285,7 @@ impl Lab {
 
     /// Has a shell do what a person typed, in a folder of its own.
     fn shell(&self, text: &str) -> Ended {
-        let of = |key: &str| self.told[key].as_str().unwrap_or_default();
+        let of = |key: &str| self.demo.told[key].as_str().unwrap_or_default();
         let daemon = of("daemon").strip_prefix("http://").unwrap();
         // The daemon of the demo listens elsewhere than one that is installed.
         let text = text.replace("127.0.0.1:9880", daemon);

@@ -201,6 +201,19 @@ fn asked(real: bool) -> Vec<Write> {
     all
 }
 
+/// A backend that denies everything it is asked about, and who signed its certificate.
+async fn denying(name: &str) -> (Authority, LabBackend) {
+    let (authority, host) = (Authority::new(name).unwrap(), "127.0.0.1".parse().unwrap());
+    let certificate = authority.issue("127.0.0.1").unwrap();
+    let backend = LabBackend::start_group(&[host], BackendRole::Validating, &certificate)
+        .await
+        .unwrap()
+        .remove(0);
+    let denies = Behaviour::Deny(403, "it was asked".into());
+    backend.behave(denies).await.unwrap();
+    (authority, backend)
+}
+
 /// Puts a security hook up that denies everything it is asked about, shields it by hookwatch's edit as `account`, and
 /// asks. `admin` may impersonate everybody.
 pub async fn a_shielded_security_hook_is_still_asked_about_tenants(
@@ -209,14 +222,7 @@ pub async fn a_shielded_security_hook_is_still_asked_about_tenants(
     real: bool,
 ) {
     have(admin, Write::make("a node", "/api/v1/nodes", named("n"))).await;
-    let (authority, host) = (Authority::new("security").unwrap(), "127.0.0.1".parse().unwrap());
-    let certificate = authority.issue("127.0.0.1").unwrap();
-    let backend = LabBackend::start_group(&[host], BackendRole::Validating, &certificate)
-        .await
-        .unwrap()
-        .remove(0);
-    let denies = Behaviour::Deny(403, "it was asked".into());
-    backend.behave(denies).await.unwrap();
+    let (authority, backend) = denying("security").await;
     let hook = validating("security", "security.example.com");
     register(admin, &hook, &backend, &authority).await;
 
@@ -321,14 +327,7 @@ async fn register(admin: &Client, hook: &HookId, backend: &LabBackend, authority
 
 /// A hook that says in the bodies of its errors what an API server says of another hook accuses itself and nobody else.
 pub async fn a_hook_that_frames_another_accuses_itself_alone(admin: &Client) {
-    let (authority, host) = (Authority::new("liar").unwrap(), "127.0.0.1".parse().unwrap());
-    let certificate = authority.issue("127.0.0.1").unwrap();
-    let backend = LabBackend::start_group(&[host], BackendRole::Validating, &certificate)
-        .await
-        .unwrap()
-        .remove(0);
-    let denies = Behaviour::Deny(403, "it was asked".into());
-    backend.behave(denies).await.unwrap();
+    let (authority, backend) = denying("liar").await;
     let liar = validating("liar", "liar.example.com");
     register(admin, &liar, &backend, &authority).await;
     let post = "Post \"https://security.security.svc:443/?timeout=10s\": context deadline exceeded";

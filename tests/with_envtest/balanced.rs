@@ -4,13 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::engine::Engine;
 use hookwatch::domain::observe::views::ScrapeView;
 use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::time::Time;
 use hookwatch::domain::vocabulary::{NotAHook, Writes};
-use hookwatch::io::client::{ConnectOptions, Connection};
+use hookwatch::io::client::Connection;
 use hookwatch::io::observe::scrape::{ScrapeLimits, Scraper};
 use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::balancer::Balancer;
@@ -26,6 +25,7 @@ use kube::Api;
 use kube::api::DeleteParams;
 
 use super::{Named, Outcome, missing, named};
+use crate::engines::config;
 
 /// A guard against a test that hangs, not a measurement.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -69,11 +69,8 @@ async fn counters_never_mix() {
         .await
         .unwrap();
     let kubeconfig = envtest.kubeconfig_for(balancer.address());
-    let options = ConnectOptions {
-        kubeconfig: Some(directory.write("balanced", &kubeconfig).unwrap()),
-        context: None,
-    };
-    let connection = Connection::open(&options).await.unwrap();
+    let kubeconfig = directory.write("balanced", &kubeconfig).unwrap();
+    let connection = Connection::open(Some(&kubeconfig), None).await.unwrap();
     let clock = Arc::new(|| Time::from_unix(SystemTime::now().duration_since(UNIX_EPOCH).unwrap()));
     let scraper = Scraper::new(connection, clock, ScrapeLimits::default());
     // Nobody can name API servers on loopback in default/kubernetes: how many there are shows by meeting them.
@@ -123,13 +120,8 @@ async fn the_silent_one_is_named() {
     let _clients = ControlPlaneClients::start(&control_plane, &cluster.nodes(), &users)
         .await
         .unwrap();
-    let arguments = ConfigArguments {
-        kubeconfig: Some(directory.write("balanced", &kubeconfig).unwrap()),
-        ..ConfigArguments::default()
-    };
-    let engine = Engine::start(&Config::parse("", &arguments).unwrap())
-        .await
-        .unwrap();
+    let kubeconfig = directory.write("balanced", &kubeconfig).unwrap();
+    let engine = Engine::start(&config(&kubeconfig, "")).await.unwrap();
     let watch = Watch { engine };
 
     let target = balancer.address().to_string();
@@ -197,13 +189,8 @@ async fn the_second_cannot_start() {
         .await
         .unwrap();
     let kubeconfig = envtest.kubeconfig_for(balancer.address());
-    let arguments = ConfigArguments {
-        kubeconfig: Some(directory.write("balanced", &kubeconfig).unwrap()),
-        ..ConfigArguments::default()
-    };
-    let engine = Engine::start(&Config::parse("", &arguments).unwrap())
-        .await
-        .unwrap();
+    let kubeconfig = directory.write("balanced", &kubeconfig).unwrap();
+    let engine = Engine::start(&config(&kubeconfig, "")).await.unwrap();
     let watch = Watch { engine };
     let told = watch
         .until_blaming(Some(hook.webhook()), "both are told in one sentence", |seen| {
@@ -239,7 +226,7 @@ impl Watch {
         what: &str,
         wanted: impl Fn(&Assessment) -> bool,
     ) -> Arc<Assessment> {
-        let mut assessments = self.engine.assessment.clone();
+        let mut assessments = self.engine.shown.assessment.clone();
         let mut last = None;
         let waiting = async {
             loop {

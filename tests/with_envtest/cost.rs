@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::engine::Engine;
 use hookwatch::domain::act::leadership::{Bid, BidOutcome};
 use hookwatch::domain::observe::canary::CanaryTarget;
 use hookwatch::domain::time::Time;
 use hookwatch::io::act::lease::LeaseObject;
 use hookwatch::io::act::ledger::LedgerObject;
-use hookwatch::io::client::{ConnectOptions, Connection};
+use hookwatch::io::client::Connection;
 use hookwatch::io::observe::canary::CanaryWriter;
 use hookwatch::io::observe::node_leases::LeaseReader;
 use hookwatch::io::observe::scrape::{ScrapeLimits, Scraper};
@@ -25,6 +24,7 @@ use kube::api::PostParams;
 use serde_json::json;
 
 use super::{Named, Outcome, missing, named};
+use crate::engines::config;
 
 /// Set by whoever wants the measurement.
 const ASKED_FOR: &str = "HOOKWATCH_MEASURE";
@@ -134,11 +134,7 @@ async fn measure() {
         leases.create(&PostParams::default(), &lease).await.unwrap();
     }
     let kubeconfig = directory.write("kubeconfig", &envtest.kubeconfig()).unwrap();
-    let arguments = ConfigArguments {
-        kubeconfig: Some(kubeconfig.clone()),
-        ..ConfigArguments::default()
-    };
-    let config = Config::parse("", &arguments).unwrap();
+    let config = config(&kubeconfig, "");
     let mut added = Vec::new();
     for _ in 0..PAIRS {
         let before = requests(cluster.client()).await;
@@ -149,7 +145,7 @@ async fn measure() {
         let before = requests(cluster.client()).await;
         let watched = share_of_a_core(id, SETTLING[1]).await;
         told(&before, &requests(cluster.client()).await);
-        let calm = engine.assessment.borrow().clone().unwrap();
+        let calm = engine.shown.assessment.borrow().clone().unwrap();
         engine.stop().await;
         println!(
             "    by itself {alone:.2} % of a core, watched {watched:.2} % ({}; {})",
@@ -160,11 +156,7 @@ async fn measure() {
     added.sort_by(f64::total_cmp);
     println!("    being watched adds {added:.2?} % of a core");
 
-    let options = ConnectOptions {
-        kubeconfig: Some(kubeconfig),
-        context: None,
-    };
-    let connection = Connection::open(&options).await.unwrap();
+    let connection = Connection::open(Some(&kubeconfig), None).await.unwrap();
     let clock: hookwatch::io::Clock =
         Arc::new(|| Time::from_unix(SystemTime::now().duration_since(UNIX_EPOCH).unwrap()));
     let scraper = Scraper::new(connection.clone(), Arc::clone(&clock), ScrapeLimits::default());

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
-use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::engine::Engine;
 use hookwatch::domain::cluster::hook::HookKind;
 use hookwatch::domain::diagnose::verdict::Verdict;
@@ -21,6 +20,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::{Named, Outcome, missing, named, needs};
+use crate::engines::config;
 
 /// A guard against waiting in vain, not a measurement: the aggregator looks at a service every half minute, and an API
 /// server tries a failed conversion again about as rarely.
@@ -49,14 +49,8 @@ fn hooks_of_other_kinds_are_named_by_what_a_real_api_server_says_of_them() -> Ou
             .unwrap();
         let client = client_for(&control_plane.kubeconfig()).await.unwrap();
         let lab = Lab::set_up(client).await;
-        let arguments = ConfigArguments {
-            kubeconfig: Some(kubeconfig),
-            ..ConfigArguments::default()
-        };
-        let text = "scrapes: {interval: 2s}\nprobes: {interval: 1s}";
-        let engine = Engine::start(&Config::parse(text, &arguments).unwrap())
-            .await
-            .unwrap();
+        let config = config(&kubeconfig, "scrapes: {interval: 2s}\nprobes: {interval: 1s}");
+        let engine = Engine::start(&config).await.unwrap();
         lab.play(&engine).await;
         engine.stop().await;
     });
@@ -245,7 +239,7 @@ impl Lab {
         what: &str,
         fits: impl Fn(&Assessment) -> bool,
     ) -> Arc<Assessment> {
-        let mut assessments = engine.assessment.clone();
+        let mut assessments = engine.shown.assessment.clone();
         let users = async {
             loop {
                 for resource in ["widgets", "gadgets"] {
@@ -269,7 +263,10 @@ impl Lab {
         });
         match outcome.await {
             Ok(found) => found,
-            Err(_) => panic!("waited in vain until {what}: {:#?}", *engine.assessment.borrow()),
+            Err(_) => panic!(
+                "waited in vain until {what}: {:#?}",
+                *engine.shown.assessment.borrow()
+            ),
         }
     }
 

@@ -27,8 +27,13 @@ mod cutting;
 #[path = "../support/daemon.rs"]
 mod daemon;
 mod documents;
+#[path = "../support/engines.rs"]
+mod engines;
 mod fidelity;
 mod hands;
+#[allow(dead_code, reason = "it serves others too")]
+#[path = "../support/held.rs"]
+mod held;
 #[allow(dead_code, reason = "it serves others too")]
 #[path = "../support/chart.rs"]
 mod helm;

@@ -109,9 +109,9 @@ async fn the_shipped_permissions_are_enough() {
     })
     .await;
     let view = played::view(&daemon).unwrap();
-    let before = daemon.assessment.borrow().clone().unwrap().at;
+    let before = daemon.shown.assessment.borrow().clone().unwrap().at;
     played::until("it goes on", &[&daemon], async || {
-        daemon.assessment.borrow().clone().unwrap().at > before
+        daemon.shown.assessment.borrow().clone().unwrap().at > before
     })
     .await;
     assert!(nobody_leads(), "{:?}", played::view(&daemon));
@@ -162,9 +162,9 @@ async fn without_permissions_it_says_so_and_goes_on() {
         trouble().contains("may not be read; see deploy/README.md")
     })
     .await;
-    let before = daemon.assessment.borrow().clone().unwrap().at;
+    let before = daemon.shown.assessment.borrow().clone().unwrap().at;
     played::until("it goes on", &[&daemon], async || {
-        daemon.assessment.borrow().clone().unwrap().at > before
+        daemon.shown.assessment.borrow().clone().unwrap().at > before
     })
     .await;
     assert_eq!(played::view(&daemon).unwrap().role, ReplicaRole::Unknown);

@@ -264,7 +264,7 @@ fn unchecked() -> Played {
 
         // The daemon finds the end of the gap by itself, and may list nothing of it.
         assessed(&engine, "the gap is told of", |it| unchecked_of(it).is_some()).await;
-        let said = engine.assessment.borrow().clone().unwrap();
+        let said = engine.shown.assessment.borrow().clone().unwrap();
         let said = unchecked_of(&said).unwrap().to_owned();
         println!("without the role: {said}");
         assert!(
@@ -294,7 +294,7 @@ fn unchecked() -> Played {
             unchecked_of(it).is_some_and(|said| said.contains(" configmaps."))
         })
         .await;
-        let said = engine.assessment.borrow().clone().unwrap();
+        let said = engine.shown.assessment.borrow().clone().unwrap();
         println!("with the role: {}", unchecked_of(&said).unwrap());
         let events = "/apis/events.k8s.io/v1/namespaces/default/events";
         until_event(&cluster, events).await;

@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::engine::Engine;
 use hookwatch::domain::vocabulary::Writes;
 use http::{Method, Request};
@@ -14,6 +13,7 @@ use tokio::task::JoinHandle;
 
 use super::privileges::cluster::{Cluster, assessed, block_on, manifests, until};
 use super::{Named, Outcome, missing, named};
+use crate::engines::config;
 
 /// From the account's first request that is served until writes are said to flow: a canary's interval and a second.
 const RIGHT_WITHIN: Duration = Duration::from_secs(6);
@@ -73,13 +73,7 @@ impl ShippedDaemon {
         let cluster = Cluster::with("overlays/observe").await;
         let token = cluster.token("hookwatch", None).await;
         let (kubeconfig, _) = cluster.kubeconfig("hookwatch", &token);
-        let arguments = ConfigArguments {
-            kubeconfig: Some(kubeconfig),
-            ..ConfigArguments::default()
-        };
-        let engine = Engine::start(&Config::parse("", &arguments).unwrap())
-            .await
-            .unwrap();
+        let engine = Engine::start(&config(&kubeconfig, "")).await.unwrap();
         assessed(&engine, "writes flow, and every canary says so", |it| {
             let written = |state: &str| state == "written";
             let mut canaries = it.control_plane.canaries.iter();
@@ -87,7 +81,7 @@ impl ShippedDaemon {
         })
         .await;
         let told: Arc<Mutex<Vec<StateOfWrites>>> = Arc::default();
-        let (mut assessments, into) = (engine.assessment.clone(), Arc::clone(&told));
+        let (mut assessments, into) = (engine.shown.assessment.clone(), Arc::clone(&told));
         let listener = tokio::spawn(async move {
             while assessments.changed().await.is_ok() {
                 let Some(seen) = assessments.borrow_and_update().clone() else {

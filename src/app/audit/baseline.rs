@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
+use crate::app::{BadUsage, to_json};
 use crate::domain::audit::Finding;
 
 /// Larger files are not read, in bytes.
@@ -41,8 +42,8 @@ impl AuditBaseline {
         }
     }
 
-    pub(super) fn read(path: &Path) -> Result<Self, String> {
-        let why = |why: String| format!("--baseline {}: {why}", path.display());
+    pub(super) fn read(path: &Path) -> Result<Self, BadUsage> {
+        let why = |why: String| BadUsage::new(format!("--baseline {}: {why}", path.display()));
         let length = fs::metadata(path).map_err(|error| why(error.to_string()))?.len();
         if length > MAX_BYTES {
             return Err(why(format!("it is larger than {} MB", MAX_BYTES >> 20)));
@@ -52,8 +53,7 @@ impl AuditBaseline {
     }
 
     pub(super) fn write(&self, path: &Path) -> anyhow::Result<()> {
-        let text = serde_json::to_string_pretty(self)? + "\n";
-        fs::write(path, text).with_context(|| format!("--write-baseline {}", path.display()))
+        fs::write(path, to_json(self)?).with_context(|| format!("--write-baseline {}", path.display()))
     }
 
     pub(super) fn accepts(&self, finding: &Finding) -> bool {

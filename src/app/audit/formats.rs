@@ -9,10 +9,6 @@ use crate::domain::audit::findings::KINDS;
 use crate::domain::audit::{Finding, FindingSeverity, Forecast, seconds};
 
 /// One document with findings and forecasts.
-pub(super) fn json(report: &AuditReport) -> serde_json::Result<String> {
-    Ok(serde_json::to_string_pretty(&document(report))? + "\n")
-}
-
 pub(super) fn document(report: &AuditReport) -> Value {
     let findings: Vec<Value> = report.findings.iter().map(finding).collect();
     let forecasts: Vec<Value> = report.forecasts.iter().map(forecast).collect();
@@ -45,7 +41,7 @@ fn forecast(forecast: &Forecast) -> Value {
 }
 
 /// SARIF 2.1.0.
-pub(super) fn sarif(report: &AuditReport) -> serde_json::Result<String> {
+pub(super) fn sarif(report: &AuditReport) -> Value {
     let rules = KINDS.iter().map(|kind| {
         json!({
             "id": kind.id,
@@ -55,15 +51,14 @@ pub(super) fn sarif(report: &AuditReport) -> serde_json::Result<String> {
     });
     let rules: Vec<Value> = rules.collect();
     let results: Vec<Value> = report.findings.iter().map(result).collect();
-    let document = json!({
+    json!({
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
         "runs": [{
             "tool": {"driver": {"name": "hookwatch", "version": env!("CARGO_PKG_VERSION"), "rules": rules}},
             "results": results,
         }],
-    });
-    Ok(serde_json::to_string_pretty(&document)? + "\n")
+    })
 }
 
 const fn level(severity: FindingSeverity) -> &'static str {

@@ -7,11 +7,10 @@ use serde_json::{Value, json};
 
 use super::baseline::AuditBaseline;
 use super::{
-    AuditArguments, AuditOutput, AuditReport, NOT_AUDITED, Unread, exit_code, formats, of_cluster, report,
-    text, usage,
+    AuditArguments, AuditOutput, AuditReport, NOT_AUDITED, exit_code, formats, of_cluster, report, text,
 };
 use crate::app::progress::during;
-use crate::app::{BAD_USAGE, contexts, print};
+use crate::app::{BAD_USAGE, BadUsage, contexts, print, to_json};
 use crate::domain::text::bounded;
 
 /// Every exit code, the worst last.
@@ -22,26 +21,23 @@ type Audited = Result<AuditReport, (u8, String)>;
 /// Audits the clusters of all contexts and prints one report on each.
 pub(super) async fn audit(arguments: &AuditArguments, baseline: &AuditBaseline) -> anyhow::Result<ExitCode> {
     if let Some(why) = refused(arguments) {
-        return Ok(usage(&why));
+        return Err(BadUsage::new(why).into());
     }
     let audits = arguments.context.iter().map(|context| async move {
-        let read = of_cluster(arguments, Some(context.clone())).await;
-        let audited = match read {
-            Ok((estate, unreadable)) => {
-                report(&estate, &unreadable, arguments, baseline).map_err(|why| (BAD_USAGE, why))
-            }
-            Err(Unread::Usage(why)) => Err((BAD_USAGE, why)),
-            Err(Unread::Blind(why)) => Err((NOT_AUDITED, why)),
-        };
-        (
-            context.as_str(),
-            audited.map_err(|(code, why)| (code, bounded(&why))),
-        )
+        let read = of_cluster(arguments, Some(context)).await;
+        let audited =
+            read.and_then(|(estate, unreadable)| Ok(report(&estate, &unreadable, arguments, baseline)?));
+        let audited = audited.map_err(|error| {
+            let is_usage = error.is::<BadUsage>();
+            let code = if is_usage { BAD_USAGE } else { NOT_AUDITED };
+            (code, bounded(&error.to_string()))
+        });
+        (context.as_str(), audited)
     });
     let what = format!("reading {} clusters", arguments.context.len());
     let audits: Vec<(&str, Audited)> = during(&what, join_all(audits)).await;
     print(&match arguments.output {
-        AuditOutput::Json => serde_json::to_string_pretty(&document(&audits))? + "\n",
+        AuditOutput::Json => to_json(&document(&audits))?,
         _ => told(&audits),
     })?;
     let codes = audits.iter().map(|(_, audited)| match audited {

@@ -205,8 +205,8 @@ pub fn target(text: &str) -> Result<(String, String), String> {
 /// # Errors
 /// When it is neither of the two.
 pub fn kind(text: &str) -> Result<HookKind, String> {
-    let kinds = [HookKind::Validating, HookKind::Mutating];
-    let found = kinds.into_iter().find(|kind| kind.as_str() == text);
+    let mut kinds = HookKind::ADMISSION.into_iter();
+    let found = kinds.find(|kind| kind.as_str() == text);
     found.ok_or_else(|| "use validating or mutating".to_owned())
 }
 

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use super::Session;
 use super::arguments::{Far, Instant, UncheckedArguments};
+use crate::app::{BadUsage, Output, print, to_json};
 use crate::domain::act::bypass::{BypassStanding, standing};
 use crate::domain::cluster::hook::HookId;
 use crate::domain::report::unchecked::{GapReason, Question, ReviewGap};
@@ -16,10 +17,7 @@ use crate::io::report::unchecked::{ObjectLister, hook_of};
 /// When there is no way to the cluster.
 pub async fn unchecked(arguments: UncheckedArguments) -> anyhow::Result<ExitCode> {
     let session = Session::open(arguments.cluster).await?;
-    let (id, object) = match session.find(&arguments.target, arguments.kind).await {
-        Ok(found) => found,
-        Err(why) => return session.usage(&why),
-    };
+    let (id, object) = session.find(&arguments.target, arguments.kind).await?;
     let now = (session.clock)();
     let noted = noted(&object, &id);
     let at = |instant: Instant| match instant {
@@ -27,11 +25,12 @@ pub async fn unchecked(arguments: UncheckedArguments) -> anyhow::Result<ExitCode
         Instant::Ago(ago) => now.before(ago),
     };
     let Some(from) = arguments.since.map(at).or(noted.and_then(|(_, since)| since)) else {
-        return session.usage("it is not bypassed now, and nothing says since when: give --since");
+        let why = "it is not bypassed now, and nothing says since when: give --since";
+        return Err(BadUsage::new(why).into());
     };
     let to = arguments.until.map_or(now, at);
     if to < from {
-        return session.usage("--until is before --since");
+        return Err(BadUsage::new("--until is before --since").into());
     }
     let way = arguments.rung.map(Far::way).or(noted.map(|(way, _)| way));
     let way = way.unwrap_or_else(|| {
@@ -42,7 +41,8 @@ pub async fn unchecked(arguments: UncheckedArguments) -> anyhow::Result<ExitCode
         GapReason::Skipped
     });
     let Some(hook) = hook_of(id.kind, &object, &id.webhook) else {
-        return session.usage(&format!("{}: there is no such webhook any more", id.object()));
+        let why = format!("{}: there is no such webhook any more", id.object());
+        return Err(BadUsage::new(why).into());
     };
     let question = Question {
         hook: &hook,
@@ -50,10 +50,10 @@ pub async fn unchecked(arguments: UncheckedArguments) -> anyhow::Result<ExitCode
         own: &session.arguments.namespace,
     };
     let report = ObjectLister::new(&session.connection).list(question).await;
-    match session.arguments.output {
-        super::Output::Json => super::super::print(&(serde_json::to_string_pretty(&report)? + "\n"))?,
-        super::Output::Text => super::super::print(&(report.lines().join("\n") + "\n"))?,
-    }
+    print(&match session.arguments.output {
+        Output::Json => to_json(&report)?,
+        Output::Text => report.lines().join("\n") + "\n",
+    })?;
     Ok(if report.not_listed.is_empty() {
         ExitCode::SUCCESS
     } else {

@@ -62,7 +62,8 @@ impl AlertmanagerConfig {
 }
 
 fn target(section: &mut Section<'_>) -> Option<EndpointTarget> {
-    endpoint::required(section, |url| {
+    let url = section.required_text("url");
+    endpoint::read(section, url, |url| {
         let says_more = url.path().contains("/api/v2");
         says_more.then_some("is to end before /api/v2/alerts, which hookwatch adds")
     })

@@ -123,8 +123,8 @@ fn rungs(section: &mut Section<'_>) -> (BTreeSet<Rung>, bool) {
 }
 
 fn kind(text: &str) -> Result<HookKind, String> {
-    let kinds = [HookKind::Mutating, HookKind::Validating];
-    let found = kinds.into_iter().find(|kind| kind.as_str() == text);
+    let mut kinds = HookKind::ADMISSION.into_iter();
+    let found = kinds.find(|kind| kind.as_str() == text);
     found.ok_or_else(|| format!("{text:?} is not one of mutating, validating"))
 }
 

@@ -7,16 +7,7 @@ use reqwest::Url;
 use super::Section;
 use crate::io::endpoint::{Auth, EndpointTarget};
 
-/// Reads a server that has to be there. `is_no_prefix` says what is wrong with its address beside what is wrong with any.
-pub(super) fn required(
-    section: &mut Section<'_>,
-    is_no_prefix: impl Fn(&Url) -> Option<&'static str>,
-) -> Option<EndpointTarget> {
-    let url = section.required_text("url");
-    read(section, url, is_no_prefix)
-}
-
-/// Reads a server at an address that was typed.
+/// Reads a server at an address that was typed. `is_no_prefix` says what is wrong with that beside what is wrong with any.
 pub(super) fn read(
     section: &mut Section<'_>,
     url: Option<String>,

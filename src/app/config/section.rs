@@ -1,6 +1,7 @@
 //! One mapping of the configuration file, read key by key so that every mistake is found in one go.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -29,15 +30,13 @@ pub(super) struct Section<'a> {
 
 impl Section<'_> {
     pub(super) fn error(&mut self, key: &str, what: impl Into<String>) {
-        self.notes
-            .errors
-            .push(ConfigError::new(format!("{}{key}", self.path), what));
+        let error = ConfigError::new(format!("{}{key}", self.path), what);
+        self.notes.errors.push(error);
     }
 
     pub(super) fn warn(&mut self, key: &str, what: impl Into<String>) {
-        self.notes
-            .warnings
-            .push(ConfigError::new(format!("{}{key}", self.path), what));
+        let warning = ConfigError::new(format!("{}{key}", self.path), what);
+        self.notes.warnings.push(warning);
     }
 
     pub(super) fn take(&mut self, key: &str) -> Option<Value> {
@@ -47,34 +46,36 @@ impl Section<'_> {
 
     pub(super) fn section<T>(&mut self, key: &str, read: impl FnOnce(&mut Section<'_>) -> T) -> T {
         let keys = self.mapping(key, "must be a mapping of keys to values");
-        let path = format!("{}{key}.", self.path);
+        self.within(key, keys, read)
+    }
+
+    pub(super) fn list<T>(&mut self, key: &str, read: impl Fn(&mut Section<'_>) -> Option<T>) -> Vec<T> {
+        let mut values = Vec::new();
+        for (at, entry) in self.entries(key).into_iter().enumerate() {
+            let place = format!("{key}[{at}]");
+            match entry {
+                Value::Object(keys) => values.extend(self.within(&place, keys, &read)),
+                _ => self.error(&place, "must be a mapping of keys to values"),
+            }
+        }
+        values
+    }
+
+    /// Reads a mapping in this one, every key of it.
+    fn within<T>(
+        &mut self,
+        place: &str,
+        keys: Map<String, Value>,
+        read: impl FnOnce(&mut Section<'_>) -> T,
+    ) -> T {
         let mut section = Section {
-            path,
+            path: format!("{}{place}.", self.path),
             keys,
             notes: self.notes,
         };
         let value = read(&mut section);
         section.refuse_the_rest();
         value
-    }
-
-    pub(super) fn list<T>(&mut self, key: &str, read: impl Fn(&mut Section<'_>) -> Option<T>) -> Vec<T> {
-        let mut values = Vec::new();
-        for (at, entry) in self.entries(key).into_iter().enumerate() {
-            let Value::Object(keys) = entry else {
-                self.error(&format!("{key}[{at}]"), "must be a mapping of keys to values");
-                continue;
-            };
-            let path = format!("{}{key}[{at}].", self.path);
-            let mut section = Section {
-                path,
-                keys,
-                notes: self.notes,
-            };
-            values.extend(read(&mut section));
-            section.refuse_the_rest();
-        }
-        values
     }
 
     /// A mapping; `else_wrong` is said of what is none.
@@ -110,6 +111,18 @@ impl Section<'_> {
                 None
             }
         }
+    }
+
+    /// An address to listen on, as it was given for a key.
+    pub(super) fn address(&mut self, key: &str, text: &str, example: &str) -> Option<SocketAddr> {
+        let address = text.parse().ok();
+        if address.is_none() {
+            self.error(
+                key,
+                format!("{text:?} is not ADDRESS:PORT, for example {example}"),
+            );
+        }
+        address
     }
 
     /// A mapping of free names to text.

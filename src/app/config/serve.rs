@@ -19,16 +19,8 @@ pub struct ServeConfig {
 
 impl ServeConfig {
     pub(super) fn read(section: &mut Section<'_>) -> Self {
-        let metrics = section.text("metricsListen").and_then(|text| {
-            let parsed = text.parse();
-            if parsed.is_err() {
-                section.error(
-                    "metricsListen",
-                    format!("{text:?} is not ADDRESS:PORT, for example 0.0.0.0:9881"),
-                );
-            }
-            parsed.ok()
-        });
+        let metrics = section.text("metricsListen");
+        let metrics = metrics.and_then(|text| section.address("metricsListen", &text, "0.0.0.0:9881"));
         let token_file = section.text("tokenFile").map(PathBuf::from);
         let certificate = section.text("certificateFile").map(PathBuf::from);
         let key = section.text("keyFile").map(PathBuf::from);

@@ -237,12 +237,12 @@ impl BreakerFollower {
             .filter(|verdict| !self.is_bypassed(&verdict.webhook))
         {
             let webhook = &verdict.webhook;
-            let text = match (self.held_back.get(webhook), verdict.effect.as_deref()) {
-                (Some((reason, words)), _) => format!("{webhook}: {words} ({reason})"),
-                (None, Some("Blocking" | "Delaying")) => continue,
-                (None, effect) => format!(
+            let text = match self.held_back.get(webhook) {
+                Some((reason, words)) => format!("{webhook}: {words} ({reason})"),
+                None if verdict.harms_writes() => continue,
+                None => format!(
                     "{webhook}: its effect is {}, and only what blocks or delays writes is bypassed",
-                    effect.unwrap_or("unknown")
+                    verdict.effect
                 ),
             };
             events.push(DemoEvent::Breaker {
@@ -294,20 +294,14 @@ impl BreakerFollower {
     pub async fn check(&mut self, after: Duration) -> anyhow::Result<Vec<DemoEvent>> {
         let bypassed = self.has_bypassed();
         let mut events = Vec::new();
-        let mut check = |label, passed: &str, objections: Vec<String>| {
-            events.push(if objections.is_empty() {
-                DemoEvent::Check {
-                    passed: true,
-                    label,
-                    text: passed.to_owned(),
-                }
+        let mut check = |label, good: &str, objections: Vec<String>| {
+            let passed = objections.is_empty();
+            let text = if passed {
+                good.to_owned()
             } else {
-                DemoEvent::Check {
-                    passed: false,
-                    label,
-                    text: objections.join("; "),
-                }
-            });
+                objections.join("; ")
+            };
+            events.push(DemoEvent::Check { passed, label, text });
         };
         let still_there = (!self.restored).then(|| "a bypass is still there".to_owned());
         let restored = if bypassed {
@@ -345,9 +339,9 @@ impl BreakerFollower {
     pub fn report(&self, interval: Duration, verdicts: &[SeenVerdict]) -> (BreakerReport, Vec<String>) {
         let mut objections = self.objections.clone();
         for verdict in verdicts {
-            let (webhook, effect) = (&verdict.webhook, verdict.effect.as_deref());
-            let harmful = matches!(effect, Some("Blocking" | "Delaying"));
-            if harmful && !self.is_bypassed(webhook) && !self.held_back.contains_key(webhook) {
+            let webhook = &verdict.webhook;
+            let is_explained = self.is_bypassed(webhook) || self.held_back.contains_key(webhook);
+            if verdict.harms_writes() && !is_explained {
                 objections.push(format!("{webhook} was not bypassed, and it is not said why"));
             }
         }

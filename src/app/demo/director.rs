@@ -10,15 +10,15 @@ use jiff::Timestamp;
 
 use super::breaking::BreakerFollower;
 use super::flaps::{self, FlapCounter};
-use super::judge::{DemoPhase, DemoUpdate, Judge, rounded};
+use super::judge::{DemoPhase, Judge, rounded};
 use super::pages::Pages;
 use super::played::Played;
-use super::report::{closing, finding, report};
+use super::report::{closing, report};
 use super::stage::DemoStage;
 use super::survival::{AFTER, Survival};
 use super::teller::Teller;
 use super::timeline::DemoEvent;
-use crate::app::terminal::view::shown::{ShownAssessment, ShownHook};
+use crate::app::terminal::view::shown::ShownAssessment;
 use crate::lab::cluster::LabHook;
 use crate::lab::scenario::{Injected, Scenario};
 use crate::lab::workload::FirstFailure;
@@ -110,8 +110,10 @@ pub struct Director<'a> {
     moments: Moments,
     last_answer: Instant,
     teller: Teller,
-    pages: Option<Pages>,
-    breaking: Option<BreakerFollower>,
+    /// What follows the alerts, where they are followed.
+    pub pages: Option<Pages>,
+    /// What follows the breaker, where that is on.
+    pub breaking: Option<BreakerFollower>,
 }
 
 impl<'a> Director<'a> {
@@ -129,18 +131,6 @@ impl<'a> Director<'a> {
             pages: None,
             breaking: None,
         }
-    }
-
-    /// Has the alerts followed as well.
-    pub fn with_pages(mut self, pages: Option<Pages>) -> Self {
-        self.pages = pages;
-        self
-    }
-
-    /// Has the breaker followed as well.
-    pub fn with_breaker(mut self, breaking: Option<BreakerFollower>) -> Self {
-        self.breaking = breaking;
-        self
     }
 
     /// Plays the whole scenario, up to the last line.
@@ -214,36 +204,25 @@ impl<'a> Director<'a> {
             tokio::time::sleep(self.timing.poll).await;
         }
         let after = |at: Instant| rounded(at.saturating_duration_since(fault));
-        let bypassed = self
-            .breaking
-            .as_ref()
-            .map(BreakerFollower::bypassed)
-            .unwrap_or_default();
+        let breaking = self.breaking.as_ref();
+        let bypassed = breaking.map(BreakerFollower::bypassed).unwrap_or_default();
         let culprits = self.scenario.expected;
         // Siblings share its name's end, and its fault.
         let innocent = |name: &String| !culprits.iter().any(|it| name.ends_with(it.hook.webhook()));
         Ok(Survival {
             scenario: self.scenario.name,
-            with_breaker: self.breaking.is_some(),
+            with_breaker: breaking.is_some(),
             leaders: self.stage.clients.leaders(),
             fault_removed_after_seconds: after(removed),
             verdict_after_seconds: self.judge.time_to_verdict().map(rounded),
-            bypassed_after_seconds: self
-                .breaking
-                .as_ref()
-                .and_then(BreakerFollower::bypassed_after)
-                .map(rounded),
+            bypassed_after_seconds: breaking.and_then(BreakerFollower::bypassed_after).map(rounded),
             first_write_after_seconds: workload.first_success().map(|first| after(first.ended)),
             control_plane_write_begun_after_seconds: workload
                 .first_of_control_plane()
                 .map(|first| after(first.began)),
             innocents_bypassed: bypassed.iter().filter(|name| innocent(name)).cloned().collect(),
             bypassed,
-            held_back: self
-                .breaking
-                .as_ref()
-                .map(BreakerFollower::held_back)
-                .unwrap_or_default(),
+            held_back: breaking.map(BreakerFollower::held_back).unwrap_or_default(),
             casualties: self.stage.clients.casualties(),
         })
     }
@@ -311,7 +290,7 @@ impl<'a> Director<'a> {
         if let Some(assessment) = &assessment {
             self.flaps.observe(Instant::now(), assessment);
             for news in self.judge.observe(phase, assessment) {
-                self.tell(event(news))?;
+                self.tell(news)?;
             }
         }
         if let (Some(breaking), Some(assessment), Some((fault, _))) =
@@ -358,29 +337,5 @@ impl<'a> Director<'a> {
 
     fn tell(&mut self, event: DemoEvent) -> anyhow::Result<()> {
         self.teller.tell(event)
-    }
-}
-
-fn event(news: DemoUpdate) -> DemoEvent {
-    match news {
-        DemoUpdate::Evidence(text) => DemoEvent::Evidence(text),
-        DemoUpdate::Risk(text) => DemoEvent::Risk(text),
-        DemoUpdate::Verdict(hook) => verdict(&hook, true),
-        DemoUpdate::FalseCulprit(hook) => verdict(&hook, false),
-        DemoUpdate::NotAHook(trouble) => DemoEvent::Verdict {
-            culprit: "no webhook".to_owned(),
-            finding: finding(Some(&trouble.cause), None, trouble.confidence),
-            evidence: trouble.evidence.iter().map(ToString::to_string).collect(),
-            expected: true,
-        },
-    }
-}
-
-fn verdict(hook: &ShownHook, expected: bool) -> DemoEvent {
-    DemoEvent::Verdict {
-        finding: finding(hook.cause.as_deref(), Some(&hook.effect), hook.confidence),
-        culprit: hook.webhook.to_string(),
-        evidence: hook.evidence.iter().map(ToString::to_string).collect(),
-        expected,
     }
 }

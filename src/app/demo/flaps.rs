@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::app::terminal::view::shown::{ShownAssessment, ShownHook};
-use crate::app::terminal::view::text::CleanText;
+use crate::app::terminal::view::shown::{HookKey, ShownAssessment, ShownHook};
 use crate::domain::vocabulary::{Health, Writes};
 
 /// What comes back within this time has flapped.
@@ -26,8 +25,7 @@ pub struct Flaps {
 /// Counts flaps in the assessments of one demo, which it takes in the order in which they were read.
 #[derive(Debug, Default)]
 pub struct FlapCounter {
-    /// By kind, configuration and webhook.
-    verdicts: HashMap<[CleanText; 3], VerdictHistory>,
+    verdicts: HashMap<HookKey, VerdictHistory>,
     writes: WritesHistory,
     found: Flaps,
 }
@@ -56,12 +54,12 @@ impl FlapCounter {
     /// Takes in one assessment.
     pub fn observe(&mut self, at: Instant, assessment: &ShownAssessment) {
         // A verdict without a configuration is about a name in the metrics, not about a hook that is there.
-        for hook in &assessment.hooks {
-            let Some(configuration) = &hook.configuration else {
-                continue;
-            };
-            let key = [&hook.kind, configuration, &hook.webhook].map(CleanText::clone);
-            let flapped = self.verdicts.entry(key).or_default().observe(at, hook);
+        for hook in assessment
+            .hooks
+            .iter()
+            .filter(|hook| hook.configuration.is_some())
+        {
+            let flapped = self.verdicts.entry(hook.key()).or_default().observe(at, hook);
             self.found.verdicts += u64::from(flapped);
         }
         let swung = self.writes.observe(at, assessment.control_plane.writes);

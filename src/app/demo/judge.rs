@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::app::terminal::view::shown::{ShownAssessment, ShownHook, ShownNonHookCause};
+use super::report::finding;
+use super::timeline::DemoEvent;
+use crate::app::terminal::view::shown::{ShownAssessment, ShownHook};
 use crate::domain::vocabulary::{Health, Writes};
 use crate::lab::cluster::LabHook;
 use crate::lab::scenario::{Expected, ExpectedHealth, Scenario};
@@ -32,26 +34,18 @@ pub struct SeenVerdict {
     /// The mechanism.
     pub cause: String,
     /// What it does to requests.
-    pub effect: Option<String>,
+    pub effect: String,
     /// 0 to 1.
-    pub confidence: Option<f64>,
+    pub confidence: f64,
     /// When it got this cause, counted from the fault.
     pub after_seconds: f64,
 }
 
-/// Something that an assessment brought for the first time.
-#[derive(Debug, Clone, PartialEq)]
-pub enum DemoUpdate {
-    /// The first sign that something is wrong.
-    Evidence(String),
-    /// The prediction that the scenario calls for, of one of its hooks.
-    Risk(String),
-    /// An expected verdict.
-    Verdict(ShownHook),
-    /// A `Failing` verdict that was not expected.
-    FalseCulprit(ShownHook),
-    /// The expected trouble that no hook is behind.
-    NotAHook(ShownNonHookCause),
+impl SeenVerdict {
+    /// Whether it is one that the breaker does something about.
+    pub fn harms_writes(&self) -> bool {
+        matches!(&*self.effect, "Blocking" | "Delaying")
+    }
 }
 
 /// Follows the assessments of one demo.
@@ -88,7 +82,7 @@ impl Judge {
     }
 
     /// Takes in one assessment, and says what is new in it.
-    pub fn observe(&mut self, phase: DemoPhase, assessment: &ShownAssessment) -> Vec<DemoUpdate> {
+    pub fn observe(&mut self, phase: DemoPhase, assessment: &ShownAssessment) -> Vec<DemoEvent> {
         let mut news = Vec::new();
         self.object_to_false_culprits(phase, assessment, &mut news);
         let DemoPhase::Fault(after) = phase else {
@@ -174,7 +168,7 @@ impl Judge {
         &mut self,
         phase: DemoPhase,
         assessment: &ShownAssessment,
-        news: &mut Vec<DemoUpdate>,
+        news: &mut Vec<DemoEvent>,
     ) {
         for hook in assessment
             .hooks
@@ -195,7 +189,7 @@ impl Judge {
                 ),
             };
             if self.object(objection) {
-                news.push(DemoUpdate::FalseCulprit(hook.clone()));
+                news.push(verdict(hook, false));
             }
         }
         let nothing_is_wrong = self.scenario.expected.is_empty() && self.scenario.not_a_hook.is_none();
@@ -214,7 +208,7 @@ impl Judge {
         is_new
     }
 
-    fn look_for_evidence(&mut self, assessment: &ShownAssessment, news: &mut Vec<DemoUpdate>) {
+    fn look_for_evidence(&mut self, assessment: &ShownAssessment, news: &mut Vec<DemoEvent>) {
         if self.evidence_seen {
             return;
         }
@@ -228,11 +222,11 @@ impl Judge {
         let writes = impaired.then_some(&control_plane.summary);
         if let Some(text) = hook.or(writes) {
             self.evidence_seen = true;
-            news.push(DemoUpdate::Evidence(text.to_string()));
+            news.push(DemoEvent::Evidence(text.to_string()));
         }
     }
 
-    fn look_for_risk(&mut self, after: Duration, assessment: &ShownAssessment, news: &mut Vec<DemoUpdate>) {
+    fn look_for_risk(&mut self, after: Duration, assessment: &ShownAssessment, news: &mut Vec<DemoEvent>) {
         let Some(wanted) = self.scenario.foreseen.filter(|_| self.foreseen.is_none()) else {
             return;
         };
@@ -248,7 +242,7 @@ impl Judge {
         let found = findings.find(|found| found.message.contains(wanted) && of_it(&found.object));
         if let Some(risk) = found.map(|found| found.message.to_string()) {
             self.foreseen = Some(after);
-            news.push(DemoUpdate::Risk(risk));
+            news.push(DemoEvent::Risk(risk));
         }
     }
 
@@ -256,7 +250,7 @@ impl Judge {
         &mut self,
         after: Duration,
         assessment: &ShownAssessment,
-        news: &mut Vec<DemoUpdate>,
+        news: &mut Vec<DemoEvent>,
     ) {
         for (expected, appeared) in self.scenario.expected.iter().zip(&mut self.appeared) {
             let found = assessment
@@ -265,7 +259,7 @@ impl Judge {
                 .find(|hook| is_about(expected, hook) && has_verdict(expected, hook));
             if let (None, Some(hook)) = (&appeared, found) {
                 *appeared = Some(after);
-                news.push(DemoUpdate::Verdict(hook.clone()));
+                news.push(verdict(hook, true));
             }
         }
         if let Some(trouble) = &assessment.control_plane.not_a_hook
@@ -273,7 +267,12 @@ impl Judge {
             && self.scenario.not_a_hook == Some(trouble.cause.as_str())
         {
             self.not_a_hook_appeared = Some(after);
-            news.push(DemoUpdate::NotAHook(trouble.clone()));
+            news.push(DemoEvent::Verdict {
+                culprit: "no webhook".to_owned(),
+                finding: finding(Some(&trouble.cause), None, trouble.confidence),
+                evidence: trouble.evidence.iter().map(ToString::to_string).collect(),
+                expected: true,
+            });
         }
     }
 
@@ -289,8 +288,8 @@ impl Judge {
             configuration: hook.configuration.as_deref().unwrap_or_default().to_owned(),
             kind: hook.kind.to_string(),
             cause: cause.to_string(),
-            effect: Some(hook.effect.to_string()),
-            confidence: Some(hook.confidence),
+            effect: hook.effect.to_string(),
+            confidence: hook.confidence,
             after_seconds: rounded(after),
         };
         let known = self.verdicts.iter_mut().find(|known| {
@@ -358,6 +357,16 @@ pub fn rounded(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1_000.0).round() / 1_000.0
 }
 
+/// What is told of a verdict when it is new. `expected`: the scenario calls for it.
+fn verdict(hook: &ShownHook, expected: bool) -> DemoEvent {
+    DemoEvent::Verdict {
+        finding: finding(hook.cause.as_deref(), Some(&hook.effect), hook.confidence),
+        culprit: hook.webhook.to_string(),
+        evidence: hook.evidence.iter().map(ToString::to_string).collect(),
+        expected,
+    }
+}
+
 fn wanted(expected: &Expected) -> String {
     let effect = expected.effect.map(|effect| format!(" {effect}"));
     format!(
@@ -397,7 +406,7 @@ mod tests {
     use super::*;
     use crate::lab::scenario::by_name;
 
-    fn verdict(hook: LabHook, health: &str, cause: Option<&str>, effect: &str) -> Value {
+    fn said(hook: LabHook, health: &str, cause: Option<&str>, effect: &str) -> Value {
         json!({
             "kind": "Validating", "configuration": hook.configuration(), "webhook": hook.webhook(),
             "health": health, "cause": cause, "effect": effect, "confidence": 0.9,
@@ -406,7 +415,7 @@ mod tests {
     }
 
     fn healthy(hook: LabHook) -> Value {
-        verdict(hook, "Healthy", None, "None")
+        said(hook, "Healthy", None, "None")
     }
 
     fn assessment(writes: &str, not_a_hook: Option<&str>, hooks: &[Value]) -> ShownAssessment {
@@ -425,7 +434,7 @@ mod tests {
     }
 
     fn hanging() -> ShownAssessment {
-        let opa = verdict(LabHook::Opa, "Failing", Some("Hanging"), "Blocking");
+        let opa = said(LabHook::Opa, "Failing", Some("Hanging"), "Blocking");
         assessment("Blocked", None, &[opa, healthy(LabHook::Policy)])
     }
 
@@ -433,17 +442,17 @@ mod tests {
     fn the_expected_verdict_is_right_and_timed_at_its_first_appearance() {
         let mut judge = judge("validating-hang");
         let calm = assessment("Flowing", None, &[healthy(LabHook::Opa)]);
-        let doubt = verdict(LabHook::Opa, "Suspect", None, "None");
+        let doubt = said(LabHook::Opa, "Suspect", None, "None");
         let doubt = assessment("Delayed", None, &[doubt]);
         assert_eq!(judge.observe(DemoPhase::Baseline, &calm), []);
         assert_eq!(judge.observe(fault(1), &calm), []);
         assert_eq!(
             judge.observe(fault(2), &doubt),
-            [DemoUpdate::Evidence("first".into())]
+            [DemoEvent::Evidence("first".into())]
         );
         assert!(matches!(
             &judge.observe(fault(3), &hanging())[..],
-            [DemoUpdate::Verdict(_)]
+            [DemoEvent::Verdict { expected: true, .. }]
         ));
         assert_eq!(judge.observe(fault(8), &hanging()), []);
         judge.observe(DemoPhase::Recovery, &hanging());
@@ -457,7 +466,7 @@ mod tests {
     #[test]
     fn a_wrong_cause_on_the_way_is_forgiven_and_at_the_end_it_is_not() {
         let mut judge = judge("validating-hang");
-        let slow = verdict(LabHook::Opa, "Failing", Some("Slow"), "Delaying");
+        let slow = said(LabHook::Opa, "Failing", Some("Slow"), "Delaying");
         let slow = assessment("Delayed", None, &[slow]);
         judge.observe(fault(1), &slow);
         assert!(!judge.has_verdict());
@@ -472,10 +481,10 @@ mod tests {
     #[test]
     fn what_fails_open_may_be_in_doubt_again_once_another_one_is_shielded() {
         let mut judge = judge("two-culprits");
-        let mut opa = verdict(LabHook::Opa, "Failing", Some("Erroring"), "Blocking");
-        let policy = verdict(LabHook::Policy, "Failing", Some("Hanging"), "Delaying");
+        let mut opa = said(LabHook::Opa, "Failing", Some("Erroring"), "Blocking");
+        let policy = said(LabHook::Policy, "Failing", Some("Hanging"), "Delaying");
         judge.observe(fault(2), &assessment("Blocked", None, &[opa.clone(), policy]));
-        let doubt = verdict(LabHook::Policy, "Suspect", Some("Hanging"), "FailingOpen");
+        let doubt = said(LabHook::Policy, "Suspect", Some("Hanging"), "FailingOpen");
         judge.observe(
             fault(3),
             &assessment("Blocked", None, &[opa.clone(), doubt.clone()]),
@@ -488,14 +497,14 @@ mod tests {
 
     #[test]
     fn a_false_culprit_is_wrong_whenever_it_is_named() {
-        let accused = verdict(LabHook::Quota, "Failing", Some("Slow"), "Delaying");
+        let accused = said(LabHook::Quota, "Failing", Some("Slow"), "Delaying");
         let calm = assessment("Flowing", None, std::slice::from_ref(&accused));
         for phase in [DemoPhase::Baseline, fault(1), DemoPhase::Recovery] {
             let mut judge = judge("validating-hang");
             let news = judge.observe(phase, &calm);
             assert!(
                 news.iter()
-                    .any(|news| matches!(news, DemoUpdate::FalseCulprit(_))),
+                    .any(|news| matches!(news, DemoEvent::Verdict { expected: false, .. })),
                 "{phase:?}"
             );
             assert_eq!(judge.observe(phase, &calm), [], "said once only");
@@ -523,11 +532,11 @@ mod tests {
     #[test]
     fn a_hook_that_works_must_not_be_called_failing() {
         let mut judge = judge("one-of-three-refused");
-        let suspect = verdict(LabHook::Opa, "Suspect", Some("Partial"), "None");
+        let suspect = said(LabHook::Opa, "Suspect", Some("Partial"), "None");
         judge.observe(fault(2), &assessment("Flowing", None, &[suspect]));
         assert!(judge.has_verdict());
         assert_eq!(judge.objections(), [""; 0]);
-        let failing = verdict(LabHook::Opa, "Failing", Some("Partial"), "None");
+        let failing = said(LabHook::Opa, "Failing", Some("Partial"), "None");
         judge.observe(fault(3), &assessment("Flowing", None, &[failing]));
         assert_eq!(judge.objections().len(), 2, "{:?}", judge.objections());
     }
@@ -535,10 +544,10 @@ mod tests {
     #[test]
     fn the_effect_counts_where_only_one_is_right() {
         let mut judge = judge("mutating-hang-fail-open");
-        let blocking = verdict(LabHook::Policy, "Failing", Some("Hanging"), "Blocking");
+        let blocking = said(LabHook::Policy, "Failing", Some("Hanging"), "Blocking");
         judge.observe(fault(3), &assessment("Delayed", None, &[blocking]));
         assert_eq!(judge.objections().len(), 1);
-        let open = verdict(LabHook::Policy, "Failing", Some("Hanging"), "Delaying");
+        let open = said(LabHook::Policy, "Failing", Some("Hanging"), "Delaying");
         judge.observe(fault(4), &assessment("Delayed", None, &[open]));
         assert_eq!(judge.objections(), [""; 0]);
         assert_eq!(judge.time_to_verdict(), Some(Duration::from_secs(3)));
@@ -547,8 +556,8 @@ mod tests {
     #[test]
     fn two_culprits_take_as_long_as_the_later_one() {
         let mut judge = judge("two-culprits");
-        let opa = verdict(LabHook::Opa, "Failing", Some("Erroring"), "Blocking");
-        let policy = verdict(LabHook::Policy, "Failing", Some("Hanging"), "Delaying");
+        let opa = said(LabHook::Opa, "Failing", Some("Erroring"), "Blocking");
+        let policy = said(LabHook::Policy, "Failing", Some("Hanging"), "Delaying");
         judge.observe(fault(2), &assessment("Blocked", None, std::slice::from_ref(&opa)));
         assert!(!judge.has_verdict());
         judge.observe(fault(6), &assessment("Blocked", None, &[opa, policy]));
@@ -562,7 +571,7 @@ mod tests {
         let news = right.observe(fault(4), &assessment("Delayed", Some("EtcdSlow"), &[]));
         assert!(matches!(
             &news[..],
-            [DemoUpdate::Evidence(_), DemoUpdate::NotAHook(_)]
+            [DemoEvent::Evidence(_), DemoEvent::Verdict { expected: true, .. }]
         ));
         assert_eq!(right.time_to_verdict(), Some(Duration::from_secs(4)));
         assert_eq!(right.objections(), [""; 0]);
@@ -573,7 +582,7 @@ mod tests {
         assert_eq!(silent.objections().len(), 1);
 
         let mut both = judge("validating-hang");
-        let opa = verdict(LabHook::Opa, "Failing", Some("Hanging"), "Blocking");
+        let opa = said(LabHook::Opa, "Failing", Some("Hanging"), "Blocking");
         let blamed = assessment("Blocked", Some("Overloaded"), &[opa]);
         both.observe(fault(2), &blamed);
         assert_eq!(both.objections().len(), 1);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::judge::rounded;
-use super::timeline::DemoEvent;
+use super::timeline::{AlertText, DemoEvent};
 use crate::lab::monitoring::{Monitoring, ReceivedAlert};
 
 /// Time between two looks at Prometheus.
@@ -33,14 +33,9 @@ pub struct Pages {
 /// A page in the report.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DeliveredPage {
-    /// The alert's name.
-    pub alert: String,
-    /// Its severity.
-    pub severity: String,
-    /// What it says in one line.
-    pub summary: String,
     /// What it says.
-    pub description: String,
+    #[serde(flatten)]
+    pub text: AlertText,
     /// From the fault until it was delivered.
     pub delivered_after_seconds: Option<f64>,
     /// From the end of the fault until it was delivered that it is over; `None` when it was not.
@@ -109,9 +104,7 @@ impl Pages {
             if self.told.insert((key(&alert.labels), alert.state.clone())) {
                 news.push(DemoEvent::Alert {
                     firing: alert.state == "firing",
-                    name: of(&alert.labels, "alertname"),
-                    severity: of(&alert.labels, "severity"),
-                    summary: of(&alert.annotations, "summary"),
+                    text: text(&alert.labels, &alert.annotations),
                 });
             }
         }
@@ -135,11 +128,7 @@ impl Pages {
             return None;
         }
         let since = |at: Option<Instant>| at.map(|at| rounded(at.elapsed()));
-        let alert = of(&page.labels, "alertname");
-        let (summary, description) = (
-            of(&page.annotations, "summary"),
-            of(&page.annotations, "description"),
-        );
+        let text = text(&page.labels, &page.annotations);
         if resolved {
             let last = self.delivered.iter_mut().rev().find(|told| told.key == key);
             if let Some(last) = last {
@@ -147,22 +136,13 @@ impl Pages {
             }
         } else {
             self.delivered.push(DeliveredPage {
-                alert: alert.clone(),
-                severity: of(&page.labels, "severity"),
-                summary: summary.clone(),
-                description: description.clone(),
+                text: text.clone(),
                 delivered_after_seconds: since(self.broken),
                 resolved_after_seconds: None,
                 key,
             });
         }
-        Some(DemoEvent::Page {
-            resolved,
-            name: alert,
-            severity: of(&page.labels, "severity"),
-            summary,
-            description,
-        })
+        Some(DemoEvent::Page { resolved, text })
     }
 
     /// What was delivered, and what is wrong with that, as sentences.
@@ -175,7 +155,7 @@ impl Pages {
             if page.resolved_after_seconds.is_none() {
                 objections.push(format!(
                     "{} was not resolved within {} s",
-                    page.alert,
+                    page.text.name,
                     END.as_secs()
                 ));
             }
@@ -189,6 +169,12 @@ fn key(labels: &BTreeMap<String, String>) -> String {
     format!("{labels:?}")
 }
 
-fn of(texts: &BTreeMap<String, String>, name: &str) -> String {
-    texts.get(name).cloned().unwrap_or_default()
+fn text(labels: &BTreeMap<String, String>, annotations: &BTreeMap<String, String>) -> AlertText {
+    let of = |texts: &BTreeMap<String, String>, name| texts.get(name).cloned().unwrap_or_default();
+    AlertText {
+        name: of(labels, "alertname"),
+        severity: of(labels, "severity"),
+        summary: of(annotations, "summary"),
+        description: of(annotations, "description"),
+    }
 }

@@ -56,21 +56,22 @@ pub struct DemoReport {
 impl DemoReport {
     /// Adds what the breaker came to, and what is wrong with that.
     pub(super) fn add_breaker(&mut self, (breaker, objections): (BreakerReport, Vec<String>)) {
-        if self.fault_at.is_some() {
-            self.correct &= objections.is_empty();
-            self.objections.extend(objections);
-        }
+        self.object(objections);
         self.breaker = Some(breaker);
     }
 
     /// Adds what became of the alerts, and what is wrong with that.
     pub(super) fn add_pages(&mut self, (pages, objections): (Vec<DeliveredPage>, Vec<String>)) {
-        // A scenario in which nothing is broken calls for no page.
+        self.object(objections);
+        self.pages = Some(pages);
+    }
+
+    /// A scenario in which nothing is broken calls for no page and no bypass.
+    fn object(&mut self, objections: Vec<String>) {
         if self.fault_at.is_some() {
             self.correct &= objections.is_empty();
             self.objections.extend(objections);
         }
-        self.pages = Some(pages);
     }
 }
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::breaking::BreakerFollower;
 use super::director::{Director, Timing};
 use super::stage::DemoStage;
-use super::teller::{Teller, TimelineWriter};
+use super::teller::Teller;
 use super::{DaemonArguments, StartingDaemon};
 use crate::domain::act::bypass::Rung;
 use crate::lab::clients::{Casualties, Leaders};
@@ -101,13 +101,13 @@ pub async fn survive(
     start_daemon: impl FnMut(DaemonArguments) -> StartingDaemon,
 ) -> anyhow::Result<Survival> {
     let stage = DemoStage::set_up(kind, Some(scenario), auto_break, start_daemon).await?;
-    let silent = TimelineWriter {
+    let teller = Teller {
         out: None,
         colour: false,
+        started: Instant::now(),
     };
-    let teller = Teller::new(silent, Instant::now());
-    let breaking = auto_break.map(|_| BreakerFollower::new(stage.client()));
-    let director = Director::new(&stage, scenario, timing, teller).with_breaker(breaking);
+    let mut director = Director::new(&stage, scenario, timing, teller);
+    director.breaking = auto_break.map(|_| BreakerFollower::new(stage.client()));
     let survived = director.survive(lasting).await;
     let left = stage.leave().await;
     let survived = survived?;

@@ -5,39 +5,26 @@ use std::time::Instant;
 
 use anyhow::Context;
 
-use super::timeline::{DemoEvent, TimelineEntry, render};
+use super::timeline::{DemoEvent, render};
 
-/// Where the timeline goes.
-pub struct TimelineWriter {
+/// Writes the timeline.
+pub struct Teller {
     /// `None` when nothing is to be told on the way.
     pub out: Option<Box<dyn Write + Send>>,
     /// Whether to use colours.
     pub colour: bool,
-}
-
-/// Writes the timeline.
-pub struct Teller {
-    account: TimelineWriter,
-    started: Instant,
+    /// When the demo began.
+    pub started: Instant,
 }
 
 impl Teller {
-    /// `started` is when the demo began.
-    pub fn new(account: TimelineWriter, started: Instant) -> Self {
-        Self { account, started }
-    }
-
     /// One more line.
     ///
     /// # Errors
     /// When it cannot be written.
     pub fn tell(&mut self, event: DemoEvent) -> anyhow::Result<()> {
-        if let Some(out) = &mut self.account.out {
-            let entry = TimelineEntry {
-                at: self.started.elapsed(),
-                event,
-            };
-            let text = render(&entry, self.account.colour);
+        if let Some(out) = &mut self.out {
+            let text = render(self.started.elapsed(), &event, self.colour);
             out.write_all(text.as_bytes())
                 .and_then(|()| out.flush())
                 .context("writing the timeline")?;

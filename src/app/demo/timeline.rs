@@ -3,7 +3,10 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use serde::Serialize;
+
 use super::casualties;
+use crate::app::terminal::view::text::wrap;
 use crate::lab::clients::{Casualties, Leaders};
 
 /// Widest line, in columns.
@@ -11,13 +14,24 @@ const WIDTH: usize = 108;
 /// Where the text of a line begins.
 const INDENT: usize = 30;
 
-/// Something worth a line, and when it was, counted from the start of the demo.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TimelineEntry {
-    /// Since the start of the demo.
-    pub at: Duration,
-    /// What happened.
-    pub event: DemoEvent,
+/// What an alert says.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct AlertText {
+    /// The alert's name.
+    #[serde(rename = "alert")]
+    pub name: String,
+    /// Its severity.
+    pub severity: String,
+    /// What it says in one line.
+    pub summary: String,
+    /// What it says.
+    pub description: String,
+}
+
+impl AlertText {
+    fn headline(&self) -> String {
+        format!("{} ({}): {}", self.name, self.severity, self.summary)
+    }
 }
 
 /// What can happen in a demo.
@@ -74,25 +88,15 @@ pub enum DemoEvent {
     Alert {
         /// Whether it fires.
         firing: bool,
-        /// The alert's name.
-        name: String,
-        /// Its severity.
-        severity: String,
-        /// Its one line.
-        summary: String,
+        /// What it says.
+        text: AlertText,
     },
     /// Alertmanager delivered an alert, or that it is over.
     Page {
         /// Whether it is over.
         resolved: bool,
-        /// The alert's name.
-        name: String,
-        /// Its severity.
-        severity: String,
-        /// Its one line.
-        summary: String,
-        /// Its text.
-        description: String,
+        /// What it says.
+        text: AlertText,
     },
     /// The fault is about to be removed, and no user's request has failed.
     NoFailure,
@@ -133,13 +137,13 @@ pub enum DemoEvent {
     },
 }
 
-/// One entry as text that ends in a line break, with colours if wanted.
-pub fn render(entry: &TimelineEntry, colour: bool) -> String {
-    let shown = ShownEvent::of(&entry.event);
-    let (on, off) = if colour { (shown.colour, RESET) } else { ("", "") };
-    let at = entry.at.as_secs_f64();
-    let mut text = format!("{at:>7.1} s  {on}{}  {:<16}{off}", shown.glyph, shown.label);
-    for (number, line) in shown.lines.iter().flat_map(|line| wrap(line)).enumerate() {
+/// An event as text that ends in a line break, with colours if wanted. `at` counts from the start of the demo.
+pub fn render(at: Duration, event: &DemoEvent, colour: bool) -> String {
+    let (glyph, tone, label) = event.head();
+    let (on, off) = if colour { (tone, RESET) } else { ("", "") };
+    let at = at.as_secs_f64();
+    let mut text = format!("{at:>7.1} s  {on}{glyph}  {label:<16}{off}");
+    for (number, line) in event.lines().iter().flat_map(|line| broken(line)).enumerate() {
         if number > 0 {
             let _ = write!(text, "\n{:INDENT$}", "");
         }
@@ -156,172 +160,101 @@ const YELLOW: &str = "\u{1b}[33m";
 const RED: &str = "\u{1b}[1;31m";
 const CYAN: &str = "\u{1b}[36m";
 
-/// How an event looks.
-struct ShownEvent {
-    glyph: &'static str,
-    colour: &'static str,
-    label: &'static str,
-    lines: Vec<String>,
-}
+impl DemoEvent {
+    /// The sign before it, its colour, and what it is in a word or two.
+    fn head(&self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Self::Started { .. } => ("●", CYAN, "started"),
+            Self::Quiet { .. } => ("●", GREEN, "quiet"),
+            Self::Injected { .. } => ("▲", YELLOW, "fault injected"),
+            Self::Risk(_) => ("◌", YELLOW, "foreseen"),
+            Self::Evidence(_) => ("◐", YELLOW, "first evidence"),
+            Self::Verdict { expected: true, .. } => ("◆", RED, "verdict"),
+            Self::Verdict { .. } => ("✘", RED, "false culprit"),
+            Self::FirstFailure { .. } => ("✖", RED, "request failed"),
+            Self::Alert { firing: true, .. } => ("◆", RED, "alert fires"),
+            Self::Alert { .. } => ("◇", YELLOW, "alert pending"),
+            Self::Page { resolved: true, .. } => ("✉", GREEN, "page resolved"),
+            Self::Page { .. } => ("✉", RED, "page delivered"),
+            Self::NoFailure => ("●", GREEN, "no failure"),
+            Self::Breaker { label, .. } => ("◈", GREEN, label),
+            Self::Check {
+                passed: true, label, ..
+            } => ("✔", GREEN, label),
+            Self::Check { label, .. } => ("✘", RED, label),
+            Self::Removed => ("▼", CYAN, "fault removed"),
+            Self::Recovered(_) => ("●", GREEN, "recovered"),
+            Self::NotRecovered => ("✘", RED, "not recovered"),
+            Self::Casualties(lost) if *lost == Casualties::default() => ("●", GREEN, "casualties"),
+            Self::Casualties(_) => ("✖", RED, "casualties"),
+            Self::Flaps(_) => ("◇", YELLOW, "flaps"),
+            Self::Closing { correct: true, .. } => ("✔", GREEN, "right"),
+            Self::Closing { .. } => ("✘", RED, "wrong"),
+        }
+    }
 
-impl ShownEvent {
-    fn of(event: &DemoEvent) -> Self {
-        match event {
-            DemoEvent::Started {
+    /// What is told of it.
+    fn lines(&self) -> Vec<String> {
+        let listed = |first: String, more: &[String]| {
+            let more = more.iter().map(|sentence| format!("- {sentence}"));
+            std::iter::once(first).chain(more).collect()
+        };
+        match self {
+            Self::Started {
                 api_server,
                 daemon,
                 leaders,
-            } => Self::started(api_server, daemon, *leaders),
-            DemoEvent::Quiet {
+            } => vec![
+                format!("API server {api_server}, three webhooks, seven backends, four tenants"),
+                alive(*leaders).to_owned(),
+                format!("the daemon at {daemon} knows only the kubeconfig"),
+            ],
+            Self::Quiet {
                 writes_per_second,
                 median,
-            } => Self::quiet(*writes_per_second, *median),
-            DemoEvent::Injected { summary, symptom } => Self::injected(summary, symptom),
-            DemoEvent::Risk(text) => Self::line("◌", YELLOW, "foreseen", text),
-            DemoEvent::Evidence(text) => Self::line("◐", YELLOW, "first evidence", text),
-            DemoEvent::Verdict {
+            } => {
+                let median = median.map_or_else(|| "unknown".to_owned(), millis);
+                vec![format!(
+                    "{writes_per_second:.0} writes/s, median {median}, every webhook Healthy"
+                )]
+            }
+            Self::Injected { summary, symptom } => {
+                vec![summary.clone(), format!("An operator sees: {symptom}.")]
+            }
+            Self::Risk(text) | Self::Evidence(text) | Self::Flaps(text) => vec![text.clone()],
+            Self::Breaker { text, .. } | Self::Check { text, .. } => vec![text.clone()],
+            Self::Verdict {
                 culprit,
                 finding,
                 evidence,
-                expected,
-            } => Self::verdict(culprit, finding, evidence, *expected),
-            DemoEvent::FirstFailure {
+                ..
+            } => listed(
+                format!("{culprit}: {finding}"),
+                &evidence[..evidence.len().min(3)],
+            ),
+            Self::FirstFailure {
                 request,
                 text,
                 waited,
-            } => Self::first_failure(request, text, *waited),
-            DemoEvent::Alert {
-                firing,
-                name,
-                severity,
-                summary,
-            } => Self::alert(*firing, &headline(name, severity, summary)),
-            DemoEvent::Page {
-                resolved: true, name, ..
-            } => Self::line("✉", GREEN, "page resolved", name),
-            DemoEvent::Page {
-                name,
-                severity,
-                summary,
-                description,
-                ..
-            } => Self::page(headline(name, severity, summary), description),
-            DemoEvent::NoFailure => Self::line("●", GREEN, "no failure", "no user's request has failed"),
-            DemoEvent::Breaker { label, text } => Self::line("◈", GREEN, label, text),
-            DemoEvent::Check { passed, label, text } => Self::check(*passed, label, text),
-            DemoEvent::Removed => Self::new("▼", CYAN, "fault removed", Vec::new()),
-            DemoEvent::Recovered(after) => Self::recovered(*after),
-            DemoEvent::NotRecovered => Self::not_recovered(),
-            DemoEvent::Casualties(lost) => Self::casualties(*lost),
-            DemoEvent::Flaps(text) => Self::line("◇", YELLOW, "flaps", text),
-            DemoEvent::Closing {
-                correct,
-                text,
-                objections,
-            } => Self::closing(*correct, text, objections),
+            } => {
+                vec![format!("{request}, after {}: {text}", millis(*waited))]
+            }
+            Self::Alert { text, .. } => vec![text.headline()],
+            Self::Page { resolved: true, text } => vec![text.name.clone()],
+            Self::Page { text, .. } => vec![text.headline(), text.description.clone()],
+            Self::NoFailure => vec!["no user's request has failed".to_owned()],
+            Self::Removed => Vec::new(),
+            Self::Recovered(after) => {
+                vec![format!(
+                    "every webhook Healthy again {:.1} s later",
+                    after.as_secs_f64()
+                )]
+            }
+            Self::NotRecovered => vec!["not every webhook was found Healthy again in time".to_owned()],
+            Self::Casualties(lost) => vec![casualties::sentence(*lost)],
+            Self::Closing { text, objections, .. } => listed(text.clone(), objections),
         }
     }
-
-    fn new(glyph: &'static str, colour: &'static str, label: &'static str, lines: Vec<String>) -> Self {
-        Self {
-            glyph,
-            colour,
-            label,
-            lines,
-        }
-    }
-
-    fn line(glyph: &'static str, colour: &'static str, label: &'static str, line: &str) -> Self {
-        Self::new(glyph, colour, label, vec![line.to_owned()])
-    }
-
-    fn started(api_server: &str, daemon: &str, leaders: Leaders) -> Self {
-        let line = format!("API server {api_server}, three webhooks, seven backends, four tenants");
-        let alive = alive(leaders).to_owned();
-        let daemon = format!("the daemon at {daemon} knows only the kubeconfig");
-        Self::new("●", CYAN, "started", vec![line, alive, daemon])
-    }
-
-    fn quiet(writes_per_second: f64, median: Option<Duration>) -> Self {
-        let median = median.map_or_else(|| "unknown".to_owned(), millis);
-        let line = format!("{writes_per_second:.0} writes/s, median {median}, every webhook Healthy");
-        Self::line("●", GREEN, "quiet", &line)
-    }
-
-    fn injected(summary: &str, symptom: &str) -> Self {
-        let symptom = format!("An operator sees: {symptom}.");
-        Self::new("▲", YELLOW, "fault injected", vec![summary.to_owned(), symptom])
-    }
-
-    fn verdict(culprit: &str, finding: &str, evidence: &[String], expected: bool) -> Self {
-        let mut lines = vec![format!("{culprit}: {finding}")];
-        lines.extend(evidence.iter().take(3).map(|sentence| format!("- {sentence}")));
-        if expected {
-            Self::new("◆", RED, "verdict", lines)
-        } else {
-            Self::new("✘", RED, "false culprit", lines)
-        }
-    }
-
-    fn first_failure(request: &str, text: &str, waited: Duration) -> Self {
-        let line = format!("{request}, after {}: {text}", millis(waited));
-        Self::line("✖", RED, "request failed", &line)
-    }
-
-    fn alert(firing: bool, headline: &str) -> Self {
-        if firing {
-            Self::line("◆", RED, "alert fires", headline)
-        } else {
-            Self::line("◇", YELLOW, "alert pending", headline)
-        }
-    }
-
-    fn page(headline: String, description: &str) -> Self {
-        let lines = vec![headline, description.to_owned()];
-        Self::new("✉", RED, "page delivered", lines)
-    }
-
-    fn check(passed: bool, label: &'static str, text: &str) -> Self {
-        if passed {
-            Self::line("✔", GREEN, label, text)
-        } else {
-            Self::line("✘", RED, label, text)
-        }
-    }
-
-    fn recovered(after: Duration) -> Self {
-        let line = format!("every webhook Healthy again {:.1} s later", after.as_secs_f64());
-        Self::line("●", GREEN, "recovered", &line)
-    }
-
-    fn not_recovered() -> Self {
-        let line = "not every webhook was found Healthy again in time";
-        Self::line("✘", RED, "not recovered", line)
-    }
-
-    fn casualties(lost: Casualties) -> Self {
-        let (glyph, colour) = if lost == Casualties::default() {
-            ("●", GREEN)
-        } else {
-            ("✖", RED)
-        };
-        Self::line(glyph, colour, "casualties", &casualties::sentence(lost))
-    }
-
-    fn closing(correct: bool, text: &str, objections: &[String]) -> Self {
-        let mut lines = vec![text.to_owned()];
-        lines.extend(objections.iter().map(|objection| format!("- {objection}")));
-        if correct {
-            Self::new("✔", GREEN, "right", lines)
-        } else {
-            Self::new("✘", RED, "wrong", lines)
-        }
-    }
-}
-
-/// An alert in one line.
-fn headline(name: &str, severity: &str, summary: &str) -> String {
-    format!("{name} ({severity}): {summary}")
 }
 
 /// Who lives by the control plane.
@@ -345,42 +278,15 @@ fn millis(duration: Duration) -> String {
 
 /// Breaks a line at blanks, and a word that is too long anywhere. Whatever control characters the text brought along
 /// become blanks: it came from outside and goes to a terminal.
-fn wrap(line: &str) -> Vec<String> {
-    const ROOM: usize = WIDTH - INDENT;
-    let clean: String = line
-        .chars()
-        .map(|char| if char.is_control() { ' ' } else { char })
-        .collect();
-    let (bullet, continued) = if clean.starts_with("- ") {
-        ("- ", "  ")
-    } else {
-        ("", "")
+fn broken(line: &str) -> Vec<String> {
+    let clean = line.replace(char::is_control, " ");
+    let (bullet, text) = match clean.strip_prefix("- ") {
+        Some(text) => ("- ", text),
+        None => ("", &*clean),
     };
-    let mut lines = Vec::new();
-    let mut current = bullet.to_owned();
-    let mut width = bullet.len();
-    for word in clean[bullet.len()..].split_whitespace() {
-        let mut word: Vec<char> = word.chars().collect();
-        let begun = width > bullet.len();
-        if begun && width + 1 + word.len() > ROOM {
-            lines.push(std::mem::replace(&mut current, continued.to_owned()));
-            width = continued.len();
-        } else if begun {
-            current.push(' ');
-            width += 1;
-        }
-        while width + word.len() > ROOM {
-            let rest = word.split_off(ROOM - width);
-            current.extend(word);
-            lines.push(std::mem::replace(&mut current, continued.to_owned()));
-            width = continued.len();
-            word = rest;
-        }
-        width += word.len();
-        current.extend(word);
-    }
-    if width > bullet.len() {
-        lines.push(current);
+    let mut lines = wrap(text, WIDTH - INDENT - bullet.len());
+    for (number, line) in lines.iter_mut().enumerate().filter(|_| !bullet.is_empty()) {
+        line.insert_str(0, if number == 0 { bullet } else { "  " });
     }
     lines
 }
@@ -389,11 +295,8 @@ fn wrap(line: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn story() -> Vec<TimelineEntry> {
-        let entry = |tenths: u64, event| TimelineEntry {
-            at: Duration::from_millis(tenths * 100),
-            event,
-        };
+    fn story() -> Vec<(Duration, DemoEvent)> {
+        let entry = |tenths: u64, event| (Duration::from_millis(tenths * 100), event);
         vec![
             entry(
                 3,
@@ -466,7 +369,10 @@ mod tests {
 
     #[test]
     fn the_timeline_reads_as_it_is_meant_to() {
-        let text: String = story().iter().map(|entry| render(entry, false)).collect();
+        let text: String = story()
+            .iter()
+            .map(|(at, event)| render(*at, event, false))
+            .collect();
         let golden = "
     0.3 s  ●  started         API server https://127.0.0.1:6443, three webhooks, seven backends, four
                               tenants
@@ -493,17 +399,19 @@ mod tests {
 
     #[test]
     fn an_alert_is_told_with_its_text_when_it_is_delivered_and_by_its_name_when_it_is_over() {
-        let page = |resolved| TimelineEntry {
-            at: Duration::from_secs(48),
-            event: DemoEvent::Page {
+        let page = |resolved| {
+            let event = DemoEvent::Page {
                 resolved,
-                name: "HookwatchHookFailing".to_owned(),
-                severity: "critical".to_owned(),
-                summary: "v is Hanging.".to_owned(),
-                description: "The webhook v\nof \u{1b}[31mc fails.".to_owned(),
-            },
+                text: AlertText {
+                    name: "HookwatchHookFailing".to_owned(),
+                    severity: "critical".to_owned(),
+                    summary: "v is Hanging.".to_owned(),
+                    description: "The webhook v\nof \u{1b}[31mc fails.".to_owned(),
+                },
+            };
+            render(Duration::from_secs(48), &event, false)
         };
-        let delivered = render(&page(false), false);
+        let delivered = page(false);
         assert!(
             delivered.contains("page delivered  HookwatchHookFailing (critical): v is Hanging.\n"),
             "{delivered}"
@@ -512,23 +420,20 @@ mod tests {
             delivered.contains("The webhook v") && !delivered.contains('\u{1b}'),
             "{delivered:?}"
         );
-        let over = render(&page(true), false);
+        let over = page(true);
         assert!(over.ends_with("page resolved   HookwatchHookFailing\n"), "{over}");
     }
 
     #[test]
     fn no_line_is_wider_than_a_terminal() {
         let long = format!("{} {}", "x".repeat(400), "word ".repeat(90));
-        let entry = TimelineEntry {
-            at: Duration::from_secs(99_999),
-            event: DemoEvent::Verdict {
-                culprit: long.clone(),
-                finding: long.clone(),
-                evidence: vec![long; 9],
-                expected: false,
-            },
+        let event = DemoEvent::Verdict {
+            culprit: long.clone(),
+            finding: long.clone(),
+            evidence: vec![long; 9],
+            expected: false,
         };
-        let text = render(&entry, false);
+        let text = render(Duration::from_secs(99_999), &event, false);
         let widest = text.lines().map(|line| line.chars().count()).max();
         assert_eq!(widest, Some(WIDTH), "{text}");
         assert_eq!(text.matches("- x").count(), 3);
@@ -536,23 +441,20 @@ mod tests {
 
     #[test]
     fn colours_add_nothing_but_colours() {
-        for entry in story() {
-            let coloured = render(&entry, true);
+        for (at, event) in story() {
+            let coloured = render(at, &event, true);
             assert!(coloured.contains(RESET));
             let plain = [RESET, GREEN, YELLOW, RED, CYAN]
                 .iter()
                 .fold(coloured, |text, code| text.replace(code, ""));
-            assert_eq!(plain.trim_end(), render(&entry, false).trim_end());
+            assert_eq!(plain.trim_end(), render(at, &event, false).trim_end());
         }
     }
 
     #[test]
     fn a_hook_cannot_send_escapes_to_the_terminal() {
-        let entry = TimelineEntry {
-            at: Duration::ZERO,
-            event: DemoEvent::Evidence("\u{1b}[2Jgone\r\n\u{9b}31m".into()),
-        };
-        let text = render(&entry, false);
+        let event = DemoEvent::Evidence("\u{1b}[2Jgone\r\n\u{9b}31m".into());
+        let text = render(Duration::ZERO, &event, false);
         assert!(!text.trim_end().chars().any(char::is_control), "{text:?}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Conclusion, coverage, servers};
+use super::{Conclusion, Look, coverage, servers};
 use crate::domain::audit::standing::Findings;
 use crate::domain::audit::{Finding, FindingSeverity};
 use crate::domain::diagnose::verdict::{ControlPlane, NonHookCause, Verdict};
@@ -13,16 +13,13 @@ use crate::domain::vocabulary::Health;
 const FINDINGS: usize = 5;
 
 /// The report for people: the conclusion, then who and why, then what else was seen.
-pub(super) fn report(
-    conclusion: Conclusion,
-    obstacle: Option<&str>,
-    assessment: Option<&Assessment>,
-) -> String {
-    let mut lines = vec![conclusion.sentence().to_owned()];
+pub(super) fn report(look: &Look) -> String {
+    let mut lines = vec![look.conclusion.sentence().to_owned()];
     // Where something stands in the way, what was seen past it comes second.
-    let obstacle = obstacle.filter(|_| conclusion == Conclusion::CouldNotTell);
+    let obstacle = look.obstacle.iter();
+    let obstacle = obstacle.filter(|_| look.conclusion == Conclusion::CouldNotTell);
     lines.extend(obstacle.map(|obstacle| format!("  {obstacle}.")));
-    if let Some(assessment) = assessment {
+    if let Some(assessment) = &look.assessment {
         lines.extend(writes(&assessment.control_plane));
         lines.extend(culprits(assessment));
         lines.extend(assessment.control_plane.not_a_hook.iter().flat_map(elsewhere));

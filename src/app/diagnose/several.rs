@@ -5,17 +5,20 @@ use std::process::ExitCode;
 
 use futures::future::join_all;
 
-use super::{Conclusion, DiagnoseArguments, Look, examine};
+use super::{Conclusion, DiagnoseArguments, Look, examine, report};
 use crate::app::config::{Config, ConfigArguments, ConfigError};
 use crate::app::progress::ProgressLine;
-use crate::app::{BAD_USAGE, Output, contexts, print};
+use crate::app::{BAD_USAGE, Output, contexts, print, to_json};
 use crate::domain::text::bounded;
 
 /// Every exit code, the worst last: what a script must not miss is an outage, and then a context that is not there.
 const WORST_LAST: [u8; 5] = [0, 2, BAD_USAGE, 3, 1];
 
-/// One configuration for each context, or one for none.
-pub(super) fn configs(arguments: &ConfigArguments) -> Result<Vec<Config>, Vec<ConfigError>> {
+/// The configuration for each context that is named, or the one for none.
+///
+/// # Errors
+/// All mistakes found.
+pub fn configs(arguments: &ConfigArguments) -> Result<Vec<Config>, Vec<ConfigError>> {
     let contexts = &arguments.context;
     if contexts.len() < 2 {
         return Ok(vec![Config::load(arguments)?]);
@@ -54,7 +57,7 @@ pub(super) async fn diagnose(
     configs: Vec<Config>,
     arguments: &DiagnoseArguments,
 ) -> anyhow::Result<ExitCode> {
-    let mut line = ProgressLine::new();
+    let mut line = ProgressLine::default();
     line.show(&format!("looking at {} clusters", configs.len()));
     let looks = configs.into_iter().map(|config| async {
         let context = config.context.clone().unwrap_or_default();
@@ -64,16 +67,14 @@ pub(super) async fn diagnose(
     let looks: Vec<(String, Result<Look, String>)> = join_all(looks).await;
     drop(line);
     print(&match arguments.output {
-        Output::Json => serde_json::to_string_pretty(&document(&looks))? + "\n",
-        Output::Text => report(&looks),
+        Output::Json => to_json(&document(&looks))?,
+        Output::Text => told(&looks),
     })?;
-    let codes = looks.iter().map(|(_, look)| code(look));
+    let code = |look: &Look| look.conclusion.exit_code();
+    let codes = looks
+        .iter()
+        .map(|(_, look)| look.as_ref().map_or(BAD_USAGE, code));
     Ok(ExitCode::from(contexts::worst(&WORST_LAST, codes)))
-}
-
-fn code(look: &Result<Look, String>) -> u8 {
-    look.as_ref()
-        .map_or(BAD_USAGE, |look| look.conclusion.exit_code())
 }
 
 fn document(looks: &[(String, Result<Look, String>)]) -> serde_json::Value {
@@ -93,7 +94,7 @@ fn document(looks: &[(String, Result<Look, String>)]) -> serde_json::Value {
     serde_json::json!({ "contexts": contexts.collect::<Vec<_>>() })
 }
 
-fn report(looks: &[(String, Result<Look, String>)]) -> String {
+fn told(looks: &[(String, Result<Look, String>)]) -> String {
     let said = |look: &Result<Look, String>| match look {
         Ok(look) => look.conclusion.sentence().to_owned(),
         Err(why) => format!("NOT LOOKED AT: {why}"),
@@ -104,7 +105,7 @@ fn report(looks: &[(String, Result<Look, String>)]) -> String {
     let mut text: String = lines.collect();
     for (context, look) in looks {
         if let Ok(look) = look {
-            text += &format!("\ncontext {context}\n{}", look.report());
+            text += &format!("\ncontext {context}\n{}", report::report(look));
         }
     }
     text

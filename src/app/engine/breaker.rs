@@ -18,7 +18,6 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::MissedTickBehavior;
 
 use self::breaker_log::BreakerLog;
 use self::done::Done;
@@ -27,6 +26,7 @@ use self::pauses::WriteBackoff;
 use super::announce::Announcements;
 use super::replicas::Leadership;
 use crate::app::config::Config;
+use crate::app::every;
 use crate::domain::act::breaker::{
     Action, Breaker, BreakerSettings, Ceiling, Freeze, HookState, Judged, ObjectChange, Observation,
     ObservedHook, Policy, WriteOutcome,
@@ -140,8 +140,7 @@ fn writer(servers: Vec<ApiServerClient>, clock: &Clock) -> ConfigWriter {
 
 impl Driver {
     async fn run(mut self) {
-        let mut tick = tokio::time::interval(TICK);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut tick = every(TICK);
         loop {
             let observations = tokio::select! {
                 _ = tick.tick() => {
@@ -389,17 +388,17 @@ impl Driver {
             }
         }
         let assessment = self.has.judged.borrow().as_ref().map(|(it, _)| Arc::clone(it));
-        let jobs = self.gaps.update(
+        let ended = self.gaps.update(
             &stages,
             assessment.as_deref(),
             |hook| self.observed_configs.since(hook),
             now,
         );
         // Whoever leads says it; the others only remember.
-        for job in jobs.into_iter().filter(|_| self.leads) {
-            let writer = Arc::clone(&self.writer);
+        for (hook, gap) in ended.into_iter().filter(|_| self.leads) {
+            let (lister, writer) = (self.gaps.lister.clone(), Arc::clone(&self.writer));
             self.jobs
-                .spawn(async move { Done::Listed(job.run(writer).await.map(Box::new)) });
+                .spawn(async move { Done::Listed(lister.list(hook, gap, writer).await.map(Box::new)) });
         }
         let open = |stage: &HookState| {
             matches!(

@@ -1,7 +1,7 @@
 //! The core's task: takes one event at a time, and carries out what the core wants.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
@@ -16,7 +16,7 @@ use crate::domain::time::Time;
 use crate::domain::watchdog::{Attention, Event, LoggedChange, Watchdog, WatchdogEffect};
 use crate::io::Clock;
 use crate::io::recorder::Recorder;
-use crate::io::report::metrics::{CertificateEnd, Metrics};
+use crate::io::report::Reported;
 use crate::io::report::page::past::Past;
 use crate::io::telemetry::Tracer;
 
@@ -30,9 +30,7 @@ const CERTIFICATES: Duration = Duration::from_secs(5);
 pub(super) struct Core {
     pub(super) watchdog: Watchdog,
     pub(super) clock: Clock,
-    pub(super) metrics: Arc<Metrics>,
-    pub(super) certificates: Arc<Mutex<Vec<CertificateEnd>>>,
-    pub(super) past: Arc<Mutex<Past>>,
+    pub(super) shown: Reported,
     pub(super) recorder: Option<Recorder>,
     pub(super) attend: watch::Sender<Attention>,
     pub(super) publish: watch::Sender<Option<Arc<Assessment>>>,
@@ -93,17 +91,17 @@ impl Core {
 
     fn count(&self, event: &Event) {
         match event {
-            Event::Probed(report) => self.metrics.probed(report),
-            Event::CanaryWritten(report) => self.metrics.canary_written(report),
-            Event::Scraped(scrape) => self.metrics.scraped(scrape),
-            Event::ScrapeFailed(failure) => self.metrics.scrape_failed(failure),
+            Event::Probed(report) => self.shown.metrics.probed(report),
+            Event::CanaryWritten(report) => self.shown.metrics.canary_written(report),
+            Event::Scraped(scrape) => self.shown.metrics.scraped(scrape),
+            Event::ScrapeFailed(failure) => self.shown.metrics.scrape_failed(failure),
             Event::Inventory(inventory) => {
                 let hooks: BTreeSet<HookId> = inventory.hooks.iter().map(|hook| hook.id.clone()).collect();
-                self.metrics.keep_only(&hooks);
+                self.shown.metrics.keep_only(&hooks);
                 self.tracer.keep_only(&hooks);
             }
-            Event::Stored(reading) => self.metrics.stored_read(Ok(reading)),
-            Event::StoredFailed(failure) => self.metrics.stored_read(Err(failure)),
+            Event::Stored(reading) => self.shown.metrics.stored_read(Ok(reading)),
+            Event::StoredFailed(failure) => self.shown.metrics.stored_read(Err(failure)),
             Event::Watches(_)
             | Event::Readiness(_)
             | Event::NodeLeases(_)
@@ -139,9 +137,9 @@ impl Core {
             }
             WatchdogEffect::Tell(change) => {
                 match &change {
-                    LoggedChange::Hook { verdict, .. } => self.metrics.verdict_changed(verdict),
+                    LoggedChange::Hook { verdict, .. } => self.shown.metrics.verdict_changed(verdict),
                     LoggedChange::Replica { from, view } if *from != Some(view.role) => {
-                        self.metrics.role_changed(view.role);
+                        self.shown.metrics.role_changed(view.role);
                     }
                     _ => {}
                 }
@@ -153,7 +151,7 @@ impl Core {
 
     fn remember(&self, what: impl FnOnce(&mut Past)) {
         // A reader holds it for microseconds.
-        what(&mut self.past.lock().unwrap_or_else(PoisonError::into_inner));
+        what(&mut self.shown.past.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// The earliest end per hook, served and of the caBundle.
@@ -167,7 +165,7 @@ impl Core {
                     .or_insert(end);
             }
         }
-        if let Ok(mut certificates) = self.certificates.lock() {
+        if let Ok(mut certificates) = self.shown.certificates.lock() {
             *certificates = ends
                 .into_iter()
                 .map(|((id, which), end)| (id, which, end))

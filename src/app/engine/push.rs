@@ -4,32 +4,30 @@
 //! down, slow or odd holds up neither another nor the daemon, and gathers nothing.
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::MissedTickBehavior;
 
 use super::replicas::Leadership;
 use crate::app::config::AlertmanagerConfig;
+use crate::app::every;
 use crate::domain::report::alerts::{AlertDelivery, Batch, Board, Tracker, Voice, conditions};
-use crate::domain::report::assessment::Assessment;
 use crate::io::Clock;
+use crate::io::report::Reported;
 use crate::io::report::alertmanager::{AlertEnvelope, Alertmanager, PushError, body};
-use crate::io::report::metrics::{CertificateEnd, Dropped, Metrics};
+use crate::io::report::metrics::{Dropped, Metrics};
 
 /// How often alerts are looked at, and the shortest time between two pushes: what changes in between goes together.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// What alerts are made of, and who may say them.
 pub(super) struct Push {
-    pub(super) assessment: watch::Receiver<Option<Arc<Assessment>>>,
-    pub(super) certificates: Arc<Mutex<Vec<CertificateEnd>>>,
+    pub(super) shown: Reported,
     /// `None` for a daemon that takes no part in an election.
     pub(super) leadership: Option<Leadership>,
     pub(super) clock: Clock,
-    pub(super) metrics: Arc<Metrics>,
 }
 
 impl Push {
@@ -41,7 +39,7 @@ impl Push {
         let (publish, board) = watch::channel(Arc::new(Board::default()));
         for target in &config.targets {
             let name = target.name();
-            self.metrics.alertmanager_known(&name);
+            self.shown.metrics.alertmanager_known(&name);
             let sender = Sender {
                 alertmanager: Alertmanager::new(target.clone(), config.pace.timeout),
                 delivery: AlertDelivery::new(config.pace),
@@ -49,7 +47,7 @@ impl Push {
                 board: board.clone(),
                 leadership: self.leadership.clone(),
                 clock: Arc::clone(&self.clock),
-                metrics: Arc::clone(&self.metrics),
+                metrics: Arc::clone(&self.shown.metrics),
                 toss: RandomState::new(),
                 attempts: 0,
                 trouble: None,
@@ -63,13 +61,13 @@ impl Push {
 
     async fn look(self, publish: watch::Sender<Arc<Board>>) {
         let mut tracker = Tracker::default();
-        let mut ticks = every_look();
+        let mut ticks = every(LOOK);
         loop {
             ticks.tick().await;
-            let Some(assessment) = self.assessment.borrow().clone() else {
+            let Some(assessment) = self.shown.assessment.borrow().clone() else {
                 continue;
             };
-            let certificates = match self.certificates.lock() {
+            let certificates = match self.shown.certificates.lock() {
                 Ok(certificates) => certificates.clone(),
                 Err(_) => Vec::new(),
             };
@@ -78,12 +76,6 @@ impl Push {
             publish.send_replace(Arc::new(board));
         }
     }
-}
-
-fn every_look() -> tokio::time::Interval {
-    let mut ticks = tokio::time::interval(LOOK);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    ticks
 }
 
 /// Tells one Alertmanager.
@@ -105,7 +97,7 @@ struct Sender {
 
 impl Sender {
     async fn run(mut self) {
-        let mut ticks = every_look();
+        let mut ticks = every(LOOK);
         loop {
             ticks.tick().await;
             let board = Arc::clone(&self.board.borrow_and_update());

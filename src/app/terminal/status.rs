@@ -8,9 +8,9 @@ use serde_json::Value;
 use super::ServerArguments;
 use super::view::shown::{ShownAssessment, ShownBreaker, ShownHook, clock, lasting};
 use super::view::state::in_trouble;
-use super::view::text::{CleanText, clean, fit, width};
+use super::view::text::{CleanText, clean, fit, or_dash, width};
 use crate::app::diagnose::{Conclusion, ConclusionFacts, is_unwell};
-use crate::app::{BAD_USAGE, Output};
+use crate::app::{Output, to_json};
 use crate::domain::text::human_seconds;
 use crate::domain::vocabulary::Health;
 use crate::io::daemon::DaemonAnswer;
@@ -53,13 +53,7 @@ fn facts(seen: &ShownAssessment) -> ConclusionFacts {
 /// # Errors
 /// When there is no way to the cluster, or standard output cannot be written to.
 pub async fn status(arguments: StatusArguments, program: &str, in_cluster: bool) -> anyhow::Result<ExitCode> {
-    let mut daemon = match arguments.server.daemon(in_cluster).await {
-        Ok(daemon) => daemon,
-        Err(error) => {
-            eprintln!("hookwatch: {error:#}");
-            return Ok(ExitCode::from(BAD_USAGE));
-        }
-    };
+    let mut daemon = arguments.server.daemon(in_cluster).await?;
     let answer = crate::app::progress::during(&format!("asking {}", daemon.name()), daemon.ask()).await;
     let asked = answer.map_err(|error| {
         let hint = arguments.server.hint(&error, program, in_cluster);
@@ -112,7 +106,7 @@ fn document(
     };
     let report =
         serde_json::json!({"conclusion": conclusion, "obstacle": obstacle, "assessment": assessment});
-    Ok(serde_json::to_string_pretty(&report)? + "\n")
+    Ok(to_json(&report)?)
 }
 
 /// One screen: the conclusion, the control plane, the hooks in trouble, the breaker, who was asked.
@@ -280,19 +274,10 @@ fn row(seen: &ShownAssessment, hook: &ShownHook) -> [String; 6] {
     let configuration = hook.configuration.as_ref().map(|name| format!(" ({name})"));
     [
         hook.health.as_str().to_owned(),
-        hook.cause
-            .as_ref()
-            .map_or_else(|| "-".to_owned(), ToString::to_string),
-        if hook.effect.is_empty() {
-            "-".to_owned()
-        } else {
-            hook.effect.to_string()
-        },
-        hook.cause
-            .as_ref()
-            .map_or_else(|| "-".to_owned(), |_| format!("{:.2}", hook.confidence)),
-        hook.since
-            .map_or_else(|| "-".to_owned(), |since| lasting(seen.at.since(since))),
+        or_dash(hook.cause.as_ref()),
+        or_dash(Some(&hook.effect).filter(|effect| !effect.is_empty())),
+        or_dash(hook.sure()),
+        or_dash(seen.lasted(hook)),
         format!("{}{}", hook.webhook, configuration.unwrap_or_default()),
     ]
 }

@@ -12,14 +12,14 @@ use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{BeginSynchronizedUpdate, EndSynchronizedUpdate};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+use tokio::time::{Instant, sleep};
 
 use super::view::shown::ShownAssessment;
 use super::view::state::{Next, ScreenRoom, ScreenState};
 use super::view::text::CleanText;
 use super::view::{ViewModel, screen};
 use super::{ServerArguments, TerminalGuard};
-use crate::app::BAD_USAGE;
+use crate::app::{BadUsage, every};
 use crate::io::daemon::DaemonClient;
 
 /// Between two questions.
@@ -48,19 +48,13 @@ type Heard = Result<(Arc<ShownAssessment>, Option<CleanText>), CleanText>;
 /// Shows it until told to stop.
 ///
 /// # Errors
-/// When the terminal fails.
+/// When there is no way to the cluster, or the terminal fails.
 pub async fn top(arguments: TopArguments, program: &str, in_cluster: bool) -> anyhow::Result<ExitCode> {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
-        eprintln!("hookwatch: top needs a terminal; without one, use `{program} status`");
-        return Ok(ExitCode::from(BAD_USAGE));
+        let why = format!("top needs a terminal; without one, use `{program} status`");
+        return Err(BadUsage::new(why).into());
     }
-    let daemon = match arguments.server.daemon(in_cluster).await {
-        Ok(daemon) => daemon,
-        Err(error) => {
-            eprintln!("hookwatch: {error:#}");
-            return Ok(ExitCode::from(BAD_USAGE));
-        }
-    };
+    let daemon = arguments.server.daemon(in_cluster).await?;
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let colour =
         !arguments.no_color && set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb");
@@ -141,8 +135,7 @@ async fn show(
     let (mut state, mut room) = (ScreenState::default(), ScreenRoom::default());
     let mut answered = Instant::now();
     let mut held_back: Option<Heard> = None;
-    let mut tick = interval(TICK);
-    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut tick = every(TICK);
     loop {
         known.age = answered.elapsed();
         // A terminal that knows these shows no half of it.

@@ -7,7 +7,8 @@ use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::lab::backend::Behaviour;
 use serde_json::{Value, json};
 
-use super::daemon::{HOOK, Lab, NEIGHBOUR, annotation, assert_is, metrics, place, standing, until};
+use super::daemon::{HOOK, Lab, NEIGHBOUR, annotation, assert_is, metrics, place, standing};
+use crate::engines::assessed;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_changed_is_said_with_the_reason_and_bypassed_as_soon_as_it_can_be() {
@@ -85,7 +86,7 @@ async fn a_webhook_whose_failures_a_person_has_ignored_is_told_of_with_the_comma
     assert_eq!(code, Some(0), "{said}");
     assert_is(&lab.read().await, &lab.original);
     let is_over = |it: &Assessment| !it.breaker.hooks.iter().any(|it| it.state == "ignored");
-    until(&engine, "it is told of no more", is_over).await;
+    assessed(&engine, "it is told of no more", is_over).await;
     engine.stop().await;
 }
 

@@ -1,8 +1,5 @@
 //! The page in a real browser: what is clicked, what is asked for, what stays when it updates itself.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
-
 use hookwatch::domain::audit::findings::{NODES_GOING, ONE_NODE};
 use serde_json::{Value, json};
 
@@ -10,37 +7,7 @@ use super::access;
 use super::chromium::{Chromium, is_here};
 use super::fixture;
 use super::served::Served;
-
-/// A demo of the real binary that holds its fault.
-struct Demo(Child, Value);
-
-impl Drop for Demo {
-    fn drop(&mut self) {
-        // The demo cleans up after itself when it is asked to end, and only then.
-        if let Some(id) = i32::try_from(self.0.id())
-            .ok()
-            .and_then(rustix::process::Pid::from_raw)
-        {
-            let _ = rustix::process::kill_process(id, rustix::process::Signal::TERM);
-        }
-        let _ = self.0.wait();
-    }
-}
-
-fn demo(scenario: &str) -> Demo {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_hookwatch"))
-        .args(["demo", "--hold", "--scenario", scenario, "--output", "json"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    let told = BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line);
-    let mut demo = Demo(child, Value::Null);
-    told.unwrap();
-    demo.1 = serde_json::from_str(&line).unwrap();
-    demo
-}
+use crate::held::HeldDemo;
 
 const WIDER_THAN_THE_WINDOW: &str = "return document.documentElement.scrollWidth > innerWidth";
 /// Counts the updates of the page from now on.
@@ -60,8 +27,8 @@ async fn asked_only_for_itself(chromium: &Chromium, url: &str) {
 }
 
 async fn an_incident_unfolds() {
-    let demo = demo("validating-hang");
-    let url = demo.1["daemon"].as_str().unwrap().to_owned();
+    let demo = HeldDemo::start(&["--scenario", "validating-hang"]);
+    let url = demo.text("daemon").to_owned();
     let chromium = Chromium::start().await;
     chromium.size(1280, 900, "light").await;
     chromium.open(&format!("{url}/")).await;

@@ -114,7 +114,7 @@ async fn what_a_receiver_throws_away_is_counted_and_the_rest_as_well() {
             (receiver.requests() >= 3).then_some(())
         })
         .await;
-        let metrics = daemon.metrics.clone();
+        let metrics = daemon.shown.metrics.clone();
         daemon.stop().await;
         let samples = of_text(&String::from_utf8(metrics.gather(None, &[]).unwrap()).unwrap());
         let number = |sample: &str| f64::from_bits(samples[sample]);

@@ -133,13 +133,14 @@ fn is_current(assessment: &Assessment) -> bool {
 
 async fn until(engine: &mut Engine, what: &str, holds: impl Fn(&Assessment) -> bool) {
     let wait = engine
+        .shown
         .assessment
         .wait_for(|assessment| assessment.as_deref().is_some_and(&holds));
     let outcome = tokio::time::timeout(PATIENCE, wait).await.map(drop);
     assert!(
         outcome.is_ok(),
         "waited in vain until {what}: {:#?}",
-        engine.assessment.borrow().as_deref().map(|a| &a.sources)
+        engine.shown.assessment.borrow().as_deref().map(|a| &a.sources)
     );
 }
 

@@ -1,14 +1,14 @@
 //! The chart on a real API server, in a namespace of which the manifests know nothing.
 
-use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::engine::Engine;
 use hookwatch::domain::act::fence::{Account, AutoBreak, Proof};
 use hookwatch::domain::act::leadership::ReplicaRole;
 use hookwatch::io::act::fence::Fence;
-use hookwatch::io::client::{ConnectOptions, Connection};
+use hookwatch::io::client::Connection;
 use serde_json::{Value, json};
 
 use super::accepted::with_kinds_of_the_prometheus_operator;
+use crate::engines::config;
 use crate::helm::rendered;
 use crate::privileges::cluster::{Cluster, assessed};
 
@@ -41,13 +41,7 @@ async fn does_the_job(values: Value, canaries: &[&str]) {
     let text = objects
         .iter()
         .find_map(|object| object["data"]["hookwatch.yaml"].as_str());
-    let arguments = ConfigArguments {
-        kubeconfig: Some(kubeconfig.clone()),
-        ..ConfigArguments::default()
-    };
-    let engine = Engine::start(&Config::parse(text.unwrap(), &arguments).unwrap())
-        .await
-        .unwrap();
+    let engine = Engine::start(&config(&kubeconfig, text.unwrap())).await.unwrap();
     assessed(&engine, "it leads, may act, and each canary is written", |it| {
         let mut written: Vec<&str> = Vec::new();
         for view in &it.control_plane.canaries {
@@ -67,11 +61,7 @@ async fn does_the_job(values: Value, canaries: &[&str]) {
 
 /// The texts of a daemon in another namespace are not this fence's.
 async fn is_proven_for_this_namespace_alone(kubeconfig: std::path::PathBuf) {
-    let options = ConnectOptions {
-        kubeconfig: Some(kubeconfig),
-        context: None,
-    };
-    let connection = Connection::open(&options).await.unwrap();
+    let connection = Connection::open(Some(&kubeconfig), None).await.unwrap();
     for (namespace, proven) in [(NAMESPACE, true), ("hookwatch", false)] {
         let account = Account {
             namespace: namespace.to_owned(),

@@ -3,10 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use hookwatch::app::config::{Config, ConfigArguments};
-use hookwatch::app::engine::Engine;
+use hookwatch::app::config::Config;
 use hookwatch::domain::act::fence::{FENCE, MaySkip};
-use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::lab::cluster::client_for;
 use hookwatch::lab::directory::PrivateDirectory;
 use hookwatch::lab::envtest::{Envtest, Options};
@@ -19,6 +17,8 @@ use kube::discovery::{Scope, pinned_kind};
 use serde_json::{Value, json};
 
 use crate::versions::lacking;
+
+pub use crate::engines::assessed;
 
 /// A guard against a wait that does not end, not a measurement.
 const LIMIT: Duration = Duration::from_secs(90);
@@ -361,24 +361,7 @@ pub fn config(kubeconfig: &Path, more: &str) -> Config {
     let text = format!(
         "scrapes: {{interval: 1s, alertInterval: 1s}}\ncanaries: {{interval: 1s, alertInterval: 1s}}\n{more}\n"
     );
-    let arguments = ConfigArguments {
-        kubeconfig: Some(kubeconfig.to_owned()),
-        ..ConfigArguments::default()
-    };
-    Config::parse(&text, &arguments).unwrap()
-}
-
-/// Waits for an assessment of which this is true.
-pub async fn assessed(engine: &Engine, what: &str, is_so: impl Fn(&Assessment) -> bool) {
-    let mut assessments = engine.assessment.clone();
-    let waiting = assessments.wait_for(|assessment| assessment.as_deref().is_some_and(&is_so));
-    if tokio::time::timeout(LIMIT, waiting).await.is_err() {
-        let last = engine.assessment.borrow().clone();
-        panic!(
-            "waited in vain until {what}: {}",
-            serde_json::to_string_pretty(&last).unwrap()
-        );
-    }
+    crate::engines::config(kubeconfig, &text)
 }
 
 /// Waits until something is so; for what sends no word by itself.

@@ -11,7 +11,7 @@ use base64::prelude::BASE64_STANDARD;
 use hookwatch::app::engine::Engine;
 use hookwatch::domain::act::fence::{Account as Us, AutoBreak, FENCE};
 use hookwatch::io::act::fence::Fence;
-use hookwatch::io::client::{ConnectOptions, Connection};
+use hookwatch::io::client::Connection;
 use hookwatch::lab::certs::Authority;
 use http::Method;
 use kube::Client;
@@ -500,15 +500,12 @@ pub fn is_proven_and_missed() -> Outcome {
         engine.stop().await;
 
         cluster.deploy("overlays/breaker").await;
-        let options = ConnectOptions {
-            kubeconfig: Some(kubeconfig.clone()),
-            context: None,
-        };
+        let connection = Connection::open(Some(&kubeconfig), None).await.unwrap();
         let us = Us {
             namespace: "hookwatch".to_owned(),
             user: changes::ACCOUNT.to_owned(),
         };
-        let fence = Arc::new(Fence::new(&Connection::open(&options).await.unwrap(), us));
+        let fence = Arc::new(Fence::new(&connection, us));
         use hookwatch::domain::act::fence::{MaySkip, Proof};
         let proof = "validatingwebhookconfigurations/hookwatch-proof";
         let before = get(&cluster.admin, proof).await;

@@ -40,7 +40,7 @@ struct Seen<'a> {
 
 impl<'a> Seen<'a> {
     fn of(engine: &Engine, assessment: &'a Assessment) -> Self {
-        let metrics = engine.metrics.gather(Some(assessment), &[]).unwrap();
+        let metrics = engine.shown.metrics.gather(Some(assessment), &[]).unwrap();
         Self {
             assessment,
             metrics: String::from_utf8(metrics).unwrap(),

@@ -36,11 +36,8 @@ impl Driver {
         let judged = judgement.as_ref().and_then(|(_, judged)| judged.hooks.get(hook));
         let while_dead = rung == Rung::Skip && judged.is_some_and(|facts| facts.ignores);
         let assessment = judgement.as_ref().map(|(assessment, _)| assessment);
-        let verdict = assessment.iter().flat_map(|it| &it.hooks).find(|verdict| {
-            verdict.kind == hook.kind
-                && verdict.webhook == hook.webhook
-                && verdict.configuration.as_ref() == Some(&hook.configuration)
-        });
+        let mut verdicts = assessment.iter().flat_map(|it| &it.hooks);
+        let verdict = verdicts.find(|verdict| verdict.hook().as_ref() == Some(hook));
         // What the breaker acts on comes first: what is published may rest on a Prometheus.
         let judged_cause = judged.and_then(|facts| facts.cause);
         let cause = judged_cause

@@ -23,7 +23,6 @@ const AT_WORK: Duration = Duration::from_millis(500);
 const ANSWERS: Duration = Duration::from_secs(15);
 /// How long a hook is looked at after there was a reason to.
 const LINGER: Duration = Duration::from_secs(60);
-const KINDS: [HookKind; 2] = [HookKind::Validating, HookKind::Mutating];
 
 /// What one API server has heard of.
 pub(super) struct ObservedLists {
@@ -35,7 +34,7 @@ impl ObservedLists {
     /// Asks it.
     pub(super) async fn from(writer: &ConfigWriter, server: &ApiServerClient) -> Self {
         let mut lists = Vec::new();
-        for kind in KINDS {
+        for kind in HookKind::ADMISSION {
             match writer.observed_by(server, kind).await {
                 Ok(objects) => lists.push((kind, objects)),
                 Err(why) => {

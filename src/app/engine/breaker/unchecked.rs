@@ -23,15 +23,13 @@ pub(super) const REASON: &str = "Unchecked";
 /// Tracks the gaps of all hooks.
 pub(super) struct GapWatch {
     gaps: Gaps,
-    lister: ObjectLister,
-    one_at_a_time: Arc<Semaphore>,
-    own_namespace: Arc<str>,
+    /// Lists what was admitted during a gap that has ended.
+    pub(super) lister: GapLister,
 }
 
-/// Lists what was admitted during one ended gap.
-pub(super) struct Job {
-    hook: HookId,
-    gap: ReviewGap,
+/// Lists what was admitted during gaps, of one after the other.
+#[derive(Clone)]
+pub(super) struct GapLister {
     lister: ObjectLister,
     one_at_a_time: Arc<Semaphore>,
     own_namespace: Arc<str>,
@@ -41,13 +39,15 @@ impl GapWatch {
     pub(super) fn new(connection: &Connection, namespace: &str) -> Self {
         Self {
             gaps: Gaps::default(),
-            lister: ObjectLister::new(connection),
-            one_at_a_time: Arc::new(Semaphore::new(1)),
-            own_namespace: namespace.into(),
+            lister: GapLister {
+                lister: ObjectLister::new(connection),
+                one_at_a_time: Arc::new(Semaphore::new(1)),
+                own_namespace: namespace.into(),
+            },
         }
     }
 
-    /// Updates the gaps from every hook's stage and verdict. Returns a job for each gap that has been over for 30 s.
+    /// Updates the gaps from every hook's stage and verdict. Returns each gap that has been over for 30 s.
     ///
     /// `bypassed_since`: when a hook's bypass began, as recorded on its configuration.
     pub(super) fn update(
@@ -56,16 +56,11 @@ impl GapWatch {
         assessment: Option<&Assessment>,
         bypassed_since: impl Fn(&HookId) -> Option<Time>,
         now: Time,
-    ) -> Vec<Job> {
+    ) -> Vec<(HookId, ReviewGap)> {
         let mut open: BTreeMap<HookId, (GapReason, Time)> = BTreeMap::new();
         for verdict in assessment.iter().flat_map(|assessment| &assessment.hooks) {
             let fails_open = verdict.health == Health::Failing && verdict.fails_open;
-            if let (true, Some(configuration)) = (fails_open, &verdict.configuration) {
-                let hook = HookId {
-                    kind: verdict.kind,
-                    configuration: Arc::clone(configuration),
-                    webhook: Arc::clone(&verdict.webhook),
-                };
+            if let Some(hook) = verdict.hook().filter(|_| fails_open) {
                 open.insert(hook, (GapReason::FailedOpen, verdict.since.unwrap_or(now)));
             }
         }
@@ -83,24 +78,20 @@ impl GapWatch {
             *widest = way.max(*widest);
             *earliest = since.min(*earliest);
         }
-        let ended = self.gaps.look(&open, now).into_iter();
-        let job = |(hook, gap)| Job {
-            hook,
-            gap,
-            lister: self.lister.clone(),
-            one_at_a_time: Arc::clone(&self.one_at_a_time),
-            own_namespace: Arc::clone(&self.own_namespace),
-        };
-        ended.map(job).collect()
+        self.gaps.look(&open, now)
     }
 }
 
-impl Job {
+impl GapLister {
     /// `None` when the hook is gone or its configuration cannot be read: without its rules there is nothing to match
     /// objects against. That it could not be read is logged, as nothing else reports that gap.
-    pub(super) async fn run(self, writer: Arc<ConfigWriter>) -> Option<Unchecked> {
+    pub(super) async fn list(
+        self,
+        id: HookId,
+        gap: ReviewGap,
+        writer: Arc<ConfigWriter>,
+    ) -> Option<Unchecked> {
         let _turn = self.one_at_a_time.acquire().await.ok()?;
-        let id = &self.hook;
         let read = writer.read(id.kind, &id.configuration).await;
         if let Err(outcome) = &read {
             tracing::warn!(
@@ -113,7 +104,7 @@ impl Job {
         let hook = hook_of(id.kind, read.ok()?.as_ref()?, &id.webhook)?;
         let question = Question {
             hook: &hook,
-            gap: self.gap,
+            gap,
             own: &self.own_namespace,
         };
         Some(self.lister.list(question).await)

@@ -7,9 +7,9 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::MissedTickBehavior;
 
 use crate::app::config::{Config, ProbeConfig};
+use crate::app::every;
 use crate::domain::cluster::hook::ProbeLevel;
 use crate::domain::cluster::inventory::Inventory;
 use crate::domain::observe::probe::{ProbeOverdue, ProbeReport};
@@ -94,8 +94,7 @@ impl ProbeRunner {
 
     /// Probes until the core is gone.
     pub(super) async fn run(mut self) {
-        let mut tick = tokio::time::interval(SCHEDULE);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut tick = every(SCHEDULE);
         loop {
             tokio::select! {
                 Some((number, news)) = self.said.recv() => {

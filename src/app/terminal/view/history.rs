@@ -1,10 +1,9 @@
 //! The last minutes, as the answers told of them.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use super::shown::{ShownAssessment, ShownHook};
-use super::text::CleanText;
+use super::shown::{HookKey, ShownAssessment, ShownHook};
 use crate::domain::time::Time;
 use crate::domain::vocabulary::{Health, Writes};
 
@@ -67,14 +66,11 @@ impl CurveColumn {
     }
 }
 
-/// What tells a hook from all others.
-type Key = (CleanText, Option<CleanText>, CleanText);
-
 /// The last minutes.
 #[derive(Debug, Clone, Default)]
 pub struct ShownHistory {
     samples: VecDeque<ShownSample>,
-    culprits: BTreeMap<Key, ()>,
+    culprits: BTreeSet<HookKey>,
     bypassed: usize,
     begun: bool,
 }
@@ -90,15 +86,8 @@ impl ShownHistory {
             // Another daemon, or another clock: what was before cannot be told from what will be.
             self.samples.clear();
         }
-        let key = |hook: &ShownHook| {
-            (
-                hook.kind.clone(),
-                hook.configuration.clone(),
-                hook.webhook.clone(),
-            )
-        };
         let failing = seen.hooks.iter().filter(|hook| hook.health == Health::Failing);
-        let culprits: BTreeMap<Key, ()> = failing.take(CULPRITS).map(|hook| (key(hook), ())).collect();
+        let culprits: BTreeSet<HookKey> = failing.take(CULPRITS).map(ShownHook::key).collect();
         let bypassed = seen
             .breaker
             .hooks
@@ -106,15 +95,9 @@ impl ShownHistory {
             .filter(|standing| standing.rung.is_some())
             .count();
         let changed = [
-            (
-                culprits.keys().any(|key| !self.culprits.contains_key(key)),
-                VerdictMark::Failing,
-            ),
+            (!culprits.is_subset(&self.culprits), VerdictMark::Failing),
             (bypassed != self.bypassed, VerdictMark::Breaker),
-            (
-                self.culprits.keys().any(|key| !culprits.contains_key(key)),
-                VerdictMark::Well,
-            ),
+            (!self.culprits.is_subset(&culprits), VerdictMark::Well),
         ];
         let mark = changed
             .into_iter()

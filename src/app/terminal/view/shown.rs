@@ -134,6 +134,25 @@ pub struct ShownHook {
     pub by_hand: Option<ShownByHand>,
 }
 
+/// What tells a hook from all others: its kind, its configuration and its name.
+pub type HookKey = (CleanText, Option<CleanText>, CleanText);
+
+impl ShownHook {
+    /// How sure its cause is, where it has one.
+    pub fn sure(&self) -> Option<String> {
+        self.cause.as_ref().map(|_| format!("{:.2}", self.confidence))
+    }
+
+    /// What tells it from all others.
+    pub fn key(&self) -> HookKey {
+        (
+            self.kind.clone(),
+            self.configuration.clone(),
+            self.webhook.clone(),
+        )
+    }
+}
+
 /// What a person may type to bypass a hook.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct ShownByHand {
@@ -329,6 +348,11 @@ impl ShownAssessment {
             let rest = sentence.strip_suffix(symptom.as_str()).map(str::trim_end);
             rest.filter(|rest| !rest.is_empty()).unwrap_or(sentence)
         })
+    }
+
+    /// For how long a hook has been as it is, in words.
+    pub fn lasted(&self, hook: &ShownHook) -> Option<String> {
+        hook.since.map(|since| lasting(self.at.since(since)))
     }
 
     /// What to do next about the first culprit.

@@ -3,7 +3,7 @@
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use strum::IntoStaticStr;
 
-use super::shown::{ShownAssessment, ShownHook};
+use super::shown::{HookKey, ShownAssessment, ShownHook};
 use super::text::{CleanText, clean};
 use crate::domain::text::named;
 use crate::domain::vocabulary::Health;
@@ -69,24 +69,6 @@ pub enum Next {
     Quit,
 }
 
-/// What tells a hook from all others.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Key(CleanText, Option<CleanText>, CleanText);
-
-impl Key {
-    fn of(hook: &ShownHook) -> Self {
-        Self(
-            hook.kind.clone(),
-            hook.configuration.clone(),
-            hook.webhook.clone(),
-        )
-    }
-
-    fn is(&self, hook: &ShownHook) -> bool {
-        (&self.0, &self.1, &self.2) == (&hook.kind, &hook.configuration, &hook.webhook)
-    }
-}
-
 /// What was typed so far.
 #[derive(Debug, Clone, Default)]
 pub struct ScreenState {
@@ -103,7 +85,7 @@ pub struct ScreenState {
     /// Lines of the pane above the screen.
     pub scrolled: usize,
     /// The hook under the cursor: it stays under it when the order changes.
-    chosen: Option<Key>,
+    chosen: Option<HookKey>,
     /// Where that was last, for when it is gone.
     place: usize,
 }
@@ -144,7 +126,7 @@ impl ScreenState {
         let found = self
             .chosen
             .as_ref()
-            .and_then(|chosen| rows.iter().position(|hook| chosen.is(hook)));
+            .and_then(|chosen| rows.iter().position(|hook| hook.key() == *chosen));
         found.unwrap_or(self.place).min(rows.len().saturating_sub(1))
     }
 
@@ -153,7 +135,7 @@ impl ScreenState {
         if self.pane == Pane::Evidence {
             // What is being read does not become another hook's when it is gone.
             let chosen = self.chosen.as_ref()?;
-            return seen.hooks.iter().find(|hook| chosen.is(hook));
+            return seen.hooks.iter().find(|hook| hook.key() == *chosen);
         }
         let rows = self.rows(seen);
         rows.get(self.cursor(&rows)).copied()
@@ -255,7 +237,7 @@ impl ScreenState {
         let Some(seen) = seen else { return };
         let rows = self.rows(seen);
         let place = to(self.cursor(&rows)).min(rows.len().saturating_sub(1));
-        self.chosen = rows.get(place).map(|hook| Key::of(hook));
+        self.chosen = rows.get(place).map(|hook| hook.key());
         self.place = place;
     }
 }

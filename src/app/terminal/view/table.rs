@@ -1,9 +1,9 @@
 //! The hooks, a line each.
 
 use super::canvas::{Canvas, Tone};
-use super::shown::{ShownAssessment, ShownHook, lasting};
+use super::shown::{ShownAssessment, ShownHook, ShownStanding};
 use super::state::{ScreenRoom, ScreenState, Sort, in_trouble};
-use super::text::fit;
+use super::text::{fit, or_dash};
 use crate::domain::vocabulary::Health;
 
 /// A column: its heading, its width, and what it says of a hook.
@@ -27,30 +27,18 @@ impl Columns {
                 .collect::<String>()
                 .to_uppercase()
         });
-        let cause: TableColumn = ("CAUSE", 15, |_, hook| {
-            hook.cause
-                .as_ref()
-                .map_or_else(|| "-".into(), |cause| cause.to_string())
-        });
+        let cause: TableColumn = ("CAUSE", 15, |_, hook| or_dash(hook.cause.as_ref()));
         let effect: TableColumn = ("EFFECT", 11, |_, hook| match hook.effect.as_str() {
             "None" | "" => "-".into(),
             effect => effect.to_owned(),
         });
-        let since: TableColumn = ("FOR", 7, |seen, hook| {
-            hook.since
-                .map_or_else(|| "-".into(), |since| lasting(seen.at.since(since)))
-        });
+        let since: TableColumn = ("FOR", 7, |seen, hook| or_dash(seen.lasted(hook)));
         let share: TableColumn = ("SHARE", 5, |_, hook| {
-            hook.excess_share
-                .map_or_else(|| "-".into(), |share| format!("{:.0} %", share * 100.0))
+            or_dash(hook.excess_share.map(|share| format!("{:.0} %", share * 100.0)))
         });
-        let confidence: TableColumn = ("CONF", 4, |_, hook| match hook.cause {
-            Some(_) => format!("{:.2}", hook.confidence),
-            None => "-".into(),
-        });
+        let confidence: TableColumn = ("CONF", 4, |_, hook| or_dash(hook.sure()));
         let breaker: TableColumn = ("BREAKER", 24, |seen, hook| {
-            seen.standing(hook)
-                .map_or_else(|| "-".into(), |standing| standing.short())
+            or_dash(seen.standing(hook).map(ShownStanding::short))
         });
         let shown = match wide {
             0..=27 => vec![letter],

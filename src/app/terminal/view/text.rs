@@ -122,6 +122,11 @@ pub fn fit(text: &str, room: usize) -> String {
     kept
 }
 
+/// What is known, and else a dash.
+pub fn or_dash(known: Option<impl fmt::Display>) -> String {
+    known.map_or_else(|| "-".to_owned(), |known| known.to_string())
+}
+
 /// The text in lines of at most `room` columns, broken between words where that is possible.
 pub fn wrap(text: &str, room: usize) -> Vec<String> {
     let room = room.max(2);

@@ -35,6 +35,9 @@ named!(
 );
 
 impl HookKind {
+    /// Those that take part in admission.
+    pub const ADMISSION: [Self; 2] = [Self::Validating, Self::Mutating];
+
     /// The Kubernetes kind of the object that holds hooks of this kind.
     pub const fn configuration_kind(self) -> &'static str {
         match self {
