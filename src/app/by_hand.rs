@@ -170,7 +170,7 @@ fn told(outcome: &PatchOutcome) -> String {
 impl Session {
     async fn open(arguments: ClusterArguments) -> anyhow::Result<Self> {
         let opening = Connection::open(arguments.kubeconfig.as_deref(), arguments.context.as_deref());
-        let connection = during("making a client", opening).await?;
+        let connection = during("making a client", opening).await.map_err(BadUsage::new)?;
         let (servers, trouble) = during("looking for the API servers", servers(&connection)).await;
         if let Some(trouble) = trouble {
             eprintln!(
@@ -208,7 +208,7 @@ impl Session {
         &self,
         (configuration, webhook): &(String, String),
         kind: Option<HookKind>,
-    ) -> Result<(HookId, serde_json::Value), BadUsage> {
+    ) -> anyhow::Result<(HookId, serde_json::Value)> {
         let (mut found, mut others) = (Vec::new(), Vec::new());
         for kind in HookKind::ADMISSION
             .into_iter()
@@ -220,7 +220,7 @@ impl Session {
                 reading,
             )
             .await;
-            if let Some(object) = read.map_err(|outcome| BadUsage::new(told(&outcome)))? {
+            if let Some(object) = read.map_err(|outcome| anyhow::anyhow!(told(&outcome)))? {
                 let hooks = object["webhooks"].as_array();
                 let here = hooks.is_some_and(|hooks| hooks.iter().any(|hook| hook["name"] == *webhook));
                 let noted = touched(&object).iter().any(|(name, _)| name == webhook);
@@ -243,7 +243,7 @@ impl Session {
                 others.join(" and ")
             ),
         };
-        Err(BadUsage::new(why))
+        Err(BadUsage::new(why).into())
     }
 
     /// What hookwatch has left in these objects, or of that what has to be over by now.

@@ -36,7 +36,7 @@ use self::stage::DemoStage;
 use self::survival::survive;
 use self::teller::Teller;
 use crate::app::progress::during;
-use crate::app::to_json;
+use crate::app::{print, to_json};
 use crate::domain::act::bypass::Rung;
 use crate::lab::control_plane::ControlPlaneKind;
 use crate::lab::envtest::{binaries, namespace};
@@ -294,7 +294,7 @@ async fn print_survival(
         arguments.auto_break,
         start_daemon,
     );
-    print(&to_json(&uninterrupted(survival).await?)?)
+    Ok(print(&to_json(&uninterrupted(survival).await?)?)?)
 }
 
 /// Keeps the lab, its users and the daemon running until a signal comes.
@@ -406,14 +406,6 @@ fn list(output: DemoOutput) -> String {
             format!("{}\n", json!(rows))
         }
     }
-}
-
-fn print(text: &str) -> anyhow::Result<()> {
-    let mut stdout = std::io::stdout();
-    stdout
-        .write_all(text.as_bytes())
-        .and_then(|()| stdout.flush())
-        .context("writing to stdout")
 }
 
 /// What work comes to, unless a signal interrupts it.
