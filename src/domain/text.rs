@@ -1,5 +1,6 @@
 //! Texts for people: durations, lists, and what others wrote, cut.
 
+use std::borrow::Borrow;
 use std::time::Duration;
 
 /// Gives an enum whose variants are named by `strum` its name as a method, and a list of `all` its variants.
@@ -58,10 +59,27 @@ pub fn human_seconds(seconds: f64) -> String {
 }
 
 /// The first names of a list; the rest is a number.
-pub fn listed(names: &[String], told: usize) -> String {
+pub fn listed<S: Borrow<str>>(names: &[S], told: usize) -> String {
     let (told, more) = names.split_at(told.min(names.len()));
     let more = (!more.is_empty()).then(|| format!(" and {} more", more.len()));
     told.join(", ") + &more.unwrap_or_default()
+}
+
+/// FNV-1a of all these parts: every release comes to the same, which the standard library's hasher does not promise.
+pub fn stable_hash(parts: &[&str]) -> u64 {
+    let bytes = parts.iter().flat_map(|part| part.bytes().chain([0]));
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+/// A resource with its API group, as `kubectl` takes it: `deployments.apps`.
+pub fn dotted(resource: &str, group: &str) -> String {
+    if group.is_empty() {
+        resource.to_owned()
+    } else {
+        format!("{resource}.{group}")
+    }
 }
 
 /// A text with a capital letter at its beginning.

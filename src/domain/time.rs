@@ -28,6 +28,22 @@ impl Time {
         Self::from_unix_millis(since_epoch.as_millis() as u64)
     }
 
+    /// The instant so many seconds after the Unix epoch, and the epoch for one before it.
+    pub fn from_unix_seconds(seconds: i64) -> Self {
+        Self::from_unix(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
+    }
+
+    /// The instant that a timestamp says; `None` for one before the Unix epoch.
+    pub fn of(timestamp: jiff::Timestamp) -> Option<Self> {
+        let millis = u64::try_from(timestamp.as_millisecond()).ok()?;
+        Some(Self::from_unix_millis(millis))
+    }
+
+    /// The instant that a text says as Kubernetes writes instants (RFC 3339).
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::of(text.parse().ok()?)
+    }
+
     /// Milliseconds since the Unix epoch.
     pub const fn unix_millis(self) -> u64 {
         self.0.as_millis() as u64
@@ -77,16 +93,11 @@ impl Serialize for Time {
 impl<'de> Deserialize<'de> for Time {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
-        let millis = match text.strip_suffix("ms") {
-            Some(millis) => millis.parse().ok(),
-            None => text
-                .parse()
-                .ok()
-                .and_then(|timestamp: jiff::Timestamp| u64::try_from(timestamp.as_millisecond()).ok()),
+        let instant = match text.strip_suffix("ms") {
+            Some(millis) => millis.parse().ok().map(Self::from_unix_millis),
+            None => Self::parse(&text),
         };
-        millis
-            .map(Self::from_unix_millis)
-            .ok_or_else(|| de::Error::custom(format!("{text:?} is not an instant")))
+        instant.ok_or_else(|| de::Error::custom(format!("{text:?} is not an instant")))
     }
 }
 

@@ -7,7 +7,7 @@ use super::super::Output;
 use crate::domain::act::bypass::edit::{Desired, Why};
 use crate::domain::act::bypass::{LONGEST_BY_HAND, Rung};
 use crate::domain::cluster::hook::HookKind;
-use crate::domain::report::unchecked::{GapReason, instant};
+use crate::domain::report::unchecked::GapReason;
 use crate::domain::time::Time;
 use crate::io::act::audit::AuditLog;
 
@@ -211,7 +211,7 @@ pub fn kind(text: &str) -> Result<HookKind, String> {
 }
 
 fn when(text: &str) -> Result<Instant, String> {
-    if let Some(at) = instant(text) {
+    if let Some(at) = Time::parse(text) {
         return Ok(Instant::At(at));
     }
     let ago = humantime::parse_duration(text);

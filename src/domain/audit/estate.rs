@@ -183,7 +183,7 @@ impl Estate {
 /// Namespace and name of the Service that a webhook is reached by.
 pub fn service_key(hook: &Hook) -> Option<Key> {
     match &hook.target {
-        HookTarget::Service(target) => Some((target.namespace.clone(), target.name.clone())),
+        HookTarget::Service(target) => Some(target.key()),
         HookTarget::Url(_) | HookTarget::Invalid(_) => None,
     }
 }

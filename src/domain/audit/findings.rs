@@ -12,6 +12,8 @@ mod reach;
 mod trust;
 mod witnessed;
 
+use std::cmp::Reverse;
+
 use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
@@ -173,6 +175,11 @@ impl Finding {
         }
     }
 
+    /// No worse than this, where that is so.
+    fn at_most_if(self, milder: bool, severity: FindingSeverity) -> Self {
+        if milder { self.at_most(severity) } else { self }
+    }
+
     fn with(self, patch: Option<Value>) -> Self {
         Self { patch, ..self }
     }
@@ -223,14 +230,5 @@ pub fn audit_pausing(auditor: &Auditor<'_>, pause: &dyn Fn()) -> Vec<Finding> {
 
 /// The worst first, then by object and name.
 pub fn sort(found: &mut [Finding]) {
-    found.sort_by(|one, other| {
-        let key = |finding: &Finding| {
-            (
-                std::cmp::Reverse(finding.severity),
-                finding.object.clone(),
-                finding.kind.id,
-            )
-        };
-        key(one).cmp(&key(other))
-    });
+    found.sort_by_cached_key(|finding| (Reverse(finding.severity), finding.object.clone(), finding.kind.id));
 }

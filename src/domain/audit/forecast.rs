@@ -8,6 +8,7 @@ mod suffering;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 use strum::IntoStaticStr;
 
@@ -134,7 +135,7 @@ impl<'a> Auditor<'a> {
             .subjects
             .iter()
             .inspect(|_| pause())
-            .map(|subject| HookReader::new(subject, &compiler))
+            .map(|subject| HookReader::new(Arc::clone(&subject.hook), &compiler))
             .collect();
         let mut places: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (at, subject) in estate.subjects.iter().enumerate() {
@@ -181,11 +182,6 @@ impl<'a> Auditor<'a> {
     /// Its reading of requests.
     pub fn reader(&self, at: usize) -> &HookReader {
         &self.readers[at]
-    }
-
-    /// Where tenants are.
-    pub const fn tenants(&self) -> &Tenants {
-        &self.tenants
     }
 
     /// How far a webhook reaches each of [`WRITES`].

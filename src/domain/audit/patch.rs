@@ -92,7 +92,7 @@ fn by_selector(subject: &AuditedHook, namespaces: &[String]) -> Scoping {
     });
     let value = selector(&hook.namespace_selector);
     Scoping {
-        patch: patch(subject, "namespaceSelector", &value),
+        patch: of_field(subject, "namespaceSelector", &value),
         unreviewed: format!("every object in {}", namespaces.join(", ")),
         hook,
     }
@@ -139,7 +139,7 @@ fn by_condition(subject: &AuditedHook, own: Option<String>) -> Scoping {
             .map(|own| format!("Pods, ReplicaSets and Deployments in {own}")),
     );
     Scoping {
-        patch: patch(subject, "matchConditions", &conditions.into()),
+        patch: of_field(subject, "matchConditions", &conditions.into()),
         unreviewed: format!(
             "the control plane's own writes (docs/shield.md): {}",
             named.join("; ")
@@ -148,17 +148,13 @@ fn by_condition(subject: &AuditedHook, own: Option<String>) -> Scoping {
     }
 }
 
-fn patch(subject: &AuditedHook, field: &str, value: &Value) -> Value {
+/// A change of one field of a webhook, as a JSON patch.
+pub fn of_field(subject: &AuditedHook, field: &str, value: &Value) -> Value {
     let path = format!("/webhooks/{}", subject.hook.written.entry);
     json!([
         {"op": "test", "path": format!("{path}/name"), "value": &*subject.hook.id.webhook},
         {"op": "add", "path": format!("{path}/{field}"), "value": value},
     ])
-}
-
-/// A change of one field of a webhook, as a JSON patch.
-pub fn of_field(subject: &AuditedHook, field: &str, value: &Value) -> Value {
-    patch(subject, field, value)
 }
 
 fn selector(selector: &Selector) -> Value {
@@ -167,13 +163,7 @@ fn selector(selector: &Selector) -> Value {
         value["matchLabels"] = json!(selector.match_labels);
     }
     let expressions = selector.expressions.iter().map(|requirement| {
-        let operator = match requirement.operator {
-            SelectorOperator::In => "In",
-            SelectorOperator::NotIn => "NotIn",
-            SelectorOperator::Exists => "Exists",
-            SelectorOperator::DoesNotExist => "DoesNotExist",
-        };
-        let mut one = json!({"key": requirement.key, "operator": operator});
+        let mut one = json!({"key": requirement.key, "operator": requirement.operator});
         if !requirement.values.is_empty() {
             one["values"] = json!(requirement.values);
         }

@@ -3,13 +3,15 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::estate::{AuditedHook, Estate, service_key};
-use super::writes::{ObjectScope, WriteSort};
+use serde_json::Value;
+
+use super::estate::{Estate, service_key};
+use super::writes::{self, ObjectScope, WriteSort};
 use crate::domain::cluster::hook::{Hook, Labels, Scope, Selector, SelectorOperator};
+use crate::domain::cluster::matching::RequestShape;
 use crate::domain::cluster::matching::conditions::{
     ConditionCompiler, ConditionOutcome, ConditionRequest, MatchConditions, RequestObject,
 };
-use crate::domain::cluster::matching::{RequestShape, Requester};
 
 /// A namespace of a tenant's, where none is known.
 pub const TENANT: &str = "tenant";
@@ -51,12 +53,6 @@ pub struct HookReader {
     conditions: MatchConditions,
 }
 
-/// Who a tenant is.
-const TENANT_USER: Requester<'static> = Requester {
-    user: "tenant",
-    groups: &["system:authenticated"],
-};
-
 /// Where tenants' objects are: name and labels, of each combination of labels one.
 #[derive(Debug, Clone)]
 pub struct Tenants(Vec<(String, Option<Labels>)>);
@@ -85,9 +81,7 @@ impl Tenants {
         }
         Self(known)
     }
-}
 
-impl Tenants {
     /// Their labels may be any.
     fn are_unknown(&self) -> bool {
         self.0.iter().any(|(_, labels)| labels.is_none())
@@ -107,12 +101,7 @@ pub fn selects_tenants(selector: &Selector) -> bool {
 
 impl HookReader {
     /// Compiles the conditions of a webhook.
-    pub fn new(subject: &AuditedHook, compiler: &ConditionCompiler) -> Self {
-        Self::of(Arc::clone(&subject.hook), compiler)
-    }
-
-    /// The same of the webhook alone.
-    pub fn of(hook: Arc<Hook>, compiler: &ConditionCompiler) -> Self {
+    pub fn new(hook: Arc<Hook>, compiler: &ConditionCompiler) -> Self {
         let expressions = hook
             .match_conditions
             .iter()
@@ -192,22 +181,14 @@ impl HookReader {
                 namespace_labels: labels.as_ref(),
                 ..RequestShape::new(operation, object.each_ref().map(String::as_str))
             };
-            if !self.hook.could_match(&shape) {
-                return Reach::No;
-            }
             let asked = ConditionRequest {
                 shape,
                 kind: None,
                 name: "x",
-                by: TENANT_USER,
+                by: writes::TENANT,
                 dry_run: false,
             };
-            let (new, old) = match operation {
-                "CREATE" => (RequestObject::Unknown, RequestObject::Null),
-                "DELETE" => (RequestObject::Null, RequestObject::Unknown),
-                _ => (RequestObject::Unknown, RequestObject::Unknown),
-            };
-            Reach::from(self.conditions.outcome(&asked, new, old))
+            self.asked(&asked, None)
         });
         each.max().unwrap_or(Reach::No)
     }
@@ -219,26 +200,12 @@ impl HookReader {
         namespace_labels: Option<&Labels>,
         labels: Option<&Labels>,
     ) -> Reach {
-        let creates = write.operation == "CREATE";
         let shape = RequestShape {
             namespace_labels,
             object_labels: labels.filter(|_| write.operation != "DELETE"),
-            old_labels: labels.filter(|_| !creates),
+            old_labels: labels.filter(|_| write.operation != "CREATE"),
             ..write.shape(namespace)
         };
-        if !self.hook.could_match(&shape) {
-            return Reach::No;
-        }
-        let object = write.object();
-        let known = object
-            .as_ref()
-            .map_or(RequestObject::Unknown, RequestObject::Object);
-        let new = if write.operation == "DELETE" {
-            RequestObject::Null
-        } else {
-            known
-        };
-        let old = if creates { RequestObject::Null } else { known };
         let asked = ConditionRequest {
             shape,
             kind: Some(write.kind).filter(|kind| !kind.is_empty()),
@@ -246,7 +213,7 @@ impl HookReader {
             by: write.by,
             dry_run: false,
         };
-        match Reach::from(self.conditions.outcome(&asked, new, old)) {
+        match self.asked(&asked, write.object().as_ref()) {
             // A tenant may label its namespaces and objects as it likes.
             Reach::Yes
                 if labels.is_none()
@@ -257,6 +224,20 @@ impl HookReader {
             }
             reach => reach,
         }
+    }
+
+    /// Whether it is asked about a request; `object` is what is written and what it replaces, where that is known.
+    fn asked(&self, request: &ConditionRequest<'_>, object: Option<&Value>) -> Reach {
+        if !self.hook.could_match(&request.shape) {
+            return Reach::No;
+        }
+        let known = object.map_or(RequestObject::Unknown, RequestObject::Object);
+        let (new, old) = match request.shape.operation {
+            "CREATE" => (known, RequestObject::Null),
+            "DELETE" => (RequestObject::Null, known),
+            _ => (known, known),
+        };
+        Reach::from(self.conditions.outcome(request, new, old))
     }
 }
 

@@ -63,20 +63,13 @@ impl Request {
         let estate = self.estate();
         let mut found = findings::audit_pausing(&Auditor::pausing(&estate, pause), pause);
         for finding in &mut found {
-            let hook = self.hook(finding);
+            let hook = finding.hook.as_ref().and_then(|id| self.inventory.hook(id));
             // A patch of all conditions would take the bypass along.
             if hook.is_some_and(|hook| hook.match_conditions.iter().any(MatchCondition::is_ours)) {
                 finding.patch = None;
             }
         }
         found
-    }
-
-    fn hook(&self, finding: &Finding) -> Option<&Hook> {
-        let id = finding.hook.as_ref()?;
-        let hooks = &self.inventory.hooks;
-        let at = hooks.binary_search_by(|hook| hook.id.cmp(id)).ok()?;
-        Some(&hooks[at])
     }
 
     /// What is known, as an audit reads it: webhooks as their owners have them.

@@ -7,7 +7,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::Function;
+use self::ObjectScope::{Cluster, In, Namespace, Own, Tenant};
+use super::Function::{
+    self, ApiServerStart, KubeSystemPods, LeaderElection, NamespaceCreate, NamespaceDelete, NodeHeartbeat,
+    OwnPods, PodScheduling, ServiceEndpoints, TenantWrites, TokenRequest,
+};
 use crate::domain::cluster::matching::{LEASES, RequestShape, Requester};
 use crate::domain::thresholds as t;
 
@@ -83,7 +87,8 @@ const ADMIN: Requester<'static> = Requester {
     user: "kubernetes-admin",
     groups: &["kubeadm:cluster-admins", "system:authenticated"],
 };
-const TENANT: Requester<'static> = Requester {
+/// Who a tenant is.
+pub(super) const TENANT: Requester<'static> = Requester {
     user: "tenant",
     groups: &["system:authenticated"],
 };
@@ -92,14 +97,36 @@ const DAEMONS: Requester<'static> = controller("system:serviceaccount:kube-syste
 const SLICES: Requester<'static> = controller("system:serviceaccount:kube-system:endpointslice-controller");
 const NAMESPACES: Requester<'static> = controller("system:serviceaccount:kube-system:namespace-controller");
 
-const PODS: [&str; 4] = ["", "v1", "pods", ""];
-const BINDING: [&str; 4] = ["", "v1", "pods", "binding"];
+/// What is written: group, version, resource and subresource, and the kind.
+type Written = ([&'static str; 4], &'static str);
+
+const LEASE: Written = (LEASES, "Lease");
+const POD: Written = (["", "v1", "pods", ""], "Pod");
+const POD_STATUS: Written = (["", "v1", "pods", "status"], "Pod");
+const BINDING: Written = (["", "v1", "pods", "binding"], "Binding");
+const TOKEN: Written = (["", "v1", "serviceaccounts", "token"], "TokenRequest");
+const NAMESPACE: Written = (["", "v1", "namespaces", ""], "Namespace");
+const FINALIZE: Written = (["", "v1", "namespaces", "finalize"], "Namespace");
+const CONFIG_MAP: Written = (["", "v1", "configmaps", ""], "ConfigMap");
+const DEPLOYMENT: Written = (["apps", "v1", "deployments", ""], "Deployment");
+const SLICE: Written = (["discovery.k8s.io", "v1", "endpointslices", ""], "EndpointSlice");
+const PRIORITY: Written = (
+    ["scheduling.k8s.io", "v1", "priorityclasses", ""],
+    "PriorityClass",
+);
+const CLUSTER_ROLE: Written = ([RBAC, "v1", "clusterroles", ""], "ClusterRole");
+const CLUSTER_BINDING: Written = ([RBAC, "v1", "clusterrolebindings", ""], "ClusterRoleBinding");
+const ROLE: Written = ([RBAC, "v1", "roles", ""], "Role");
+const ROLE_BINDING: Written = ([RBAC, "v1", "rolebindings", ""], "RoleBinding");
 const RBAC: &str = "rbac.authorization.k8s.io";
 
+const SYSTEM: ObjectScope = In("kube-system");
+
 const fn write(
-    (what, name): (Function, &'static str),
+    what: Function,
+    name: &'static str,
     operation: &'static str,
-    (object, kind): ([&'static str; 4], &'static str),
+    (object, kind): Written,
     place: ObjectScope,
     by: Requester<'static>,
 ) -> WriteSort {
@@ -117,292 +144,77 @@ const fn write(
     }
 }
 
-const fn renewal(
-    what: (Function, &'static str),
-    namespace: &'static str,
-    object_name: &'static str,
-    by: Requester<'static>,
-    deadline: fn() -> Duration,
-) -> WriteSort {
-    WriteSort {
-        object_name,
-        labels: Some(&[]),
-        deadline,
-        ..write(what, "UPDATE", (LEASES, "Lease"), ObjectScope::In(namespace), by)
-    }
-}
-
-const BOOTSTRAP: &[(&str, &str)] = &[("kubernetes.io/bootstrapping", "rbac-defaults")];
-
-const fn bootstrap(
-    operation: &'static str,
-    (object, kind): ([&'static str; 4], &'static str),
-    place: ObjectScope,
-) -> WriteSort {
-    WriteSort {
-        labels: Some(BOOTSTRAP),
-        ..write(
-            (
-                Function::ApiServerStart,
-                "what an API server writes while it starts",
-            ),
-            operation,
-            (object, kind),
-            place,
-            API_SERVER,
-        )
-    }
+const fn bootstrap(operation: &'static str, object: Written, place: ObjectScope) -> WriteSort {
+    let name = "what an API server writes while it starts";
+    write(ApiServerStart, name, operation, object, place, API_SERVER)
+        .labelled(&[("kubernetes.io/bootstrapping", "rbac-defaults")])
 }
 
 /// Those of every control plane.
+#[rustfmt::skip] // a table
 pub const WRITES: [WriteSort; 30] = [
-    renewal(
-        (
-            Function::LeaderElection,
-            "the renewal of kube-controller-manager's Lease",
-        ),
-        "kube-system",
-        "kube-controller-manager",
-        MANAGER,
-        t::leader_attempt,
-    ),
-    renewal(
-        (Function::LeaderElection, "the renewal of kube-scheduler's Lease"),
-        "kube-system",
-        "kube-scheduler",
-        SCHEDULER,
-        t::leader_attempt,
-    ),
-    renewal(
-        (Function::NodeHeartbeat, "the renewal of a node's Lease"),
-        "kube-node-lease",
-        "node-1",
-        NODE,
-        t::kubelet_attempt,
-    ),
-    bootstrap(
-        "CREATE",
-        ([RBAC, "v1", "clusterroles", ""], "ClusterRole"),
-        ObjectScope::Cluster,
-    ),
-    bootstrap(
-        "UPDATE",
-        ([RBAC, "v1", "clusterroles", ""], "ClusterRole"),
-        ObjectScope::Cluster,
-    ),
-    bootstrap(
-        "CREATE",
-        ([RBAC, "v1", "clusterrolebindings", ""], "ClusterRoleBinding"),
-        ObjectScope::Cluster,
-    ),
-    bootstrap(
-        "CREATE",
-        ([RBAC, "v1", "roles", ""], "Role"),
-        ObjectScope::In("kube-system"),
-    ),
-    bootstrap(
-        "CREATE",
-        ([RBAC, "v1", "rolebindings", ""], "RoleBinding"),
-        ObjectScope::In("kube-system"),
-    ),
-    WriteSort {
-        labels: Some(&[]),
-        ..bootstrap(
-            "CREATE",
-            (
-                ["scheduling.k8s.io", "v1", "priorityclasses", ""],
-                "PriorityClass",
-            ),
-            ObjectScope::Cluster,
-        )
-    },
-    write(
-        (Function::PodScheduling, "the binding of a Pod to a node"),
-        "CREATE",
-        (BINDING, "Binding"),
-        ObjectScope::Tenant,
-        SCHEDULER,
-    ),
-    write(
-        (Function::OwnPods, "the creation of one of its own Pods"),
-        "CREATE",
-        (PODS, "Pod"),
-        ObjectScope::Own,
-        REPLICAS,
-    ),
-    write(
-        (Function::OwnPods, "the binding of one of its own Pods"),
-        "CREATE",
-        (BINDING, "Binding"),
-        ObjectScope::Own,
-        SCHEDULER,
-    ),
-    write(
-        (Function::OwnPods, "a token for one of its own Pods"),
-        "CREATE",
-        (["", "v1", "serviceaccounts", "token"], "TokenRequest"),
-        ObjectScope::Own,
-        NODE,
-    ),
-    write(
-        (Function::OwnPods, "the status of one of its own Pods"),
-        "UPDATE",
-        (["", "v1", "pods", "status"], "Pod"),
-        ObjectScope::Own,
-        NODE,
-    ),
-    write(
-        (Function::OwnPods, "the endpoints of its own Service"),
-        "UPDATE",
-        (["discovery.k8s.io", "v1", "endpointslices", ""], "EndpointSlice"),
-        ObjectScope::Own,
-        SLICES,
-    ),
-    WriteSort {
-        labels: Some(&[("k8s-app", "kube-dns"), ("pod-template-hash", "x")]),
-        ..write(
-            (Function::KubeSystemPods, "the creation of a Pod of CoreDNS"),
-            "CREATE",
-            (PODS, "Pod"),
-            ObjectScope::In("kube-system"),
-            REPLICAS,
-        )
-    },
-    WriteSort {
-        labels: Some(&[("k8s-app", "kube-proxy"), ("controller-revision-hash", "x")]),
-        ..write(
-            (Function::KubeSystemPods, "the creation of a Pod of kube-proxy"),
-            "CREATE",
-            (PODS, "Pod"),
-            ObjectScope::In("kube-system"),
-            DAEMONS,
-        )
-    },
-    write(
-        (Function::KubeSystemPods, "the binding of a Pod in kube-system"),
-        "CREATE",
-        (BINDING, "Binding"),
-        ObjectScope::In("kube-system"),
-        SCHEDULER,
-    ),
-    write(
-        (Function::NamespaceCreate, "the creation of a namespace"),
-        "CREATE",
-        (["", "v1", "namespaces", ""], "Namespace"),
-        ObjectScope::Namespace,
-        ADMIN,
-    ),
-    write(
-        (Function::NamespaceDelete, "the deletion of a namespace"),
-        "DELETE",
-        (["", "v1", "namespaces", ""], "Namespace"),
-        ObjectScope::Namespace,
-        ADMIN,
-    ),
-    write(
-        (
-            Function::NamespaceDelete,
-            "the last step of a namespace's deletion",
-        ),
-        "UPDATE",
-        (["", "v1", "namespaces", "finalize"], "Namespace"),
-        ObjectScope::Namespace,
-        NAMESPACES,
-    ),
-    write(
-        (
-            Function::NamespaceDelete,
-            "the deletion of what is in a namespace",
-        ),
-        "DELETE",
-        (PODS, "Pod"),
-        ObjectScope::Tenant,
-        NAMESPACES,
-    ),
-    write(
-        (
-            Function::NamespaceDelete,
-            "the deletion of what is in a namespace",
-        ),
-        "DELETE",
-        (["", "v1", "configmaps", ""], "ConfigMap"),
-        ObjectScope::Tenant,
-        NAMESPACES,
-    ),
-    write(
-        (Function::ServiceEndpoints, "a change of a Service's endpoints"),
-        "UPDATE",
-        (["discovery.k8s.io", "v1", "endpointslices", ""], "EndpointSlice"),
-        ObjectScope::Tenant,
-        SLICES,
-    ),
-    write(
-        (Function::ServiceEndpoints, "the first endpoints of a Service"),
-        "CREATE",
-        (["discovery.k8s.io", "v1", "endpointslices", ""], "EndpointSlice"),
-        ObjectScope::Tenant,
-        SLICES,
-    ),
-    write(
-        (Function::TokenRequest, "a token for a Pod"),
-        "CREATE",
-        (["", "v1", "serviceaccounts", "token"], "TokenRequest"),
-        ObjectScope::Tenant,
-        NODE,
-    ),
-    write(
-        (Function::TenantWrites, "a tenant's new Pod"),
-        "CREATE",
-        (PODS, "Pod"),
-        ObjectScope::Tenant,
-        REPLICAS,
-    ),
-    write(
-        (Function::TenantWrites, "a tenant's new Deployment"),
-        "CREATE",
-        (["apps", "v1", "deployments", ""], "Deployment"),
-        ObjectScope::Tenant,
-        TENANT,
-    ),
-    write(
-        (Function::TenantWrites, "a tenant's change of a ConfigMap"),
-        "UPDATE",
-        (["", "v1", "configmaps", ""], "ConfigMap"),
-        ObjectScope::Tenant,
-        TENANT,
-    ),
-    write(
-        (Function::TenantWrites, "a tenant's deletion of a ConfigMap"),
-        "DELETE",
-        (["", "v1", "configmaps", ""], "ConfigMap"),
-        ObjectScope::Tenant,
-        TENANT,
-    ),
+    write(LeaderElection, "the renewal of kube-controller-manager's Lease", "UPDATE", LEASE, SYSTEM, MANAGER)
+        .renews("kube-controller-manager", t::leader_attempt),
+    write(LeaderElection, "the renewal of kube-scheduler's Lease", "UPDATE", LEASE, SYSTEM, SCHEDULER)
+        .renews("kube-scheduler", t::leader_attempt),
+    write(NodeHeartbeat, "the renewal of a node's Lease", "UPDATE", LEASE, In("kube-node-lease"), NODE)
+        .renews("node-1", t::kubelet_attempt),
+    bootstrap("CREATE", CLUSTER_ROLE, Cluster),
+    bootstrap("UPDATE", CLUSTER_ROLE, Cluster),
+    bootstrap("CREATE", CLUSTER_BINDING, Cluster),
+    bootstrap("CREATE", ROLE, SYSTEM),
+    bootstrap("CREATE", ROLE_BINDING, SYSTEM),
+    bootstrap("CREATE", PRIORITY, Cluster).labelled(&[]),
+    write(PodScheduling, "the binding of a Pod to a node", "CREATE", BINDING, Tenant, SCHEDULER),
+    write(OwnPods, "the creation of one of its own Pods", "CREATE", POD, Own, REPLICAS),
+    write(OwnPods, "the binding of one of its own Pods", "CREATE", BINDING, Own, SCHEDULER),
+    write(OwnPods, "a token for one of its own Pods", "CREATE", TOKEN, Own, NODE),
+    write(OwnPods, "the status of one of its own Pods", "UPDATE", POD_STATUS, Own, NODE),
+    write(OwnPods, "the endpoints of its own Service", "UPDATE", SLICE, Own, SLICES),
+    write(KubeSystemPods, "the creation of a Pod of CoreDNS", "CREATE", POD, SYSTEM, REPLICAS)
+        .labelled(&[("k8s-app", "kube-dns"), ("pod-template-hash", "x")]),
+    write(KubeSystemPods, "the creation of a Pod of kube-proxy", "CREATE", POD, SYSTEM, DAEMONS)
+        .labelled(&[("k8s-app", "kube-proxy"), ("controller-revision-hash", "x")]),
+    write(KubeSystemPods, "the binding of a Pod in kube-system", "CREATE", BINDING, SYSTEM, SCHEDULER),
+    write(NamespaceCreate, "the creation of a namespace", "CREATE", NAMESPACE, Namespace, ADMIN),
+    write(NamespaceDelete, "the deletion of a namespace", "DELETE", NAMESPACE, Namespace, ADMIN),
+    write(NamespaceDelete, "the last step of a namespace's deletion", "UPDATE",
+        FINALIZE, Namespace, NAMESPACES),
+    write(NamespaceDelete, "the deletion of what is in a namespace", "DELETE", POD, Tenant, NAMESPACES),
+    write(NamespaceDelete, "the deletion of what is in a namespace", "DELETE",
+        CONFIG_MAP, Tenant, NAMESPACES),
+    write(ServiceEndpoints, "a change of a Service's endpoints", "UPDATE", SLICE, Tenant, SLICES),
+    write(ServiceEndpoints, "the first endpoints of a Service", "CREATE", SLICE, Tenant, SLICES),
+    write(TokenRequest, "a token for a Pod", "CREATE", TOKEN, Tenant, NODE),
+    write(TenantWrites, "a tenant's new Pod", "CREATE", POD, Tenant, REPLICAS),
+    write(TenantWrites, "a tenant's new Deployment", "CREATE", DEPLOYMENT, Tenant, TENANT),
+    write(TenantWrites, "a tenant's change of a ConfigMap", "UPDATE", CONFIG_MAP, Tenant, TENANT),
+    write(TenantWrites, "a tenant's deletion of a ConfigMap", "DELETE", CONFIG_MAP, Tenant, TENANT),
 ];
 
 impl WriteSort {
+    const fn labelled(self, labels: &'static [(&'static str, &'static str)]) -> Self {
+        Self {
+            labels: Some(labels),
+            ..self
+        }
+    }
+
+    /// It renews the Lease of this name, and an attempt is given up after this.
+    const fn renews(self, object_name: &'static str, deadline: fn() -> Duration) -> Self {
+        Self {
+            object_name,
+            deadline,
+            ..self.labelled(&[])
+        }
+    }
+
     /// What rules and selectors look at of it, but for labels.
     pub(super) fn shape<'a>(&'a self, namespace: Option<&'a str>) -> RequestShape<'a> {
         RequestShape {
             namespace,
             ..RequestShape::new(self.operation, self.object)
         }
-    }
-
-    /// A write of a tenant's of what a rule names.
-    pub fn of_tenant(operation: &'static str, object: [&'static str; 4], namespaced: bool) -> Self {
-        let place = if namespaced {
-            ObjectScope::Tenant
-        } else {
-            ObjectScope::Cluster
-        };
-        write(
-            (Function::TenantWrites, "a tenant's write of what a rule names"),
-            operation,
-            (object, ""),
-            place,
-            TENANT,
-        )
     }
 
     /// The object as match conditions see it, where every cluster has the same: a Lease.

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use strum::IntoStaticStr;
+use strum::{EnumString, IntoStaticStr};
 
 use crate::domain::text::named;
 use crate::domain::time::Time;
@@ -188,7 +188,7 @@ pub struct SelectorRequirement {
 }
 
 /// The operators of a selector requirement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, EnumString)]
 pub enum SelectorOperator {
     /// The label is there with one of the values.
     In,

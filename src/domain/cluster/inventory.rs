@@ -5,7 +5,7 @@ mod nodes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::hook::{Hook, Labels};
+use super::hook::{Hook, HookId, Labels};
 use crate::domain::time::Time;
 
 pub use nodes::{NodeState, NodeTrouble, Sign};
@@ -31,6 +31,12 @@ impl Inventory {
     pub const MAX_HOOKS: usize = 5_000;
     /// More problems than this are not listed.
     pub const MAX_PROBLEMS: usize = 500;
+
+    /// One hook.
+    pub fn hook(&self, id: &HookId) -> Option<&Arc<Hook>> {
+        let at = self.hooks.binary_search_by(|hook| hook.id.cmp(id)).ok()?;
+        Some(&self.hooks[at])
+    }
 
     /// What could not be made sense of: whole objects, and entries of configurations.
     pub fn all_problems(&self) -> Vec<Problem> {

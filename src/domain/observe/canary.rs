@@ -10,7 +10,7 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use strum::IntoStaticStr;
+use strum::{IntoStaticStr, VariantNames};
 
 use crate::domain::text::{MAX_MESSAGE, bounded};
 use crate::domain::time::Time;
@@ -101,7 +101,7 @@ pub struct CanaryOverdue {
 }
 
 /// How a canary ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
 #[serde(rename_all = "snake_case", tag = "outcome")]
 #[strum(serialize_all = "snake_case")]
 pub enum CanaryOutcome {

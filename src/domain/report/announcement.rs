@@ -5,12 +5,11 @@
 //! was said already is counted up instead of said twice.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::domain::cluster::hook::HookId;
 use crate::domain::diagnose::verdict::Verdict;
-use crate::domain::text::{bounded, human};
+use crate::domain::text::{bounded, human, stable_hash};
 use crate::domain::time::Time;
 use crate::domain::vocabulary::{Cause, Health};
 
@@ -77,26 +76,14 @@ impl Announcer {
         let mut seen = BTreeMap::new();
         for verdict in verdicts {
             // Without a configuration there is no object to say it about.
-            let Some(configuration) = &verdict.configuration else {
-                continue;
-            };
-            let hook = HookId {
-                kind: verdict.kind,
-                configuration: Arc::clone(configuration),
-                webhook: Arc::clone(&verdict.webhook),
-            };
+            let Some(hook) = verdict.hook() else { continue };
             let Some(mut told) = update(self.hooks.get(&hook).copied(), verdict, now) else {
                 continue;
             };
             let rested = told.last.is_none_or(|last| now.since(last) >= PER_HOOK);
             if leads && told.owed.is_some() && rested && self.spend(now) {
-                said.push(announcement(
-                    &hook,
-                    uid(&hook).unwrap_or_default(),
-                    told,
-                    verdict,
-                    now,
-                ));
+                let uid = uid(&hook).unwrap_or_default();
+                said.push(announcement(&hook, &uid, told, verdict, now));
                 (told.owed, told.last) = (None, Some(now));
             }
             let over = told.wrong.is_none()
@@ -153,7 +140,7 @@ fn update(told: Option<AnnouncedState>, verdict: &Verdict, now: Time) -> Option<
 
 fn announcement(
     hook: &HookId,
-    uid: String,
+    uid: &str,
     told: AnnouncedState,
     verdict: &Verdict,
     now: Time,
@@ -171,14 +158,7 @@ fn announcement(
             verdict.summary
         ),
     };
-    Announcement {
-        name: name(hook, &uid, reason),
-        hook: hook.clone(),
-        uid,
-        reason,
-        warning: told.wrong.is_some(),
-        note: bounded(note.trim_end()),
-    }
+    of_action(hook, uid, reason, told.wrong.is_some(), note.trim_end())
 }
 
 /// What was done to a hook, to be said of its configuration. `note` is cut to what an Event takes.
@@ -202,11 +182,7 @@ fn name(hook: &HookId, uid: &str, reason: &str) -> String {
         &hook.webhook,
         reason,
     ];
-    // FNV-1a: every release has to come to the same, which the standard library's hasher does not promise.
-    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
-    for byte in parts.into_iter().flat_map(|part| part.bytes().chain([0])) {
-        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    }
+    let hash = stable_hash(&parts);
     let end = hook.configuration.floor_char_boundary(MAX_NAME);
     let beginning = hook.configuration[..end].trim_end_matches(['.', '-']);
     format!("{beginning}.{hash:016x}")

@@ -16,6 +16,7 @@ use crate::domain::act::bypass::Rung;
 use crate::domain::cluster::condition::spare::Spare;
 use crate::domain::cluster::hook::{Hook, Labels};
 use crate::domain::cluster::matching::RequestShape;
+use crate::domain::text::dotted;
 use crate::domain::time::Time;
 
 pub use gaps::Gaps;
@@ -70,13 +71,9 @@ pub struct Served {
 }
 
 impl Served {
-    /// As `kubectl` takes it: `deployments.apps`.
+    /// As `kubectl` takes it.
     pub fn name(&self) -> String {
-        if self.group.is_empty() {
-            self.resource.clone()
-        } else {
-            format!("{}.{}", self.resource, self.group)
-        }
+        dotted(&self.resource, &self.group)
     }
 }
 
@@ -191,13 +188,6 @@ impl Question<'_> {
             unchecked && self.hook.could_match(&request)
         })
     }
-}
-
-/// Reads a time as it stands in an object.
-pub fn instant(text: &str) -> Option<Time> {
-    let timestamp: jiff::Timestamp = text.parse().ok()?;
-    let millis = u64::try_from(timestamp.as_millisecond()).ok()?;
-    Some(Time::from_unix_millis(millis))
 }
 
 #[cfg(test)]
@@ -341,7 +331,7 @@ mod tests {
 
     #[test]
     fn times_are_read_as_objects_have_them() {
-        assert_eq!(instant("2026-11-21T00:11:02Z"), Some(at(0)));
-        assert_eq!((instant("yesterday"), instant("")), (None, None));
+        assert_eq!(Time::parse("2026-11-21T00:11:02Z"), Some(at(0)));
+        assert_eq!((Time::parse("yesterday"), Time::parse("")), (None, None));
     }
 }

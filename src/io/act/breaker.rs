@@ -22,6 +22,7 @@ use self::request::{ApiReply, list, observed, read_on_new_connection, send};
 use crate::domain::act::bypass::edit::{Author, Desired, EditRefusal, FieldChange, Plan, plan};
 use crate::domain::cluster::hook::{HookId, HookKind};
 use crate::io::Clock;
+use crate::io::client::request::items;
 
 pub use change::own_user;
 pub use servers::{ApiServerClient, all_know_match_conditions, knows_match_conditions, servers};
@@ -230,8 +231,8 @@ impl ConfigWriter {
             let limit = until.saturating_duration_since(Instant::now());
             let limit = self.patience.attempt.min(limit);
             let why = match read_on_new_connection(client, &target, limit).await {
-                ApiReply::Done(list) => {
-                    let object = one(items(list), &hook.configuration);
+                ApiReply::Done(mut list) => {
+                    let object = one(items(&mut list), &hook.configuration);
                     match object.map(|it| plan(&it, &hook.webhook, desired, author, (self.clock)())) {
                         Some(Ok(Plan::AlreadySo)) => None,
                         None | Some(Ok(Plan::Gone)) if *desired == Desired::Restore => None,
@@ -252,13 +253,6 @@ impl ConfigWriter {
                 }
             }
         }
-    }
-}
-
-fn items(mut list: Value) -> Vec<Value> {
-    match list.get_mut("items").map(Value::take) {
-        Some(Value::Array(items)) => items,
-        _ => Vec::new(),
     }
 }
 
@@ -295,7 +289,7 @@ impl<'a> PatchSession<'a> {
         loop {
             let (server, limit) = self.server()?;
             match send(&server.client, target, None, limit).await {
-                ApiReply::Done(list) if list["items"].is_array() => return Ok(items(list)),
+                ApiReply::Done(mut list) if list["items"].is_array() => return Ok(items(&mut list)),
                 ApiReply::Done(_) => {
                     let why = "the answer is no list: something other than an API server answers".to_owned();
                     self.failed(server, why, None).await?;

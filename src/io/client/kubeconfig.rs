@@ -15,7 +15,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use thiserror::Error;
 
-use crate::domain::text::human;
+use crate::domain::text::{human, listed};
 use crate::domain::time::Time;
 
 /// Most bytes of a kubeconfig. One with the certificates of a thousand clusters has 5 MB.
@@ -93,16 +93,10 @@ pub enum Flaw {
 }
 
 fn among(known: &[String]) -> String {
-    let told = known
-        .iter()
-        .take(TOLD)
-        .map(String::as_str)
-        .collect::<Vec<_>>()
-        .join(", ");
-    match known.len() {
-        0 => ", nor any other".to_owned(),
-        many if many > TOLD => format!("; it has {told} and {} more", many - TOLD),
-        _ => format!("; it has {told}"),
+    if known.is_empty() {
+        ", nor any other".to_owned()
+    } else {
+        format!("; it has {}", listed(known, TOLD))
     }
 }
 
@@ -158,11 +152,12 @@ fn bytes_of(what: &'static str, path: &Path) -> Result<Vec<u8>, Flaw> {
 /// Checks what a context refers to.
 fn check(kubeconfig: &Kubeconfig, context: Option<&str>, now: Time) -> Result<(), Flaw> {
     let contexts = || {
-        kubeconfig
-            .contexts
-            .iter()
-            .map(|named| named.name.clone())
-            .collect()
+        let contexts = kubeconfig.contexts.iter();
+        contexts.map(|named| named.name.clone()).collect()
+    };
+    let missing = |what, name: &str, known| {
+        let name = name.to_owned();
+        Err(Flaw::NoSuch { what, name, known })
     };
     let chosen = context.or(kubeconfig.current_context.as_deref());
     let Some(chosen) = chosen.filter(|name| !name.is_empty()) else {
@@ -170,40 +165,22 @@ fn check(kubeconfig: &Kubeconfig, context: Option<&str>, now: Time) -> Result<()
     };
     let found = kubeconfig.contexts.iter().find(|named| named.name == chosen);
     let Some(context) = found.and_then(|named| named.context.as_ref()) else {
-        return Err(Flaw::NoSuch {
-            what: "context",
-            name: chosen.to_owned(),
-            known: contexts(),
-        });
+        return missing("context", chosen, contexts());
     };
     let mut clusters = kubeconfig.clusters.iter();
     let cluster = clusters.find(|named| named.name == context.cluster);
     let Some(cluster) = cluster.and_then(|named| named.cluster.as_ref()) else {
-        return Err(Flaw::NoSuch {
-            what: "cluster",
-            name: context.cluster.clone(),
-            known: kubeconfig
-                .clusters
-                .iter()
-                .map(|named| named.name.clone())
-                .collect(),
-        });
+        let known = kubeconfig.clusters.iter().map(|named| named.name.clone());
+        return missing("cluster", &context.cluster, known.collect());
     };
     check_authority(&context.cluster, cluster)?;
     let Some(user) = context.user.as_deref().filter(|user| !user.is_empty()) else {
         return Ok(());
     };
-    let found = kubeconfig.auth_infos.iter().find(|named| named.name == user);
-    let Some(found) = found else {
-        return Err(Flaw::NoSuch {
-            what: "user",
-            name: user.to_owned(),
-            known: kubeconfig
-                .auth_infos
-                .iter()
-                .map(|named| named.name.clone())
-                .collect(),
-        });
+    let users = &kubeconfig.auth_infos;
+    let Some(found) = users.iter().find(|named| named.name == user) else {
+        let known = users.iter().map(|named| named.name.clone());
+        return missing("user", user, known.collect());
     };
     match &found.auth_info {
         Some(credentials) => check_certificate(user, credentials, now),
@@ -211,20 +188,30 @@ fn check(kubeconfig: &Kubeconfig, context: Option<&str>, now: Time) -> Result<()
     }
 }
 
+/// What stands in the kubeconfig itself or in a file, with the key of either; `None` where neither is set.
+fn pem_of(
+    what: &'static str,
+    (data, path): (Option<&str>, Option<&str>),
+    [data_key, path_key]: [&'static str; 2],
+) -> Result<Option<(Vec<u8>, &'static str)>, Flaw> {
+    Ok(match (data, path) {
+        (Some(data), _) if !data.is_empty() => {
+            let pem = BASE64_STANDARD.decode(data.trim()).unwrap_or_default();
+            Some((pem, data_key))
+        }
+        (_, Some(path)) => Some((bytes_of(what, Path::new(path))?, path_key)),
+        _ => None,
+    })
+}
+
 fn check_authority(name: &str, cluster: &Cluster) -> Result<(), Flaw> {
-    let (pem, key) = match (
-        &cluster.certificate_authority_data,
-        &cluster.certificate_authority,
-    ) {
-        (Some(data), _) if !data.is_empty() => (
-            BASE64_STANDARD.decode(data.trim()).unwrap_or_default(),
-            "certificate-authority-data",
-        ),
-        (_, Some(path)) => (
-            bytes_of("the certificate authority", Path::new(path))?,
-            "certificate-authority",
-        ),
-        _ => return Ok(()),
+    let of = (
+        cluster.certificate_authority_data.as_deref(),
+        cluster.certificate_authority.as_deref(),
+    );
+    let keys = ["certificate-authority-data", "certificate-authority"];
+    let Some((pem, key)) = pem_of("the certificate authority", of, keys)? else {
+        return Ok(());
     };
     match CertificateDer::pem_slice_iter(&pem).flatten().next() {
         Some(_) => Ok(()),
@@ -236,19 +223,13 @@ fn check_authority(name: &str, cluster: &Cluster) -> Result<(), Flaw> {
 }
 
 fn check_certificate(user: &str, credentials: &AuthInfo, now: Time) -> Result<(), Flaw> {
-    let (pem, key) = match (
-        &credentials.client_certificate_data,
-        &credentials.client_certificate,
-    ) {
-        (Some(data), _) if !data.is_empty() => (
-            BASE64_STANDARD.decode(data.trim()).unwrap_or_default(),
-            "client-certificate-data",
-        ),
-        (_, Some(path)) => (
-            bytes_of("the client certificate", Path::new(path))?,
-            "client-certificate",
-        ),
-        _ => return Ok(()),
+    let of = (
+        credentials.client_certificate_data.as_deref(),
+        credentials.client_certificate.as_deref(),
+    );
+    let keys = ["client-certificate-data", "client-certificate"];
+    let Some((pem, key)) = pem_of("the client certificate", of, keys)? else {
+        return Ok(());
     };
     let failed = |why: &str| Flaw::NoCertificate {
         user: user.to_owned(),
@@ -260,11 +241,8 @@ fn check_certificate(user: &str, credentials: &AuthInfo, now: Time) -> Result<()
     let (_, certificate) =
         x509_parser::parse_x509_certificate(&first).map_err(|error| failed(&error.to_string()))?;
     let validity = certificate.validity();
-    let instant = |seconds: i64| Time::from_unix_millis(u64::try_from(seconds).unwrap_or(0) * 1_000);
-    let (from, until) = (
-        instant(validity.not_before.timestamp()),
-        instant(validity.not_after.timestamp()),
-    );
+    let from = Time::from_unix_seconds(validity.not_before.timestamp());
+    let until = Time::from_unix_seconds(validity.not_after.timestamp());
     let out_of_date = |how: String| {
         Err(Flaw::OutOfDate {
             user: user.to_owned(),

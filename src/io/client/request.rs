@@ -7,6 +7,7 @@ use http::{HeaderMap, Method, Request, Response};
 use kube::Client;
 use kube::client::Body;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use thiserror::Error;
 
 use super::answer::{chain, error_message, is_connect, query_value, read_body};
@@ -142,6 +143,15 @@ impl<'a> ApiRequest<'a> {
     }
 }
 
+/// The path of a version of an API group; the core group has no name.
+pub(crate) fn base(group: &str, version: &str) -> String {
+    if group.is_empty() {
+        format!("/api/{version}")
+    } else {
+        format!("/apis/{group}/{version}")
+    }
+}
+
 /// The target of one page of a list: so many objects, from where the page before says that it goes on.
 pub(crate) fn page(path: &str, limit: usize, next: &str) -> String {
     let mut target = format!("{path}?limit={limit}");
@@ -150,6 +160,14 @@ pub(crate) fn page(path: &str, limit: usize, next: &str) -> String {
         target.push_str(&query_value(next));
     }
     target
+}
+
+/// The objects of a list.
+pub(crate) fn items(list: &mut Value) -> Vec<Value> {
+    match list.get_mut("items").map(Value::take) {
+        Some(Value::Array(items)) => items,
+        _ => Vec::new(),
+    }
 }
 
 /// What `work` comes to, if it does in time.
@@ -163,7 +181,6 @@ pub(crate) async fn within<T>(
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
 
     use super::*;
     use crate::io::testing::{TestReply, TestServer, soon};

@@ -66,6 +66,17 @@ pub fn assemble(
     made.end()
 }
 
+impl EstateObject {
+    /// One that was read from a cluster.
+    fn of_cluster(value: Value) -> Self {
+        Self {
+            value,
+            source: None,
+            lines: Arc::default(),
+        }
+    }
+}
+
 #[derive(Default)]
 struct Making {
     estate: Estate,
@@ -218,10 +229,10 @@ fn resolved(
         return;
     };
     // The API server's own Service has its endpoints by other means.
-    if !is_cluster || (&*target.namespace, &*target.name) == ("default", "kubernetes") {
+    if !is_cluster || target.is_api_server() {
         return;
     }
-    let key = (target.namespace.clone(), target.name.clone());
+    let key = target.key();
     target.service = match services.get(&key) {
         None => ServiceState::Missing,
         Some(service) => {

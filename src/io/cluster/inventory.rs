@@ -30,7 +30,7 @@ mod feed;
 mod health;
 mod lean;
 mod lines;
-mod object;
+pub(super) mod object;
 mod page;
 mod store;
 

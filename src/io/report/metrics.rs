@@ -15,7 +15,6 @@ mod scrapes;
 mod servers;
 mod telemetry;
 
-use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 use prometheus::proto::MetricFamily;
@@ -25,15 +24,10 @@ pub use self::alertmanager::Dropped;
 pub use self::hooks::MAX_HOOKS;
 pub use self::telemetry::{Loss, Signal, TelemetryCounts};
 use super::events::EventOutcome;
-use crate::domain::act::breaker::HeldBack;
 use crate::domain::act::fence::AutoBreak;
 use crate::domain::act::leadership::{LeadershipObject, ReplicaRole};
 use crate::domain::cluster::hook::HookId;
 use crate::domain::diagnose::verdict::Verdict;
-use crate::domain::observe::canary::CanaryReport;
-use crate::domain::observe::probe::ProbeReport;
-use crate::domain::observe::snapshot::{Scrape, ScrapeFailure};
-use crate::domain::observe::stored::PrometheusReading;
 use crate::domain::report::assessment::Assessment;
 use crate::domain::time::Time;
 use contract::Declared;
@@ -49,6 +43,8 @@ pub struct Metrics {
     /// Held while the gauges are filled and read, so that two readers never mix.
     gathering: Mutex<()>,
     declared: Vec<Declared>,
+    /// Gauges whose series come and go.
+    passing: Vec<GaugeVec>,
     hooks: hooks::HookMetrics,
     probes: probes::ProbeMetrics,
     plane: plane::PlaneMetrics,
@@ -81,6 +77,7 @@ impl Metrics {
         let metrics = Self {
             gathering: Mutex::new(()),
             declared: Vec::new(),
+            passing: Vec::new(),
             hooks: hooks::HookMetrics::new(&make)?,
             probes: probes::ProbeMetrics::new(&make)?,
             plane: plane::PlaneMetrics::new(&make)?,
@@ -102,7 +99,7 @@ impl Metrics {
             breaker: breaker::BreakerMetrics::new(&make)?,
             assessed_at: make.gauge("assessment_timestamp_seconds", "When everything was last judged.")?,
             changes: make.counters("verdict_changes_total", "Changes of a webhook's health.", &["health"])?,
-            leader: make.gauges(
+            leader: make.passing(
                 "leader",
                 "1 for what this replica leads by, 0 else; no series in a daemon that takes no part in an election.",
                 &["by"],
@@ -118,39 +115,17 @@ impl Metrics {
             telemetry: telemetry::counts(&make)?,
             registry: registry.clone(),
         };
-        let declared = make.into_declared();
-        Ok(Self { declared, ..metrics })
+        let (declared, passing) = make.made();
+        Ok(Self {
+            declared,
+            passing,
+            ..metrics
+        })
     }
 
     /// Every metric there can be, by name, whether or not it has a series yet.
     pub fn declared(&self) -> &[Declared] {
         &self.declared
-    }
-
-    /// Counts a finished probe.
-    pub fn probed(&self, report: &ProbeReport) {
-        self.probes.probed(report);
-    }
-
-    /// Counts a finished canary.
-    pub fn canary_written(&self, report: &CanaryReport) {
-        self.plane.canary_written(report);
-    }
-
-    /// Counts a good scrape.
-    pub fn scraped(&self, scrape: &Scrape) {
-        self.scrapes.scraped(scrape);
-    }
-
-    /// Counts a failed scrape.
-    pub fn scrape_failed(&self, failure: &ScrapeFailure) {
-        self.scrapes.failed(failure);
-    }
-
-    /// Counts a reading of the Prometheus.
-    pub fn stored_read(&self, reading: Result<&PrometheusReading, &ScrapeFailure>) {
-        self.servers
-            .read(reading.map_or_else(|failure| failure.reason.as_str(), |_| "success"));
     }
 
     /// Counts a change of a hook's health.
@@ -166,26 +141,6 @@ impl Metrics {
     /// Counts a Kubernetes Event.
     pub fn event_written(&self, outcome: EventOutcome) {
         self.events.with_label_values(&[outcome.as_str()]).inc();
-    }
-
-    /// Counts that a culprit began not to be bypassed.
-    pub fn held_back(&self, reason: HeldBack) {
-        self.breaker.held_back(reason);
-    }
-
-    /// Counts a change of a webhook configuration: `bypass`, `probation` or `restore`, and what became of it.
-    pub fn acted(&self, action: &'static str, outcome: &'static str) {
-        self.breaker.acted(action, outcome);
-    }
-
-    /// Notes that a bypass is in force now.
-    pub fn seen_bypassed(&self, at: Time) {
-        self.breaker.seen_bypassed(at);
-    }
-
-    /// Drops the probe series of hooks that are not in the inventory any more.
-    pub fn keep_only(&self, hooks: &BTreeSet<HookId>) {
-        self.probes.keep_only(hooks);
     }
 
     /// The text exposition, with the gauges as the assessment has them.
@@ -208,7 +163,9 @@ impl Metrics {
         certificates: &[CertificateEnd],
     ) -> Vec<MetricFamily> {
         let _gathering = self.gathering.lock();
-        self.clear();
+        for gauges in &self.passing {
+            gauges.reset();
+        }
         if let Some(assessment) = assessment {
             self.fill(assessment);
         }
@@ -216,16 +173,7 @@ impl Metrics {
         self.registry.gather()
     }
 
-    fn clear(&self) {
-        let own = [self.scrapes.vector(), &self.leader];
-        let vectors = self.hooks.vectors().into_iter().chain(self.servers.vectors());
-        for gauges in own.into_iter().chain(vectors) {
-            gauges.reset();
-        }
-    }
-
     fn fill(&self, assessment: &Assessment) {
-        let as_number = f64::from;
         let (at, sources) = (assessment.at.unix_seconds(), &assessment.sources);
         self.hooks.fill(assessment);
         self.plane.fill(&assessment.control_plane);
@@ -234,21 +182,33 @@ impl Metrics {
         let current = sources.inventory_age_seconds.map_or(0.0, |age| at - age);
         self.inventory_current.set(current);
         self.inventory_problems.set(assessment.problems.len() as f64);
-        self.self_doubt.set(as_number(u8::from(sources.self_doubt)));
+        self.self_doubt.set(flag(sources.self_doubt));
         self.probes.fill(&sources.probes);
-        for &mode in AutoBreak::ALL {
-            let now = as_number(u8::from(assessment.breaker.effective == mode));
-            self.breaker_mode.with_label_values(&[mode.as_str()]).set(now);
-        }
+        flag_each(&self.breaker_mode, AutoBreak::ALL, |mode| {
+            assessment.breaker.effective == mode
+        });
         self.breaker.fill(&assessment.breaker);
         self.assessed_at.set(at);
         if let Some(replica) = &assessment.replica {
-            for &by in LeadershipObject::ALL {
-                let leads = replica.role == ReplicaRole::Leader && replica.by == Some(by);
-                self.leader
-                    .with_label_values(&[by.as_str()])
-                    .set(as_number(u8::from(leads)));
-            }
+            flag_each(&self.leader, LeadershipObject::ALL, |by| {
+                replica.role == ReplicaRole::Leader && replica.by == Some(by)
+            });
         }
     }
+}
+
+/// 1 for what is so, 0 for what is not.
+fn flag(is_so: bool) -> f64 {
+    f64::from(u8::from(is_so))
+}
+
+/// The same for each of these.
+fn flag_each<T: Copy + Into<&'static str>>(gauges: &GaugeVec, all: &[T], is_so: impl Fn(T) -> bool) {
+    for &one in all {
+        set(gauges, &[one.into()], flag(is_so(one)));
+    }
+}
+
+fn set(gauges: &GaugeVec, labels: &[&str], value: f64) {
+    gauges.with_label_values(labels).set(value);
 }

@@ -13,9 +13,10 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::domain::cluster::hook::{Hook, HookKind, Labels};
-use crate::domain::report::unchecked::{ObjectTally, ObservedObject, Question, Served, Unchecked, instant};
+use crate::domain::report::unchecked::{ObjectTally, ObservedObject, Question, Served, Unchecked};
+use crate::domain::time::Time;
 use crate::io::client::Connection;
-use crate::io::client::request::{ApiRequest, JSON, METADATA, page};
+use crate::io::client::request::{ApiRequest, JSON, METADATA, base, page};
 use crate::io::cluster::inventory::convert;
 
 /// Most bytes of a page, and of a document that says which kinds there are. An object's metadata has a few thousand.
@@ -131,9 +132,14 @@ impl From<Meta> for ObservedObject {
             name: meta.name,
             namespace: meta.namespace.filter(|namespace| !namespace.is_empty()),
             labels: meta.labels.unwrap_or_default(),
-            created: meta.creation_timestamp.as_deref().and_then(instant),
+            created: meta.creation_timestamp.as_deref().and_then(Time::parse),
             changed: managed
-                .filter_map(|it| Some((instant(it.time.as_deref()?)?, it.subresource.unwrap_or_default())))
+                .filter_map(|it| {
+                    Some((
+                        Time::parse(it.time.as_deref()?)?,
+                        it.subresource.unwrap_or_default(),
+                    ))
+                })
                 .collect(),
         }
     }
@@ -213,11 +219,7 @@ impl ObjectLister {
                 continue;
             }
             for version in versions {
-                let path = if group.is_empty() {
-                    format!("/api/{version}")
-                } else {
-                    format!("/apis/{group}/{version}")
-                };
+                let path = base(&group, &version);
                 let Some(rest) = left.checked_sub(1) else {
                     tally.not_listed(&format!("every kind of {group}/{version}"), "there are too many");
                     continue;
@@ -283,11 +285,7 @@ impl ObjectLister {
         until: Instant,
     ) -> Result<(), String> {
         let version = kind.versions.first().ok_or("it has no version")?;
-        let path = if kind.group.is_empty() {
-            format!("/api/{version}/{}", kind.resource)
-        } else {
-            format!("/apis/{}/{version}/{}", kind.group, kind.resource)
-        };
+        let path = format!("{}/{}", base(&kind.group, version), kind.resource);
         self.pages(&path, until, &mut |seen| {
             let labels = seen.namespace.as_deref().and_then(|name| namespaces.get(name));
             tally.take(kind, &seen, labels);
@@ -348,7 +346,7 @@ mod tests {
     use crate::io::testing::{TestReply, TestServer, soon};
 
     fn at(seconds: u64) -> Time {
-        instant("2026-11-21T00:00:00Z").unwrap() + Duration::from_secs(seconds)
+        Time::parse("2026-11-21T00:00:00Z").unwrap() + Duration::from_secs(seconds)
     }
 
     /// Asked about Pods and, in two versions, Deployments; not about anything of `batch`.

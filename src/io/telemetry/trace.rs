@@ -148,13 +148,8 @@ impl Tracer {
                 if from.is_none() && well {
                     return None;
                 }
-                let configuration = verdict.configuration.as_deref();
-                let hook = configuration.map(|name| HookId::new(verdict.kind, name, &verdict.webhook));
-                (
-                    "verdict",
-                    of_verdict(verdict, from.map(|(health, _)| health)),
-                    hook,
-                )
+                let attributes = of_verdict(verdict, from.map(|(health, _)| health));
+                ("verdict", attributes, verdict.hook())
             }
             LoggedChange::ControlPlane(plane) => ("control_plane", of_plane(plane), None),
             _ => return None,

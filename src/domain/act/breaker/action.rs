@@ -1,7 +1,7 @@
 //! What the breaker wants done.
 
 use std::sync::Arc;
-use strum::{Display, IntoStaticStr};
+use strum::{Display, IntoStaticStr, VariantNames};
 
 use super::book::{Book, ResourceVersion};
 use super::guards::HeldBack;
@@ -126,7 +126,7 @@ pub enum NoticeKind {
 named!(NoticeKind, "The name as it stands in Events and JSON.");
 
 /// Where a hook stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display, IntoStaticStr)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub enum HookState {
     /// As its owner has it.

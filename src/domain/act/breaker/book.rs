@@ -118,7 +118,7 @@ pub struct BookEntry {
     #[serde(deserialize_with = "rung")]
     pub rung: Rung,
     /// From which cause.
-    #[serde(with = "cause")]
+    #[serde(deserialize_with = "cause")]
     pub cause: Cause,
     /// Who suffered by the hook when the bypass was decided on.
     #[serde(default, deserialize_with = "stake")]
@@ -205,20 +205,10 @@ fn stake<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Stake, D::Error> 
     Ok(Stake::deserialize(name).unwrap_or_default())
 }
 
-/// Causes by their names. One that only another release knows becomes the least that it can be.
-mod cause {
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    use crate::domain::vocabulary::Cause;
-
-    pub(super) fn serialize<S: Serializer>(cause: &Cause, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(cause.as_str())
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Cause, D::Error> {
-        let name = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
-        Ok(name.parse().unwrap_or(Cause::Slow))
-    }
+/// A cause by its name. One that only another release knows becomes the least that it can be.
+fn cause<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Cause, D::Error> {
+    let name = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+    Ok(name.parse().unwrap_or(Cause::Slow))
 }
 
 #[cfg(test)]

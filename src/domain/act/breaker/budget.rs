@@ -115,26 +115,15 @@ impl Breaker {
     fn bypassed_hooks(&self) -> impl Iterator<Item = (&HookId, BudgetShare)> {
         let lines = self.book().map(|book| &book.entries).into_iter().flatten();
         let lines = lines.filter(|(_, entry)| entry.counts());
-        let mut held: BTreeMap<&HookId, BudgetShare> = lines
-            .map(|(id, entry)| {
-                let (line, stake) = (Some(entry.rung), entry.stake);
-                (
-                    id,
-                    BudgetShare {
-                        line,
-                        shown: None,
-                        stake,
-                    },
-                )
-            })
-            .collect();
+        let share = |line, stake| BudgetShare {
+            line,
+            shown: None,
+            stake,
+        };
+        let lines = lines.map(|(id, entry)| (id, share(Some(entry.rung), entry.stake)));
+        let mut held: BTreeMap<&HookId, BudgetShare> = lines.collect();
         for (id, rung) in &self.among.shown {
-            let (line, stake) = (None, self.stake(id));
-            let held = held.entry(id).or_insert(BudgetShare {
-                line,
-                shown: None,
-                stake,
-            });
+            let held = held.entry(id).or_insert_with(|| share(None, self.stake(id)));
             held.shown = Some(*rung);
         }
         held.into_iter()

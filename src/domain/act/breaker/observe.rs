@@ -286,9 +286,7 @@ impl HookMemory {
 
     /// How far it is bypassed, by anything that is known.
     pub(super) fn rung(&self) -> Option<Rung> {
-        let read = self.read.as_ref().map(|(_, view)| view);
-        let shown = self.shows.values().chain(read);
-        let rungs = shown.filter_map(|view| match view.shown {
+        let rungs = self.views().filter_map(|view| match view.shown {
             BypassState::Ours { rung, .. } => Some(rung),
             _ => None,
         });
@@ -302,8 +300,13 @@ impl HookMemory {
 
     /// Whether something of hookwatch's that is not in force any more is known to be there.
     pub(super) fn is_left_over(&self) -> bool {
+        self.views().any(|view| view.left_over)
+    }
+
+    /// Its object as each API server shows it, and as it was read.
+    fn views(&self) -> impl Iterator<Item = &ObservedHook> {
         let read = self.read.as_ref().map(|(_, view)| view);
-        self.shows.values().chain(read).any(|view| view.left_over)
+        self.shows.values().chain(read)
     }
 
     /// Why the last change was refused, as long as it is not to be tried again.

@@ -36,13 +36,8 @@ fn service(subject: &AuditedHook, estate: &Estate, found: &mut Vec<Finding>) {
     let name = format!("{}/{}", target.namespace, target.name);
     let fails = fails(subject);
     let mut push = |kind, message: String| {
-        let finding = Finding::of(kind, subject, message);
         let ignored = subject.hook.failure_policy == FailurePolicy::Ignore;
-        found.push(if ignored {
-            finding.at_most(FindingSeverity::Warning)
-        } else {
-            finding
-        });
+        found.push(Finding::of(kind, subject, message).at_most_if(ignored, FindingSeverity::Warning));
     };
     match &target.service {
         ServiceState::Missing => push(

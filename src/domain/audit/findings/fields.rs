@@ -6,23 +6,26 @@ use serde_json::json;
 
 use super::{
     CATCH_ALL_RULES, CONDITION_NOT_CEL, CRITICAL_RESOURCES, DRY_RUN_REFUSED, DUPLICATE_NAME,
-    EXACT_MATCH_POLICY, Finding, FindingSeverity, INVALID_TARGET, LEASE_TIMEOUT, LONG_TIMEOUT,
-    MUTATES_CONTROL_PLANE, NEVER_CALLED, TIMEOUT_NOT_SET, UNREADABLE_FIELD, UNWATCHED_FAIL_OPEN,
-    VIRTUAL_RESOURCES, object,
+    EXACT_MATCH_POLICY, Finding, INVALID_TARGET, LEASE_TIMEOUT, LONG_TIMEOUT, MUTATES_CONTROL_PLANE,
+    NEVER_CALLED, TIMEOUT_NOT_SET, UNREADABLE_FIELD, UNWATCHED_FAIL_OPEN, VIRTUAL_RESOURCES, object,
 };
 use crate::domain::audit::estate::{AuditedHook, Estate};
 use crate::domain::audit::forecast::Auditor;
 use crate::domain::audit::patch::of_field;
 use crate::domain::cluster::hook::{
-    FailurePolicy, Hook, HookKind, HookTarget, MatchPolicy, Selector, SelectorOperator,
+    FailurePolicy, Hook, HookKind, HookRule, HookTarget, MatchPolicy, Selector, SelectorOperator,
 };
 use crate::domain::cluster::matching::conditions::ConditionCompiler;
 use crate::domain::cluster::matching::{LEASES, RequestShape};
+use crate::domain::text::listed;
 
 /// Gardener's bound for every webhook (`botanist/matchers`): most clients of the control plane wait 30 s.
 const LONG: u64 = 15;
 /// Gardener's bound for Leases: leaders wait 5 s.
 const LONG_FOR_LEASES: u64 = 3;
+
+/// Of many names these are listed.
+const SHOWN: usize = 6;
 
 /// Where an object is.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,67 +37,21 @@ enum Where {
 
 /// What Gardener counts as critical, with CREATE and UPDATE: group, resources (with subresources), place. Leases apart, and
 /// with GKE's Leases of nodes.
+#[rustfmt::skip] // a table
 const CRITICAL: [(&str, &[&str], Where); 12] = [
-    (
-        "",
-        &[
-            "pods",
-            "pods/status",
-            "configmaps",
-            "endpoints",
-            "secrets",
-            "serviceaccounts",
-            "services",
-            "services/status",
-        ],
-        Where::System,
-    ),
-    (
-        "apps",
-        &[
-            "controllerrevisions",
-            "daemonsets",
-            "daemonsets/status",
-            "deployments",
-            "deployments/scale",
-            "replicasets",
-            "replicasets/status",
-            "replicasets/scale",
-        ],
-        Where::System,
-    ),
+    ("", &["pods", "pods/status", "configmaps", "endpoints", "secrets", "serviceaccounts", "services",
+        "services/status"], Where::System),
+    ("apps", &["controllerrevisions", "daemonsets", "daemonsets/status", "deployments", "deployments/scale",
+        "replicasets", "replicasets/status", "replicasets/scale"], Where::System),
     ("networking.k8s.io", &["networkpolicies"], Where::System),
-    (
-        "rbac.authorization.k8s.io",
-        &["roles", "rolebindings"],
-        Where::System,
-    ),
+    ("rbac.authorization.k8s.io", &["roles", "rolebindings"], Where::System),
     ("coordination.k8s.io", &["leases"], Where::Anywhere),
     ("", &["nodes", "nodes/status"], Where::Cluster),
-    (
-        "rbac.authorization.k8s.io",
-        &["clusterroles", "clusterrolebindings"],
-        Where::Cluster,
-    ),
-    (
-        "apiextensions.k8s.io",
-        &["customresourcedefinitions", "customresourcedefinitions/status"],
-        Where::Cluster,
-    ),
-    (
-        "apiregistration.k8s.io",
-        &["apiservices", "apiservices/status"],
-        Where::Cluster,
-    ),
-    (
-        "certificates.k8s.io",
-        &[
-            "certificatesigningrequests",
-            "certificatesigningrequests/status",
-            "certificatesigningrequests/approval",
-        ],
-        Where::Cluster,
-    ),
+    ("rbac.authorization.k8s.io", &["clusterroles", "clusterrolebindings"], Where::Cluster),
+    ("apiextensions.k8s.io", &["customresourcedefinitions", "customresourcedefinitions/status"], Where::Cluster),
+    ("apiregistration.k8s.io", &["apiservices", "apiservices/status"], Where::Cluster),
+    ("certificates.k8s.io", &["certificatesigningrequests", "certificatesigningrequests/status",
+        "certificatesigningrequests/approval"], Where::Cluster),
     ("scheduling.k8s.io", &["priorityclasses"], Where::Cluster),
     ("discovery.k8s.io", &["endpointslices"], Where::System),
 ];
@@ -131,11 +88,8 @@ pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
         let message = "sideEffects is neither None nor NoneOnDryRun: dry runs that match it are refused, `kubectl diff` among \
                        them, and no canary shows whether it works."
             .to_owned();
-        found.push(Finding::of(DRY_RUN_REFUSED, subject, message).with(Some(of_field(
-            subject,
-            "sideEffects",
-            &json!("None"),
-        ))));
+        let patch = of_field(subject, "sideEffects", &json!("None"));
+        found.push(Finding::of(DRY_RUN_REFUSED, subject, message).with(Some(patch)));
     }
     if hook.id.kind == HookKind::Mutating && hook.failure_policy == FailurePolicy::Ignore {
         let message = "While it fails, objects go in unchanged, and no one is told: only apiserver_admission_webhook_fail_open_count \
@@ -265,7 +219,7 @@ fn scope(subject: &AuditedHook, estate: &Estate, found: &mut Vec<Finding>) {
         let message = format!(
             "It is asked about {}: while it is down, these are refused or late where the control plane writes them. Leave \
              kube-system and kube-node-lease out by namespaceSelector, and objects without a namespace out of its rules.",
-            listed(&critical)
+            listed(&critical, SHOWN)
         );
         found.push(Finding::of(CRITICAL_RESOURCES, subject, message));
     }
@@ -273,15 +227,15 @@ fn scope(subject: &AuditedHook, estate: &Estate, found: &mut Vec<Finding>) {
         let message = format!(
             "It may change {} of the control plane. A mutation of those breaks what runs there, or fights its owner; Leases of nodes \
              must never be changed.",
-            listed(&critical)
+            listed(&critical, SHOWN)
         );
         found.push(Finding::of(MUTATES_CONTROL_PLANE, subject, message));
     }
     let stars = |items: &[String]| items.iter().any(|item| item == "*");
-    let all = |rule: &&crate::domain::cluster::hook::HookRule| {
+    let all = |rule: &HookRule| {
         stars(&rule.api_groups) && rule.resources.iter().any(|entry| entry == "*" || entry == "*/*")
     };
-    if hook.rules.iter().any(|rule| all(&rule)) {
+    if hook.rules.iter().any(all) {
         let message = "A rule takes every resource of every group, also what will be installed tomorrow. Name what it reviews.".to_owned();
         found.push(Finding::of(CATCH_ALL_RULES, subject, message));
     }
@@ -299,7 +253,7 @@ fn scope(subject: &AuditedHook, estate: &Estate, found: &mut Vec<Finding>) {
         let message = format!(
             "It is asked about {}, which are questions and not objects. While it is down, tokens are not checked and access is not \
              reviewed. Leave them out.",
-            listed(&virtual_resources)
+            listed(&virtual_resources, SHOWN)
         );
         found.push(Finding::of(VIRTUAL_RESOURCES, subject, message));
     }
@@ -337,7 +291,7 @@ fn conditions(subject: &AuditedHook, found: &mut Vec<Finding>) {
                 "matchConditions {:?} is no CEL: {why}. The API server refuses the configuration.",
                 condition.name
             );
-            found.push(Finding::of(CONDITION_NOT_CEL, subject, message).at_most(FindingSeverity::Critical));
+            found.push(Finding::of(CONDITION_NOT_CEL, subject, message));
         }
     }
 }
@@ -381,14 +335,4 @@ fn is_contradiction(selector: &Selector) -> bool {
         };
         needed && (absent || candidates.is_some_and(|values| !values.into_iter().any(fits)))
     })
-}
-
-/// Some of many, for people.
-fn listed(names: &[&str]) -> String {
-    const SHOWN: usize = 6;
-    let shown = names.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
-    match names.len().saturating_sub(SHOWN) {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
-    }
 }

@@ -79,11 +79,8 @@ fn going_away(
         since,
         ..Finding::of(NODES_GOING, subject, message)
     };
-    if subject.hook.failure_policy == FailurePolicy::Ignore {
-        finding.at_most(FindingSeverity::Warning)
-    } else {
-        finding
-    }
+    let ignored = subject.hook.failure_policy == FailurePolicy::Ignore;
+    finding.at_most_if(ignored, FindingSeverity::Warning)
 }
 
 /// What comes next, and when.

@@ -56,11 +56,7 @@ pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
             None => message.push_str(" No change of its scope alone prevents that: narrow its rules."),
         }
         let finding = Finding::of(kind, subject, message).with(scoping.map(|scoping| scoping.patch));
-        found.push(if certain {
-            finding
-        } else {
-            finding.at_most(FindingSeverity::Warning)
-        });
+        found.push(finding.at_most_if(!certain, FindingSeverity::Warning));
     }
     nodes_and_errors(auditor, at, found);
 }
@@ -97,11 +93,7 @@ fn nodes_and_errors(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>) 
             names.join(", ")
         );
         let finding = Finding::of(CONDITIONS_ERR, subject, message);
-        found.push(if fails {
-            finding
-        } else {
-            finding.at_most(FindingSeverity::Info)
-        });
+        found.push(finding.at_most_if(!fails, FindingSeverity::Info));
     }
 }
 

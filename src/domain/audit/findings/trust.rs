@@ -28,11 +28,7 @@ pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
         );
         // Some ship a placeholder that a controller replaces.
         let filled = subject.hook.written.ca_is_injected || !auditor.estate.is_cluster;
-        found.push(if filled {
-            finding.at_most(FindingSeverity::Info)
-        } else {
-            finding
-        });
+        found.push(finding.at_most_if(filled, FindingSeverity::Info));
     }
     if hook.ca_bundle.is_empty()
         && matches!(hook.target, HookTarget::Service(_))
@@ -41,8 +37,7 @@ pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
         let message = "It has no caBundle: the API server trusts the system's roots, which know no Service. Unless something fills it in, \
                        every call fails."
             .to_owned();
-        let finding = Finding::of(CA_EMPTY, subject, message);
-        found.push(finding);
+        found.push(Finding::of(CA_EMPTY, subject, message));
     }
     found.extend(name(subject, auditor.estate.is_cluster));
     if let (Some(ends), Some(now)) = (subject.hook.written.ca_ends, auditor.estate.at) {
@@ -54,12 +49,7 @@ pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
             )));
         } else if left < SOON {
             let message = format!("Its caBundle ends at {ends}. From then on every call fails.");
-            let finding = finding(message);
-            found.push(if left < VERY_SOON {
-                finding
-            } else {
-                finding.at_most(FindingSeverity::Warning)
-            });
+            found.push(finding(message).at_most_if(left >= VERY_SOON, FindingSeverity::Warning));
         }
     }
 }
@@ -70,7 +60,7 @@ pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
 /// only `subjectAltName` counts as its name.
 fn name(subject: &AuditedHook, is_cluster: bool) -> Option<Finding> {
     let called = match &subject.hook.target {
-        HookTarget::Service(target) => format!("{}.{}.svc", target.name, target.namespace),
+        HookTarget::Service(target) => target.server_name(),
         HookTarget::Url(target) => target.host.clone(),
         HookTarget::Invalid(_) => return None,
     };
@@ -104,11 +94,7 @@ fn name(subject: &AuditedHook, is_cluster: bool) -> Option<Finding> {
     );
     let finding = Finding::of(CA_NAMES_ANOTHER, subject, message);
     let filled = subject.hook.written.ca_is_injected || !is_cluster;
-    Some(if filled {
-        finding.at_most(FindingSeverity::Warning)
-    } else {
-        finding
-    })
+    Some(finding.at_most_if(filled, FindingSeverity::Warning))
 }
 
 /// Whether a name of a certificate, with `*` for its first label or not, is the one that is called.

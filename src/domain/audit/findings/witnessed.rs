@@ -32,11 +32,7 @@ pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
              that the Pods load it."
         );
         let finding = Finding::of(SERVED_ENDS, subject, message);
-        found.push(if ends.since(now) < VERY_SOON {
-            finding
-        } else {
-            finding.at_most(FindingSeverity::Warning)
-        });
+        found.push(finding.at_most_if(ends.since(now) >= VERY_SOON, FindingSeverity::Warning));
     }
     let timeout = hook.timeout.as_secs_f64();
     if let Some(usual) = witnessed.usual_seconds.get(&hook.id)

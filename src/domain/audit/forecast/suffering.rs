@@ -9,6 +9,7 @@ use crate::domain::audit::reach::{HookReader, Reach, Tenants, named};
 use crate::domain::audit::writes::WriteSort;
 use crate::domain::cluster::chain::Chain;
 use crate::domain::cluster::hook::{FailurePolicy, Hook};
+use crate::domain::text::dotted;
 use crate::domain::thresholds::longest_write;
 
 /// Leaders exit 10 s after the begin of the first renewal that fails, which begins up to 2 s after the fault
@@ -77,7 +78,7 @@ pub(super) fn suffer(
     if lost.is_some() || !total.is_zero() {
         found.writes.push(Suffering {
             name: write.name,
-            object: format!("{} {}", write.operation, dotted(resource, subresource, group)),
+            object: written(write.operation, [group, resource, subresource]),
             waits,
             is_lost: lost.is_some(),
         });
@@ -147,7 +148,7 @@ pub(super) fn tenants_suffer(
         );
         found.writes.push(Suffering {
             name: "a write of what its rules name",
-            object: format!("{operation} {}", dotted(resource, subresource, group)),
+            object: written(operation, [group, resource, subresource]),
             waits,
             is_lost: true,
         });
@@ -170,17 +171,9 @@ fn refused_after(chain: &Chain<'_>, failure: BackendFailure) -> Option<Duration>
     validating.map(|(_, cost)| *cost).max().map(|_| chain.total())
 }
 
-fn dotted(resource: &str, subresource: &str, group: &str) -> String {
-    let below = if subresource.is_empty() {
-        String::new()
-    } else {
-        format!("/{subresource}")
-    };
-    if group.is_empty() {
-        format!("{resource}{below}")
-    } else {
-        format!("{resource}.{group}{below}")
-    }
+fn written(operation: &str, [group, resource, subresource]: [&str; 3]) -> String {
+    let below = if subresource.is_empty() { "" } else { "/" };
+    format!("{operation} {}{below}{subresource}", dotted(resource, group))
 }
 
 /// A leader that exits.

@@ -26,6 +26,17 @@ impl ServiceTarget {
     pub fn server_name(&self) -> String {
         format!("{}.{}.svc", self.name, self.namespace)
     }
+
+    /// Namespace and name of the Service.
+    pub fn key(&self) -> (String, String) {
+        (self.namespace.clone(), self.name.clone())
+    }
+
+    /// `default/kubernetes` is routed to the API server's own loopback with its own credentials
+    /// (kubernetes 1.36, `cmd/kube-apiserver/app/server.go`); probing it would say nothing about the hook.
+    pub fn is_api_server(&self) -> bool {
+        self.namespace == "default" && self.name == "kubernetes"
+    }
 }
 
 /// What is known of the Service behind a hook.

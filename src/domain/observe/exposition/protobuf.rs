@@ -23,7 +23,7 @@ const NAME: u64 = 1;
 const METRIC: u64 = 4;
 
 /// Reads delimited messages chunk by chunk and keeps only what a [`Snapshot`] wants.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ProtobufExposition {
     harvest: Harvest,
     awaits: Awaits,
@@ -40,8 +40,9 @@ pub struct ProtobufExposition {
 }
 
 /// What the next byte is part of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Awaits {
+    #[default]
     FamilyLength,
     Tag,
     /// The length of this field of the family.
@@ -71,21 +72,6 @@ pub enum BodyStanding {
     CutOff,
     /// An API server's families, ended between two messages.
     Whole,
-}
-
-impl Default for ProtobufExposition {
-    fn default() -> Self {
-        Self {
-            harvest: Harvest::default(),
-            awaits: Awaits::FamilyLength,
-            number: Number::default(),
-            left: 0,
-            family: None,
-            carry: Vec::new(),
-            seen_any: false,
-            seen_api_server: false,
-        }
-    }
 }
 
 impl ProtobufExposition {

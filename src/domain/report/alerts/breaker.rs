@@ -41,29 +41,28 @@ pub(super) fn conditions(assessment: &Assessment, found: &mut Vec<AlertCondition
             &bypasses(standings, &assessment.hooks),
         ));
     }
-    let contested: Vec<&HookStanding> = hooks().filter(|it| it.state == "contested").collect();
-    if !contested.is_empty() {
-        found.push(AlertCondition::new(
+    for (state, rule, what) in [
+        (
+            "contested",
             &rules::CONTESTED,
-            &[("state", "contested")],
-            &format!(
-                "Something keeps reverting bypasses, so hookwatch has stopped. Webhooks: {}.",
-                contested.len()
-            ),
-            &words(&contested),
-        ));
-    }
-    let ignored: Vec<&HookStanding> = hooks().filter(|it| it.state == "ignored").collect();
-    if !ignored.is_empty() {
-        found.push(AlertCondition::new(
+            "Something keeps reverting bypasses, so hookwatch has stopped. Webhooks",
+        ),
+        (
+            "ignored",
             &rules::IGNORED,
-            &[("state", "ignored")],
-            &format!(
-                "Webhooks with failurePolicy set to Ignore by `hookwatch break`: {}.",
-                ignored.len()
-            ),
-            &words(&ignored),
-        ));
+            "Webhooks with failurePolicy set to Ignore by `hookwatch break`",
+        ),
+    ] {
+        let those: Vec<&HookStanding> = hooks().filter(|it| it.state == state).collect();
+        if !those.is_empty() {
+            let summary = format!("{what}: {}.", those.len());
+            found.push(AlertCondition::new(
+                rule,
+                &[("state", state)],
+                &summary,
+                &words(&those),
+            ));
+        }
     }
     if breaker.effective == AutoBreak::On {
         held_back(hooks(), found);

@@ -9,12 +9,13 @@ use serde_json::{Value, json};
 use super::request::{ApiReply, is_conflict, patch, read_on_new_connection, send};
 use super::{
     ApiServerClient, ConfigWriter, PatchOutcome, PatchRefusal, PatchReport, PatchSession, PatchStep,
-    RetryPolicy, items,
+    RetryPolicy,
 };
 use crate::domain::act::breaker::{Expects, ObservedHook, ResourceVersion, WriteOutcome};
 use crate::domain::act::bypass::edit::{Author, Desired, Edit, FieldChange, Plan, plan};
 use crate::domain::cluster::hook::{HookId, HookKind};
 use crate::io::client::Connection;
+use crate::io::client::request::items;
 use crate::io::coordination::ask;
 
 impl ConfigWriter {
@@ -84,7 +85,7 @@ impl ConfigWriter {
             read_on_new_connection(&server.client, &target, limit).await
         };
         match reply {
-            ApiReply::Done(list) if list["items"].is_array() => Ok(items(list)),
+            ApiReply::Done(mut list) if list["items"].is_array() => Ok(items(&mut list)),
             ApiReply::Done(_) => Err("the answer is no list".to_owned()),
             ApiReply::Refused(status, message) => Err(format!("HTTP {status}: {message}")),
             ApiReply::NotNow(why, _) | ApiReply::Unclear(why) => Err(why),

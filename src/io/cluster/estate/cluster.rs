@@ -2,8 +2,7 @@
 //!
 //! Of Services, EndpointSlices and what makes Pods only those in the namespaces of webhooks are listed, and Pods not at all.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use kube::Client;
@@ -13,7 +12,9 @@ use tokio::time::Instant;
 use super::{EstateObject, UnreadableObject};
 use crate::io::client::Connection;
 use crate::io::client::answer::query_value;
-use crate::io::client::request::{ApiRequest, JSON, METADATA, RequestError, page};
+use crate::io::client::request::{ApiRequest, JSON, METADATA, RequestError, items, page};
+use crate::io::cluster::inventory::WatchedKind;
+use crate::io::cluster::inventory::object::KindNames;
 
 /// Most bytes of one page.
 const MAX_PAGE: usize = 32 * 1024 * 1024;
@@ -30,7 +31,15 @@ const MAX_NAMESPACES: usize = 50;
 /// More nodes are not looked at one by one.
 const MAX_NODES: usize = 50;
 
-const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";
+/// What stands behind webhooks.
+const BACKENDS: [KindNames; 6] = [
+    WatchedKind::Services.names(),
+    WatchedKind::EndpointSlices.names(),
+    KindNames::new("apps", "deployments", "Deployment"),
+    KindNames::new("apps", "statefulsets", "StatefulSet"),
+    KindNames::new("apps", "daemonsets", "DaemonSet"),
+    KindNames::new("policy", "poddisruptionbudgets", "PodDisruptionBudget"),
+];
 
 /// What a cluster was read to hold.
 #[derive(Debug, Default)]
@@ -57,23 +66,12 @@ pub async fn read(connection: &Connection) -> ClusterContents {
         read: ClusterContents::default(),
     };
     let mut listed = false;
-    for (resource, kind) in [
-        (
-            "validatingwebhookconfigurations",
-            "ValidatingWebhookConfiguration",
-        ),
-        ("mutatingwebhookconfigurations", "MutatingWebhookConfiguration"),
-    ] {
-        let version = "admissionregistration.k8s.io/v1";
-        listed |= lister
-            .take(&format!("{ADMISSION}/{resource}"), (version, kind), JSON)
-            .await;
+    for kind in [WatchedKind::Validating, WatchedKind::Mutating] {
+        listed |= lister.take(kind.names(), None, JSON).await;
     }
     lister.definitions().await;
     lister.read.is_blind = !listed;
-    lister
-        .take("/api/v1/namespaces", ("v1", "Namespace"), METADATA)
-        .await;
+    lister.take(WatchedKind::Namespaces.names(), None, METADATA).await;
     lister.backends().await;
     lister.nodes().await;
     lister.read
@@ -95,17 +93,10 @@ fn namespaces(objects: &[EstateObject]) -> BTreeSet<String> {
 }
 
 impl ClusterLister {
-    /// Lists one kind; false where that cannot be done.
-    async fn take(&mut self, path: &str, kind: (&str, &str), accept: &str) -> bool {
-        self.take_in_pages(path, kind, accept, PAGE).await
-    }
-
     /// The definitions that a webhook converts for, without their schemas.
     async fn definitions(&mut self) {
         let before = self.read.objects.len();
-        let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-        let kind = ("apiextensions.k8s.io/v1", "CustomResourceDefinition");
-        self.take_in_pages(path, kind, JSON, DEFINITIONS).await;
+        self.take(WatchedKind::Definitions.names(), None, JSON).await;
         let definitions = self.read.objects.split_off(before);
         let converted = definitions
             .into_iter()
@@ -113,13 +104,15 @@ impl ClusterLister {
         self.read.objects.extend(converted);
     }
 
-    async fn take_in_pages(
-        &mut self,
-        path: &str,
-        (version, kind): (&str, &str),
-        accept: &str,
-        at_once: usize,
-    ) -> bool {
+    /// Lists one kind; false where that cannot be done.
+    async fn take(&mut self, names: KindNames, namespace: Option<&str>, accept: &str) -> bool {
+        let (path, kind) = (&names.path(namespace), names.kind);
+        let version = match names.group {
+            "" => "v1".to_owned(),
+            group => format!("{group}/v1"),
+        };
+        let are_definitions = kind == "CustomResourceDefinition";
+        let at_once = if are_definitions { DEFINITIONS } else { PAGE };
         let mut next = String::new();
         for _ in 0..MAX_PAGES {
             let target = page(path, at_once, &next);
@@ -130,28 +123,18 @@ impl ClusterLister {
                     return false;
                 }
             };
-            let items = match page["items"].take() {
-                Value::Array(items) => items,
-                _ => Vec::new(),
-            };
-            for mut value in items {
+            for mut value in items(&mut page) {
                 // Items of a list do not say what they are, and those of metadata say something else.
                 value["kind"] = kind.into();
-                value["apiVersion"] = version.into();
+                value["apiVersion"] = version.as_str().into();
                 if let Some(metadata) = value["metadata"].as_object_mut() {
                     metadata.remove("managedFields");
                 }
                 // The schemas of a definition, long and of no use here.
-                if kind == "CustomResourceDefinition"
-                    && let Some(spec) = value["spec"].as_object_mut()
-                {
+                if are_definitions && let Some(spec) = value["spec"].as_object_mut() {
                     spec.remove("versions");
                 }
-                self.read.objects.push(EstateObject {
-                    value,
-                    source: None,
-                    lines: Arc::new(BTreeMap::new()),
-                });
+                self.read.objects.push(EstateObject::of_cluster(value));
             }
             next = page["metadata"]["continue"]
                 .as_str()
@@ -177,36 +160,15 @@ impl ClusterLister {
                 .collect()
         };
         for place in places {
-            for (prefix, resource, version, kind) in [
-                ("/api/v1", "services", "v1", "Service"),
-                (
-                    "/apis/discovery.k8s.io/v1",
-                    "endpointslices",
-                    "discovery.k8s.io/v1",
-                    "EndpointSlice",
-                ),
-                ("/apis/apps/v1", "deployments", "apps/v1", "Deployment"),
-                ("/apis/apps/v1", "statefulsets", "apps/v1", "StatefulSet"),
-                ("/apis/apps/v1", "daemonsets", "apps/v1", "DaemonSet"),
-                (
-                    "/apis/policy/v1",
-                    "poddisruptionbudgets",
-                    "policy/v1",
-                    "PodDisruptionBudget",
-                ),
-            ] {
-                let path = match place {
-                    Some(namespace) => format!("{prefix}/namespaces/{namespace}/{resource}"),
-                    None => format!("{prefix}/{resource}"),
-                };
-                self.take(&path, (version, kind), JSON).await;
+            for kind in BACKENDS {
+                self.take(kind, place, JSON).await;
             }
         }
     }
 
     /// The zones of all nodes, and more of those that endpoints of webhooks are on.
     async fn nodes(&mut self) {
-        if !self.take("/api/v1/nodes", ("v1", "Node"), METADATA).await {
+        if !self.take(WatchedKind::Nodes.names(), None, METADATA).await {
             return;
         }
         let slices = self
@@ -226,11 +188,7 @@ impl ClusterLister {
                 .await
             {
                 // A later object of one name counts.
-                Ok(value) => self.read.objects.push(EstateObject {
-                    value,
-                    source: None,
-                    lines: Arc::new(BTreeMap::new()),
-                }),
+                Ok(value) => self.read.objects.push(EstateObject::of_cluster(value)),
                 Err(why) => return self.refuse("/api/v1/nodes", &why),
             }
         }

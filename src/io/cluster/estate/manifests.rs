@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::{EstateObject, UnreadableObject};
 use crate::domain::audit::SourceLocation;
+use crate::io::client::request::items;
 
 /// Most bytes that are read of all files together.
 pub const MAX_BYTES: u64 = 100 * 1024 * 1024;
@@ -190,74 +191,51 @@ impl Manifests {
             let kind = document.lines().find_map(|line| line.strip_prefix("kind:"));
             kind.is_none_or(|kind| READ.contains(&kind.trim().trim_matches(['"', '\''])))
         };
-        let template = |at: usize| {
-            (
-                first + at,
-                "it is a template: render it first (helm template, kustomize build)".to_owned(),
-            )
-        };
         let options = serde_saphyr::options! {
             budget: serde_saphyr::budget! { max_nodes: MAX_NODES, max_events: MAX_EVENTS },
         };
-        match serde_saphyr::from_str_with_options::<Value>(document, options) {
-            Ok(value) => match braces.filter(|_| is_read()) {
-                Some(at) => {
-                    let (line, why) = template(at);
-                    self.refuse(name, line, why);
-                }
-                None => {
-                    // Where the document itself begins, after comments.
-                    let skipped = document.lines().take_while(|line| is_empty(line)).count();
-                    self.object(name, first + skipped, value, &Arc::new(names(document, first)));
-                }
-            },
-            Err(error) => {
-                let (line, why) = match braces {
-                    Some(at) => template(at),
-                    None => {
-                        let line = error.location().map_or(1, |location| location.line() as usize);
-                        let said = error.to_string();
-                        let said = said.lines().next().unwrap_or_default().to_owned();
-                        let why = if said.contains("budget breached") {
-                            format!("it is too large for YAML, split it or write it as JSON: {said}")
-                        } else {
-                            format!("it is not YAML: {said}")
-                        };
-                        (first + line - 1, why)
-                    }
+        let read = serde_saphyr::from_str_with_options::<Value>(document, options);
+        match (read, braces) {
+            (Ok(value), at) if at.is_none() || !is_read() => {
+                // Where the document itself begins, after comments.
+                let skipped = document.lines().take_while(|line| is_empty(line)).count();
+                self.object(name, first + skipped, value, &Arc::new(names(document, first)));
+            }
+            (Err(error), None) => {
+                let line = error.location().map_or(1, |location| location.line() as usize);
+                let said = error.to_string();
+                let said = said.lines().next().unwrap_or_default();
+                let why = if said.contains("budget breached") {
+                    format!("it is too large for YAML, split it or write it as JSON: {said}")
+                } else {
+                    format!("it is not YAML: {said}")
                 };
-                self.refuse(name, line, why);
+                self.refuse(name, first + line - 1, why);
+            }
+            (_, at) => {
+                let why = "it is a template: render it first (helm template, kustomize build)";
+                self.refuse(name, first + at.unwrap_or_default(), why.to_owned());
             }
         }
     }
 
     /// Takes in an object, or those of a list.
-    fn object(&mut self, name: &str, line: usize, value: Value, lines: &Arc<BTreeMap<String, usize>>) {
-        let is_list = value["kind"].as_str().is_some_and(|kind| kind.ends_with("List"));
-        match value {
-            Value::Object(mut fields) if is_list && fields.get("items").is_some_and(Value::is_array) => {
-                let kind = fields
-                    .get("kind")
-                    .and_then(Value::as_str)
-                    .unwrap_or_default()
-                    .to_owned();
-                let version = fields.get("apiVersion").cloned().unwrap_or_default();
-                let Some(Value::Array(items)) = fields.remove("items") else {
-                    return;
-                };
-                for mut item in items {
-                    // Items of a list of one kind need not say their own.
-                    if let (Some(item), Some(kind)) = (item.as_object_mut(), kind.strip_suffix("List"))
-                        && !kind.is_empty()
-                    {
-                        item.entry("kind").or_insert_with(|| kind.into());
-                        item.entry("apiVersion").or_insert_with(|| version.clone());
-                    }
-                    self.push(name, line, item, lines);
-                }
+    fn object(&mut self, name: &str, line: usize, mut value: Value, lines: &Arc<BTreeMap<String, usize>>) {
+        let kind = value["kind"].as_str().and_then(|kind| kind.strip_suffix("List"));
+        let Some(kind) = kind.filter(|_| value["items"].is_array()).map(str::to_owned) else {
+            if !value.is_null() {
+                self.push(name, line, value, lines);
             }
-            Value::Null => {}
-            value => self.push(name, line, value, lines),
+            return;
+        };
+        let version = value["apiVersion"].clone();
+        for mut item in items(&mut value) {
+            // Items of a list of one kind need not say their own.
+            if let Some(item) = item.as_object_mut().filter(|_| !kind.is_empty()) {
+                item.entry("kind").or_insert_with(|| kind.as_str().into());
+                item.entry("apiVersion").or_insert_with(|| version.clone());
+            }
+            self.push(name, line, item, lines);
         }
     }
 

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::domain::audit::estate::{Check, Container, DisruptionBudget, Key, ServiceFacts, Spread, Workload};
-use crate::domain::cluster::hook::{Labels, Selector, SelectorOperator, SelectorRequirement};
+use crate::domain::cluster::hook::{Labels, Selector, SelectorRequirement};
 use crate::io::cluster::inventory::convert::node::items;
 
 /// The text of a field; empty where there is none.
@@ -108,13 +108,7 @@ pub(super) fn budget(namespace: String, spec: &Value) -> DisruptionBudget {
         .filter_map(|expression| {
             Some(SelectorRequirement {
                 key: text(&expression["key"]).to_owned(),
-                operator: match text(&expression["operator"]) {
-                    "In" => SelectorOperator::In,
-                    "NotIn" => SelectorOperator::NotIn,
-                    "Exists" => SelectorOperator::Exists,
-                    "DoesNotExist" => SelectorOperator::DoesNotExist,
-                    _ => return None,
-                },
+                operator: text(&expression["operator"]).parse().ok()?,
                 values: items(&expression["values"])
                     .iter()
                     .map(|value| text(value).to_owned())

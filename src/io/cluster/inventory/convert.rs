@@ -18,8 +18,8 @@ use x509_parser::prelude::GeneralName;
 use crate::domain::act::fence::PROOF;
 use crate::domain::cluster::hook::{
     Added, FailurePolicy, Hook, HookId, HookKind, HookRule, HookTarget, MatchCondition, MatchPolicy,
-    ProbeLevel, SPARE_ANNOTATION, Scope, Selector, SelectorOperator, SelectorRequirement, ServiceState,
-    ServiceTarget, Trusted, WrittenEntry,
+    ProbeLevel, SPARE_ANNOTATION, Scope, Selector, SelectorRequirement, ServiceState, ServiceTarget, Trusted,
+    WrittenEntry,
 };
 use crate::domain::time::Time;
 
@@ -106,30 +106,20 @@ entry_from!(MutatingWebhook, |webhook| {
     webhook.reinvocation_policy.as_deref() == Some("IfNeeded")
 });
 
-/// What the probe annotation asks for, if it is there.
-fn probe_annotation(metadata: &ObjectMeta) -> Option<Result<ProbeLevel, String>> {
-    let annotations = metadata.annotations.as_ref()?;
-    annotations
-        .get(PROBE_ANNOTATION)
-        .map(|value| ProbeLevel::parse(value))
+fn annotation<'a>(metadata: &'a ObjectMeta, key: &str) -> Option<&'a str> {
+    Some(metadata.annotations.as_ref()?.get(key)?)
 }
 
-fn probe_level(
-    annotation: Option<&Result<ProbeLevel, String>>,
-    problems: &mut Problems,
-) -> Option<ProbeLevel> {
-    match annotation? {
-        Ok(level) => Some(*level),
-        Err(why) => {
-            problems.add(format!("annotation {PROBE_ANNOTATION}: {why}"));
-            None
-        }
-    }
+/// What the probe annotation asks for, if it is there.
+fn probe_level(metadata: &ObjectMeta, problems: &mut Problems) -> Option<ProbeLevel> {
+    let level = ProbeLevel::parse(annotation(metadata, PROBE_ANNOTATION)?);
+    level
+        .map_err(|why| problems.add(format!("annotation {PROBE_ANNOTATION}: {why}")))
+        .ok()
 }
 
 fn instant(time: &ApiTime) -> Option<Time> {
-    let millis = u64::try_from(time.0.as_millisecond()).ok()?;
-    Some(Time::from_unix_millis(millis))
+    Time::of(time.0)
 }
 
 /// When the last certificate of a bundle ends, and what the first of them are good for. Complains of one that is of no use.
@@ -145,27 +135,21 @@ fn look_at_bundle(ca_bundle: &[u8], problems: &mut Problems) -> (Option<Time>, V
 }
 
 fn hooks(kind: HookKind, metadata: &ObjectMeta, entries: Vec<WebhookEntry>) -> Vec<Hook> {
-    let probe = probe_annotation(metadata);
     // The name alone hides nothing: a webhook with rules is a hook, whatever its configuration is called.
     let is_proof = metadata.name.as_deref() == Some(PROOF);
     entries
         .into_iter()
         .enumerate()
         .filter(|(_, entry)| !(is_proof && entry.rules.is_empty()))
-        .map(|(at, entry)| hook(kind, metadata, (at, entry), probe.as_ref()))
+        .map(|(at, entry)| hook(kind, metadata, at, entry))
         .collect()
 }
 
-fn hook(
-    kind: HookKind,
-    metadata: &ObjectMeta,
-    (at, entry): (usize, WebhookEntry),
-    probe: Option<&Result<ProbeLevel, String>>,
-) -> Hook {
+fn hook(kind: HookKind, metadata: &ObjectMeta, at: usize, entry: WebhookEntry) -> Hook {
     let id = HookId::new(kind, metadata.name.as_deref().unwrap_or_default(), &entry.name);
     let mut problems = Problems::of(&id);
 
-    let probe_level = probe_level(probe, &mut problems);
+    let probe_level = probe_level(metadata, &mut problems);
     let ca_bundle = entry
         .client_config
         .ca_bundle
@@ -216,11 +200,7 @@ fn added(metadata: &ObjectMeta, target: &HookTarget, problems: &mut Problems) ->
         HookTarget::Service(service) => Some(&*service.namespace),
         HookTarget::Url(_) | HookTarget::Invalid(_) => None,
     };
-    let spare = metadata
-        .annotations
-        .as_ref()
-        .and_then(|all| all.get(SPARE_ANNOTATION));
-    let (added, said) = Added::read(spare.map(String::as_str), service);
+    let (added, said) = Added::read(annotation(metadata, SPARE_ANNOTATION), service);
     for why in said {
         problems.add(format!("annotation {SPARE_ANNOTATION}: {why}"));
     }
@@ -273,8 +253,7 @@ impl Problems {
 
 /// Whether a controller fills `caBundle` in.
 fn is_injected(metadata: &ObjectMeta) -> bool {
-    let annotations = metadata.annotations.as_ref();
-    annotations.is_some_and(|known| INJECTORS.iter().any(|key| known.contains_key(*key)))
+    INJECTORS.iter().any(|key| annotation(metadata, key).is_some())
 }
 
 /// The same, without complaints. Blocks of other kinds and certificates that cannot be parsed are passed over, as Go does.
@@ -333,26 +312,28 @@ fn target(config: &WebhookClientConfig) -> HookTarget {
             Err(why) => HookTarget::Invalid(why),
         },
         (Some(service), None) => {
-            let port = service.port.unwrap_or(DEFAULT_SERVICE_PORT);
-            let Some(port) = u16::try_from(port).ok().filter(|port| *port != 0) else {
-                return HookTarget::Invalid(format!("service.port {port} is not a port"));
-            };
             let path = service.path.as_deref().unwrap_or_default();
-            HookTarget::Service(ServiceTarget {
-                namespace: service.namespace.clone(),
-                name: service.name.clone(),
-                port,
-                path: if path.starts_with('/') {
-                    path.to_owned()
-                } else {
-                    format!("/{path}")
-                },
-                service: ServiceState::Unknown {
-                    why: service::NOT_READ.to_owned(),
-                },
-            })
+            let path = format!("/{}", path.strip_prefix('/').unwrap_or(path));
+            service_target(&service.namespace, &service.name, service.port, path)
         }
     }
+}
+
+/// A Service that nothing is known of yet.
+fn service_target(namespace: &str, name: &str, port: Option<i32>, path: String) -> HookTarget {
+    let port = port.unwrap_or(DEFAULT_SERVICE_PORT);
+    let Some(port) = u16::try_from(port).ok().filter(|port| *port != 0) else {
+        return HookTarget::Invalid(format!("service.port {port} is not a port"));
+    };
+    HookTarget::Service(ServiceTarget {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        port,
+        path,
+        service: ServiceState::Unknown {
+            why: service::NOT_READ.to_owned(),
+        },
+    })
 }
 
 fn rule(rule: RuleWithOperations) -> HookRule {
@@ -377,18 +358,12 @@ fn selector(field: &str, selector: Option<LabelSelector>, problems: &mut Problem
         expressions: expressions
             .into_iter()
             .filter_map(|requirement| {
-                let operator = match requirement.operator.as_str() {
-                    "In" => SelectorOperator::In,
-                    "NotIn" => SelectorOperator::NotIn,
-                    "Exists" => SelectorOperator::Exists,
-                    "DoesNotExist" => SelectorOperator::DoesNotExist,
-                    other => {
-                        problems.add(format!(
-                            "{field}: the operator {other:?} is not known; the requirement on {:?} is left out",
-                            requirement.key
-                        ));
-                        return None;
-                    }
+                let Ok(operator) = requirement.operator.parse() else {
+                    problems.add(format!(
+                        "{field}: the operator {:?} is not known; the requirement on {:?} is left out",
+                        requirement.operator, requirement.key
+                    ));
+                    return None;
                 };
                 Some(SelectorRequirement {
                     key: requirement.key,
@@ -405,7 +380,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::domain::cluster::hook::UrlTarget;
+    use crate::domain::cluster::hook::{SelectorOperator, UrlTarget};
 
     /// The one hook of a ValidatingWebhookConfiguration whose entry is `entry`, laid over the least one.
     fn hook_of(entry: Value) -> Hook {

@@ -318,8 +318,8 @@ impl Feed {
         } else {
             format!(
                 "grant list and watch on {} in the API group {:?}{}: {message}",
-                kind.resource(),
-                kind.group(),
+                kind.names().resource,
+                kind.names().group,
                 self.spec
                     .namespace
                     .as_ref()
@@ -331,11 +331,7 @@ impl Feed {
 
 impl FeedSpec {
     fn path(&self) -> String {
-        let (base, resource) = (self.kind.base(), self.kind.resource());
-        match &self.namespace {
-            Some(namespace) => format!("{base}/namespaces/{}/{resource}", query_value(namespace)),
-            None => format!("{base}/{resource}"),
-        }
+        self.kind.names().path(self.namespace.as_deref())
     }
 
     /// Lets the API server pick the objects where a short selector can say which.

@@ -22,6 +22,8 @@ use super::lean::Lean;
 use crate::domain::cluster::hook::{Hook, Labels};
 use crate::domain::cluster::inventory::{NodeState, Problem};
 use crate::domain::text::bounded;
+use crate::io::client::answer::query_value;
+use crate::io::client::request::base;
 
 /// A kind that is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,54 +46,65 @@ pub enum WatchedKind {
     Nodes,
 }
 
-impl WatchedKind {
-    /// The path of the API group.
-    pub(super) const fn base(self) -> &'static str {
-        match self {
-            Self::Validating | Self::Mutating => "/apis/admissionregistration.k8s.io/v1",
-            Self::Services | Self::Namespaces | Self::Nodes => "/api/v1",
-            Self::EndpointSlices => "/apis/discovery.k8s.io/v1",
-            Self::Definitions => "/apis/apiextensions.k8s.io/v1",
-            Self::Registrations => "/apis/apiregistration.k8s.io/v1",
-        }
-    }
-
+/// What a kind is called. All that are listed here are of version `v1`.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::io::cluster) struct KindNames {
     /// The API group, as RBAC rules name it.
-    pub(super) const fn group(self) -> &'static str {
-        match self {
-            Self::Validating | Self::Mutating => "admissionregistration.k8s.io",
-            Self::Services | Self::Namespaces | Self::Nodes => "",
-            Self::EndpointSlices => "discovery.k8s.io",
-            Self::Definitions => "apiextensions.k8s.io",
-            Self::Registrations => "apiregistration.k8s.io",
-        }
-    }
-
+    pub(in crate::io::cluster) group: &'static str,
     /// The resource, as RBAC rules and paths name it.
-    pub(super) const fn resource(self) -> &'static str {
-        match self {
-            Self::Validating => "validatingwebhookconfigurations",
-            Self::Mutating => "mutatingwebhookconfigurations",
-            Self::Services => "services",
-            Self::EndpointSlices => "endpointslices",
-            Self::Namespaces => "namespaces",
-            Self::Definitions => "customresourcedefinitions",
-            Self::Registrations => "apiservices",
-            Self::Nodes => "nodes",
+    pub(in crate::io::cluster) resource: &'static str,
+    pub(in crate::io::cluster) kind: &'static str,
+}
+
+impl KindNames {
+    pub(in crate::io::cluster) const fn new(
+        group: &'static str,
+        resource: &'static str,
+        kind: &'static str,
+    ) -> Self {
+        Self {
+            group,
+            resource,
+            kind,
         }
     }
 
-    const fn kind(self) -> &'static str {
-        match self {
-            Self::Validating => "ValidatingWebhookConfiguration",
-            Self::Mutating => "MutatingWebhookConfiguration",
-            Self::Services => "Service",
-            Self::EndpointSlices => "EndpointSlice",
-            Self::Namespaces => "Namespace",
-            Self::Definitions => "CustomResourceDefinition",
-            Self::Registrations => "APIService",
-            Self::Nodes => "Node",
+    /// The path of its list, of one namespace or of all.
+    pub(in crate::io::cluster) fn path(self, namespace: Option<&str>) -> String {
+        let (base, resource) = (base(self.group, "v1"), self.resource);
+        match namespace {
+            Some(namespace) => format!("{base}/namespaces/{}/{resource}", query_value(namespace)),
+            None => format!("{base}/{resource}"),
         }
+    }
+}
+
+impl WatchedKind {
+    pub(in crate::io::cluster) const fn names(self) -> KindNames {
+        const ADMISSION: &str = "admissionregistration.k8s.io";
+        let (group, resource, kind) = match self {
+            Self::Validating => (
+                ADMISSION,
+                "validatingwebhookconfigurations",
+                "ValidatingWebhookConfiguration",
+            ),
+            Self::Mutating => (
+                ADMISSION,
+                "mutatingwebhookconfigurations",
+                "MutatingWebhookConfiguration",
+            ),
+            Self::Services => ("", "services", "Service"),
+            Self::EndpointSlices => ("discovery.k8s.io", "endpointslices", "EndpointSlice"),
+            Self::Namespaces => ("", "namespaces", "Namespace"),
+            Self::Definitions => (
+                "apiextensions.k8s.io",
+                "customresourcedefinitions",
+                "CustomResourceDefinition",
+            ),
+            Self::Registrations => ("apiregistration.k8s.io", "apiservices", "APIService"),
+            Self::Nodes => ("", "nodes", "Node"),
+        };
+        KindNames::new(group, resource, kind)
     }
 
     /// Whether its objects have hooks in them.
@@ -128,7 +141,7 @@ impl WatchedKind {
 
 impl fmt::Display for WatchedKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}s", self.kind())
+        write!(f, "{}s", self.names().kind)
     }
 }
 
@@ -196,7 +209,7 @@ pub(super) fn parse(
         let (namespace, name) = &key;
         let separator = if namespace.is_empty() { "" } else { "/" };
         Some(WatchedObject::Unreadable(Problem {
-            object: format!("{} {namespace}{separator}{name}", kind.kind()),
+            object: format!("{} {namespace}{separator}{name}", kind.names().kind),
             what: format!("it cannot be read and is left out: {why}"),
         }))
     });

@@ -72,9 +72,7 @@ impl WatchStore {
         Self::watched(self.hooks())
             .into_iter()
             .filter_map(|hook| match &hook.target {
-                HookTarget::Service(target) if !is_api_server(&target.namespace, &target.name) => {
-                    Some((target.namespace.clone(), target.name.clone()))
-                }
+                HookTarget::Service(target) if !target.is_api_server() => Some(target.key()),
                 _ => None,
             })
             .collect()
@@ -162,11 +160,7 @@ impl WatchStore {
             .into_iter()
             .map(|seed| {
                 let hook = self.resolved(seed, &slices, &why_unread);
-                let known = before.and_then(|before| {
-                    let at = before.hooks.binary_search_by(|known| known.id.cmp(&hook.id));
-                    at.ok().map(|at| &before.hooks[at])
-                });
-                match known {
+                match before.and_then(|before| before.hook(&hook.id)) {
                     Some(known) if **known == hook => Arc::clone(known),
                     _ => Arc::new(hook),
                 }
@@ -203,13 +197,13 @@ impl WatchStore {
         let HookTarget::Service(target) = &mut hook.target else {
             return hook;
         };
-        if is_api_server(&target.namespace, &target.name) {
+        if target.is_api_server() {
             target.service = ServiceState::Unknown {
                 why: "it is the API server itself".to_owned(),
             };
             return hook;
         }
-        let key: Key = (target.namespace.clone(), target.name.clone());
+        let key = target.key();
         let unread = [WatchedKind::Services, WatchedKind::EndpointSlices]
             .into_iter()
             .find(|kind| !self.covered.get(kind).is_some_and(|keys| keys.contains(&key)));
@@ -278,12 +272,6 @@ impl WatchStore {
     fn get(&self, kind: WatchedKind, key: &Key) -> Option<&WatchedObject> {
         self.objects.get(&kind)?.get(key)
     }
-}
-
-/// `default/kubernetes` is routed to the API server's own loopback with its own credentials
-/// (kubernetes 1.36, `cmd/kube-apiserver/app/server.go`); probing it would say nothing about the hook.
-fn is_api_server(namespace: &str, name: &str) -> bool {
-    namespace == "default" && name == "kubernetes"
 }
 
 /// The API server's metrics and errors know a webhook by its name only. `hooks` are sorted by identity.

@@ -4,8 +4,6 @@
 //! silence; only a bundle without a single certificate is an error, and then every call of the hook fails
 //! (client-go `transport.rootCertPool`). A stricter reader would call healthy hooks broken.
 
-use std::time::Duration;
-
 use base64::Engine;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
@@ -51,12 +49,11 @@ pub(super) fn read(pem: &[u8]) -> Vec<Anchor> {
 
 /// The instant at which the first certificate of the bundle runs out.
 pub(super) fn earliest_end(anchors: &[Anchor]) -> Option<Time> {
-    anchors.iter().map(|anchor| anchor.not_after).min().map(instant)
-}
-
-/// A certificate's time, which may lie before 1970, on our time line, which may not.
-pub(super) fn instant(seconds: i64) -> Time {
-    Time::from_unix(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
+    anchors
+        .iter()
+        .map(|anchor| anchor.not_after)
+        .min()
+        .map(Time::from_unix_seconds)
 }
 
 fn anchor(der: CertificateDer<'static>) -> Option<Anchor> {

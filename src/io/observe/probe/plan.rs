@@ -67,7 +67,7 @@ impl ProbePlan {
         let hook = &request.hook;
         let (name, service) = match &hook.target {
             HookTarget::Invalid(why) => return Err(format!("the webhook has no usable address: {why}")),
-            HookTarget::Service(target) if target.namespace == "default" && target.name == "kubernetes" => {
+            HookTarget::Service(target) if target.is_api_server() => {
                 return Err(
                     "default/kubernetes is the API server itself, which it calls with credentials".into(),
                 );

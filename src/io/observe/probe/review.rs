@@ -89,9 +89,8 @@ pub(super) fn build(hook: &Hook, subject: &ReviewSubject, uid: String, now: Time
     let object = object(kind, subject, &uid, now, &hook.object_selector);
     let with_object = operation != ReviewOperation::Delete;
     let with_old = operation != ReviewOperation::Create;
-    let group_version_kind = json!({"group": kind.group, "version": kind.version, "kind": kind.kind});
-    let group_version_resource =
-        json!({"group": kind.group, "version": kind.version, "resource": kind.resource});
+    let group_version_kind = json!({"group": kind.group, "version": "v1", "kind": kind.kind});
+    let group_version_resource = json!({"group": kind.group, "version": "v1", "resource": kind.resource});
     let mut request = json!({
         "uid": uid,
         "kind": group_version_kind,
@@ -140,16 +139,16 @@ impl ReviewedKind {
     fn request(&self, operation: ReviewOperation) -> RequestShape<'static> {
         RequestShape {
             namespace: self.namespaced.then_some(NAME),
-            ..RequestShape::new(operation.as_str(), [self.group, self.version, self.resource, ""])
+            ..RequestShape::new(operation.as_str(), [self.group, "v1", self.resource, ""])
         }
     }
 }
 
 fn object(kind: &ReviewedKind, subject: &ReviewSubject, uid: &str, now: Time, selector: &Selector) -> Value {
     let api_version = if kind.group.is_empty() {
-        kind.version.to_owned()
+        "v1".to_owned()
     } else {
-        format!("{}/{}", kind.group, kind.version)
+        format!("{}/v1", kind.group)
     };
     let mut labels = labels(selector);
     labels.insert("app.kubernetes.io/managed-by".to_owned(), json!("hookwatch"));
@@ -164,10 +163,10 @@ fn object(kind: &ReviewedKind, subject: &ReviewSubject, uid: &str, now: Time, se
     if kind.namespaced {
         metadata["namespace"] = json!(subject.namespace);
     }
-    let mut object = json!({"apiVersion": api_version, "kind": kind.kind, "metadata": metadata});
-    for (field, value) in (kind.rest)(&subject.namespace) {
-        object[field] = value;
-    }
+    let mut object = (kind.rest)(&subject.namespace);
+    object["apiVersion"] = api_version.into();
+    object["kind"] = kind.kind.into();
+    object["metadata"] = metadata;
     object
 }
 

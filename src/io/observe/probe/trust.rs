@@ -255,7 +255,7 @@ impl ServerCertVerifier for HandshakeVerifier {
         let mut seen = lock(&self.sighting.0);
         seen.not_after = X509Certificate::from_der(leaf)
             .ok()
-            .map(|(_, certificate)| bundle::instant(certificate.validity().not_after.timestamp()));
+            .map(|(_, certificate)| Time::from_unix_seconds(certificate.validity().not_after.timestamp()));
         match judged {
             Ok(()) => Ok(ServerCertVerified::assertion()),
             Err(objection) => {

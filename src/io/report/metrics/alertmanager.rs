@@ -3,7 +3,7 @@
 use prometheus::{GaugeVec, IntCounterVec};
 use strum::{IntoStaticStr, VariantArray};
 
-use super::{Maker, Metrics};
+use super::{Maker, Metrics, set};
 use crate::io::report::alertmanager::PushError;
 
 use crate::domain::text::named;
@@ -84,10 +84,7 @@ impl Metrics {
             .sent
             .with_label_values(&[alertmanager])
             .inc_by(alerts as u64);
-        metrics
-            .last_success
-            .with_label_values(&[alertmanager])
-            .set(at_unix_seconds);
+        set(&metrics.last_success, &[alertmanager], at_unix_seconds);
     }
 
     /// Counts a push that was not taken.

@@ -1,14 +1,13 @@
 //! Metrics of what the breaker does and does not do.
 
 use prometheus::{Gauge, GaugeVec, IntCounterVec};
+use strum::VariantNames as _;
 
-use super::Maker;
-use crate::domain::act::breaker::{HeldBack, HookStanding, Rung};
+use super::{Maker, Metrics, flag, set};
+use crate::domain::act::breaker::{HeldBack, HookStanding, HookState, Rung};
 use crate::domain::act::fence::{AutoBreak, BreakerView};
 use crate::domain::time::Time;
 
-/// The states that a hook can be in, as the breaker sees it.
-pub(super) const STATES: [&str; 5] = ["enforcing", "bypassed", "probation", "contested", "ignored"];
 /// What can be done to a configuration.
 pub(super) const ACTIONS: [&str; 3] = ["bypass", "probation", "restore"];
 /// What can become of it.
@@ -70,44 +69,43 @@ impl BreakerMetrics {
         })
     }
 
-    pub(super) fn held_back(&self, reason: HeldBack) {
-        self.held_back.with_label_values(&[reason.as_str()]).inc();
-    }
-
-    pub(super) fn acted(&self, action: &'static str, outcome: &'static str) {
-        self.actions.with_label_values(&[action, outcome]).inc();
-    }
-
-    pub(super) fn seen_bypassed(&self, at: Time) {
-        self.last_seen_bypassed.set(at.unix_seconds());
-    }
-
     pub(super) fn fill(&self, breaker: &BreakerView) {
         let disarmed = breaker.wanted == AutoBreak::On && breaker.effective != AutoBreak::On;
-        self.disarmed.set(f64::from(u8::from(disarmed)));
+        self.disarmed.set(flag(disarmed));
         for &rung in Rung::ALL {
             let count = |of: fn(&HookStanding) -> Option<Rung>| {
                 let hooks = breaker.hooks.iter();
                 hooks.filter(|hook| of(hook) == Some(rung)).count() as f64
             };
             let label = [rung.as_str()];
-            self.bypassed
-                .with_label_values(&label)
-                .set(count(|hook| hook.rung));
-            self.would_bypass
-                .with_label_values(&label)
-                .set(count(|hook| hook.would_bypass));
+            set(&self.bypassed, &label, count(|hook| hook.rung));
+            set(&self.would_bypass, &label, count(|hook| hook.would_bypass));
         }
         for reason in HeldBack::ALL.iter().copied().map(HeldBack::as_str) {
             let hooks = breaker.hooks.iter();
             let held_back = hooks.filter(|hook| hook.held_back.as_deref() == Some(reason));
-            self.held_back_now
-                .with_label_values(&[reason])
-                .set(held_back.count() as f64);
+            set(&self.held_back_now, &[reason], held_back.count() as f64);
         }
-        for state in STATES {
-            let hooks = breaker.hooks.iter().filter(|hook| hook.state == state);
-            self.hooks.with_label_values(&[state]).set(hooks.count() as f64);
+        for state in HookState::VARIANTS {
+            let hooks = breaker.hooks.iter().filter(|hook| hook.state == *state);
+            set(&self.hooks, &[state], hooks.count() as f64);
         }
+    }
+}
+
+impl Metrics {
+    /// Counts that a culprit began not to be bypassed.
+    pub fn held_back(&self, reason: HeldBack) {
+        self.breaker.held_back.with_label_values(&[reason.as_str()]).inc();
+    }
+
+    /// Counts a change of a webhook configuration: `bypass`, `probation` or `restore`, and what became of it.
+    pub fn acted(&self, action: &'static str, outcome: &'static str) {
+        self.breaker.actions.with_label_values(&[action, outcome]).inc();
+    }
+
+    /// Notes that a bypass is in force now.
+    pub fn seen_bypassed(&self, at: Time) {
+        self.breaker.last_seen_bypassed.set(at.unix_seconds());
     }
 }

@@ -3,19 +3,21 @@
 //! What there is comes from what is registered. Only the values of labels have to be said here, once per label, and
 //! `docs/metrics.md` is made from both.
 
+use strum::VariantNames as _;
+
 use super::alertmanager::Dropped;
-use super::breaker::{ACTIONS, OUTCOMES, STATES};
+use super::breaker::{ACTIONS, OUTCOMES};
 use super::hooks::MAX_HOOKS;
 use super::make::SECONDS;
 use super::probes::{MAX_OUTCOMES, OTHER};
 use super::{Loss, Signal};
-use crate::domain::act::breaker::{HeldBack, Rung};
+use crate::domain::act::breaker::{HeldBack, HookState, Rung};
 use crate::domain::act::fence::AutoBreak;
 use crate::domain::act::leadership::{LeadershipObject, ReplicaRole};
 use crate::domain::audit::standing::MAX_FINDINGS;
 use crate::domain::audit::{FindingSeverity, findings};
 use crate::domain::cluster::hook::HookKind;
-use crate::domain::observe::canary::{CanaryTarget, MAX_FURTHER};
+use crate::domain::observe::canary::{CanaryOutcome, CanaryTarget, MAX_FURTHER};
 use crate::domain::observe::probe::{ConnectionKind, ProbePhase};
 use crate::domain::observe::readiness::MAX_FAILING;
 use crate::domain::observe::snapshot::ScrapeFailureReason;
@@ -157,18 +159,6 @@ const PROBE_OUTCOMES: [&str; 14] = [
     OTHER,
 ];
 
-/// How canaries can end.
-const CANARY_OUTCOMES: [&str; 8] = [
-    "written",
-    "call_failed",
-    "denied",
-    "forbidden",
-    "missing",
-    "refused",
-    "timed_out",
-    "unreachable",
-];
-
 fn bound(metric: &str, label: &str) -> Option<Bound> {
     let metric = metric.strip_prefix("hookwatch_").unwrap_or(metric);
     names_from_outside(metric, label).or_else(|| closed_set(metric, label).map(Bound::OneOf))
@@ -205,7 +195,7 @@ fn closed_set(metric: &str, label: &str) -> Option<Vec<&'static str>> {
         (_, "effect") => all_of(Effect::ALL),
         (_, "health") => all_of(Health::ALL),
         ("hook_backends", "state") => all_of(BackendHealth::ALL),
-        ("breaker_hooks", "state") => STATES.to_vec(),
+        ("breaker_hooks", "state") => HookState::VARIANTS.to_vec(),
         ("breaker_held_back_total" | "breaker_held_back", "reason") => all_of(HeldBack::ALL),
         ("breaker_actions_total", "outcome") => OUTCOMES.to_vec(),
         (_, "action") => ACTIONS.to_vec(),
@@ -221,7 +211,7 @@ fn closed_set(metric: &str, label: &str) -> Option<Vec<&'static str>> {
         (_, "certificate") => vec!["served", "ca"],
         (_, "connection") => all_of(ConnectionKind::ALL),
         ("probes_total", "outcome") => PROBE_OUTCOMES.to_vec(),
-        ("canaries_total", "outcome") => CANARY_OUTCOMES.to_vec(),
+        ("canaries_total", "outcome") => CanaryOutcome::VARIANTS.to_vec(),
         ("events_total", "outcome") => all_of(EventOutcome::ALL),
         (_, "phase") => all_of(&ProbePhase::ALL),
         (_, "result") => [all_of(ScrapeFailureReason::ALL), vec!["success"]].concat(),
@@ -241,7 +231,6 @@ fn all_of<T: Copy + Into<&'static str>>(all: &[T]) -> Vec<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::observe::canary::CanaryOutcome;
     use crate::domain::observe::probe::{ProbeAnswer, ProbeOutcome, TlsFault};
     use crate::io::report::metrics::Metrics;
 

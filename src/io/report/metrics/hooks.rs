@@ -5,7 +5,7 @@
 
 use prometheus::{Gauge, GaugeVec};
 
-use super::{CertificateEnd, Maker};
+use super::{CertificateEnd, Maker, set};
 use crate::domain::audit::FindingSeverity;
 use crate::domain::audit::standing::Findings;
 use crate::domain::cluster::hook::HookId;
@@ -40,42 +40,42 @@ impl HookMetrics {
                 "hooks_without_series",
                 "Hooks beyond the bound of those that have gauges of their own; the worst are the last to be among them.",
             )?,
-            health: make.gauges(
+            health: make.passing(
                 "hook_health",
                 "1 for the health the webhook has now; no series for the others.",
                 &hook_and("health"),
             )?,
-            cause: make.gauges(
+            cause: make.passing(
                 "hook_cause",
                 "1 for what is wrong with a webhook and what that does; no series for a webhook that is well.",
                 &["kind", "configuration", "webhook", "cause", "effect", "incident"],
             )?,
-            confidence: make.gauges(
+            confidence: make.passing(
                 "hook_confidence_ratio",
                 "How sure the verdict on the webhook is, 0 to 1.",
                 &HOOK,
             )?,
-            excess_share: make.gauges(
+            excess_share: make.passing(
                 "hook_excess_share_ratio",
                 "Which part of the extra time per write is this webhook's, 0 to 1; no series without extra time.",
                 &HOOK,
             )?,
-            backends: make.gauges(
+            backends: make.passing(
                 "hook_backends",
                 "Backends of the webhook by what direct probes say of them; no series for a state that none is in.",
                 &hook_and("state"),
             )?,
-            risk: make.gauges(
+            risk: make.passing(
                 "hook_risk",
                 "1 for each critical finding or warning of the audit about a webhook; of many, the worst have series.",
                 &["kind", "configuration", "webhook", "risk", "severity"],
             )?,
-            findings: make.gauges(
+            findings: make.passing(
                 "findings",
                 "Findings of the last audit by severity; no series before the first.",
                 &["severity"],
             )?,
-            certificate_not_after: make.gauges(
+            certificate_not_after: make.passing(
                 "certificate_not_after_timestamp_seconds",
                 "When the first certificate of the webhook ends: the one its backends serve, or one in its caBundle.",
                 &hook_and("certificate"),
@@ -83,28 +83,12 @@ impl HookMetrics {
         })
     }
 
-    /// Gauges whose series come and go.
-    pub(super) fn vectors(&self) -> [&GaugeVec; 8] {
-        [
-            &self.health,
-            &self.cause,
-            &self.confidence,
-            &self.excess_share,
-            &self.backends,
-            &self.risk,
-            &self.findings,
-            &self.certificate_not_after,
-        ]
-    }
-
     /// Fills the gauges as the assessment has them. Its hooks are in order, the worst first.
     pub(super) fn fill(&self, assessment: &Assessment) {
         let hooks = &assessment.hooks;
         for &health in Health::ALL {
             let count = hooks.iter().filter(|verdict| verdict.health == health).count();
-            self.by_health
-                .with_label_values(&[health.as_str()])
-                .set(count as f64);
+            set(&self.by_health, &[health.as_str()], count as f64);
         }
         self.left_out.set(hooks.len().saturating_sub(MAX_HOOKS) as f64);
         for verdict in hooks.iter().take(MAX_HOOKS) {
@@ -119,9 +103,7 @@ impl HookMetrics {
             return;
         }
         for severity in FindingSeverity::ALL {
-            self.findings
-                .with_label_values(&[severity.as_str()])
-                .set(audit.count(severity) as f64);
+            set(&self.findings, &[severity.as_str()], audit.count(severity) as f64);
         }
         let told = audit.findings.iter();
         for finding in told.filter(|finding| finding.severity >= FindingSeverity::Warning) {
@@ -134,7 +116,7 @@ impl HookMetrics {
                 finding.kind.id,
                 finding.severity.as_str(),
             ];
-            self.risk.with_label_values(&values).set(1.0);
+            set(&self.risk, &values, 1.0);
         }
     }
 
@@ -145,9 +127,7 @@ impl HookMetrics {
             &verdict.webhook,
         ];
         let with = |label| [hook[0], hook[1], hook[2], label];
-        self.health
-            .with_label_values(&with(verdict.health.as_str()))
-            .set(1.0);
+        set(&self.health, &with(verdict.health.as_str()), 1.0);
         if let Some(cause) = verdict.cause {
             let labels = [
                 hook[0],
@@ -157,11 +137,11 @@ impl HookMetrics {
                 verdict.effect.as_str(),
                 &verdict.incident,
             ];
-            self.cause.with_label_values(&labels).set(1.0);
+            set(&self.cause, &labels, 1.0);
         }
-        self.confidence.with_label_values(&hook).set(verdict.confidence);
+        set(&self.confidence, &hook, verdict.confidence);
         if let Some(share) = verdict.excess_share {
-            self.excess_share.with_label_values(&hook).set(share);
+            set(&self.excess_share, &hook, share);
         }
         for backend in &verdict.backends {
             self.backends
@@ -179,9 +159,8 @@ impl HookMetrics {
         }
         for (id, which, end) in ends {
             let [kind, configuration, webhook] = labels(id);
-            self.certificate_not_after
-                .with_label_values(&[kind, configuration, webhook, which])
-                .set(end.unix_seconds());
+            let labels = [kind, configuration, webhook, which];
+            set(&self.certificate_not_after, &labels, end.unix_seconds());
         }
     }
 }

@@ -20,6 +20,7 @@ pub(super) const SECONDS: [f64; 12] = [
 pub(super) struct Maker<'a> {
     registry: &'a Registry,
     declared: RefCell<Vec<Declared>>,
+    passing: RefCell<Vec<GaugeVec>>,
 }
 
 impl<'a> Maker<'a> {
@@ -27,14 +28,15 @@ impl<'a> Maker<'a> {
         Self {
             registry,
             declared: RefCell::default(),
+            passing: RefCell::default(),
         }
     }
 
-    /// Everything that was made, by name.
-    pub(super) fn into_declared(self) -> Vec<Declared> {
+    /// Everything that was made, by name, and the gauges whose series come and go.
+    pub(super) fn made(self) -> (Vec<Declared>, Vec<GaugeVec>) {
         let mut declared = self.declared.into_inner();
         declared.sort_by(|a, b| a.name.cmp(&b.name));
-        declared
+        (declared, self.passing.into_inner())
     }
 
     pub(super) fn register<C: Collector + Clone + 'static>(&self, metric: C) -> prometheus::Result<C> {
@@ -73,6 +75,13 @@ impl<'a> Maker<'a> {
 
     pub(super) fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<GaugeVec> {
         self.register(GaugeVec::new(Self::opts(name, help), labels)?)
+    }
+
+    /// Gauges whose series come and go: what is not set has none.
+    pub(super) fn passing(&self, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<GaugeVec> {
+        let gauges = self.gauges(name, help, labels)?;
+        self.passing.borrow_mut().push(gauges.clone());
+        Ok(gauges)
     }
 
     pub(super) fn counter(&self, name: &str, help: &str) -> prometheus::Result<IntCounter> {

@@ -2,7 +2,7 @@
 
 use prometheus::{Gauge, GaugeVec, HistogramVec, IntCounterVec};
 
-use super::Maker;
+use super::{Maker, Metrics, flag, flag_each, set};
 use crate::domain::diagnose::verdict::ControlPlane;
 use crate::domain::observe::canary::CanaryReport;
 use crate::domain::vocabulary::{NotAHook, Writes};
@@ -53,38 +53,27 @@ impl PlaneMetrics {
         })
     }
 
-    pub(super) fn canary_written(&self, report: &CanaryReport) {
-        let canary = report.target.as_str();
-        self.canaries
-            .with_label_values(&[canary, report.outcome.as_str()])
-            .inc();
-        self.canary_seconds
-            .with_label_values(&[canary])
-            .observe(report.took.as_secs_f64());
-    }
-
     pub(super) fn fill(&self, plane: &ControlPlane) {
-        for &state in Writes::ALL {
-            let now = f64::from(u8::from(plane.writes == state));
-            self.writes.with_label_values(&[state.as_str()]).set(now);
-        }
-        for &cause in NotAHook::ALL {
-            let is_it = plane
-                .not_a_hook
-                .as_ref()
-                .is_some_and(|found| found.cause == cause);
-            self.not_a_hook
-                .with_label_values(&[cause.as_str()])
-                .set(f64::from(u8::from(is_it)));
-        }
+        flag_each(&self.writes, Writes::ALL, |state| plane.writes == state);
+        let not_a_hook = plane.not_a_hook.as_ref().map(|found| found.cause);
+        flag_each(&self.not_a_hook, NotAHook::ALL, |cause| not_a_hook == Some(cause));
         self.write_seconds.set(plane.write_seconds.unwrap_or(f64::NAN));
         self.usual_write_seconds
             .set(plane.usual_write_seconds.unwrap_or(f64::NAN));
         for canary in &plane.canaries {
-            let late = f64::from(u8::from(canary.state == "overdue"));
-            self.canary_late
-                .with_label_values(&[canary.canary.as_str()])
-                .set(late);
+            let late = flag(canary.state == "overdue");
+            set(&self.canary_late, &[canary.canary.as_str()], late);
         }
+    }
+}
+
+impl Metrics {
+    /// Counts a finished canary.
+    pub fn canary_written(&self, report: &CanaryReport) {
+        let (metrics, canary) = (&self.plane, report.target.as_str());
+        let labels = [canary, report.outcome.as_str()];
+        metrics.canaries.with_label_values(&labels).inc();
+        let seconds = metrics.canary_seconds.with_label_values(&[canary]);
+        seconds.observe(report.took.as_secs_f64());
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Mutex;
 
 use prometheus::{CounterVec, Gauge, HistogramVec, IntCounterVec};
 
-use super::Maker;
 use super::hooks::{MAX_HOOKS, hook_and, labels};
+use super::{Maker, Metrics};
 use crate::domain::cluster::hook::HookId;
 use crate::domain::observe::probe::{ConnectionKind, ProbePhase, ProbeReport};
 use crate::domain::observe::views::ProbeView;
@@ -68,7 +68,7 @@ impl ProbeMetrics {
         })
     }
 
-    pub(super) fn probed(&self, report: &ProbeReport) {
+    fn probed(&self, report: &ProbeReport) {
         let connection = report.connection.as_str();
         let (hook, [_, outcome]) = self.series_of(&report.hook, [connection, report.outcome.as_str()]);
         let took = report.took.as_secs_f64();
@@ -111,8 +111,7 @@ impl ProbeMetrics {
         (labels(id), series)
     }
 
-    /// Drops the probe series of hooks that are not in the inventory any more.
-    pub(super) fn keep_only(&self, hooks: &BTreeSet<HookId>) {
+    fn keep_only(&self, hooks: &BTreeSet<HookId>) {
         let Ok(mut probed) = self.probed_as.lock() else {
             return;
         };
@@ -137,6 +136,18 @@ impl ProbeMetrics {
     pub(super) fn fill(&self, view: &ProbeView) {
         self.targets.set(view.targets as f64);
         self.late.set(view.late_seconds);
+    }
+}
+
+impl Metrics {
+    /// Counts a finished probe.
+    pub fn probed(&self, report: &ProbeReport) {
+        self.probes.probed(report);
+    }
+
+    /// Drops the probe series of hooks that are not in the inventory any more.
+    pub fn keep_only(&self, hooks: &BTreeSet<HookId>) {
+        self.probes.keep_only(hooks);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use prometheus::{GaugeVec, Histogram, IntCounter, IntCounterVec};
 
-use super::Maker;
+use super::{Maker, Metrics, set};
 use crate::domain::observe::snapshot::{Scrape, ScrapeFailure};
 use crate::domain::observe::views::ScrapeView;
 
@@ -29,7 +29,7 @@ impl ScrapeMetrics {
                 "scrape_unreadable_total",
                 "Lines that could not be read, and samples left out at a bound.",
             )?,
-            last_success: make.gauges(
+            last_success: make.passing(
                 "scrape_last_success_timestamp_seconds",
                 "When the target was last scraped.",
                 &["target"],
@@ -37,30 +37,31 @@ impl ScrapeMetrics {
         })
     }
 
-    /// The gauge whose series come and go.
-    pub(super) fn vector(&self) -> &GaugeVec {
-        &self.last_success
-    }
-
-    pub(super) fn scraped(&self, scrape: &Scrape) {
-        self.scrapes.with_label_values(&["success"]).inc();
-        self.seconds.observe(scrape.took.as_secs_f64());
-        self.bytes.inc_by(scrape.bytes);
-        self.unreadable
-            .inc_by(scrape.complaints.unreadable + scrape.complaints.left_out);
-    }
-
-    pub(super) fn failed(&self, failure: &ScrapeFailure) {
-        self.scrapes.with_label_values(&[failure.reason.as_str()]).inc();
-    }
-
     pub(super) fn fill(&self, scrapes: &[ScrapeView], at: f64) {
         for scrape in scrapes {
             if let Some(age) = scrape.age_seconds {
-                self.last_success
-                    .with_label_values(&[&scrape.target])
-                    .set(at - age);
+                set(&self.last_success, &[&scrape.target], at - age);
             }
         }
+    }
+}
+
+impl Metrics {
+    /// Counts a good scrape.
+    pub fn scraped(&self, scrape: &Scrape) {
+        let metrics = &self.scrapes;
+        metrics.scrapes.with_label_values(&["success"]).inc();
+        metrics.seconds.observe(scrape.took.as_secs_f64());
+        metrics.bytes.inc_by(scrape.bytes);
+        let complaints = &scrape.complaints;
+        metrics
+            .unreadable
+            .inc_by(complaints.unreadable + complaints.left_out);
+    }
+
+    /// Counts a failed scrape.
+    pub fn scrape_failed(&self, failure: &ScrapeFailure) {
+        let scrapes = &self.scrapes.scrapes;
+        scrapes.with_label_values(&[failure.reason.as_str()]).inc();
     }
 }

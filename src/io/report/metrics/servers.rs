@@ -2,7 +2,9 @@
 
 use prometheus::{Gauge, GaugeVec, IntCounterVec};
 
-use super::Maker;
+use super::{Maker, Metrics, flag, set};
+use crate::domain::observe::snapshot::ScrapeFailure;
+use crate::domain::observe::stored::PrometheusReading;
 use crate::domain::observe::views::{ScrapeView, Sources, StoredView};
 
 #[derive(Debug)]
@@ -22,22 +24,22 @@ pub(super) struct ServerMetrics {
 impl ServerMetrics {
     pub(super) fn new(make: &Maker<'_>) -> prometheus::Result<Self> {
         Ok(Self {
-            ready: make.gauges(
+            ready: make.passing(
                 "api_server_ready",
                 "1 when the API server says that it is ready, 0 when it says that it is not; no series when it does not say.",
                 &["target"],
             )?,
-            failing_check: make.gauges(
+            failing_check: make.passing(
                 "api_server_failing_check",
                 "1 for each check of /readyz that fails; at most 32 per API server.",
                 &["target", "check"],
             )?,
-            answering: make.gauges(
+            answering: make.passing(
                 "api_server_processes",
                 "Processes seen behind the target in the last five minutes that answer, or do not any more.",
                 &["target", "answers"],
             )?,
-            version: make.gauges(
+            version: make.passing(
                 "api_server_info",
                 "Always 1; the release of the API server is a label.",
                 &["target", "version"],
@@ -67,11 +69,6 @@ impl ServerMetrics {
         })
     }
 
-    /// Gauges whose series come and go.
-    pub(super) fn vectors(&self) -> [&GaugeVec; 4] {
-        [&self.ready, &self.failing_check, &self.answering, &self.version]
-    }
-
     pub(super) fn fill(&self, sources: &Sources, at: f64) {
         self.fill_stored(sources.prometheus.as_ref(), at);
         for view in &sources.scrapes {
@@ -86,43 +83,35 @@ impl ServerMetrics {
             .set(leases.oldest_age_seconds.unwrap_or(f64::NAN));
     }
 
-    /// Counts a reading of the Prometheus by its result.
-    pub(super) fn read(&self, result: &str) {
-        self.readings.with_label_values(&[result]).inc();
-    }
-
     fn fill_stored(&self, view: Option<&StoredView>, at: f64) {
         let age = view.and_then(|view| view.age_seconds);
         self.newest_sample.set(age.map_or(f64::NAN, |age| at - age));
         let used = view.is_some_and(|view| view.used);
-        self.rests_on_stored.set(f64::from(u8::from(used)));
+        self.rests_on_stored.set(flag(used));
     }
 
     fn fill_target(&self, view: &ScrapeView) {
         let target = view.target.as_str();
-        let ready = match view.readiness.state {
-            "ready" => Some(1.0),
-            "not_ready" => Some(0.0),
-            _ => None,
-        };
-        if let Some(ready) = ready {
-            self.ready.with_label_values(&[target]).set(ready);
+        if let ready @ ("ready" | "not_ready") = view.readiness.state {
+            set(&self.ready, &[target], flag(ready == "ready"));
         }
         for check in &view.readiness.failing {
-            self.failing_check
-                .with_label_values(&[target, check.as_str()])
-                .set(1.0);
+            set(&self.failing_check, &[target, check], 1.0);
         }
         let silent = view.silent.len();
         for (answers, count) in [("yes", view.replicas.saturating_sub(silent)), ("no", silent)] {
-            self.answering
-                .with_label_values(&[target, answers])
-                .set(count as f64);
+            set(&self.answering, &[target, answers], count as f64);
         }
         if let Some(version) = &view.version {
-            self.version
-                .with_label_values(&[target, version.as_str()])
-                .set(1.0);
+            set(&self.version, &[target, version], 1.0);
         }
+    }
+}
+
+impl Metrics {
+    /// Counts a reading of the Prometheus.
+    pub fn stored_read(&self, reading: Result<&PrometheusReading, &ScrapeFailure>) {
+        let result = reading.map_or_else(|failure| failure.reason.as_str(), |_| "success");
+        self.servers.readings.with_label_values(&[result]).inc();
     }
 }

@@ -16,6 +16,7 @@ use crate::domain::diagnose::verdict::{ControlPlane, Verdict};
 use crate::domain::observe::canary::CanaryTarget;
 use crate::domain::observe::probe::{ProbeOutcome, ProbeReport};
 use crate::domain::report::assessment::Assessment;
+use crate::domain::text::stable_hash;
 use crate::domain::time::Time;
 use crate::domain::vocabulary::{Health, Writes};
 use crate::domain::watchdog::{Event, LoggedChange};
@@ -109,7 +110,7 @@ impl MarkSubject {
     }
 }
 
-/// A number for the hook that a verdict is about, the same on every page: FNV-1a of all that identifies it.
+/// A number for the hook that a verdict is about, the same on every page.
 pub fn anchor(verdict: &Verdict) -> u64 {
     let configuration = verdict.configuration.as_deref().unwrap_or_default();
     anchor_of(verdict.kind, configuration, &verdict.webhook)
@@ -117,11 +118,7 @@ pub fn anchor(verdict: &Verdict) -> u64 {
 
 /// The same of a hook by its names.
 pub fn anchor_of(kind: HookKind, configuration: &str, webhook: &str) -> u64 {
-    let parts = [kind.as_str(), configuration, webhook];
-    let bytes = parts.into_iter().flat_map(|part| part.bytes().chain([0]));
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
+    stable_hash(&[kind.as_str(), configuration, webhook])
 }
 
 /// The canaries of one kind.
@@ -256,20 +253,9 @@ impl Past {
             culprits: (share.clamp(0.0, 1.0) * excess) as f32,
             canary: slowest,
         });
-        while self
-            .samples
-            .front()
-            .is_some_and(|oldest| now.since(oldest.at) > SPAN)
-        {
-            self.samples.pop_front();
-        }
-        while self
-            .marks
-            .front()
-            .is_some_and(|oldest| now.since(oldest.at) > SPAN)
-        {
-            self.marks.pop_front();
-        }
+        let is_over = |at: Time| now.since(at) > SPAN;
+        while self.samples.pop_front_if(|oldest| is_over(oldest.at)).is_some() {}
+        while self.marks.pop_front_if(|oldest| is_over(oldest.at)).is_some() {}
     }
 
     /// Takes in a change that a person would want to read about.
@@ -351,9 +337,7 @@ impl Past {
     /// What a page shows that draws the tracks of these hooks.
     pub fn show<'a>(&self, hooks: impl Iterator<Item = &'a Verdict>, now: Time) -> ShownPast {
         let tracks = hooks.filter_map(|verdict| {
-            let configuration = verdict.configuration.as_deref()?;
-            let id = HookId::new(verdict.kind, configuration, &verdict.webhook);
-            let tracks = self.tracks.get(&id)?.iter();
+            let tracks = self.tracks.get(&verdict.hook()?)?.iter();
             let cells = tracks.map(|(backend, track)| (backend.clone(), track.cells(now)));
             Some((anchor(verdict), cells.collect()))
         });

@@ -64,8 +64,7 @@ pub(in crate::io::cluster) fn items(value: &Value) -> &[Value] {
 }
 
 fn instant(value: &Value) -> Option<Time> {
-    let at = value.as_str()?.parse::<jiff::Timestamp>().ok()?;
-    Some(Time::from_unix_millis(u64::try_from(at.as_millisecond()).ok()?))
+    Time::parse(value.as_str()?)
 }
 
 #[cfg(test)]

@@ -11,12 +11,10 @@ use k8s_openapi::api::admissionregistration::v1::WebhookClientConfig;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time as ApiTime};
 use serde::Deserialize;
 
-use super::{
-    DEFAULT_SERVICE_PORT, Problems, instant, look_at_bundle, probe_annotation, probe_level, service, target,
-};
+use super::{Problems, instant, look_at_bundle, probe_level, service_target, target};
 use crate::domain::cluster::hook::{
     Added, Aggregated, Available, Conversion, FailurePolicy, Hook, HookId, HookKind, HookTarget, OtherKind,
-    Selector, ServiceState, ServiceTarget,
+    Selector,
 };
 use crate::domain::text::bounded;
 
@@ -169,19 +167,7 @@ pub(in crate::io::cluster::inventory) fn aggregated(registration: Registration) 
         "v1." => format!("/api/{}", spec.version),
         _ => format!("/apis/{}/{}", spec.group, spec.version),
     };
-    let port = service.port.unwrap_or(DEFAULT_SERVICE_PORT);
-    let target = match u16::try_from(port).ok().filter(|port| *port != 0) {
-        Some(port) => HookTarget::Service(ServiceTarget {
-            namespace: service.namespace,
-            name: service.name,
-            port,
-            path,
-            service: ServiceState::Unknown {
-                why: service::NOT_READ.to_owned(),
-            },
-        }),
-        None => HookTarget::Invalid(format!("service.port {port} is not a port")),
-    };
+    let target = service_target(&service.namespace, &service.name, service.port, path);
     let ca_bundle = spec.ca_bundle.as_ref().map_or(&[][..], |bytes| &bytes.0);
     let available = status
         .conditions
@@ -212,8 +198,7 @@ fn hook(kind: HookKind, metadata: &ObjectMeta, target: HookTarget, ca_bundle: &[
     let name = metadata.name.as_deref().unwrap_or_default();
     let id = HookId::new(kind, name, name);
     let mut problems = Problems::of(&id);
-    let probe = probe_annotation(metadata);
-    let probe_level = probe_level(probe.as_ref(), &mut problems);
+    let probe_level = probe_level(metadata, &mut problems);
     look_at_bundle(ca_bundle, &mut problems);
     if let HookTarget::Invalid(why) = &target {
         problems.add(why);
