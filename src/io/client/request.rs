@@ -181,7 +181,6 @@ pub(crate) async fn within<T>(
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
     use crate::io::testing::{TestReply, TestServer, soon};
 
