@@ -1,7 +1,7 @@
 //! Canaries: dry-run writes through the API server, past every hook that a real write would meet.
 //!
-//! Each canary dials anew (`Connection: close` on a client of its own) where there may be several API servers, so that
-//! all are met. Where there is one alone a connection is kept, which costs it less than half, but only as long as canaries
+//! Each canary opens a new connection (`Connection: close` on a client of its own) where there may be several API servers,
+//! so that all are met. Where there is one alone a connection is kept, which costs it less than half, but only as long as canaries
 //! come back at once: one that died without a word hangs until the deadline and looks just like a hook that hangs.
 
 mod further;
@@ -47,8 +47,8 @@ const SERVER_TIMEOUT: Duration = Duration::from_secs(34);
 /// Writes canaries.
 #[derive(Clone)]
 pub struct CanaryWriter {
-    anew: Client,
-    kept: Client,
+    on_new: Client,
+    on_kept: Client,
     /// Whether there is one API server alone.
     one_process: watch::Receiver<bool>,
     /// Whether the canary before came back at once.
@@ -64,8 +64,8 @@ impl CanaryWriter {
     /// A writer whose [`CanaryTarget::OwnNamespace`] is `namespace`.
     pub fn new(connection: &Connection, namespace: &str, clock: Clock) -> Self {
         Self {
-            anew: connection.canaries().clone(),
-            kept: connection.calls().clone(),
+            on_new: connection.canaries().clone(),
+            on_kept: connection.calls().clone(),
             one_process: watch::channel(false).1,
             at_once: Arc::default(),
             namespace: namespace.to_owned(),
@@ -196,13 +196,13 @@ impl CanaryWriter {
         let request =
             |client| ApiRequest::write(client, method.clone(), &target, content_type, body.to_string());
         if self.at_once.load(Ordering::Relaxed) && *self.one_process.borrow() {
-            match answered(request(&self.kept).open().await).await {
+            match answered(request(&self.on_kept).open().await).await {
                 // The API server may have closed it in the meantime.
                 Answered::Nothing(_) => {}
                 answer => return answer,
             }
         }
-        answered(request(&self.anew).on_new_connection().open().await).await
+        answered(request(&self.on_new).on_new_connection().open().await).await
     }
 }
 
@@ -420,8 +420,8 @@ mod tests {
         );
     }
 
-    /// Whether each canary asked for a connection of its own, of writes that meet one API server alone.
-    async fn dialled_anew(
+    /// What became of so many canaries that meet one API server alone, and which requests asked for a new connection.
+    async fn one_after_the_other(
         replies: impl Fn(usize) -> TestReply + Send + Sync + 'static,
         canaries: usize,
     ) -> (Vec<CanaryOutcome>, Vec<bool>) {
@@ -441,10 +441,10 @@ mod tests {
             );
         }
         let asked = server.asked();
-        let anew = asked
+        let on_new = asked
             .iter()
             .map(|asked| asked.headers.get("connection").is_some_and(|it| it == "close"));
-        (outcomes, anew.collect())
+        (outcomes, on_new.collect())
     }
 
     #[tokio::test]
@@ -453,11 +453,11 @@ mod tests {
             2 => TestReply::Hang,
             _ => TestReply::json(200, "{}"),
         };
-        let (outcomes, anew) = dialled_anew(replies, 5).await;
+        let (outcomes, on_new) = one_after_the_other(replies, 5).await;
         let mut expected = vec![CanaryOutcome::Written; 5];
         expected[2] = CanaryOutcome::TimedOut;
         assert_eq!(outcomes, expected);
-        assert_eq!(anew, [true, false, false, true, false]);
+        assert_eq!(on_new, [true, false, false, true, false]);
     }
 
     #[tokio::test]
@@ -466,9 +466,9 @@ mod tests {
             1 => TestReply::Raw(Vec::new()),
             _ => TestReply::json(200, "{}"),
         };
-        let (outcomes, anew) = dialled_anew(replies, 2).await;
+        let (outcomes, on_new) = one_after_the_other(replies, 2).await;
         assert_eq!(outcomes, [CanaryOutcome::Written, CanaryOutcome::Written]);
-        assert_eq!(anew, [true, false, true]);
+        assert_eq!(on_new, [true, false, true]);
     }
 
     #[tokio::test]

@@ -3,7 +3,7 @@
 //! Each replica counts for itself, and behind a load balancer every request may reach another one. So the
 //! replicas are asked by the addresses that the Service `default/kubernetes` is made of, where these can be
 //! reached; on many managed control planes they cannot, and then the configured server stands for all. That one, and any
-//! address behind which several processes were met, is dialled anew each time, and asked as often as there are replicas
+//! address behind which several processes were met, gets a new connection each time, and is asked as often as there are replicas
 //! behind it: a pooled connection would lead to the same replica for ever.
 
 use std::net::SocketAddr;

@@ -102,7 +102,7 @@ impl Targets {
     ///
     /// A connection is kept to a replica of its own address alone. That, too, may be a balancer's: who looks `wide` ends
     /// the connection, and once two processes were met none is kept. Then, and at the configured server, there is a visit
-    /// for each process as far as is known, and who looks `wide` where nobody says how many there are asks once more.
+    /// for each process as far as is known, and who looks `wide` asks once more where no list says how many there are.
     pub(super) fn current(&self, now: Time, wide: bool) -> Vec<ScrapeTarget> {
         let (tried, left_alone): (Vec<_>, Vec<_>) = self
             .replicas
