@@ -113,7 +113,7 @@ impl Breaker {
             (None, BypassState::Original) => self.begin(hook, None, view),
             (Some(entry), BypassState::Original) => match entry.place {
                 EntryStage::Held => self.not_there(hook, entry, view),
-                EntryStage::Leaving => self.left(hook, entry),
+                EntryStage::Leaving => self.left(hook, entry, view),
                 EntryStage::Out => self.is_out(hook, entry, view),
             },
             // Whether it is skipped as dead shows with the first judgement.

@@ -228,18 +228,22 @@ impl Breaker {
         step.says(kind, why)
     }
 
-    /// It was to be put back, and is.
-    pub(super) fn left(&self, hook: HookAt<'_>, entry: &BookEntry) -> BreakerStep {
-        if self.everywhere(&hook) {
-            self.rewrite(
-                entry,
-                |line| line.place = EntryStage::Out,
-                Counts::Nothing,
-                hook.now,
-            )
-        } else {
-            BreakerStep::default()
+    /// It was to be put back, and is. When it fails again, it does not wait for API servers that have not shown that yet: one
+    /// that is silent is waited for longer than leaders live.
+    pub(super) fn left(&self, hook: HookAt<'_>, entry: &BookEntry, view: &ObservedHook) -> BreakerStep {
+        let again = match hook.fails() && !entry.contested {
+            true => self.begin(hook, Some(entry), view),
+            false => BreakerStep::default(),
+        };
+        if !matches!(again.does, Does::Nothing) || !self.everywhere(&hook) {
+            return again;
         }
+        self.rewrite(
+            entry,
+            |line| line.place = EntryStage::Out,
+            Counts::Nothing,
+            hook.now,
+        )
     }
 
     /// It is as its owner has it, and remembered.

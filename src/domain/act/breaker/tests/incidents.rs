@@ -340,6 +340,31 @@ fn each_relapse_makes_the_wait_longer_and_in_the_end_it_is_called_flapping() {
 }
 
 #[test]
+fn a_restored_hook_that_fails_again_is_bypassed_again_though_an_api_server_has_not_shown_the_restore() {
+    let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
+    incident.fails(Cause::Hanging);
+    incident.wait(10);
+    let still_shielded = incident.view();
+    let silent = BTreeSet::from(["s".into(), "silent".into()]);
+    incident.observe(Observation::Servers(silent));
+    incident.observe(Observation::Shows {
+        hook: incident.id.clone(),
+        server: "silent".into(),
+        view: still_shielded,
+    });
+    incident.is_well();
+    incident.wait(60);
+    assert_eq!(incident.shown, BypassState::Original);
+    incident.fails(Cause::Hanging);
+    incident.wait(10);
+    assert_eq!(incident.shown, ours(Rung::Shield, false));
+    // It is a relapse like any other, and waits for longer.
+    incident.is_well();
+    incident.wait(30);
+    assert_eq!(incident.shown, ours(Rung::Shield, false));
+}
+
+#[test]
 fn a_canary_that_fails_on_probation_takes_the_hook_back_out() {
     let mut incident = Incident::new(AutoBreak::On, &[Rung::Skip]);
     incident.fails(Cause::Hanging);
