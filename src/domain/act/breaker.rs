@@ -324,8 +324,8 @@ impl Breaker {
         self.read_ledger(now, &mut actions);
         self.among = self.look_around();
         // Room that several want, in a limit or on their object, goes to the one that most hangs on.
-        let hooks = self.memory.hooks.iter();
-        let mut hooks: Vec<_> = hooks
+        let mut hooks: Vec<_> = self
+            .concerned()
             .map(|(id, hook)| (Reverse(hook.stake()), id.clone()))
             .collect();
         hooks.sort_by_key(|(stake, _)| *stake);
@@ -374,9 +374,16 @@ impl Breaker {
         }
     }
 
-    /// All hooks that are known, with where they stand.
+    /// The hooks about which there may be something to say, with where they stand. All others enforce.
     pub fn stages(&self) -> impl Iterator<Item = (&HookId, HookState)> {
-        self.memory.hooks.keys().map(|hook| (hook, self.stage(hook)))
+        self.concerned().map(|(hook, _)| (hook, self.stage(hook)))
+    }
+
+    /// The hooks about which there may be something to decide: few, of however many that are watched.
+    fn concerned(&self) -> impl Iterator<Item = (&HookId, &HookMemory)> {
+        let noted = |id: &HookId| self.book().is_some_and(|book| book.entries.contains_key(id));
+        let hooks = self.memory.hooks.iter();
+        hooks.filter(move |(id, hook)| !hook.is_at_rest() || noted(id))
     }
 
     /// What replicas agree on, as far as it was read; while steps are decided on, with those that are about to be

@@ -1,6 +1,6 @@
 //! What is said of what the breaker does: in the assessment, in metrics, in the log and as Events.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::unchecked::REASON;
@@ -99,8 +99,8 @@ impl BreakerLog {
         self.unchecked.insert(hook.clone(), (sentence, now));
     }
 
-    /// Where every hook stands, when that is not what was published last. `concerns`: hooks of which what was said last
-    /// is still true.
+    /// Where hooks stand of which there is something to say, when that is not what was published last. `stages`: of all that do
+    /// not enforce; `concerns`: hooks of which what was said last is still true.
     pub(super) fn standings(
         &mut self,
         stages: &BTreeMap<HookId, HookState>,
@@ -112,16 +112,13 @@ impl BreakerLog {
         self.last
             .retain(|hook, _| concerns(hook) || stage_of(hook) != HookState::Enforcing);
         self.unchecked.retain(|_, (_, at)| now.since(*at) < SHOWN);
-        let last = |hook: &HookId| self.last.contains_key(hook) || self.unchecked.contains_key(hook);
-        let known: Vec<(&HookId, HookState)> = stages
-            .iter()
-            .map(|(hook, stage)| (hook, *stage))
-            .filter(|(hook, stage)| *stage != HookState::Enforcing || last(hook))
-            .take(MAX_LISTED)
-            .collect();
+        let said = self.last.keys().chain(self.unchecked.keys());
+        let bypassed = stages.iter().filter(|(_, stage)| **stage != HookState::Enforcing);
+        let known: BTreeSet<&HookId> = said.chain(bypassed.map(|(hook, _)| hook)).collect();
         let mut since = BTreeMap::new();
         let mut standings = Vec::new();
-        for (hook, stage) in known {
+        for hook in known.into_iter().take(MAX_LISTED) {
+            let stage = stage_of(hook);
             let rung = match stage {
                 HookState::Bypassed { rung, .. } => Some(rung),
                 _ => None,

@@ -293,6 +293,18 @@ impl HookMemory {
         rungs.max()
     }
 
+    /// Whether there is nothing to decide about it, unless the book has a line on it: it does not fail, its object is not
+    /// followed, and nothing is under way or was said.
+    pub(super) fn is_at_rest(&self) -> bool {
+        !self.fails()
+            && self.shows.is_empty()
+            && self.read.is_none()
+            && self.asked.is_none()
+            && self.pending.is_none()
+            && self.told.is_none()
+            && self.leaving_since.is_none()
+    }
+
     /// Whether its failures are ignored.
     pub(super) fn ignores(&self) -> bool {
         self.facts.as_ref().is_some_and(|facts| facts.ignores)

@@ -231,9 +231,10 @@ impl Breaker {
     /// It was to be put back, and is. When it fails again, it does not wait for API servers that have not shown that yet: one
     /// that is silent is waited for longer than leaders live.
     pub(super) fn left(&self, hook: HookAt<'_>, entry: &BookEntry, view: &ObservedHook) -> BreakerStep {
-        let again = match hook.fails() && !entry.contested {
-            true => self.begin(hook, Some(entry), view),
-            false => BreakerStep::default(),
+        let again = if hook.fails() && !entry.contested {
+            self.begin(hook, Some(entry), view)
+        } else {
+            BreakerStep::default()
         };
         if !matches!(again.does, Does::Nothing) || !self.everywhere(&hook) {
             return again;
