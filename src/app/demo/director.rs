@@ -197,8 +197,9 @@ impl<'a> Director<'a> {
         while fault.elapsed() < lasting {
             self.look(DemoPhase::Fault(fault.elapsed())).await?;
         }
-        injected.clear(&self.stage.target()).await?;
+        // Before it is, for the first write may get through while that is still being done.
         let removed = Instant::now();
+        injected.clear(&self.stage.target()).await?;
         let workload = &self.stage.workload;
         while workload.first_success().is_none() && removed.elapsed() < AFTER {
             tokio::time::sleep(self.timing.poll).await;
