@@ -358,10 +358,12 @@ fn a_restored_hook_that_fails_again_is_bypassed_again_though_an_api_server_has_n
     incident.fails(Cause::Hanging);
     incident.wait(10);
     assert_eq!(incident.shown, ours(Rung::Shield, false));
-    // It is a relapse like any other, and waits for longer.
+    // It is a relapse like any other, and waits for twice as long.
     incident.is_well();
-    incident.wait(30);
+    incident.wait(50);
     assert_eq!(incident.shown, ours(Rung::Shield, false));
+    incident.wait(20);
+    assert_eq!(incident.shown, BypassState::Original);
 }
 
 #[test]
