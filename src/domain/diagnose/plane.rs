@@ -142,9 +142,11 @@ impl<'a> PlaneEvidence<'a> {
             let written = |outcome: &CanaryOutcome| *outcome == CanaryOutcome::Written;
             let others_get_through =
                 self.sick.is_some() && memory.any_within(self.now, t::through_lately(), written);
-            let hangs = hung && memory.hung_for(self.now).is_some();
+            // Of writes that always take seconds some take twice as long as the one before: those are slow, and none is blocked.
+            let waiting = memory.hung_for(self.now).filter(|_| hung);
+            let hangs = waiting.is_some_and(|waiting| !memory.may_take(waiting, self.now));
+            slow |= waiting.is_some();
             blocked |= hangs && !others_get_through;
-            slow |= hangs && others_get_through;
             match memory.latest(self.now).map(|report| &report.outcome) {
                 Some(CanaryOutcome::Written | CanaryOutcome::Denied { .. }) => answered = true,
                 Some(CanaryOutcome::CallFailed(_) | CanaryOutcome::TimedOut) => blocked = true,

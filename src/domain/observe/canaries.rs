@@ -388,6 +388,12 @@ impl CanaryMemory {
         (!merely_slow).then_some(waiting)
     }
 
+    /// Whether one of the last minute got through after more than half of that time: another one may take as long.
+    pub fn may_take(&self, span: Duration, now: Time) -> bool {
+        self.recent(now)
+            .any(|report| is_written(report) && report.took * 2 > span)
+    }
+
     /// How long the last one took, when that was slow.
     pub fn slow(&self, now: Time) -> Option<Duration> {
         let latest = self.latest(now).filter(|report| is_written(report))?;
