@@ -388,7 +388,8 @@ impl CanaryMemory {
         (!merely_slow).then_some(waiting)
     }
 
-    /// Whether one of the last minute got through after more than half of that time: another one may take as long.
+    /// Whether one of those kept, of a minute at most, got through after more than half of that time: another one may take as long.
+    /// What hangs is known by [`Self::hung_for`] sooner; what is said of all writes waits for this.
     pub fn may_take(&self, span: Duration, now: Time) -> bool {
         self.recent(now)
             .any(|report| is_written(report) && report.took * 2 > span)

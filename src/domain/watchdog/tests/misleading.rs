@@ -332,35 +332,6 @@ fn an_earlier_refusal_is_over_when_the_api_server_has_counted_good_calls_since()
 }
 
 #[test]
-fn writes_that_take_three_seconds_each_are_delayed_and_not_blocked_by_turns() {
-    let opa = hook("opa", 1);
-    let mut incident = Incident::calm(&[&opa]);
-    incident.canary(11 * SECOND, 3 * SECOND, CanaryOutcome::Written);
-    incident.canary(11 * SECOND + 500, 3 * SECOND, CanaryOutcome::Written);
-    incident.canary_late(13 * SECOND);
-    assert_eq!(
-        incident.tick(15 * SECOND + 100).control_plane.writes,
-        Writes::Delayed
-    );
-    assert_eq!(
-        incident.tick(20 * SECOND + 100).control_plane.writes,
-        Writes::Blocked
-    );
-}
-
-#[test]
-fn writes_that_always_take_seconds_are_not_blocked_whenever_a_quick_one_precedes_a_slow_one() {
-    let opa = hook("opa", 1);
-    let mut incident = Incident::calm(&[&opa]);
-    incident.canary(11 * SECOND, 2 * SECOND, CanaryOutcome::Written);
-    incident.canary(13 * SECOND + 500, SECOND, CanaryOutcome::Written);
-    incident.canary_late(15 * SECOND);
-    let mut writes_at = |ms| incident.tick(ms).control_plane.writes;
-    assert_eq!(writes_at(18 * SECOND + 500), Writes::Delayed);
-    assert_eq!(writes_at(19 * SECOND + 100), Writes::Blocked);
-}
-
-#[test]
 fn what_is_said_of_good_backends_counts_those_that_have_not_answered() {
     let opa = hook("opa", 3);
     let mut incident = Incident::with(vec![opa.clone()]);

@@ -104,6 +104,35 @@ fn what_a_slow_webhook_costs_now_is_told_by_probes_while_its_mean_still_holds_qu
 }
 
 #[test]
+fn writes_that_take_three_seconds_each_are_delayed_and_not_blocked_by_turns() {
+    let opa = hook("opa", 1);
+    let mut incident = Incident::calm(&[&opa]);
+    incident.canary(11 * SECOND, 3 * SECOND, CanaryOutcome::Written);
+    incident.canary(11 * SECOND + 500, 3 * SECOND, CanaryOutcome::Written);
+    incident.canary_late(13 * SECOND);
+    assert_eq!(
+        incident.tick(15 * SECOND + 100).control_plane.writes,
+        Writes::Delayed
+    );
+    assert_eq!(
+        incident.tick(20 * SECOND + 100).control_plane.writes,
+        Writes::Blocked
+    );
+}
+
+#[test]
+fn writes_that_always_take_seconds_are_not_blocked_whenever_a_quick_one_precedes_a_slow_one() {
+    let opa = hook("opa", 1);
+    let mut incident = Incident::calm(&[&opa]);
+    incident.canary(11 * SECOND, 2 * SECOND, CanaryOutcome::Written);
+    incident.canary(13 * SECOND + 500, SECOND, CanaryOutcome::Written);
+    incident.canary_late(15 * SECOND);
+    let mut writes_at = |ms| incident.tick(ms).control_plane.writes;
+    assert_eq!(writes_at(18 * SECOND + 500), Writes::Delayed);
+    assert_eq!(writes_at(19 * SECOND + 100), Writes::Blocked);
+}
+
+#[test]
 fn slow_calls_block_no_writes_that_canaries_show_to_be_in_time() {
     let effect = |took: u64| {
         let opa = hook("opa", 1);
