@@ -81,6 +81,7 @@ fn verdict(
         health,
         cause: hit.cause,
         effect,
+        needs_shield: hook.is_some_and(|hook| costs.needs_shield(&hook.id)),
         fails_open: fails && evidence.fails_open(),
         confidence: rule.confidence,
         webhook_confidence: rule.webhook_confidence,

@@ -105,6 +105,7 @@ fn assessment(ids: &[HookId], make: impl Fn(usize, &mut Verdict)) -> Assessment 
             canaries: Vec::new(),
             bypass: None,
             by_hand: None,
+            needs_shield: false,
             fails_open: false,
             excess_share: None,
             ..template.clone()

@@ -20,7 +20,7 @@ use crate::domain::observe::canary::CanaryTarget;
 use crate::domain::text::human;
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
-use crate::domain::vocabulary::{Bypass, Cause, Effect, Health};
+use crate::domain::vocabulary::{Cause, Effect, Health};
 
 /// Hooks told of in one sentence.
 const TOLD: usize = 4;
@@ -138,51 +138,77 @@ pub struct Costs<'a> {
     hooks: BTreeSet<&'a HookId>,
     /// Those of classes whose deadline is passed.
     passed: Vec<Bill<'a>>,
+    /// Those of classes whose deadline would be passed if no hook were shielded; empty where none is.
+    without_shields: Vec<Bill<'a>>,
+}
+
+/// One hook that is waited for.
+#[derive(Debug)]
+struct Waited<'e, 'a> {
+    evidence: &'e Evidence<'a>,
+    hook: &'a Hook,
+    hit: &'e Hit,
+    health: Health,
+    cost: Duration,
+}
+
+/// What bills are made of.
+struct Till<'e, 'a> {
+    waited: Vec<Waited<'e, 'a>>,
+    mutating: Vec<&'a Hook>,
+    /// Whether the object may be changed after a hook that wants to be asked again.
+    reinvoked: bool,
+    /// The namespace of hookwatch itself.
+    own: &'a str,
 }
 
 impl<'a> Costs<'a> {
     /// Adds up what hooks cost that are judged so.
     pub fn of(all: &[(Evidence<'a>, Health, Hit)]) -> Self {
-        let costs = all.iter().filter_map(|(evidence, health, hit)| {
-            let cost = cost(evidence, hit.cause).filter(|_| *health == Health::Failing)?;
-            Some((evidence, evidence.hook?, hit, cost))
+        let waited = all.iter().filter_map(|(evidence, health, hit)| {
+            // Of one that is shielded less is seen, so that a suspicion counts.
+            let counts = match health {
+                Health::Failing => true,
+                Health::Suspect => evidence.is_shielded(),
+                _ => false,
+            };
+            let cost = cost(evidence, hit.cause).filter(|_| counts)?;
+            let (hook, health) = (evidence.hook?, *health);
+            Some(Waited {
+                evidence,
+                hook,
+                hit,
+                health,
+                cost,
+            })
         });
-        let costs: Vec<_> = costs.collect();
+        let waited: Vec<_> = waited.collect();
         let scene = all.first().map(|(evidence, ..)| evidence.scene);
-        let own = scene.map_or("", |scene| &*scene.seen.coverage.own_namespace);
         let inventory = scene.and_then(|scene| scene.seen.inventory.as_ref());
         let labels = |namespace: &str| inventory?.namespaces.get(namespace);
         let mutating = scene.into_iter().flat_map(|scene| scene.seen.hooks());
-        let mutating: Vec<_> = mutating
-            .filter(|hook| hook.id.kind == HookKind::Mutating)
-            .collect();
-        let reinvoked = costs.iter().any(|(_, hook, ..)| hook.reinvoked);
-        let tenants = Class::of_tenants(costs.iter().map(|(_, hook, ..)| *hook));
-        let bills = CLASSES.into_iter().chain(tenants).map(|class| {
-            let request = class.request(labels);
-            // What one of several changes, those before it are asked about again.
-            let mut mutate = mutating.iter().filter(|hook| hook.could_match(&request));
-            let asked_again = reinvoked && mutate.nth(1).is_some();
-            let met = costs.iter().filter(|(evidence, hook, hit, _)| {
-                let added = &hook.added;
-                let shielded = hook.match_conditions.iter().any(MatchCondition::is_ours);
-                let spared = shielded && Spare { own, added }.spares(&request, None);
-                !spared && hook.could_match(&request) && class.is_let_through(hook, evidence.scene, hit.since)
-            });
-            let met: Vec<_> = met.collect();
-            let slow = met.iter().all(|(.., hit, _)| hit.cause == Some(Cause::Slow));
-            let since = met.iter().filter_map(|(.., hit, _)| hit.since).max();
-            let in_time = slow && class.is_in_time(met.iter().map(|(evidence, ..)| *evidence), since);
-            let met = met.into_iter().map(|(_, hook, _, cost)| (*hook, *cost));
-            let chain = Chain::of(met, asked_again);
-            (Bill { class, chain }, in_time)
-        });
-        let passed = bills.filter(|(bill, in_time)| !in_time && bill.total() >= (bill.class.deadline)());
-        let passed = passed.map(|(bill, _)| bill).collect();
-        let hooks = costs.iter().map(|(_, hook, ..)| &hook.id);
+        let till = Till {
+            mutating: mutating
+                .filter(|hook| hook.id.kind == HookKind::Mutating)
+                .collect(),
+            reinvoked: waited.iter().any(|one| one.hook.reinvoked),
+            own: scene.map_or("", |scene| &*scene.seen.coverage.own_namespace),
+            waited,
+        };
+        let shielded = till.waited.iter().any(|one| one.evidence.is_shielded());
+        let tenants = Class::of_tenants(till.waited.iter().map(|one| one.hook));
+        let classes: Vec<_> = CLASSES.into_iter().chain(tenants).collect();
+        let passed = |shields| {
+            let bills = classes
+                .iter()
+                .filter_map(|class| till.passed(class, labels, shields));
+            bills.collect()
+        };
+        let failing = till.waited.iter().filter(|one| one.health == Health::Failing);
         Self {
-            hooks: hooks.collect(),
-            passed,
+            hooks: failing.map(|one| &one.hook.id).collect(),
+            passed: passed(true),
+            without_shields: if shielded { passed(false) } else { Vec::new() },
         }
     }
 
@@ -197,6 +223,11 @@ impl<'a> Costs<'a> {
         }
     }
 
+    /// Whether a hook that is shielded would keep requests past their deadline again if none were.
+    pub fn needs_shield(&self, hook: &HookId) -> bool {
+        self.without_shields.iter().any(|bill| bill.is_passed_by(hook))
+    }
+
     /// Whose deadline is passed for this hook, the soonest, as a sentence.
     pub fn sentence(&self, hook: &HookId) -> Option<String> {
         let bill = self.passed.iter().find(|bill| bill.is_passed_by(hook))?;
@@ -204,10 +235,48 @@ impl<'a> Costs<'a> {
     }
 }
 
+impl<'a> Till<'_, 'a> {
+    /// What a request of a class pays for the hooks that it meets, where that is past its deadline: with the shields that
+    /// are in place, or as if there were none.
+    fn passed(
+        &self,
+        class: &Class<'a>,
+        labels: impl Fn(&str) -> Option<&'a Labels>,
+        shields: bool,
+    ) -> Option<Bill<'a>> {
+        let request = class.request(labels);
+        // What one of several changes, those before it are asked about again.
+        let mut mutate = self.mutating.iter().filter(|hook| hook.could_match(&request));
+        let asked_again = self.reinvoked && mutate.nth(1).is_some();
+        let met = self.waited.iter().filter(|one| {
+            let (hook, shielded) = (one.hook, one.evidence.is_shielded());
+            let (own, added) = (self.own, &hook.added);
+            let spared = shields && shielded && Spare { own, added }.spares(&request, None);
+            let counts = one.health == Health::Failing || !shields;
+            // Canaries that a shield spares tell nothing of what would meet the hook without it.
+            let let_through =
+                || shielded && !shields || class.is_let_through(hook, one.evidence.scene, one.hit.since);
+            counts && !spared && hook.could_match(&request) && let_through()
+        });
+        let met: Vec<_> = met.collect();
+        let tell = |one: &&Waited<'_, '_>| {
+            one.hit.cause == Some(Cause::Slow) && (shields || !one.evidence.is_shielded())
+        };
+        let since = met.iter().filter_map(|one| one.hit.since).max();
+        let in_time = met.iter().all(tell) && class.is_in_time(met.iter().map(|one| one.evidence), since);
+        let chain = Chain::of(met.into_iter().map(|one| (one.hook, one.cost)), asked_again);
+        let bill = Bill {
+            class: class.clone(),
+            chain,
+        };
+        (!in_time && bill.total() >= (class.deadline)()).then_some(bill)
+    }
+}
+
 /// How long a request that meets the hook waits for it; `None` where that is not worth a word.
 fn cost(evidence: &Evidence<'_>, cause: Option<Cause>) -> Option<Duration> {
     let hook = evidence.hook.filter(|hook| hook.id.kind.is_admission())?;
-    let called = evidence.bypass.is_none_or(|bypass| bypass == Bypass::Shield);
+    let called = !evidence.is_uncalled();
     // What an API server counted may be too large for any time.
     let counted = |mean: Option<f64>| Duration::try_from_secs_f64(mean?).ok();
     let cost = match cause? {

@@ -314,6 +314,11 @@ impl<'a> Evidence<'a> {
         self.bypass.is_some_and(Bypass::is_for_everybody)
     }
 
+    /// The control plane's own writes skip it.
+    pub fn is_shielded(&self) -> bool {
+        self.bypass == Some(Bypass::Shield)
+    }
+
     /// It was named a moment ago.
     pub fn was_failing(&self) -> bool {
         self.before.is_some_and(|before| before.health == Health::Failing)

@@ -29,6 +29,10 @@ pub struct Verdict {
     pub cause: Option<Cause>,
     /// What that does.
     pub effect: Effect,
+    /// It is shielded, and without that it would keep requests past their deadline: whether it may be restored hangs on
+    /// that.
+    #[serde(skip)]
+    pub needs_shield: bool,
     /// Its calls fail and its failures are ignored: whatever `effect` says of the wait, writes pass that it has not seen.
     pub fails_open: bool,
     /// How likely it is that the webhook is judged rightly, whatever the cause, as the campaign measures it, 0 to 1.

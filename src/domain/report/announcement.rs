@@ -209,6 +209,7 @@ mod tests {
             by_hand: None,
             webhook_confidence: 0.9,
             rule: "no-data",
+            needs_shield: false,
             fails_open: false,
             excess_share: None,
             since: None,

@@ -440,6 +440,7 @@ fn has_no_room(hook: &Hook) -> bool {
 fn would_be(hook: &Hook, evidence: &Evidence<'_>, verdict: &Verdict) -> Effect {
     match (verdict.cause, hook.failure_policy) {
         (None | Some(Cause::Denying), _) => verdict.effect,
+        (Some(Cause::Slow), _) if verdict.needs_shield => Effect::Blocking,
         _ if !evidence.is_uncalled() => verdict.effect,
         (Some(Cause::Slow), _) => Effect::Delaying,
         (Some(_), FailurePolicy::Fail) => Effect::Blocking,

@@ -67,7 +67,10 @@ impl Breaker {
                 hook.facts.as_ref().is_some_and(HookFacts::is_merely_slow) && !facts.is_merely_slow();
             let since = hook.failing_since.filter(|_| !gets_worse);
             hook.failing_since = facts.harms_writes().then(|| since.unwrap_or(now));
-            hook.well_since = (facts.health == Health::Healthy).then(|| hook.well_since.unwrap_or(now));
+            // One that nothing would shield now needs no shield any more.
+            let needless = hook.rung() == Some(Rung::Shield) && facts.is_merely_slow();
+            let well = facts.health == Health::Healthy || needless;
+            hook.well_since = well.then(|| hook.well_since.unwrap_or(now));
             hook.facts = Some(facts);
         }
         let book = self.memory.ledger.known.as_ref().map(|(_, book)| book);

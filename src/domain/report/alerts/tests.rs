@@ -48,6 +48,7 @@ pub(super) fn verdict(webhook: &str, health: Health, cause: Cause, effect: Effec
         by_hand: None,
         webhook_confidence: 0.9,
         rule: "no-data",
+        needs_shield: false,
         fails_open: false,
         excess_share: None,
         since: None,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::acting::changed;
 use super::*;
 use crate::domain::act::breaker::Witness;
 
@@ -174,6 +175,38 @@ fn what_has_been_slow_for_ten_seconds_costs_what_all_of_its_calls_did() {
     };
     assert_eq!(effect(4.4), Effect::Delaying);
     assert_eq!(effect(5.1), Effect::Blocking);
+}
+
+/// Whether the shield may go hangs on what writes would wait without it, and the canaries that it spares tell nothing of that.
+#[test]
+fn a_shielded_webhook_is_held_against_the_deadlines_that_it_would_pass_without_its_shield() {
+    let without_shield = |seconds: f64, owners: bool| {
+        let mut opa = hook("opa", 1);
+        if owners {
+            opa.match_conditions = changed(&opa, "only-what-we-own").match_conditions;
+        }
+        let mut incident = Incident::calm(&[&opa]);
+        opa.match_conditions
+            .extend(changed(&opa, "hookwatch.dev/shield").match_conditions);
+        incident.inventory(12 * SECOND, vec![opa.clone()]);
+        for second in (20..44).step_by(2) {
+            incident.canary(second * SECOND - 5, 5, CanaryOutcome::Written);
+            incident.count_writes(20.0, seconds + 0.1, 0.004);
+            incident.count_calls("opa", 20.0, seconds);
+            incident.scrape(second * SECOND);
+            incident.tick(second * SECOND + 10);
+        }
+        let verdict = incident.verdict(42 * SECOND + 200, "opa");
+        assert_eq!(
+            (verdict.cause, verdict.effect),
+            (Some(Cause::Slow), Effect::Delaying)
+        );
+        incident.facts(42 * SECOND + 200, &opa).effect
+    };
+    assert_eq!(without_shield(4.4, false), Effect::Delaying);
+    assert_eq!(without_shield(5.1, false), Effect::Blocking);
+    // Which requests its owner's conditions let through is not known while the shield spares the canaries.
+    assert_eq!(without_shield(5.1, true), Effect::Blocking);
 }
 
 #[test]

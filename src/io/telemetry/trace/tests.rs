@@ -97,6 +97,7 @@ fn change(name: &str, health: Health) -> LoggedChange {
             by_hand: None,
             webhook_confidence: 0.9,
             rule: "no-data",
+            needs_shield: false,
             fails_open: false,
             excess_share: None,
             since: None,

@@ -455,3 +455,25 @@ fn what_was_merely_slow_for_long_is_bypassed_no_sooner_when_it_gets_worse() {
     incident.wait(5);
     assert_eq!(incident.changes, [To::Bypass(Rung::Shield)]);
 }
+
+#[test]
+fn a_shield_is_gone_once_its_webhook_has_long_been_slow_within_every_deadline() {
+    let slow = |effect| {
+        let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
+        incident.fails(Cause::Hanging);
+        incident.wait(5);
+        assert_eq!(incident.changes, [To::Bypass(Rung::Shield)]);
+        incident.fails(Cause::Slow);
+        incident.facts.effect = effect;
+        incident.wait(25);
+        assert_eq!(incident.changes.len(), 1, "one quick answer proves nothing");
+        incident.wait(15);
+        let changes = incident.changes.len();
+        incident.wait(600);
+        assert_eq!(incident.changes.len(), changes, "and it is not shielded again");
+        incident.changes.last().copied()
+    };
+    assert_eq!(slow(Effect::Delaying), Some(To::Original));
+    // What it would do without the shield.
+    assert_eq!(slow(Effect::Blocking), Some(To::Bypass(Rung::Shield)));
+}
