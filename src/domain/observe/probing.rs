@@ -127,15 +127,14 @@ impl BackendMemory {
         self.certificates.ca_not_after = seen.ca_not_after;
         self.was_alive |= report.outcome.is_alive();
         if report.outcome.is_alive() {
-            self.answered = self.answered.max(report.started + report.took);
+            let ended = report.started + report.took;
+            self.answered = self.answered.max(ended);
+            self.slowest.take(ended, report.took);
         }
         if report.connection == ConnectionKind::Kept {
             return;
         }
         self.under_way.retain(|started, _| *started > report.started);
-        if report.outcome.is_alive() {
-            self.slowest.take(report.started + report.took, report.took);
-        }
         // What a request usually takes is not learnt from a handshake that another hook's probe made.
         let partial = report.shared && report.level == ProbeLevel::Handshake;
         let partial = partial && self.fresh.iter().any(|known| known.level > ProbeLevel::Handshake);
@@ -541,6 +540,22 @@ mod tests {
         assert!(!told(&[], 2_900));
         assert!(told(&[], 3_000));
         assert!(told(&[(2, ProbeOutcome::Refused)], 2_900));
+    }
+
+    #[test]
+    fn silence_is_held_against_answers_on_kept_connections_too() {
+        let after = |connection, took| {
+            let mut memory = BackendMemory::default();
+            memory.finished(ProbeReport {
+                connection,
+                ..report(14_000, took, ok())
+            });
+            memory.overdue(late(14_500, 2_000));
+            dead(memory.state(at(16_500)))
+        };
+        let hangs = Some((Cause::Hanging, 1));
+        assert_eq!(after(ConnectionKind::Kept, 5), hangs);
+        assert_eq!(after(ConnectionKind::Kept, 1_900), None);
     }
 
     #[test]
