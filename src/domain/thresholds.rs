@@ -188,7 +188,8 @@ thresholds! {
     path_lost_for: Duration = s(20);
     /// And within this time of each other: while a canary waits every backend is probed once. A lower value misses the path
     /// of more webhooks than are probed in that time, a higher one joins what hangs with a network of hookwatch's own that
-    /// fails beside it.
+    /// fails beside it. Webhooks that fall silent within this time of each other while others answer are no reason not to
+    /// believe a canary that waits for one of them.
     path_lost_within: Duration = s(3);
     /// At least this many Services or addresses must be silent for that: two could be two independent faults.
     path_places: f64 = 3.0;

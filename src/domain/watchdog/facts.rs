@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::tampering::Tampering;
-use crate::domain::act::breaker::{CanaryWord, Ceiling, HookFacts, Judged, Permit, Stake, Witness};
+use crate::domain::act::breaker::{CanaryWord, Ceiling, Doubt, HookFacts, Judged, Permit, Stake, Witness};
 use crate::domain::act::bypass::edit::MAX_CONDITIONS;
 use crate::domain::act::fence::Proof;
 use crate::domain::cluster::hook::{Backend, FailurePolicy, Hook};
@@ -36,24 +36,51 @@ pub(super) struct FactFinder<'a> {
     elsewhere: bool,
     tampering: &'a Tampering,
     /// By [`suspect_places`].
-    suspects: BTreeMap<CanaryTarget, BTreeSet<Option<String>>>,
+    suspects: BTreeMap<CanaryTarget, BTreeSet<SuspectPlace>>,
 }
 
+/// Where a failing or suspect hook is called, and since when it is silent ([`silent_since`]).
+type SuspectPlace = (Option<String>, Option<Time>);
+
 /// For each canary, where the failing or suspect hooks are called that it meets and that may be why it is late.
-fn suspect_places(all: &[(Evidence<'_>, Verdict)]) -> BTreeMap<CanaryTarget, BTreeSet<Option<String>>> {
+fn suspect_places(all: &[(Evidence<'_>, Verdict)]) -> BTreeMap<CanaryTarget, BTreeSet<SuspectPlace>> {
     use Cause::{Hanging, Slow, StaleConnection, Unreachable};
-    let mut places: BTreeMap<CanaryTarget, BTreeSet<Option<String>>> = BTreeMap::new();
+    let mut places: BTreeMap<CanaryTarget, BTreeSet<SuspectPlace>> = BTreeMap::new();
     for (evidence, verdict) in all {
         if let Some(Hanging | Slow | Unreachable | StaleConnection) = verdict.cause
             && let Health::Failing | Health::Suspect = verdict.health
             && let Some(hook) = evidence.hook
         {
             for target in evidence.covered_by {
-                places.entry(*target).or_default().insert(hook.target.place());
+                let suspect = (hook.target.place(), silent_since(evidence));
+                places.entry(*target).or_default().insert(suspect);
             }
         }
     }
     places
+}
+
+/// Since when every backend of a hook that answered before has been silent, while others answer hookwatch.
+fn silent_since(evidence: &Evidence<'_>) -> Option<Time> {
+    let fell = counted(evidence.backends)
+        .into_iter()
+        .map(|(_, state)| match state {
+            BackendState::Dead(dead) if dead.is_path() && dead.is_unusual && dead.was_alive => {
+                Some(dead.since)
+            }
+            _ => None,
+        });
+    let fell: Vec<Time> = fell.collect::<Option<_>>()?;
+    fell.into_iter().max().filter(|last| evidence.way_is_open(*last))
+}
+
+/// What else may be why canaries are late that meet a hook: the more, the less they say of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Beside {
+    Nothing,
+    /// Hooks that fell silent at the same time, as with a node that is lost: which of them writes wait for is not known.
+    SilentToo,
+    Another,
 }
 
 /// The key under which the breaker counts hooks that fail together: where they are called, or the path that all lost.
@@ -105,7 +132,8 @@ impl<'a> FactFinder<'a> {
 
     fn facts(&self, evidence: &Evidence<'_>, hook: &Hook, verdict: &Verdict) -> HookFacts {
         let now = self.scene.now;
-        let elsewhere = self.elsewhere || self.shared_with_a_suspect(hook, evidence.covered_by);
+        let beside = self.beside(evidence, hook, evidence.covered_by);
+        let elsewhere = self.elsewhere || beside == Beside::Another;
         let canary = self.canary_word(evidence, hook, elsewhere);
         let is_well = canary != CanaryWord::Failed && is_well_though_uncalled(evidence, verdict.cause);
         let accused = matches!(verdict.health, Health::Suspect | Health::Failing) && !is_well;
@@ -121,14 +149,18 @@ impl<'a> FactFinder<'a> {
             health => health,
         };
         let ambiguous = self.tampering.is_shared(&hook.id.webhook, now);
+        let witnesses = witnesses.unwrap_or_default();
+        let doubt = self.tampering.doubt(hook, &self.scene.seen.changes, now);
+        let counted = witnesses.contains(&Witness::Counters);
+        let together = (beside == Beside::SilentToo && !counted).then_some(Doubt::SilentTogether);
         HookFacts {
             health,
             cause,
             effect,
             sure: suffices(verdict),
-            witnesses: witnesses.unwrap_or_default(),
+            witnesses,
             ambiguous,
-            doubt: self.tampering.doubt(hook, &self.scene.seen.changes, now),
+            doubt: doubt.or(together),
             canary,
             meets_control_plane: matters && self.gives_back(hook, ambiguous),
             stake: if matters {
@@ -324,22 +356,30 @@ impl<'a> FactFinder<'a> {
         };
         let late: Vec<CanaryTarget> = met.iter().filter(speaks).copied().collect();
         // What waits longer than for all the others waits for this one.
-        let is_reason = || evidence.canary_waits.is_some() || !self.shared_with_a_suspect(hook, &late);
+        let is_reason =
+            || evidence.canary_waits.is_some() || self.beside(evidence, hook, &late) != Beside::Another;
         !late.is_empty() && is_reason()
     }
 
-    /// Whether another hook that may be why a request is late meets one of those canaries. One that shares its backends
-    /// with this one, or lost the same path, is no other reason: a canary that waits for either speaks against both.
-    fn shared_with_a_suspect(&self, hook: &Hook, canaries: &[CanaryTarget]) -> bool {
+    /// Which other hooks may be why a request is late that meets one of those canaries. One that shares its backends with
+    /// this one, or lost the same path, is no other reason: a canary that waits for either speaks against both.
+    fn beside(&self, evidence: &Evidence<'_>, hook: &Hook, canaries: &[CanaryTarget]) -> Beside {
         let mut suspected = canaries
             .iter()
             .filter_map(|target| self.suspects.get(target))
             .peekable();
         if self.scene.path_lost || suspected.peek().is_none() {
-            return false;
+            return Beside::Nothing;
         }
-        let place = hook.target.place();
-        suspected.any(|places| places.iter().any(|other| *other != place))
+        let (place, silent) = (hook.target.place(), silent_since(evidence));
+        let others = suspected.flatten().filter(|(other, _)| *other != place);
+        let others = others.map(|(_, other)| match silent.zip(*other) {
+            Some((one, other)) if one.max(other).since(one.min(other)) <= t::path_lost_within() => {
+                Beside::SilentToo
+            }
+            _ => Beside::Another,
+        });
+        others.max().unwrap_or(Beside::Nothing)
     }
 
     /// What canaries that were sent since the hook was last changed say of it. `elsewhere`: something that is no hook's,

@@ -167,6 +167,9 @@ pub enum Doubt {
     EndpointsUnsettled,
     /// The API server counts calls that are answered although others fail: there may be too many of them.
     SomeAnswered,
+    /// It fell silent together with others, and no failed call has been counted for it yet: perhaps writes wait for the
+    /// others alone.
+    SilentTogether,
 }
 
 impl Doubt {
@@ -178,6 +181,9 @@ impl Doubt {
             }
             Self::EndpointsUnsettled => "endpoints that come and go never lead past shield",
             Self::SomeAnswered => "a webhook that answers some of its calls never goes past shield",
+            Self::SilentTogether => {
+                "no failed call tells it yet from those that fell silent at the same time"
+            }
         }
     }
 }

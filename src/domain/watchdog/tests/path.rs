@@ -1,7 +1,7 @@
 //! The path to all webhooks is lost at once: one fault, though each has a Service of its own.
 
 use super::*;
-use crate::domain::act::breaker::{HookFacts, Judged};
+use crate::domain::act::breaker::{Doubt, HookFacts, Judged};
 use crate::domain::diagnose::LOST_PATH;
 
 const HOOKS: [&str; 3] = ["one", "two", "three"];
@@ -102,13 +102,28 @@ fn where_hookwatch_alone_reaches_no_webhook_a_slow_one_is_named_and_those_that_a
 }
 
 #[test]
-fn where_one_webhook_answers_or_fell_silent_before_the_rest_it_is_no_lost_path() {
+fn where_one_webhook_fell_silent_before_the_rest_it_is_no_lost_path() {
     let recent = Some(3 * SECOND);
-    for other in [None, Some(11 * SECOND), Some(50 * SECOND)] {
+    for other in [Some(11 * SECOND), Some(50 * SECOND)] {
         let [one, two, _] = told([recent, recent, other]);
         assert!(one.witnesses.len() < 2 && two.witnesses.len() < 2, "{other:?}");
         assert_ne!(one.place, two.place);
     }
+}
+
+/// As with a node that is lost and others that are not: each is a case of its own, and none is sure enough for more than a shield.
+#[test]
+fn a_canary_that_waits_speaks_against_each_webhook_that_fell_silent_with_others_while_one_answers() {
+    let beside = |second: u64| {
+        let [one, two, three] = told([Some(3 * SECOND), Some(second * SECOND), None]);
+        assert!(three.witnesses.is_empty() && one.place != two.place);
+        let doubts = [one.doubt, two.doubt];
+        ([one, two].map(|facts| facts.witnesses.len()), doubts)
+    };
+    assert_eq!(beside(3), ([2, 2], [Some(Doubt::SilentTogether); 2]));
+    assert_eq!(beside(5), ([2, 2], [Some(Doubt::SilentTogether); 2]));
+    // One that was silent long before may be the one that writes wait for.
+    assert_eq!(beside(7), ([1, 1], [None; 2]));
 }
 
 #[test]
