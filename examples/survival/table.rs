@@ -7,12 +7,13 @@ use serde_json::Value;
 
 /// What is played unless something else is asked for, and for how long: 40 s, or until a node's grace is over (50 s
 /// after its last renewal, and up to 5 s more).
-pub const SHAPES: [(&str, u64); 17] = [
+pub const SHAPES: [(&str, u64); 18] = [
     ("gke-opa-outage", 60),
     ("ignore-hang", 60),
     ("mixed-hang", 60),
     ("hang-quiet-cluster", 40),
     ("many-webhooks-hang", 40),
+    ("two-services-hang", 40),
     ("ignore-default-hang", 40),
     ("path-lost", 40),
     ("self-blocked", 40),

@@ -128,6 +128,16 @@ fn ignored_hooks_that_are_dead_are_skipped_by_a_rule_that_names_them_and_tenants
     assert!(breaker.restored && breaker.restored_identical, "{breaker:?}");
 }
 
+/// The calls to the first time out after 10 s; the second would be shielded after that.
+#[test]
+fn ignored_hooks_of_two_services_that_fall_silent_together_are_shielded_before_a_leader_is_lost() {
+    let report = play("two-services-hang", Rung::Shield);
+    survives(report.casualties);
+    let breaker = report.breaker.unwrap();
+    assert_eq!(breaker.rung.as_deref(), Some("shield"));
+    assert!(breaker.restored && breaker.restored_identical, "{breaker:?}");
+}
+
 /// One is ignored, one is not, and one receives no calls: that one is left alone.
 #[test]
 fn hooks_of_one_service_are_shielded_each_for_itself_before_a_leader_is_lost() {

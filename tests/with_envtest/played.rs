@@ -35,6 +35,7 @@ pub fn tests() -> Vec<Named> {
         "leader-lost",
         "first-hook-hang",
         "path-lost",
+        "two-services-hang",
     ]
     .map(|scenario| {
         let name = format!("breaker_loses_nobody_in_{}", scenario.replace('-', "_"));

@@ -142,9 +142,9 @@ pub struct Costs<'a> {
     without_shields: Vec<Bill<'a>>,
 }
 
-/// One hook that is waited for.
+/// One hook that is waited for, and how long.
 #[derive(Debug)]
-struct Waited<'e, 'a> {
+struct HookCost<'e, 'a> {
     evidence: &'e Evidence<'a>,
     hook: &'a Hook,
     hit: &'e Hit,
@@ -154,7 +154,7 @@ struct Waited<'e, 'a> {
 
 /// What bills are made of.
 struct Till<'e, 'a> {
-    waited: Vec<Waited<'e, 'a>>,
+    waited: Vec<HookCost<'e, 'a>>,
     mutating: Vec<&'a Hook>,
     /// Whether the object may be changed after a hook that wants to be asked again.
     reinvoked: bool,
@@ -166,15 +166,10 @@ impl<'a> Costs<'a> {
     /// Adds up what hooks cost that are judged so.
     pub fn of(all: &[(Evidence<'a>, Health, Hit)]) -> Self {
         let waited = all.iter().filter_map(|(evidence, health, hit)| {
-            // Of one that is shielded less is seen, so that a suspicion counts.
-            let counts = match health {
-                Health::Failing => true,
-                Health::Suspect => evidence.is_shielded(),
-                _ => false,
-            };
+            let counts = matches!(health, Health::Failing | Health::Suspect);
             let cost = cost(evidence, hit.cause).filter(|_| counts)?;
             let (hook, health) = (evidence.hook?, *health);
-            Some(Waited {
+            Some(HookCost {
                 evidence,
                 hook,
                 hit,
@@ -252,6 +247,7 @@ impl<'a> Till<'_, 'a> {
             let (hook, shielded) = (one.hook, one.evidence.is_shielded());
             let (own, added) = (self.own, &hook.added);
             let spared = shields && shielded && Spare { own, added }.spares(&request, None);
+            // Of what shields keep away less is seen, so that a suspicion counts.
             let counts = one.health == Health::Failing || !shields;
             // Canaries that a shield spares tell nothing of what would meet the hook without it.
             let let_through =
@@ -259,7 +255,7 @@ impl<'a> Till<'_, 'a> {
             counts && !spared && hook.could_match(&request) && let_through()
         });
         let met: Vec<_> = met.collect();
-        let tell = |one: &&Waited<'_, '_>| {
+        let tell = |one: &&HookCost<'_, '_>| {
             one.hit.cause == Some(Cause::Slow) && (shields || !one.evidence.is_shielded())
         };
         let since = met.iter().filter_map(|one| one.hit.since).max();

@@ -8,7 +8,7 @@ use crate::lab::backend::Behaviour;
 use crate::lab::cluster::{HookShape, LabHook};
 
 /// All of them.
-pub static SHAPES: [Scenario; 6] = [
+pub static SHAPES: [Scenario; 7] = [
     Scenario {
         name: "hang-quiet-cluster",
         summary: "As gke-opa-outage, with a write of a user every two seconds.",
@@ -75,6 +75,37 @@ pub static SHAPES: [Scenario; 6] = [
             },
         }],
         faults: &[all_of(LabHook::Opa, Behaviour::HangAfterTls)],
+        ..QUIET
+    },
+    Scenario {
+        name: "two-services-hang",
+        summary: "As ignore-hang, and each of the two hooks has a Service of its own.",
+        symptom: "every create and update takes 20 s; clients that wait less give up, leaders and kubelets included",
+        expected: &[
+            failing(LabHook::Policy, "Hanging"),
+            failing(LabHook::Opa, "Hanging"),
+        ],
+        arranged: &[
+            Arranged {
+                hook: LabHook::Policy,
+                shape: HookShape {
+                    at: LabHook::Policy,
+                    ignores: true,
+                    ..USUAL
+                },
+            },
+            Arranged {
+                hook: LabHook::Opa,
+                shape: HookShape {
+                    ignores: true,
+                    ..USUAL
+                },
+            },
+        ],
+        faults: &[
+            all_of(LabHook::Policy, Behaviour::HangAfterTls),
+            all_of(LabHook::Opa, Behaviour::HangAfterTls),
+        ],
         ..QUIET
     },
 ];
