@@ -125,7 +125,7 @@ impl Evidence<'_> {
             worst.cause == before || worst.is_path() && matches!(before, Cause::Hanging | Cause::Unreachable)
         });
         // A shielded hook is called, but perhaps by nothing just now, and what canaries write is spared.
-        goes_on && (self.uncalled || self.bypass == Some(Bypass::Shield) && !self.scene.self_doubt)
+        goes_on && (self.uncalled || self.is_shielded() && !self.scene.self_doubt)
     }
 
     pub(super) fn has_passed_probation(&self) -> bool {

@@ -346,7 +346,9 @@ impl<'a> Evidence<'a> {
     /// Whether what a shield spares gets through: canaries of the control plane's own kinds were written in time since
     /// the hook was last changed. `None` while that was not seen either way.
     pub fn spared_pass(&self) -> Option<bool> {
-        self.bypass.filter(|bypass| *bypass == Bypass::Shield)?;
+        if !self.is_shielded() {
+            return None;
+        }
         let (now, since) = (self.scene.now, self.reconfigured? + t::propagated());
         let passes = |target| self.scene.seen.canaries.get(target)?.passes_since(since, now);
         match (passes(CanaryTarget::KubeSystem), passes(CanaryTarget::NodeLease)) {

@@ -8,7 +8,7 @@ use crate::domain::diagnose::probes::counted;
 use crate::domain::observe::probing::BackendState;
 use crate::domain::observe::snapshot::WriteSeries;
 use crate::domain::thresholds as t;
-use crate::domain::vocabulary::{Bypass, Cause};
+use crate::domain::vocabulary::Cause;
 
 /// Over so many of a hook's timeouts every call has to have failed: writes that wait for several hooks come in bursts.
 const SPANS: [u32; 3] = [1, 2, 3];
@@ -94,7 +94,7 @@ impl FactFinder<'_> {
     /// Whether a shield may be lifted: every backend answers, and no call fails open any more. That canaries are written
     /// says nothing of a hook that fails open.
     pub(super) fn may_be_back(&self, evidence: &Evidence<'_>) -> bool {
-        if !evidence.fails_open() || evidence.bypass != Some(Bypass::Shield) {
+        if !evidence.fails_open() || !evidence.is_shielded() {
             return true;
         }
         counted(evidence.backends).into_iter().all(answers) && !evidence.failed_open

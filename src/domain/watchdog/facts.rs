@@ -25,7 +25,7 @@ use crate::domain::observe::probing::{BackendState, Dead};
 use crate::domain::observe::snapshot::HookSeries;
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
-use crate::domain::vocabulary::{Bypass, Cause, Effect, Health};
+use crate::domain::vocabulary::{Cause, Effect, Health};
 
 /// What the facts on every hook are made from.
 pub(super) struct FactFinder<'a> {
@@ -329,9 +329,7 @@ impl<'a> FactFinder<'a> {
         // What was called elsewhere is another hook of that name, even if that is gone again.
         let called_here = |url: &Option<String>| url.as_deref().is_none_or(|url| hook.is_called_at(url));
         // Canaries that were sent before the shield met the hook; those that are sent now are spared.
-        let shielded = evidence
-            .reconfigured
-            .filter(|_| evidence.bypass == Some(Bypass::Shield));
+        let shielded = evidence.reconfigured.filter(|_| evidence.is_shielded());
         let counts =
             |named: &CanaryAccusation<'_>| named.current || shielded.is_some_and(|at| named.started < at);
         let mut named = canaries.naming(&hook.id.webhook, now);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::table::{QUIET, USUAL, all_of, failing, suspect};
+use super::table::{QUIET, USUAL, all_of, at_opa, failing, suspect};
 use super::{Arranged, Fault, Scenario};
 use crate::lab::backend::Behaviour;
 use crate::lab::cluster::{HookShape, LabHook};
@@ -94,13 +94,7 @@ pub static SHAPES: [Scenario; 7] = [
                     ..USUAL
                 },
             },
-            Arranged {
-                hook: LabHook::Opa,
-                shape: HookShape {
-                    ignores: true,
-                    ..USUAL
-                },
-            },
+            at_opa(LabHook::Opa, true, 10),
         ],
         faults: &[
             all_of(LabHook::Policy, Behaviour::HangAfterTls),

@@ -416,7 +416,7 @@ pub(super) const fn suspect(hook: LabHook, cause: &'static str) -> Expected {
 }
 
 /// Asked about everything, at the Service of the catch-all validating hook.
-const fn at_opa(hook: LabHook, ignores: bool, timeout_seconds: u8) -> Arranged {
+pub(super) const fn at_opa(hook: LabHook, ignores: bool, timeout_seconds: u8) -> Arranged {
     Arranged {
         hook,
         shape: HookShape {
