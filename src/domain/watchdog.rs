@@ -294,7 +294,7 @@ impl Watchdog {
         let self_doubt = scene.self_doubt;
         let verdicts: Vec<Verdict> = all.into_iter().map(|(_, verdict)| verdict).collect();
         let writes = plane.writes(elsewhere.as_ref(), &witnessed);
-        let writes = plane.settled(writes, elsewhere.as_ref(), &mut witnessed);
+        let writes = plane.settled(writes, elsewhere.as_ref(), &verdicts, &mut witnessed);
         let control_plane = self.control_plane(&plane, (writes, elsewhere), &verdicts, &sick);
         let attention = Attention::of(&self.seen, &verdicts, &scene.states, &control_plane, now);
         let mut effects = self.changes(&verdicts, &control_plane);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::domain::cluster::hook::HookKind;
-use crate::domain::diagnose::verdict::NonHookCause;
+use crate::domain::diagnose::verdict::{NonHookCause, Verdict};
 use crate::domain::observe::canaries::Canaries;
 use crate::domain::observe::canary::CanaryOutcome;
 use crate::domain::observe::history::{Baseline, Usual, Window, Windows};
@@ -11,7 +11,7 @@ use crate::domain::observe::snapshot::{Cumulative, WriteOperation};
 use crate::domain::text::{human, human_seconds};
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
-use crate::domain::vocabulary::{NotAHook, Writes};
+use crate::domain::vocabulary::{Effect, NotAHook, Writes};
 
 /// What the scrapes of late say about the whole, with what is usual.
 #[derive(Debug, Clone)]
@@ -189,17 +189,24 @@ impl<'a> PlaneEvidence<'a> {
 
     /// What is said of writes beside what was said a moment ago: that they are better only once they have been for a while.
     /// Bursts of a few seconds are how a hook that hangs is felt. An API server that is back is back at once, and what was sent
-    /// to it while it started was slow for that. And where one canary got no answer, what was witnessed a moment ago stands
-    /// until the next.
+    /// to it while it started was slow for that. Where one canary got no answer, what was witnessed a moment ago stands
+    /// until the next. And while a webhook is known to hold up those that meet it, of which there may be few, they are no better
+    /// for a moment without: canaries are spared by its shield.
     pub fn settled(
         &self,
         writes: Writes,
         elsewhere: Option<&NonHookCause>,
+        verdicts: &[Verdict],
         witnessed: &mut LastWitnessed,
     ) -> Writes {
         use Writes::{Blocked, Delayed, Flowing, Unknown};
+        let mut culprits = verdicts.iter().filter(|verdict| verdict.holds_writes_up());
+        let blocks = |culprit: &Verdict| culprit.effect == Effect::Blocking;
+        let (held_up, blocked) = (culprits.clone().next().is_some(), culprits.any(blocks));
         let said = match writes {
+            Delayed if blocked && witnessed.blocked.is_some() => Blocked,
             Delayed | Flowing | Unknown if self.is_lately(witnessed.blocked, t::blocked_for()) => Blocked,
+            Flowing | Unknown if held_up && witnessed.delayed.is_some() => Delayed,
             Flowing | Unknown if self.is_lately(witnessed.delayed, t::delayed_for()) => Delayed,
             Unknown if self.is_lately(witnessed.flowing, t::unexplained_after()) => Flowing,
             writes => writes,
@@ -211,9 +218,10 @@ impl<'a> PlaneEvidence<'a> {
             (Blocked, _) => (witnessed.blocked, witnessed.flowing) = (now, None),
             (Delayed, _) if self.is_lately(witnessed.down, t::blocked_for()) => witnessed.flowing = None,
             (Delayed, Delayed) => (witnessed.delayed, witnessed.flowing) = (now, None),
-            (Flowing, Flowing) => witnessed.flowing = now,
+            (Flowing, Flowing) => (witnessed.delayed, witnessed.flowing) = (None, now),
             _ => {}
         }
+        witnessed.blocked = witnessed.blocked.filter(|_| said == Blocked);
         said
     }
 
@@ -257,8 +265,9 @@ impl<'a> PlaneEvidence<'a> {
     }
 
     /// What slows or blocks writes when it is no hook. That the reason is not known counts only while no hook is named:
-    /// the time of calls and of requests may have been read a moment apart.
-    pub fn elsewhere(&self) -> Option<NonHookCause> {
+    /// the time of calls and of requests may have been read a moment apart. While a hook hangs, which one did until
+    /// `hung_until`, the requests that wait for it hold the seats for which others queue, and are counted only when they end.
+    pub fn elsewhere(&self, hung_until: Option<Time>) -> Option<NonHookCause> {
         if let Some(scrape) = self.unanswered
             && let Some(canary) = self.canaries_unreachable()
         {
@@ -276,8 +285,9 @@ impl<'a> PlaneEvidence<'a> {
         let Some(window) = self.window() else {
             return self.unexplained();
         };
-        if let Some(queued) = self.queued(window) {
-            return Some(queued);
+        let queued = self.queued(window).filter(|_| hung_until < Some(window.from));
+        if queued.is_some() {
+            return queued;
         }
         let Some(own) = self.slow_own_seconds() else {
             return self.unexplained();

@@ -103,7 +103,13 @@ impl<'a> Scene<'a> {
         for hook in seen.hooks().filter(|hook| hook.id.kind.is_admission()) {
             listed.entry(&hook.id.webhook).or_default().push(hook);
         }
-        let elsewhere = plane.elsewhere();
+        let named_hanging = before
+            .iter()
+            .filter(|(_, it)| it.health == Health::Failing && it.cause == Some(Cause::Hanging));
+        let named_hanging: BTreeSet<&Subject> = named_hanging.map(|(subject, _)| subject).collect();
+        let hangs = (!named_hanging.is_empty()).then_some(now);
+        let hung_until = hangs.or_else(|| before.values().filter_map(|it| it.cleared).max());
+        let elsewhere = plane.elsewhere(hung_until);
         // When a way opens again, what hung on it comes back together, and not in one instant.
         let a_moment_ago = now.before(t::together());
         let backends = || seen.backends.values().flatten();
@@ -133,11 +139,7 @@ impl<'a> Scene<'a> {
             reached_at: reached_at.max(),
             named: AccusedHooks::of(seen, before),
             failing: failing_since(before),
-            named_hanging: before
-                .iter()
-                .filter(|(_, it)| it.health == Health::Failing && it.cause == Some(Cause::Hanging))
-                .map(|(subject, _)| subject)
-                .collect(),
+            named_hanging,
             states,
         }
     }
@@ -297,15 +299,15 @@ fn path_is_lost(
         return false;
     };
     // What was late or silent before the rest is another fault, and the one that canaries may be waiting for.
+    let is_older = |since: Option<Time>| since.is_some_and(|since| first.since(since) >= t::between_probes());
     let was_late = |known: &Before| {
-        known.health == Health::Failing
-            && matches!(known.cause, Some(Cause::Hanging | Cause::Slow))
-            && known
-                .since
-                .is_some_and(|since| first.since(since) >= t::between_probes())
+        let late = matches!(known.cause, Some(Cause::Hanging | Cause::Slow));
+        known.health == Health::Failing && late && is_older(known.since)
     };
+    let mut canaries = seen.canaries.iter();
     now.since(*first) <= t::path_lost_for()
         && last.since(*first) <= t::path_lost_within()
         && places.len() as f64 >= t::path_places()
         && !before.values().any(was_late)
+        && !canaries.any(|(_, memory)| is_older(memory.in_vain_since(now)))
 }

@@ -375,6 +375,17 @@ impl CanaryMemory {
         self.late(now).map(|(started, _)| started)
     }
 
+    /// When the first was sent that waited for a call in vain, or still does, and after which none got through.
+    pub fn in_vain_since(&self, now: Time) -> Option<Time> {
+        use CanaryOutcome::{CallFailed, TimedOut};
+        let in_vain = |report: &&CanaryReport| {
+            matches!(report.outcome, CallFailed(_) | TimedOut) && report.took >= self.patience(now)
+        };
+        let sent = self.recent(now).filter(in_vain).map(|report| report.started);
+        let sent = sent.chain(self.late_since(now));
+        sent.filter(|sent| !self.got_through_after(*sent)).min()
+    }
+
     /// When one was sent that has been under way for longer than they usually take.
     pub fn waiting_since(&self, now: Time) -> Option<Time> {
         let (sent, waiting) = self.overdue_for(now)?;

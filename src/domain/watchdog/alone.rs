@@ -83,7 +83,7 @@ impl Watchdog {
         let verdicts: Vec<Verdict> = all.into_iter().map(|(_, verdict)| verdict).collect();
         let mut witnessed = known.witnessed;
         let writes = plane.writes(elsewhere.as_ref(), &witnessed);
-        let writes = plane.settled(writes, elsewhere.as_ref(), &mut witnessed);
+        let writes = plane.settled(writes, elsewhere.as_ref(), &verdicts, &mut witnessed);
         self.alone = Some(Alone {
             verdicts: remembered(&known.verdicts, &verdicts, windows, now),
             witnessed,

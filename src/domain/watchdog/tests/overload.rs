@@ -102,3 +102,30 @@ fn a_hook_that_takes_most_of_the_time_is_named_beside_an_overload() {
         (Health::Failing, Some(Cause::Slow))
     );
 }
+
+#[test]
+fn what_waits_for_a_seat_behind_a_webhook_that_hangs_waits_for_the_webhook() {
+    let queued = |hangs: bool| {
+        let opa = hook("opa", 1);
+        let mut incident = Incident::calm(&[&opa]);
+        for second in (12..=20).step_by(2) {
+            let ms = second * SECOND;
+            if hangs {
+                incident.probe_late(ms - 2_000, &opa, 0, 2_000);
+                incident.canary_late(ms - 2_000);
+            }
+            // Seats are not short in the first moment.
+            if second > 14 {
+                incident.count_writes(40.0, 1.0, 0.004);
+                add(&mut incident.counters.queue_wait, 40.0, 0.9);
+            }
+            incident.scrape(ms);
+            incident.tick(ms + 10);
+        }
+        let assessment = incident.tick(20 * SECOND + 20);
+        let found = assessment.control_plane.not_a_hook.as_ref();
+        (found.map(|found| found.cause), assessment.culprits().count())
+    };
+    assert_eq!(queued(false), (Some(NotAHook::QueuedByFlowControl), 0));
+    assert_eq!(queued(true), (None, 1));
+}

@@ -185,6 +185,32 @@ fn what_hung_before_all_fell_silent_is_why_canaries_wait_and_the_path_is_not_los
 }
 
 #[test]
+fn what_only_canaries_saw_hang_before_all_fell_silent_is_no_lost_path() {
+    let hooks = HOOKS.map(|name| hook(name, 2));
+    let timed_out = || refusal("one", "context deadline exceeded");
+    for (sent, refused, lost) in [(11, true, false), (11, false, false), (20, false, true)] {
+        let mut incident = Incident::calm(&[&hooks[0], &hooks[1], &hooks[2]]);
+        if refused {
+            incident.canary(sent * SECOND, 10 * SECOND, timed_out());
+        } else {
+            incident.canary_late(sent * SECOND);
+        }
+        let fell = 22 * SECOND;
+        for hook in &hooks {
+            for backend in 0..2 {
+                incident.probe_late(fell, hook, backend, 2 * SECOND);
+            }
+        }
+        incident.canary_late(fell);
+        incident.scrape(fell + 2_000);
+        for name in &HOOKS[1..] {
+            let verdict = incident.verdict(fell + 2_200, name);
+            assert_eq!(verdict.incident == LOST_PATH, lost, "{name}, canary of {sent} s");
+        }
+    }
+}
+
+#[test]
 fn while_a_canary_waits_every_backend_is_to_be_probed_once_also_those_that_no_canary_meets() {
     let opa = hook("opa", 1);
     let mut incident = Incident::calm(&[&opa]);

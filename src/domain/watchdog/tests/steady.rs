@@ -258,3 +258,38 @@ fn calls_that_clients_gave_up_at_once_do_not_speak_for_a_hook_that_hangs() {
         assert_eq!(named, (Health::Failing, Some(Cause::Hanging)), "{second} s");
     }
 }
+
+/// What is said of writes while a webhook hangs from 14 to 100 s of which canaries are spared, and which holds up so many writes
+/// for a second each from 30 to 40 s, and again from 80 s.
+fn told_of_writes(held_up: f64) -> Vec<Writes> {
+    let opa = hook("opa", 1);
+    let mut incident = Incident::calm(&[&opa]);
+    incident.inventory(13 * SECOND, vec![changed(&opa, "hookwatch.dev/shield")]);
+    let mut told = Vec::new();
+    for second in (14..=140).step_by(2) {
+        let ms = second * SECOND;
+        incident.canary(ms - 500, 5, CanaryOutcome::Written);
+        if (30..40).contains(&second) || (80..100).contains(&second) {
+            incident.count_writes(held_up, 1.0, 0.004);
+        }
+        if second < 100 {
+            count(&mut incident, 0.0, 2.0);
+            health(&mut incident, second, timed_out());
+        } else {
+            count(&mut incident, 20.0, 0.0);
+            health(&mut incident, second, alive());
+        }
+        let writes = incident.tick(ms + 30).control_plane.writes;
+        if told.last() != Some(&writes) {
+            told.push(writes);
+        }
+    }
+    told
+}
+
+#[test]
+fn writes_that_were_delayed_still_are_until_the_webhook_is_well_that_holds_them_up() {
+    use Writes::{Delayed, Flowing};
+    assert_eq!(told_of_writes(0.0), [Flowing]);
+    assert_eq!(told_of_writes(40.0), [Flowing, Delayed, Flowing]);
+}
