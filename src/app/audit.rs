@@ -103,7 +103,7 @@ pub async fn audit(arguments: AuditArguments) -> anyhow::Result<ExitCode> {
             !read.objects.is_empty() || !read.unreadable.is_empty(),
             "the files hold no object of Kubernetes"
         );
-        let (estate, mut unreadable) = assemble(read.objects, false, Some(clock()()));
+        let (estate, mut unreadable) = assemble(read.objects, None, Some(clock()()));
         unreadable.extend(read.unreadable);
         (estate, unreadable)
     };
@@ -142,7 +142,7 @@ async fn of_cluster(
         let told: Vec<String> = told.map(|one| format!("{}: {}", one.object, one.why)).collect();
         anyhow::bail!("no webhook configuration can be listed: {}", told.join("; "));
     }
-    let (estate, mut unreadable) = assemble(read.objects, true, Some(clock()()));
+    let (estate, mut unreadable) = assemble(read.objects, Some(read.unlisted), Some(clock()()));
     unreadable.extend(read.unreadable);
     Ok((estate, unreadable))
 }

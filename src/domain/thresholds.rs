@@ -287,7 +287,8 @@ thresholds! {
     stored_doubt: Duration = s(300);
     /// But keeps this part of it.
     stored_trust_at_least: f64 = 0.5;
-    /// A canary older than this says nothing about now.
+    /// A canary older than this says nothing about now. As long, writes that were slow or refused say how they are while a webhook
+    /// that holds writes up is failing.
     canary_stale: Duration = s(60);
     /// A probe older than this says nothing about now. Probes come every minute at least.
     probe_stale: Duration = s(150);

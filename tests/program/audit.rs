@@ -11,6 +11,7 @@ mod published;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use hookwatch::domain::audit::estate::Unlisted;
 use hookwatch::domain::audit::{
     Auditor, BackendFailure, Estate, Finding, Forecast, Function, findings as found,
 };
@@ -73,7 +74,7 @@ fn estate(texts: &[&str]) -> (Estate, Vec<UnreadableObject>) {
     }
     let (estate, mut unreadable) = assemble(
         read.objects,
-        false,
+        None,
         Some(Time::from_unix_millis(1_795_219_862_000)),
     );
     unreadable.extend(read.unreadable);
@@ -86,7 +87,7 @@ fn estate_of(objects: Vec<Value>, is_cluster: bool) -> Estate {
     let mut read = Manifests::default();
     read.text("test.json", &list);
     let at = Some(Time::from_unix_millis(1_795_219_862_000));
-    let (estate, unreadable) = assemble(read.objects, is_cluster, at);
+    let (estate, unreadable) = assemble(read.objects, is_cluster.then(Unlisted::default), at);
     assert_eq!(unreadable, []);
     estate
 }

@@ -1,6 +1,6 @@
 //! What is audited: webhooks as configured, and what is known of what stands behind and beside them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::standing::AuditEvidence;
@@ -124,6 +124,9 @@ pub struct Converted {
 /// Namespace and name.
 pub type Key = (String, String);
 
+/// Kinds of which a list is missing or not complete, with the namespace that it is of; `None`: of the whole cluster.
+pub type Unlisted = BTreeSet<(&'static str, Option<String>)>;
+
 /// All of it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Estate {
@@ -141,9 +144,11 @@ pub struct Estate {
     pub converted: Vec<Converted>,
     /// Nodes.
     pub nodes: BTreeMap<String, NodeState>,
-    /// Read from a cluster, so that what is not there does not exist. Otherwise a usual control plane in kube-system is
-    /// assumed.
+    /// Read from a cluster, so that what was listed and is not there does not exist. Otherwise a usual control plane in
+    /// kube-system is assumed.
     pub is_cluster: bool,
+    /// What could not be listed: of that, what is not there may exist.
+    pub unlisted: Unlisted,
     /// When it was read; `None` where time does not matter.
     pub at: Option<Time>,
     /// What a daemon saw of it.
@@ -156,6 +161,13 @@ impl Estate {
         let mut labels = self.namespaces.get(namespace).cloned().unwrap_or_default();
         labels.insert("kubernetes.io/metadata.name".to_owned(), namespace.to_owned());
         labels
+    }
+
+    /// Whether all objects of a kind in a namespace were listed. Nothing is known to be missing from manifests.
+    pub fn is_listed(&self, kind: &str, namespace: &str) -> bool {
+        let of = |place: &Option<String>| place.as_deref().is_none_or(|place| place == namespace);
+        let mut unlisted = self.unlisted.iter();
+        !unlisted.any(|(listed, place)| *listed == kind && of(place))
     }
 
     /// The Service of a webhook.

@@ -190,8 +190,8 @@ impl<'a> PlaneEvidence<'a> {
     /// What is said of writes beside what was said a moment ago: that they are better only once they have been for a while.
     /// Bursts of a few seconds are how a hook that hangs is felt. An API server that is back is back at once, and what was sent
     /// to it while it started was slow for that. Where one canary got no answer, what was witnessed a moment ago stands
-    /// until the next. And while a webhook is known to hold up those that meet it, of which there may be few, they are no better
-    /// for a moment without: canaries are spared by its shield.
+    /// until the next. And while a hook that holds writes up is failing, a pause between the few that meet it is no recovery: what
+    /// was delayed stays so, and what was blocked does not become merely delayed, as long as a canary's word counts.
     pub fn settled(
         &self,
         writes: Writes,
@@ -200,13 +200,16 @@ impl<'a> PlaneEvidence<'a> {
         witnessed: &mut LastWitnessed,
     ) -> Writes {
         use Writes::{Blocked, Delayed, Flowing, Unknown};
-        let mut culprits = verdicts.iter().filter(|verdict| verdict.holds_writes_up());
-        let blocks = |culprit: &Verdict| culprit.effect == Effect::Blocking;
-        let (held_up, blocked) = (culprits.clone().next().is_some(), culprits.any(blocks));
+        let of_culprits = |is: fn(Effect) -> bool| {
+            let mut culprits = verdicts.iter().filter(|verdict| verdict.can_hold_writes_up());
+            culprits.any(|culprit| is(culprit.effect))
+        };
+        let blocking = of_culprits(|effect| effect == Effect::Blocking);
+        let held_up = blocking || of_culprits(|effect| effect == Effect::Delaying);
         let said = match writes {
-            Delayed if blocked && witnessed.blocked.is_some() => Blocked,
+            Delayed if blocking && self.is_lately(witnessed.blocked, t::canary_stale()) => Blocked,
             Delayed | Flowing | Unknown if self.is_lately(witnessed.blocked, t::blocked_for()) => Blocked,
-            Flowing | Unknown if held_up && witnessed.delayed.is_some() => Delayed,
+            Flowing if held_up && self.is_lately(witnessed.delayed, t::canary_stale()) => Delayed,
             Flowing | Unknown if self.is_lately(witnessed.delayed, t::delayed_for()) => Delayed,
             Unknown if self.is_lately(witnessed.flowing, t::unexplained_after()) => Flowing,
             writes => writes,
@@ -214,10 +217,17 @@ impl<'a> PlaneEvidence<'a> {
         let down = elsewhere.is_some_and(|found| found.cause == NotAHook::ApiServerDown);
         let now = Some(self.now);
         match (writes, said) {
-            (Blocked, _) if down => (witnessed.down, witnessed.flowing) = (now, None),
+            (Blocked, _) if down => {
+                *witnessed = LastWitnessed {
+                    down: now,
+                    ..LastWitnessed::default()
+                }
+            }
             (Blocked, _) => (witnessed.blocked, witnessed.flowing) = (now, None),
             (Delayed, _) if self.is_lately(witnessed.down, t::blocked_for()) => witnessed.flowing = None,
-            (Delayed, Delayed) => (witnessed.delayed, witnessed.flowing) = (now, None),
+            (Delayed, _) if blocking || said == Delayed => {
+                (witnessed.delayed, witnessed.flowing) = (now, None)
+            }
             (Flowing, Flowing) => (witnessed.delayed, witnessed.flowing) = (None, now),
             _ => {}
         }
@@ -265,8 +275,8 @@ impl<'a> PlaneEvidence<'a> {
     }
 
     /// What slows or blocks writes when it is no hook. That the reason is not known counts only while no hook is named:
-    /// the time of calls and of requests may have been read a moment apart. While a hook hangs, which one did until
-    /// `hung_until`, the requests that wait for it hold the seats for which others queue, and are counted only when they end.
+    /// the time of calls and of requests may have been read a moment apart. `hung_until`: when a hook was last known to hang.
+    /// Requests that wait for it hold seats and are counted only when they end, so that a queue of then is its doing.
     pub fn elsewhere(&self, hung_until: Option<Time>) -> Option<NonHookCause> {
         if let Some(scrape) = self.unanswered
             && let Some(canary) = self.canaries_unreachable()

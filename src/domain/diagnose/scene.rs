@@ -37,6 +37,8 @@ pub struct Before {
     pub on_lost_path: bool,
     /// When it was last found to be well after it had been named: where the interval that showed it began.
     pub cleared: Option<Time>,
+    /// When it was last named as hanging while writes reached it that could wait for it.
+    pub hung_until: Option<Time>,
 }
 
 /// What the evidence on all hooks shares.
@@ -103,13 +105,7 @@ impl<'a> Scene<'a> {
         for hook in seen.hooks().filter(|hook| hook.id.kind.is_admission()) {
             listed.entry(&hook.id.webhook).or_default().push(hook);
         }
-        let named_hanging = before
-            .iter()
-            .filter(|(_, it)| it.health == Health::Failing && it.cause == Some(Cause::Hanging));
-        let named_hanging: BTreeSet<&Subject> = named_hanging.map(|(subject, _)| subject).collect();
-        let hangs = (!named_hanging.is_empty()).then_some(now);
-        let hung_until = hangs.or_else(|| before.values().filter_map(|it| it.cleared).max());
-        let elsewhere = plane.elsewhere(hung_until);
+        let elsewhere = plane.elsewhere(before.values().filter_map(|it| it.hung_until).max());
         // When a way opens again, what hung on it comes back together, and not in one instant.
         let a_moment_ago = now.before(t::together());
         let backends = || seen.backends.values().flatten();
@@ -139,7 +135,11 @@ impl<'a> Scene<'a> {
             reached_at: reached_at.max(),
             named: AccusedHooks::of(seen, before),
             failing: failing_since(before),
-            named_hanging,
+            named_hanging: before
+                .iter()
+                .filter(|(_, it)| it.health == Health::Failing && it.cause == Some(Cause::Hanging))
+                .map(|(subject, _)| subject)
+                .collect(),
             states,
         }
     }

@@ -101,7 +101,8 @@ impl Verdict {
     /// How a person gets writes past it. `has_spared`: it is asked about writes that a shield spares. `None` also for names
     /// that a shell would read as more than a word; the API server admits none.
     pub(super) fn bypass_by_hand(&self, has_spared: bool) -> Option<BypassByHand> {
-        if !self.holds_writes_up() || self.bypass.is_some() {
+        let harms = matches!(self.effect, Effect::Blocking | Effect::Delaying);
+        if !harms || self.health != Health::Failing || self.bypass.is_some() || !self.kind.is_admission() {
             return None;
         }
         let (rung, meaning) = if has_spared {
@@ -142,11 +143,6 @@ impl Verdict {
     /// It fails, and writes reach it that it can hold up.
     pub fn can_hold_writes_up(&self) -> bool {
         self.fails_admission() && !matches!(self.bypass, Some(Bypass::Skip | Bypass::Probation))
-    }
-
-    /// It fails, and holds up writes that reach it.
-    pub fn holds_writes_up(&self) -> bool {
-        self.can_hold_writes_up() && matches!(self.effect, Effect::Blocking | Effect::Delaying)
     }
 
     /// All backends that it has are dead by our probes.

@@ -375,7 +375,8 @@ impl CanaryMemory {
         self.late(now).map(|(started, _)| started)
     }
 
-    /// When the first was sent that waited for a call in vain, or still does, and after which none got through.
+    /// When the first was sent that waited in vain, or still does, and after which none got through; not before hookwatch last
+    /// went on.
     pub fn in_vain_since(&self, now: Time) -> Option<Time> {
         use CanaryOutcome::{CallFailed, TimedOut};
         let in_vain = |report: &&CanaryReport| {
@@ -383,7 +384,8 @@ impl CanaryMemory {
         };
         let sent = self.recent(now).filter(in_vain).map(|report| report.started);
         let sent = sent.chain(self.late_since(now));
-        sent.filter(|sent| !self.got_through_after(*sent)).min()
+        let in_vain = sent.filter(|sent| !self.got_through_after(*sent));
+        in_vain.map(|sent| sent.max(self.resumed)).min()
     }
 
     /// When one was sent that has been under way for longer than they usually take.

@@ -19,7 +19,7 @@ use crate::domain::observe::history::{History, Windows};
 use crate::domain::observe::observations::{Observations, Sick};
 use crate::domain::observe::stored::StoredWindows;
 use crate::domain::time::Time;
-use crate::domain::vocabulary::{Bypass, Health, NotAHook, Writes};
+use crate::domain::vocabulary::{Bypass, Cause, Health, NotAHook, Writes};
 
 /// The memory of the rounds without a Prometheus.
 #[derive(Debug, Default)]
@@ -187,6 +187,12 @@ pub(super) fn remembered(
         let is_well = verdict.health == Health::Healthy && asked;
         let is_cleared = named && is_well;
         let cleared = known.and_then(|known| known.cleared);
+        let hangs = verdict.can_hold_writes_up() && verdict.cause == Some(Cause::Hanging);
+        let hung_until = if hangs {
+            Some(now)
+        } else {
+            known.and_then(|known| known.hung_until)
+        };
         let known = known.filter(|known| known.cause == verdict.cause);
         let before = Before {
             health: verdict.health,
@@ -196,6 +202,7 @@ pub(super) fn remembered(
             named: verdict.health == Health::Failing || named && !is_cleared,
             cleared: if is_cleared { Some(newest) } else { cleared },
             on_lost_path: verdict.incident == LOST_PATH,
+            hung_until,
         };
         (subject, before)
     });

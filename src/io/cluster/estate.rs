@@ -14,7 +14,7 @@ use serde_json::Value;
 use self::objects::{budget, labels_of, service, text, workload};
 use super::inventory::convert::service::{Service, Slice, resolve};
 use super::inventory::convert::{self, Problems};
-use crate::domain::audit::estate::Converted;
+use crate::domain::audit::estate::{Converted, Unlisted};
 use crate::domain::audit::{AuditedHook, Estate, SourceLocation};
 use crate::domain::cluster::hook::{Hook, HookTarget, ServiceState};
 use crate::domain::time::Time;
@@ -46,15 +46,17 @@ const MAX_VERSIONS: usize = 32;
 /// The group of webhook configurations.
 const ADMISSION: &str = "admissionregistration.k8s.io";
 
-/// Puts an estate together. What makes no sense is left out and told of.
+/// Puts an estate together. What makes no sense is left out and told of. `unlisted`: what is missing of a cluster's objects;
+/// `None` where they come from manifests.
 pub fn assemble(
     objects: Vec<EstateObject>,
-    is_cluster: bool,
+    unlisted: Option<Unlisted>,
     at: Option<Time>,
 ) -> (Estate, Vec<UnreadableObject>) {
     let mut made = Making {
         estate: Estate {
-            is_cluster,
+            is_cluster: unlisted.is_some(),
+            unlisted: unlisted.unwrap_or_default(),
             at,
             ..Estate::default()
         },
@@ -208,36 +210,38 @@ impl Making {
     }
 
     fn end(mut self) -> (Estate, Vec<UnreadableObject>) {
-        for subject in &mut self.estate.subjects {
-            let hook = Arc::make_mut(&mut subject.hook);
-            resolved(hook, &self.services, &self.slices, self.estate.is_cluster);
+        let mut subjects = std::mem::take(&mut self.estate.subjects);
+        for subject in &mut subjects {
+            self.resolve(Arc::make_mut(&mut subject.hook));
         }
-        self.estate.subjects.sort_by_cached_key(AuditedHook::order);
+        subjects.sort_by_cached_key(AuditedHook::order);
+        self.estate.subjects = subjects;
         (self.estate, self.unreadable)
     }
-}
 
-/// Fills in what a Service resolves to, where it is known. In manifests nothing says what it resolves to.
-fn resolved(
-    hook: &mut Hook,
-    services: &BTreeMap<(String, String), Service>,
-    slices: &BTreeMap<(String, String), Vec<Slice>>,
-    is_cluster: bool,
-) {
-    let mut problems = Problems::of(&hook.id);
-    let HookTarget::Service(target) = &mut hook.target else {
-        return;
-    };
-    // The API server's own Service has its endpoints by other means.
-    if !is_cluster || target.is_api_server() {
-        return;
-    }
-    let key = target.key();
-    target.service = match services.get(&key) {
-        None => ServiceState::Missing,
-        Some(service) => {
-            let slices = slices.get(&key).into_iter().flatten();
-            resolve(target, service, slices, &mut problems)
+    /// Fills in what a Service resolves to, where it is known. In manifests nothing says what it resolves to.
+    fn resolve(&self, hook: &mut Hook) {
+        let mut problems = Problems::of(&hook.id);
+        let HookTarget::Service(target) = &mut hook.target else {
+            return;
+        };
+        // The API server's own Service has its endpoints by other means.
+        if !self.estate.is_cluster || target.is_api_server() {
+            return;
         }
-    };
+        let key = target.key();
+        let unlisted = ["Service", "EndpointSlice"]
+            .into_iter()
+            .find(|kind| !self.estate.is_listed(kind, &key.0));
+        target.service = match (unlisted, self.services.get(&key)) {
+            (Some(kind), _) => ServiceState::Unknown {
+                why: format!("not every {kind} of its namespace could be listed"),
+            },
+            (None, None) => ServiceState::Missing,
+            (None, Some(service)) => {
+                let slices = self.slices.get(&key).into_iter().flatten();
+                resolve(target, service, slices, &mut problems)
+            }
+        };
+    }
 }

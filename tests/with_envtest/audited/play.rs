@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use hookwatch::domain::audit::estate::Unlisted;
 use hookwatch::domain::audit::{Auditor, BackendFailure, Casualty, Function};
 use hookwatch::io::cluster::estate::{EstateObject, assemble};
 use hookwatch::lab::backend::{BackendRole, Behaviour, LabBackend};
@@ -68,7 +69,7 @@ impl Play {
         let own = own_namespace(case);
         stage(&client, case, &own).await;
         // Of a cluster: its namespaces count, with their labels.
-        let (estate, unreadable) = assemble(cluster(case, &client).await, true, None);
+        let (estate, unreadable) = assemble(cluster(case, &client).await, Some(Unlisted::default()), None);
         assert_eq!(unreadable, []);
         let mut hooks = estate.subjects.iter();
         let asked = hooks

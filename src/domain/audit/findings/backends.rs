@@ -97,7 +97,7 @@ fn of_workload(subject: &AuditedHook, workload: &Workload, estate: &Estate, foun
         let selected = estate.budgets.iter().any(|budget| {
             budget.namespace == workload.namespace && budget.selector.matches(&workload.labels)
         });
-        if !selected {
+        if !selected && estate.is_listed("PodDisruptionBudget", &workload.namespace) {
             push(
                 NO_DISRUPTION_BUDGET,
                 format!(

@@ -17,6 +17,7 @@ pub(super) fn of_all(estate: &Estate, found: &mut Vec<Finding>) {
         }
         if let Some(key @ (namespace, name)) = &converted.service
             && estate.is_cluster
+            && estate.is_listed("Service", namespace)
             && !estate.services.contains_key(key)
         {
             let message = format!(

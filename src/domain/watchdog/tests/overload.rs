@@ -1,5 +1,6 @@
 //! A swamped API server hears the answers of webhooks late: none of them is slow for that.
 
+use super::acting::{changed, outage};
 use super::*;
 use crate::domain::observe::snapshot::ByRequestKind;
 
@@ -103,29 +104,47 @@ fn a_hook_that_takes_most_of_the_time_is_named_beside_an_overload() {
     );
 }
 
+/// Whom requests that wait for a seat in flow control are laid to, every two seconds from 16 to 30 s.
+fn laid_to(incident: &mut Incident, meanwhile: impl Fn(&mut Incident, u64)) -> Vec<Option<NotAHook>> {
+    let seconds = (16..=30).step_by(2);
+    let found = seconds.map(|second| {
+        let ms = second * SECOND;
+        meanwhile(incident, ms);
+        incident.count_writes(40.0, 1.0, 0.004);
+        add(&mut incident.counters.queue_wait, 40.0, 0.9);
+        incident.scrape(ms);
+        let assessment = incident.tick(ms + 10);
+        assessment
+            .control_plane
+            .not_a_hook
+            .as_ref()
+            .map(|found| found.cause)
+    });
+    found.collect()
+}
+
 #[test]
-fn what_waits_for_a_seat_behind_a_webhook_that_hangs_waits_for_the_webhook() {
-    let queued = |hangs: bool| {
-        let opa = hook("opa", 1);
-        let mut incident = Incident::calm(&[&opa]);
-        for second in (12..=20).step_by(2) {
-            let ms = second * SECOND;
-            if hangs {
-                incident.probe_late(ms - 2_000, &opa, 0, 2_000);
-                incident.canary_late(ms - 2_000);
-            }
-            // Seats are not short in the first moment.
-            if second > 14 {
-                incident.count_writes(40.0, 1.0, 0.004);
-                add(&mut incident.counters.queue_wait, 40.0, 0.9);
-            }
-            incident.scrape(ms);
-            incident.tick(ms + 10);
+fn what_waits_for_a_seat_while_a_webhook_hangs_that_is_called_waits_for_the_webhook() {
+    let queued = Some(NotAHook::QueuedByFlowControl);
+    let opa = hook("opa", 2);
+    assert_eq!(laid_to(&mut Incident::calm(&[&opa]), |_, _| {})[7], queued);
+    let silent = |incident: &mut Incident, ms: u64| {
+        for backend in 0..2 {
+            incident.probe_late(ms - 2_000, &opa, backend, 2_000);
         }
-        let assessment = incident.tick(20 * SECOND + 20);
-        let found = assessment.control_plane.not_a_hook.as_ref();
-        (found.map(|found| found.cause), assessment.culprits().count())
     };
-    assert_eq!(queued(false), (Some(NotAHook::QueuedByFlowControl), 0));
-    assert_eq!(queued(true), (None, 1));
+    assert_eq!(laid_to(&mut outage(&opa), silent), [None; 8]);
+    let mut skipped = outage(&opa);
+    skipped.inventory(14 * SECOND, vec![changed(&opa, "hookwatch.dev/skip")]);
+    let found = laid_to(&mut skipped, silent);
+    assert_eq!((found[0], found[7]), (None, queued), "{found:?}");
+    let well = |incident: &mut Incident, ms: u64| {
+        for backend in 0..2 {
+            incident.probe(ms - 500, &opa, backend, alive());
+        }
+        incident.canary(ms - 400, 5, CanaryOutcome::Written);
+        incident.count_calls("opa", 20.0, 0.001);
+    };
+    let found = laid_to(&mut outage(&opa), well);
+    assert_eq!((found[0], found[7]), (None, queued), "{found:?}");
 }

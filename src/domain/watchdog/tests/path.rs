@@ -187,14 +187,9 @@ fn what_hung_before_all_fell_silent_is_why_canaries_wait_and_the_path_is_not_los
 #[test]
 fn what_only_canaries_saw_hang_before_all_fell_silent_is_no_lost_path() {
     let hooks = HOOKS.map(|name| hook(name, 2));
-    let timed_out = || refusal("one", "context deadline exceeded");
-    for (sent, refused, lost) in [(11, true, false), (11, false, false), (20, false, true)] {
+    let is_lost = |before: &dyn Fn(&mut Incident)| {
         let mut incident = Incident::calm(&[&hooks[0], &hooks[1], &hooks[2]]);
-        if refused {
-            incident.canary(sent * SECOND, 10 * SECOND, timed_out());
-        } else {
-            incident.canary_late(sent * SECOND);
-        }
+        before(&mut incident);
         let fell = 22 * SECOND;
         for hook in &hooks {
             for backend in 0..2 {
@@ -203,11 +198,24 @@ fn what_only_canaries_saw_hang_before_all_fell_silent_is_no_lost_path() {
         }
         incident.canary_late(fell);
         incident.scrape(fell + 2_000);
-        for name in &HOOKS[1..] {
-            let verdict = incident.verdict(fell + 2_200, name);
-            assert_eq!(verdict.incident == LOST_PATH, lost, "{name}, canary of {sent} s");
+        HOOKS.map(|name| incident.verdict(fell + 2_200, name).incident == LOST_PATH)
+    };
+    let refused = |after: u64| {
+        move |incident: &mut Incident| {
+            let why = refusal("one", "context deadline exceeded");
+            incident.canary(11 * SECOND, after, why);
         }
-    }
+    };
+    assert_eq!(is_lost(&refused(10 * SECOND)), [false; 3]);
+    assert_eq!(is_lost(&|incident| incident.canary_late(11 * SECOND)), [false; 3]);
+    // It did not wait, was sent a moment before, or another one got through since.
+    assert_eq!(is_lost(&refused(3)), [true; 3]);
+    assert_eq!(is_lost(&|incident| incident.canary_late(20 * SECOND)), [true; 3]);
+    let passed = |incident: &mut Incident| {
+        refused(7 * SECOND)(incident);
+        incident.canary(19 * SECOND, 5, CanaryOutcome::Written);
+    };
+    assert_eq!(is_lost(&passed), [true; 3]);
 }
 
 #[test]

@@ -259,18 +259,21 @@ fn calls_that_clients_gave_up_at_once_do_not_speak_for_a_hook_that_hangs() {
     }
 }
 
-/// What is said of writes while a webhook hangs from 14 to 100 s of which canaries are spared, and which holds up so many writes
-/// for a second each from 30 to 40 s, and again from 80 s.
-fn told_of_writes(held_up: f64) -> Vec<Writes> {
+/// What is said of writes at each second from 14 s on, while a webhook hangs until 100 s of which canaries are spared. Others are
+/// refused until 26 s, `refused` every two seconds, and take a second each while it is `slow`.
+fn told_of_writes(refused: f64, slow: fn(u64) -> bool) -> Vec<(u64, Writes)> {
     let opa = hook("opa", 1);
     let mut incident = Incident::calm(&[&opa]);
     incident.inventory(13 * SECOND, vec![changed(&opa, "hookwatch.dev/shield")]);
-    let mut told = Vec::new();
-    for second in (14..=140).step_by(2) {
+    let seconds = (14..=140).step_by(2);
+    let told = seconds.map(|second| {
         let ms = second * SECOND;
         incident.canary(ms - 500, 5, CanaryOutcome::Written);
-        if (30..40).contains(&second) || (80..100).contains(&second) {
-            incident.count_writes(held_up, 1.0, 0.004);
+        if second < 26 {
+            incident.counters.write_results.failed += refused;
+        }
+        if slow(second) {
+            incident.count_writes(40.0, 1.0, 0.004);
         }
         if second < 100 {
             count(&mut incident, 0.0, 2.0);
@@ -279,17 +282,44 @@ fn told_of_writes(held_up: f64) -> Vec<Writes> {
             count(&mut incident, 20.0, 0.0);
             health(&mut incident, second, alive());
         }
-        let writes = incident.tick(ms + 30).control_plane.writes;
-        if told.last() != Some(&writes) {
-            told.push(writes);
-        }
-    }
-    told
+        (second, incident.tick(ms + 30).control_plane.writes)
+    });
+    told.collect()
 }
 
 #[test]
 fn writes_that_were_delayed_still_are_until_the_webhook_is_well_that_holds_them_up() {
     use Writes::{Delayed, Flowing};
-    assert_eq!(told_of_writes(0.0), [Flowing]);
-    assert_eq!(told_of_writes(40.0), [Flowing, Delayed, Flowing]);
+    let changes = |slow: fn(u64) -> bool| {
+        let told = told_of_writes(0.0, slow).into_iter();
+        let mut told: Vec<Writes> = told.map(|(_, writes)| writes).collect();
+        told.dedup();
+        told
+    };
+    assert_eq!(changes(|_| false), [Flowing]);
+    assert_eq!(
+        changes(|second| matches!(second, 30..40 | 80..100)),
+        [Flowing, Delayed, Flowing]
+    );
+}
+
+#[test]
+fn writes_that_were_blocked_are_merely_slow_only_a_minute_later_while_the_webhook_fails_that_refused_them() {
+    for (second, writes) in told_of_writes(20.0, |second| matches!(second, 26..100)) {
+        match second {
+            26..80 => assert_eq!(writes, Writes::Blocked, "{second} s"),
+            90..100 => assert_eq!(writes, Writes::Delayed, "{second} s"),
+            130.. => assert_eq!(writes, Writes::Flowing, "{second} s"),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn writes_that_were_blocked_do_not_flow_in_a_pause_between_the_slow_ones() {
+    for (second, writes) in told_of_writes(20.0, |second| matches!(second, 26..50 | 80..100)) {
+        if (26..100).contains(&second) {
+            assert_ne!(writes, Writes::Flowing, "{second} s");
+        }
+    }
 }

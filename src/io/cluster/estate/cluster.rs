@@ -1,6 +1,7 @@
-//! Objects from a cluster: lists alone, nothing is written and nothing watched.
+//! Reads what an audit needs from a cluster; writes and watches nothing.
 //!
-//! Of Services, EndpointSlices and what makes Pods only those in the namespaces of webhooks are listed, and Pods not at all.
+//! Services, EndpointSlices, workloads and PodDisruptionBudgets are listed in the namespaces of webhooks' Services, or in all
+//! where those are many; Pods never.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{EstateObject, UnreadableObject};
+use crate::domain::audit::estate::{Key, Unlisted};
 use crate::io::client::Connection;
 use crate::io::client::answer::query_value;
 use crate::io::client::request::{ApiRequest, JSON, METADATA, RequestError, items, page};
@@ -17,19 +19,19 @@ use crate::io::cluster::inventory::WatchedKind;
 use crate::io::cluster::inventory::object::KindNames;
 
 /// Most bytes of one page.
-const MAX_PAGE: usize = 32 * 1024 * 1024;
-/// Objects per page.
-const PAGE: usize = 250;
-/// CustomResourceDefinitions per page: their schemas are long.
-const DEFINITIONS: usize = 25;
+const MAX_PAGE_BYTES: usize = 32 * 1024 * 1024;
+const OBJECTS_PER_PAGE: usize = 250;
+/// Their schemas are long.
+const DEFINITIONS_PER_PAGE: usize = 25;
 /// Most pages of one list.
 const MAX_PAGES: usize = 80;
 /// Everything is read within this.
-const WHOLE: Duration = Duration::from_secs(60);
+const TIME_FOR_ALL: Duration = Duration::from_secs(60);
 /// In more namespaces than this lists are of the whole cluster.
 const MAX_NAMESPACES: usize = 50;
 /// More nodes are not looked at one by one.
 const MAX_NODES: usize = 50;
+const SERVICE_OF_SLICE: &str = "kubernetes.io/service-name";
 
 /// What stands behind webhooks.
 const BACKENDS: [KindNames; 6] = [
@@ -44,10 +46,12 @@ const BACKENDS: [KindNames; 6] = [
 /// What a cluster was read to hold.
 #[derive(Debug, Default)]
 pub struct ClusterContents {
-    /// The objects.
+    /// Everything that was listed; of definitions only those that a webhook converts for.
     pub objects: Vec<EstateObject>,
-    /// What could not be listed.
+    /// What could not be read, for people.
     pub unreadable: Vec<UnreadableObject>,
+    /// What could not be listed, or not as a whole.
+    pub unlisted: Unlisted,
     /// Neither kind of webhook configuration could be listed: there is nothing to audit.
     pub is_blind: bool,
 }
@@ -55,30 +59,30 @@ pub struct ClusterContents {
 struct ClusterLister {
     client: Client,
     until: Instant,
-    read: ClusterContents,
+    contents: ClusterContents,
 }
 
 /// Reads what an audit needs.
 pub async fn read(connection: &Connection) -> ClusterContents {
     let mut lister = ClusterLister {
         client: connection.calls().clone(),
-        until: Instant::now() + WHOLE,
-        read: ClusterContents::default(),
+        until: Instant::now() + TIME_FOR_ALL,
+        contents: ClusterContents::default(),
     };
     let mut listed = false;
     for kind in [WatchedKind::Validating, WatchedKind::Mutating] {
-        listed |= lister.take(kind.names(), None, JSON).await;
+        listed |= lister.list(kind.names(), None, JSON).await;
     }
+    lister.contents.is_blind = !listed && lister.contents.objects.is_empty();
     lister.definitions().await;
-    lister.read.is_blind = !listed;
-    lister.take(WatchedKind::Namespaces.names(), None, METADATA).await;
+    lister.list(WatchedKind::Namespaces.names(), None, METADATA).await;
     lister.backends().await;
     lister.nodes().await;
-    lister.read
+    lister.contents
 }
 
-/// The namespaces of the Services of webhooks.
-fn namespaces(objects: &[EstateObject]) -> BTreeSet<String> {
+/// The Services of webhooks.
+fn services(objects: &[EstateObject]) -> BTreeSet<Key> {
     let webhooks = objects
         .iter()
         .filter_map(|object| object.value["webhooks"].as_array())
@@ -86,43 +90,55 @@ fn namespaces(objects: &[EstateObject]) -> BTreeSet<String> {
     let converting = objects
         .iter()
         .map(|object| &object.value["spec"]["conversion"]["webhook"]);
-    let namespaces = webhooks
-        .chain(converting)
-        .filter_map(|webhook| webhook["clientConfig"]["service"]["namespace"].as_str());
-    namespaces.map(str::to_owned).collect()
+    let services = webhooks.chain(converting).filter_map(|webhook| {
+        let service = &webhook["clientConfig"]["service"];
+        Some((
+            service["namespace"].as_str()?.to_owned(),
+            service["name"].as_str()?.to_owned(),
+        ))
+    });
+    services.collect()
 }
 
 impl ClusterLister {
     /// The definitions that a webhook converts for, without their schemas.
     async fn definitions(&mut self) {
-        let before = self.read.objects.len();
-        self.take(WatchedKind::Definitions.names(), None, JSON).await;
-        let definitions = self.read.objects.split_off(before);
+        let before = self.contents.objects.len();
+        self.list(WatchedKind::Definitions.names(), None, JSON).await;
+        let definitions = self.contents.objects.split_off(before);
         let converted = definitions
             .into_iter()
             .filter(|object| object.value["spec"]["conversion"]["strategy"] == "Webhook");
-        self.read.objects.extend(converted);
+        self.contents.objects.extend(converted);
     }
 
-    /// Lists one kind; false where that cannot be done.
-    async fn take(&mut self, names: KindNames, namespace: Option<&str>, accept: &str) -> bool {
-        let (path, kind) = (&names.path(namespace), names.kind);
+    /// Lists all objects of one kind; false where some may be missing. Pages that came before one failed are kept.
+    async fn list(&mut self, names: KindNames, namespace: Option<&str>, accept: &str) -> bool {
+        let path = names.path(namespace);
+        let Err(why) = self.pages(names, &path, accept).await else {
+            return true;
+        };
+        let place = namespace.map(str::to_owned);
+        self.contents.unlisted.insert((names.kind, place));
+        self.unread(&path, "listed", &why);
+        false
+    }
+
+    async fn pages(&mut self, names: KindNames, path: &str, accept: &str) -> Result<(), RequestError> {
+        let kind = names.kind;
         let version = match names.group {
             "" => "v1".to_owned(),
             group => format!("{group}/v1"),
         };
         let are_definitions = kind == "CustomResourceDefinition";
-        let at_once = if are_definitions { DEFINITIONS } else { PAGE };
+        let at_once = if are_definitions {
+            DEFINITIONS_PER_PAGE
+        } else {
+            OBJECTS_PER_PAGE
+        };
         let mut next = String::new();
         for _ in 0..MAX_PAGES {
-            let target = page(path, at_once, &next);
-            let mut page = match self.get(&target, accept).await {
-                Ok(page) => page,
-                Err(why) => {
-                    self.refuse(path, &why);
-                    return false;
-                }
-            };
+            let mut page = self.get(&page(path, at_once, &next), accept).await?;
             for mut value in items(&mut page) {
                 // Items of a list do not say what they are, and those of metadata say something else.
                 value["kind"] = kind.into();
@@ -134,82 +150,232 @@ impl ClusterLister {
                 if are_definitions && let Some(spec) = value["spec"].as_object_mut() {
                     spec.remove("versions");
                 }
-                self.read.objects.push(EstateObject::of_cluster(value));
+                self.contents.objects.push(EstateObject::of_cluster(value));
             }
             next = page["metadata"]["continue"]
                 .as_str()
                 .unwrap_or_default()
                 .to_owned();
             if next.is_empty() {
-                return true;
+                return Ok(());
             }
         }
-        self.refuse(path, &format!("there are more than {}", at_once * MAX_PAGES));
-        true
+        let most = at_once * MAX_PAGES;
+        Err(RequestError::Unfit(format!(
+            "there are more than {most}, and the rest was left out"
+        )))
     }
 
     /// What stands behind webhooks, in the namespaces of their Services.
     async fn backends(&mut self) {
-        let namespaces = namespaces(&self.read.objects);
+        let services = services(&self.contents.objects);
+        let namespaces: BTreeSet<&str> = services.iter().map(|(namespace, _)| namespace.as_str()).collect();
         let places: Vec<Option<&str>> = if namespaces.len() > MAX_NAMESPACES {
             vec![None]
         } else {
-            namespaces
-                .iter()
-                .map(|namespace| Some(namespace.as_str()))
-                .collect()
+            namespaces.into_iter().map(Some).collect()
         };
         for place in places {
             for kind in BACKENDS {
-                self.take(kind, place, JSON).await;
+                self.list(kind, place, JSON).await;
             }
         }
     }
 
     /// The zones of all nodes, and more of those that endpoints of webhooks are on.
     async fn nodes(&mut self) {
-        if !self.take(WatchedKind::Nodes.names(), None, METADATA).await {
+        if !self.list(WatchedKind::Nodes.names(), None, METADATA).await {
             return;
         }
-        let slices = self
-            .read
-            .objects
-            .iter()
-            .filter(|object| object.value["kind"] == "EndpointSlice");
+        let names = self.nodes_of_endpoints();
+        if names.len() > MAX_NODES {
+            let why = format!(
+                "webhooks have endpoints on {}, and {MAX_NODES} were looked at",
+                names.len()
+            );
+            self.unread("/api/v1/nodes", "read one by one", &RequestError::Unfit(why));
+        }
+        for name in names.into_iter().take(MAX_NODES) {
+            let path = format!("/api/v1/nodes/{}", query_value(&name));
+            match self.get(&path, JSON).await {
+                // The later of two objects of one name counts: this one has more than its metadata.
+                Ok(value) => self.contents.objects.push(EstateObject::of_cluster(value)),
+                // Endpoints name a node that is gone until their Pods are.
+                Err(RequestError::Refused { status: 404, .. }) => {}
+                Err(why) => self.unread(&path, "read", &why),
+            }
+        }
+    }
+
+    fn nodes_of_endpoints(&self) -> BTreeSet<String> {
+        let services = services(&self.contents.objects);
+        let of_webhook = |object: &&EstateObject| {
+            let metadata = &object.value["metadata"];
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let service = (
+                text(&metadata["namespace"]),
+                text(&metadata["labels"][SERVICE_OF_SLICE]),
+            );
+            object.value["kind"] == "EndpointSlice" && services.contains(&service)
+        };
+        let slices = self.contents.objects.iter().filter(of_webhook);
         let endpoints = slices
             .filter_map(|slice| slice.value["endpoints"].as_array())
             .flatten();
-        let names: BTreeSet<String> = endpoints
-            .filter_map(|endpoint| Some(endpoint["nodeName"].as_str()?.to_owned()))
-            .collect();
-        for name in names.into_iter().take(MAX_NODES) {
-            match self
-                .get(&format!("/api/v1/nodes/{}", query_value(&name)), JSON)
-                .await
-            {
-                // A later object of one name counts.
-                Ok(value) => self.read.objects.push(EstateObject::of_cluster(value)),
-                Err(why) => return self.refuse("/api/v1/nodes", &why),
-            }
-        }
+        let names = endpoints.filter_map(|endpoint| Some(endpoint["nodeName"].as_str()?.to_owned()));
+        names.collect()
     }
 
-    fn refuse(&mut self, path: &str, why: &str) {
-        self.read.unreadable.push(UnreadableObject {
+    /// Notes what could not be `listed` or read. Once the time is over, that is said of the first alone: nothing after it can
+    /// be read either.
+    fn unread(&mut self, object: &str, done: &str, why: &RequestError) {
+        let why = match why {
+            RequestError::TimedOut(_) => {
+                format!("the {} s for reading everything are over", TIME_FOR_ALL.as_secs())
+            }
+            why => why.to_string(),
+        };
+        let why = format!("it cannot be {done}: {why}");
+        let is_over = Instant::now() >= self.until;
+        if is_over && self.contents.unreadable.iter().any(|known| known.why == why) {
+            return;
+        }
+        self.contents.unreadable.push(UnreadableObject {
             source: None,
-            object: path.to_owned(),
-            why: format!("it cannot be listed: {why}"),
+            object: object.to_owned(),
+            why,
         });
     }
 
-    async fn get(&self, target: &str, accept: &str) -> Result<Value, String> {
+    async fn get(&self, target: &str, accept: &str) -> Result<Value, RequestError> {
         let left = self.until.saturating_duration_since(Instant::now());
-        let answer = ApiRequest::get(&self.client, target, accept).json(left, MAX_PAGE);
-        answer.await.map_err(|why| match why {
-            RequestError::TimedOut(_) => {
-                format!("no answer within {} s of all that is read", WHOLE.as_secs())
+        ApiRequest::get(&self.client, target, accept)
+            .json(left, MAX_PAGE_BYTES)
+            .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::domain::audit::Estate;
+    use crate::domain::cluster::hook::{HookTarget, ServiceState};
+    use crate::io::cluster::estate::assemble;
+    use crate::io::testing::{TestReply, TestServer};
+
+    /// A webhook with a Service that is there, one without, and a definition that the latter converts for; `answer` may answer
+    /// a path in another way.
+    async fn audited(answer: fn(&str) -> Option<TestReply>) -> (Estate, Vec<UnreadableObject>) {
+        let server = TestServer::start(move |request| {
+            let path = request.target.split('?').next().unwrap_or_default();
+            answer(path).unwrap_or_else(|| TestReply::json(200, json!({"items": listed(path)})))
+        });
+        let read = read(&server.await.connection().await).await;
+        assert!(!read.is_blind);
+        let (estate, _) = assemble(read.objects, Some(read.unlisted), None);
+        (estate, read.unreadable)
+    }
+
+    fn listed(path: &str) -> Vec<Value> {
+        let service = |name: &str| json!({"service": {"namespace": "ns", "name": name}});
+        let webhook = |name: &str| {
+            json!({
+                "name": format!("{name}.example.com"), "clientConfig": service(name), "sideEffects": "None",
+                "admissionReviewVersions": ["v1"],
+            })
+        };
+        let slice = |node: &str, service: &str| {
+            json!({
+                "metadata": {"name": node, "namespace": "ns", "labels": {SERVICE_OF_SLICE: service}},
+                "addressType": "IPv4", "ports": [{"port": 8443}],
+                "endpoints": [{"addresses": ["10.0.0.1"], "nodeName": node, "conditions": {"ready": true}}],
+            })
+        };
+        match path.rsplit('/').next().unwrap_or_default() {
+            "validatingwebhookconfigurations" => vec![json!({
+                "metadata": {"name": "some"}, "webhooks": [webhook("there"), webhook("gone")],
+            })],
+            "customresourcedefinitions" => vec![json!({
+                "metadata": {"name": "some.example.com"},
+                "spec": {"conversion": {"strategy": "Webhook", "webhook": {"clientConfig": service("gone")}}},
+            })],
+            "services" => vec![json!({
+                "metadata": {"name": "there", "namespace": "ns"}, "spec": {"ports": [{"port": 443, "targetPort": 8443}]},
+            })],
+            "endpointslices" => vec![slice("a", "there"), slice("b", "there"), slice("c", "other")],
+            "nodes" => ["a", "b", "c"]
+                .map(|name| json!({"metadata": {"name": name}}))
+                .into(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn states(estate: &Estate) -> Vec<&'static str> {
+        let hooks = estate.subjects.iter().map(|subject| &subject.hook.target);
+        let states = hooks.map(|target| match target {
+            HookTarget::Service(target) => match target.service {
+                ServiceState::Missing => "missing",
+                ServiceState::Found { .. } => "found",
+                ServiceState::Unknown { .. } => "unknown",
+                ServiceState::NoSuchPort { .. } => "no such port",
+            },
+            _ => "no service",
+        });
+        states.collect()
+    }
+
+    fn forbidden() -> TestReply {
+        TestReply::status(403, "this account may not")
+    }
+
+    #[tokio::test]
+    async fn a_service_is_missing_only_where_those_of_its_namespace_and_their_endpoints_could_be_listed() {
+        let (estate, unread) = audited(|_| None).await;
+        assert_eq!((states(&estate), unread), (vec!["found", "missing"], vec![]));
+        assert!(estate.is_listed("Service", "ns"));
+        for answer in [
+            (|path| path.ends_with("/services").then(forbidden)) as fn(&str) -> Option<TestReply>,
+            |path| path.ends_with("/endpointslices").then(forbidden),
+        ] {
+            let (estate, unread) = audited(answer).await;
+            assert_eq!(states(&estate), ["unknown", "unknown"]);
+            assert_eq!(unread.len(), 1);
+        }
+        let (estate, _) = audited(|path| path.ends_with("/services").then(forbidden)).await;
+        assert!(!estate.is_listed("Service", "ns") && estate.is_listed("Service", "elsewhere"));
+    }
+
+    #[tokio::test]
+    async fn a_node_that_is_gone_or_cannot_be_read_keeps_no_other_from_being_looked_at() {
+        fn node(path: &str) -> Option<TestReply> {
+            let going = json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "b"}, "spec": {"unschedulable": true}});
+            match path {
+                "/api/v1/nodes/b" => Some(TestReply::json(200, going)),
+                _ => None,
             }
-            why => why.to_string(),
-        })
+        }
+        for (answer, unread) in [
+            (
+                (|path| match path {
+                    "/api/v1/nodes/a" => Some(TestReply::status(404, "not found")),
+                    path => node(path),
+                }) as fn(&str) -> Option<TestReply>,
+                vec![],
+            ),
+            (
+                |path| match path {
+                    "/api/v1/nodes/a" => Some(forbidden()),
+                    path => node(path),
+                },
+                vec!["/api/v1/nodes/a"],
+            ),
+        ] {
+            let (estate, told) = audited(answer).await;
+            let told: Vec<&str> = told.iter().map(|one| one.object.as_str()).collect();
+            assert_eq!(told, unread);
+            assert!(estate.nodes["b"].trouble().is_some());
+        }
     }
 }
