@@ -1,4 +1,4 @@
-//! The words that people read.
+//! What `break` and `restore` say of a change: before it is made, when it is made, and in its Event.
 
 use std::fmt::Write as _;
 
@@ -11,9 +11,9 @@ use crate::domain::observe::observations::Spared;
 use crate::io::act::breaker::PatchReport;
 
 /// Longest value that is shown whole, in characters.
-const LONGEST: usize = 600;
+const LONGEST_VALUE: usize = 600;
 
-/// What that means for writes, and what would be changed, field by field.
+/// Describes a planned change: what it means for writes, then each field.
 pub(super) fn changes(hook: &HookId, desired: &Desired, changes: &[FieldChange]) -> String {
     let mut text = format!("{}: {}", hook.object(), meaning(desired));
     for change in changes {
@@ -22,7 +22,9 @@ pub(super) fn changes(hook: &HookId, desired: &Desired, changes: &[FieldChange])
         if change.what.contains(STATE_ANNOTATION) {
             let how = match (&change.before, &change.after) {
                 (_, None) => "taken away",
-                (None, _) => "written: what was there before, why, when and by whom",
+                (None, _) => {
+                    "written; it says what was there before, and why, when and by whom that was changed"
+                }
                 _ => "replaced",
             };
             let _ = write!(text, "\n    ({how})");
@@ -34,6 +36,7 @@ pub(super) fn changes(hook: &HookId, desired: &Desired, changes: &[FieldChange])
             }
         }
     }
+    // Such an edit takes only hookwatch's entries out of `managedFields`.
     if changes.is_empty() {
         text.push_str("\n  (what hookwatch owned of its fields is given up)");
     }
@@ -55,13 +58,13 @@ pub(super) fn caution(spared: Spared) -> Option<&'static str> {
 
 fn short(value: &Value) -> String {
     let text = value.to_string();
-    match text.char_indices().nth(LONGEST) {
+    match text.char_indices().nth(LONGEST_VALUE) {
         Some((end, _)) => format!("{}...", &text[..end]),
         None => text,
     }
 }
 
-/// What it means for writes.
+/// What the desired state means for writes, as the end of a sentence.
 fn meaning(desired: &Desired) -> &'static str {
     match desired {
         Desired::Bypass { rung, .. } => match rung {

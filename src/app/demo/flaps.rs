@@ -16,9 +16,9 @@ const AT_ONCE: Duration = Duration::from_secs(10);
 /// How often, in one demo.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Flaps {
-    /// Hooks that went from failing to healthy and were failing again within 10 s.
+    /// How often a hook went from failing to healthy and was failing again within 10 s of leaving `Failing`.
     pub verdicts: u64,
-    /// States of writes that were left for another one and were back within 10 s, while no fault began or ended.
+    /// How often a state of writes was left for another one and was back within 10 s, while no fault began or ended.
     pub writes: u64,
 }
 
@@ -34,7 +34,7 @@ pub struct FlapCounter {
 #[derive(Debug, Default)]
 struct VerdictHistory {
     failing: bool,
-    /// When it was last failing no more; `None` when it is failing or never was.
+    /// When it last left `Failing`; `None` while it is failing, and before it ever was.
     left: Option<Instant>,
     /// Whether it was healthy since it was last failing.
     healthy: bool,
@@ -98,7 +98,7 @@ impl VerdictHistory {
 }
 
 impl WritesHistory {
-    /// Whether the state is back where it was.
+    /// Whether the state before this one is back at once, and no fault began or ended since it was left.
     fn observe(&mut self, at: Instant, writes: Writes) -> bool {
         let Some((present, since)) = self.present else {
             self.present = Some((writes, at));
@@ -107,14 +107,14 @@ impl WritesHistory {
         if present == writes {
             return false;
         }
-        let quiet = self.edge.is_none_or(|edge| edge < since);
-        let swung = self.before == Some(writes) && at.duration_since(since) <= AT_ONCE && quiet;
+        let no_fault_changed = self.edge.is_none_or(|edge| edge < since);
+        let swung = self.before == Some(writes) && at.duration_since(since) <= AT_ONCE && no_fault_changed;
         (self.before, self.present) = (Some(present), Some((writes, at)));
         swung
     }
 }
 
-/// The same in words; `None` when nothing has flapped.
+/// Flaps in words; `None` when there were none.
 pub fn sentence(flaps: Flaps) -> Option<String> {
     let verdicts = times(flaps.verdicts).map(|times| format!("verdicts flapped {times}"));
     let writes = times(flaps.writes).map(|times| format!("the state of writes swung {times}"));

@@ -1,4 +1,4 @@
-//! The breaker at work: what it wants done is done here, and what came of it is told to it.
+//! Carries out what the breaker of `domain/act` decides on, and tells it what came of that.
 //!
 //! Every request is a task of its own, and each that has a ticket is answered by one observation that bears it. Nothing
 //! here waits for a Lease, an Event or a ConfigMap: what has to be agreed on stands in the ledger, which no webhook can
@@ -52,9 +52,9 @@ const TICK: Duration = Duration::from_millis(200);
 const REFRESH: Duration = Duration::from_secs(60);
 /// How long one change may take, all attempts together. With the last attempt's own time it stays well below what the
 /// breaker waits for an outcome.
-const WHOLE: Duration = Duration::from_secs(20);
+const TIME_FOR_A_CHANGE: Duration = Duration::from_secs(20);
 
-/// What everybody thinks, and what the breaker goes by of it.
+/// The assessment as it is published, and what the breaker goes by, both of one tick.
 pub(super) type Judgement = Option<(Arc<Assessment>, Arc<Judged>)>;
 
 /// What the breaker needs.
@@ -80,7 +80,7 @@ struct Driver {
     has: BreakerTask,
     writer: Arc<ConfigWriter>,
     ledger: LedgerObject,
-    /// Whether all API servers know them; `None` before anybody has said so.
+    /// Whether all API servers know `matchConditions`; `None` until they were asked.
     match_conditions: Option<bool>,
     leads: bool,
     refreshed: Option<Time>,
@@ -88,7 +88,7 @@ struct Driver {
     breaker_log: BreakerLog,
     /// The order to bypass nothing new that the core was told of.
     frozen: Option<Freeze>,
-    /// What is said of rules that permit more than the fence, with the configurations.
+    /// Rules that permit more than the fence, each with its configurations, as last warned of.
     unusable: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
     pauses: WriteBackoff,
     gaps: unchecked::GapWatch,
@@ -132,7 +132,7 @@ impl BreakerTask {
 
 fn writer(servers: Vec<ApiServerClient>, clock: &Clock) -> ConfigWriter {
     let patience = RetryPolicy {
-        whole: WHOLE,
+        whole: TIME_FOR_A_CHANGE,
         ..RetryPolicy::default()
     };
     ConfigWriter::new(servers, Arc::clone(clock), patience)
@@ -154,7 +154,7 @@ impl Driver {
                 },
                 Some(done) = self.jobs.join_next() => match done {
                     Ok(done) => self.finished(done),
-                    // What it was about is given up by the breaker in time.
+                    // If it bore a ticket, the breaker gives that up in time.
                     Err(error) => {
                         tracing::error!(%error, "a task of the breaker failed");
                         Vec::new()
@@ -240,13 +240,13 @@ impl Driver {
         news.then_some(Observation::Leads(leads))
     }
 
-    /// The newest judgement, with what only the objects themselves say.
+    /// The newest judgement, completed by what the objects themselves say; remembers who its culprits are.
     fn judged(&mut self) -> Option<Observation> {
         let judgement = self.has.judged.borrow_and_update().clone();
         let (_, judged) = judgement?;
         let mut judged = Judged::clone(&judged);
         judged.match_conditions = self.match_conditions == Some(true);
-        // Without knowing that, the wrong rung would be chosen.
+        // While that is not known, the wrong rung could be chosen.
         judged.unread = self.match_conditions.is_none();
         for (hook, facts) in &mut judged.hooks {
             match self.observed_configs.owner(hook) {
@@ -273,7 +273,7 @@ impl Driver {
 
     /// Says once which rules permit to skip what the fence does not let be skipped.
     fn tell_what_is_unusable(&mut self, judged: &Judged) {
-        // While anything is unread it may yet say otherwise.
+        // An annotation that is not read yet may make the rule usable.
         if !judged.fence_holds || judged.inventory_is_old || judged.unread {
             return;
         }
@@ -307,7 +307,7 @@ impl Driver {
                     servers,
                 }
             });
-            // A webhook may hold that question up, and only a probation needs the answer.
+            // In a task of its own: a webhook may hold this request up, and only a probation needs the answer.
             let connection = self.has.connection.clone();
             self.jobs
                 .spawn(async move { Done::User(own_user(&connection).await) });
@@ -394,7 +394,7 @@ impl Driver {
             |hook| self.observed_configs.since(hook),
             now,
         );
-        // Whoever leads says it; the others only remember.
+        // Every replica keeps track of gaps; only the leader reports them.
         for (hook, gap) in ended.into_iter().filter(|_| self.leads) {
             let (lister, writer) = (self.gaps.lister.clone(), Arc::clone(&self.writer));
             self.jobs

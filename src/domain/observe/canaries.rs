@@ -1,4 +1,8 @@
 //! What a row of canaries says about the control plane and about the hooks they name.
+//!
+//! One that is not back after 0.3 s is *overdue*. It *waits* once that is longer than they usually take, and is *late* once it is
+//! longer than any took that was merely slow. It *hangs* when it is late and, where the last one was slow, has taken twice as long.
+//! A later one of its target that was written ends all of these.
 
 use std::collections::{BTreeMap, VecDeque, vec_deque};
 use std::sync::Arc;
@@ -15,9 +19,9 @@ use crate::domain::{row, thresholds as t};
 
 /// Results kept per canary.
 const KEPT: usize = 16;
-/// How long, and of how many at most, is kept that they ended: longer than any time for which what the API servers counted is
-/// held against it.
+/// How long ended canaries are remembered, to compare them with what API servers counted: longer than any span that is compared.
 const ENDED_FOR: Duration = Duration::from_secs(180);
+/// And how many at most.
 const ENDED_KEPT: usize = 512;
 
 /// The last canaries of all targets.
@@ -29,7 +33,7 @@ pub struct Canaries(BTreeMap<CanaryTarget, CanaryMemory>);
 pub struct CanaryMemory {
     finished: VecDeque<CanaryReport>,
     ended: VecDeque<EndedCanary>,
-    /// Under way and late, by when they were sent.
+    /// Under way and overdue, by when they were sent: how long they had waited when that was told.
     overdue: BTreeMap<Time, Duration>,
     usual: Usual,
     slowest: Slowest,
@@ -65,7 +69,7 @@ pub struct CanaryAccusation<'a> {
 }
 
 impl CanaryAccusation<'_> {
-    /// The hook's time was over after so little that any pause may have cost it.
+    /// It timed out after so short a time that any pause may have been the cause.
     pub fn is_short(&self) -> bool {
         use CallFailureReason::{DeadlineExceeded, TlsHandshakeTimeout};
         let timed_out = matches!(self.failure.reason, DeadlineExceeded | TlsHandshakeTimeout);
@@ -86,11 +90,11 @@ impl Canaries {
         if is_written(&report) && !memory.is_slow(report.took) {
             memory.usual.learn(Some(report.took.as_secs_f64()));
         }
-        memory.count(&report);
+        memory.remember_end(&report);
         row::insert(&mut memory.finished, KEPT, report, |report| report.started);
     }
 
-    /// Takes the news in that a canary is late.
+    /// Takes the news in that a canary is overdue.
     pub fn overdue(&mut self, overdue: &CanaryOverdue) {
         let memory = self.0.entry(overdue.target).or_default();
         let mut finished = memory.finished.iter();
@@ -114,7 +118,7 @@ impl Canaries {
 
     /// Whether writes hang: two canaries do, or one since which none of any target got through at once.
     pub fn hung(&self, now: Time) -> bool {
-        let hung = self.0.values().flat_map(|memory| memory.all_late(now));
+        let hung = self.0.values().flat_map(|memory| memory.hung_sent(now));
         let hung: Vec<Time> = hung.collect();
         let passed = self.0.values().filter_map(|memory| memory.passed_at(now)).max();
         hung.len() >= 2
@@ -123,8 +127,9 @@ impl Canaries {
                 .is_some_and(|sent| passed.is_none_or(|passed| passed < *sent))
     }
 
-    /// Whether writes take at least so long that have been slow since then: each of the two newest canaries of these
-    /// targets did that tell. A single one may have been held up by chance. `None` while none tells.
+    /// Whether writes take at least `span`: each of the two newest canaries of these targets did that tell, as a single one may
+    /// have been held up by chance. `since`: when writes became slow; a quick one that was sent before tells nothing. `None` while
+    /// none tells.
     pub fn take_as_long_as(
         &self,
         targets: impl Iterator<Item = CanaryTarget>,
@@ -247,7 +252,7 @@ impl CanaryMemory {
         self.ended.range(first..after.max(first))
     }
 
-    fn count(&mut self, report: &CanaryReport) {
+    fn remember_end(&mut self, report: &CanaryReport) {
         let ended = EndedCanary {
             at: report.started + report.took,
             took: report.took,
@@ -306,11 +311,13 @@ impl CanaryMemory {
         Some(self.passed_at(now) == Some(latest.started))
     }
 
-    /// When each was sent that tells whether writes take at least so long, and whether they do: one under way once it has
-    /// been for so long, and not one that was refused sooner. One that was quick before writes were slow does not.
+    /// The canaries that tell whether writes take at least `span`, each with when it was sent and whether it did. One under way
+    /// tells once it has been for so long; one that was refused sooner tells nothing, and one sent before `since` only if it was slow.
     fn taking(&self, span: Duration, since: Option<Time>, now: Time) -> impl Iterator<Item = (Time, bool)> {
-        let is_slow = |report: &CanaryReport| report.took.as_secs_f64() >= t::slow_always();
-        let tells = move |report: &CanaryReport| Some(report.started) >= since || is_slow(report);
+        let was_slow = |report: &CanaryReport| report.took.as_secs_f64() >= t::slow_always();
+        let tells = move |report: &CanaryReport| {
+            since.is_none_or(|since| report.started >= since) || was_slow(report)
+        };
         let finished = self
             .recent(now)
             .filter(move |report| tells(report) && (is_written(report) || report.took >= span));
@@ -325,16 +332,22 @@ impl CanaryMemory {
         finished.any(|report| report.started > started && is_written(report))
     }
 
-    /// The longest that a canary has been late which no later one contradicts, with when it was sent.
+    /// The oldest overdue canary that no later one contradicts: when it was sent, and how long it has waited.
     pub fn overdue_for(&self, now: Time) -> Option<(Time, Duration)> {
-        let mut late = self.overdue.iter().map(|(started, waiting)| (*started, *waiting));
+        let mut overdue = self.overdue.iter().map(|(started, waiting)| (*started, *waiting));
         let is_told = |started| now.since(started) < t::canary_stale() && !self.got_through_after(started);
-        let (started, waiting) = late.find(|(started, _)| is_told(*started))?;
+        let (started, waiting) = overdue.find(|(started, _)| is_told(*started))?;
         if started < self.resumed {
             Some((started, now.since(self.resumed)))
         } else {
             Some((started, now.since(started).max(waiting)))
         }
+    }
+
+    /// When one was sent that has been under way for longer than they usually take.
+    pub fn waiting_since(&self, now: Time) -> Option<Time> {
+        let (sent, waiting) = self.overdue_for(now)?;
+        self.is_slow(waiting).then_some(sent)
     }
 
     /// How long one is waited for before it counts as late. Until one was written, how long they take here is not known.
@@ -345,14 +358,26 @@ impl CanaryMemory {
         self.slowest.patience(now)
     }
 
-    /// The same once it takes longer than one that is merely slow.
+    /// The oldest overdue canary, once it is late.
     pub fn late(&self, now: Time) -> Option<(Time, Duration)> {
         self.overdue_for(now)
             .filter(|(_, waiting)| *waiting >= self.patience(now))
     }
 
-    /// When each was sent that is late and that no later one of its target contradicts.
-    fn all_late(&self, now: Time) -> impl Iterator<Item = Time> {
+    /// When the canary was sent that is late.
+    pub fn late_since(&self, now: Time) -> Option<Time> {
+        self.late(now).map(|(started, _)| started)
+    }
+
+    /// How long a canary has been under way that is late, when slow ones do not take as long.
+    pub fn hung_for(&self, now: Time) -> Option<Duration> {
+        let (_, waiting) = self.late(now)?;
+        let merely_slow = self.slow(now).is_some_and(|took| waiting < took * 2);
+        (!merely_slow).then_some(waiting)
+    }
+
+    /// When each of the late ones was sent; none unless the oldest hangs.
+    fn hung_sent(&self, now: Time) -> impl Iterator<Item = Time> {
         let first = self.hung_for(now).and_then(|_| self.late_since(now));
         let late = self
             .overdue
@@ -370,11 +395,6 @@ impl CanaryMemory {
         sent.any(|sent| now.since(sent.max(resumed)) >= patience)
     }
 
-    /// When the canary was sent that is late.
-    pub fn late_since(&self, now: Time) -> Option<Time> {
-        self.late(now).map(|(started, _)| started)
-    }
-
     /// When the first was sent that waited in vain, or still does, and after which none got through; not before hookwatch last
     /// went on.
     pub fn in_vain_since(&self, now: Time) -> Option<Time> {
@@ -384,24 +404,11 @@ impl CanaryMemory {
         };
         let sent = self.recent(now).filter(in_vain).map(|report| report.started);
         let sent = sent.chain(self.late_since(now));
-        let in_vain = sent.filter(|sent| !self.got_through_after(*sent));
-        in_vain.map(|sent| sent.max(self.resumed)).min()
+        let last = sent.filter(|sent| !self.got_through_after(*sent));
+        last.map(|sent| sent.max(self.resumed)).min()
     }
 
-    /// When one was sent that has been under way for longer than they usually take.
-    pub fn waiting_since(&self, now: Time) -> Option<Time> {
-        let (sent, waiting) = self.overdue_for(now)?;
-        self.is_slow(waiting).then_some(sent)
-    }
-
-    /// How long a canary has been under way that is late, when slow ones do not take as long.
-    pub fn hung_for(&self, now: Time) -> Option<Duration> {
-        let (_, waiting) = self.late(now)?;
-        let merely_slow = self.slow(now).is_some_and(|took| waiting < took * 2);
-        (!merely_slow).then_some(waiting)
-    }
-
-    /// Whether one of those kept, of a minute at most, got through after more than half of that time: another one may take as long.
+    /// Whether one of the last minute took more than half of `span` and was written: then another one may take all of it.
     /// What hangs is known by [`Self::hung_for`] sooner; what is said of all writes waits for this.
     pub fn may_take(&self, span: Duration, now: Time) -> bool {
         self.recent(now)
@@ -414,8 +421,8 @@ impl CanaryMemory {
         self.is_slow(latest.took).then_some(latest.took)
     }
 
-    /// Whether the last canaries are reason to look closer, though none of them says what for: twice as slow as
-    /// usual two times in a row, or denied where others got through before.
+    /// Whether the last canary is reason to look closer: it failed, was denied where others got through, or was at least twice as
+    /// slow as usual, as was the one before it.
     pub fn is_odd(&self, now: Time) -> bool {
         use CanaryOutcome::{Denied, Forbidden, Missing, Written};
         let mut latest = self.recent(now).rev();
