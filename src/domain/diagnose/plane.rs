@@ -200,12 +200,12 @@ impl<'a> PlaneEvidence<'a> {
         witnessed: &mut LastWitnessed,
     ) -> Writes {
         use Writes::{Blocked, Delayed, Flowing, Unknown};
-        let of_culprits = |is: fn(Effect) -> bool| {
+        let has = |effect: Effect| {
             let mut culprits = verdicts.iter().filter(|verdict| verdict.can_hold_writes_up());
-            culprits.any(|culprit| is(culprit.effect))
+            culprits.any(|culprit| culprit.effect == effect)
         };
-        let blocking = of_culprits(|effect| effect == Effect::Blocking);
-        let held_up = blocking || of_culprits(|effect| effect == Effect::Delaying);
+        let blocking = has(Effect::Blocking);
+        let held_up = blocking || has(Effect::Delaying);
         let said = match writes {
             Delayed if blocking && self.is_lately(witnessed.blocked, t::canary_stale()) => Blocked,
             Delayed | Flowing | Unknown if self.is_lately(witnessed.blocked, t::blocked_for()) => Blocked,

@@ -404,8 +404,8 @@ impl CanaryMemory {
         };
         let sent = self.recent(now).filter(in_vain).map(|report| report.started);
         let sent = sent.chain(self.late_since(now));
-        let last = sent.filter(|sent| !self.got_through_after(*sent));
-        last.map(|sent| sent.max(self.resumed)).min()
+        let uncontradicted = sent.filter(|sent| !self.got_through_after(*sent));
+        uncontradicted.map(|sent| sent.max(self.resumed)).min()
     }
 
     /// Whether one of the last minute took more than half of `span` and was written: then another one may take all of it.

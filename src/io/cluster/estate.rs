@@ -230,15 +230,15 @@ impl Making {
             return;
         }
         let key = target.key();
-        let unlisted = ["Service", "EndpointSlice"]
-            .into_iter()
-            .find(|kind| !self.estate.is_listed(kind, &key.0));
-        target.service = match (unlisted, self.services.get(&key)) {
-            (Some(kind), _) => ServiceState::Unknown {
-                why: format!("not every {kind} of its namespace could be listed"),
-            },
-            (None, None) => ServiceState::Missing,
-            (None, Some(service)) => {
+        let unknown = |kind: &str| ServiceState::Unknown {
+            why: format!("not every {kind} of its namespace could be listed"),
+        };
+        let is_listed = |kind: &str| self.estate.is_listed(kind, &key.0);
+        target.service = match self.services.get(&key) {
+            None if !is_listed("Service") => unknown("Service"),
+            None => ServiceState::Missing,
+            Some(_) if !is_listed("EndpointSlice") => unknown("EndpointSlice"),
+            Some(service) => {
                 let slices = self.slices.get(&key).into_iter().flatten();
                 resolve(target, service, slices, &mut problems)
             }

@@ -259,7 +259,7 @@ fn calls_that_clients_gave_up_at_once_do_not_speak_for_a_hook_that_hangs() {
     }
 }
 
-/// What is said of writes at each second from 14 s on, while a webhook hangs until 100 s of which canaries are spared. Others are
+/// What is said of writes every two seconds from 14 s on, while a webhook hangs until 100 s of which canaries are spared. Others are
 /// refused until 26 s, `refused` every two seconds, and take a second each while it is `slow`.
 fn told_of_writes(refused: f64, slow: fn(u64) -> bool) -> Vec<(u64, Writes)> {
     let opa = hook("opa", 1);

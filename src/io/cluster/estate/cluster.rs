@@ -10,12 +10,14 @@ use kube::Client;
 use serde_json::Value;
 use tokio::time::Instant;
 
+use super::objects::text;
 use super::{EstateObject, UnreadableObject};
 use crate::domain::audit::estate::{Key, Unlisted};
 use crate::io::client::Connection;
 use crate::io::client::answer::query_value;
 use crate::io::client::request::{ApiRequest, JSON, METADATA, RequestError, items, page};
 use crate::io::cluster::inventory::WatchedKind;
+use crate::io::cluster::inventory::convert::service::SERVICE_LABEL;
 use crate::io::cluster::inventory::object::KindNames;
 
 /// Most bytes of one page.
@@ -31,7 +33,6 @@ const TIME_FOR_ALL: Duration = Duration::from_secs(60);
 const MAX_NAMESPACES: usize = 50;
 /// More nodes are not looked at one by one.
 const MAX_NODES: usize = 50;
-const SERVICE_OF_SLICE: &str = "kubernetes.io/service-name";
 
 /// What stands behind webhooks.
 const BACKENDS: [KindNames; 6] = [
@@ -211,11 +212,8 @@ impl ClusterLister {
         let services = services(&self.contents.objects);
         let of_webhook = |object: &&EstateObject| {
             let metadata = &object.value["metadata"];
-            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-            let service = (
-                text(&metadata["namespace"]),
-                text(&metadata["labels"][SERVICE_OF_SLICE]),
-            );
+            let (namespace, service) = (&metadata["namespace"], &metadata["labels"][SERVICE_LABEL]);
+            let service = (text(namespace).to_owned(), text(service).to_owned());
             object.value["kind"] == "EndpointSlice" && services.contains(&service)
         };
         let slices = self.contents.objects.iter().filter(of_webhook);
@@ -260,7 +258,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::domain::audit::Estate;
+    use crate::domain::audit::findings::NO_DISRUPTION_BUDGET;
+    use crate::domain::audit::{Auditor, Estate, findings};
     use crate::domain::cluster::hook::{HookTarget, ServiceState};
     use crate::io::cluster::estate::assemble;
     use crate::io::testing::{TestReply, TestServer};
@@ -288,7 +287,7 @@ mod tests {
         };
         let slice = |node: &str, service: &str| {
             json!({
-                "metadata": {"name": node, "namespace": "ns", "labels": {SERVICE_OF_SLICE: service}},
+                "metadata": {"name": node, "namespace": "ns", "labels": {SERVICE_LABEL: service}},
                 "addressType": "IPv4", "ports": [{"port": 8443}],
                 "endpoints": [{"addresses": ["10.0.0.1"], "nodeName": node, "conditions": {"ready": true}}],
             })
@@ -302,7 +301,12 @@ mod tests {
                 "spec": {"conversion": {"strategy": "Webhook", "webhook": {"clientConfig": service("gone")}}},
             })],
             "services" => vec![json!({
-                "metadata": {"name": "there", "namespace": "ns"}, "spec": {"ports": [{"port": 443, "targetPort": 8443}]},
+                "metadata": {"name": "there", "namespace": "ns"},
+                "spec": {"ports": [{"port": 443, "targetPort": 8443}], "selector": {"app": "there"}},
+            })],
+            "deployments" => vec![json!({
+                "metadata": {"name": "there", "namespace": "ns"},
+                "spec": {"replicas": 2, "template": {"metadata": {"labels": {"app": "there"}}}},
             })],
             "endpointslices" => vec![slice("a", "there"), slice("b", "there"), slice("c", "other")],
             "nodes" => ["a", "b", "c"]
@@ -335,13 +339,18 @@ mod tests {
         let (estate, unread) = audited(|_| None).await;
         assert_eq!((states(&estate), unread), (vec!["found", "missing"], vec![]));
         assert!(estate.is_listed("Service", "ns"));
-        for answer in [
-            (|path| path.ends_with("/services").then(forbidden)) as fn(&str) -> Option<TestReply>,
-            |path| path.ends_with("/endpointslices").then(forbidden),
+        for (answer, known) in [
+            (
+                (|path| path.ends_with("/services").then(forbidden)) as fn(&str) -> Option<TestReply>,
+                ["unknown", "unknown"],
+            ),
+            (
+                |path| path.ends_with("/endpointslices").then(forbidden),
+                ["unknown", "missing"],
+            ),
         ] {
             let (estate, unread) = audited(answer).await;
-            assert_eq!(states(&estate), ["unknown", "unknown"]);
-            assert_eq!(unread.len(), 1);
+            assert_eq!((states(&estate), unread.len()), (known.to_vec(), 1));
         }
         let (estate, _) = audited(|path| path.ends_with("/services").then(forbidden)).await;
         assert!(!estate.is_listed("Service", "ns") && estate.is_listed("Service", "elsewhere"));
@@ -377,5 +386,49 @@ mod tests {
             assert_eq!(told, unread);
             assert!(estate.nodes["b"].trouble().is_some());
         }
+    }
+
+    #[tokio::test]
+    async fn a_budget_is_missed_only_where_those_of_the_namespace_could_be_listed() {
+        for (answer, missed) in [
+            ((|_| None) as fn(&str) -> Option<TestReply>, true),
+            (
+                |path| path.ends_with("/poddisruptionbudgets").then(forbidden),
+                false,
+            ),
+        ] {
+            let (estate, _) = audited(answer).await;
+            let found = findings::audit(&Auditor::new(&estate));
+            let is_missed = found
+                .iter()
+                .any(|finding| finding.kind.id == NO_DISRUPTION_BUDGET.id);
+            assert_eq!(is_missed, missed);
+        }
+    }
+
+    #[tokio::test]
+    async fn nodes_past_the_bound_are_told_of() {
+        let (estate, unread) = audited(|path| {
+            let nodes =
+                (0..=MAX_NODES).map(|node| json!({"addresses": ["10.0.0.1"], "nodeName": node.to_string()}));
+            let slice = json!({
+                "metadata": {"name": "many", "namespace": "ns", "labels": {SERVICE_LABEL: "there"}},
+                "addressType": "IPv4", "ports": [{"port": 8443}], "endpoints": nodes.collect::<Vec<_>>(),
+            });
+            let is_list = path.ends_with("/endpointslices");
+            is_list.then(|| TestReply::json(200, json!({"items": [slice]})))
+        })
+        .await;
+        let [one] = &unread[..] else { panic!("{unread:?}") };
+        assert!(one.why.contains("endpoints on 51"), "{}", one.why);
+        assert_eq!(states(&estate), ["found", "missing"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn that_the_time_is_over_is_told_once() {
+        let server = TestServer::start(|_| TestReply::Hang).await;
+        let read = read(&server.connection().await).await;
+        assert_eq!(read.unreadable.len(), 1, "{:?}", read.unreadable);
+        assert!(read.is_blind && read.unlisted.len() > 3);
     }
 }

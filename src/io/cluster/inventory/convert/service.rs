@@ -16,7 +16,7 @@ use crate::domain::cluster::hook::{Endpoint, ServiceState, ServiceTarget};
 /// Why a Service is unknown before it was read.
 pub(in crate::io::cluster::inventory) const NOT_READ: &str = "it has not been read yet";
 /// The label that ties an EndpointSlice to its Service.
-pub(in crate::io::cluster::inventory) const SERVICE_LABEL: &str = "kubernetes.io/service-name";
+pub(in crate::io::cluster) const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 /// The label that says who keeps an EndpointSlice.
 const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 /// The controller that makes slices of the Pods that a Service selects, and puts right what others do to them
