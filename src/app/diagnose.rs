@@ -15,6 +15,7 @@ use super::config::{Config, ConfigArguments};
 use super::engine::Engine;
 use super::progress::{ProgressLine, during};
 use super::{BadUsage, Output, every, to_json};
+use crate::domain::act::fence::AutoBreak;
 use crate::domain::diagnose::rules::suffices;
 use crate::domain::diagnose::verdict::Verdict;
 use crate::domain::report::assessment::Assessment;
@@ -29,7 +30,7 @@ const AT_LEAST: Duration = Duration::from_secs(6);
 const SETTLED: Duration = Duration::from_secs(3);
 /// A conclusion that is less sure has to hold for this long.
 const UNSURE: Duration = Duration::from_secs(8);
-/// A Prometheus is read this often: what it stores between two scrapes is no other.
+/// A Prometheus is read at least this often. More often would find the same samples.
 const STORED_EVERY: Duration = Duration::from_secs(5);
 /// With everything well, further looking brings nothing new after this.
 const ALL_WELL: Duration = Duration::from_secs(12);
@@ -88,7 +89,7 @@ pub struct ConclusionFacts {
 
 impl From<ConclusionFacts> for Conclusion {
     fn from(facts: ConclusionFacts) -> Self {
-        // A broken API of one kind of object is no answer to the question why writes are impaired.
+        // A conversion webhook or an APIService breaks one kind of object only, which does not say why writes are impaired.
         if facts.admission_culprit {
             Self::HookFailing
         } else if facts.blind {
@@ -116,11 +117,11 @@ impl Conclusion {
     pub fn of(assessment: &Assessment) -> Self {
         let (plane, sources) = (&assessment.control_plane, &assessment.sources);
         let admission = |verdict: &Verdict| verdict.kind.is_admission();
-        let is_unwell = |verdict: &&Verdict| is_unwell(verdict.health, verdict.bypass.is_some());
-        let culprits = || assessment.hooks.iter().filter(is_unwell);
+        let unwell = |verdict: &&Verdict| is_unwell(verdict.health, verdict.bypass.is_some());
+        let unwell = || assessment.hooks.iter().filter(unwell);
         Self::from(ConclusionFacts {
-            admission_culprit: culprits().any(admission),
-            other_culprit: culprits().any(|verdict| !admission(verdict)),
+            admission_culprit: unwell().any(admission),
+            other_culprit: unwell().any(|verdict| !admission(verdict)),
             blind: sources.inventory_age_seconds.is_none() || !sources.hooks_listed || sources.self_doubt,
             not_a_hook: plane.not_a_hook.is_some(),
             writes: plane.writes,
@@ -184,8 +185,8 @@ pub async fn diagnose(configs: Vec<Config>, arguments: &DiagnoseArguments) -> an
     Ok(ExitCode::from(look.conclusion.exit_code()))
 }
 
-/// Looks at one cluster, with nothing told on the way but on the line.
-async fn examine(mut config: Config, at_most: Duration, line: &mut ProgressLine) -> anyhow::Result<Look> {
+/// The settings of one look: closer than the daemon's, and without anything that others would see.
+fn for_one_look(mut config: Config) -> Config {
     config.scrapes.interval = config.scrapes.alert_interval;
     config.probes.rates.interval = config.probes.rates.alert_interval;
     config.canaries.interval = config.canaries.alert_interval;
@@ -195,6 +196,14 @@ async fn examine(mut config: Config, at_most: Duration, line: &mut ProgressLine)
     // One look needs no leader and writes no Events: it reports to its caller.
     config.leadership.enabled = false;
     config.alertmanager.targets.clear();
+    // Without leadership it would bypass beside the daemon's leader.
+    config.auto_break = config.auto_break.min(AutoBreak::Plan);
+    config
+}
+
+/// Looks at one cluster; `line` shows how far it is.
+async fn examine(config: Config, at_most: Duration, line: &mut ProgressLine) -> anyhow::Result<Look> {
+    let config = for_one_look(config);
     let engine = during("connecting", Engine::start(&config)).await?;
     let assessment = look(&engine, at_most, line).await;
     let obstacle = engine.obstacle.borrow().clone();
@@ -293,5 +302,20 @@ mod tests {
         };
         assert_eq!(of(true), [false, true, true, false]);
         assert_eq!(of(false), [false, false, true, false]);
+    }
+
+    #[test]
+    fn one_look_bypasses_nothing_whatever_the_daemon_may() {
+        for (configured, looks) in [
+            (AutoBreak::On, AutoBreak::Plan),
+            (AutoBreak::Plan, AutoBreak::Plan),
+            (AutoBreak::Off, AutoBreak::Off),
+        ] {
+            let config = Config {
+                auto_break: configured,
+                ..Config::default()
+            };
+            assert_eq!(for_one_look(config).auto_break, looks);
+        }
     }
 }

@@ -28,8 +28,8 @@ use super::replicas::Leadership;
 use crate::app::config::Config;
 use crate::app::every;
 use crate::domain::act::breaker::{
-    Action, Breaker, BreakerSettings, Ceiling, Freeze, HookState, Judged, ObjectChange, Observation,
-    ObservedHook, Policy, WriteOutcome,
+    Action, Book, Breaker, BreakerSettings, Ceiling, Freeze, HookState, Judged, Notice, ObjectChange,
+    Observation, ObservedHook, Policy, ResourceVersion, Ticket, WriteOutcome,
 };
 use crate::domain::act::bypass::edit::Desired;
 use crate::domain::act::fence::AutoBreak;
@@ -77,7 +77,7 @@ struct Driver {
     audit: Option<AuditLog>,
     namespace: String,
     account: String,
-    has: BreakerTask,
+    links: BreakerTask,
     writer: Arc<ConfigWriter>,
     ledger: LedgerObject,
     /// Whether all API servers know `matchConditions`; `None` until they were asked.
@@ -124,7 +124,7 @@ impl BreakerTask {
             pauses: WriteBackoff::default(),
             gaps: unchecked::GapWatch::new(&self.connection, &config.namespace),
             jobs: JoinSet::new(),
-            has: self,
+            links: self,
         };
         Box::pin(driver.run())
     }
@@ -147,8 +147,8 @@ impl Driver {
                     self.look();
                     vec![Observation::Tick]
                 }
-                changed = self.has.judged.changed() => match changed {
-                    Ok(()) => self.judged().into_iter().collect(),
+                changed = self.links.judged.changed() => match changed {
+                    Ok(()) => self.newest_judgement().into_iter().collect(),
                     // The core is gone, and so is the daemon.
                     Err(_) => return std::future::pending().await,
                 },
@@ -161,7 +161,11 @@ impl Driver {
                     }
                 },
             };
-            let observations: Vec<Observation> = self.leadership().into_iter().chain(observations).collect();
+            let observations: Vec<Observation> = self
+                .change_of_leadership()
+                .into_iter()
+                .chain(observations)
+                .collect();
             if !observations.is_empty() {
                 self.take(observations);
             }
@@ -170,7 +174,7 @@ impl Driver {
     }
 
     fn now(&self) -> Time {
-        (self.has.clock)()
+        (self.links.clock)()
     }
 
     /// Takes in what was observed, and does what is to be done: what concerns one object in one request.
@@ -188,7 +192,13 @@ impl Driver {
                     let object = (hook.kind, Arc::clone(&hook.configuration));
                     changes.entry(object).or_default().push(change);
                 }
-                action => self.carry_out(action, now),
+                Action::ReadLedger => self.read_ledger(),
+                Action::WriteLedger {
+                    ticket,
+                    version,
+                    book,
+                } => self.write_ledger(ticket, version, book),
+                Action::Tell(notice) => self.tell(&notice, now),
             }
         }
         for ((kind, configuration), hooks) in reads {
@@ -232,8 +242,8 @@ impl Driver {
     }
 
     /// Whether this replica began or ceased to lead.
-    fn leadership(&mut self) -> Option<Observation> {
-        let leadership = self.has.leadership.as_ref();
+    fn change_of_leadership(&mut self) -> Option<Observation> {
+        let leadership = self.links.leadership.as_ref();
         let leads = leadership.is_none_or(Leadership::is_leader_now);
         let news = leads != self.leads;
         self.leads = leads;
@@ -241,8 +251,8 @@ impl Driver {
     }
 
     /// The newest judgement, completed by what the objects themselves say; remembers who its culprits are.
-    fn judged(&mut self) -> Option<Observation> {
-        let judgement = self.has.judged.borrow_and_update().clone();
+    fn newest_judgement(&mut self) -> Option<Observation> {
+        let judgement = self.links.judged.borrow_and_update().clone();
         let (_, judged) = judgement?;
         let mut judged = Judged::clone(&judged);
         judged.match_conditions = self.match_conditions == Some(true);
@@ -298,7 +308,7 @@ impl Driver {
         let now = self.now();
         if self.refreshed.is_none_or(|at| now.since(at) >= REFRESH) {
             self.refreshed = Some(now);
-            let connection = self.has.connection.clone();
+            let connection = self.links.connection.clone();
             self.jobs.spawn(async move {
                 let (servers, trouble) = servers(&connection).await;
                 Done::Servers {
@@ -308,7 +318,7 @@ impl Driver {
                 }
             });
             // In a task of its own: a webhook may hold this request up, and only a probation needs the answer.
-            let connection = self.has.connection.clone();
+            let connection = self.links.connection.clone();
             self.jobs
                 .spawn(async move { Done::User(own_user(&connection).await) });
         }
@@ -329,56 +339,40 @@ impl Driver {
         changed.map(|(hook, _)| hook).chain(noted).cloned().collect()
     }
 
-    fn carry_out(&mut self, action: Action, now: Time) {
-        match action {
-            Action::ReadLedger => {
-                let ledger = self.ledger.clone();
-                self.jobs.spawn(async move {
-                    let read = match ledger.read_book().await {
-                        Ok((version, book)) => Observation::Ledger { version, book },
-                        Err(why) => {
-                            tracing::warn!(why, "the breaker cannot read its ledger");
-                            Observation::NoLedger
-                        }
-                    };
-                    Done::Observed(vec![read])
-                });
+    fn read_ledger(&mut self) {
+        let ledger = self.ledger.clone();
+        self.jobs.spawn(async move {
+            let read = match ledger.read_book().await {
+                Ok((version, book)) => Observation::Ledger { version, book },
+                Err(why) => {
+                    tracing::warn!(why, "the breaker cannot read its ledger");
+                    Observation::NoLedger
+                }
+            };
+            Done::Observed(vec![read])
+        });
+    }
+
+    fn write_ledger(&mut self, ticket: Ticket, version: Option<ResourceVersion>, book: Book) {
+        let ledger = self.ledger.clone();
+        self.jobs.spawn(async move {
+            let outcome = ledger.write_book(version.as_ref(), &book).await;
+            if let WriteOutcome::Refused(why) = &outcome {
+                tracing::warn!(%why, "the breaker cannot write its ledger");
             }
-            Action::WriteLedger {
-                ticket,
-                version,
-                book,
-            } => {
-                let ledger = self.ledger.clone();
-                self.jobs.spawn(async move {
-                    let outcome = ledger.write_book(version.as_ref(), &book).await;
-                    if let WriteOutcome::Refused(why) = &outcome {
-                        tracing::warn!(%why, "the breaker cannot write its ledger");
-                    }
-                    Done::LedgerWritten(ticket, outcome)
-                });
-            }
-            // What concerns one object is put together in `take`.
-            Action::Read { .. } | Action::Change(_) => {}
-            Action::Tell(notice) => {
-                let uid = self.observed_configs.uid(&notice.hook);
-                self.breaker_log.tell(
-                    &notice,
-                    uid,
-                    now,
-                    &self.has.metrics,
-                    self.has.announcements.as_ref(),
-                );
-            }
-        }
+            Done::LedgerWritten(ticket, outcome)
+        });
+    }
+
+    fn tell(&mut self, notice: &Notice, now: Time) {
+        let uid = self.observed_configs.uid(&notice.hook);
+        let (metrics, announcements) = (&self.links.metrics, self.links.announcements.as_ref());
+        self.breaker_log.tell(notice, uid, now, metrics, announcements);
     }
 
     /// Tells the core where every hook stands, when that is news.
     fn publish(&mut self) {
         let now = self.now();
-        let book = self.breaker.book();
-        let remembered = |hook: &HookId| book.is_some_and(|book| book.entries.contains_key(hook));
-        let culprits = &self.observed_configs.culprits;
         let stages = self.breaker.stages();
         let mut stages: BTreeMap<HookId, _> = stages.map(|(hook, stage)| (hook.clone(), stage)).collect();
         for hook in &self.observed_configs.ignored {
@@ -387,28 +381,9 @@ impl Driver {
                 *stage = HookState::Ignored;
             }
         }
-        let assessment = self.has.judged.borrow().as_ref().map(|(it, _)| Arc::clone(it));
-        let ended = self.gaps.update(
-            &stages,
-            assessment.as_deref(),
-            |hook| self.observed_configs.since(hook),
-            now,
-        );
-        // Every replica keeps track of gaps; only the leader reports them.
-        for (hook, gap) in ended.into_iter().filter(|_| self.leads) {
-            let (lister, writer) = (self.gaps.lister.clone(), Arc::clone(&self.writer));
-            self.jobs
-                .spawn(async move { Done::Listed(lister.list(hook, gap, writer).await.map(Box::new)) });
-        }
-        let open = |stage: &HookState| {
-            matches!(
-                stage,
-                HookState::Bypassed { .. } | HookState::Probation { restored: false }
-            )
-        };
-        if stages.values().any(open) {
-            self.has.metrics.seen_bypassed(now);
-        }
+        self.watch_gaps(&stages, now);
+        let (book, culprits) = (self.breaker.book(), &self.observed_configs.culprits);
+        let remembered = |hook: &HookId| book.is_some_and(|book| book.entries.contains_key(hook));
         let news = self.breaker_log.standings(
             &stages,
             |hook| culprits.contains(hook) || remembered(hook),
@@ -416,14 +391,36 @@ impl Driver {
             now,
         );
         let frozen = self.observed_configs.frozen.clone();
-        if frozen != self.frozen && self.has.events.try_send(Event::Frozen(frozen.clone())).is_ok() {
+        if frozen != self.frozen && self.links.events.try_send(Event::Frozen(frozen.clone())).is_ok() {
             self.frozen = frozen;
         }
         if let Some(standings) = news
-            && self.has.events.try_send(Event::Standings(standings)).is_err()
+            && self.links.events.try_send(Event::Standings(standings)).is_err()
         {
             // The core is busy; it is told with the next tick.
             self.breaker_log.forget_published();
+        }
+    }
+
+    /// Keeps track of the times in which webhooks are passed over, and lists what was admitted without review in those that ended.
+    fn watch_gaps(&mut self, stages: &BTreeMap<HookId, HookState>, now: Time) {
+        let open = |stage: &HookState| {
+            matches!(
+                stage,
+                HookState::Bypassed { .. } | HookState::Probation { restored: false }
+            )
+        };
+        if stages.values().any(open) {
+            self.links.metrics.seen_bypassed(now);
+        }
+        let assessment = self.links.judged.borrow().as_ref().map(|(it, _)| Arc::clone(it));
+        let since = |hook: &HookId| self.observed_configs.since(hook);
+        let ended = self.gaps.update(stages, assessment.as_deref(), since, now);
+        // Every replica keeps track of gaps; only the leader reports them.
+        for (hook, gap) in ended.into_iter().filter(|_| self.leads) {
+            let (lister, writer) = (self.gaps.lister.clone(), Arc::clone(&self.writer));
+            self.jobs
+                .spawn(async move { Done::Listed(lister.list(hook, gap, writer).await.map(Box::new)) });
         }
     }
 }

@@ -92,7 +92,7 @@ pub enum BackendState {
 }
 
 impl BackendState {
-    /// Whether its last answer came late, and the one before in time: no sign by itself.
+    /// Alive, but the last answer came late. Once is no sign by itself.
     pub fn answered_late(&self) -> bool {
         matches!(self, Self::Alive { took, .. } if took.as_secs_f64() >= t::slow_probe_always())
     }
@@ -111,9 +111,8 @@ pub struct Dead {
     pub was_alive: bool,
     /// False for an HTTP error or an odd answer given to a forged review: no verdict without other witnesses.
     pub certain: bool,
-    /// False for a first attempt that is silent for less than twice the slowest answer of the last ten minutes: where
-    /// answers take seconds, it counts as silent before that. Of a backend that never answered, for less than
-    /// [`t::late_at_most`].
+    /// False only for a first failed attempt that hangs for less than is unusual here: twice the slowest answer of the last
+    /// ten minutes, or [`t::late_at_most`] of a backend that never answered.
     pub is_unusual: bool,
     /// What the last attempt saw, as a sentence without the address.
     pub detail: String,
@@ -147,21 +146,22 @@ impl BackendMemory {
             level: report.level,
             outcome: report.outcome,
         };
+        // One that was not made ends the row, and the next that is made ends it.
         self.fresh.retain(|known| attempt.was_made() && known.was_made());
         // Attempts overlap and may come back out of order.
         row::insert(&mut self.fresh, KEPT, attempt, |attempt| attempt.started);
-        let answered = self.fresh.len() - self.failed_in_a_row();
-        let first = self.fresh.get(answered).filter(|first| first.was_made());
+        let first_failed = self.fresh.len() - self.failed_in_a_row();
         // Where all that is kept failed, what is kept no longer may have failed before it.
-        let before = self.failing_since.filter(|_| answered == 0);
-        self.failing_since =
-            first.map(|first| before.map_or(first.started, |before| before.min(first.started)));
+        let before = self.failing_since.filter(|_| first_failed == 0);
+        let first = self.fresh.get(first_failed).map(|first| first.started);
+        self.failing_since = first.map(|first| before.map_or(first, |before| before.min(first)));
     }
 
     /// How many of the newest attempts that are kept failed.
     fn failed_in_a_row(&self) -> usize {
         let newest = self.fresh.iter().rev();
-        newest.take_while(|attempt| !attempt.outcome.is_healthy()).count()
+        let failed = |attempt: &&FinishedProbe| attempt.was_made() && !attempt.outcome.is_healthy();
+        newest.take_while(failed).count()
     }
 
     /// Takes the news in that a probe is late.
@@ -211,7 +211,7 @@ impl BackendMemory {
             _ if is_stale => untried("not probed recently"),
             (ProbeOutcome::NotProbed { why }, _) => untried(why),
             _ if failed == 0 => self.answering(last),
-            (_, Some(found)) if self.is_certain(failed) => BackendState::Dead(self.dead(
+            (_, Some(found)) if self.is_confirmed(failed) => BackendState::Dead(self.dead(
                 found,
                 self.failing_since.unwrap_or(last.started),
                 failed,
@@ -222,7 +222,7 @@ impl BackendMemory {
     }
 
     /// What has ended tells that it does not serve: two failures in a row, or one timeout that was long enough.
-    fn is_certain(&self, failed: usize) -> bool {
+    fn is_confirmed(&self, failed: usize) -> bool {
         let timed_out = |last: &FinishedProbe| {
             matches!(last.outcome, ProbeOutcome::TimedOut { .. }) && last.took >= t::late()
         };
@@ -252,11 +252,15 @@ impl BackendMemory {
         };
         let last_good = self.fresh.back().filter(|last| last.outcome.is_healthy());
         if let Some(last) = last_good.filter(|last| waiting < unusual_after && self.is_slow(last.took)) {
-            let (since, took) = (last.started, self.takes(last));
+            let since = self
+                .slow_in_a_row()
+                .last()
+                .map_or(last.started, |first| first.started);
+            let took = self.takes(last);
             return BackendState::Slow { since, took };
         }
         // Already known to be dead: another late attempt does not make that doubtful.
-        if waiting < self.slowest.patience(now) && !self.is_certain(failed_before) {
+        if waiting < self.slowest.patience(now) && !self.is_confirmed(failed_before) {
             return BackendState::Wavering { detail };
         }
         let since = self.failing_since.unwrap_or(under_way.started);
@@ -291,9 +295,7 @@ impl BackendMemory {
     }
 
     fn answering(&self, last: &FinishedProbe) -> BackendState {
-        let slow = self.fresh.iter().rev();
-        let slow = slow.take_while(|attempt| attempt.outcome.is_healthy() && self.is_slow(attempt.took));
-        let slow: Vec<&FinishedProbe> = slow.collect();
+        let slow: Vec<&FinishedProbe> = self.slow_in_a_row().collect();
         // Attempts that were under way together may have been late for one and the same reason.
         let at = last.started;
         let twice = slow.iter().any(|known| known.ended() <= at);
@@ -304,6 +306,12 @@ impl BackendMemory {
             },
             _ => BackendState::Alive { at, took: last.took },
         }
+    }
+
+    /// The newest attempts that were good and late, the last one first.
+    fn slow_in_a_row(&self) -> impl Iterator<Item = &FinishedProbe> {
+        let newest = self.fresh.iter().rev();
+        newest.take_while(|attempt| attempt.outcome.is_healthy() && self.is_slow(attempt.took))
     }
 
     /// How long a slow backend takes at least: of its three newest slow answers the quickest. A single one may have been late
@@ -514,8 +522,13 @@ mod tests {
         memory.finished(report(0, 2, ok()));
         memory.finished(report(5_000, 3_000, ok()));
         memory.finished(report(10_000, 1_600, ok()));
+        let slow_since = |memory: &BackendMemory, now: u64| match memory.state(at(now)) {
+            BackendState::Slow { since, .. } => since,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(slow_since(&memory, 14_000), at(5_000));
         memory.overdue(late(15_000, 2_000));
-        assert!(matches!(memory.state(at(20_900)), BackendState::Slow { .. }));
+        assert_eq!(slow_since(&memory, 20_900), at(5_000));
         assert_eq!(dead(memory.state(at(21_100))), Some((Cause::Hanging, 1)));
     }
 
@@ -540,6 +553,8 @@ mod tests {
         assert!(!told(&[], 2_900));
         assert!(told(&[], 3_000));
         assert!(told(&[(2, ProbeOutcome::Refused)], 2_900));
+        let why = "too many open files".to_owned();
+        assert!(!told(&[(0, ProbeOutcome::NotProbed { why })], 2_900));
     }
 
     #[test]

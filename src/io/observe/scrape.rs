@@ -129,7 +129,7 @@ impl Scraper {
             visits: 1,
             is_kept: false,
             address: None,
-            // Nothing that goes over this client keeps its connection, so none is ever met again.
+            // The client of canaries keeps no connection, so that no request lands on an old one.
             client: connection.canaries().clone(),
         };
         let targets = Targets::new(server, connection.server_address());
@@ -141,8 +141,8 @@ impl Scraper {
         }
     }
 
-    /// Where to scrape now; at least one target, and no replica twice as far as can be told. Who looks `wide` finds out
-    /// how many replicas there are behind an address.
+    /// Where to scrape now; at least one target, and no replica twice as far as can be told. With `wide` no connection is
+    /// kept, and where no list says how many processes there are, one visit more is made to find another.
     pub fn targets(&self, wide: bool) -> Vec<ScrapeTarget> {
         self.with_targets(|targets| targets.current((self.clock)(), wide))
     }
@@ -175,7 +175,8 @@ impl Scraper {
 
     /// Scrapes one target.
     ///
-    /// A replica that cannot be reached is not offered by [`targets`](Self::targets) for a minute.
+    /// A replica that cannot be reached, or answers with something other than metrics, is not offered by
+    /// [`targets`](Self::targets) for a minute.
     ///
     /// # Errors
     /// Every way to fail, with its reason.
@@ -196,7 +197,7 @@ impl Scraper {
                 Err(FailedScrape(ScrapeFailureReason::Unreachable | ScrapeFailureReason::NotMetrics, _)) => {
                     self.with_targets(|targets| targets.out_of_reach(address, at));
                 }
-                // It answers, or is merely slow: no reason to ask somebody else.
+                // It answers, or is merely slow: no reason for the configured server to stand in.
                 Err(_) => {}
             }
         }

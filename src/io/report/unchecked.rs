@@ -59,7 +59,6 @@ pub struct ObjectLister {
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
 struct Groups {
     groups: Vec<Group>,
 }
@@ -171,7 +170,7 @@ impl ObjectLister {
     pub async fn list(&self, question: Question<'_>) -> Unchecked {
         let until = Instant::now() + self.bounds.whole;
         let mut tally = ObjectTally::new(question);
-        let mut served = self.served(&mut tally, until).await;
+        let mut served = self.listable_kinds(&mut tally, until).await;
         if served.len() > self.bounds.kinds {
             let why = format!(
                 "there are {} kinds, and at most {} are listed",
@@ -189,15 +188,15 @@ impl ObjectLister {
             BTreeMap::new()
         };
         for kind in served {
-            if let Err(why) = self.kind(&kind, &namespaces, &mut tally, until).await {
+            if let Err(why) = self.list_kind(&kind, &namespaces, &mut tally, until).await {
                 tally.not_listed(&kind.name(), &why);
             }
         }
         tally.end()
     }
 
-    /// The kinds that the hook may have been asked about, and that can be listed.
-    async fn served(&self, tally: &mut ObjectTally<'_>, until: Instant) -> Vec<Served> {
+    /// The kinds that the hook may have been asked about, and that can be listed. The preferred version of each comes first.
+    async fn listable_kinds(&self, tally: &mut ObjectTally<'_>, until: Instant) -> Vec<Served> {
         let groups: Result<Groups, String> = self.get("/apis", JSON, until).await;
         let groups = groups.unwrap_or_else(|why| {
             tally.not_listed("every kind of an API group", &why);
@@ -229,8 +228,10 @@ impl ObjectLister {
                 match resources {
                     Ok(resources) => {
                         for resource in resources.resources {
-                            let listable = resource.verbs.iter().any(|verb| verb == "list");
-                            if !listable || resource.name.contains('/') {
+                            let has = |wanted: &str| resource.verbs.iter().any(|verb| verb == wanted);
+                            // What is only computed when it is read, such as metrics, was not written by anyone.
+                            let written = ["create", "update", "patch"].into_iter().any(has);
+                            if !has("list") || !written || resource.name.contains('/') {
                                 continue;
                             }
                             let key = (group.clone(), resource.name.clone());
@@ -247,8 +248,13 @@ impl ObjectLister {
                 }
             }
         }
-        let served = served.into_values();
-        served.filter(|kind| tally.question().concerns(kind)).collect()
+        served.retain(|_, kind| tally.question().concerns(kind));
+        // The API server keeps both in one place (`domain/cluster/matching/equivalent`).
+        let events = |group: &str| (group.to_owned(), "events".to_owned());
+        if served.contains_key(&events("")) {
+            served.remove(&events("events.k8s.io"));
+        }
+        served.into_values().collect()
     }
 
     /// The labels of all namespaces, for a hook that selects by them.
@@ -263,7 +269,7 @@ impl ObjectLister {
         labels
     }
 
-    /// The labels of namespaces whose names need no escaping; of those that exist and can be read in time.
+    /// The labels of these namespaces, as far as each exists and can be read in time. Names go into paths unescaped.
     pub async fn labels(&self, names: &[&str]) -> BTreeMap<String, Labels> {
         let until = Instant::now() + self.bounds.whole;
         let mut labels = BTreeMap::new();
@@ -277,7 +283,7 @@ impl ObjectLister {
         labels
     }
 
-    async fn kind(
+    async fn list_kind(
         &self,
         kind: &Served,
         namespaces: &BTreeMap<String, Labels>,
@@ -349,7 +355,7 @@ mod tests {
         Time::parse("2026-11-21T00:00:00Z").unwrap() + Duration::from_secs(seconds)
     }
 
-    /// Asked about Pods and, in two versions, Deployments; not about anything of `batch`.
+    /// Asked about Pods, Events of both groups and, in two versions, Deployments; not about anything of `batch`.
     fn hook() -> Hook {
         let configuration = json!({
             "metadata": {"name": "c"},
@@ -358,8 +364,8 @@ mod tests {
                 "admissionReviewVersions": ["v1"],
                 "namespaceSelector": {"matchLabels": {"team": "a"}},
                 "rules": [{
-                    "operations": ["CREATE", "UPDATE"], "apiGroups": ["", "apps"], "apiVersions": ["*"],
-                    "resources": ["pods", "deployments", "secrets"],
+                    "operations": ["CREATE", "UPDATE"], "apiGroups": ["", "apps", "events.k8s.io"], "apiVersions": ["*"],
+                    "resources": ["pods", "deployments", "secrets", "events", "componentstatuses"],
                 }],
             }],
         });
@@ -392,23 +398,30 @@ mod tests {
                 json!({"groups": [
                     {"name": "apps", "versions": versions(&["v1beta1", "v1"]), "preferredVersion": {"version": "v1"}},
                     {"name": "batch", "versions": versions(&["v1"])},
+                    {"name": "events.k8s.io", "versions": versions(&["v1"])},
                 ]}),
             ),
             "/api/v1" => {
                 let binding = json!({"name": "bindings", "namespaced": true, "verbs": ["create"]});
                 let status = resource("pods/status");
+                let computed =
+                    json!({"name": "componentstatuses", "namespaced": false, "verbs": ["get", "list"]});
                 let resources = [
                     resource("pods"),
                     status,
                     resource("secrets"),
                     resource("nodes"),
+                    resource("events"),
                     binding,
+                    computed,
                 ];
                 TestReply::json(200, json!({"resources": resources}))
             }
             "/apis/apps/v1" | "/apis/apps/v1beta1" => {
                 TestReply::json(200, json!({"resources": [resource("deployments")]}))
             }
+            "/apis/events.k8s.io/v1" => TestReply::json(200, json!({"resources": [resource("events")]})),
+            "/api/v1/events?limit=2" => page(&[item("e", "ours", meanwhile)], ""),
             "/api/v1/namespaces?limit=2" => page(
                 &[
                     json!({"metadata": {"name": "ours", "labels": {"team": "a"}}}),
@@ -471,6 +484,7 @@ mod tests {
             found,
             [
                 ("deployments.apps", 2, vec!["d", "d"]),
+                ("events", 1, vec!["e"]),
                 ("pods", 2, vec!["p", "s"])
             ]
         );

@@ -17,7 +17,7 @@ impl Driver {
             namespace: self.namespace.clone(),
             account: self.account.clone(),
             writer: ObjectWriter {
-                identity: self.has.identity.to_string(),
+                identity: self.links.identity.to_string(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
             },
             match_conditions: self.match_conditions == Some(true),
@@ -32,7 +32,7 @@ impl Driver {
             To::Original => return Desired::Restore,
         };
         let hook = &change.hook;
-        let judgement = self.has.judged.borrow().clone();
+        let judgement = self.links.judged.borrow().clone();
         let judged = judgement.as_ref().and_then(|(_, judged)| judged.hooks.get(hook));
         let while_dead = rung == Rung::Skip && judged.is_some_and(|facts| facts.ignores);
         let assessment = judgement.as_ref().map(|(assessment, _)| assessment);
@@ -86,7 +86,7 @@ impl Driver {
             WriteOutcome::Refused(_) => "refused",
             WriteOutcome::Ambiguous => "unclear",
         };
-        self.has.metrics.acted(action, came_of_it);
+        self.links.metrics.acted(action, came_of_it);
         let record = AuditRecord::new(&change.hook, desired, &self.author(), report, self.now());
         let steps = record.steps.join("; ");
         tracing::info!(

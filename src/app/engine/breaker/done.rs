@@ -45,7 +45,7 @@ impl Driver {
                 // Those that were known are needed most when the one that would name them is in trouble.
                 if complete || self.writer.clients().len() < 2 {
                     self.match_conditions = Some(know);
-                    self.writer = Arc::new(writer(servers, &self.has.clock));
+                    self.writer = Arc::new(writer(servers, &self.links.clock));
                     self.ledger = self.ledger.over(self.writer.clients());
                 }
                 Vec::new()
@@ -79,8 +79,12 @@ impl Driver {
             Done::Listed(listed) => {
                 if let Some(unchecked) = listed {
                     let uid = self.observed_configs.uid(&unchecked.hook);
-                    self.breaker_log
-                        .unchecked(&unchecked, uid, self.now(), self.has.announcements.as_ref());
+                    self.breaker_log.unchecked(
+                        &unchecked,
+                        uid,
+                        self.now(),
+                        self.links.announcements.as_ref(),
+                    );
                 }
                 Vec::new()
             }

@@ -1,4 +1,5 @@
-//! What the API servers show of webhook configurations: what each of them goes by, and what owners say on them.
+//! What each API server shows of webhook configurations, and what owners say on them. Each answers from its own cache and may
+//! lag behind: a change counts as made once all of them show it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use crate::io::act::breaker::{ApiServerClient, ConfigWriter};
 const CALM: Duration = Duration::from_secs(10);
 /// And while something is.
 const AT_WORK: Duration = Duration::from_millis(500);
-/// An API server that has not answered for so long is not waited for.
+/// An API server that has not answered for so long, and for one pause more, is not waited for.
 const ANSWERS: Duration = Duration::from_secs(15);
 /// How long a hook is looked at after there was a reason to.
 const LINGER: Duration = Duration::from_secs(60);
@@ -55,8 +56,9 @@ impl ObservedLists {
 /// The configuration that a hook is in.
 type Configuration = (HookKind, Arc<str>);
 
-/// What only the objects say of a configuration.
+/// What stands on a configuration's object itself: which one it is, and what its owner permits.
 pub(super) struct Owner {
+    uid: String,
     pub(super) subject: Arc<PolicySubject>,
     pub(super) ceiling: Ceiling,
     pub(super) permit: Permit,
@@ -67,7 +69,6 @@ pub(super) struct ObservedConfigs {
     /// Hooks that are named as culprits.
     pub(super) culprits: BTreeSet<HookId>,
     owners: BTreeMap<Configuration, Owner>,
-    uids: BTreeMap<Configuration, String>,
     /// Hooks whose failures a person or an older release has ignored, by what stands on their objects.
     pub(super) ignored: BTreeSet<HookId>,
     /// Since when hooks are bypassed, by what stands on their objects.
@@ -78,6 +79,7 @@ pub(super) struct ObservedConfigs {
     followed: BTreeMap<HookId, Time>,
     /// When each API server answered last.
     answered: BTreeMap<Arc<str>, Time>,
+    /// The API servers that the breaker was last told of.
     told: BTreeSet<Arc<str>>,
     /// Those that did not answer when last asked.
     out_of_reach: BTreeSet<Arc<str>>,
@@ -93,8 +95,7 @@ impl ObservedConfigs {
 
     /// The uid of a hook's configuration; empty when it is not known.
     pub(super) fn uid(&self, hook: &HookId) -> &str {
-        let uid = self.uids.get(&(hook.kind, Arc::clone(&hook.configuration)));
-        uid.map_or("", String::as_str)
+        self.owner(hook).map_or("", |owner| &owner.uid)
     }
 
     /// Since when a hook is bypassed, by what stands on its object.
@@ -102,7 +103,7 @@ impl ObservedConfigs {
         self.since.get(hook).copied()
     }
 
-    /// The API servers that are to be asked now.
+    /// The API servers to be asked now; notes that they are, and forgets those that are gone.
     pub(super) fn due(&mut self, writer: &ConfigWriter, at_work: bool, now: Time) -> Vec<ApiServerClient> {
         let pause = if at_work { AT_WORK } else { CALM };
         let servers = writer.shown_by(|name| self.out_of_reach.contains(name));
@@ -179,10 +180,12 @@ impl ObservedConfigs {
         }
         self.owners.retain(|(other, _), _| *other != kind);
         self.ignored.retain(|hook| hook.kind != kind);
+        self.since.retain(|hook, _| hook.kind != kind);
         for object in objects {
             let Some(name) = object["metadata"]["name"].as_str() else {
                 continue;
             };
+            // The ledger is such an object too, and no webhook is in it.
             if kind == HookKind::Validating && name == ledger::OBJECT {
                 let text = object["metadata"]["annotations"][ledger::ANNOTATION].as_str();
                 let book = LedgerReading::of(text).book();
@@ -192,15 +195,14 @@ impl ObservedConfigs {
                 continue;
             }
             by_name.insert(name, object);
-            let key: Configuration = (kind, name.into());
             let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
-            self.uids.insert(key.clone(), uid.to_owned());
             let owner = Owner {
+                uid: uid.to_owned(),
                 subject: Arc::new(sight::subject(object)),
                 ceiling: sight::ceiling(object),
                 permit: sight::permit(object),
             };
-            self.owners.insert(key, owner);
+            self.owners.insert((kind, name.into()), owner);
             for (webhook, standing) in touched(object) {
                 let hook = HookId::new(kind, name, &webhook);
                 if let BypassStanding::Bypassed { entry, .. } = &standing
@@ -214,8 +216,6 @@ impl ObservedConfigs {
                 self.followed.insert(hook, now + LINGER);
             }
         }
-        self.uids
-            .retain(|(other, name), _| *other != kind || by_name.contains_key(&**name));
         let followed: Vec<HookId> = self
             .followed
             .keys()
@@ -228,8 +228,6 @@ impl ObservedConfigs {
             let server = Arc::clone(server);
             observations.push(Observation::Shows { hook, server, view });
         }
-        let followed = &self.followed;
-        self.since.retain(|hook, _| followed.contains_key(hook));
         observations
     }
 }

@@ -341,8 +341,21 @@ fn writes_that_were_blocked_a_moment_ago_still_are_while_a_canary_gets_no_answer
     assert_eq!(writes(&mut incident, 33 * SECOND + 100), Writes::Blocked);
     incident.canary(34 * SECOND, 1, unreachable());
     assert_eq!(writes(&mut incident, 34 * SECOND + 100), Writes::Blocked);
-    incident.canary(50 * SECOND, 1, unreachable());
-    assert_eq!(writes(&mut incident, 50 * SECOND + 100), Writes::Unknown);
+    incident.canary(55 * SECOND, 1, unreachable());
+    assert_eq!(writes(&mut incident, 55 * SECOND + 100), Writes::Unknown);
+}
+
+#[test]
+fn what_was_blocked_before_an_api_server_died_says_nothing_of_writes_once_it_is_back() {
+    let opa = hook("opa", 2);
+    let mut incident = Incident::calm(&[&opa]);
+    incident.canary(14 * SECOND, 5, refusal("opa", "connection refused"));
+    assert_eq!(writes(&mut incident, 14 * SECOND + 100), Writes::Blocked);
+    incident.canary(15 * SECOND, 1, unreachable());
+    incident.no_answer(15 * SECOND + 300, BALANCER);
+    assert_eq!(writes(&mut incident, 15 * SECOND + 400), Writes::Blocked);
+    incident.canary(16 * SECOND, 5, CanaryOutcome::Written);
+    assert_eq!(writes(&mut incident, 16 * SECOND + 100), Writes::Flowing);
 }
 
 #[test]

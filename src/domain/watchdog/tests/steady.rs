@@ -131,10 +131,15 @@ fn writes_that_were_blocked_still_are_while_many_of_them_fail() {
             "{second} s"
         );
     }
-    for second in (42..=50).step_by(2) {
-        writes(&mut incident, second, 14.0, 0.0);
+    for second in (42..=58).step_by(2) {
+        assert_eq!(
+            writes(&mut incident, second, 14.0, 0.0),
+            Writes::Blocked,
+            "{second} s"
+        );
     }
-    assert_eq!(writes(&mut incident, 52, 14.0, 0.0), Writes::Flowing);
+    writes(&mut incident, 60, 14.0, 0.0);
+    assert_eq!(writes(&mut incident, 62, 14.0, 0.0), Writes::Flowing);
 }
 
 #[test]
@@ -259,13 +264,13 @@ fn calls_that_clients_gave_up_at_once_do_not_speak_for_a_hook_that_hangs() {
     }
 }
 
-/// What is said of writes every two seconds from 14 s on, while a webhook hangs until 100 s of which canaries are spared. Others are
+/// What is said of writes every two seconds from 14 s on, while a webhook hangs until 180 s of which canaries are spared. Others are
 /// refused until 26 s, `refused` every two seconds, and take a second each while it is `slow`.
 fn told_of_writes(refused: f64, slow: fn(u64) -> bool) -> Vec<(u64, Writes)> {
     let opa = hook("opa", 1);
     let mut incident = Incident::calm(&[&opa]);
     incident.inventory(13 * SECOND, vec![changed(&opa, "hookwatch.dev/shield")]);
-    let seconds = (14..=140).step_by(2);
+    let seconds = (14..=240).step_by(2);
     let told = seconds.map(|second| {
         let ms = second * SECOND;
         incident.canary(ms - 500, 5, CanaryOutcome::Written);
@@ -275,7 +280,7 @@ fn told_of_writes(refused: f64, slow: fn(u64) -> bool) -> Vec<(u64, Writes)> {
         if slow(second) {
             incident.count_writes(40.0, 1.0, 0.004);
         }
-        if second < 100 {
+        if second < 180 {
             count(&mut incident, 0.0, 2.0);
             health(&mut incident, second, timed_out());
         } else {
@@ -298,18 +303,19 @@ fn writes_that_were_delayed_still_are_until_the_webhook_is_well_that_holds_them_
     };
     assert_eq!(changes(|_| false), [Flowing]);
     assert_eq!(
-        changes(|second| matches!(second, 30..40 | 80..100)),
+        changes(|second| matches!(second, 30..40 | 140..180)),
         [Flowing, Delayed, Flowing]
     );
 }
 
 #[test]
-fn writes_that_were_blocked_are_merely_slow_only_a_minute_later_while_the_webhook_fails_that_refused_them() {
-    for (second, writes) in told_of_writes(20.0, |second| matches!(second, 26..100)) {
+fn writes_that_were_blocked_are_merely_slow_only_two_minutes_later_while_the_webhook_fails_that_refused_them()
+{
+    for (second, writes) in told_of_writes(20.0, |second| matches!(second, 26..180)) {
         match second {
-            26..80 => assert_eq!(writes, Writes::Blocked, "{second} s"),
-            90..100 => assert_eq!(writes, Writes::Delayed, "{second} s"),
-            130.. => assert_eq!(writes, Writes::Flowing, "{second} s"),
+            26..140 => assert_eq!(writes, Writes::Blocked, "{second} s"),
+            160..180 => assert_eq!(writes, Writes::Delayed, "{second} s"),
+            225.. => assert_eq!(writes, Writes::Flowing, "{second} s"),
             _ => {}
         }
     }
@@ -317,8 +323,9 @@ fn writes_that_were_blocked_are_merely_slow_only_a_minute_later_while_the_webhoo
 
 #[test]
 fn writes_that_were_blocked_do_not_flow_in_a_pause_between_the_slow_ones() {
-    for (second, writes) in told_of_writes(20.0, |second| matches!(second, 26..50 | 80..100)) {
-        if (26..100).contains(&second) {
+    let slow = |second| matches!(second, 26..50 | 140..180);
+    for (second, writes) in told_of_writes(20.0, slow) {
+        if (26..180).contains(&second) {
             assert_ne!(writes, Writes::Flowing, "{second} s");
         }
     }
