@@ -307,14 +307,12 @@ mod tests {
     #[test]
     fn one_look_bypasses_nothing_whatever_the_daemon_may() {
         for (configured, looks) in [
-            (AutoBreak::On, AutoBreak::Plan),
-            (AutoBreak::Plan, AutoBreak::Plan),
-            (AutoBreak::Off, AutoBreak::Off),
+            ("on", AutoBreak::Plan),
+            ("plan", AutoBreak::Plan),
+            ("off", AutoBreak::Off),
         ] {
-            let config = Config {
-                auto_break: configured,
-                ..Config::default()
-            };
+            let text = format!("autoBreak: {configured}");
+            let config = Config::parse(&text, &ConfigArguments::default()).unwrap();
             assert_eq!(for_one_look(config).auto_break, looks);
         }
     }
