@@ -185,7 +185,7 @@ pub async fn diagnose(configs: Vec<Config>, arguments: &DiagnoseArguments) -> an
     Ok(ExitCode::from(look.conclusion.exit_code()))
 }
 
-/// The settings of one look: closer than the daemon's, and without anything that others would see.
+/// The settings of one look: closer than the daemon's, and without an election, Events, pushed alerts or bypasses.
 fn for_one_look(mut config: Config) -> Config {
     config.scrapes.interval = config.scrapes.alert_interval;
     config.probes.rates.interval = config.probes.rates.alert_interval;

@@ -217,15 +217,19 @@ thresholds! {
     excess_at_least: f64 = 0.02;
     /// Writes are delayed when they take [`slow_factor`] times the usual, and at least this many seconds.
     delayed_at_least: f64 = 0.05;
-    /// Writes that are better are still said to be blocked, or delayed, for this long: what hangs comes back in bursts, one timeout
-    /// after the other, and a few slow calls of a hook that is called rarely need not fall into every span of [`recent`].
-    no_better_for: Duration = s(20);
-    /// While a webhook that holds writes up is failing, those that flow are said to be delayed, and while one blocks them, delayed
-    /// ones to be blocked, for this long after they last were. On a quiet cluster one write a minute meets it.
-    held_up_for: Duration = s(120);
+    /// Writes that get through after they were blocked are still said to be blocked for this long: what hangs comes back
+    /// in bursts, one timeout after the other.
+    blocked_for: Duration = s(10);
     /// Writes that were blocked still are while this part of them fails. An interval of 2 s holds some 15 writes: when half
     /// of them fail, chance moves the part by 0.13, and twice that is taken off.
     still_blocked: f64 = 0.25;
+    /// Writes that flow again after they were delayed are still said to be delayed for this long: twice what [`recent`]
+    /// spans, as a few slow calls of a hook that is called rarely need not fall into every span.
+    delayed_for: Duration = s(20);
+    /// While a webhook that holds writes up is failing, writes that flow are said to be delayed for this long after they last were
+    /// delayed. While a webhook blocks them, delayed writes are said to be blocked for this long after they last were blocked. On a
+    /// quiet cluster one write a minute meets it.
+    held_up_for: Duration = s(120);
     /// The API server's own part of a write, or a read, is slow when it takes this many times the usual.
     own_factor: f64 = 3.0;
     /// Without anything usual to compare with, own time above this many seconds is slow.

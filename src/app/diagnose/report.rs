@@ -90,15 +90,6 @@ fn sources(assessment: &Assessment) -> Vec<String> {
     lines.extend(sources.inventory_trouble.iter().map(|said| format!("  {said}")));
     let trouble = sources.api_servers_trouble.as_ref();
     lines.extend(trouble.map(|why| format!("  API servers: {why}")));
-    let breaker = &assessment.breaker;
-    if breaker.wanted != breaker.effective {
-        lines.push(format!(
-            "  autoBreak is {} and has the effect of {}: {}",
-            breaker.wanted.as_str(),
-            breaker.effective.as_str(),
-            breaker.why
-        ));
-    }
     lines.extend(sources.scrapes.iter().flat_map(servers::about));
     lines.extend(sources.prometheus.iter().flat_map(servers::about_stored));
     lines.push(format!("  node leases: {}", sources.node_leases.detail));

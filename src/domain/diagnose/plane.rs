@@ -156,7 +156,7 @@ impl<'a> PlaneEvidence<'a> {
         }
         if let Some(window) = self.window() {
             let results = &window.gained.write_results;
-            let goes_on = self.is_lately(witnessed.blocked, t::no_better_for());
+            let goes_on = self.is_lately(witnessed.blocked, t::blocked_for());
             let share = if goes_on {
                 t::still_blocked()
             } else {
@@ -190,9 +190,8 @@ impl<'a> PlaneEvidence<'a> {
     /// What is said of writes beside what was said a moment ago: that they are better only once they have been for a while.
     /// Bursts of a few seconds are how a hook that hangs is felt. An API server that is back is back at once, and what was sent
     /// to it while it started was slow for that. Where one canary got no answer, what was witnessed a moment ago stands
-    /// until the next. And while a hook that holds writes up is failing, a pause between the few that meet it is no recovery: what
-    /// was delayed stays so, and what was blocked does not become merely delayed, for two
-    /// minutes after it last was.
+    /// until the next. And while a hook that holds writes up is failing, a pause between the few that meet it is no recovery: for
+    /// two minutes, delayed writes that flow are still said to be delayed, and blocked ones that become delayed, blocked.
     pub fn settled(
         &self,
         writes: Writes,
@@ -209,9 +208,9 @@ impl<'a> PlaneEvidence<'a> {
         let held_up = blocking || has(Effect::Delaying);
         let said = match writes {
             Delayed if blocking && self.is_lately(witnessed.blocked, t::held_up_for()) => Blocked,
-            Delayed | Flowing | Unknown if self.is_lately(witnessed.blocked, t::no_better_for()) => Blocked,
+            Delayed | Flowing | Unknown if self.is_lately(witnessed.blocked, t::blocked_for()) => Blocked,
             Flowing if held_up && self.is_lately(witnessed.delayed, t::held_up_for()) => Delayed,
-            Flowing | Unknown if self.is_lately(witnessed.delayed, t::no_better_for()) => Delayed,
+            Flowing | Unknown if self.is_lately(witnessed.delayed, t::delayed_for()) => Delayed,
             Unknown if self.is_lately(witnessed.flowing, t::unexplained_after()) => Flowing,
             writes => writes,
         };
@@ -225,7 +224,7 @@ impl<'a> PlaneEvidence<'a> {
                 }
             }
             (Blocked, _) => (witnessed.blocked, witnessed.flowing) = (now, None),
-            (Delayed, _) if self.is_lately(witnessed.down, t::no_better_for()) => witnessed.flowing = None,
+            (Delayed, _) if self.is_lately(witnessed.down, t::blocked_for()) => witnessed.flowing = None,
             (Delayed, _) if blocking || said == Delayed => {
                 (witnessed.delayed, witnessed.flowing) = (now, None)
             }

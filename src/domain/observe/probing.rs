@@ -146,7 +146,7 @@ impl BackendMemory {
             level: report.level,
             outcome: report.outcome,
         };
-        // One that was not made ends the row, and the next that is made ends it.
+        // One that was not made clears the row; the next that is made replaces it.
         self.fresh.retain(|known| attempt.was_made() && known.was_made());
         // Attempts overlap and may come back out of order.
         row::insert(&mut self.fresh, KEPT, attempt, |attempt| attempt.started);
