@@ -117,8 +117,8 @@ impl Conclusion {
     pub fn of(assessment: &Assessment) -> Self {
         let (plane, sources) = (&assessment.control_plane, &assessment.sources);
         let admission = |verdict: &Verdict| verdict.kind.is_admission();
-        let unwell = |verdict: &&Verdict| is_unwell(verdict.health, verdict.bypass.is_some());
-        let unwell = || assessment.hooks.iter().filter(unwell);
+        let counts = |verdict: &&Verdict| is_unwell(verdict.health, verdict.bypass.is_some());
+        let unwell = || assessment.hooks.iter().filter(counts);
         Self::from(ConclusionFacts {
             admission_culprit: unwell().any(admission),
             other_culprit: unwell().any(|verdict| !admission(verdict)),
