@@ -247,7 +247,10 @@ async fn look(engine: &Engine, at_most: Duration, line: &mut ProgressLine) -> Op
         let enough = match conclusion {
             Conclusion::HookFailing => is_explained(assessment) || since.elapsed() >= UNSURE,
             Conclusion::Healthy => looked >= ALL_WELL && !assessment.hooks.iter().any(is_suspect),
-            Conclusion::NotAHook => since.elapsed() >= UNSURE,
+            // Slow writes are still called slow for a while after they were: unexplained, that may be one bad moment.
+            Conclusion::NotAHook => {
+                assessment.control_plane.not_a_hook.is_some() && since.elapsed() >= UNSURE
+            }
             Conclusion::CouldNotTell => false,
         };
         if settled && enough {

@@ -150,10 +150,10 @@ pub static SCENARIOS: [Scenario; 28] = [
     },
     Scenario {
         name: "etcd-slow",
-        summary: "Storage operations take 80 ms and more. No hook has a part in it.",
+        summary: "Storage operations take 120 ms and more. No hook has a part in it.",
         symptom: "everything is slow, with every hook well",
         not_a_hook: Some("EtcdSlow"),
-        faults: &[Fault::SlowStorage(Duration::from_millis(80))],
+        faults: &[Fault::SlowStorage(Duration::from_millis(120))],
         ..QUIET
     },
     Scenario {
