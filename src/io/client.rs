@@ -82,8 +82,7 @@ pub enum ConnectError {
 /// The clients for one cluster.
 ///
 /// They speak HTTP/1.1, so requests that run at the same time never share a connection, and no two clients
-/// share a pool: a hung watch never holds up a call, and a canary never gets a connection that another
-/// request left behind.
+/// share a pool: a hung watch never holds up a call, and a new connection of a canary is new.
 #[derive(Clone)]
 pub struct Connection {
     config: Config,

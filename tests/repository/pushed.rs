@@ -37,8 +37,12 @@ fn every_alert_that_is_pushed_is_one_of_the_rules() {
         let [rule] = found.as_slice() else {
             panic!("{pushed:?} is {} of the rules", found.len());
         };
-        let hold = humantime::parse_duration(rule["for"].as_str().unwrap()).unwrap();
-        assert_eq!(hold, pushed.hold, "{pushed:?}");
+        let span = |key: &str| humantime::parse_duration(rule[key].as_str().unwrap_or("0s")).unwrap();
+        assert_eq!(
+            (span("for"), span("keep_firing_for")),
+            (pushed.hold, pushed.keep),
+            "{pushed:?}"
+        );
         assert_eq!(rule["annotations"]["runbook_url"], pushed.runbook_url());
         let own = pushed.label.map(|(name, _)| name);
         assert!(own.is_none_or(|name| LABELS.contains(&name)), "{pushed:?}");

@@ -13,8 +13,9 @@ use crate::model::world::{CanaryEnd, World};
 use crate::model::{At, SECOND, seconds};
 use crate::random::Random;
 
-/// Canaries of one target under way at once.
+/// Canaries of one target under way at once; beside them, one every [`BESIDE_HUNG`].
 const AT_ONCE: usize = 3;
+const BESIDE_HUNG: At = 5 * SECOND;
 const OVERDUE: At = 3 * SECOND / 10;
 /// The daemon's own patience with one.
 const DEADLINE: At = 36 * SECOND;
@@ -93,7 +94,9 @@ impl Canaries {
             }
             self.rows[index].sent = Some(now);
             let target = self.rows[index].target;
-            if self.out.iter().filter(|out| out.target == target).count() < AT_ONCE {
+            let out = self.out.iter().filter(|out| out.target == target);
+            let last = out.clone().map(|out| out.sent).max();
+            if out.count() < AT_ONCE || last.is_some_and(|last| now >= last + BESIDE_HUNG) {
                 self.send(target, now, world, random, coming);
             }
         }

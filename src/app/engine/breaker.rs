@@ -404,12 +404,7 @@ impl Driver {
 
     /// Keeps track of the times in which webhooks are passed over, and lists what was admitted without review in those that ended.
     fn watch_gaps(&mut self, stages: &BTreeMap<HookId, HookState>, now: Time) {
-        let open = |stage: &HookState| {
-            matches!(
-                stage,
-                HookState::Bypassed { .. } | HookState::Probation { restored: false }
-            )
-        };
+        let open = |stage: &HookState| matches!(stage, HookState::Bypassed { .. } | HookState::Probation);
         if stages.values().any(open) {
             self.links.metrics.seen_bypassed(now);
         }

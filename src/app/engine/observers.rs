@@ -31,9 +31,11 @@ use crate::io::telemetry::Tracer;
 use probes::ProbeRunner;
 use turns::Turns;
 
-/// Canaries of one target under way at once. While one hangs for a hook's whole timeout, the next ones see
-/// whether the hook is back.
+/// While as many canaries of one target are under way, which hang for a hook's whole timeout, the next ones see whether the
+/// hook is back: one every [`CANARY_BESIDE_HUNG`].
 const CANARIES_AT_ONCE: usize = 3;
+/// As the API server gives each up after 34 s, no more than ten are under way.
+const CANARY_BESIDE_HUNG: Duration = Duration::from_secs(5);
 /// A canary that may not be written, or has nothing to be written to, is tried this often.
 const NOT_PERMITTED: Duration = Duration::from_secs(60);
 /// How long scrapes wait for the list of API-server replicas.
@@ -303,10 +305,12 @@ async fn write_canaries(
 ) {
     let mut under_way: JoinSet<bool> = JoinSet::new();
     let mut last_permitted: Option<Instant> = None;
+    let mut last_sent = Instant::now();
     loop {
         let began = Instant::now();
         let mut permitted = true;
-        if under_way.len() < CANARIES_AT_ONCE {
+        if under_way.len() < CANARIES_AT_ONCE || last_sent.elapsed() >= CANARY_BESIDE_HUNG {
+            last_sent = began;
             let (canaries, events) = (canaries.clone(), events.clone());
             let span = tracer.canary(target);
             under_way.spawn(async move {

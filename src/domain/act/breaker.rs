@@ -353,23 +353,12 @@ impl Breaker {
         // Where the breaker does not act nothing is read.
         let newest = read.or_else(|| memory.shows.values().find(|view| view.shown.is_ours()));
         match (newest.map(|view| (view, &view.shown)), entry) {
-            (Some((_, BypassState::Ours { probation: true, .. })), _) => {
-                HookState::Probation { restored: false }
-            }
+            (Some((_, BypassState::Ours { probation: true, .. })), _) => HookState::Probation,
             (Some((view, BypassState::Ours { rung, .. })), _) => HookState::Bypassed {
                 rung: *rung,
                 effective: self.all_show(memory, view),
             },
             (_, Some(entry)) if entry.contested => HookState::Contested,
-            // One that fails again and is held back is on no probation.
-            (_, Some(entry))
-                if entry.place == EntryStage::Out
-                    && !entry.spent
-                    && memory.well_since.is_none()
-                    && !memory.fails() =>
-            {
-                HookState::Probation { restored: true }
-            }
             _ => HookState::Enforcing,
         }
     }

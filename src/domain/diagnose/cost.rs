@@ -307,20 +307,14 @@ impl<'a> Class<'a> {
     /// Tenants' writes of what these hooks name in their rules: one that is asked about Ingresses alone costs those.
     fn of_tenants(hooks: impl Iterator<Item = &'a Hook>) -> impl Iterator<Item = Self> {
         let named: BTreeSet<_> = hooks.flat_map(|hook| &hook.rules).flat_map(named).collect();
-        let new =
-            |(_, [_, what @ ..]): &(_, [&str; 5])| !CLASSES.iter().any(|class| class.what[1..] == *what);
-        named
-            .into_iter()
-            .filter(new)
-            .take(TENANTS)
-            .map(|(clustered, what)| Class {
-                name: Cow::Owned(format!("A tenant's write of {}", what[3])),
-                deadline: t::longest_write,
-                then: PAST_LONGEST,
-                what,
-                namespace: (!clustered).then_some(""),
-                canaries: &[],
-            })
+        named.into_iter().take(TENANTS).map(|(clustered, what)| Class {
+            name: Cow::Owned(format!("A tenant's write of {}", what[3])),
+            deadline: t::longest_write,
+            then: PAST_LONGEST,
+            what,
+            namespace: (!clustered).then_some(""),
+            canaries: &[],
+        })
     }
 
     /// Whether a hook's own matchConditions let such requests through to it. What they say is not read here: the canaries
@@ -364,19 +358,31 @@ impl<'a> Class<'a> {
     }
 }
 
-/// What a rule names, wildcards apart: whether it has no namespace; operation, group, version, resource, subresource.
+/// What a rule names that no class stands for, wildcards apart: whether it has no namespace; operation, group, version,
+/// resource, subresource.
 fn named(rule: &HookRule) -> impl Iterator<Item = (bool, [&str; 5])> {
     let operation = first(&rule.operations, "CREATE");
     let version = first(&rule.api_versions, "v1");
     let plain = |name: &&String| !name.contains('*');
+    let is_new = |what: &[&str; 4]| {
+        let asks = |operation: &str| {
+            rule.operations
+                .iter()
+                .any(|it| [operation, "*"].contains(&it.as_str()))
+        };
+        let mut classes = CLASSES.iter();
+        !classes.any(|class| class.what[1..] == *what && asks(class.what[0]))
+    };
     let groups = rule.api_groups.iter().filter(plain);
     groups.flat_map(move |group| {
-        rule.resources.iter().filter(plain).map(move |name| {
+        let names = rule.resources.iter().filter(plain).map(move |name| {
             let (resource, subresource) = name.split_once('/').unwrap_or((name, ""));
-            (
-                rule.scope == Scope::Cluster,
-                [operation, group, version, resource, subresource],
-            )
+            [group.as_str(), version, resource, subresource]
+        });
+        let new = names.filter(is_new);
+        new.map(move |[group, version, resource, subresource]| {
+            let what = [operation, group, version, resource, subresource];
+            (rule.scope == Scope::Cluster, what)
         })
     })
 }
@@ -489,15 +495,26 @@ mod tests {
                 .iter()
                 .all(|class| asked.could_match(&class.request(|_| None)))
         );
-        let pods = Hook {
-            rules: vec![HookRule {
-                api_groups: vec![String::new()],
-                api_versions: vec!["*".to_owned()],
-                ..rule(&["pods"], Scope::All)
-            }],
-            ..asked
+        let of_pods = |operations: &[&str]| {
+            let pods = Hook {
+                rules: vec![HookRule {
+                    operations: operations.iter().map(|name| (*name).to_owned()).collect(),
+                    api_groups: vec![String::new()],
+                    api_versions: vec!["*".to_owned()],
+                    ..rule(&["pods"], Scope::All)
+                }],
+                ..asked.clone()
+            };
+            let classes: Vec<_> = Class::of_tenants([&pods].into_iter()).collect();
+            classes
+                .into_iter()
+                .map(|class| class.what[0].to_owned())
+                .collect::<Vec<_>>()
         };
-        assert_eq!(Class::of_tenants([&pods].into_iter()).count(), 0);
+        // A tenant's new Pod is a class of its own, a changed one is not.
+        assert_eq!(of_pods(&["UPDATE", "CREATE"]), [""; 0]);
+        assert_eq!(of_pods(&["*"]), [""; 0]);
+        assert_eq!(of_pods(&["UPDATE"]), ["UPDATE"]);
     }
 
     #[test]

@@ -209,7 +209,7 @@ impl<'a> PlaneEvidence<'a> {
         let said = match writes {
             Delayed if blocking && self.is_lately(witnessed.blocked, t::held_up_for()) => Blocked,
             Delayed | Flowing | Unknown if self.is_lately(witnessed.blocked, t::blocked_for()) => Blocked,
-            Flowing if held_up && self.is_lately(witnessed.delayed, t::held_up_for()) => Delayed,
+            Flowing | Unknown if held_up && self.is_lately(witnessed.delayed, t::held_up_for()) => Delayed,
             Flowing | Unknown if self.is_lately(witnessed.delayed, t::delayed_for()) => Delayed,
             Unknown if self.is_lately(witnessed.flowing, t::unexplained_after()) => Flowing,
             writes => writes,

@@ -2,8 +2,8 @@
 //!
 //! hookwatch can hand its alerts to Alertmanager itself, for when the cluster's own Prometheus is caught in the outage.
 //! Whoever gets both must see that they are the same. So an alert here has the name, the severity, the labels and the
-//! runbook of the rule in `alerts/hookwatch.rules.yaml`, and waits as long before it fires; a repository test holds
-//! that. It differs by the label `source`, and by its text: what a rule can only put together from labels, the
+//! runbook of the rule in `alerts/hookwatch.rules.yaml`, waits as long before it fires, and fires on as long; a repository
+//! test holds that. It differs by the label `source`, and by its text: what a rule can only put together from labels, the
 //! verdict says in its own words.
 //!
 //! [`conditions`] says what holds at one instant, [`Tracker`] for how long it has, and [`AlertDelivery`] what one

@@ -368,7 +368,7 @@ pub fn bypassed() -> (Assessment, Past) {
         let probation = (200..240).contains(&seconds);
         let mut stands = standing.clone();
         if probation {
-            let stage = HookState::Probation { restored: false };
+            let stage = HookState::Probation;
             stands = HookStanding::new(standing.hook.clone(), stage, ago(240));
             stands.words = "Only dry-run canaries reach the webhook.".into();
         }

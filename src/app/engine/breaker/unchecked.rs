@@ -68,7 +68,7 @@ impl GapWatch {
             let way = match stage {
                 HookState::Bypassed { rung, .. } => GapReason::from(*rung),
                 // Only hookwatch's own dry runs reach it.
-                HookState::Probation { restored: false } => GapReason::Skipped,
+                HookState::Probation => GapReason::Skipped,
                 _ => continue,
             };
             let since = bypassed_since(hook).unwrap_or(now);

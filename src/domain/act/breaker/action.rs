@@ -138,11 +138,8 @@ pub enum HookState {
         /// Every API server shows it.
         effective: bool,
     },
-    /// On its way back: only canaries reach it, or it is restored and under watch.
-    Probation {
-        /// It is restored.
-        restored: bool,
-    },
+    /// On its way back: only canaries reach it.
+    Probation,
     /// Somebody keeps reverting us: we stopped.
     Contested,
     /// A person or an older release has its failures ignored, and only an administrator can end that.

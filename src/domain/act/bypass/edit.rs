@@ -15,6 +15,7 @@ use self::page::EditPage;
 use super::standing::{BypassStanding, Here, annotation, ignored, standing, state};
 use super::state::{AnnotationEntry, FailureFields, ObjectWriter};
 use super::{BypassPhase, IGNORE_SECONDS, OPT_OUT_ANNOTATION, Rung};
+use crate::domain::cluster::condition::BypassCondition;
 use crate::domain::time::Time;
 
 pub use super::draft::FieldChange;
@@ -245,7 +246,7 @@ fn bypass(here: &Here<'_>, rung: Rung, why: &Why, author: &Author, now: Time) ->
     let as_wished = matches!(&standing, BypassStanding::Bypassed { rung: Some(is), phase: BypassPhase::Bypassed, entry }
         if *is == rung && entry.rung() == Some(rung) && entry.phase() == Some(BypassPhase::Bypassed));
     let mut entry = page.state.entry(here.webhook).unwrap_or_default();
-    page.condition(Some(rung.condition()), author)?;
+    page.condition(rung.condition(), author)?;
     if page.draft.is_empty() && as_wished && entry.expires() == why.expires {
         return Ok(Plan::AlreadySo);
     }
@@ -342,10 +343,7 @@ fn probation(here: &Here<'_>, author: &Author, now: Time) -> Result<Plan, EditRe
         _ => return Err(EditRefusal::NotBypassed),
     };
     let mut entry = page.state.entry(here.webhook).unwrap_or_default();
-    page.condition(
-        Some(crate::domain::cluster::condition::BypassCondition::Probation),
-        author,
-    )?;
+    page.condition(BypassCondition::Probation, author)?;
     if page.draft.is_empty() && entry.phase() == Some(BypassPhase::Probation) {
         return Ok(Plan::AlreadySo);
     }

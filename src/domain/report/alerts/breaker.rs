@@ -180,7 +180,7 @@ mod tests {
             bypassed("a", Rung::Skip),
             bypassed("b", Rung::Shield),
             bypassed("c", Rung::Skip),
-            standing("d", HookState::Probation { restored: false }),
+            standing("d", HookState::Probation),
             standing("e", HookState::Contested),
             standing("f", HookState::Ignored),
         ];

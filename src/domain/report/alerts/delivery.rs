@@ -135,10 +135,8 @@ impl AlertDelivery {
 
     /// What is to be pushed now; `None` when nothing is.
     pub fn next(&mut self, board: &Board, voice: Voice, now: Time) -> Option<Batch> {
-        // Who fell silent and speaks again begins anew: what was told may have run out.
         if voice == Voice::Nothing {
-            self.told.clear();
-            self.refused = None;
+            self.fall_silent();
             return None;
         }
         let on_board: BTreeSet<&Labels> = board.ended.iter().map(|ended| &ended.alert.labels).collect();
@@ -153,8 +151,7 @@ impl AlertDelivery {
             ended: board.ended.iter().filter(owed).cloned().collect(),
         };
         if batch.is_empty() {
-            self.told.clear();
-            self.refused = None;
+            self.fall_silent();
             return None;
         }
         let keys = batch.keys();
@@ -167,6 +164,12 @@ impl AlertDelivery {
             _ => news || waited(self.pace.resend),
         };
         due.then_some(batch)
+    }
+
+    /// Who speaks again begins anew: what was told may have run out.
+    fn fall_silent(&mut self) {
+        self.told.clear();
+        self.refused = None;
     }
 
     /// It took a push.

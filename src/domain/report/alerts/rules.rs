@@ -33,6 +33,8 @@ pub struct AlertRule {
     pub label: Option<(&'static str, &'static str)>,
     /// For how long its condition has to hold before it fires: the rule's `for`.
     pub hold: Duration,
+    /// For how long it fires on once its condition has ceased to hold: the rule's `keep_firing_for`.
+    pub keep: Duration,
 }
 
 impl AlertRule {
@@ -42,6 +44,15 @@ impl AlertRule {
             severity,
             label: None,
             hold: Duration::from_secs(hold_seconds),
+            keep: Duration::ZERO,
+        }
+    }
+
+    /// A cause has to outlive its symptom, which it keeps silent.
+    const fn failing(severity: AlertSeverity, hold_seconds: u64) -> Self {
+        Self {
+            keep: Duration::from_secs(30),
+            ..Self::new("HookwatchHookFailing", severity, hold_seconds)
         }
     }
 
@@ -85,8 +96,8 @@ rules! {
     WRITES_DELAYED = AlertRule::new("HookwatchWritesDelayed", AlertSeverity::Warning, 45);
     NOT_A_HOOK = AlertRule::new("HookwatchNotAHook", AlertSeverity::Warning, 120);
     NOT_A_HOOK_BLOCKING = AlertRule::new("HookwatchNotAHook", AlertSeverity::Critical, 15);
-    HOOK_BLOCKING = AlertRule::new("HookwatchHookFailing", AlertSeverity::Critical, 15);
-    HOOK_DELAYING = AlertRule::new("HookwatchHookFailing", AlertSeverity::Warning, 45);
+    HOOK_BLOCKING = AlertRule::failing(AlertSeverity::Critical, 15);
+    HOOK_DELAYING = AlertRule::failing(AlertSeverity::Warning, 45);
     API_FAILING = AlertRule::new("HookwatchApiFailing", AlertSeverity::Warning, 120);
     HOOK_FAILING_OPEN = AlertRule::new("HookwatchHookFailingOpen", AlertSeverity::Warning, 120);
     HOOK_PARTIAL = AlertRule::at_risk("Partial", AlertSeverity::Warning, 600);

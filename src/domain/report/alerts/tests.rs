@@ -428,14 +428,25 @@ fn an_alert_fires_after_its_time_goes_on_under_another_cause_and_ends() {
     assert_eq!(board.firing[0].since, at(0), "it has been failing all the while");
     assert_eq!(board.ended, []);
 
-    let board = look(&mut tracker, &calm(at(40)), 40);
+    let board = look(&mut tracker, &calm(at(60)), 60);
+    assert_eq!(
+        (board.firing.len(), board.ended.len()),
+        (1, 0),
+        "it outlives its symptom"
+    );
+    let board = look(&mut tracker, &calm(at(61)), 61);
     assert_eq!((board.firing.len(), board.ended.len()), (0, 1));
-    let board = look(&mut tracker, &refused, 41);
+    let board = look(&mut tracker, &refused, 62);
     assert_eq!(board.firing, [], "its time begins anew");
-    let board = look(&mut tracker, &refused, 71);
+    let board = look(&mut tracker, &refused, 92);
     assert_eq!((board.firing.len(), board.ended.len()), (1, 0), "it is not over");
-    let board = look(&mut tracker, &calm(at(72)), 72 + RETENTION.as_secs());
-    assert_eq!(board.ended.len(), 1, "and what ended long ago is forgotten");
+    look(&mut tracker, &calm(at(121)), 121);
+    let board = look(&mut tracker, &refused, 151);
+    assert_eq!(board.firing[0].since, at(62), "nor was it while it was kept");
+    let board = look(&mut tracker, &calm(at(181)), 181);
+    assert_eq!((board.firing.len(), board.ended.len()), (0, 1));
+    let board = look(&mut tracker, &calm(at(181)), 181 + RETENTION.as_secs());
+    assert_eq!(board.ended, [], "and what ended long ago is forgotten");
 }
 
 #[test]
@@ -476,6 +487,6 @@ fn five_thousand_failing_hooks_make_no_more_than_the_bound_and_the_same_ones_eac
     let again = look(&mut tracker, &hooks(2_500), 301);
     assert_eq!(again.firing, board.firing);
     assert_eq!(again.ended, []);
-    let over = look(&mut tracker, &calm(at(0)), 302);
+    let over = look(&mut tracker, &calm(at(0)), 331);
     assert_eq!((over.firing.len(), over.ended.len()), (0, MAX_ALERTS));
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{AlertCondition, AlertSeverity, Labels};
+use super::{AlertCondition, AlertRule, Labels};
 use crate::domain::time::Time;
 
 /// Alerts that fire at once, at most; and ended ones that are remembered.
@@ -51,11 +51,20 @@ pub struct Board {
 /// to wait once more to hear of it.
 type Subject = BTreeMap<&'static str, String>;
 
+/// An alert that fires, with its rule.
+#[derive(Debug, Clone)]
+struct Firing {
+    rule: &'static AlertRule,
+    alert: Alert,
+    /// When its condition last held.
+    held: Time,
+}
+
 /// Remembers since when conditions hold.
 #[derive(Debug, Default)]
 pub struct Tracker {
     since: BTreeMap<Subject, Time>,
-    firing: BTreeMap<Labels, Alert>,
+    firing: BTreeMap<Labels, Firing>,
     ended: BTreeMap<Labels, ResolvedAlert>,
 }
 
@@ -63,7 +72,7 @@ impl Tracker {
     /// Takes in what holds at `now` and says which alerts that makes.
     pub fn look(&mut self, conditions: Vec<AlertCondition>, now: Time) -> Board {
         let mut since = BTreeMap::new();
-        let mut on: BTreeMap<Labels, (AlertSeverity, Alert)> = BTreeMap::new();
+        let mut on: BTreeMap<Labels, Firing> = BTreeMap::new();
         for condition in conditions {
             let subject = subject(&condition.labels);
             let began = self.since.get(&subject).copied().unwrap_or(now);
@@ -78,21 +87,29 @@ impl Tracker {
                 runbook_url: condition.rule.runbook_url(),
                 since: began,
             };
-            on.insert(condition.labels, (condition.rule.severity, alert));
+            let firing = Firing {
+                rule: condition.rule,
+                alert,
+                held: now,
+            };
+            on.insert(condition.labels, firing);
+        }
+        for (labels, firing) in &self.firing {
+            let subject = subject(labels);
+            if now.since(firing.held) < firing.rule.keep && !since.contains_key(&subject) {
+                since.insert(subject, firing.alert.since);
+                on.insert(Arc::clone(labels), firing.clone());
+            }
         }
         self.since = since;
         let still: BTreeSet<Labels> = on.keys().cloned().collect();
-        let mut ranked: Vec<(AlertSeverity, Alert)> = on.into_values().collect();
+        let mut ranked: Vec<(Labels, Firing)> = on.into_iter().collect();
         // What fires already keeps its place, so that the bound makes nothing come and go.
-        ranked.sort_by_key(|(severity, alert)| (*severity, !self.firing.contains_key(&alert.labels)));
+        ranked.sort_by_key(|(labels, firing)| (firing.rule.severity, !self.firing.contains_key(labels)));
         let left_out = ranked.len().saturating_sub(MAX_ALERTS);
         ranked.truncate(MAX_ALERTS);
-        let firing: BTreeMap<Labels, Alert> = ranked
-            .into_iter()
-            .map(|(_, alert)| (Arc::clone(&alert.labels), alert))
-            .collect();
-        let before = std::mem::replace(&mut self.firing, firing);
-        for (labels, alert) in before {
+        let before = std::mem::replace(&mut self.firing, ranked.into_iter().collect());
+        for (labels, Firing { alert, .. }) in before {
             // One that only fell out of the bound is not over.
             if !still.contains(&labels) {
                 self.ended.insert(labels, ResolvedAlert { alert, at: now });
@@ -100,7 +117,7 @@ impl Tracker {
         }
         self.forget(&still, now);
         Board {
-            firing: self.firing.values().cloned().collect(),
+            firing: self.firing.values().map(|firing| firing.alert.clone()).collect(),
             ended: self.ended.values().cloned().collect(),
             left_out,
         }

@@ -39,24 +39,21 @@ impl<'a> EditPage<'a> {
         format!("webhooks[{}].{field}", self.here.webhook)
     }
 
-    /// Makes this the only condition of hookwatch's, or leaves none.
+    /// Makes this the only condition of hookwatch's.
     pub(super) fn condition(
         &mut self,
-        wanted: Option<BypassCondition>,
+        condition: BypassCondition,
         author: &Author,
     ) -> Result<(), EditRefusal> {
-        let wanted = wanted.map(|condition| {
-            let value = annotation(self.here.object, SPARE_ANNOTATION);
-            let namespace = self.here.hook.pointer("/clientConfig/service/namespace");
-            let (added, _) = Added::read(value, namespace.and_then(Value::as_str));
-            let expression = condition.expression(&author.namespace, &author.account, &added);
-            json!({"name": condition.name(), "expression": expression})
-        });
         let others = self.here.conditions().len() - self.here.ours().len();
-        if wanted.is_some() && others >= MAX_CONDITIONS {
+        if others >= MAX_CONDITIONS {
             return Err(EditRefusal::ConditionsFull(others));
         }
-        self.set_condition(wanted);
+        let value = annotation(self.here.object, SPARE_ANNOTATION);
+        let namespace = self.here.hook.pointer("/clientConfig/service/namespace");
+        let (added, _) = Added::read(value, namespace.and_then(Value::as_str));
+        let expression = condition.expression(&author.namespace, &author.account, &added);
+        self.set_condition(Some(json!({"name": condition.name(), "expression": expression})));
         Ok(())
     }
 

@@ -7,7 +7,7 @@ fn boards() -> (Board, Board) {
     let mut tracker = Tracker::default();
     look(&mut tracker, &hanging("w"), 0);
     let firing = look(&mut tracker, &hanging("w"), 15);
-    (firing, look(&mut tracker, &calm(at(40)), 40))
+    (firing, look(&mut tracker, &calm(at(45)), 45))
 }
 
 /// Takes what is to be pushed, and has it accepted.

@@ -160,7 +160,7 @@ mod tests {
             bypassed(Rung::Shield, true),
             bypassed(Rung::Skip, false),
             bypassed(Rung::Skip, true),
-            Some(HookState::Probation { restored: false }),
+            Some(HookState::Probation),
             Some(HookState::Enforcing),
             None,
         ];
