@@ -51,9 +51,9 @@ fn found(verdict: &Verdict) -> (Health, Option<Cause>, Effect) {
 }
 
 #[track_caller]
-fn assert_judged(verdict: &Verdict, health: Health, cause: impl Into<Option<Cause>>) {
-    let (said, evidence) = ((verdict.health, verdict.cause), &verdict.evidence);
-    assert_eq!(said, (health, cause.into()), "{evidence:?}");
+fn assert_judged(verdict: &Verdict, health: Health, cause: Option<Cause>) {
+    let evidence = &verdict.evidence;
+    assert_eq!((verdict.health, verdict.cause), (health, cause), "{evidence:?}");
 }
 
 /// Fact 2 of a real API server: for the first ten seconds of a hang no request completes and no histogram moves.
@@ -137,7 +137,7 @@ fn one_backend_of_three_that_users_do_meet_is_a_culprit() {
     series.rejections.calling += 33.0;
     incident.scrape(13 * SECOND);
     let verdict = incident.verdict(13 * SECOND, "opa");
-    assert_judged(&verdict, Health::Failing, Cause::Partial);
+    assert_judged(&verdict, Health::Failing, Some(Cause::Partial));
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn missing_endpoints_are_a_rollout_at_first_and_an_outage_after_a_while() {
     }
     incident.inventory(11 * SECOND, vec![opa]);
     let verdict = incident.verdict(12 * SECOND, "opa");
-    assert_judged(&verdict, Health::Suspect, Cause::NoEndpoints);
+    assert_judged(&verdict, Health::Suspect, Some(Cause::NoEndpoints));
     let verdict = incident.verdict(17 * SECOND, "opa");
     assert_eq!(
         found(&verdict),
@@ -295,7 +295,7 @@ fn a_webhook_named_by_metrics_alone_is_reported_without_a_configuration() {
     add(&mut series.rejected, 100.0, 10.0);
     incident.scrape(13 * SECOND);
     let verdict = incident.verdict(13 * SECOND, "hidden.static.k8s.io");
-    assert_judged(&verdict, Health::Failing, Cause::Hanging);
+    assert_judged(&verdict, Health::Failing, Some(Cause::Hanging));
     assert_eq!(verdict.configuration, None);
 }
 

@@ -448,7 +448,7 @@ fn a_hook_that_is_skipped_and_does_not_answer_goes_on_failing_and_harms_no_write
         incident.silent(at, &opa, 2 * SECOND);
         let during = incident.tick(at + 2 * SECOND + 10);
         let verdict = &during.hooks[0];
-        assert_judged(verdict, Health::Failing, Cause::Hanging);
+        assert_judged(verdict, Health::Failing, Some(Cause::Hanging));
         assert_eq!(
             (verdict.effect, verdict.bypass),
             (Effect::None, Some(Bypass::Skip))

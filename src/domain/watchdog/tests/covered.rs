@@ -29,7 +29,7 @@ fn a_canary_that_a_condition_keeps_from_a_webhook_that_hangs_does_not_speak_for_
     incident.count_writes(10.0, 0.005, 0.004);
     incident.scrape(13 * SECOND + 50);
     let verdict = incident.verdict(13 * SECOND + 100, "opa");
-    assert_judged(&verdict, Health::Failing, Cause::Hanging);
+    assert_judged(&verdict, Health::Failing, Some(Cause::Hanging));
 }
 
 #[test]
@@ -99,5 +99,5 @@ fn a_canary_without_the_label_that_a_webhook_selects_by_does_not_speak_for_it() 
         incident.scrape(second * SECOND + 100);
     }
     let verdict = incident.verdict(32 * SECOND + 200, "opa");
-    assert_judged(&verdict, Health::Failing, Cause::Hanging);
+    assert_judged(&verdict, Health::Failing, Some(Cause::Hanging));
 }

@@ -113,7 +113,7 @@ fn timeouts_count_from_the_departure_to_which_the_kept_connection_is_silent() {
     let left = without(&without(&opa, 1), 2);
     incident.inventory(16 * SECOND, vec![left.clone()]);
     let verdict = incident.three_of_a_hundred_time_out(&left);
-    assert_judged(&verdict, Health::Failing, Cause::StaleConnection);
+    assert_judged(&verdict, Health::Failing, Some(Cause::StaleConnection));
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn timeouts_after_an_endpoint_left_are_stale_connections_also_without_a_witness_
     incident.inventory(11 * SECOND, vec![left.clone()]);
     let verdict = incident.three_of_a_hundred_time_out(&left);
     // 3 % of the calls are no outage: something to look at, and its name.
-    assert_judged(&verdict, Health::Suspect, Cause::StaleConnection);
+    assert_judged(&verdict, Health::Suspect, Some(Cause::StaleConnection));
     // When it is over it is over.
     for step in 0..8 {
         let ms = 23 * SECOND + step * 2 * SECOND;

@@ -214,7 +214,7 @@ fn a_hook_whose_calls_all_take_its_timeout_hangs_even_where_outcomes_are_not_cou
         verdict = Some(incident.verdict(21 * SECOND + step * 2 * SECOND + 10, "open"));
     }
     let verdict = verdict.expect("judged");
-    assert_judged(&verdict, Health::Failing, Cause::Hanging);
+    assert_judged(&verdict, Health::Failing, Some(Cause::Hanging));
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn an_http_error_below_500_is_the_hooks_own_and_a_denial_is_none() {
     incident.probe(12 * SECOND, &open, 0, alive());
     incident.scrape(12 * SECOND);
     let verdict = incident.verdict(12 * SECOND + 10, "open");
-    assert_judged(&verdict, Health::Failing, Cause::Erroring);
+    assert_judged(&verdict, Health::Failing, Some(Cause::Erroring));
 }
 
 /// Leaders give up after 5 s, whatever the hook's timeout is.
@@ -267,7 +267,7 @@ fn calls_that_fail_after_five_seconds_of_thirty_were_not_answered() {
     add(&mut series.rejected, 10.0, 5.0);
     incident.scrape(20 * SECOND);
     let verdict = incident.verdict(20 * SECOND + 10, "patient");
-    assert_judged(&verdict, Health::Failing, Cause::Hanging);
+    assert_judged(&verdict, Health::Failing, Some(Cause::Hanging));
 }
 
 #[test]

@@ -98,7 +98,7 @@ fn a_hook_that_takes_most_of_the_time_is_named_beside_an_overload() {
         assert!(step < 2 || is_overloaded(&assessment));
     }
     let verdict = incident.verdict(25 * SECOND, "a");
-    assert_judged(&verdict, Health::Failing, Cause::Slow);
+    assert_judged(&verdict, Health::Failing, Some(Cause::Slow));
 }
 
 /// Whom requests that wait for a seat in flow control are laid to, every two seconds from 16 to 30 s.

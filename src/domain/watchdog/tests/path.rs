@@ -92,7 +92,7 @@ fn where_hookwatch_alone_reaches_no_webhook_a_slow_one_is_named_and_those_that_a
         }
     }
     let slow = incident.verdict(32 * SECOND, HOOKS[0]);
-    assert_judged(&slow, Health::Failing, Cause::Slow);
+    assert_judged(&slow, Health::Failing, Some(Cause::Slow));
 }
 
 #[test]
