@@ -65,8 +65,6 @@ pub struct ApiServerOptions {
     pub listen: Option<SocketAddr>,
     /// When a write is given up. 34 s in a real API server, whatever its `--request-timeout`.
     pub request_limit: Duration,
-    /// When a TLS handshake with a backend is given up. 10 s in a real API server.
-    pub handshake_timeout: Duration,
 }
 
 impl Default for ApiServerOptions {
@@ -74,7 +72,6 @@ impl Default for ApiServerOptions {
         Self {
             listen: None,
             request_limit: Duration::from_secs(34),
-            handshake_timeout: Duration::from_secs(10),
         }
     }
 }
@@ -124,9 +121,8 @@ impl ApiServer {
         let identity =
             ServerIdentity::new(address).context("cannot make the certificates of the lab's API server")?;
         let metrics = ApiMetrics::new().context("cannot register metrics")?;
-        let others =
-            ExtensionApi::new(&metrics, options.handshake_timeout).context("cannot register metrics")?;
-        let caller = Caller::new(metrics.missing_san.clone(), options.handshake_timeout);
+        let others = ExtensionApi::new(&metrics).context("cannot register metrics")?;
+        let caller = Caller::new(metrics.missing_san.clone());
         let state = Arc::new(ApiState {
             store: ObjectStore::new(),
             knobs: Arc::new(Knobs::new()),

@@ -440,4 +440,4 @@ fn readable(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -192,31 +192,14 @@ fn name(hook: &HookId, uid: &str, reason: &str) -> String {
 mod tests {
     use super::*;
     use crate::domain::cluster::hook::HookKind;
+    use crate::domain::report::alerts;
     use crate::domain::vocabulary::Effect;
 
     fn verdict(webhook: &str, health: Health, cause: Option<Cause>) -> Verdict {
         Verdict {
-            kind: HookKind::Validating,
-            configuration: Some("policy".into()),
-            webhook: webhook.into(),
-            incident: "policy/policy:443".to_owned(),
-            health,
             cause,
-            effect: Effect::Blocking,
-            confidence: 1.0,
-            canaries: Vec::new(),
-            bypass: None,
-            by_hand: None,
-            webhook_confidence: 0.9,
-            rule: "no-data",
-            needs_shield: false,
-            fails_open: false,
-            excess_share: None,
-            since: None,
-            summary: "It does not answer.".into(),
             evidence: vec!["a canary named it".into(), "more".into()],
-            advice: None,
-            backends: Vec::new(),
+            ..alerts::tests::verdict(webhook, health, Cause::Hanging, Effect::Blocking)
         }
     }
 

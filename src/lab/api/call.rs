@@ -82,7 +82,6 @@ pub(super) enum CallError {
 pub(super) struct Caller {
     clients: Mutex<VecDeque<(CallTarget, Arc<Client>)>>,
     missing_san: IntCounter,
-    handshake_timeout: Duration,
 }
 
 struct Client {
@@ -111,11 +110,10 @@ struct CallConnection {
 
 impl Caller {
     /// A caller without connections.
-    pub(super) fn new(missing_san: IntCounter, handshake_timeout: Duration) -> Self {
+    pub(super) fn new(missing_san: IntCounter) -> Self {
         Self {
             clients: Mutex::default(),
             missing_san,
-            handshake_timeout,
         }
     }
 
@@ -244,7 +242,7 @@ impl Caller {
             .trim_end_matches(']')
             .to_owned();
         let name = ServerName::try_from(name).map_err(|error| error.to_string())?;
-        let stream = dial::connect(peer, name, &client.connector, deadline, self.handshake_timeout).await?;
+        let stream = dial::connect(peer, name, &client.connector, deadline).await?;
         let local = stream.get_ref().0.local_addr().ok();
         let shaken = timeout_at(deadline, http1::handshake(TokioIo::new(stream))).await;
         let (sender, driver) = shaken

@@ -43,7 +43,7 @@ impl ExtensionApi {
     ///
     /// # Errors
     /// None in practice: only if two families had the same name.
-    pub(super) fn new(metrics: &ApiMetrics, handshake_timeout: Duration) -> prometheus::Result<Self> {
+    pub(super) fn new(metrics: &ApiMetrics) -> prometheus::Result<Self> {
         let buckets = prometheus::exponential_buckets(0.001, 2.0, 15)?;
         let name = "apiserver_crd_conversion_webhook_duration_seconds";
         let options = HistogramOpts::new(name, "Time of a conversion by webhook.").buckets(buckets);
@@ -63,7 +63,7 @@ impl ExtensionApi {
         metrics.registry.register(Box::new(unavailable.clone()))?;
         metrics.registry.register(Box::new(became_unavailable.clone()))?;
         Ok(Self {
-            caller: Caller::new(metrics.missing_san.clone(), handshake_timeout),
+            caller: Caller::new(metrics.missing_san.clone()),
             conversions,
             unavailable,
             became_unavailable,

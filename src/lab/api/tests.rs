@@ -29,12 +29,10 @@ struct Lab {
 
 impl Lab {
     async fn start() -> Self {
-        Self::with(ApiServerOptions::default()).await
-    }
-
-    async fn with(options: ApiServerOptions) -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let server = ApiServer::start(options).await.expect("starts");
+        let server = ApiServer::start(ApiServerOptions::default())
+            .await
+            .expect("starts");
         server.knobs().set_storage_latency(Duration::ZERO, 0.0);
         let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig()).expect("a kubeconfig");
         let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())

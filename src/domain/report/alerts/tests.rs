@@ -33,7 +33,7 @@ pub(super) fn calm(now: Time) -> Assessment {
     assessment
 }
 
-pub(super) fn verdict(webhook: &str, health: Health, cause: Cause, effect: Effect) -> Verdict {
+pub(crate) fn verdict(webhook: &str, health: Health, cause: Cause, effect: Effect) -> Verdict {
     Verdict {
         kind: HookKind::Validating,
         configuration: Some("policy".into()),

@@ -72,11 +72,7 @@ pub(super) fn changed(hook: &Hook, name: &str) -> Hook {
 #[test]
 fn a_hang_has_two_witnesses_before_any_call_has_ended() {
     let opa = hook("opa", 2);
-    let mut incident = Incident::calm(&[&opa]);
-    incident.canary_late(11 * SECOND);
-    for backend in 0..2 {
-        incident.probe_late(11 * SECOND, &opa, backend, 2 * SECOND);
-    }
+    let mut incident = Incident::hung(&opa);
     // Nothing at all was counted since the fault.
     incident.scrape(13 * SECOND);
     let facts = incident.facts(13 * SECOND + 100, &opa);
@@ -90,9 +86,7 @@ fn a_late_canary_is_a_witness_once_the_api_server_answered_something_else_or_was
     let opa = hook("opa", 2);
     let mut incident = Incident::calm(&[&opa]);
     incident.canary_late(11 * SECOND);
-    for backend in 0..2 {
-        incident.probe_late(11 * SECOND, &opa, backend, 1_500);
-    }
+    incident.silent(11 * SECOND, &opa, 1_500);
     let alone = incident.facts(12 * SECOND + 600, &opa);
     assert_eq!(alone.witnesses, witnesses(&[Witness::Probes]));
     let both = witnesses(&[Witness::Probes, Witness::Canary]);
@@ -104,11 +98,7 @@ fn a_late_canary_is_a_witness_once_the_api_server_answered_something_else_or_was
 #[test]
 fn what_was_silent_while_hookwatch_stood_still_was_perhaps_not() {
     let opa = hook("opa", 2);
-    let mut incident = Incident::calm(&[&opa]);
-    incident.canary_late(11 * SECOND);
-    for backend in 0..2 {
-        incident.probe_late(11 * SECOND, &opa, backend, 2 * SECOND);
-    }
+    let mut incident = Incident::hung(&opa);
     incident.event(13 * SECOND, Event::Resumed);
     incident.scrape(13 * SECOND + 50);
     let at_once = incident.facts(13 * SECOND + 100, &opa);
@@ -126,9 +116,7 @@ fn hooks_that_share_a_service_are_each_spoken_against_by_the_canary_that_waits_f
         let mut incident = Incident::calm(&hooks);
         incident.canary_late(11 * SECOND);
         for hook in hooks {
-            for backend in 0..2 {
-                incident.probe_late(11 * SECOND, hook, backend, 2 * SECOND);
-            }
+            incident.silent(11 * SECOND, hook, 2 * SECOND);
         }
         incident.scrape(13 * SECOND);
         hooks.map(|hook| incident.facts(13 * SECOND + 100, hook).witnesses.len())
@@ -160,11 +148,7 @@ fn a_canary_and_the_counters_that_it_moved_itself_are_one_witness() {
 #[test]
 fn a_late_canary_is_no_witness_while_something_else_holds_requests_up() {
     let opa = hook("opa", 2);
-    let mut incident = Incident::calm(&[&opa]);
-    incident.canary_late(11 * SECOND);
-    for backend in 0..2 {
-        incident.probe_late(11 * SECOND, &opa, backend, 2 * SECOND);
-    }
+    let mut incident = Incident::hung(&opa);
     incident.scrape(13 * SECOND);
     let now = 13 * SECOND + 100;
     let both = witnesses(&[Witness::Probes, Witness::Canary]);
@@ -176,11 +160,7 @@ fn a_late_canary_is_no_witness_while_something_else_holds_requests_up() {
 #[test]
 fn nobody_can_say_that_a_rollout_still_costs_calls() {
     let opa = hook("opa", 2);
-    let mut incident = Incident::calm(&[&opa]);
-    incident.canary_late(11 * SECOND);
-    for backend in 0..2 {
-        incident.probe_late(11 * SECOND, &opa, backend, 2 * SECOND);
-    }
+    let mut incident = Incident::hung(&opa);
     incident.scrape(13 * SECOND);
     for (cause, known) in [(Cause::Hanging, 2), (Cause::RolloutGap, 0)] {
         let facts = incident.facts_if(13 * SECOND + 100, &opa, Some(cause), false);
@@ -445,11 +425,7 @@ fn a_hook_that_is_skipped_is_well_when_its_backends_are_whatever_was_counted_bef
 
 /// An outage, up to the moment in which the hook is bypassed.
 pub(super) fn outage(opa: &Hook) -> Incident {
-    let mut incident = Incident::calm(&[opa]);
-    incident.canary_late(11 * SECOND);
-    for backend in 0..2 {
-        incident.probe_late(11 * SECOND, opa, backend, 2 * SECOND);
-    }
+    let mut incident = Incident::hung(opa);
     incident.scrape(13 * SECOND);
     let before = incident.tick(13 * SECOND + 100);
     assert_eq!(
@@ -469,15 +445,10 @@ fn a_hook_that_is_skipped_and_does_not_answer_goes_on_failing_and_harms_no_write
         let at = (16 + 2 * step) * SECOND;
         // The canaries pass it by; that they get through does not clear it.
         incident.canary(at, 5, CanaryOutcome::Written);
-        for backend in 0..2 {
-            incident.probe_late(at, &opa, backend, 2 * SECOND);
-        }
+        incident.silent(at, &opa, 2 * SECOND);
         let during = incident.tick(at + 2 * SECOND + 10);
         let verdict = &during.hooks[0];
-        assert_eq!(
-            (verdict.health, verdict.cause),
-            (Health::Failing, Some(Cause::Hanging))
-        );
+        assert_judged(verdict, Health::Failing, Some(Cause::Hanging));
         assert_eq!(
             (verdict.effect, verdict.bypass),
             (Effect::None, Some(Bypass::Skip))
@@ -502,9 +473,7 @@ fn a_hook_that_is_shielded_goes_on_being_named_though_every_canary_is_spared() {
     for step in 0..4 {
         let at = (16 + 2 * step) * SECOND;
         incident.canary(at, 5, CanaryOutcome::Written);
-        for backend in 0..2 {
-            incident.probe_late(at, &opa, backend, 2 * SECOND);
-        }
+        incident.silent(at, &opa, 2 * SECOND);
         let during = incident.tick(at + 2 * SECOND + 10);
         let verdict = &during.hooks[0];
         assert_eq!(
@@ -539,9 +508,7 @@ fn a_canary_that_was_sent_before_the_shield_goes_on_speaking_against_the_hook() 
         refusal("opa", "context deadline exceeded"),
     );
     let mut speaks = |second: u64| {
-        for backend in 0..2 {
-            incident.probe_late((second - 3) * SECOND, &opa, backend, 2 * SECOND);
-        }
+        incident.silent((second - 3) * SECOND, &opa, 2 * SECOND);
         incident.canary(second * SECOND - 100, 5, CanaryOutcome::Written);
         let facts = incident.facts(second * SECOND, &shielded);
         facts.witnesses.contains(&Witness::Canary)

@@ -42,10 +42,7 @@ fn a_webhook_with_conditions_of_its_owner_blocks_what_the_canaries_for_it_wait_f
     conditional.match_conditions[0].expression = "'team' in object.metadata.labels".to_owned();
     let effect = |hook: &Hook, late: &[CanaryTarget]| {
         let verdict = hanging(std::slice::from_ref(hook), late);
-        assert_eq!(
-            (verdict.health, verdict.cause),
-            (Health::Failing, Some(Cause::Hanging))
-        );
+        assert_judged(&verdict, Health::Failing, Some(Cause::Hanging));
         verdict.effect
     };
     // Whatever meets it waits; that Leases do stands in its rules.

@@ -90,7 +90,7 @@ impl Watched {
         }
         self.probed(&other, 0, case.others.then_some(3));
         if case.kept {
-            self.kept(ms, &hook);
+            self.incident.kept(ms - 3, 3, &hook, alive());
         }
         if case.canaries {
             self.incident.canary(ms - 2, 1, CanaryOutcome::Written);
@@ -112,22 +112,6 @@ impl Watched {
             self.incident
                 .probe_taking(ms - takes, takes, hook, backend, alive());
         }
-    }
-
-    fn kept(&mut self, ms: u64, hook: &Hook) {
-        let report = ProbeReport {
-            hook: hook.id.clone(),
-            backend: hook.backends()[0].clone(),
-            level: ProbeLevel::Http,
-            connection: ConnectionKind::Kept,
-            started: Incident::at(ms - 3),
-            took: Duration::from_millis(3),
-            phases: PhaseDurations::default(),
-            outcome: alive(),
-            certificates: CertificateFacts::default(),
-            shared: false,
-        };
-        self.incident.event(ms, Event::Probed(Box::new(report)));
     }
 
     fn scrapes(&mut self, case: &Case) {

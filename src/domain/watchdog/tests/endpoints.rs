@@ -17,7 +17,7 @@ fn without(hook: &Hook, number: u8) -> Hook {
 
 impl Incident {
     /// A probe on the connection kept to the hook's first backend.
-    fn kept(&mut self, ms: u64, took: u64, hook: &Hook, outcome: ProbeOutcome) {
+    pub(super) fn kept(&mut self, ms: u64, took: u64, hook: &Hook, outcome: ProbeOutcome) {
         let report = ProbeReport {
             hook: hook.id.clone(),
             backend: hook.backends()[0].clone(),
@@ -47,7 +47,7 @@ impl Incident {
 
     /// Every backend answers at 20 s, and of a hundred calls three ran into their timeout by 21.5 s; what is said then.
     fn three_of_a_hundred_time_out(&mut self, hook: &Hook) -> Verdict {
-        self.all_alive(20 * SECOND, hook);
+        self.answers(20 * SECOND, hook);
         self.count_writes(100.0, 0.005, 0.004);
         self.count_calls("opa", 100.0, 0.001);
         let series = self.count_calls("opa", 3.0, 10.0);
@@ -63,12 +63,6 @@ impl Incident {
         self.count_calls(webhook, calls, 0.001).fail_open += skipped;
         self.scrape(ms);
     }
-
-    fn all_alive(&mut self, ms: u64, hook: &Hook) {
-        for backend in 0..hook.backends().len() {
-            self.probe(ms, hook, backend, alive());
-        }
-    }
 }
 
 const SILENCE: ProbeOutcome = ProbeOutcome::TimedOut {
@@ -82,7 +76,7 @@ fn a_late_canary_and_a_kept_connection_that_is_silent_tell_of_a_stale_one_before
     let left = without(&opa, 1);
     incident.inventory(11 * SECOND, vec![left.clone()]);
     incident.kept_late(11 * SECOND, &opa);
-    incident.all_alive(12 * SECOND, &left);
+    incident.answers(12 * SECOND, &left);
     let verdict = incident.verdict(13 * SECOND + 10, "opa");
     assert_eq!(
         found(&verdict),
@@ -119,10 +113,7 @@ fn timeouts_count_from_the_departure_to_which_the_kept_connection_is_silent() {
     let left = without(&without(&opa, 1), 2);
     incident.inventory(16 * SECOND, vec![left.clone()]);
     let verdict = incident.three_of_a_hundred_time_out(&left);
-    assert_eq!(
-        (verdict.health, verdict.cause),
-        (Health::Failing, Some(Cause::StaleConnection))
-    );
+    assert_judged(&verdict, Health::Failing, Some(Cause::StaleConnection));
 }
 
 #[test]
@@ -133,14 +124,11 @@ fn timeouts_after_an_endpoint_left_are_stale_connections_also_without_a_witness_
     incident.inventory(11 * SECOND, vec![left.clone()]);
     let verdict = incident.three_of_a_hundred_time_out(&left);
     // 3 % of the calls are no outage: something to look at, and its name.
-    assert_eq!(
-        (verdict.health, verdict.cause),
-        (Health::Suspect, Some(Cause::StaleConnection))
-    );
+    assert_judged(&verdict, Health::Suspect, Some(Cause::StaleConnection));
     // When it is over it is over.
     for step in 0..8 {
         let ms = 23 * SECOND + step * 2 * SECOND;
-        incident.all_alive(ms, &left);
+        incident.answers(ms, &left);
         incident.calls(ms, "opa", 100.0, 0.0);
         incident.canary(ms, 5, CanaryOutcome::Written);
     }
@@ -156,7 +144,7 @@ fn timeouts_without_any_change_of_endpoints_are_a_hang() {
         10 * SECOND,
         refusal("opa", "context deadline exceeded"),
     );
-    incident.all_alive(21 * SECOND, &opa);
+    incident.answers(21 * SECOND, &opa);
     let verdict = incident.verdict(21 * SECOND + 100, "opa");
     assert_eq!(verdict.cause, Some(Cause::Hanging));
 }
@@ -164,11 +152,7 @@ fn timeouts_without_any_change_of_endpoints_are_a_hang() {
 #[test]
 fn a_hang_that_was_there_before_an_endpoint_left_stays_a_hang() {
     let opa = hook("opa", 3);
-    let mut incident = Incident::calm(&[&opa]);
-    incident.canary_late(11 * SECOND);
-    for backend in 0..3 {
-        incident.probe_late(11 * SECOND, &opa, backend, 2 * SECOND);
-    }
+    let mut incident = Incident::hung(&opa);
     assert_eq!(
         incident.verdict(13 * SECOND + 10, "opa").cause,
         Some(Cause::Hanging)
@@ -185,7 +169,7 @@ fn a_hang_that_was_there_before_an_endpoint_left_stays_a_hang() {
         10 * SECOND,
         refusal("opa", "context deadline exceeded"),
     );
-    incident.all_alive(24 * SECOND, &left);
+    incident.answers(24 * SECOND, &left);
     let verdict = incident.verdict(24 * SECOND + 100, "opa");
     assert_eq!(verdict.cause, Some(Cause::Hanging), "{verdict:#?}");
 }
@@ -199,7 +183,7 @@ fn a_kept_connection_that_nobody_misses_is_forgotten() {
     incident.kept(11 * SECOND, 10 * SECOND, &opa, SILENCE);
     for step in 0..12 {
         let ms = 12 * SECOND + step * 2 * SECOND;
-        incident.all_alive(ms, &left);
+        incident.answers(ms, &left);
         incident.calls(ms, "opa", 100.0, 0.0);
     }
     // Every call was answered for longer than a stale connection could hide.
@@ -229,7 +213,7 @@ fn calls_skipped_around_endpoint_changes_only_are_a_gap_in_rollouts() {
             3 => incident.inventory(ms, vec![policy.clone()]),
             _ => {}
         }
-        incident.all_alive(ms + 100, &policy);
+        incident.answers(ms + 100, &policy);
         let skipped = if step % 6 == 0 { 4.0 } else { 0.0 };
         incident.calls(ms + 1_000, "policy", 100.0, skipped);
         incident.tick(ms + 1_100);
@@ -259,7 +243,7 @@ fn a_rollout_in_which_nothing_failed_is_nothing() {
             policy.clone()
         };
         incident.inventory(ms, vec![now.clone()]);
-        incident.all_alive(ms + 100, &now);
+        incident.answers(ms + 100, &now);
         incident.calls(ms + 1_000, "policy", 100.0, 0.0);
         assert_eq!(incident.verdict(ms + 1_100, "policy").health, Health::Healthy);
     }
@@ -273,7 +257,7 @@ fn one_refused_probe_of_an_endpoint_that_just_became_ready_is_a_suspicion_for_a_
     incident.inventory(15 * SECOND, vec![opa.clone()]);
     incident.probe(15 * SECOND + 300, &opa, 0, ProbeOutcome::Refused);
     incident.probe(15 * SECOND + 300, &opa, 1, alive());
-    incident.all_alive(16 * SECOND, &opa);
+    incident.answers(16 * SECOND, &opa);
     let verdict = incident.verdict(16 * SECOND + 100, "opa");
     assert_eq!(
         found(&verdict),
@@ -286,7 +270,7 @@ fn one_refused_probe_of_an_endpoint_that_just_became_ready_is_a_suspicion_for_a_
         ),
         "{said}"
     );
-    incident.all_alive(61 * SECOND, &opa);
+    incident.answers(61 * SECOND, &opa);
     assert_eq!(incident.verdict(61 * SECOND, "opa").health, Health::Healthy);
 }
 
@@ -298,7 +282,7 @@ fn a_probe_refused_a_moment_before_the_news_of_a_removal_is_nothing_and_one_well
         incident.probe(15 * SECOND - before, &opa, 0, ProbeOutcome::Refused);
         let left = without(&opa, 1);
         incident.inventory(15 * SECOND, vec![left.clone()]);
-        incident.all_alive(15 * SECOND, &left);
+        incident.answers(15 * SECOND, &left);
         assert_eq!(incident.verdict(16 * SECOND, "opa").cause, cause, "{before} ms");
     }
 }
@@ -339,7 +323,7 @@ fn an_outage_of_all_backends_is_never_called_a_gap_not_even_when_it_is_over() {
     incident.inventory(17 * SECOND, vec![policy.clone()]);
     for step in 0..3 {
         let ms = 18 * SECOND + step * 2 * SECOND;
-        incident.all_alive(ms - 500, &policy);
+        incident.answers(ms - 500, &policy);
         incident.calls(ms, "policy", 100.0, 0.0);
         let verdict = incident.verdict(ms + 100, "policy");
         assert_ne!(verdict.cause, Some(Cause::RolloutGap));
@@ -355,7 +339,7 @@ fn calls_that_fail_long_after_the_change_as_well_are_no_gap() {
     let left = without(&policy, 1);
     for step in 0..15 {
         let ms = 12 * SECOND + step * 2 * SECOND;
-        incident.all_alive(ms - 500, &left);
+        incident.answers(ms - 500, &left);
         incident.calls(ms, "policy", 100.0, 10.0);
     }
     let verdict = incident.verdict(41 * SECOND, "policy");
@@ -374,7 +358,7 @@ fn endpoints_that_changed_are_probed_more_often_for_a_while() {
         !incident.attention.everywhere,
         "that costs the API server nothing"
     );
-    incident.all_alive(20 * SECOND, &without(&policy, 1));
+    incident.answers(20 * SECOND, &without(&policy, 1));
     incident.tick(26 * SECOND);
     assert!(!incident.attention.hooks.contains(&policy.id));
 }
@@ -388,7 +372,7 @@ fn dials_that_time_out_while_every_probe_is_fine_speak_of_what_lies_between() {
         10 * SECOND,
         refusal("opa", "dial tcp 10.0.0.1:8443: i/o timeout"),
     );
-    incident.all_alive(21 * SECOND, &opa);
+    incident.answers(21 * SECOND, &opa);
     let verdict = incident.verdict(21 * SECOND + 100, "opa");
     assert_eq!(
         found(&verdict),
@@ -412,7 +396,7 @@ fn dials_that_time_out_after_an_endpoint_left_do_not_speak_of_a_firewall() {
         10 * SECOND,
         refusal("opa", "dial tcp 10.0.0.1:8443: i/o timeout"),
     );
-    incident.all_alive(21 * SECOND, &left);
+    incident.answers(21 * SECOND, &left);
     let verdict = incident.verdict(21 * SECOND + 100, "opa");
     assert_eq!(verdict.cause, Some(Cause::Hanging));
 }

@@ -28,10 +28,7 @@ fn what_is_as_ever_is_ruled_out_by_its_figures() {
     for ms in [62, 64, 66] {
         verdict = step(&mut incident, ms * SECOND, 0.8);
     }
-    assert_eq!(
-        (verdict.health, verdict.cause),
-        (Health::Failing, Some(Cause::Slow))
-    );
+    assert_judged(&verdict, Health::Failing, Some(Cause::Slow));
     assert!(says(&verdict, "Ruled out: a hang."), "{:?}", verdict.evidence);
     assert!(
         says(&verdict, "etcd (2 ms a request, usually 2 ms)"),
@@ -69,10 +66,7 @@ fn a_refusal_rules_out_a_hang_by_how_soon_it_came() {
         incident.scrape(ms * SECOND);
     }
     let verdict = incident.verdict(16 * SECOND + 10, "opa");
-    assert_eq!(
-        (verdict.health, verdict.cause),
-        (Health::Failing, Some(Cause::Refused))
-    );
+    assert_judged(&verdict, Health::Failing, Some(Cause::Refused));
     assert!(
         says(&verdict, "Ruled out: a hang. Failed calls came back after 2 ms"),
         "{:?}",
@@ -93,10 +87,7 @@ fn a_hang_that_probes_do_not_see_says_what_else_it_may_be() {
         incident.scrape(ms * SECOND);
     }
     let verdict = incident.verdict(26 * SECOND + 10, "opa");
-    assert_eq!(
-        (verdict.health, verdict.cause),
-        (Health::Failing, Some(Cause::Hanging))
-    );
+    assert_judged(&verdict, Health::Failing, Some(Cause::Hanging));
     assert!(
         says(&verdict, "Not ruled out: Unreachable"),
         "{:?}",

@@ -152,10 +152,7 @@ impl World {
     /// come back in its name `answered` were answered after all.
     fn hangs(&mut self, hook: &Hook, answered: f64) {
         let ms = self.now;
-        for backend in 0..hook.backends().len() {
-            self.incident
-                .probe_late(ms - 2 * SECOND, hook, backend, 2 * SECOND);
-        }
+        self.incident.silent(ms - 2 * SECOND, hook, 2 * SECOND);
         self.incident.canary_late(ms - 2 * SECOND);
         let began = ms - 2 * SECOND;
         if ms >= 23 * SECOND {
@@ -333,9 +330,7 @@ fn whoever_takes_the_name_away_again_has_gained_nothing_by_it() {
         if second == 8 {
             world.incident.inventory(ms, vec![opa.clone()]);
         }
-        for backend in 0..2 {
-            world.incident.probe(ms, &opa, backend, alive());
-        }
+        world.incident.answers(ms, &opa);
         if is_there {
             let text = "Internal error occurred: failed calling webhook \"opa\": failed to call webhook: Post \
                         \"https://theirs.ns.svc:443/?timeout=10s\": context deadline exceeded";
@@ -462,9 +457,7 @@ fn whoever_fights_the_controller_for_the_endpoints_gets_at_most_a_shield() {
         if is_empty {
             refused(&mut fought);
         } else {
-            for backend in 0..2 {
-                fought.incident.probe(ms + 30, &opa, backend, alive());
-            }
+            fought.incident.answers(ms + 30, &opa);
             fought.incident.canary(ms + 30, 4, CanaryOutcome::Written);
             fought.incident.count_calls("opa", 20.0, 0.001);
             fought.incident.scrape(ms + 100);
@@ -506,9 +499,7 @@ fn a_part_of_the_backends_and_denials_never_lead_past_a_shield() {
     let mut denying = World::calm(&[&opa], &all());
     for _ in 0..60 {
         let ms = denying.now;
-        for backend in 0..3 {
-            denying.incident.probe(ms, &opa, backend, alive());
-        }
+        denying.incident.answers(ms, &opa);
         let denied = "admission webhook \"opa\" denied the request: no";
         denying
             .incident

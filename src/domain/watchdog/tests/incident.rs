@@ -117,6 +117,20 @@ impl Incident {
         self.event(ms + waiting, Event::ProbeOverdue(Box::new(overdue)));
     }
 
+    /// Every backend of the hook answers.
+    pub(super) fn answers(&mut self, ms: u64, hook: &Hook) {
+        for backend in 0..hook.backends().len() {
+            self.probe(ms, hook, backend, alive());
+        }
+    }
+
+    /// No backend of the hook has answered in this time.
+    pub(super) fn silent(&mut self, ms: u64, hook: &Hook, waiting: u64) {
+        for backend in 0..hook.backends().len() {
+            self.probe_late(ms, hook, backend, waiting);
+        }
+    }
+
     pub(super) fn canary(&mut self, ms: u64, took: u64, outcome: CanaryOutcome) {
         self.canary_of(CanaryTarget::KubeSystem, ms, took, outcome);
     }
@@ -193,9 +207,7 @@ impl Incident {
             incident.count_writes(200.0, 0.005, 0.004);
             for hook in hooks {
                 incident.count_calls(&hook.id.webhook, 200.0, 0.001);
-                for backend in 0..hook.backends().len() {
-                    incident.probe(ms, hook, backend, alive());
-                }
+                incident.answers(ms, hook);
             }
             incident.canary(ms, 5, CanaryOutcome::Written);
             incident.scrape(ms);
@@ -210,6 +222,14 @@ impl Incident {
                 );
             }
         }
+        incident
+    }
+
+    /// After [`Self::calm`], a hook that is silent from 11 s on, as is a canary; nothing was scraped since.
+    pub(super) fn hung(hook: &Hook) -> Self {
+        let mut incident = Self::calm(&[hook]);
+        incident.canary_late(11 * SECOND);
+        incident.silent(11 * SECOND, hook, 2 * SECOND);
         incident
     }
 }

@@ -91,9 +91,7 @@ fn a_burst_within_a_rollout_is_a_suspicion_until_it_lasts() {
     let mut healths = Vec::new();
     for step in 0..8 {
         let ms = 12 * SECOND + step * 2 * SECOND;
-        for backend in 0..3 {
-            incident.probe(ms, &new, backend, alive());
-        }
+        incident.answers(ms, &new);
         incident.canary(ms, 3, refusal("opa", "EOF"));
         healths.push(incident.verdict(ms + 10, "opa").health);
     }
@@ -183,12 +181,7 @@ fn probes_that_hung_together_and_came_back_together_are_one_late_answer() {
     incident.probe_taking(21 * SECOND, 900, &opa, 0, alive());
     incident.canary(21 * SECOND, 1_500, CanaryOutcome::Written);
     let verdict = incident.verdict(22 * SECOND + 600, "opa");
-    assert_eq!(
-        (verdict.health, verdict.cause),
-        (Health::Healthy, None),
-        "{:?}",
-        verdict.evidence
-    );
+    assert_judged(&verdict, Health::Healthy, None);
 }
 
 #[test]
@@ -221,12 +214,7 @@ fn a_hook_whose_calls_all_take_its_timeout_hangs_even_where_outcomes_are_not_cou
         verdict = Some(incident.verdict(21 * SECOND + step * 2 * SECOND + 10, "open"));
     }
     let verdict = verdict.expect("judged");
-    assert_eq!(
-        (verdict.health, verdict.cause),
-        (Health::Failing, Some(Cause::Hanging)),
-        "{:?}",
-        verdict.evidence
-    );
+    assert_judged(&verdict, Health::Failing, Some(Cause::Hanging));
 }
 
 #[test]
@@ -264,10 +252,7 @@ fn an_http_error_below_500_is_the_hooks_own_and_a_denial_is_none() {
     incident.probe(12 * SECOND, &open, 0, alive());
     incident.scrape(12 * SECOND);
     let verdict = incident.verdict(12 * SECOND + 10, "open");
-    assert_eq!(
-        (verdict.health, verdict.cause),
-        (Health::Failing, Some(Cause::Erroring))
-    );
+    assert_judged(&verdict, Health::Failing, Some(Cause::Erroring));
 }
 
 /// Leaders give up after 5 s, whatever the hook's timeout is.
@@ -282,10 +267,7 @@ fn calls_that_fail_after_five_seconds_of_thirty_were_not_answered() {
     add(&mut series.rejected, 10.0, 5.0);
     incident.scrape(20 * SECOND);
     let verdict = incident.verdict(20 * SECOND + 10, "patient");
-    assert_eq!(
-        (verdict.health, verdict.cause),
-        (Health::Failing, Some(Cause::Hanging))
-    );
+    assert_judged(&verdict, Health::Failing, Some(Cause::Hanging));
 }
 
 #[test]

@@ -220,7 +220,7 @@ fn an_api_is_named_when_probes_and_the_aggregator_agree() {
     incident.inventory(11_000, vec![server.clone()]);
     incident.probe(11_000, &server, 0, alive());
     let verdict = incident.verdict(11_100, API);
-    assert_eq!((verdict.health, verdict.cause), (Health::Healthy, None));
+    assert_judged(&verdict, Health::Healthy, None);
     incident.refused(&server, 12_000);
     let verdict = incident.verdict(14_000, API);
     assert_eq!(

@@ -98,10 +98,7 @@ fn a_hook_that_takes_most_of_the_time_is_named_beside_an_overload() {
         assert!(step < 2 || is_overloaded(&assessment));
     }
     let verdict = incident.verdict(25 * SECOND, "a");
-    assert_eq!(
-        (verdict.health, verdict.cause),
-        (Health::Failing, Some(Cause::Slow))
-    );
+    assert_judged(&verdict, Health::Failing, Some(Cause::Slow));
 }
 
 /// Whom requests that wait for a seat in flow control are laid to, every two seconds from 16 to 30 s.
@@ -128,20 +125,14 @@ fn what_waits_for_a_seat_while_a_webhook_hangs_that_is_called_waits_for_the_webh
     let queued = Some(NotAHook::QueuedByFlowControl);
     let opa = hook("opa", 2);
     assert_eq!(laid_to(&mut Incident::calm(&[&opa]), |_, _| {})[7], queued);
-    let silent = |incident: &mut Incident, ms: u64| {
-        for backend in 0..2 {
-            incident.probe_late(ms - 2_000, &opa, backend, 2_000);
-        }
-    };
+    let silent = |incident: &mut Incident, ms: u64| incident.silent(ms - 2_000, &opa, 2_000);
     assert_eq!(laid_to(&mut outage(&opa), silent), [None; 8]);
     let mut skipped = outage(&opa);
     skipped.inventory(14 * SECOND, vec![changed(&opa, "hookwatch.dev/skip")]);
     let found = laid_to(&mut skipped, silent);
     assert_eq!((found[0], found[7]), (None, queued), "{found:?}");
     let well = |incident: &mut Incident, ms: u64| {
-        for backend in 0..2 {
-            incident.probe(ms - 500, &opa, backend, alive());
-        }
+        incident.answers(ms - 500, &opa);
         incident.canary(ms - 400, 5, CanaryOutcome::Written);
         incident.count_calls("opa", 20.0, 0.001);
     };

@@ -13,11 +13,9 @@ fn told(silent: [Option<u64>; 3]) -> [HookFacts; 3] {
     let mut incident = Incident::calm(&[&hooks[0], &hooks[1], &hooks[2]]);
     let now = 60 * SECOND;
     for (hook, silent) in hooks.iter().zip(silent) {
-        for backend in 0..2 {
-            match silent {
-                Some(ms) => incident.probe_late(now - ms, hook, backend, 2 * SECOND),
-                None => incident.probe(now - 500, hook, backend, alive()),
-            }
+        match silent {
+            Some(ms) => incident.silent(now - ms, hook, 2 * SECOND),
+            None => incident.answers(now - 500, hook),
         }
     }
     incident.canary_late(now - 3 * SECOND);
@@ -43,9 +41,7 @@ fn third(change: impl Fn(&mut Hook)) -> (Verdict, HookFacts) {
     let mut incident = Incident::calm(&[&one, &two, &three]);
     let begun = 60 * SECOND;
     for hook in [&one, &two, &three] {
-        for backend in 0..2 {
-            incident.probe_late(begun, hook, backend, 2 * SECOND);
-        }
+        incident.silent(begun, hook, 2 * SECOND);
     }
     incident.canary_late(begun);
     incident.scrape(begun + 2_100);
@@ -79,10 +75,8 @@ fn where_hookwatch_alone_reaches_no_webhook_a_slow_one_is_named_and_those_that_a
         }
         if second == 22 {
             for hook in &hooks {
-                for backend in 0..2 {
-                    // So that no scrape tells yet whether calls that began since are answered.
-                    incident.probe_late(second * SECOND - 1_850, hook, backend, 1_850);
-                }
+                // So that no scrape tells yet whether calls that began since are answered.
+                incident.silent(second * SECOND - 1_850, hook, 1_850);
             }
         }
         incident.scrape(second * SECOND);
@@ -98,7 +92,7 @@ fn where_hookwatch_alone_reaches_no_webhook_a_slow_one_is_named_and_those_that_a
         }
     }
     let slow = incident.verdict(32 * SECOND, HOOKS[0]);
-    assert_eq!((slow.health, slow.cause), (Health::Failing, Some(Cause::Slow)));
+    assert_judged(&slow, Health::Failing, Some(Cause::Slow));
 }
 
 #[test]
@@ -135,9 +129,7 @@ fn what_lost_the_same_path_is_one_incident_until_a_backend_answers() {
     for second in (0..40).step_by(2) {
         let now = fell + second * SECOND;
         for hook in &hooks {
-            for backend in 0..2 {
-                incident.probe_late(now, hook, backend, 2 * SECOND);
-            }
+            incident.silent(now, hook, 2 * SECOND);
         }
         incident.canary_late(now);
         incident.scrape(now + 2_000);
@@ -152,8 +144,7 @@ fn what_lost_the_same_path_is_one_incident_until_a_backend_answers() {
     let one = places[0].as_deref();
     assert_eq!(one, Some(LOST_PATH));
     assert!(places.iter().all(|place| place.as_deref() == one), "{places:?}");
-    incident.probe(end, &hooks[0], 0, alive());
-    incident.probe(end, &hooks[0], 1, alive());
+    incident.answers(end, &hooks[0]);
     assert_eq!(
         incident.verdict(end + 100, HOOKS[0]).incident,
         hooks[0].target.place().unwrap()
@@ -166,15 +157,12 @@ fn what_hung_before_all_fell_silent_is_why_canaries_wait_and_the_path_is_not_los
     let mut incident = Incident::calm(&[&hooks[0], &hooks[1], &hooks[2]]);
     let begun = 11 * SECOND;
     incident.canary_late(begun);
-    incident.probe_late(begun, &hooks[0], 0, 2 * SECOND);
-    incident.probe_late(begun, &hooks[0], 1, 2 * SECOND);
+    incident.silent(begun, &hooks[0], 2 * SECOND);
     incident.scrape(begun + 2_000);
     assert_eq!(incident.verdict(begun + 2_200, HOOKS[0]).health, Health::Failing);
     let fell = begun + 7 * SECOND;
     for hook in &hooks[1..] {
-        for backend in 0..2 {
-            incident.probe_late(fell, hook, backend, 2 * SECOND);
-        }
+        incident.silent(fell, hook, 2 * SECOND);
     }
     incident.canary_late(fell);
     incident.scrape(fell + 2_000);
@@ -192,9 +180,7 @@ fn what_only_canaries_saw_hang_before_all_fell_silent_is_no_lost_path() {
         before(&mut incident);
         let fell = 22 * SECOND;
         for hook in &hooks {
-            for backend in 0..2 {
-                incident.probe_late(fell, hook, backend, 2 * SECOND);
-            }
+            incident.silent(fell, hook, 2 * SECOND);
         }
         incident.canary_late(fell);
         incident.scrape(fell + 2_000);

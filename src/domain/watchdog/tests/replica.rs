@@ -29,11 +29,7 @@ fn view(incident: &mut Incident, ms: u64) -> ReplicaView {
 /// A hook that hangs from 11 s on; the last that is seen of it is at 13 s.
 fn hanging() -> (Incident, Hook) {
     let opa = hook("opa", 3);
-    let mut incident = Incident::calm(&[&opa]);
-    incident.canary_late(11 * SECOND);
-    for backend in 0..3 {
-        incident.probe_late(11 * SECOND, &opa, backend, 2 * SECOND);
-    }
+    let mut incident = Incident::hung(&opa);
     incident.scrape(13 * SECOND);
     (incident, opa)
 }

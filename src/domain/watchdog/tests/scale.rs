@@ -36,9 +36,7 @@ fn a_cluster_at_its_bounds_is_judged() {
         incident.counters.write_results.ok += 2_000.0;
         for hook in &hooks {
             incident.count_calls(&hook.id.webhook, 2.0, 0.001);
-            for backend in 0..3 {
-                incident.probe(ms, hook, backend, alive());
-            }
+            incident.answers(ms, hook);
         }
         incident.scrape(ms);
         incident.tick(ms + 10);

@@ -93,10 +93,7 @@ fn what_a_slow_webhook_costs_now_is_told_by_probes_while_its_mean_still_holds_qu
             incident.tick(second * SECOND + 10);
         }
         let verdict = incident.verdict(30 * SECOND + 200, "opa");
-        assert_eq!(
-            (verdict.health, verdict.cause),
-            (Health::Failing, Some(Cause::Slow))
-        );
+        assert_judged(&verdict, Health::Failing, Some(Cause::Slow));
         verdict.effect
     };
     assert_eq!(effect(&[0, 1]), Effect::Blocking);

@@ -68,10 +68,7 @@ fn what_a_prometheus_counted_names_a_hook_less_surely_and_says_why() {
     let opa = hook("opa", 1);
     let mut incident = hanging(&opa);
     let verdict = incident.verdict(FAULT + 10, "opa");
-    assert_eq!(
-        (verdict.health, verdict.cause),
-        (Health::Failing, Some(Cause::Hanging))
-    );
+    assert_judged(&verdict, Health::Failing, Some(Cause::Hanging));
     let fresh = verdict.confidence;
     let said = verdict.evidence.last().expect("evidence");
     assert!(

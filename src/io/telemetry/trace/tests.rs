@@ -9,6 +9,7 @@ use crate::domain::cluster::hook::{BackendAddress, BackendPath, HookKind, ProbeL
 use crate::domain::observe::probe::{
     CertificateFacts, ConnectionKind, PhaseDurations, ProbeAnswer, ProbeOutcome, ProbePhase, ProbeReport,
 };
+use crate::domain::report::alerts::tests::verdict;
 use crate::domain::vocabulary::{Cause, Effect};
 use crate::io::report::metrics::Metrics;
 use crate::io::telemetry::TelemetrySettings;
@@ -83,29 +84,7 @@ fn report(started: Time, took: Duration, phases: PhaseDurations, outcome: ProbeO
 fn change(name: &str, health: Health) -> LoggedChange {
     LoggedChange::Hook {
         from: Some((Health::Healthy, None)),
-        verdict: Box::new(Verdict {
-            kind: HookKind::Validating,
-            configuration: Some("policy".into()),
-            webhook: name.into(),
-            incident: "policy/policy:443".to_owned(),
-            health,
-            cause: Some(Cause::Hanging),
-            effect: Effect::Blocking,
-            confidence: 0.9,
-            canaries: Vec::new(),
-            bypass: None,
-            by_hand: None,
-            webhook_confidence: 0.9,
-            rule: "no-data",
-            needs_shield: false,
-            fails_open: false,
-            excess_share: None,
-            since: None,
-            summary: "it hangs".to_owned(),
-            evidence: vec!["nobody answers".to_owned()],
-            advice: None,
-            backends: Vec::new(),
-        }),
+        verdict: Box::new(verdict(name, health, Cause::Hanging, Effect::Blocking)),
     }
 }
 

@@ -21,6 +21,8 @@ use super::{CallDestination, CallTarget};
 /// Go's words for a deadline that passed.
 pub(super) const DEADLINE: &str = "context deadline exceeded";
 const HANDSHAKE_TIMEOUT: &str = "net/http: TLS handshake timeout";
+/// When a TLS handshake with a backend is given up, as in a real API server.
+const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 /// Both timers of a hook with a timeout of 10 s run out at once; Go's handshake timer was seen to win.
 const PHOTO_FINISH: Duration = Duration::from_millis(100);
 
@@ -91,7 +93,6 @@ pub(super) async fn connect(
     server_name: ServerName<'static>,
     connector: &TlsConnector,
     deadline: Instant,
-    handshake_timeout: Duration,
 ) -> Result<TlsStream<TcpStream>, String> {
     let tcp = timeout_at(deadline, TcpStream::connect(address))
         .await
@@ -101,7 +102,7 @@ pub(super) async fn connect(
     let _ = tcp.set_nodelay(true);
     let local = tcp.local_addr().ok();
     let begin = Instant::now();
-    let handshake_ends = begin + handshake_timeout;
+    let handshake_ends = begin + HANDSHAKE_LIMIT;
     match timeout_at(deadline.min(handshake_ends), connector.connect(server_name, tcp)).await {
         Ok(Ok(stream)) => Ok(stream),
         Ok(Err(error)) => Err(connection_text(&error, local, address)),

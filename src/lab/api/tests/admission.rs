@@ -3,10 +3,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use k8s_openapi::api::core::v1::{Namespace, Node};
+use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use tokio::sync::Barrier;
 
 use super::backend::{Backend, allow, change};
 use super::*;
@@ -78,24 +77,6 @@ async fn a_review_says_everything_about_the_request() {
         1,
         "the connection is kept"
     );
-}
-
-#[tokio::test]
-async fn validating_hooks_are_asked_all_at_once() {
-    let lab = Lab::start().await;
-    // Each call waits for the other two: one after the other they would never be answered.
-    let barrier = Arc::new(Barrier::new(3));
-    let backend = Backend::start(move |review| {
-        let barrier = Arc::clone(&barrier);
-        async move {
-            barrier.wait().await;
-            allow(&review)
-        }
-    })
-    .await;
-    let webhooks = ["a", "b", "c"].map(|name| webhook(&format!("{name}.test.example"), &backend));
-    lab.register(false, "test", webhooks.to_vec()).await;
-    lab.create("x").await.expect("allowed");
 }
 
 #[tokio::test]
@@ -241,50 +222,4 @@ async fn a_condition_that_cannot_be_evaluated_forbids_or_skips() {
         .expect("exempt");
     nodes.create(&parameters, &node).await.expect("skipped");
     assert!(seen.lock().expect("no panic").is_empty());
-}
-
-#[tokio::test]
-async fn a_catch_all_hook_cannot_forbid_its_own_repair() {
-    let lab = Lab::start().await;
-    let backend = Backend::start(|_| async { super::backend::raw(500, "broken") }).await;
-    let mut webhook = webhook("w.test.example", &backend);
-    webhook["rules"][0] =
-        json!({"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"]});
-    lab.register(false, "test", vec![webhook]).await;
-    let namespaces: Api<Namespace> = Api::all(lab.client.clone());
-    let namespace = serde_json::from_value(json!({"metadata": {"name": "new"}})).expect("a Namespace");
-    let outcome = namespaces.create(&PostParams::default(), &namespace).await;
-    assert_eq!(refusal(outcome).0, 500, "Namespaces are not exempt");
-    let configurations: Api<ValidatingWebhookConfiguration> = Api::all(lab.client.clone());
-    configurations
-        .delete("test", &DeleteParams::default())
-        .await
-        .expect("exempt");
-    lab.create("x").await.expect("nobody to ask");
-}
-
-#[tokio::test]
-async fn time_with_hooks_is_left_out_of_the_api_servers_own_latency() {
-    let lab = Lab::start().await;
-    let pause = Duration::from_millis(120);
-    let backend = Backend::start(move |review| async move {
-        tokio::time::sleep(pause).await;
-        allow(&review)
-    })
-    .await;
-    let name = "w.test.example";
-    lab.register(false, "test", vec![webhook(name, &backend)]).await;
-    lab.create("x").await.expect("allowed");
-    create(&lab.client, "y", true).await.expect("allowed");
-    let labels = ["verb=\"POST\"", "resource=\"configmaps\""];
-    let real = [&labels[..], &["dry_run=\"\""]].concat();
-    let whole = lab.metric("apiserver_request_duration_seconds_sum", &real).await;
-    let own = lab
-        .metric("apiserver_request_sli_duration_seconds_sum", &labels)
-        .await;
-    assert!(whole - own >= 0.12, "{whole} s, {own} s without hooks");
-    let family = "apiserver_request_sli_duration_seconds_count";
-    assert_eq!(lab.metric(family, &labels).await, 1.0, "the dry run is left out");
-    let family = "apiserver_request_duration_seconds_count";
-    assert_eq!(lab.metric(family, &["dry_run=\"All\""]).await, 1.0);
 }

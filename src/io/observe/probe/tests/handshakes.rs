@@ -18,10 +18,7 @@ use crate::domain::observe::probe::{ConnectionKind, ProbeAnswer, ProbeOutcome, P
 #[tokio::test]
 async fn a_handshake_is_an_answer_at_the_lowest_level() {
     let authority = Authority::new();
-    let server = Server::tls(authority.leaf().config(), |conversation, _| {
-        conversation.stay_silent()
-    })
-    .await;
+    let server = Server::silent(authority.leaf().config()).await;
     let report = run(
         &prober(),
         request(hook(&authority.pem()), server.address, ProbeLevel::Handshake),
@@ -211,7 +208,7 @@ async fn a_server_that_speaks_only_http_2_is_a_protocol_fault() {
     let authority = Authority::new();
     let mut config = authority.leaf().config();
     config.alpn_protocols = vec![b"h2".to_vec()];
-    let server = Server::tls(config, |conversation, _| conversation.stay_silent()).await;
+    let server = Server::silent(config).await;
     let report = run(
         &prober(),
         request(hook(&authority.pem()), server.address, ProbeLevel::Http),
@@ -255,7 +252,7 @@ async fn a_wish_for_a_client_certificate_is_a_sign_of_life_in_both_versions_of_t
     let authority = Authority::new();
     for versions in [&[&TLS12][..], &[&TLS13][..]] {
         let config = authority.leaf().mutual(&Authority::new(), versions);
-        let server = Server::tls(config, |conversation, _| conversation.stay_silent()).await;
+        let server = Server::silent(config).await;
         let request = request(hook(&authority.pem()), server.address, ProbeLevel::Review);
         let prober = prober();
         // Several times over: the alert and the reset that follows it race each other.
@@ -397,7 +394,7 @@ pub(super) fn without_text(outcome: ProbeOutcome) -> ProbeOutcome {
 
 /// Serves `identity` to a probe of a hook with `bundle`.
 pub(super) async fn shake(identity: &Identity, bundle: &str) -> crate::domain::observe::probe::ProbeReport {
-    let server = Server::tls(identity.config(), |conversation, _| conversation.stay_silent()).await;
+    let server = Server::silent(identity.config()).await;
     run(
         &prober(),
         request(hook(bundle), server.address, ProbeLevel::Handshake),

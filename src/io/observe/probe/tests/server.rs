@@ -216,6 +216,20 @@ impl Server {
         .await
     }
 
+    /// Takes TCP connections and says nothing.
+    pub(super) async fn hung() -> Self {
+        Self::tcp(|stream, _| async move {
+            std::future::pending::<()>().await;
+            drop(stream);
+        })
+        .await
+    }
+
+    /// Shakes hands and says no more.
+    pub(super) async fn silent(config: ServerConfig) -> Self {
+        Self::tls(config, |conversation, _| conversation.stay_silent()).await
+    }
+
     /// Answers every request on every connection with what `answer` makes of it.
     pub(super) async fn http<S>(config: ServerConfig, answer: S) -> Self
     where

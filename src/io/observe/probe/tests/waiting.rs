@@ -68,21 +68,14 @@ async fn an_address_that_hangs_is_no_fault_while_another_one_of_the_name_answers
 
 #[tokio::test]
 async fn a_handshake_that_is_not_answered_times_out_there() {
-    let server = Server::tcp(|stream, _| async move {
-        std::future::pending::<()>().await;
-        drop(stream);
-    })
-    .await;
+    let server = Server::hung().await;
     times_out(&Authority::new().pem(), server.address, ProbePhase::Tls).await;
 }
 
 #[tokio::test]
 async fn a_review_that_is_not_answered_times_out_there() {
     let authority = Authority::new();
-    let server = Server::tls(authority.leaf().config(), |conversation, _| {
-        conversation.stay_silent()
-    })
-    .await;
+    let server = Server::silent(authority.leaf().config()).await;
     times_out(&authority.pem(), server.address, ProbePhase::FirstByte).await;
 }
 
@@ -118,11 +111,7 @@ async fn an_answer_that_drips_for_ever_times_out() {
 
 #[tokio::test]
 async fn the_limits_of_go_hold_inside_a_longer_deadline() {
-    let server = Server::tcp(|stream, _| async move {
-        std::future::pending::<()>().await;
-        drop(stream);
-    })
-    .await;
+    let server = Server::hung().await;
     let limits = ProbeLimits {
         tls: Duration::from_millis(200),
         ..ProbeLimits::default()
@@ -144,11 +133,7 @@ async fn the_limits_of_go_hold_inside_a_longer_deadline() {
 
 #[tokio::test]
 async fn no_deadline_is_longer_than_the_longest() {
-    let server = Server::tcp(|stream, _| async move {
-        std::future::pending::<()>().await;
-        drop(stream);
-    })
-    .await;
+    let server = Server::hung().await;
     let limits = ProbeLimits {
         longest: Duration::from_millis(200),
         ..ProbeLimits::default()
@@ -168,10 +153,7 @@ async fn no_deadline_is_longer_than_the_longest() {
 #[tokio::test]
 async fn an_overdue_probe_is_reported_once_at_each_mark() {
     let authority = Authority::new();
-    let server = Server::tls(authority.leaf().config(), |conversation, _| {
-        conversation.stay_silent()
-    })
-    .await;
+    let server = Server::silent(authority.leaf().config()).await;
     let marks = [SCANT / 2, SCANT * 3 / 4];
     let prober = prober_with(ProbeLimits {
         overdue: marks,
@@ -209,10 +191,7 @@ async fn an_overdue_probe_is_reported_once_at_each_mark() {
 #[tokio::test]
 async fn a_quick_probe_is_never_overdue() {
     let authority = Authority::new();
-    let server = Server::tls(authority.leaf().config(), |conversation, _| {
-        conversation.stay_silent()
-    })
-    .await;
+    let server = Server::silent(authority.leaf().config()).await;
     let prober = prober_with(ProbeLimits {
         overdue: [AMPLE; 2],
         ..ProbeLimits::default()
@@ -225,10 +204,7 @@ async fn a_quick_probe_is_never_overdue() {
 #[tokio::test]
 async fn a_handshake_is_told_of_while_the_answer_is_waited_for() {
     let authority = Authority::new();
-    let server = Server::tls(authority.leaf().config(), |conversation, _| {
-        conversation.stay_silent()
-    })
-    .await;
+    let server = Server::silent(authority.leaf().config()).await;
     let mut request = request(hook(&authority.pem()), server.address, ProbeLevel::Http);
     request.deadline = SCANT;
     let mut told = Vec::new();

@@ -84,16 +84,9 @@ async fn of_an_address_that_the_controller_does_not_list_a_probe_tells_not_how_i
     let bundle = Authority::new().pem();
     let refuses = nobody_listens().await;
     let hangs_up = Server::tcp(|stream, _| async move { drop(stream) }).await;
-    let silent = Server::tcp(|stream, _| async move {
-        std::future::pending::<()>().await;
-        drop(stream);
-    })
-    .await;
+    let silent = Server::hung().await;
     let other = Authority::new();
-    let foreign = Server::tls(other.leaf().config(), |conversation, _| {
-        conversation.stay_silent()
-    })
-    .await;
+    let foreign = Server::silent(other.leaf().config()).await;
     let addresses = [refuses, hangs_up.address, silent.address, foreign.address];
     let (prober, mut probes) = (prober(), tokio::task::JoinSet::new());
     for address in addresses {
@@ -133,10 +126,7 @@ async fn of_a_pod_that_the_controller_lists_a_probe_tells_at_once_how_it_fails()
 #[tokio::test]
 async fn a_server_that_the_ca_bundle_vouches_for_answers_whoever_lists_it() {
     let authority = Authority::new();
-    let server = Server::tls(authority.leaf().config(), |conversation, _| {
-        conversation.stay_silent()
-    })
-    .await;
+    let server = Server::silent(authority.leaf().config()).await;
     for by in [Listed::Own, Listed::Elsewhere, Listed::NoPod, Listed::ByHand] {
         let hook = listed(&authority.pem(), server.address, by);
         let (report, _) = seen(&prober(), request(hook, server.address, ProbeLevel::Handshake)).await;
