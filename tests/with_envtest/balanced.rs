@@ -24,7 +24,8 @@ use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::Api;
 use kube::api::DeleteParams;
 
-use super::{Named, Outcome, missing, named};
+use super::privileges::cluster::play;
+use super::{Named, named};
 use crate::engines::config;
 
 /// A guard against a test that hangs, not a measurement.
@@ -34,30 +35,17 @@ pub fn tests() -> Vec<Named> {
     vec![
         named(
             "behind_a_balancer_every_api_server_is_met_and_their_counters_never_mix",
-            || alone(counters_never_mix()),
+            || play(counters_never_mix()),
         ),
         named(
             "an_api_server_that_goes_silent_behind_a_balancer_is_named_and_no_hook_is",
-            || alone(the_silent_one_is_named()),
+            || play(the_silent_one_is_named()),
         ),
         named(
             "a_second_api_server_that_cannot_start_behind_a_hanging_hook_is_told_with_the_hook",
-            || alone(the_second_cannot_start()),
+            || play(the_second_cannot_start()),
         ),
     ]
-}
-
-fn alone(test: impl Future<Output = ()>) -> Outcome {
-    if let Some(skipped) = missing() {
-        return skipped;
-    }
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .unwrap()
-        .block_on(test);
-    Outcome::Held
 }
 
 async fn counters_never_mix() {

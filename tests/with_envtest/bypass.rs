@@ -24,8 +24,8 @@ use super::bypassing::{
 };
 use super::cutting::{author, clock, writer};
 use super::documents::documented;
-use super::privileges::cluster::{Answer, CONFIGURATIONS, Cluster, ask, block_on, until};
-use super::{Named, Outcome as Played, missing, named};
+use super::privileges::cluster::{Answer, CONFIGURATIONS, Cluster, ask, play, until};
+use super::{Named, Outcome as Played, named};
 
 pub fn tests() -> Vec<Named> {
     vec![
@@ -122,10 +122,7 @@ fn a() -> HookId {
 }
 
 fn every_rung() -> Played {
-    if let Some(skipped) = missing() {
-        return skipped;
-    }
-    block_on(async {
+    play(async {
         let (cluster, account) = fenced().await;
         let writer = straight(&account);
         let hooks = [HookKind::Validating, HookKind::Mutating]
@@ -149,15 +146,11 @@ fn every_rung() -> Played {
             let answer = owner_applies(&cluster, &a(), &manifest(HookKind::Validating, "policy")).await;
             assert!(answer.is_success(), "{rung}: {answer:?}");
         }
-    });
-    Played::Held
+    })
 }
 
 fn owners_and_others() -> Played {
-    if let Some(skipped) = missing() {
-        return skipped;
-    }
-    block_on(async {
+    play(async {
         let (cluster, account) = fenced().await;
         let writer = straight(&account);
         let original = read(&writer, &a()).await;
@@ -240,8 +233,7 @@ fn owners_and_others() -> Played {
         renamed(&cluster, &writer, &original).await;
         wiped_and_nonsense(&cluster, &account).await;
         while_others_write(&cluster, &account).await;
-    });
-    Played::Held
+    })
 }
 
 /// Its owner renames it while it is bypassed. What is noted under the old name is brought back first, as the daemon does.
@@ -362,10 +354,7 @@ async fn while_others_write(cluster: &Cluster, account: &Client) {
 }
 
 fn killed() -> Played {
-    if let Some(skipped) = missing() {
-        return skipped;
-    }
-    block_on(async {
+    play(async {
         let (cluster, account) = fenced().await;
         let rungs: Vec<Desired> = Rung::ALL.iter().copied().map(desired).collect();
         let killed = killed_anywhere_is_brought_back(&account, &a(), &rungs).await
@@ -390,8 +379,7 @@ fn killed() -> Played {
                 .any(|step| matches!(step, PatchStep::Applied { .. }))
         );
         expiry(&cluster).await;
-    });
-    Played::Held
+    })
 }
 
 /// What the CronJob runs, under its account, is enough for what it is there for.
@@ -465,10 +453,7 @@ async fn expiry(cluster: &Cluster) {
 }
 
 fn two_api_servers() -> Played {
-    if let Some(skipped) = missing() {
-        return skipped;
-    }
-    block_on(async {
+    play(async {
         let directory = PrivateDirectory::create().unwrap();
         let mut envtest = Envtest::start(directory.path()).await.unwrap();
         let second = envtest.second().unwrap();
@@ -518,6 +503,5 @@ fn two_api_servers() -> Played {
             assert!(shown.iter().all(|shown| shown.propagated.is_ok()), "{shown:?}");
             assert_restored(&read(&behind, &a()).await, &original, rung.as_str());
         }
-    });
-    Played::Held
+    })
 }

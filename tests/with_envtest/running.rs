@@ -19,8 +19,8 @@ use super::between::{Between, Fate, Target, Write};
 use super::outage::{self, Outage, Traps, all_is_well, assessed};
 use super::privileges::audit::{Asked, asked_by};
 use super::privileges::changes::ACCOUNT;
-use super::privileges::cluster::{Answer, CONFIGURATIONS, Cluster, ask, block_on};
-use super::{Named, Outcome, missing, named};
+use super::privileges::cluster::{Answer, CONFIGURATIONS, Cluster, ask, play};
+use super::{Named, named};
 
 const OPA: LabHook = LabHook::Opa;
 
@@ -40,14 +40,6 @@ pub fn tests() -> Vec<Named> {
             || play(killed()),
         ),
     ]
-}
-
-fn play(test: impl Future<Output = ()>) -> Outcome {
-    if let Some(skipped) = missing() {
-        return skipped;
-    }
-    block_on(test);
-    Outcome::Held
 }
 
 /// A control plane with everything of deploy/ that lets the daemon act, and the lab's hooks.

@@ -18,11 +18,11 @@ use serde_json::{Value, json};
 use super::bypassing::{applied, assert_restored, desired, read, straight};
 use super::cases::hooks::{backend, configmap, configmaps, of_configmaps};
 use super::cutting::clock;
-use super::privileges::cluster::{Cluster, apply, ask, assessed, block_on, config, manifests, until};
+use super::privileges::cluster::{Cluster, apply, ask, assessed, config, manifests, play, until};
 use super::shielding::{
     a_hook_that_frames_another_accuses_itself_alone, a_shielded_security_hook_is_still_asked_about_tenants,
 };
-use super::{Named, Outcome as Played, missing, named};
+use super::{Named, Outcome as Played, named};
 
 pub fn tests() -> Vec<Named> {
     vec![
@@ -70,10 +70,7 @@ async fn policy(cluster: &Cluster, kind: HookKind) {
 }
 
 fn shielded() -> Played {
-    if let Some(skipped) = missing() {
-        return skipped;
-    }
-    block_on(async {
+    play(async {
         let cluster = Cluster::with("overlays/breaker").await;
         policy(&cluster, HookKind::Validating).await;
         // What a Node authorizer lets nodes do; the controllers of kube-system have their own roles.
@@ -89,8 +86,7 @@ fn shielded() -> Played {
         fenced(&account, "policy").await;
         a_shielded_security_hook_is_still_asked_about_tenants(&cluster.admin, &account, true).await;
         a_hook_that_frames_another_accuses_itself_alone(&cluster.admin).await;
-    });
-    Played::Held
+    })
 }
 
 /// The binary, at a cluster, as somebody.
@@ -120,10 +116,7 @@ fn cron_job() -> Vec<String> {
 }
 
 fn expiry() -> Played {
-    if let Some(skipped) = missing() {
-        return skipped;
-    }
-    block_on(async {
+    play(async {
         let cluster = Cluster::with("overlays/expiry").await;
         for kind in [HookKind::Validating, HookKind::Mutating] {
             policy(&cluster, kind).await;
@@ -163,8 +156,7 @@ fn expiry() -> Played {
             assert!(touched(&now).is_empty(), "{now}");
             assert_restored(&now, original, &hook.to_string());
         }
-    });
-    Played::Held
+    })
 }
 
 /// The second in which something is written is told from those around it.
@@ -183,10 +175,7 @@ fn unchecked_of(assessment: &Assessment) -> Option<&str> {
 }
 
 fn unchecked() -> Played {
-    if let Some(skipped) = missing() {
-        return skipped;
-    }
-    block_on(async {
+    play(async {
         let cluster = Cluster::with("overlays/breaker").await;
         for (name, team) in [("ours", "a"), ("theirs", "b")] {
             let labels = json!({"team": team});
@@ -299,8 +288,7 @@ fn unchecked() -> Played {
         let events = "/apis/events.k8s.io/v1/namespaces/default/events";
         until_event(&cluster, events).await;
         engine.stop().await;
-    });
-    Played::Held
+    })
 }
 
 async fn until_it_may(account: &Client) {
