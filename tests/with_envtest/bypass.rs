@@ -24,7 +24,7 @@ use super::bypassing::{
 };
 use super::cutting::{author, clock, writer};
 use super::documents::documented;
-use super::privileges::cluster::{Answer, CONFIGURATIONS, Cluster, ask, play, until};
+use super::privileges::cluster::{Answer, CONFIGURATIONS, Cluster, ask, ask_as, play, until};
 use super::{Named, Outcome as Played, named};
 
 pub fn tests() -> Vec<Named> {
@@ -64,7 +64,7 @@ fn manifest(kind: HookKind, name: &str) -> Value {
 /// A server-side apply without force, as the owner's pipeline does it.
 async fn owner_applies(cluster: &Cluster, hook: &HookId, object: &Value) -> Answer {
     let target = format!("{}/{}?fieldManager=owner", hook.kind.path(), hook.configuration);
-    ask(
+    ask_as(
         &cluster.admin,
         Method::PATCH,
         &target,
@@ -80,15 +80,7 @@ async fn theirs(cluster: &Cluster, hook: &HookId, patch: Value) {
         hook.kind.path(),
         hook.configuration
     );
-    let answer = ask(
-        &cluster.admin,
-        Method::PATCH,
-        &target,
-        "application/json-patch+json",
-        &patch,
-    )
-    .await;
-    assert!(answer.is_success(), "{answer:?}");
+    cluster.admin(Method::PATCH, &target, &patch).await;
 }
 
 /// A control plane with the overlay in force, and the account of hookwatch's.
@@ -103,14 +95,7 @@ async fn fenced() -> (Cluster, Client) {
     until("the fence is in force and the account may act", async || {
         let target = format!("{CONFIGURATIONS}/validatingwebhookconfigurations/policy?dryRun=All");
         let label = json!({"metadata": {"labels": {"x": "y"}}});
-        let answer = ask(
-            &account,
-            Method::PATCH,
-            &target,
-            "application/merge-patch+json",
-            &label,
-        )
-        .await;
+        let answer = ask(&account, Method::PATCH, &target, &label).await;
         answer.message().contains("hookwatch-fence")
     })
     .await;
@@ -325,14 +310,7 @@ async fn while_others_write(cluster: &Cluster, account: &Client) {
                 {"op": "add", "path": "/metadata/labels/rotation", "value": count.to_string()},
                 {"op": "replace", "path": "/webhooks/1/timeoutSeconds", "value": 5 + count % 20},
             ]);
-            let answer = ask(
-                &admin,
-                Method::PATCH,
-                &target,
-                "application/json-patch+json",
-                &patch,
-            )
-            .await;
+            let answer = ask(&admin, Method::PATCH, &target, &patch).await;
             assert!(answer.is_success(), "{answer:?}");
             tokio::time::sleep(Duration::from_millis(15)).await;
         }
@@ -468,7 +446,7 @@ fn two_api_servers() -> Played {
         let admin = client_for(&envtest.kubeconfig()).await.unwrap();
         let target = format!("{}/policy?fieldManager=owner", a().kind.path());
         let object = manifest(HookKind::Validating, "policy");
-        let made = ask(
+        let made = ask_as(
             &admin,
             Method::PATCH,
             &target,

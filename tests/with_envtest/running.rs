@@ -70,14 +70,7 @@ impl Stage {
     async fn write(&self, namespace: &str, name: &str) -> Answer {
         let target = format!("/api/v1/namespaces/{namespace}/configmaps?timeout=20s");
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
-        ask(
-            &self.cluster.admin,
-            Method::POST,
-            &target,
-            "application/json",
-            &object,
-        )
-        .await
+        ask(&self.cluster.admin, Method::POST, &target, &object).await
     }
 
     /// Nothing that the daemon asked for was refused but what it has to be refused to prove the fence.

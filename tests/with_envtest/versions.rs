@@ -161,14 +161,7 @@ async fn people_can_act(cluster: &Cluster, minor: u32) {
 }
 
 async fn get(cluster: &Cluster, target: &str) -> Option<Value> {
-    let answer = ask(
-        &cluster.admin,
-        Method::GET,
-        target,
-        "application/json",
-        &Value::Null,
-    )
-    .await;
+    let answer = ask(&cluster.admin, Method::GET, target, &Value::Null).await;
     answer.is_success().then_some(answer.body)
 }
 
@@ -223,9 +216,7 @@ async fn provoke(cluster: &Cluster) {
     let map = json!({"metadata": {"generateName": "a-"}});
     let write = async |namespace: &str| {
         let path = format!("/api/v1/namespaces/{namespace}/configmaps?dryRun=All");
-        ask(&cluster.admin, Method::POST, &path, "application/json", &map)
-            .await
-            .is_success()
+        ask(&cluster.admin, Method::POST, &path, &map).await.is_success()
     };
     // The last one that was written is in force, and with it those before.
     until("a write is refused", async || !write("refuses").await).await;
@@ -262,14 +253,7 @@ async fn convert(cluster: &Cluster) {
     let of = |version: &str| format!("/apis/lab.hookwatch.dev/{version}/namespaces/default/widgets");
     let widget = json!({"apiVersion": "lab.hookwatch.dev/v2", "kind": "Widget", "metadata": {"name": "one"}});
     until("a conversion fails", async || {
-        let answer = ask(
-            &cluster.admin,
-            Method::POST,
-            &of("v2"),
-            "application/json",
-            &widget,
-        )
-        .await;
+        let answer = ask(&cluster.admin, Method::POST, &of("v2"), &widget).await;
         answer.status == 500
     })
     .await;

@@ -147,7 +147,7 @@ async fn fill(cluster: &Cluster) {
 /// Writes them, some at a time.
 async fn post(cluster: &Cluster, objects: Vec<(String, Value)>) {
     let written = iter(objects).map(async |(path, object)| {
-        let answer = ask(&cluster.admin, Method::POST, &path, "application/json", &object).await;
+        let answer = ask(&cluster.admin, Method::POST, &path, &object).await;
         assert!(answer.is_success() || answer.status == 409, "{path}: {answer:?}");
     });
     written.buffer_unordered(16).collect::<Vec<()>>().await;

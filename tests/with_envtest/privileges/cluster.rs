@@ -117,7 +117,7 @@ impl Cluster {
 
     /// As the administrator; anything but a success is a failure of the test.
     pub async fn admin(&self, method: Method, target: &str, body: &Value) -> Value {
-        let answer = ask(&self.admin, method.clone(), target, content_type(&method), body).await;
+        let answer = ask(&self.admin, method.clone(), target, body).await;
         assert!(answer.is_success(), "{method} {target}: {answer:?}");
         answer.body
     }
@@ -206,9 +206,7 @@ impl Cluster {
             {"op": "test", "path": format!("{at}/name"), "value": MaySkip::VARIABLE},
             {"op": "replace", "path": format!("{at}/expression"), "value": json!(configurations).to_string()},
         ]);
-        let content = "application/json-patch+json";
-        let answer = ask(&self.admin, Method::PATCH, &policy, content, &named).await;
-        assert!(answer.is_success(), "{answer:?}");
+        self.admin(Method::PATCH, &policy, &named).await;
     }
 
     /// Writes configurations, and what they refer to, that no request of these tests meets.
@@ -327,14 +325,27 @@ pub async fn apply(admin: &Client, object: &Value) {
     }
 }
 
-fn content_type(method: &Method) -> &'static str {
+/// A patch is a list of steps, or else what is merged.
+pub fn content_type(method: &Method, body: &Value) -> &'static str {
     match *method {
+        Method::PATCH if body.is_array() => "application/json-patch+json",
         Method::PATCH => "application/merge-patch+json",
         _ => "application/json",
     }
 }
 
-pub async fn ask(client: &Client, method: Method, target: &str, content_type: &str, body: &Value) -> Answer {
+pub async fn ask(client: &Client, method: Method, target: &str, body: &Value) -> Answer {
+    let content_type = content_type(&method, body);
+    ask_as(client, method, target, content_type, body).await
+}
+
+pub async fn ask_as(
+    client: &Client,
+    method: Method,
+    target: &str,
+    content_type: &str,
+    body: &Value,
+) -> Answer {
     let request = Request::builder()
         .method(method)
         .uri(target)

@@ -22,7 +22,7 @@ use self::stored::{
 };
 use self::ways::{Account, Way, by_rbac, by_the_fence};
 use super::changes::{self, Expect, OBJECTS, PLAIN, attempts};
-use super::cluster::{Answer, CONFIGURATIONS, Cluster, ask, assessed, config, play, until};
+use super::cluster::{Answer, CONFIGURATIONS, Cluster, ask, ask_as, assessed, config, play, until};
 use crate::Outcome;
 
 /// A genuine one: the API server checks that it is.
@@ -133,14 +133,7 @@ async fn objects(cluster: &Cluster, wide: &Client) {
     until("the fence is in force", async || {
         let label = json!({"metadata": {"labels": {"a": "b"}}});
         let target = format!("{CONFIGURATIONS}/{PLAIN}?dryRun=All");
-        let answer = ask(
-            wide,
-            Method::PATCH,
-            &target,
-            "application/merge-patch+json",
-            &label,
-        )
-        .await;
+        let answer = ask(wide, Method::PATCH, &target, &label).await;
         by_the_fence(&answer, "")
     })
     .await;
@@ -149,7 +142,7 @@ async fn objects(cluster: &Cluster, wide: &Client) {
         "metadata": {"name": "hookwatch-ledger", "annotations": {"hookwatch.dev/made": "1"}}, "webhooks": [],
     });
     let target = format!("{CONFIGURATIONS}/validatingwebhookconfigurations?fieldManager=hookwatch");
-    let made = ask(wide, Method::POST, &target, "application/json", &ledger).await;
+    let made = ask(wide, Method::POST, &target, &ledger).await;
     assert!(made.is_success(), "{made:?}");
     let owned = json!({"metadata": {"annotations": {"owner": "team-a"}}});
     let target = format!("{CONFIGURATIONS}/{}", changes::LEDGER);
@@ -179,7 +172,7 @@ async fn objects(cluster: &Cluster, wide: &Client) {
 
 async fn get(client: &Client, object: &str) -> Value {
     let target = format!("{CONFIGURATIONS}/{object}");
-    let answer = ask(client, Method::GET, &target, "application/json", &Value::Null).await;
+    let answer = ask(client, Method::GET, &target, &Value::Null).await;
     assert!(answer.is_success(), "{answer:?}");
     answer.body
 }
@@ -311,20 +304,13 @@ async fn makings_and_deletions(wide: &Client, account: &mut Account) {
         ),
     ] {
         for dry_run in ["?dryRun=All", ""] {
-            let answer = ask(
-                wide,
-                Method::POST,
-                &format!("{target}{dry_run}"),
-                "application/json",
-                &object,
-            )
-            .await;
+            let answer = ask(wide, Method::POST, &format!("{target}{dry_run}"), &object).await;
             account.check(&format!("{what} {dry_run}"), by_the_fence(&answer, says), &answer);
         }
     }
     let applied = object("Validating", json!({"name": "new"}), &none);
     let target = format!("{validating}/new?fieldManager=hookwatch");
-    let answer = ask(
+    let answer = ask_as(
         wide,
         Method::PATCH,
         &target,
@@ -339,14 +325,7 @@ async fn makings_and_deletions(wide: &Client, account: &mut Account) {
         .chain([&validating, &mutating])
     {
         for dry_run in ["?dryRun=All", ""] {
-            let answer = ask(
-                wide,
-                Method::DELETE,
-                &format!("{target}{dry_run}"),
-                "application/json",
-                &Value::Null,
-            )
-            .await;
+            let answer = ask(wide, Method::DELETE, &format!("{target}{dry_run}"), &Value::Null).await;
             account.check(
                 &format!("the end of {target}{dry_run}"),
                 by_the_fence(&answer, made),
@@ -362,26 +341,12 @@ async fn makings_and_deletions(wide: &Client, account: &mut Account) {
     ] {
         let target = format!("/apis/admissionregistration.k8s.io/{beside}");
         let label = json!({"metadata": {"labels": {"a": "b"}}});
-        let answer = ask(
-            wide,
-            Method::PATCH,
-            &target,
-            "application/merge-patch+json",
-            &label,
-        )
-        .await;
+        let answer = ask(wide, Method::PATCH, &target, &label).await;
         account.check(beside, answer.status == 404, &answer);
     }
     let state = json!({"metadata": {"annotations": {"hookwatch.dev/bypass": "x"}}});
     let target = format!("{CONFIGURATIONS}/{PLAIN}?fieldManager=installer");
-    let answer = ask(
-        wide,
-        Method::PATCH,
-        &target,
-        "application/merge-patch+json",
-        &state,
-    )
-    .await;
+    let answer = ask(wide, Method::PATCH, &target, &state).await;
     account.check(
         "our annotation in another's name",
         by_the_fence(&answer, changes::OF_OWNERSHIP),
@@ -389,7 +354,7 @@ async fn makings_and_deletions(wide: &Client, account: &mut Account) {
     );
     let mut ledger = object("Validating", json!({"name": "hookwatch-ledger"}), &webhooks);
     let target = format!("{validating}/hookwatch-ledger?fieldManager=hookwatch&force=true");
-    let answer = ask(
+    let answer = ask_as(
         wide,
         Method::PATCH,
         &target,
@@ -404,7 +369,7 @@ async fn makings_and_deletions(wide: &Client, account: &mut Account) {
     );
     ledger["webhooks"] = none;
     ledger["metadata"]["annotations"] = json!({"hookwatch.dev/made": "1"});
-    let answer = ask(
+    let answer = ask_as(
         wide,
         Method::PATCH,
         &(target + "&dryRun=All"),
@@ -442,8 +407,8 @@ async fn canaries(cluster: &Cluster, wide: &Client, account: &mut Account) {
         let mut outcomes = Vec::new();
         for dry_run in ["?dryRun=All", ""] {
             let target = format!("{target}{dry_run}");
-            outcomes.push(ask(wide, Method::PATCH, &target, "application/merge-patch+json", body).await);
-            outcomes.push(ask(wide, Method::DELETE, &target, "application/json", &Value::Null).await);
+            outcomes.push(ask(wide, Method::PATCH, &target, body).await);
+            outcomes.push(ask(wide, Method::DELETE, &target, &Value::Null).await);
         }
         let refused = |answer: &Answer| {
             answer

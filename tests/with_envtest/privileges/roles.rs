@@ -246,14 +246,7 @@ async fn cluster() -> Cluster {
             "{}/validatingwebhookconfigurations/policy?dryRun=All",
             super::cluster::CONFIGURATIONS
         );
-        let answer = super::cluster::ask(
-            &another,
-            Method::DELETE,
-            &target,
-            "application/json",
-            &Value::Null,
-        )
-        .await;
+        let answer = super::cluster::ask(&another, Method::DELETE, &target, &Value::Null).await;
         answer.message().contains("hookwatch-fence")
     })
     .await;

@@ -53,39 +53,15 @@ pub fn agrees_with_what_is_explored() -> Outcome {
         );
         cluster.apply(&object).await;
         let target = format!("{CONFIGURATIONS}/validatingwebhookconfigurations/{NAME}");
-        let read = async || {
-            ask(
-                &cluster.admin,
-                Method::GET,
-                &target,
-                "application/json",
-                &Value::Null,
-            )
-            .await
-            .body
-        };
+        let read = async || ask(&cluster.admin, Method::GET, &target, &Value::Null).await.body;
         let send = async |change: &Value| {
             let target = format!("{target}?fieldManager=hookwatch");
-            ask(
-                &thiefs,
-                Method::PATCH,
-                &target,
-                "application/json-patch+json",
-                change,
-            )
-            .await
+            ask(&thiefs, Method::PATCH, &target, change).await
         };
         until("the role and the fence are in force", async || {
             let target = format!("{target}?dryRun=All");
             let label = json!([{"op": "add", "path": "/metadata/labels/x", "value": "y"}]);
-            let answer = ask(
-                &thiefs,
-                Method::PATCH,
-                &target,
-                "application/json-patch+json",
-                &label,
-            )
-            .await;
+            let answer = ask(&thiefs, Method::PATCH, &target, &label).await;
             answer.message().contains(FENCE)
         })
         .await;

@@ -67,7 +67,7 @@ pub fn a_new_one_is_taken_up_while_the_old_one_still_serves() -> Outcome {
         let holder = hookwatch::lab::cluster::client_for(&holder).await.unwrap();
         until("the old token has ended", async || {
             let target = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
-            let answer = ask(&holder, Method::GET, target, "application/json", &Value::Null).await;
+            let answer = ask(&holder, Method::GET, target, &Value::Null).await;
             answer.status == 401
         })
         .await;
