@@ -13,6 +13,7 @@ use bypassing::{
     killed_anywhere_is_brought_back, one_that_is_lost_is_made_good, read, straight, validating,
 };
 use cutting::{Cutting, Fate, author, writer};
+use hookwatch::app::engine::clock;
 use hookwatch::domain::act::bypass::edit::{Desired, EditRefusal};
 use hookwatch::domain::act::bypass::{Rung, STATE_ANNOTATION};
 use hookwatch::domain::cluster::hook::{HookId, HookKind};
@@ -151,15 +152,11 @@ async fn nobody_to_ask_is_said_in_time() {
         first_wait: std::time::Duration::from_millis(20),
         ..Default::default()
     };
-    let writer =
-        hookwatch::io::act::breaker::ConfigWriter::new(vec![away.server().await], cutting::clock(), patience);
+    let writer = hookwatch::io::act::breaker::ConfigWriter::new(vec![away.server().await], clock(), patience);
     let report = writer.carry_out(&a(), &Desired::Restore, &author()).await;
     assert!(matches!(report.outcome, PatchOutcome::GaveUp(_)), "{report:?}");
-    let none = hookwatch::io::act::breaker::ConfigWriter::new(
-        Vec::<ApiServerClient>::new(),
-        cutting::clock(),
-        patience,
-    );
+    let none =
+        hookwatch::io::act::breaker::ConfigWriter::new(Vec::<ApiServerClient>::new(), clock(), patience);
     let report = none.carry_out(&a(), &Desired::Restore, &author()).await;
     assert!(matches!(report.outcome, PatchOutcome::GaveUp(_)), "{report:?}");
 }

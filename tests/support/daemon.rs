@@ -24,7 +24,7 @@ use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::engines::{assessed, config};
+use crate::engines::{assessed, config, spec};
 
 /// Before the test is given up.
 const LONG: Duration = Duration::from_secs(120);
@@ -314,16 +314,6 @@ pub fn assert_is(object: &Value, expected: &Value) {
         short(object),
         short(expected)
     );
-}
-
-/// All but the API server's own account of writes.
-fn spec(object: &Value) -> Value {
-    let mut object = object.clone();
-    let metadata = object["metadata"].as_object_mut().unwrap();
-    for key in ["managedFields", "resourceVersion", "generation"] {
-        metadata.remove(key);
-    }
-    object
 }
 
 /// Where a webhook stands among those of the object.

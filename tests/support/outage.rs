@@ -1,7 +1,6 @@
 //! A lab's configurations and their owner, watched while running daemons have the breaker on.
 
 use std::path::Path;
-use std::time::Duration;
 
 use hookwatch::app::config::Config;
 use hookwatch::domain::act::breaker::{Book, HookStanding};
@@ -18,10 +17,8 @@ use kube::api::{
 };
 use serde_json::{Value, json};
 
-pub use crate::engines::assessed;
+pub use crate::engines::{GUARD, assessed, until};
 
-/// A guard against what never comes, not a measurement.
-pub const GUARD: Duration = Duration::from_secs(240);
 const OWNER: &str = "lab-owner";
 
 /// The configurations, as their owner has applied them.
@@ -185,18 +182,6 @@ pub fn all_is_well(assessment: &Assessment) -> bool {
 pub fn told(assessment: &Assessment, hook: LabHook) -> Option<&HookStanding> {
     let mut hooks = assessment.breaker.hooks.iter();
     hooks.find(|standing| &*standing.hook.webhook == hook.webhook())
-}
-
-/// Waits until something is so; for what sends no word by itself.
-pub async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let waiting = async {
-        while !is_so().await {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    if tokio::time::timeout(GUARD, waiting).await.is_err() {
-        panic!("waited in vain until it is so: {what}");
-    }
 }
 
 /// Catch-all webhooks at a closed port that meet nothing but hookwatch's canaries, as a saboteur installs them who

@@ -2,12 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use hookwatch::app::engine::Engine;
+use hookwatch::app::engine::{Engine, clock};
 use hookwatch::domain::observe::views::ScrapeView;
 use hookwatch::domain::report::assessment::Assessment;
-use hookwatch::domain::time::Time;
 use hookwatch::domain::vocabulary::{NotAHook, Writes};
 use hookwatch::io::client::Connection;
 use hookwatch::io::observe::scrape::{ScrapeLimits, Scraper};
@@ -59,8 +58,7 @@ async fn counters_never_mix() {
     let kubeconfig = envtest.kubeconfig_for(balancer.address());
     let kubeconfig = directory.write("balanced", &kubeconfig).unwrap();
     let connection = Connection::open(Some(&kubeconfig), None).await.unwrap();
-    let clock = Arc::new(|| Time::from_unix(SystemTime::now().duration_since(UNIX_EPOCH).unwrap()));
-    let scraper = Scraper::new(connection, clock, ScrapeLimits::default());
+    let scraper = Scraper::new(connection, clock(), ScrapeLimits::default());
     // Nobody can name API servers on loopback in default/kubernetes: how many there are shows by meeting them.
     let _ = scraper.refresh().await;
     let target = scraper.targets(false).remove(0);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use hookwatch::app::engine::clock;
 use hookwatch::domain::act::bypass::edit::{Author, Desired};
 use hookwatch::domain::act::bypass::{BypassStanding, Rung, standing, touched};
 use hookwatch::domain::cluster::hook::{HookId, HookKind};
@@ -22,7 +23,7 @@ use super::bypassing::{
     applied, assert_restored, desired, every_rung_comes_and_goes, ignore, killed_anywhere_is_brought_back,
     names_hookwatch, one_that_is_lost_is_made_good, read, spec, straight, validating,
 };
-use super::cutting::{author, clock, writer};
+use super::cutting::{author, writer};
 use super::documents::documented;
 use super::privileges::cluster::{Answer, CONFIGURATIONS, Cluster, ask, ask_as, play, until};
 use super::{Named, Outcome as Played, named};

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use hookwatch::app::engine::Engine;
+use hookwatch::app::engine::{Engine, clock};
 use hookwatch::domain::act::leadership::{Bid, BidOutcome};
 use hookwatch::domain::observe::canary::CanaryTarget;
 use hookwatch::domain::time::Time;
@@ -152,8 +152,7 @@ async fn measure() {
     println!("    being watched adds {added:.2?} % of a core");
 
     let connection = Connection::open(Some(&kubeconfig), None).await.unwrap();
-    let clock: hookwatch::io::Clock =
-        Arc::new(|| Time::from_unix(SystemTime::now().duration_since(UNIX_EPOCH).unwrap()));
+    let clock = clock();
     let scraper = Scraper::new(connection.clone(), Arc::clone(&clock), ScrapeLimits::default());
     let target = scraper.targets(false).remove(0);
     let reader = LeaseReader::new(&connection, Arc::clone(&clock));

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use hookwatch::app::engine::Engine;
+use hookwatch::app::engine::{Engine, clock};
 use hookwatch::domain::act::bypass::edit::Desired;
 use hookwatch::domain::act::bypass::{Rung, touched};
 use hookwatch::domain::cluster::hook::{HookId, HookKind};
@@ -17,7 +17,6 @@ use serde_json::{Value, json};
 
 use super::bypassing::{applied, assert_restored, desired, read, straight};
 use super::cases::hooks::{backend, configmap, configmaps, of_configmaps};
-use super::cutting::clock;
 use super::privileges::cluster::{Cluster, apply, ask, assessed, config, manifests, play, until};
 use super::shielding::{
     a_hook_that_frames_another_accuses_itself_alone, a_shielded_security_hook_is_still_asked_about_tenants,

@@ -1,7 +1,6 @@
 //! A control plane with deploy/ applied to it, and ways to ask it as somebody.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use hookwatch::app::config::Config;
 use hookwatch::domain::act::fence::{FENCE, MaySkip};
@@ -19,10 +18,7 @@ use serde_json::{Value, json};
 use crate::Outcome;
 use crate::versions::lacking;
 
-pub use crate::engines::assessed;
-
-/// A guard against a wait that does not end, not a measurement.
-const LIMIT: Duration = Duration::from_secs(90);
+pub use crate::engines::{assessed, until};
 
 pub const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
 
@@ -374,15 +370,6 @@ pub fn config(kubeconfig: &Path, more: &str) -> Config {
         "scrapes: {{interval: 1s, alertInterval: 1s}}\ncanaries: {{interval: 1s, alertInterval: 1s}}\n{more}\n"
     );
     crate::engines::config(kubeconfig, &text)
-}
-
-/// Waits until something is so; for what sends no word by itself.
-pub async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let begin = Instant::now();
-    while !is_so().await {
-        assert!(begin.elapsed() < LIMIT, "waited in vain until {what}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
 }
 
 pub fn block_on(test: impl Future<Output = ()>) {
