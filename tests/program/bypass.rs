@@ -19,10 +19,10 @@ use hookwatch::domain::act::bypass::{Rung, STATE_ANNOTATION};
 use hookwatch::domain::cluster::hook::{HookId, HookKind};
 use hookwatch::io::act::breaker::{ApiServerClient, PatchOutcome, PatchRefusal, PatchStep};
 use hookwatch::lab::api::{ApiServer, ApiServerOptions};
-use hookwatch::lab::cluster::client_for;
+use hookwatch::lab::cluster::{client_for, configurations};
 use hookwatch::lab::directory::PrivateDirectory;
 use kube::Client;
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
+use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 struct Lab {
@@ -42,18 +42,13 @@ fn hook(name: &str, policy: &str, seconds: u64, conditions: Value) -> Value {
     hook
 }
 
-fn api(client: &Client, kind: HookKind) -> Api<DynamicObject> {
-    let kind = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind.configuration_kind());
-    Api::all_with(client.clone(), &ApiResource::from_gvk(&kind))
-}
-
 async fn create(client: &Client, kind: HookKind, name: &str, annotations: Value, hooks: Vec<Value>) {
     let object = json!({
         "apiVersion": kind.api_version(), "kind": kind.configuration_kind(),
         "metadata": {"name": name, "annotations": annotations}, "webhooks": hooks,
     });
     let object: DynamicObject = serde_json::from_value(object).unwrap();
-    api(client, kind)
+    configurations(client, kind)
         .create(&PostParams::default(), &object)
         .await
         .unwrap();
@@ -61,7 +56,7 @@ async fn create(client: &Client, kind: HookKind, name: &str, annotations: Value,
 
 async fn change(client: &Client, hook: &HookId, patch: Value) {
     let patch = Patch::Merge(patch);
-    let api = api(client, hook.kind);
+    let api = configurations(client, hook.kind);
     api.patch(&hook.configuration, &PatchParams::default(), &patch)
         .await
         .unwrap();
