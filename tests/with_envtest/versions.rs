@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::cases::WITH_CONDITIONS;
 use super::documents::rows;
 use super::installed::lab::{done, shell};
-use super::privileges::cluster::{CONFIGURATIONS, Cluster, ask, assessed, block_on, config, until};
+use super::privileges::cluster::{CONFIGURATIONS, Cluster, ask, assessed, block_on, config, play, until};
 use super::{Named, Outcome, named};
 
 pub fn tests() -> Vec<Named> {
