@@ -10,7 +10,7 @@ use hookwatch::lab::certs::Authority;
 use kube::Client;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 
 use crate::document::{Section, Table};
 use crate::estate;
@@ -199,16 +199,7 @@ async fn one_webhook(client: &Client, hosts: &[IpAddr]) -> anyhow::Result<Vec<La
     Ok(backends)
 }
 
-/// Ends a task when it is dropped.
-struct Until(AbortHandle);
-
-impl Drop for Until {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-async fn changes(client: &Client) -> anyhow::Result<(Vec<LabBackend>, Until)> {
+async fn changes(client: &Client) -> anyhow::Result<(Vec<LabBackend>, JoinSet<anyhow::Result<()>>)> {
     let hosts = [IpAddr::from([127, 0, 36, 1]), IpAddr::from([127, 0, 36, 2])];
     let (backends, addresses, authority) = backends(BackendRole::Validating, &hosts).await?;
     let [first, second] = addresses[..] else {
@@ -218,7 +209,7 @@ async fn changes(client: &Client) -> anyhow::Result<(Vec<LabBackend>, Until)> {
     let webhook = estate::webhook("w.example.com", SERVICE, 0, &authority.pem());
     estate::register(client, "changes", &[webhook]).await?;
     let client = client.clone();
-    let task = tokio::spawn(async move {
+    let task = async move {
         let mut every = tokio::time::interval(Duration::from_millis(1_000 / CHANGES_A_SECOND));
         for address in [second, first].into_iter().cycle() {
             every.tick().await;
@@ -227,6 +218,6 @@ async fn changes(client: &Client) -> anyhow::Result<(Vec<LabBackend>, Until)> {
                 .context("moving an endpoint")?;
         }
         anyhow::Ok(())
-    });
-    Ok((backends, Until(task.abort_handle())))
+    };
+    Ok((backends, JoinSet::from_iter([task])))
 }

@@ -11,7 +11,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use super::Clock;
@@ -62,13 +62,7 @@ pub(super) struct TestServer {
     asked: Arc<Mutex<Vec<ReceivedRequest>>>,
     /// PEM-less root certificate, with TLS.
     root: Option<Vec<u8>>,
-    task: JoinHandle<()>,
-}
-
-impl Drop for TestServer {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+    task: JoinSet<()>,
 }
 
 impl TestServer {
@@ -97,9 +91,9 @@ impl TestServer {
         let (root, acceptor) = tls_name.map(certificate).unzip();
         let asked = Arc::new(Mutex::new(Vec::new()));
         let (seen, handler): (_, Arc<Handler>) = (Arc::clone(&asked), Arc::new(handler));
-        let task = tokio::spawn(async move {
+        let task = JoinSet::from_iter([async move {
             // Dropped, and with it every connection, when this task is aborted.
-            let mut connections = tokio::task::JoinSet::new();
+            let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 let (seen, handler, acceptor) = (Arc::clone(&seen), Arc::clone(&handler), acceptor.clone());
                 connections.spawn(async move {
@@ -113,7 +107,7 @@ impl TestServer {
                     }
                 });
             }
-        });
+        }]);
         Self {
             address,
             asked,
@@ -124,8 +118,7 @@ impl TestServer {
 
     /// Ends the server; afterwards its port refuses connections.
     pub(super) async fn stop(mut self) {
-        self.task.abort();
-        let _ = (&mut self.task).await;
+        self.task.shutdown().await;
     }
 
     /// Every request so far.

@@ -16,7 +16,7 @@ use anyhow::Context;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use self::gate::Gate;
@@ -123,7 +123,7 @@ pub struct LabBackend {
     address: SocketAddr,
     counters: Arc<BackendCounters>,
     commands: mpsc::Sender<BackendCommand>,
-    server: JoinHandle<()>,
+    _server: JoinSet<()>,
 }
 
 /// What the server's task is told; it answers when the change is in force.
@@ -169,7 +169,7 @@ impl LabBackend {
             address,
             counters,
             commands,
-            server: tokio::spawn(server.run(listener, received)),
+            _server: JoinSet::from_iter([server.run(listener, received)]),
         })
     }
 
@@ -212,12 +212,6 @@ impl LabBackend {
             self.address
         );
         Ok(())
-    }
-}
-
-impl Drop for LabBackend {
-    fn drop(&mut self) {
-        self.server.abort();
     }
 }
 
@@ -377,6 +371,7 @@ mod tests {
     use rustls::pki_types::ServerName;
     use rustls::{ClientConfig, RootCertStore};
     use serde_json::{Value, json};
+    use tokio::task::JoinHandle;
     use tokio_rustls::TlsConnector;
 
     use super::super::certs::Authority;

@@ -10,20 +10,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::Context;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 
 /// A running balancer. Dropping it closes every connection.
 #[derive(Debug)]
 pub struct Balancer {
     address: SocketAddr,
     handed_out: Arc<AtomicUsize>,
-    task: JoinHandle<()>,
-}
-
-impl Drop for Balancer {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+    _task: JoinSet<()>,
 }
 
 impl Balancer {
@@ -38,7 +32,7 @@ impl Balancer {
         let address = listener.local_addr().context("a balancer without an address")?;
         let handed_out = Arc::new(AtomicUsize::new(0));
         let turn = Arc::clone(&handed_out);
-        let task = tokio::spawn(async move {
+        let task = JoinSet::from_iter([async move {
             let mut connections = JoinSet::new();
             while let Ok((mut client, _)) = listener.accept().await {
                 while connections.try_join_next().is_some() {}
@@ -57,11 +51,11 @@ impl Balancer {
                     }
                 });
             }
-        });
+        }]);
         Ok(Self {
             address,
             handed_out,
-            task,
+            _task: task,
         })
     }
 

@@ -12,9 +12,11 @@ use std::time::Duration;
 use anyhow::Context;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, PostParams};
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams,
+};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use serde_json::Value;
+use serde_json::{Value, json};
 use strum::VariantArray;
 
 use super::backend::{BackendRole, Behaviour, LabBackend};
@@ -104,6 +106,36 @@ impl LabHook {
         }
     }
 
+    /// Its configuration as it is there.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub async fn read(self, client: &kube::Client) -> anyhow::Result<Value> {
+        let object = configurations(client, self.kind())
+            .get(self.configuration())
+            .await?;
+        Ok(serde_json::to_value(object)?)
+    }
+
+    /// Its owner's server-side apply of a configuration as it is there.
+    ///
+    /// # Errors
+    /// When it is refused: without `force`, over a conflict as well.
+    pub async fn apply(self, client: &kube::Client, object: &Value, force: bool) -> anyhow::Result<Value> {
+        let wanted = json!({
+            "apiVersion": self.kind().api_version(), "kind": self.kind().configuration_kind(),
+            "metadata": {"name": self.configuration()},
+            "webhooks": object["webhooks"],
+        });
+        let mut parameters = PatchParams::apply("lab-owner");
+        parameters.force = force;
+        let applied = configurations(client, self.kind())
+            .patch(self.configuration(), &parameters, &Patch::Apply(&wanted))
+            .await
+            .with_context(|| format!("applying {}", self.configuration()))?;
+        Ok(serde_json::to_value(applied)?)
+    }
+
     /// Addresses, one per backend, that no other hook of the lab uses.
     fn hosts(self, reach: BackendReach) -> Vec<IpAddr> {
         if reach == BackendReach::Url {
@@ -160,6 +192,12 @@ pub async fn client_for(kubeconfig: &str) -> anyhow::Result<kube::Client> {
         .await
         .context("using the lab's kubeconfig")?;
     kube::Client::try_from(config).context("making a client for the lab's API server")
+}
+
+/// The API server's webhook configurations of a kind.
+pub fn configurations(client: &kube::Client, kind: HookKind) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind.configuration_kind());
+    Api::all_with(client.clone(), &ApiResource::from_gvk(&kind))
 }
 
 impl Cluster {
@@ -244,7 +282,7 @@ impl Cluster {
     /// When the configuration cannot be read or written.
     pub async fn arrange(&self, hook: LabHook, shape: &HookShape) -> anyhow::Result<()> {
         let wanted = objects::arranged(self, hook, shape);
-        let api = self.configurations(hook);
+        let api = configurations(&self.client, hook.kind());
         self.update(&api, hook.configuration(), |object| {
             object.data["webhooks"].clone_from(&wanted["webhooks"]);
             if !shape.spares_itself {
@@ -261,7 +299,7 @@ impl Cluster {
     /// # Errors
     /// When it cannot be deleted.
     pub async fn unregister(&self, hook: LabHook) -> anyhow::Result<()> {
-        let api = self.configurations(hook);
+        let api = configurations(&self.client, hook.kind());
         bounded(api.delete(hook.configuration(), &DeleteParams::default()))
             .await
             .with_context(|| format!("deleting {:?}", hook.configuration()))?;
@@ -294,16 +332,9 @@ impl Cluster {
         .await
     }
 
-    fn configurations(&self, hook: LabHook) -> Api<DynamicObject> {
-        let kind = hook.kind().configuration_kind();
-        let resource =
-            ApiResource::from_gvk(&GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind));
-        Api::all_with(self.client.clone(), &resource)
-    }
-
     /// Changes the one webhook in a hook's configuration.
     async fn configure(&self, hook: LabHook, change: impl Fn(&mut Value)) -> anyhow::Result<()> {
-        let api = self.configurations(hook);
+        let api = configurations(&self.client, hook.kind());
         self.update(&api, hook.configuration(), |object| {
             let webhooks = object.data.get_mut("webhooks").and_then(Value::as_array_mut);
             for webhook in webhooks.into_iter().flatten() {

@@ -15,7 +15,7 @@ use axum::{Json, Router};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use super::directory::PrivateDirectory;
 use super::envtest::process::{Process, ProcessGuard};
@@ -126,17 +126,11 @@ pub struct Monitoring {
     _guard: ProcessGuard,
     // After everything that has files in it.
     _directory: PrivateDirectory,
-    receiver: JoinHandle<()>,
+    _receiver: JoinSet<()>,
     received: Received,
     http: reqwest::Client,
     prometheus_at: SocketAddr,
     alertmanager_at: SocketAddr,
-}
-
-impl Drop for Monitoring {
-    fn drop(&mut self) {
-        self.receiver.abort();
-    }
 }
 
 impl Monitoring {
@@ -200,7 +194,7 @@ impl Monitoring {
             alertmanager,
             _guard: guard,
             _directory: directory,
-            receiver,
+            _receiver: receiver,
             received,
             http,
             prometheus_at,
@@ -312,17 +306,17 @@ fn routing(receiver: SocketAddr) -> String {
 }
 
 /// Takes notifications, as a pager would.
-async fn receive(received: Received) -> anyhow::Result<(SocketAddr, JoinHandle<()>)> {
+async fn receive(received: Received) -> anyhow::Result<(SocketAddr, JoinSet<()>)> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
     let address = listener.local_addr()?;
     let app = Router::new()
         .route("/", post(take))
         .layer(DefaultBodyLimit::max(MAX_BYTES))
         .with_state(received);
-    let serving = tokio::spawn(async move {
+    let serving = JoinSet::from_iter([async move {
         // It ends with the demo, which then has no use for an error.
         let _ = axum::serve(listener, app).await;
-    });
+    }]);
     Ok((address, serving))
 }
 

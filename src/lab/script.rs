@@ -1,24 +1,23 @@
 //! What goes on by itself while a scenario lasts.
 
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 /// A running course of events. It ends with this.
 #[derive(Debug)]
-pub struct Script(JoinHandle<()>);
+pub struct Script {
+    _task: JoinSet<()>,
+}
 
 impl Script {
     /// Begins it. A step that fails ends it: the demo then says what it saw, which is not what it was to see.
     pub fn start(course: impl Future<Output = anyhow::Result<()>> + Send + 'static) -> Self {
-        Self(tokio::spawn(async move {
+        let task = async move {
             if let Err(error) = course.await {
                 tracing::warn!("a course of events of the lab broke off: {error:#}");
             }
-        }))
-    }
-}
-
-impl Drop for Script {
-    fn drop(&mut self) {
-        self.0.abort();
+        };
+        Self {
+            _task: JoinSet::from_iter([task]),
+        }
     }
 }

@@ -13,15 +13,16 @@ use bypassing::{
     killed_anywhere_is_brought_back, one_that_is_lost_is_made_good, read, straight, validating,
 };
 use cutting::{Cutting, Fate, author, writer};
+use hookwatch::app::engine::clock;
 use hookwatch::domain::act::bypass::edit::{Desired, EditRefusal};
 use hookwatch::domain::act::bypass::{Rung, STATE_ANNOTATION};
 use hookwatch::domain::cluster::hook::{HookId, HookKind};
 use hookwatch::io::act::breaker::{ApiServerClient, PatchOutcome, PatchRefusal, PatchStep};
 use hookwatch::lab::api::{ApiServer, ApiServerOptions};
-use hookwatch::lab::cluster::client_for;
+use hookwatch::lab::cluster::{client_for, configurations};
 use hookwatch::lab::directory::PrivateDirectory;
 use kube::Client;
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
+use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 struct Lab {
@@ -41,18 +42,13 @@ fn hook(name: &str, policy: &str, seconds: u64, conditions: Value) -> Value {
     hook
 }
 
-fn api(client: &Client, kind: HookKind) -> Api<DynamicObject> {
-    let kind = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind.configuration_kind());
-    Api::all_with(client.clone(), &ApiResource::from_gvk(&kind))
-}
-
 async fn create(client: &Client, kind: HookKind, name: &str, annotations: Value, hooks: Vec<Value>) {
     let object = json!({
         "apiVersion": kind.api_version(), "kind": kind.configuration_kind(),
         "metadata": {"name": name, "annotations": annotations}, "webhooks": hooks,
     });
     let object: DynamicObject = serde_json::from_value(object).unwrap();
-    api(client, kind)
+    configurations(client, kind)
         .create(&PostParams::default(), &object)
         .await
         .unwrap();
@@ -60,7 +56,7 @@ async fn create(client: &Client, kind: HookKind, name: &str, annotations: Value,
 
 async fn change(client: &Client, hook: &HookId, patch: Value) {
     let patch = Patch::Merge(patch);
-    let api = api(client, hook.kind);
+    let api = configurations(client, hook.kind);
     api.patch(&hook.configuration, &PatchParams::default(), &patch)
         .await
         .unwrap();
@@ -151,15 +147,11 @@ async fn nobody_to_ask_is_said_in_time() {
         first_wait: std::time::Duration::from_millis(20),
         ..Default::default()
     };
-    let writer =
-        hookwatch::io::act::breaker::ConfigWriter::new(vec![away.server().await], cutting::clock(), patience);
+    let writer = hookwatch::io::act::breaker::ConfigWriter::new(vec![away.server().await], clock(), patience);
     let report = writer.carry_out(&a(), &Desired::Restore, &author()).await;
     assert!(matches!(report.outcome, PatchOutcome::GaveUp(_)), "{report:?}");
-    let none = hookwatch::io::act::breaker::ConfigWriter::new(
-        Vec::<ApiServerClient>::new(),
-        cutting::clock(),
-        patience,
-    );
+    let none =
+        hookwatch::io::act::breaker::ConfigWriter::new(Vec::<ApiServerClient>::new(), clock(), patience);
     let report = none.carry_out(&a(), &Desired::Restore, &author()).await;
     assert!(matches!(report.outcome, PatchOutcome::GaveUp(_)), "{report:?}");
 }

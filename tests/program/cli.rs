@@ -1,6 +1,7 @@
 //! The binary as a person meets it: what it prints, and where, and the exit code.
 
 use std::path::{Path, PathBuf};
+use std::process::Output;
 
 use assert_cmd::Command;
 use serde_json::Value;
@@ -16,15 +17,18 @@ fn hookwatch() -> Command {
     command
 }
 
-/// Runs it and returns the exit code, standard output and standard error.
-fn run(arguments: &[&str]) -> (i32, String, String) {
-    let output = hookwatch().args(arguments).output().unwrap();
+/// The exit code, standard output and standard error.
+pub fn told(output: Output) -> (i32, String, String) {
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (
         output.status.code().unwrap(),
         text(output.stdout),
         text(output.stderr),
     )
+}
+
+fn run(arguments: &[&str]) -> (i32, String, String) {
+    told(hookwatch().args(arguments).output().unwrap())
 }
 
 fn file(name: &str, text: &str) -> PathBuf {

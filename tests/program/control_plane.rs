@@ -1,10 +1,8 @@
 //! What of the control plane itself is seen, on the lab's API server.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use hookwatch::app::engine::Engine;
-use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::vocabulary::Writes;
 use hookwatch::lab::api::{ApiServer, ApiServerOptions};
 use hookwatch::lab::backend::Behaviour;
@@ -14,30 +12,9 @@ use hookwatch::lab::control_plane::{BackendReach, LabControlPlane};
 use hookwatch::lab::directory::PrivateDirectory;
 use hookwatch::lab::workload::{LabWorkload, WorkloadOptions};
 
-use crate::engines::config;
+use crate::engines::{assessed, config};
 
-/// A guard against a test that hangs, not a measurement.
-const LIMIT: Duration = Duration::from_secs(90);
 const BOOTSTRAP: &str = "poststarthook/rbac/bootstrap-roles";
-
-async fn until(engine: &Engine, what: &str, wanted: impl Fn(&Assessment) -> bool) -> Arc<Assessment> {
-    let mut assessments = engine.shown.assessment.clone();
-    let mut last = None;
-    let waiting = async {
-        loop {
-            assessments.changed().await.unwrap();
-            let seen = assessments.borrow_and_update().clone();
-            if let Some(seen) = seen {
-                last = Some(Arc::clone(&seen));
-                if wanted(&seen) {
-                    return seen;
-                }
-            }
-        }
-    };
-    let found = tokio::time::timeout(LIMIT, waiting).await;
-    found.unwrap_or_else(|_| panic!("waited in vain until {what}: {last:#?}"))
-}
 
 /// Seed 000: a master cannot start because what it writes at start meets the hook.
 #[tokio::test(flavor = "multi_thread")]
@@ -57,7 +34,7 @@ async fn an_api_server_that_cannot_start_beside_a_hanging_hook_is_told_with_the_
     let directory = PrivateDirectory::create().unwrap();
     let kubeconfig = directory.write("kubeconfig", &kubeconfig).unwrap();
     let engine = Engine::start(&config(&kubeconfig, "")).await.unwrap();
-    let calm = until(&engine, "all is seen", |seen| {
+    let calm = assessed(&engine, "all is seen", |seen| {
         let servers = &seen.sources.scrapes;
         servers
             .iter()
@@ -76,7 +53,7 @@ async fn an_api_server_that_cannot_start_beside_a_hanging_hook_is_told_with_the_
         .behave(hook, hook.backends(), &Behaviour::AcceptAndHang)
         .await
         .unwrap();
-    let told = until(&engine, "both are told in one sentence", |seen| {
+    let told = assessed(&engine, "both are told in one sentence", |seen| {
         let summary = &seen.control_plane.summary;
         summary.contains("cannot start") && summary.contains(BOOTSTRAP)
     })

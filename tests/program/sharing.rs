@@ -8,11 +8,11 @@ use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::vocabulary::BackendHealth;
 use hookwatch::lab::api::{ApiServer, ApiServerOptions};
 use hookwatch::lab::backend::Behaviour;
-use hookwatch::lab::cluster::{Cluster, LabHook, client_for};
+use hookwatch::lab::cluster::{Cluster, LabHook, client_for, configurations};
 use hookwatch::lab::control_plane::BackendReach;
 use hookwatch::lab::directory::PrivateDirectory;
 use kube::Client;
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
+use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use crate::engines::config;
@@ -26,15 +26,7 @@ const OTHERS: usize = 120;
 
 /// Registers webhooks that nothing is ever asked about.
 async fn add_others(client: &Client, path: impl Fn(usize) -> String) {
-    let (kind, plural) = (
-        "ValidatingWebhookConfiguration",
-        "validatingwebhookconfigurations",
-    );
-    let resource = ApiResource::from_gvk_with_plural(
-        &GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind),
-        plural,
-    );
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let api = configurations(client, HOOK.kind());
     let object = api.get(HOOK.configuration()).await.unwrap();
     let known = &object.data["webhooks"][0];
     let others = (0..OTHERS).map(|nth| {

@@ -22,7 +22,7 @@ use kube::client::Body;
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 type Answer = Response<UnsyncBoxBody<Bytes, std::io::Error>>;
@@ -102,13 +102,7 @@ struct State {
 pub struct Between {
     pub kubeconfig: String,
     state: Arc<State>,
-    task: JoinHandle<()>,
-}
-
-impl Drop for Between {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+    _task: JoinSet<()>,
 }
 
 impl Between {
@@ -145,7 +139,7 @@ impl Between {
             cut: watch::channel(false).0,
         });
         let serving = Arc::clone(&state);
-        let task = tokio::spawn(async move {
+        let task = JoinSet::from_iter([async move {
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 let (acceptor, state) = (acceptor.clone(), Arc::clone(&serving));
@@ -162,11 +156,11 @@ impl Between {
                     }
                 });
             }
-        });
+        }]);
         Self {
             kubeconfig,
             state,
-            task,
+            _task: task,
         }
     }
 

@@ -1,5 +1,6 @@
 //! What a bypass and its end have to come to on any API server, whatever happens to the requests.
 
+use hookwatch::app::engine::clock;
 use hookwatch::domain::act::bypass::edit::{Author, Desired, Why};
 use hookwatch::domain::act::bypass::{BypassStanding, OPT_OUT_ANNOTATION, Rung, standing, touched};
 use hookwatch::domain::cluster::hook::{HookId, HookKind};
@@ -7,7 +8,8 @@ use hookwatch::io::act::breaker::{ApiServerClient, ConfigWriter, PatchOutcome, P
 use kube::Client;
 use serde_json::Value;
 
-use super::cutting::{Cutting, Fate, author, clock, writer};
+use super::cutting::{Cutting, Fate, author, writer};
+pub use crate::engines::spec;
 
 fn why() -> Why {
     Why {
@@ -32,16 +34,6 @@ pub fn author_of(desired: &Desired) -> Author {
         match_conditions: !matches!(desired, Desired::Ignore { .. }),
         ..author()
     }
-}
-
-/// All that is not the API server's own account of writes.
-pub fn spec(object: &Value) -> Value {
-    let mut object = object.clone();
-    let metadata = object["metadata"].as_object_mut().unwrap();
-    for key in ["managedFields", "resourceVersion", "generation"] {
-        metadata.remove(key);
-    }
-    object
 }
 
 pub async fn read(writer: &ConfigWriter, hook: &HookId) -> Value {

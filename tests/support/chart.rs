@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::Value;
-pub use template::overlaid;
 use template::{Templates, root};
 
 /// The chart's folder within the repository.
@@ -35,14 +34,15 @@ fn folder(name: &str) -> BTreeMap<String, String> {
 /// The values that the chart has when nothing is said, with some changed.
 pub fn values(changed: &Value) -> Value {
     let mut values: Value = serde_saphyr::from_str(&read("values.yaml")).unwrap();
-    overlaid(&mut values, changed);
+    // A key that is null is taken away, as Helm does.
+    json_patch::merge(&mut values, changed);
     values
 }
 
 /// The objects and the notes of a release in a namespace, with some values changed.
 pub fn rendered(namespace: &str, changed: &Value) -> Rendered {
     let chart: Value = serde_saphyr::from_str(&read("Chart.yaml")).unwrap();
-    let root = root(namespace, &chart, values(changed));
+    let root = root(namespace, &chart, &values(changed));
     let texts = folder("templates");
     let templates = Templates::read(&texts, folder("alerts"));
     let mut objects = Vec::new();

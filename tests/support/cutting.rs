@@ -3,13 +3,11 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use hookwatch::app::engine::clock;
 use hookwatch::domain::act::bypass::ObjectWriter;
 use hookwatch::domain::act::bypass::edit::Author;
-use hookwatch::domain::time::Time;
-use hookwatch::io::Clock;
 use hookwatch::io::act::breaker::{ApiServerClient, ConfigWriter, RetryPolicy};
 use hookwatch::io::client::Connection;
 use http::{Request, Response};
@@ -20,7 +18,7 @@ use hyper_util::rt::TokioIo;
 use kube::client::Body;
 use kube::{Client, Config};
 use tokio::net::TcpListener;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 
 pub const ACCOUNT: &str = "system:serviceaccount:hookwatch:hookwatch";
 
@@ -42,13 +40,7 @@ pub struct Cutting {
     pub address: SocketAddr,
     count: Arc<AtomicUsize>,
     writes: Arc<Mutex<Vec<usize>>>,
-    task: JoinHandle<()>,
-}
-
-impl Drop for Cutting {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+    _task: JoinSet<()>,
 }
 
 impl Cutting {
@@ -58,7 +50,8 @@ impl Cutting {
         let address = listener.local_addr().unwrap();
         let (count, writes) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
         let (numbers, written, fate) = (Arc::clone(&count), Arc::clone(&writes), Arc::new(fate));
-        let task = tokio::spawn(async move {
+        let mut task = JoinSet::new();
+        task.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 let (client, numbers, written) = (client.clone(), Arc::clone(&numbers), Arc::clone(&written));
@@ -80,7 +73,7 @@ impl Cutting {
             address,
             count,
             writes,
-            task,
+            _task: task,
         }
     }
 
@@ -159,10 +152,6 @@ pub fn writer(servers: Vec<ApiServerClient>) -> ConfigWriter {
         ..RetryPolicy::default()
     };
     ConfigWriter::new(servers, clock(), patience)
-}
-
-pub fn clock() -> Clock {
-    Arc::new(|| Time::from_unix(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()))
 }
 
 pub fn author() -> Author {

@@ -17,14 +17,14 @@ use hookwatch::domain::vocabulary::Health;
 use hookwatch::io::act::breaker::{ApiServerClient, ConfigWriter, PatchOutcome, RetryPolicy};
 use hookwatch::lab::api::{ApiServer, ApiServerOptions};
 use hookwatch::lab::backend::Behaviour;
-use hookwatch::lab::cluster::{Cluster, LabHook, client_for};
+use hookwatch::lab::cluster::{Cluster, LabHook, client_for, configurations};
 use hookwatch::lab::control_plane::BackendReach;
 use hookwatch::lab::directory::PrivateDirectory;
 use kube::Client;
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
+use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::engines::{assessed, config};
+use crate::engines::{assessed, config, spec};
 
 /// Before the test is given up.
 const LONG: Duration = Duration::from_secs(120);
@@ -152,9 +152,7 @@ impl Lab {
     }
 
     fn api(&self) -> Api<DynamicObject> {
-        let kind = self.hook.kind.configuration_kind();
-        let kind = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind);
-        Api::all_with(self.client.clone(), &ApiResource::from_gvk(&kind))
+        configurations(&self.client, self.hook.kind)
     }
 
     /// Nobody remembers what was before.
@@ -314,16 +312,6 @@ pub fn assert_is(object: &Value, expected: &Value) {
         short(object),
         short(expected)
     );
-}
-
-/// All but the API server's own account of writes.
-fn spec(object: &Value) -> Value {
-    let mut object = object.clone();
-    let metadata = object["metadata"].as_object_mut().unwrap();
-    for key in ["managedFields", "resourceVersion", "generation"] {
-        metadata.remove(key);
-    }
-    object
 }
 
 /// Where a webhook stands among those of the object.

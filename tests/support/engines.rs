@@ -1,4 +1,4 @@
-//! Daemons' cores in this process: how they are configured, and how it is waited for what they say.
+//! Daemons' cores in this process: how they are configured, and how it is waited for what they say and do.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,9 +7,10 @@ use std::time::Duration;
 use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::engine::Engine;
 use hookwatch::domain::report::assessment::Assessment;
+use serde_json::Value;
 
 /// A guard against a test that hangs, not a measurement.
-const GUARD: Duration = Duration::from_secs(240);
+pub const GUARD: Duration = Duration::from_secs(240);
 
 /// A configuration file's text, for the cluster of a kubeconfig.
 pub fn config(kubeconfig: &Path, text: &str) -> Config {
@@ -33,4 +34,25 @@ pub async fn assessed(engine: &Engine, what: &str, is_so: impl Fn(&Assessment) -
         "waited in vain until {what}: {}",
         serde_json::to_string_pretty(&last).unwrap()
     );
+}
+
+/// Waits until something is so; for what sends no word by itself.
+pub async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let waiting = async {
+        while !is_so().await {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let waited = tokio::time::timeout(GUARD, waiting).await.is_ok();
+    assert!(waited, "waited in vain until {what}");
+}
+
+/// All of an object but the API server's own account of writes.
+pub fn spec(object: &Value) -> Value {
+    let mut object = object.clone();
+    let metadata = object["metadata"].as_object_mut().unwrap();
+    for key in ["managedFields", "resourceVersion", "generation"] {
+        metadata.remove(key);
+    }
+    object
 }

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hookwatch::domain::cluster::hook::{
-    Added, Endpoint, FailurePolicy, Hook, HookId, HookKind, HookRule, HookTarget, ProbeLevel, Scope,
-    Selector, ServiceState, ServiceTarget,
+    Endpoint, FailurePolicy, Hook, HookId, HookKind, HookRule, HookTarget, ProbeLevel, Scope, ServiceState,
+    ServiceTarget,
 };
 use hookwatch::domain::cluster::inventory::Inventory;
 use hookwatch::domain::observe::canary::{CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget};
@@ -182,32 +182,22 @@ impl Incident {
     /// The hook's entry as it is at an instant.
     fn hook(&self, number: usize, hook: &Planned, ms: u64) -> Hook {
         let moved = u8::from(hook.fault == Fault::Rollout && ms >= self.fault_at);
-        let endpoints = (1..=hook.endpoints).map(|n| Endpoint {
-            address: ([10, 1, number as u8, n + moved], 8443).into(),
-            ready: true,
-            serving: true,
-            terminating: false,
-            node: None,
-            zone: None,
-            pod: None,
-        });
+        let endpoints =
+            (1..=hook.endpoints).map(|n| Endpoint::ready(([10, 1, number as u8, n + moved], 8443).into()));
         let resource = if hook.every.is_some() { "widgets" } else { "*/*" };
+        let target = HookTarget::Service(ServiceTarget {
+            namespace: "ns".into(),
+            name: hook.name.clone(),
+            port: 443,
+            path: "/".into(),
+            service: ServiceState::Found {
+                by_hand: false,
+                cluster_ip: None,
+                endpoints: endpoints.collect(),
+            },
+        });
+        let id = HookId::new(hook.kind, &format!("{}-configuration", hook.name), &hook.name);
         Hook {
-            id: HookId::new(hook.kind, &format!("{}-configuration", hook.name), &hook.name),
-            configuration_uid: String::new(),
-            created: None,
-            target: HookTarget::Service(ServiceTarget {
-                namespace: "ns".into(),
-                name: hook.name.clone(),
-                port: 443,
-                path: "/".into(),
-                service: ServiceState::Found {
-                    by_hand: false,
-                    cluster_ip: None,
-                    endpoints: endpoints.collect(),
-                },
-            }),
-            ca_bundle: Arc::from(&b""[..]),
             failure_policy: hook.policy,
             timeout: Duration::from_secs(hook.timeout),
             rules: vec![HookRule {
@@ -217,18 +207,8 @@ impl Incident {
                 resources: vec![resource.into()],
                 scope: Scope::All,
             }],
-            match_policy: Default::default(),
-            namespace_selector: Selector::default(),
-            object_selector: Selector::default(),
-            match_conditions: Vec::new(),
-            dry_run_safe: true,
-            reinvoked: false,
-            written: hookwatch::domain::cluster::hook::WrittenEntry::default(),
             review_versions: vec!["v1".into()],
-            probe_level: None,
-            added: Added::default(),
-            other: None,
-            problems: Vec::new(),
+            ..Hook::new(id, target)
         }
     }
 

@@ -185,11 +185,15 @@ fn router(inner: &Arc<Inner>) -> Router {
 
 /// What the two signals have in common.
 trait Request: Message + Default {
+    type Answer: Message + Default;
+
     fn keep(self, sent: &mut Sent);
-    fn rejecting() -> Vec<u8>;
+    fn rejecting() -> Self::Answer;
 }
 
 impl Request for ExportTraceServiceRequest {
+    type Answer = ExportTraceServiceResponse;
+
     fn keep(self, sent: &mut Sent) {
         for resource_spans in self.resource_spans {
             sent.resources.extend(resource_spans.resource);
@@ -200,12 +204,18 @@ impl Request for ExportTraceServiceRequest {
         }
     }
 
-    fn rejecting() -> Vec<u8> {
-        rejected_span().encode_to_vec()
+    fn rejecting() -> Self::Answer {
+        let partial_success = Some(ExportTracePartialSuccess {
+            rejected_spans: 1,
+            error_message: "one too many".to_owned(),
+        });
+        Self::Answer { partial_success }
     }
 }
 
 impl Request for ExportMetricsServiceRequest {
+    type Answer = ExportMetricsServiceResponse;
+
     fn keep(self, sent: &mut Sent) {
         for resource_metrics in self.resource_metrics {
             sent.resources.extend(resource_metrics.resource);
@@ -216,26 +226,12 @@ impl Request for ExportMetricsServiceRequest {
         }
     }
 
-    fn rejecting() -> Vec<u8> {
-        rejected_point().encode_to_vec()
-    }
-}
-
-fn rejected_span() -> ExportTraceServiceResponse {
-    ExportTraceServiceResponse {
-        partial_success: Some(ExportTracePartialSuccess {
-            rejected_spans: 1,
-            error_message: "one too many".to_owned(),
-        }),
-    }
-}
-
-fn rejected_point() -> ExportMetricsServiceResponse {
-    ExportMetricsServiceResponse {
-        partial_success: Some(ExportMetricsPartialSuccess {
+    fn rejecting() -> Self::Answer {
+        let partial_success = Some(ExportMetricsPartialSuccess {
             rejected_data_points: 1,
             error_message: "one too many".to_owned(),
-        }),
+        });
+        Self::Answer { partial_success }
     }
 }
 
@@ -271,7 +267,7 @@ async fn http<R: Request>(State(inner): State<Arc<Inner>>, headers: HeaderMap, b
     match inner.manner {
         Manner::Silent => std::future::pending().await,
         Manner::Refusing => StatusCode::BAD_REQUEST.into_response(),
-        Manner::Rejecting => (PROTOBUF, R::rejecting()).into_response(),
+        Manner::Rejecting => (PROTOBUF, R::rejecting().encode_to_vec()).into_response(),
         Manner::Page => ([(header::CONTENT_TYPE, "text/html")], "<h1>Welcome</h1>").into_response(),
         Manner::Endless => {
             let drops = std::iter::repeat_with(|| Ok::<_, std::io::Error>(Bytes::from(vec![0; 4_096])));
@@ -282,10 +278,9 @@ async fn http<R: Request>(State(inner): State<Arc<Inner>>, headers: HeaderMap, b
 }
 
 impl Inner {
-    async fn grpc<R: Request + Answered>(
+    async fn grpc<R: Request>(
         &self,
         request: tonic::Request<R>,
-        rejecting: impl FnOnce() -> R::Answer,
     ) -> Result<tonic::Response<R::Answer>, tonic::Status> {
         if self.count() {
             return Err(tonic::Status::unavailable("busy"));
@@ -295,22 +290,10 @@ impl Inner {
         match self.manner {
             Manner::Silent => std::future::pending().await,
             Manner::Refusing => Err(tonic::Status::invalid_argument("no")),
-            Manner::Rejecting => Ok(tonic::Response::new(rejecting())),
+            Manner::Rejecting => Ok(tonic::Response::new(R::rejecting())),
             _ => Ok(tonic::Response::new(R::Answer::default())),
         }
     }
-}
-
-trait Answered {
-    type Answer: Default;
-}
-
-impl Answered for ExportTraceServiceRequest {
-    type Answer = ExportTraceServiceResponse;
-}
-
-impl Answered for ExportMetricsServiceRequest {
-    type Answer = ExportMetricsServiceResponse;
 }
 
 #[tonic::async_trait]
@@ -319,7 +302,7 @@ impl TraceService for Inner {
         &self,
         request: tonic::Request<ExportTraceServiceRequest>,
     ) -> Result<tonic::Response<ExportTraceServiceResponse>, tonic::Status> {
-        self.grpc(request, rejected_span).await
+        self.grpc(request).await
     }
 }
 
@@ -329,7 +312,7 @@ impl MetricsService for Inner {
         &self,
         request: tonic::Request<ExportMetricsServiceRequest>,
     ) -> Result<tonic::Response<ExportMetricsServiceResponse>, tonic::Status> {
-        self.grpc(request, rejected_point).await
+        self.grpc(request).await
     }
 }
 

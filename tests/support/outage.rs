@@ -1,28 +1,22 @@
 //! A lab's configurations and their owner, watched while running daemons have the breaker on.
 
 use std::path::Path;
-use std::time::Duration;
 
 use hookwatch::app::config::Config;
 use hookwatch::domain::act::breaker::{Book, HookStanding};
 use hookwatch::domain::act::bypass::{BypassStanding, Rung, STATE_ANNOTATION, touched};
 use hookwatch::domain::act::fence::AutoBreak;
 use hookwatch::domain::act::ledger;
+use hookwatch::domain::cluster::hook::HookKind;
 use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::vocabulary::Health;
-use hookwatch::lab::cluster::LabHook;
+use hookwatch::lab::cluster::{LabHook, configurations};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::Client;
-use kube::api::{
-    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams,
-};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, PostParams};
 use serde_json::{Value, json};
 
-pub use crate::engines::assessed;
-
-/// A guard against what never comes, not a measurement.
-pub const GUARD: Duration = Duration::from_secs(240);
-const OWNER: &str = "lab-owner";
+pub use crate::engines::{GUARD, assessed, until};
 
 /// The configurations, as their owner has applied them.
 pub struct Outage {
@@ -36,14 +30,14 @@ impl Outage {
         let client = client.clone();
         let mut originals = Vec::new();
         for &hook in LabHook::ALL {
-            let found = get(&client, hook).await;
-            originals.push((hook, apply(&client, hook, &found, true).await.unwrap()));
+            let found = hook.read(&client).await.unwrap();
+            originals.push((hook, hook.apply(&client, &found, true).await.unwrap()));
         }
         Self { client, originals }
     }
 
     pub async fn standing(&self, hook: LabHook) -> Option<BypassStanding> {
-        standing(&get(&self.client, hook).await, hook)
+        standing(&hook.read(&self.client).await.unwrap(), hook)
     }
 
     /// Waits until a hook stands, or does not stand, in another way than its owner has it.
@@ -54,7 +48,7 @@ impl Outage {
     /// Each object is as its owner has it, or says how to get back there.
     pub async fn assert_restorable(&self, what: &str) {
         for (hook, original) in &self.originals {
-            let object = get(&self.client, *hook).await;
+            let object = hook.read(&self.client).await.unwrap();
             match standing(&object, *hook) {
                 None => assert_eq!(parts(&object), parts(original), "{what}"),
                 Some(BypassStanding::Bypassed { .. }) => {}
@@ -66,7 +60,7 @@ impl Outage {
     /// Every object is what it was, hookwatch owns nothing of it, and its owner meets no conflict.
     pub async fn assert_restored(&self, what: &str) {
         for (hook, original) in &self.originals {
-            let object = get(&self.client, *hook).await;
+            let object = hook.read(&self.client).await.unwrap();
             assert_eq!(parts(&object), parts(original), "{what}");
             let owned = object["metadata"]["managedFields"].to_string();
             let claims = [
@@ -78,20 +72,18 @@ impl Outage {
                 !claims.iter().any(|claim| owned.contains(claim)),
                 "{what}: {owned}"
             );
-            if let Err(error) = apply(&self.client, *hook, original, false).await {
-                panic!("{what}: the owner cannot apply {}: {error}", hook.configuration());
+            if let Err(error) = hook.apply(&self.client, original, false).await {
+                panic!(
+                    "{what}: the owner cannot apply {}: {error:#}",
+                    hook.configuration()
+                );
             }
         }
     }
 
     /// What replicas agree on.
     pub async fn book(&self) -> Book {
-        let kind = GroupVersionKind::gvk(
-            "admissionregistration.k8s.io",
-            "v1",
-            "ValidatingWebhookConfiguration",
-        );
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::from_gvk(&kind));
+        let api = configurations(&self.client, HookKind::Validating);
         let object = api.get_opt(ledger::OBJECT).await.unwrap();
         let annotations = object.and_then(|object| object.metadata.annotations);
         let text = annotations.and_then(|mut all| all.remove(ledger::ANNOTATION));
@@ -134,33 +126,6 @@ fn parts(object: &Value) -> [Option<String>; 3] {
         .map(|part| object.pointer(part).map(Value::to_string))
 }
 
-fn api(client: &Client, hook: LabHook) -> Api<DynamicObject> {
-    let kind = hook.kind().configuration_kind();
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind));
-    Api::all_with(client.clone(), &resource)
-}
-
-async fn get(client: &Client, hook: LabHook) -> Value {
-    let object = api(client, hook).get(hook.configuration()).await.unwrap();
-    serde_json::to_value(object).unwrap()
-}
-
-/// The owner's server-side apply.
-async fn apply(client: &Client, hook: LabHook, object: &Value, force: bool) -> kube::Result<Value> {
-    let wanted = json!({
-        "apiVersion": hook.kind().api_version(), "kind": hook.kind().configuration_kind(),
-        "metadata": {"name": hook.configuration()},
-        "webhooks": object["webhooks"],
-    });
-    let mut parameters = PatchParams::apply(OWNER);
-    parameters.force = force;
-    let wanted = Patch::Apply(&wanted);
-    let applied = api(client, hook)
-        .patch(hook.configuration(), &parameters, &wanted)
-        .await?;
-    Ok(serde_json::to_value(applied).unwrap())
-}
-
 /// A daemon's configuration with the breaker on, with one rung permitted, at the highest pace.
 pub fn config(kubeconfig: &Path, rung: Rung) -> Config {
     let mut config = crate::engines::config(kubeconfig, "");
@@ -185,18 +150,6 @@ pub fn all_is_well(assessment: &Assessment) -> bool {
 pub fn told(assessment: &Assessment, hook: LabHook) -> Option<&HookStanding> {
     let mut hooks = assessment.breaker.hooks.iter();
     hooks.find(|standing| &*standing.hook.webhook == hook.webhook())
-}
-
-/// Waits until something is so; for what sends no word by itself.
-pub async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let waiting = async {
-        while !is_so().await {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    if tokio::time::timeout(GUARD, waiting).await.is_err() {
-        panic!("waited in vain until it is so: {what}");
-    }
 }
 
 /// Catch-all webhooks at a closed port that meet nothing but hookwatch's canaries, as a saboteur installs them who

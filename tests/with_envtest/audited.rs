@@ -18,8 +18,8 @@ use tokio::time::sleep;
 
 use self::cases::{Case, all};
 use self::play::Play;
-use super::privileges::cluster::{Cluster, block_on};
-use super::{Named, Outcome as Played, missing, named};
+use super::privileges::cluster::{Cluster, play};
+use super::{Named, Outcome as Played, named};
 
 pub fn tests() -> Vec<Named> {
     vec![
@@ -37,10 +37,7 @@ pub fn tests() -> Vec<Named> {
 
 /// Runs `hookwatch audit` on a cluster.
 fn of_a_cluster() -> Played {
-    if let Some(skipped) = missing() {
-        return skipped;
-    }
-    block_on(async {
+    play(async {
         let cluster = Cluster::start().await;
         let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "opa", "namespace": "default"},
                                  "spec": {"ports": [{"port": 443}]}});
@@ -109,8 +106,7 @@ fn of_a_cluster() -> Played {
             !findings.iter().any(|(id, _)| id == "unreadable-input"),
             "{findings:?}"
         );
-    });
-    Played::Held
+    })
 }
 
 /// How often hookwatch has read and written, by the audit log.
@@ -148,15 +144,12 @@ fn webhook(name: &str, more: &Value, url: &str, ca: &str) -> Value {
 const AT_ONCE: usize = 3;
 
 fn foretold() -> Played {
-    if let Some(skipped) = missing() {
-        return skipped;
-    }
     if binaries::find().unwrap().controllers.is_none() {
         return Played::Skipped(
             "no kube-controller-manager and kube-scheduler beside kube-apiserver".to_owned(),
         );
     }
-    block_on(async {
+    play(async {
         let (mut table, mut wrong) = (String::new(), Vec::new());
         let only = std::env::var("HOOKWATCH_FORETOLD").unwrap_or_default();
         let cases: Vec<Case> = all()
@@ -180,8 +173,7 @@ fn foretold() -> Played {
             !only.is_empty() || cases.len() >= 20 && table.lines().count() > 60,
             "{table}"
         );
-    });
-    Played::Held
+    })
 }
 
 /// Longest that an interval may be, in seconds: the phases of the timers that it follows from.

@@ -2,12 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use hookwatch::app::engine::Engine;
+use hookwatch::app::engine::{Engine, clock};
 use hookwatch::domain::observe::views::ScrapeView;
 use hookwatch::domain::report::assessment::Assessment;
-use hookwatch::domain::time::Time;
 use hookwatch::domain::vocabulary::{NotAHook, Writes};
 use hookwatch::io::client::Connection;
 use hookwatch::io::observe::scrape::{ScrapeLimits, Scraper};
@@ -24,7 +23,8 @@ use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::Api;
 use kube::api::DeleteParams;
 
-use super::{Named, Outcome, missing, named};
+use super::privileges::cluster::play;
+use super::{Named, named};
 use crate::engines::config;
 
 /// A guard against a test that hangs, not a measurement.
@@ -34,30 +34,17 @@ pub fn tests() -> Vec<Named> {
     vec![
         named(
             "behind_a_balancer_every_api_server_is_met_and_their_counters_never_mix",
-            || alone(counters_never_mix()),
+            || play(counters_never_mix()),
         ),
         named(
             "an_api_server_that_goes_silent_behind_a_balancer_is_named_and_no_hook_is",
-            || alone(the_silent_one_is_named()),
+            || play(the_silent_one_is_named()),
         ),
         named(
             "a_second_api_server_that_cannot_start_behind_a_hanging_hook_is_told_with_the_hook",
-            || alone(the_second_cannot_start()),
+            || play(the_second_cannot_start()),
         ),
     ]
-}
-
-fn alone(test: impl Future<Output = ()>) -> Outcome {
-    if let Some(skipped) = missing() {
-        return skipped;
-    }
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .unwrap()
-        .block_on(test);
-    Outcome::Held
 }
 
 async fn counters_never_mix() {
@@ -71,8 +58,7 @@ async fn counters_never_mix() {
     let kubeconfig = envtest.kubeconfig_for(balancer.address());
     let kubeconfig = directory.write("balanced", &kubeconfig).unwrap();
     let connection = Connection::open(Some(&kubeconfig), None).await.unwrap();
-    let clock = Arc::new(|| Time::from_unix(SystemTime::now().duration_since(UNIX_EPOCH).unwrap()));
-    let scraper = Scraper::new(connection, clock, ScrapeLimits::default());
+    let scraper = Scraper::new(connection, clock(), ScrapeLimits::default());
     // Nobody can name API servers on loopback in default/kubernetes: how many there are shows by meeting them.
     let _ = scraper.refresh().await;
     let target = scraper.targets(false).remove(0);

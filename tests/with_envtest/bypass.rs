@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use hookwatch::app::engine::clock;
 use hookwatch::domain::act::bypass::edit::{Author, Desired};
 use hookwatch::domain::act::bypass::{BypassStanding, Rung, standing, touched};
 use hookwatch::domain::cluster::hook::{HookId, HookKind};
@@ -22,10 +23,10 @@ use super::bypassing::{
     applied, assert_restored, desired, every_rung_comes_and_goes, ignore, killed_anywhere_is_brought_back,
     names_hookwatch, one_that_is_lost_is_made_good, read, spec, straight, validating,
 };
-use super::cutting::{author, clock, writer};
+use super::cutting::{author, writer};
 use super::documents::documented;
-use super::privileges::cluster::{Answer, CONFIGURATIONS, Cluster, ask, block_on, until};
-use super::{Named, Outcome as Played, missing, named};
+use super::privileges::cluster::{Answer, CONFIGURATIONS, Cluster, ask, ask_as, play, until};
+use super::{Named, Outcome as Played, named};
 
 pub fn tests() -> Vec<Named> {
     vec![
@@ -64,7 +65,7 @@ fn manifest(kind: HookKind, name: &str) -> Value {
 /// A server-side apply without force, as the owner's pipeline does it.
 async fn owner_applies(cluster: &Cluster, hook: &HookId, object: &Value) -> Answer {
     let target = format!("{}/{}?fieldManager=owner", hook.kind.path(), hook.configuration);
-    ask(
+    ask_as(
         &cluster.admin,
         Method::PATCH,
         &target,
@@ -80,15 +81,7 @@ async fn theirs(cluster: &Cluster, hook: &HookId, patch: Value) {
         hook.kind.path(),
         hook.configuration
     );
-    let answer = ask(
-        &cluster.admin,
-        Method::PATCH,
-        &target,
-        "application/json-patch+json",
-        &patch,
-    )
-    .await;
-    assert!(answer.is_success(), "{answer:?}");
+    cluster.admin(Method::PATCH, &target, &patch).await;
 }
 
 /// A control plane with the overlay in force, and the account of hookwatch's.
@@ -103,14 +96,7 @@ async fn fenced() -> (Cluster, Client) {
     until("the fence is in force and the account may act", async || {
         let target = format!("{CONFIGURATIONS}/validatingwebhookconfigurations/policy?dryRun=All");
         let label = json!({"metadata": {"labels": {"x": "y"}}});
-        let answer = ask(
-            &account,
-            Method::PATCH,
-            &target,
-            "application/merge-patch+json",
-            &label,
-        )
-        .await;
+        let answer = ask(&account, Method::PATCH, &target, &label).await;
         answer.message().contains("hookwatch-fence")
     })
     .await;
@@ -122,10 +108,7 @@ fn a() -> HookId {
 }
 
 fn every_rung() -> Played {
-    if let Some(skipped) = missing() {
-        return skipped;
-    }
-    block_on(async {
+    play(async {
         let (cluster, account) = fenced().await;
         let writer = straight(&account);
         let hooks = [HookKind::Validating, HookKind::Mutating]
@@ -149,15 +132,11 @@ fn every_rung() -> Played {
             let answer = owner_applies(&cluster, &a(), &manifest(HookKind::Validating, "policy")).await;
             assert!(answer.is_success(), "{rung}: {answer:?}");
         }
-    });
-    Played::Held
+    })
 }
 
 fn owners_and_others() -> Played {
-    if let Some(skipped) = missing() {
-        return skipped;
-    }
-    block_on(async {
+    play(async {
         let (cluster, account) = fenced().await;
         let writer = straight(&account);
         let original = read(&writer, &a()).await;
@@ -240,8 +219,7 @@ fn owners_and_others() -> Played {
         renamed(&cluster, &writer, &original).await;
         wiped_and_nonsense(&cluster, &account).await;
         while_others_write(&cluster, &account).await;
-    });
-    Played::Held
+    })
 }
 
 /// Its owner renames it while it is bypassed. What is noted under the old name is brought back first, as the daemon does.
@@ -333,14 +311,7 @@ async fn while_others_write(cluster: &Cluster, account: &Client) {
                 {"op": "add", "path": "/metadata/labels/rotation", "value": count.to_string()},
                 {"op": "replace", "path": "/webhooks/1/timeoutSeconds", "value": 5 + count % 20},
             ]);
-            let answer = ask(
-                &admin,
-                Method::PATCH,
-                &target,
-                "application/json-patch+json",
-                &patch,
-            )
-            .await;
+            let answer = ask(&admin, Method::PATCH, &target, &patch).await;
             assert!(answer.is_success(), "{answer:?}");
             tokio::time::sleep(Duration::from_millis(15)).await;
         }
@@ -362,10 +333,7 @@ async fn while_others_write(cluster: &Cluster, account: &Client) {
 }
 
 fn killed() -> Played {
-    if let Some(skipped) = missing() {
-        return skipped;
-    }
-    block_on(async {
+    play(async {
         let (cluster, account) = fenced().await;
         let rungs: Vec<Desired> = Rung::ALL.iter().copied().map(desired).collect();
         let killed = killed_anywhere_is_brought_back(&account, &a(), &rungs).await
@@ -390,8 +358,7 @@ fn killed() -> Played {
                 .any(|step| matches!(step, PatchStep::Applied { .. }))
         );
         expiry(&cluster).await;
-    });
-    Played::Held
+    })
 }
 
 /// What the CronJob runs, under its account, is enough for what it is there for.
@@ -465,10 +432,7 @@ async fn expiry(cluster: &Cluster) {
 }
 
 fn two_api_servers() -> Played {
-    if let Some(skipped) = missing() {
-        return skipped;
-    }
-    block_on(async {
+    play(async {
         let directory = PrivateDirectory::create().unwrap();
         let mut envtest = Envtest::start(directory.path()).await.unwrap();
         let second = envtest.second().unwrap();
@@ -483,7 +447,7 @@ fn two_api_servers() -> Played {
         let admin = client_for(&envtest.kubeconfig()).await.unwrap();
         let target = format!("{}/policy?fieldManager=owner", a().kind.path());
         let object = manifest(HookKind::Validating, "policy");
-        let made = ask(
+        let made = ask_as(
             &admin,
             Method::PATCH,
             &target,
@@ -518,6 +482,5 @@ fn two_api_servers() -> Played {
             assert!(shown.iter().all(|shown| shown.propagated.is_ok()), "{shown:?}");
             assert_restored(&read(&behind, &a()).await, &original, rung.as_str());
         }
-    });
-    Played::Held
+    })
 }

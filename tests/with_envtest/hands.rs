@@ -9,8 +9,8 @@ use hookwatch::lab::envtest::Envtest;
 use serde_json::{Value, json};
 
 use super::daemon::{HOOK, Lab, assert_is, is_free, place, standing};
-use super::privileges::cluster::block_on;
-use super::{Named, Outcome, missing, named};
+use super::privileges::cluster::play;
+use super::{Named, Outcome, named};
 
 pub fn tests() -> Vec<Named> {
     vec![named(
@@ -20,10 +20,7 @@ pub fn tests() -> Vec<Named> {
 }
 
 fn wiped_and_applied() -> Outcome {
-    if let Some(skipped) = missing() {
-        return skipped;
-    }
-    block_on(async {
+    play(async {
         let directory = PrivateDirectory::create().unwrap();
         let control_plane = Envtest::start(directory.path()).await.unwrap();
         let lab = Lab::on(control_plane.kubeconfig(), BackendReach::Url).await;
@@ -31,8 +28,7 @@ fn wiped_and_applied() -> Outcome {
         by_the_daemon(&lab).await;
         by_hand(&lab).await;
         replaced(&lab).await;
-    });
-    Outcome::Held
+    })
 }
 
 fn owned(object: &Value) -> bool {

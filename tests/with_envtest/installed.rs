@@ -13,8 +13,7 @@ mod removed;
 mod room;
 mod running;
 
-use super::privileges::cluster::block_on;
-use super::{Named, Outcome, missing, named};
+use super::{Named, Outcome, named};
 
 pub fn tests() -> Vec<Named> {
     vec![
@@ -111,9 +110,6 @@ pub fn tests() -> Vec<Named> {
 
 /// Runs a test where everything that it needs is there.
 fn play(test: impl Future<Output = ()>, programs: &[&str]) -> Outcome {
-    if let Some(skipped) = missing() {
-        return skipped;
-    }
     if lab::kubectl().is_none() {
         return Outcome::Skipped("there is no kubectl beside the API server".to_owned());
     }
@@ -121,6 +117,5 @@ fn play(test: impl Future<Output = ()>, programs: &[&str]) -> Outcome {
         let programs = programs.join(" and ");
         return Outcome::Skipped(format!("no root of its own can be made here with {programs}"));
     }
-    block_on(test);
-    Outcome::Held
+    super::privileges::cluster::play(test)
 }

@@ -19,7 +19,8 @@ use kube::Client;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::{Named, Outcome, missing, named, needs};
+use super::privileges::cluster::play;
+use super::{Named, Outcome, named, needs};
 use crate::engines::config;
 
 /// A guard against waiting in vain, not a measurement: the aggregator looks at a service every half minute, and an API
@@ -36,12 +37,7 @@ pub fn tests() -> Vec<Named> {
 }
 
 fn hooks_of_other_kinds_are_named_by_what_a_real_api_server_says_of_them() -> Outcome {
-    if let Some(skipped) = missing() {
-        return skipped;
-    }
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    runtime.block_on(async {
-        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    play(async {
         let directory = PrivateDirectory::create().unwrap();
         let control_plane = Envtest::start(directory.path()).await.unwrap();
         let kubeconfig = directory
@@ -53,8 +49,7 @@ fn hooks_of_other_kinds_are_named_by_what_a_real_api_server_says_of_them() -> Ou
         let engine = Engine::start(&config).await.unwrap();
         lab.play(&engine).await;
         engine.stop().await;
-    });
-    Outcome::Held
+    })
 }
 
 struct Lab {

@@ -16,8 +16,7 @@ use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::json;
 
 use super::outage::until;
-use super::privileges::cluster::block_on;
-use super::{Named, Outcome, missing, named};
+use super::{Named, Outcome, named};
 
 const LEADERS: [&str; 2] = ["kube-controller-manager", "kube-scheduler"];
 /// Both exit within 15 s of the fault; the Leases of nodes are not old yet.
@@ -35,15 +34,11 @@ pub fn tests() -> Vec<Named> {
 }
 
 fn play(test: impl Future<Output = ()>) -> Outcome {
-    if let Some(skipped) = missing() {
-        return skipped;
-    }
     if binaries::find().unwrap().controllers.is_none() {
         let why = "no kube-controller-manager and kube-scheduler beside kube-apiserver";
         return Outcome::Skipped(why.to_owned());
     }
-    block_on(test);
-    Outcome::Held
+    super::privileges::cluster::play(test)
 }
 
 /// In the order in which they end.

@@ -81,9 +81,8 @@ enum Outcome {
     Skipped(String),
 }
 
-type Test = Box<dyn Fn() -> Outcome>;
 /// A test under the name it is listed by.
-type Named = (String, Test);
+type Named = (String, Box<dyn Fn() -> Outcome>);
 
 /// What a test runner of the usual kind understands, as far as it is of use here: names (or parts of them), `--exact`,
 /// `--skip NAME` and `--list`. Other flags change nothing.
@@ -166,8 +165,12 @@ fn run(tests: Vec<Named>) -> ExitCode {
     ExitCode::from(u8::from(!failed.is_empty()))
 }
 
-/// A test under its name.
+/// A test under its name, which is not played where the binaries are missing.
 fn named(name: &str, test: impl Fn() -> Outcome + 'static) -> Named {
+    let test = move || match binaries::find() {
+        Ok(_) => test(),
+        Err(missing) => Outcome::Skipped(missing.to_string()),
+    };
     (name.to_owned(), Box::new(test))
 }
 
@@ -195,11 +198,4 @@ fn tests() -> Vec<Named> {
         witness::tests(),
     ];
     all.into_iter().flatten().collect()
-}
-
-/// Why nothing can be run here, if so.
-fn missing() -> Option<Outcome> {
-    binaries::find()
-        .err()
-        .map(|missing| Outcome::Skipped(missing.to_string()))
 }

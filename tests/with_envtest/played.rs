@@ -11,7 +11,7 @@ use hookwatch::lab::scenario::SCENARIOS;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::{Named, Outcome, Test, missing, named};
+use super::{Named, Outcome, named};
 
 /// The exit code of a scenario that cannot be played on this machine.
 const SKIPPED: i32 = 77;
@@ -20,12 +20,12 @@ const LIMIT: Duration = Duration::from_secs(240);
 
 pub fn tests() -> Vec<Named> {
     let scenarios = SCENARIOS.iter().map(|scenario| {
-        let test: Test = match scenario.name {
-            "gke-opa-outage" => Box::new(the_outage_is_paid_for_by_the_leaders_that_there_are),
-            "validating-hang" => Box::new(the_hanging_hook_is_named_before_a_request_has_timed_out),
-            name => Box::new(|| holds(name)),
-        };
-        (format!("scenario_{}", scenario.name.replace('-', "_")), test)
+        let name = format!("scenario_{}", scenario.name.replace('-', "_"));
+        named(&name, move || match scenario.name {
+            "gke-opa-outage" => the_outage_is_paid_for_by_the_leaders_that_there_are(),
+            "validating-hang" => the_hanging_hook_is_named_before_a_request_has_timed_out(),
+            name => holds(name),
+        })
     });
     let survived = [
         "gke-opa-outage",
@@ -39,13 +39,12 @@ pub fn tests() -> Vec<Named> {
     ]
     .map(|scenario| {
         let name = format!("breaker_loses_nobody_in_{}", scenario.replace('-', "_"));
-        let test: Test = Box::new(move || nobody_is_lost_with_the_breaker(scenario));
-        (name, test)
+        named(&name, move || nobody_is_lost_with_the_breaker(scenario))
     });
-    let others = [
-        named(
-            "without_binaries_the_message_says_how_to_get_them",
-            without_binaries_the_message_says_how_to_get_them,
+    let others: [Named; 5] = [
+        (
+            "without_binaries_the_message_says_how_to_get_them".to_owned(),
+            Box::new(without_binaries_the_message_says_how_to_get_them),
         ),
         named("an_interrupted_demo_leaves_nothing_behind", || {
             ended_by(Signal::INT)
@@ -111,9 +110,6 @@ fn pid(child: &Child) -> Pid {
 
 /// Plays a scenario to its end; `Err` when it cannot be played.
 fn play(name: &str) -> Result<Value, Outcome> {
-    if let Some(skipped) = missing() {
-        return Err(skipped);
-    }
     let (code, stdout, stderr) = finish(demo(&["--scenario", name]));
     if code == Some(SKIPPED) {
         return Err(Outcome::Skipped(stderr.trim().to_owned()));
@@ -161,9 +157,6 @@ fn the_outage_is_paid_for_by_the_leaders_that_there_are() -> Outcome {
 
 /// What the leaders, real where they are installed, and the nodes live through with the breaker.
 fn nobody_is_lost_with_the_breaker(name: &'static str) -> Outcome {
-    if let Some(skipped) = missing() {
-        return skipped;
-    }
     let (code, stdout, stderr) = finish(demo(&["--scenario", name, "--auto-break=shield"]));
     if code == Some(SKIPPED) {
         return Outcome::Skipped(stderr.trim().to_owned());
@@ -199,9 +192,6 @@ fn without_binaries_the_message_says_how_to_get_them() -> Outcome {
 
 /// Breaks the storage, so that one of the processes is stopped most of the time, and ends the demo by a signal.
 fn ended_by(signal: Signal) -> Outcome {
-    if let Some(skipped) = missing() {
-        return skipped;
-    }
     let mut child = demo(&["--hold", "--scenario", "etcd-slow"]).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.as_mut().unwrap())
@@ -269,9 +259,6 @@ fn state(id: u32) -> Option<char> {
 }
 
 fn without_a_namespace_hooks_are_reached_by_url_and_what_needs_services_is_skipped() -> Outcome {
-    if let Some(skipped) = missing() {
-        return skipped;
-    }
     // A machine that has what cleaning up needs and nothing that makes namespaces.
     let path = PrivateDirectory::create().unwrap();
     for name in ["sh", "sleep", "rm"] {

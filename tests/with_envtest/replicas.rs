@@ -11,8 +11,8 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, DeleteParams};
 use serde_json::Value;
 
-use super::privileges::cluster::{apply, manifests};
-use super::{Named, Outcome, missing, named};
+use super::privileges::cluster::{apply, manifests, play};
+use super::{Named, named};
 
 #[path = "../support/replicas.rs"]
 mod played;
@@ -47,14 +47,6 @@ pub fn tests() -> Vec<Named> {
             play(without_permissions_it_says_so_and_goes_on())
         }),
     ]
-}
-
-fn play(test: impl Future<Output = ()>) -> Outcome {
-    if let Some(skipped) = missing() {
-        return skipped;
-    }
-    tokio::runtime::Runtime::new().unwrap().block_on(test);
-    Outcome::Held
 }
 
 /// A kubeconfig of somebody else than the administrator.

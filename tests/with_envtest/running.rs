@@ -19,8 +19,8 @@ use super::between::{Between, Fate, Target, Write};
 use super::outage::{self, Outage, Traps, all_is_well, assessed};
 use super::privileges::audit::{Asked, asked_by};
 use super::privileges::changes::ACCOUNT;
-use super::privileges::cluster::{Answer, CONFIGURATIONS, Cluster, ask, block_on};
-use super::{Named, Outcome, missing, named};
+use super::privileges::cluster::{Answer, CONFIGURATIONS, Cluster, ask, play};
+use super::{Named, named};
 
 const OPA: LabHook = LabHook::Opa;
 
@@ -40,14 +40,6 @@ pub fn tests() -> Vec<Named> {
             || play(killed()),
         ),
     ]
-}
-
-fn play(test: impl Future<Output = ()>) -> Outcome {
-    if let Some(skipped) = missing() {
-        return skipped;
-    }
-    block_on(test);
-    Outcome::Held
 }
 
 /// A control plane with everything of deploy/ that lets the daemon act, and the lab's hooks.
@@ -78,14 +70,7 @@ impl Stage {
     async fn write(&self, namespace: &str, name: &str) -> Answer {
         let target = format!("/api/v1/namespaces/{namespace}/configmaps?timeout=20s");
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
-        ask(
-            &self.cluster.admin,
-            Method::POST,
-            &target,
-            "application/json",
-            &object,
-        )
-        .await
+        ask(&self.cluster.admin, Method::POST, &target, &object).await
     }
 
     /// Nothing that the daemon asked for was refused but what it has to be refused to prove the fence.

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use super::cases::WITH_CONDITIONS;
 use super::documents::rows;
 use super::installed::lab::{done, shell};
-use super::privileges::cluster::{CONFIGURATIONS, Cluster, ask, assessed, block_on, config, until};
-use super::{Named, Outcome, missing, named};
+use super::privileges::cluster::{CONFIGURATIONS, Cluster, ask, assessed, block_on, config, play, until};
+use super::{Named, Outcome, named};
 
 pub fn tests() -> Vec<Named> {
     vec![
@@ -46,9 +46,6 @@ fn table(release: &str) -> Option<Vec<Row>> {
 }
 
 fn the_api_server_has_what_the_table_says() -> Outcome {
-    if let Some(skipped) = missing() {
-        return skipped;
-    }
     let mut outcome = Outcome::Held;
     block_on(async {
         let cluster = Cluster::start().await;
@@ -108,10 +105,7 @@ pub fn lacking(minor: u32) -> &'static [&'static str] {
 /// What a release without the fence, or without match conditions, still does: with `autoBreak: on` the daemon plans and says why,
 /// and people have the rung that needs neither.
 fn what_is_lacking_costs_its_feature_alone() -> Outcome {
-    if let Some(skipped) = missing() {
-        return skipped;
-    }
-    block_on(async {
+    play(async {
         let cluster = Cluster::start().await;
         let minor = cluster.minor().await;
         cluster.deploy("overlays/breaker").await;
@@ -137,8 +131,7 @@ fn what_is_lacking_costs_its_feature_alone() -> Outcome {
         .await;
         engine.stop().await;
         people_can_act(&cluster, minor).await;
-    });
-    Outcome::Held
+    })
 }
 
 async fn people_can_act(cluster: &Cluster, minor: u32) {
@@ -168,14 +161,7 @@ async fn people_can_act(cluster: &Cluster, minor: u32) {
 }
 
 async fn get(cluster: &Cluster, target: &str) -> Option<Value> {
-    let answer = ask(
-        &cluster.admin,
-        Method::GET,
-        target,
-        "application/json",
-        &Value::Null,
-    )
-    .await;
+    let answer = ask(&cluster.admin, Method::GET, target, &Value::Null).await;
     answer.is_success().then_some(answer.body)
 }
 
@@ -230,9 +216,7 @@ async fn provoke(cluster: &Cluster) {
     let map = json!({"metadata": {"generateName": "a-"}});
     let write = async |namespace: &str| {
         let path = format!("/api/v1/namespaces/{namespace}/configmaps?dryRun=All");
-        ask(&cluster.admin, Method::POST, &path, "application/json", &map)
-            .await
-            .is_success()
+        ask(&cluster.admin, Method::POST, &path, &map).await.is_success()
     };
     // The last one that was written is in force, and with it those before.
     until("a write is refused", async || !write("refuses").await).await;
@@ -269,14 +253,7 @@ async fn convert(cluster: &Cluster) {
     let of = |version: &str| format!("/apis/lab.hookwatch.dev/{version}/namespaces/default/widgets");
     let widget = json!({"apiVersion": "lab.hookwatch.dev/v2", "kind": "Widget", "metadata": {"name": "one"}});
     until("a conversion fails", async || {
-        let answer = ask(
-            &cluster.admin,
-            Method::POST,
-            &of("v2"),
-            "application/json",
-            &widget,
-        )
-        .await;
+        let answer = ask(&cluster.admin, Method::POST, &of("v2"), &widget).await;
         answer.status == 500
     })
     .await;

@@ -113,10 +113,6 @@ fn entry(hook: &HookSpec, form: Form, service: &Service, at: At) -> Hook {
         ..Selector::default()
     };
     Hook {
-        id: hook.id.clone(),
-        configuration_uid: String::new(),
-        created: None,
-        target: target(hook, service, at),
         ca_bundle: Arc::from(service.bundle.at(at).to_le_bytes().as_slice()),
         failure_policy: if hook.fails {
             FailurePolicy::Fail
@@ -125,18 +121,11 @@ fn entry(hook: &HookSpec, form: Form, service: &Service, at: At) -> Hook {
         },
         timeout: Duration::from_micros(hook.timeout),
         rules: rules.collect(),
-        match_policy: Default::default(),
         namespace_selector,
-        object_selector: Selector::default(),
         match_conditions: match_conditions(form),
         dry_run_safe: hook.dry_run_safe,
-        reinvoked: false,
-        written: hookwatch::domain::cluster::hook::WrittenEntry::default(),
         review_versions: vec!["v1".to_owned()],
-        probe_level: None,
-        added: Added::default(),
-        other: None,
-        problems: Vec::new(),
+        ..Hook::new(hook.id.clone(), target(hook, service, at))
     }
 }
 
@@ -167,21 +156,12 @@ fn target(hook: &HookSpec, service: &Service, at: At) -> HookTarget {
         });
     }
     let listed = service.backends.iter().filter(|backend| *backend.listed.at(at));
-    let endpoint = |address| Endpoint {
-        address,
-        ready: true,
-        serving: true,
-        terminating: false,
-        node: None,
-        zone: None,
-        pod: None,
-    };
     let state = match service.exists.at(at) {
         false => ServiceState::Missing,
         true => ServiceState::Found {
             by_hand: false,
             cluster_ip: Some(cluster_ip(hook.service)),
-            endpoints: listed.map(|backend| endpoint(backend.address)).collect(),
+            endpoints: listed.map(|backend| Endpoint::ready(backend.address)).collect(),
         },
     };
     HookTarget::Service(ServiceTarget {

@@ -4,10 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::judge::{SeenVerdict, rounded};
 use super::survival::WithoutBreaker;
@@ -20,9 +18,6 @@ use crate::lab::workload::{FirstSuccess, Flow};
 /// For so long after a bypass it is looked how writes go: what was under way before has ended by then, as a hook of the
 /// lab has 10 s at most.
 const LOOK: Duration = Duration::from_secs(12);
-
-/// Who owns the lab's configurations by server-side apply.
-const OWNER: &str = "lab-owner";
 
 /// What the breaker came to.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -92,8 +87,8 @@ impl BreakerFollower {
     pub async fn note(&mut self, hooks: &[LabHook]) -> anyhow::Result<()> {
         self.originals.clear();
         for hook in hooks {
-            let found = api(&self.client, *hook).get(hook.configuration()).await?;
-            let applied = apply(&self.client, *hook, &serde_json::to_value(found)?, true).await?;
+            let found = hook.read(&self.client).await?;
+            let applied = hook.apply(&self.client, &found, true).await?;
             self.originals.push((*hook, applied));
         }
         Ok(())
@@ -265,8 +260,7 @@ impl BreakerFollower {
         let mut objections = Vec::new();
         let mut ours = false;
         for (hook, original) in &self.originals {
-            let object = api(&self.client, *hook).get(hook.configuration()).await?;
-            let object = serde_json::to_value(object)?;
+            let object = hook.read(&self.client).await?;
             let name = hook.configuration();
             ours |= !touched(&object).is_empty();
             for part in ["/webhooks", "/metadata/annotations", "/metadata/labels"] {
@@ -324,7 +318,7 @@ impl BreakerFollower {
         check("managedFields", "nothing of them is hookwatch's", owned);
         let mut refused = Vec::new();
         for (hook, original) in &self.originals {
-            if let Err(error) = apply(&self.client, *hook, original, false).await {
+            if let Err(error) = hook.apply(&self.client, original, false).await {
                 let name = hook.configuration();
                 refused.push(format!("the owner cannot apply {name}: {error:#}"));
             }
@@ -391,26 +385,4 @@ impl BreakerFollower {
             held_up.namespace
         ))
     }
-}
-
-fn api(client: &kube::Client, hook: LabHook) -> Api<DynamicObject> {
-    let kind = hook.kind().configuration_kind();
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind));
-    Api::all_with(client.clone(), &resource)
-}
-
-/// The owner's server-side apply of a configuration as it is there.
-async fn apply(client: &kube::Client, hook: LabHook, object: &Value, force: bool) -> anyhow::Result<Value> {
-    let wanted = json!({
-        "apiVersion": hook.kind().api_version(), "kind": hook.kind().configuration_kind(),
-        "metadata": {"name": hook.configuration()},
-        "webhooks": object["webhooks"],
-    });
-    let mut parameters = PatchParams::apply(OWNER);
-    parameters.force = force;
-    let applied = api(client, hook)
-        .patch(hook.configuration(), &parameters, &Patch::Apply(&wanted))
-        .await
-        .with_context(|| format!("applying {}", hook.configuration()))?;
-    Ok(serde_json::to_value(applied)?)
 }

@@ -264,6 +264,32 @@ impl Hook {
     /// The default of `timeoutSeconds` (kube-apiserver 1.36, `apis/admissionregistration/v1/defaults.go`).
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
+    /// One that is called there, with the default of everything else.
+    pub fn new(id: HookId, target: HookTarget) -> Self {
+        Self {
+            id,
+            configuration_uid: String::new(),
+            created: None,
+            target,
+            ca_bundle: Arc::default(),
+            failure_policy: FailurePolicy::Fail,
+            timeout: Self::DEFAULT_TIMEOUT,
+            rules: Vec::new(),
+            match_policy: MatchPolicy::default(),
+            namespace_selector: Selector::default(),
+            object_selector: Selector::default(),
+            match_conditions: Vec::new(),
+            dry_run_safe: true,
+            reinvoked: false,
+            review_versions: Vec::new(),
+            probe_level: None,
+            added: Added::default(),
+            written: WrittenEntry::default(),
+            other: None,
+            problems: Vec::new(),
+        }
+    }
+
     /// What is wrong by the inventory alone: there is no Service, no such port of it, or no endpoint that is ready.
     pub fn without_backends(&self) -> Option<Cause> {
         match &self.target {

@@ -216,10 +216,8 @@ fn resource_matches(entry: &str, request: &RequestShape<'_>) -> bool {
 
 #[cfg(test)]
 pub(in crate::domain) mod tests {
-    use std::time::Duration;
-
     use super::*;
-    use crate::domain::cluster::hook::{FailurePolicy, HookId, HookKind, HookTarget};
+    use crate::domain::cluster::hook::{HookId, HookKind, HookTarget};
 
     fn labels(pairs: &[(&str, &str)]) -> Labels {
         pairs
@@ -234,14 +232,8 @@ pub(in crate::domain) mod tests {
 
     /// A hook that is called for these resources and has no backend.
     pub(in crate::domain) fn hook(resources: &[&str]) -> Hook {
+        let id = HookId::new(HookKind::Validating, "configuration", "w.example");
         Hook {
-            id: HookId::new(HookKind::Validating, "configuration", "w.example"),
-            configuration_uid: String::new(),
-            created: None,
-            target: HookTarget::Invalid(String::new()),
-            ca_bundle: [].into(),
-            failure_policy: FailurePolicy::Fail,
-            timeout: Duration::from_secs(10),
             rules: vec![HookRule {
                 operations: strings(&["CREATE", "UPDATE"]),
                 api_groups: strings(&["*"]),
@@ -249,18 +241,7 @@ pub(in crate::domain) mod tests {
                 resources: strings(resources),
                 scope: Scope::All,
             }],
-            match_policy: MatchPolicy::Equivalent,
-            namespace_selector: Selector::default(),
-            object_selector: Selector::default(),
-            match_conditions: Vec::new(),
-            dry_run_safe: true,
-            reinvoked: false,
-            written: crate::domain::cluster::hook::WrittenEntry::default(),
-            review_versions: Vec::new(),
-            probe_level: None,
-            added: crate::domain::cluster::hook::Added::default(),
-            other: None,
-            problems: Vec::new(),
+            ..Hook::new(id, HookTarget::Invalid(String::new()))
         }
     }
 

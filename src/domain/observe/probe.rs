@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use strum::{IntoStaticStr, VariantArray};
+use strum::{IntoStaticStr, VariantArray, VariantNames};
 
 use crate::domain::cluster::hook::{Backend, HookId, ProbeLevel};
 use crate::domain::text::named;
@@ -175,8 +175,9 @@ impl ProbeAnswer {
 }
 
 /// How a probe ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
 #[serde(rename_all = "snake_case", tag = "outcome")]
+#[strum(serialize_all = "snake_case")]
 pub enum ProbeOutcome {
     /// The backend answered.
     Answered(ProbeAnswer),
@@ -235,28 +236,14 @@ impl ProbeOutcome {
     }
 
     /// The value of the `outcome` label in metrics.
-    pub const fn as_str(&self) -> &'static str {
+    pub fn as_str(&self) -> &'static str {
         match self {
             Self::Answered(ProbeAnswer::Discovery { status }) if ProbeAnswer::is_no_discovery(*status) => {
                 "discovery_refused"
             }
-            Self::Answered(
-                ProbeAnswer::Handshake
-                | ProbeAnswer::Http { .. }
-                | ProbeAnswer::Review { .. }
-                | ProbeAnswer::Discovery { .. },
-            ) => "answered",
             Self::Answered(ProbeAnswer::ReviewRefused { .. }) => "review_refused",
             Self::Answered(ProbeAnswer::NotAnAdmissionReview { .. }) => "not_an_admission_review",
-            Self::ClientCertificateWanted => "client_certificate_wanted",
-            Self::VerifierDiffers { .. } => "verifier_differs",
-            Self::TimedOut { .. } => "timed_out",
-            Self::Refused => "refused",
-            Self::Unreachable { .. } => "unreachable",
-            Self::Unresolvable { .. } => "unresolvable",
-            Self::TlsRejected { .. } => "tls_rejected",
-            Self::Lost { .. } => "lost",
-            Self::NotProbed { .. } => "not_probed",
+            _ => self.into(),
         }
     }
 }

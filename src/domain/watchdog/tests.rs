@@ -31,8 +31,8 @@ use super::*;
 use crate::domain::act::breaker::Judged;
 use crate::domain::audit::standing::Request;
 use crate::domain::cluster::hook::{
-    Added, BackendAddress, BackendPath, Endpoint, FailurePolicy, Hook, HookRule, HookTarget, ProbeLevel,
-    Scope, Selector, ServiceState, ServiceTarget,
+    BackendAddress, BackendPath, Endpoint, FailurePolicy, Hook, HookRule, HookTarget, ProbeLevel, Scope,
+    Selector, ServiceState, ServiceTarget,
 };
 use crate::domain::observe::canary::{CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget};
 use crate::domain::observe::probe::{

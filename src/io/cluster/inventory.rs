@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use kube::Client;
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use crate::domain::cluster::inventory::{Inventory, InventoryHealth};
@@ -85,7 +85,7 @@ impl InventoryView {
 #[derive(Debug)]
 pub struct InventoryWatch {
     view: watch::Receiver<InventoryView>,
-    _task: Task,
+    _task: JoinSet<()>,
 }
 
 impl InventoryWatch {
@@ -114,23 +114,13 @@ impl InventoryWatch {
         };
         Self {
             view,
-            _task: Task(tokio::spawn(keeper.run(arriving))),
+            _task: JoinSet::from_iter([keeper.run(arriving)]),
         }
     }
 
     /// A receiver of every newer view.
     pub fn subscribe(&self) -> watch::Receiver<InventoryView> {
         self.view.clone()
-    }
-}
-
-/// A task that ends with its owner.
-#[derive(Debug)]
-struct Task(JoinHandle<()>);
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 
@@ -153,7 +143,7 @@ struct RunningWatch {
     known_good: Option<Time>,
     /// Whether it has delivered a list or failed.
     settled: bool,
-    _task: Task,
+    _task: JoinSet<()>,
 }
 
 /// Owns the store and the feeds; everything happens in its one loop.
@@ -288,7 +278,7 @@ impl Keeper {
             state,
             known_good,
             settled,
-            _task: Task(tokio::spawn(feed.run())),
+            _task: JoinSet::from_iter([feed.run()]),
         };
         self.feeds.insert(key, running);
     }

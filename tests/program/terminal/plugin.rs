@@ -1,7 +1,9 @@
 //! The binary by the name that kubectl looks for.
 
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::Command;
+
+use crate::cli::told;
 
 fn plugin(folder: &tempfile::TempDir) -> PathBuf {
     let path = folder.path().join("kubectl-hookwatch");
@@ -10,18 +12,9 @@ fn plugin(folder: &tempfile::TempDir) -> PathBuf {
 }
 
 fn run(program: &PathBuf, arguments: &[&str]) -> (i32, String, String) {
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = Command::new(program)
-        .env_clear()
-        .env("HOME", "/nowhere")
-        .args(arguments)
-        .output()
-        .unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (status.code().unwrap(), text(stdout), text(stderr))
+    let mut command = Command::new(program);
+    command.env_clear().env("HOME", "/nowhere").args(arguments);
+    told(command.output().unwrap())
 }
 
 #[test]

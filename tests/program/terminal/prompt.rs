@@ -2,25 +2,20 @@
 
 use std::path::Path;
 
+use hookwatch::domain::cluster::hook::HookKind;
 use hookwatch::lab::api::{ApiServer, ApiServerOptions};
-use hookwatch::lab::cluster::client_for;
+use hookwatch::lab::cluster::{client_for, configurations};
 use hookwatch::lab::directory::PrivateDirectory;
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, PostParams};
+use kube::api::{DynamicObject, PostParams};
 use serde_json::json;
 
 use super::pty::{Pty, keep};
 
-fn configurations(client: &kube::Client) -> Api<DynamicObject> {
-    let kind = GroupVersionKind::gvk(
-        "admissionregistration.k8s.io",
-        "v1",
-        "ValidatingWebhookConfiguration",
-    );
-    Api::all_with(client.clone(), &ApiResource::from_gvk(&kind))
-}
-
 async fn bypassed(client: &kube::Client) -> bool {
-    let object = configurations(client).get("policy").await.unwrap();
+    let object = configurations(client, HookKind::Validating)
+        .get("policy")
+        .await
+        .unwrap();
     object
         .metadata
         .annotations
@@ -48,7 +43,7 @@ async fn nothing_is_changed_before_a_person_types_y() {
         }],
     });
     let object: DynamicObject = serde_json::from_value(object).unwrap();
-    configurations(&client)
+    configurations(&client, HookKind::Validating)
         .create(&PostParams::default(), &object)
         .await
         .unwrap();

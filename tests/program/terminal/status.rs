@@ -15,6 +15,7 @@ use super::fixture;
 use super::pty::keep;
 use super::screens::incident;
 use super::served::Served;
+use crate::cli::told;
 
 const TOKEN: &str = "0123456789abcdef";
 
@@ -25,13 +26,7 @@ fn status(arguments: &[&str]) -> (i32, String, String) {
         .env("HOME", "/nowhere")
         .arg("status")
         .args(arguments);
-    let output = command.output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (
-        output.status.code().unwrap(),
-        text(output.stdout),
-        text(output.stderr),
-    )
+    told(command.output().unwrap())
 }
 
 fn of(served: &Served, more: &[&str]) -> (i32, String, String) {

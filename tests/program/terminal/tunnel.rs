@@ -12,6 +12,7 @@ use tokio_tungstenite::tungstenite::handshake::server::{Request, Response};
 
 use super::screens::incident;
 use super::served::Served;
+use crate::cli::told;
 
 fn pod(name: &str, phase: &str, ready: bool, ports: serde_json::Value) -> serde_json::Value {
     json!({
@@ -121,15 +122,8 @@ async fn status(api_server: SocketAddr, more: &'static [&'static str]) -> (i32, 
         .env("HOME", "/nowhere")
         .env("KUBECONFIG", kubeconfig);
     command.args(["status", "--cluster"]).args(more);
-    let output = tokio::task::spawn_blocking(move || command.output().unwrap())
-        .await
-        .unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (
-        output.status.code().unwrap(),
-        text(output.stdout),
-        text(output.stderr),
-    )
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap());
+    told(output.await.unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,7 +7,7 @@ use hookwatch::app::config::{Config, ConfigArguments};
 use serde_json::{Value, json};
 
 use crate::deploy::{SECOND, objects};
-use crate::helm::{overlaid, rendered};
+use crate::helm::rendered;
 use crate::{read, root};
 
 /// The objects of a kustomization, as far as those of deploy/ go.
@@ -58,7 +58,7 @@ fn patch(all: &mut [Value], folder: &Path) {
                 "{}: a list is patched",
                 path.display()
             );
-            overlaid(object, &patch);
+            json_patch::merge(object, &patch);
         }
     }
 }

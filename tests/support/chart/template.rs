@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 /// The templates of a chart: their nodes by path, and by name those that others include.
 pub struct Templates {
@@ -167,7 +167,7 @@ impl Templates {
             ("merge", maps) => {
                 let mut merged = json!({});
                 for map in maps.iter().rev() {
-                    overlaid(&mut merged, map);
+                    json_patch::merge(&mut merged, map);
                 }
                 merged
             }
@@ -176,22 +176,6 @@ impl Templates {
                 arguments.len()
             ),
         }
-    }
-}
-
-/// Puts what a second value says over the first, map by map; a key that is null there is taken away, as Helm does.
-pub fn overlaid(under: &mut Value, over: &Value) {
-    match (under, over) {
-        (Value::Object(under), Value::Object(over)) => {
-            for (key, value) in over {
-                if value.is_null() {
-                    under.remove(key);
-                } else {
-                    overlaid(under.entry(key).or_insert(Value::Null), value);
-                }
-            }
-        }
-        (under, over) => *under = over.clone(),
     }
 }
 
@@ -340,14 +324,10 @@ fn pipe<'a>(words: &mut impl Iterator<Item = &'a str>) -> Pipe {
 }
 
 /// What is known to every template.
-pub fn root(namespace: &str, chart: &Value, values: Value) -> Value {
-    let release = json!({"Name": "any-release", "Namespace": namespace});
-    let chart =
-        json!({"Name": chart["name"], "Version": chart["version"], "AppVersion": chart["appVersion"]});
-    let root = [("Release", release), ("Chart", chart), ("Values", values)];
-    Value::Object(
-        root.map(|(key, value)| (key.to_owned(), value))
-            .into_iter()
-            .collect::<Map<_, _>>(),
-    )
+pub fn root(namespace: &str, chart: &Value, values: &Value) -> Value {
+    json!({
+        "Release": {"Name": "any-release", "Namespace": namespace},
+        "Chart": {"Name": chart["name"], "Version": chart["version"], "AppVersion": chart["appVersion"]},
+        "Values": values,
+    })
 }

@@ -63,116 +63,54 @@ async fn at(play: &mut Play, hook: &Value, address: SocketAddr, timeout: u64) {
 }
 
 async fn behaviours(play: &mut Play, hook: &Value) {
-    for (step, behaviour, reason) in [
+    use Reason::{BadAnswer, DeadlineExceeded, ServerError};
+    let unheard = [
         (
             "hangs in the handshake",
             Behaviour::AcceptAndHang,
-            Reason::DeadlineExceeded,
+            DeadlineExceeded,
         ),
         (
             "hangs before the answer",
             Behaviour::HangAfterTls,
-            Reason::DeadlineExceeded,
+            DeadlineExceeded,
         ),
-        (
-            "an answer without end",
-            Behaviour::EndlessBody,
-            Reason::DeadlineExceeded,
-        ),
+        ("an answer without end", Behaviour::EndlessBody, DeadlineExceeded),
         ("refused", Behaviour::Refused, Reason::ConnectionRefused),
-        (
-            "500",
-            Behaviour::HttpStatus(500, "boom".into()),
-            Reason::ServerError,
-        ),
-        (
-            "500 with a lie in it",
-            Behaviour::HttpStatus(500, "x509: context deadline exceeded".into()),
-            Reason::ServerError,
-        ),
-        (
-            "503",
-            Behaviour::HttpStatus(503, "busy".into()),
-            Reason::ServerError,
-        ),
-        (
-            "502",
-            Behaviour::HttpStatus(502, String::new().into()),
-            Reason::ServerError,
-        ),
-        (
-            "404",
-            Behaviour::HttpStatus(404, "page not found".into()),
-            Reason::ServerError,
-        ),
-        (
-            "429",
-            Behaviour::HttpStatus(429, "later".into()),
-            Reason::ServerError,
-        ),
-        (
-            "400",
-            Behaviour::HttpStatus(400, "what".into()),
-            Reason::ServerError,
-        ),
-        (
-            "401",
-            Behaviour::HttpStatus(401, "who".into()),
-            Reason::ServerError,
-        ),
-        (
-            "403",
-            Behaviour::HttpStatus(403, "not you".into()),
-            Reason::ServerError,
-        ),
-        (
-            "403 with a lie",
-            Behaviour::HttpStatus(403, "context deadline exceeded".into()),
-            Reason::ServerError,
-        ),
-        (
-            "415",
-            Behaviour::HttpStatus(415, "no JSON".into()),
-            Reason::ServerError,
-        ),
-        (
-            "302",
-            Behaviour::HttpStatus(302, String::new().into()),
-            Reason::ServerError,
-        ),
-        (
-            "204",
-            Behaviour::HttpStatus(204, String::new().into()),
-            Reason::BadAnswer,
-        ),
-        (
-            "200 without a body",
-            Behaviour::HttpStatus(200, String::new().into()),
-            Reason::BadAnswer,
-        ),
-        (
-            "200 with a page",
-            Behaviour::HttpStatus(200, "<html></html>".into()),
-            Reason::BadAnswer,
-        ),
-        (
-            "no AdmissionReview",
-            Behaviour::NotAnAdmissionReview,
-            Reason::BadAnswer,
-        ),
-        (
-            "the uid of another request",
-            Behaviour::WrongUid,
-            Reason::BadAnswer,
-        ),
-    ] {
+    ];
+    let statuses = [
+        ("500", 500, "boom"),
+        ("500 with a lie in it", 500, "x509: context deadline exceeded"),
+        ("503", 503, "busy"),
+        ("502", 502, ""),
+        ("404", 404, "page not found"),
+        ("429", 429, "later"),
+        ("400", 400, "what"),
+        ("401", 401, "who"),
+        ("403", 403, "not you"),
+        ("403 with a lie", 403, "context deadline exceeded"),
+        ("415", 415, "no JSON"),
+        ("302", 302, ""),
+        ("204", 204, ""),
+        ("200 without a body", 200, ""),
+        ("200 with a page", 200, "<html></html>"),
+    ]
+    .map(|(step, code, text)| {
+        let reason = if code < 300 { BadAnswer } else { ServerError };
+        (step, Behaviour::HttpStatus(code, text.into()), reason)
+    });
+    let odd = [
+        ("no AdmissionReview", Behaviour::NotAnAdmissionReview, BadAnswer),
+        ("the uid of another request", Behaviour::WrongUid, BadAnswer),
+    ];
+    for (step, behaviour, reason) in unheard.into_iter().chain(statuses).chain(odd) {
         let faulty = backend(&play.authority, BackendRole::Validating, behaviour).await;
         at(play, hook, faulty.address(), 1).await;
         expect(play, step, reason).await;
     }
     let mutating = backend(&play.authority, BackendRole::Mutating, Behaviour::Healthy).await;
     at(play, hook, mutating.address(), 1).await;
-    expect(play, "a patch from a validating hook", Reason::BadAnswer).await;
+    expect(play, "a patch from a validating hook", BadAnswer).await;
 }
 
 /// What a server does that is no server of TLS.

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::engine::Engine;
 use hookwatch::domain::cluster::condition::BypassCondition;
 use hookwatch::domain::report::assessment::Assessment;
@@ -16,6 +15,7 @@ use super::bypasses::add_condition;
 use super::hooks::{backend, catch_all, of_configmaps};
 use super::lab::{VALIDATING, configurations};
 use super::play::Play;
+use crate::engines::{assessed, config};
 
 /// A guard against what never comes about.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -83,17 +83,9 @@ pub async fn the_inventory_recovers_when_an_api_server_comes_back(play: &mut Pla
         .directory
         .write("daemon.kubeconfig", &play.lab.kubeconfig)
         .unwrap();
-    let config = Config::parse(
-        "",
-        &ConfigArguments {
-            kubeconfig: Some(kubeconfig),
-            namespace: Some("default".to_owned()),
-            ..ConfigArguments::default()
-        },
-    )
-    .unwrap();
-    let mut engine = Engine::start(&config).await.unwrap();
-    until(&mut engine, "the first hook is known", |assessment| {
+    let config = config(&kubeconfig, "namespace: default");
+    let engine = Engine::start(&config).await.unwrap();
+    assessed(&engine, "the first hook is known", |assessment| {
         knows(assessment, "first.inventory") && is_current(assessment)
     })
     .await;
@@ -105,15 +97,11 @@ pub async fn the_inventory_recovers_when_an_api_server_comes_back(play: &mut Pla
     play.register(false, "second", &[second]).await;
     let path = configurations(VALIDATING, "first");
     play.lab.done(&Ask::delete(&path)).await;
-    until(
-        &mut engine,
-        "what changed after the restart is known",
-        |assessment| {
-            knows(assessment, "second.inventory")
-                && !knows(assessment, "first.inventory")
-                && is_current(assessment)
-        },
-    )
+    assessed(&engine, "what changed after the restart is known", |assessment| {
+        knows(assessment, "second.inventory")
+            && !knows(assessment, "first.inventory")
+            && is_current(assessment)
+    })
     .await;
     engine.stop().await;
     play.note("the inventory after the restart", json!("current again"));
@@ -129,19 +117,6 @@ fn knows(assessment: &Assessment, name: &str) -> bool {
 fn is_current(assessment: &Assessment) -> bool {
     let sources = &assessment.sources;
     sources.inventory_age_seconds.is_some() && sources.inventory_trouble.is_empty()
-}
-
-async fn until(engine: &mut Engine, what: &str, holds: impl Fn(&Assessment) -> bool) {
-    let wait = engine
-        .shown
-        .assessment
-        .wait_for(|assessment| assessment.as_deref().is_some_and(&holds));
-    let outcome = tokio::time::timeout(PATIENCE, wait).await.map(drop);
-    assert!(
-        outcome.is_ok(),
-        "waited in vain until {what}: {:#?}",
-        engine.shown.assessment.borrow().as_deref().map(|a| &a.sources)
-    );
 }
 
 pub async fn an_api_server_with_a_role_to_make_does_not_start_behind_a_hung_catch_all(play: &mut Play) {

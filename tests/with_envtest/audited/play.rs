@@ -25,7 +25,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::super::cases::hooks::backend;
-use super::super::privileges::cluster::{ask, until};
+use super::super::privileges::cluster::{ask, content_type, until};
 use super::cases::Case;
 
 /// Longest that a play is watched: the last casualty is an API server's start, at 49 s.
@@ -191,14 +191,7 @@ const LEADERS: [&str; 2] = ["kube-controller-manager", "kube-scheduler"];
 
 /// The objects of a case, and the namespaces of its cluster.
 async fn cluster(case: &Case, client: &Client) -> Vec<EstateObject> {
-    let found = ask(
-        client,
-        Method::GET,
-        "/api/v1/namespaces",
-        "application/json",
-        &Value::Null,
-    )
-    .await;
+    let found = ask(client, Method::GET, "/api/v1/namespaces", &Value::Null).await;
     let namespaces = found.body["items"].as_array().unwrap().iter().map(|item| {
         let mut value = item.clone();
         (value["apiVersion"], value["kind"]) = ("v1".into(), "Namespace".into());
@@ -379,16 +372,11 @@ fn tries(case: &Case, own: &str, pods: &Value) -> Vec<Try> {
 
 /// Whether a write is refused for the webhook, or takes longer than an API server gives it.
 async fn is_lost(client: &Client, by: &[&str], method: Method, path: &str, body: &Value) -> bool {
-    let kind = if method == Method::PATCH {
-        "application/merge-patch+json"
-    } else {
-        "application/json"
-    };
     let (user, groups) = by.split_first().unwrap();
     let mut request = Request::builder()
         .method(method.clone())
         .uri(format!("{path}?dryRun=All"))
-        .header("content-type", kind)
+        .header("content-type", content_type(&method, body))
         .header("impersonate-user", *user)
         // Who may do everything meets no role's limit on the way to the webhook.
         .header("impersonate-group", "system:masters");
@@ -409,7 +397,7 @@ async fn is_lost(client: &Client, by: &[&str], method: Method, path: &str, body:
 }
 
 async fn post(client: &Client, path: &str, object: &Value) {
-    let answer = ask(client, Method::POST, path, "application/json", object).await;
+    let answer = ask(client, Method::POST, path, object).await;
     assert!(answer.is_success() || answer.status == 409, "{path}: {answer:?}");
 }
 
@@ -424,9 +412,7 @@ async fn stage(client: &Client, case: &Case, own: &str) {
         post(client, path, &definition).await;
         let (_, _, _, path, _) = case.custom_write().unwrap();
         until("custom resources are served", async || {
-            ask(client, Method::GET, &path, "application/json", &Value::Null)
-                .await
-                .is_success()
+            ask(client, Method::GET, &path, &Value::Null).await.is_success()
         })
         .await;
     }
@@ -445,9 +431,7 @@ async fn stage(client: &Client, case: &Case, own: &str) {
         // Pods take the account `default`, which the controller makes.
         until("there is an account", async || {
             let path = format!("{base}/serviceaccounts/default");
-            ask(client, Method::GET, &path, "application/json", &Value::Null)
-                .await
-                .is_success()
+            ask(client, Method::GET, &path, &Value::Null).await.is_success()
         })
         .await;
         post(client, &format!("{base}/pods"), &pod("there", pods)).await;

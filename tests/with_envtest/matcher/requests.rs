@@ -11,6 +11,7 @@ use http::{Method, Request};
 use kube::client::Body;
 use serde_json::{Value, json};
 
+use super::super::privileges::cluster::content_type;
 use super::webhooks::Draw;
 
 /// A kind that requests are about: group, version, resource, kind, whether it is in namespaces.
@@ -220,23 +221,21 @@ impl Asking {
     }
 
     pub fn request(&self) -> Request<Body> {
-        let (method, kind, body) = match self.operation {
-            "CREATE" => (Method::POST, "application/json", self.new.clone().unwrap()),
+        let (method, body) = match self.operation {
+            "CREATE" => (Method::POST, self.new.clone().unwrap()),
             "DELETE" => (
                 Method::DELETE,
-                "application/json",
                 json!({"apiVersion": "v1", "kind": "DeleteOptions", "dryRun": ["All"]}),
             ),
             _ => (
                 Method::PATCH,
-                "application/merge-patch+json",
                 json!({"metadata": {"labels": self.new.as_ref().unwrap()["metadata"]["labels"]}}),
             ),
         };
         let mut request = Request::builder()
-            .method(method)
+            .method(&method)
             .uri(self.target())
-            .header("content-type", kind)
+            .header("content-type", content_type(&method, &body))
             .header("accept", "application/json")
             .header("impersonate-user", self.by.user);
         for group in self.by.groups {

@@ -1,7 +1,6 @@
 //! A control plane with deploy/ applied to it, and ways to ask it as somebody.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use hookwatch::app::config::Config;
 use hookwatch::domain::act::fence::{FENCE, MaySkip};
@@ -16,12 +15,10 @@ use kube::client::Body;
 use kube::discovery::{Scope, pinned_kind};
 use serde_json::{Value, json};
 
+use crate::Outcome;
 use crate::versions::lacking;
 
-pub use crate::engines::assessed;
-
-/// A guard against a wait that does not end, not a measurement.
-const LIMIT: Duration = Duration::from_secs(90);
+pub use crate::engines::{assessed, until};
 
 pub const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
 
@@ -116,7 +113,7 @@ impl Cluster {
 
     /// As the administrator; anything but a success is a failure of the test.
     pub async fn admin(&self, method: Method, target: &str, body: &Value) -> Value {
-        let answer = ask(&self.admin, method.clone(), target, content_type(&method), body).await;
+        let answer = ask(&self.admin, method.clone(), target, body).await;
         assert!(answer.is_success(), "{method} {target}: {answer:?}");
         answer.body
     }
@@ -205,9 +202,7 @@ impl Cluster {
             {"op": "test", "path": format!("{at}/name"), "value": MaySkip::VARIABLE},
             {"op": "replace", "path": format!("{at}/expression"), "value": json!(configurations).to_string()},
         ]);
-        let content = "application/json-patch+json";
-        let answer = ask(&self.admin, Method::PATCH, &policy, content, &named).await;
-        assert!(answer.is_success(), "{answer:?}");
+        self.admin(Method::PATCH, &policy, &named).await;
     }
 
     /// Writes configurations, and what they refer to, that no request of these tests meets.
@@ -326,14 +321,27 @@ pub async fn apply(admin: &Client, object: &Value) {
     }
 }
 
-fn content_type(method: &Method) -> &'static str {
+/// A patch is a list of steps, or else what is merged.
+pub fn content_type(method: &Method, body: &Value) -> &'static str {
     match *method {
+        Method::PATCH if body.is_array() => "application/json-patch+json",
         Method::PATCH => "application/merge-patch+json",
         _ => "application/json",
     }
 }
 
-pub async fn ask(client: &Client, method: Method, target: &str, content_type: &str, body: &Value) -> Answer {
+pub async fn ask(client: &Client, method: Method, target: &str, body: &Value) -> Answer {
+    let content_type = content_type(&method, body);
+    ask_as(client, method, target, content_type, body).await
+}
+
+pub async fn ask_as(
+    client: &Client,
+    method: Method,
+    target: &str,
+    content_type: &str,
+    body: &Value,
+) -> Answer {
     let request = Request::builder()
         .method(method)
         .uri(target)
@@ -364,15 +372,6 @@ pub fn config(kubeconfig: &Path, more: &str) -> Config {
     crate::engines::config(kubeconfig, &text)
 }
 
-/// Waits until something is so; for what sends no word by itself.
-pub async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let begin = Instant::now();
-    while !is_so().await {
-        assert!(begin.elapsed() < LIMIT, "waited in vain until {what}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-}
-
 pub fn block_on(test: impl Future<Output = ()>) {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     tokio::runtime::Builder::new_multi_thread()
@@ -380,4 +379,9 @@ pub fn block_on(test: impl Future<Output = ()>) {
         .build()
         .unwrap()
         .block_on(test);
+}
+
+pub fn play(test: impl Future<Output = ()>) -> Outcome {
+    block_on(test);
+    Outcome::Held
 }

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use super::audit::{Permission, asked_by, granted};
 use super::changes::ACCOUNT;
-use super::cluster::{Cluster, assessed, block_on, config, configuration, manifests, until};
-use crate::{Outcome, missing};
+use super::cluster::{Cluster, assessed, config, configuration, manifests, play, until};
+use crate::Outcome;
 
 /// What every cluster lets everybody ask unless somebody has changed it (`system:public-info-viewer`, `system:discovery`
 /// and `system:basic-user`). No role of ours has the last two: nothing is lost without discovery, and who it is (which is
@@ -246,14 +246,7 @@ async fn cluster() -> Cluster {
             "{}/validatingwebhookconfigurations/policy?dryRun=All",
             super::cluster::CONFIGURATIONS
         );
-        let answer = super::cluster::ask(
-            &another,
-            Method::DELETE,
-            &target,
-            "application/json",
-            &Value::Null,
-        )
-        .await;
+        let answer = super::cluster::ask(&another, Method::DELETE, &target, &Value::Null).await;
         answer.message().contains("hookwatch-fence")
     })
     .await;
@@ -294,10 +287,7 @@ async fn everything_works(engine: &Engine) {
 }
 
 pub fn are_enough_and_none_is_idle() -> Outcome {
-    if let Some(skipped) = missing() {
-        return skipped;
-    }
-    block_on(async {
+    play(async {
         let cluster = cluster().await;
         let (kubeconfig, _) = cluster.kubeconfig("hookwatch", &cluster.token("hookwatch", None).await);
         let config = config(&kubeconfig, "autoBreak: on");
@@ -350,15 +340,11 @@ pub fn are_enough_and_none_is_idle() -> Outcome {
             asked.len(),
             wrong.join("\n")
         );
-    });
-    Outcome::Held
+    })
 }
 
 pub fn each_that_is_missing_is_named_and_costs_its_feature_alone() -> Outcome {
-    if let Some(skipped) = missing() {
-        return skipped;
-    }
-    block_on(async {
+    play(async {
         let cluster = cluster().await;
         let (kubeconfig, _) = cluster.kubeconfig("hookwatch", &cluster.token("hookwatch", None).await);
         let config = config(&kubeconfig, "autoBreak: on");
@@ -408,8 +394,7 @@ pub fn each_that_is_missing_is_named_and_costs_its_feature_alone() -> Outcome {
             })
             .await;
         }
-    });
-    Outcome::Held
+    })
 }
 
 /// How the API server names what was missing.

@@ -87,6 +87,21 @@ pub struct Endpoint {
     pub pod: Option<String>,
 }
 
+impl Endpoint {
+    /// One that is ready, of which nothing else is said.
+    pub const fn ready(address: SocketAddr) -> Self {
+        Self {
+            address,
+            ready: true,
+            serving: true,
+            terminating: false,
+            node: None,
+            zone: None,
+            pod: None,
+        }
+    }
+}
+
 impl Hook {
     /// Whether a backend is a Pod of the Service's own namespace, listed by the cluster's controller.
     ///

@@ -424,10 +424,8 @@ impl Hook {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-    use crate::domain::cluster::hook::{Added, FailurePolicy, HookKind, HookTarget, Selector};
+    use crate::domain::cluster::hook::{HookKind, HookTarget, Selector};
 
     fn meets(operations: &[&str], group: &str, resources: &[&str], selector: Selector) -> bool {
         spared(&asked(operations, group, resources, selector)) >= Spared::ControlPlane
@@ -435,14 +433,8 @@ mod tests {
 
     fn asked(operations: &[&str], group: &str, resources: &[&str], selector: Selector) -> Hook {
         let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+        let id = HookId::new(HookKind::Validating, "c", "w");
         Hook {
-            id: HookId::new(HookKind::Validating, "c", "w"),
-            configuration_uid: String::new(),
-            created: None,
-            target: HookTarget::Invalid(String::new()),
-            ca_bundle: [].into(),
-            failure_policy: FailurePolicy::Fail,
-            timeout: Duration::from_secs(10),
             rules: vec![HookRule {
                 operations: texts(operations),
                 api_groups: texts(&[group]),
@@ -450,18 +442,8 @@ mod tests {
                 resources: texts(resources),
                 scope: Scope::All,
             }],
-            match_policy: Default::default(),
             namespace_selector: selector,
-            object_selector: Selector::default(),
-            match_conditions: Vec::new(),
-            dry_run_safe: true,
-            reinvoked: false,
-            written: crate::domain::cluster::hook::WrittenEntry::default(),
-            review_versions: Vec::new(),
-            probe_level: None,
-            added: Added::default(),
-            other: None,
-            problems: Vec::new(),
+            ..Hook::new(id, HookTarget::Invalid(String::new()))
         }
     }
 

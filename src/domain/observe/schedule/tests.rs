@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::domain::cluster::hook::{
-    Added, BackendAddress, Endpoint, FailurePolicy, HookKind, HookTarget, Selector, ServiceState,
-    ServiceTarget,
+    BackendAddress, Endpoint, HookKind, HookTarget, ServiceState, ServiceTarget,
 };
 use crate::domain::observe::probe::{
     CertificateFacts, PhaseDurations, ProbeAnswer, ProbeOutcome, ProbeOverdue, ProbePhase, ProbeReport,
@@ -53,46 +52,23 @@ fn address(service: usize, endpoint: usize) -> std::net::SocketAddr {
 
 /// A hook behind one of the Services, each of which has endpoints of its own.
 fn hook(name: usize, service: usize, path: &str, endpoints: std::ops::Range<usize>) -> Hook {
-    let endpoints = endpoints.map(|nth| Endpoint {
-        address: address(service, nth),
-        ready: true,
-        serving: true,
-        terminating: false,
-        node: None,
-        zone: None,
-        pod: None,
+    let endpoints = endpoints.map(|nth| Endpoint::ready(address(service, nth)));
+    let target = HookTarget::Service(ServiceTarget {
+        namespace: "n".to_owned(),
+        name: format!("service-{service}"),
+        port: 443,
+        path: path.to_owned(),
+        service: ServiceState::Found {
+            cluster_ip: None,
+            endpoints: endpoints.collect(),
+            by_hand: false,
+        },
     });
+    let id = HookId::new(HookKind::Validating, "c", &format!("{name:04}.example.com"));
     Hook {
-        id: HookId::new(HookKind::Validating, "c", &format!("{name:04}.example.com")),
         configuration_uid: "uid".to_owned(),
-        created: None,
-        target: HookTarget::Service(ServiceTarget {
-            namespace: "n".to_owned(),
-            name: format!("service-{service}"),
-            port: 443,
-            path: path.to_owned(),
-            service: ServiceState::Found {
-                cluster_ip: None,
-                endpoints: endpoints.collect(),
-                by_hand: false,
-            },
-        }),
         ca_bundle: b"ca".as_slice().into(),
-        failure_policy: FailurePolicy::Fail,
-        timeout: Duration::from_secs(10),
-        rules: Vec::new(),
-        match_policy: Default::default(),
-        namespace_selector: Selector::default(),
-        object_selector: Selector::default(),
-        match_conditions: Vec::new(),
-        dry_run_safe: true,
-        reinvoked: false,
-        written: crate::domain::cluster::hook::WrittenEntry::default(),
-        review_versions: Vec::new(),
-        probe_level: None,
-        added: Added::default(),
-        other: None,
-        problems: Vec::new(),
+        ..Hook::new(id, target)
     }
 }
 

@@ -58,15 +58,7 @@ impl Watched {
             service: ServiceState::Found {
                 by_hand: false,
                 cluster_ip: None,
-                endpoints: vec![Endpoint {
-                    address: ([10, 0, 1, 1], 8443).into(),
-                    ready: true,
-                    serving: true,
-                    terminating: false,
-                    node: None,
-                    zone: None,
-                    pod: None,
-                }],
+                endpoints: vec![Endpoint::ready(([10, 0, 1, 1], 8443).into())],
             },
         });
         Self {

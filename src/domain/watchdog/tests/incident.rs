@@ -255,33 +255,20 @@ pub(super) fn refusal(webhook: &str, why: &str) -> CanaryOutcome {
 
 /// A catch-all validating hook with this many endpoints.
 pub(super) fn hook(webhook: &str, endpoints: u8) -> Hook {
-    let endpoint = |n: u8| Endpoint {
-        address: ([10, 0, 0, n], 8443).into(),
-        ready: true,
-        serving: true,
-        terminating: false,
-        node: None,
-        zone: None,
-        pod: None,
-    };
+    let endpoint = |n: u8| Endpoint::ready(([10, 0, 0, n], 8443).into());
+    let target = HookTarget::Service(ServiceTarget {
+        namespace: "ns".into(),
+        name: webhook.into(),
+        port: 443,
+        path: "/".into(),
+        service: ServiceState::Found {
+            by_hand: false,
+            cluster_ip: None,
+            endpoints: (1..=endpoints).map(endpoint).collect(),
+        },
+    });
+    let id = HookId::new(HookKind::Validating, &format!("{webhook}-configuration"), webhook);
     Hook {
-        id: HookId::new(HookKind::Validating, &format!("{webhook}-configuration"), webhook),
-        configuration_uid: String::new(),
-        created: None,
-        target: HookTarget::Service(ServiceTarget {
-            namespace: "ns".into(),
-            name: webhook.into(),
-            port: 443,
-            path: "/".into(),
-            service: ServiceState::Found {
-                by_hand: false,
-                cluster_ip: None,
-                endpoints: (1..=endpoints).map(endpoint).collect(),
-            },
-        }),
-        ca_bundle: Arc::from(&b""[..]),
-        failure_policy: FailurePolicy::Fail,
-        timeout: Duration::from_secs(10),
         rules: vec![HookRule {
             operations: vec!["*".into()],
             api_groups: vec!["*".into()],
@@ -289,17 +276,7 @@ pub(super) fn hook(webhook: &str, endpoints: u8) -> Hook {
             resources: vec!["*/*".into()],
             scope: Scope::All,
         }],
-        match_policy: Default::default(),
-        namespace_selector: Selector::default(),
-        object_selector: Selector::default(),
-        match_conditions: Vec::new(),
-        dry_run_safe: true,
-        reinvoked: false,
-        written: crate::domain::cluster::hook::WrittenEntry::default(),
         review_versions: vec!["v1".into()],
-        probe_level: None,
-        added: Added::default(),
-        other: None,
-        problems: Vec::new(),
+        ..Hook::new(id, target)
     }
 }

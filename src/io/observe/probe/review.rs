@@ -190,36 +190,17 @@ fn labels(selector: &Selector) -> serde_json::Map<String, Value> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::time::Duration;
-
     use super::*;
-    use crate::domain::cluster::hook::{FailurePolicy, HookId, HookTarget, Scope, SelectorRequirement};
+    use crate::domain::cluster::hook::{HookId, HookTarget, Scope, SelectorRequirement};
 
     const NOW: Time = Time::from_unix_millis(1_795_219_862_156);
 
     fn hook(rules: Vec<HookRule>) -> Hook {
+        let id = HookId::new(HookKind::Mutating, "configuration", "hook.example.com");
         Hook {
-            id: HookId::new(HookKind::Mutating, "configuration", "hook.example.com"),
-            configuration_uid: String::new(),
-            created: None,
-            target: HookTarget::Invalid(String::new()),
-            ca_bundle: Arc::default(),
-            failure_policy: FailurePolicy::Fail,
-            timeout: Duration::from_secs(10),
             rules,
-            match_policy: Default::default(),
-            namespace_selector: Selector::default(),
-            object_selector: Selector::default(),
-            match_conditions: Vec::new(),
-            dry_run_safe: true,
-            reinvoked: false,
-            written: crate::domain::cluster::hook::WrittenEntry::default(),
             review_versions: vec!["v1".to_owned(), "v1beta1".to_owned()],
-            probe_level: None,
-            added: crate::domain::cluster::hook::Added::default(),
-            other: None,
-            problems: Vec::new(),
+            ..Hook::new(id, HookTarget::Invalid(String::new()))
         }
     }
 

@@ -9,14 +9,13 @@ mod server;
 mod waiting;
 mod withheld;
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::domain::cluster::hook::{
-    Added, Backend, BackendAddress, BackendPath, FailurePolicy, Hook, HookId, HookKind, HookRule, HookTarget,
-    ProbeLevel, ProbeTarget, Scope, Selector, ServiceState, ServiceTarget, UrlTarget,
+    Backend, BackendAddress, BackendPath, Hook, HookId, HookKind, HookRule, HookTarget, ProbeLevel,
+    ProbeTarget, Scope, ServiceState, ServiceTarget, UrlTarget,
 };
 use crate::domain::observe::probe::{ConnectionKind, ProbeReport};
 use crate::domain::time::Time;
@@ -44,36 +43,20 @@ fn prober() -> Prober {
 
 /// A validating hook behind the Service `hook` in the namespace `probe`.
 fn hook(ca_bundle: &str) -> Hook {
+    let target = HookTarget::Service(ServiceTarget {
+        namespace: "probe".to_owned(),
+        name: "hook".to_owned(),
+        port: 443,
+        path: "/validate".to_owned(),
+        service: ServiceState::Missing,
+    });
+    let id = HookId::new(HookKind::Validating, "configuration", "hook.example.com");
     Hook {
-        id: HookId::new(HookKind::Validating, "configuration", "hook.example.com"),
         configuration_uid: "uid".to_owned(),
-        created: None,
-        target: HookTarget::Service(ServiceTarget {
-            namespace: "probe".to_owned(),
-            name: "hook".to_owned(),
-            port: 443,
-            path: "/validate".to_owned(),
-            service: ServiceState::Missing,
-        }),
         ca_bundle: ca_bundle.as_bytes().into(),
-        failure_policy: FailurePolicy::Fail,
-        timeout: Duration::from_secs(10),
         rules: vec![rule(&["CREATE"], "", &["configmaps"])],
-        match_policy: Default::default(),
-        namespace_selector: Selector::default(),
-        object_selector: Selector {
-            match_labels: BTreeMap::new(),
-            expressions: Vec::new(),
-        },
-        match_conditions: Vec::new(),
-        dry_run_safe: true,
-        reinvoked: false,
-        written: crate::domain::cluster::hook::WrittenEntry::default(),
         review_versions: vec!["v1".to_owned()],
-        probe_level: None,
-        added: Added::default(),
-        other: None,
-        problems: Vec::new(),
+        ..Hook::new(id, target)
     }
 }
 

@@ -57,7 +57,7 @@ impl Way {
                 (Method::PATCH, "application/apply-patch+yaml", applied)
             }
         };
-        ask(client, method, &target, content_type, &body).await
+        ask_as(client, method, &target, content_type, &body).await
     }
 }
 

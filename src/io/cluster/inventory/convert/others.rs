@@ -13,8 +13,7 @@ use serde::Deserialize;
 
 use super::{Problems, instant, look_at_bundle, probe_level, service_target, target};
 use crate::domain::cluster::hook::{
-    Added, Aggregated, Available, Conversion, FailurePolicy, Hook, HookId, HookKind, HookTarget, OtherKind,
-    Selector,
+    Aggregated, Available, Conversion, Hook, HookId, HookKind, HookTarget, OtherKind,
 };
 use crate::domain::text::bounded;
 
@@ -206,24 +205,12 @@ fn hook(kind: HookKind, metadata: &ObjectMeta, target: HookTarget, ca_bundle: &[
     Hook {
         configuration_uid: metadata.uid.clone().unwrap_or_default(),
         created: metadata.creation_timestamp.as_ref().and_then(instant),
-        target,
         ca_bundle: Arc::from(ca_bundle),
-        failure_policy: FailurePolicy::Fail,
         timeout: Duration::ZERO,
-        rules: Vec::new(),
-        match_policy: Default::default(),
-        namespace_selector: Selector::default(),
-        object_selector: Selector::default(),
-        match_conditions: Vec::new(),
         dry_run_safe: false,
-        reinvoked: false,
-        written: crate::domain::cluster::hook::WrittenEntry::default(),
-        review_versions: Vec::new(),
         probe_level,
-        added: Added::default(),
-        other: None,
         problems: problems.into_sentences(),
-        id,
+        ..Hook::new(id, target)
     }
 }
 

@@ -12,7 +12,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
@@ -169,7 +169,7 @@ impl Identity {
 pub(super) struct Server {
     pub(super) address: SocketAddr,
     accepted: Arc<AtomicUsize>,
-    task: JoinHandle<()>,
+    task: JoinSet<()>,
 }
 
 impl Server {
@@ -183,13 +183,13 @@ impl Server {
         let address = listener.local_addr().expect("an address");
         let accepted = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&accepted);
-        let task = tokio::spawn(async move {
+        let task = JoinSet::from_iter([async move {
             // Dropped with the server, so that no connection outlives it.
-            let mut open = tokio::task::JoinSet::new();
+            let mut open = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 open.spawn(serve(stream, count.fetch_add(1, Ordering::SeqCst)));
             }
-        });
+        }]);
         Self {
             address,
             accepted,
@@ -256,14 +256,7 @@ impl Server {
 
     /// Closes the listener and every connection.
     pub(super) async fn stop(mut self) {
-        self.task.abort();
-        let _ = (&mut self.task).await;
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.task.abort();
+        self.task.shutdown().await;
     }
 }
 

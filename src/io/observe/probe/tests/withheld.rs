@@ -39,13 +39,8 @@ fn listed(bundle: &str, address: SocketAddr, by: Listed) -> Hook {
     target.service = ServiceState::Found {
         cluster_ip: None,
         endpoints: vec![Endpoint {
-            address,
-            ready: true,
-            serving: true,
-            terminating: false,
-            node: None,
-            zone: None,
             pod,
+            ..Endpoint::ready(address)
         }],
         by_hand: by == Listed::ByHand,
     };
