@@ -20,7 +20,7 @@ esac
 jq '{text: ([
   "hookwatch: \(.conclusion). \(.assessment.control_plane.summary // .obstacle // "")",
   (.assessment.hooks // [] | map(select(.health == "Failing" or .health == "Suspect" and .bypass != null))[]
-    | "\(.configuration // "?")/\(.webhook): \(.cause // "suspected"), \(.effect), confidence \(.confidence * 100 | round) %. \(.advice // "")")
+    | "\(.configuration // "?")/\(.webhook): \(.cause) (\(.health)), \(.effect), confidence \(.confidence * 100 | round) %. \(.advice // "")")
 ] | join("\n"))}' "$report" >"$message"
 
 # The address is a secret: as an argument, other users of this machine could read it.

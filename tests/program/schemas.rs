@@ -173,7 +173,7 @@ fn what_a_daemon_and_diagnose_say_in_an_outage_is_as_described_and_gets_into_a_c
     let text = message["text"].as_str().unwrap();
     assert!(
         text.starts_with("hookwatch: hook_failing.")
-            && text.contains("opa-validating-webhook/validating-webhook.openpolicyagent.org: "),
+            && text.contains("opa-validating-webhook/validating-webhook.openpolicyagent.org: Hanging ("),
         "{message:#}"
     );
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use hookwatch::domain::observe::canary::{CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget};
+use hookwatch::domain::observe::canary::{
+    CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget, may_be_sent,
+};
 use hookwatch::domain::watchdog::Event;
 
 use super::{Coming, Later};
@@ -13,9 +15,6 @@ use crate::model::world::{CanaryEnd, World};
 use crate::model::{At, SECOND, seconds};
 use crate::random::Random;
 
-/// Canaries of one target under way at once; beside them, one every [`BESIDE_HUNG`].
-const AT_ONCE: usize = 3;
-const BESIDE_HUNG: At = 5 * SECOND;
 const OVERDUE: At = 3 * SECOND / 10;
 /// The daemon's own patience with one.
 const DEADLINE: At = 36 * SECOND;
@@ -96,7 +95,8 @@ impl Canaries {
             let target = self.rows[index].target;
             let out = self.out.iter().filter(|out| out.target == target);
             let last = out.clone().map(|out| out.sent).max();
-            if out.count() < AT_ONCE || last.is_some_and(|last| now >= last + BESIDE_HUNG) {
+            let since_last = Duration::from_micros(now - last.unwrap_or(now));
+            if may_be_sent(out.count(), since_last) {
                 self.send(target, now, world, random, coming);
             }
         }

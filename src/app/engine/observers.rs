@@ -18,7 +18,7 @@ use super::finished;
 use crate::app::config::{CanaryConfig, Config, ScrapeConfig};
 use crate::domain::act::fence::{Account, AutoBreak, Proof};
 use crate::domain::cluster::inventory::{Inventory, InventoryHealth, WatchReport};
-use crate::domain::observe::canary::{CanaryOutcome, CanaryTarget};
+use crate::domain::observe::canary::{CanaryOutcome, CanaryTarget, may_be_sent};
 use crate::domain::watchdog::{Attention, Event};
 use crate::io::Clock;
 use crate::io::act::fence::Fence;
@@ -31,11 +31,6 @@ use crate::io::telemetry::Tracer;
 use probes::ProbeRunner;
 use turns::Turns;
 
-/// While as many canaries of one target are under way, which hang for a hook's whole timeout, the next ones see whether the
-/// hook is back: one every [`CANARY_BESIDE_HUNG`].
-const CANARIES_AT_ONCE: usize = 3;
-/// As the API server gives each up after 34 s, no more than ten are under way.
-const CANARY_BESIDE_HUNG: Duration = Duration::from_secs(5);
 /// A canary that may not be written, or has nothing to be written to, is tried this often.
 const NOT_PERMITTED: Duration = Duration::from_secs(60);
 /// How long scrapes wait for the list of API-server replicas.
@@ -152,11 +147,7 @@ async fn pass_inventory_on(
 ) {
     let mut views = watches.subscribe();
     while views.changed().await.is_ok() {
-        let InventoryView {
-            inventory,
-            health: _,
-            watches,
-        } = views.borrow_and_update().clone();
+        let InventoryView { inventory, watches } = views.borrow_and_update().clone();
         if let Some(inventory) = inventory
             && !Arc::ptr_eq(&inventory, &known.borrow())
         {
@@ -309,7 +300,7 @@ async fn write_canaries(
     loop {
         let began = Instant::now();
         let mut permitted = true;
-        if under_way.len() < CANARIES_AT_ONCE || last_sent.elapsed() >= CANARY_BESIDE_HUNG {
+        if may_be_sent(under_way.len(), last_sent.elapsed()) {
             last_sent = began;
             let (canaries, events) = (canaries.clone(), events.clone());
             let span = tracer.canary(target);

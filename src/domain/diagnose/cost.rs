@@ -361,15 +361,16 @@ impl<'a> Class<'a> {
 /// What a rule names that no class stands for, wildcards apart: whether it has no namespace; operation, group, version,
 /// resource, subresource.
 fn named(rule: &HookRule) -> impl Iterator<Item = (bool, [&str; 5])> {
-    let operation = first(&rule.operations, "CREATE");
+    let asks = |operation: &str| {
+        rule.operations
+            .iter()
+            .any(|it| [operation, "*"].contains(&it.as_str()))
+    };
+    let operation = ["CREATE", "UPDATE"].into_iter().find(|operation| asks(operation));
+    let operation = operation.unwrap_or_else(|| first(&rule.operations, "CREATE"));
     let version = first(&rule.api_versions, "v1");
     let plain = |name: &&String| !name.contains('*');
-    let is_new = |what: &[&str; 4]| {
-        let asks = |operation: &str| {
-            rule.operations
-                .iter()
-                .any(|it| [operation, "*"].contains(&it.as_str()))
-        };
+    let is_new = move |what: &[&str; 4]| {
         let mut classes = CLASSES.iter();
         !classes.any(|class| class.what[1..] == *what && asks(class.what[0]))
     };
@@ -514,7 +515,8 @@ mod tests {
         // A tenant's new Pod is a class of its own, a changed one is not.
         assert_eq!(of_pods(&["UPDATE", "CREATE"]), [""; 0]);
         assert_eq!(of_pods(&["*"]), [""; 0]);
-        assert_eq!(of_pods(&["UPDATE"]), ["UPDATE"]);
+        assert_eq!(of_pods(&["DELETE", "UPDATE"]), ["UPDATE"]);
+        assert_eq!(of_pods(&["DELETE"]), ["DELETE"]);
     }
 
     #[test]

@@ -18,6 +18,17 @@ use crate::domain::vocabulary::Cause;
 
 pub use further::{CanaryName, FurtherCanary, MAX_FURTHER, OBJECT};
 
+/// Canaries of one target under way at once. Each takes a seat in the API server.
+const AT_ONCE: usize = 3;
+/// The last of them is sent this long after the one before it.
+const LAST_AFTER: Duration = Duration::from_secs(8);
+
+/// Whether another canary of a target may be sent, beside those that are under way. They may hang for a hook's whole timeout, 30 s
+/// at most: the last one is kept back until the hook may be back, or bypassed.
+pub fn may_be_sent(under_way: usize, since_last: Duration) -> bool {
+    under_way + 1 < AT_ONCE || under_way < AT_ONCE && since_last >= LAST_AFTER
+}
+
 /// The objects that canaries write. They belong to hookwatch alone; nothing else reads them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
@@ -353,6 +364,20 @@ fn quoted(text: &str) -> Option<(String, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_canary_that_may_hang_is_sent_8_s_after_the_one_before() {
+        // One would be sent every 2 s. All of them hang until a hook's timeout of 30 s.
+        let mut sent: Vec<u64> = Vec::new();
+        for second in (0..=32).step_by(2) {
+            let under_way = sent.iter().filter(|sent| second < **sent + 30).count();
+            let since_last = second - sent.last().unwrap_or(&0);
+            if may_be_sent(under_way, Duration::from_secs(since_last)) {
+                sent.push(second);
+            }
+        }
+        assert_eq!(sent, [0, 2, 10, 30]);
+    }
 
     fn reason_of(why: &str) -> CallFailureReason {
         let message = format!(

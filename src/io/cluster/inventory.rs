@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use crate::domain::cluster::inventory::{Inventory, InventoryHealth};
+use crate::domain::cluster::inventory::Inventory;
 use crate::domain::time::Time;
 use crate::io::Clock;
 use crate::io::client::Connection;
@@ -55,30 +55,8 @@ const QUEUE: usize = 256;
 pub struct InventoryView {
     /// The hooks; `None` until everything was tried once and at least one kind of configuration is known.
     pub inventory: Option<Arc<Inventory>>,
-    /// All watches in one word.
-    pub health: InventoryHealth,
     /// Each watch.
     pub watches: Vec<WatchHealth>,
-}
-
-impl InventoryView {
-    /// Since when the inventory may be out of date: the oldest instant at which every watch was known good.
-    /// Watches that are refused do not count, they deliver nothing, nor do those beside admission. `None` before
-    /// all were good once.
-    ///
-    /// In a quiet cluster this falls back by up to 65 s although all is well, because the API server only
-    /// says once a minute that nothing has changed (seen on 1.36.2); and when it hangs with its connections
-    /// open, up to 80 s pass until a watch counts as broken.
-    pub fn known_good(&self) -> Option<Time> {
-        self.watches
-            .iter()
-            .filter(|watch| {
-                !matches!(watch.state, WatchState::Refused { .. }) && !watch.kind.is_beside_admission()
-            })
-            .map(|watch| watch.known_good)
-            .min()
-            .flatten()
-    }
 }
 
 /// The running watches; they end when this is dropped.
@@ -93,9 +71,6 @@ impl InventoryWatch {
     pub fn start(connection: &Connection, clock: Clock) -> Self {
         let (publisher, view) = watch::channel(InventoryView {
             inventory: None,
-            health: InventoryHealth::Stale {
-                why: "nothing was read yet".to_owned(),
-            },
             watches: Vec::new(),
         });
         let client = connection.watches().clone();
@@ -329,7 +304,6 @@ impl Keeper {
         // Nobody listening is noticed by the loop.
         let _ = self.publisher.send(InventoryView {
             inventory: self.inventory.clone(),
-            health: health::overall(&watches),
             watches,
         });
         // A node that is watched no more leaves the inventory, too.
@@ -525,6 +499,34 @@ mod tests {
         }
     }
 
+    fn is_broken(watch: &WatchHealth) -> bool {
+        matches!(watch.state, WatchState::Broken { .. })
+    }
+
+    fn all_open(view: &InventoryView) -> bool {
+        let mut watches = view.watches.iter();
+        watches.len() > 0 && watches.all(|watch| watch.state == WatchState::Open)
+    }
+
+    /// What would help each watch that is refused.
+    fn refused(view: &InventoryView) -> Vec<&str> {
+        let watches = view.watches.iter();
+        let refused = watches.filter_map(|watch| match &watch.state {
+            WatchState::Refused { why } => Some(why.as_str()),
+            _ => None,
+        });
+        refused.collect()
+    }
+
+    /// The oldest instant at which all that may be read about admission was known good.
+    fn known_good(view: &InventoryView) -> Option<Time> {
+        let watches = view.watches.iter();
+        let read = watches.filter(|watch| {
+            !matches!(watch.state, WatchState::Refused { .. }) && !watch.kind.is_beside_admission()
+        });
+        read.map(|watch| watch.known_good).min().flatten()
+    }
+
     #[tokio::test]
     async fn the_first_inventory_is_whole_and_changes_follow() {
         let cluster = small();
@@ -537,8 +539,8 @@ mod tests {
             first.inventory.as_ref().expect("just awaited").namespaces["n"]["a"],
             "b"
         );
-        let current = until(&mut views, |view| view.health == InventoryHealth::Current).await;
-        assert!(current.known_good().is_some());
+        let current = until(&mut views, all_open).await;
+        assert!(known_good(&current).is_some());
 
         until_watched(&cluster, &endpoint_slices("n")).await;
         cluster.send(&endpoint_slices("n"), "MODIFIED", &slice(false));
@@ -646,7 +648,7 @@ mod tests {
         let server = serve("127.0.0.1:0", &cluster).await;
         let watching = InventoryWatch::start(&server.connection().await, clock());
         let mut views = watching.subscribe();
-        let limited = |view: &InventoryView| matches!(&view.health, InventoryHealth::Limited { why } if why.contains("nodes"));
+        let limited = |view: &InventoryView| refused(view).iter().any(|why| why.contains("nodes"));
         let view = until(&mut views, limited).await;
         assert_eq!(ready(&view), Some(true));
     }
@@ -707,17 +709,12 @@ mod tests {
         let server = serve("127.0.0.1:0", &cluster).await;
         let watching = InventoryWatch::start(&server.connection().await, clock());
         let mut views = watching.subscribe();
-        let limited = until(&mut views, |view| {
-            matches!(view.health, InventoryHealth::Limited { .. })
-        })
-        .await;
-        let InventoryHealth::Limited { why } = &limited.health else {
-            panic!("{limited:?}");
-        };
+        let limited = |view: &InventoryView| refused(view).len() == 2 && known_good(view).is_some();
+        let limited = until(&mut views, limited).await;
+        let slices = "grant list and watch on endpointslices in the API group \"discovery.k8s.io\"";
         assert!(
-            why.contains("grant list and watch on endpointslices in the API group \"discovery.k8s.io\"")
-                && why.ends_with("(and 1 more)"),
-            "{why}"
+            refused(&limited).iter().any(|why| why.contains(slices)),
+            "{limited:?}"
         );
         let hook = only_hook(&limited).expect("the hook is known");
         let HookTarget::Service(target) = &hook.target else {
@@ -726,10 +723,6 @@ mod tests {
         assert!(
             matches!(&target.service, ServiceState::Unknown { why } if why.contains("grant list")),
             "no endpoints may be concluded from it: {target:?}"
-        );
-        assert!(
-            limited.known_good().is_some(),
-            "what may be read is known to be good"
         );
     }
 
@@ -741,11 +734,7 @@ mod tests {
         let server = serve("127.0.0.1:0", &cluster).await;
         let watching = InventoryWatch::start(&server.connection().await, clock());
         let view = until(&mut watching.subscribe(), |view| view.inventory.is_some()).await;
-        assert!(
-            matches!(view.health, InventoryHealth::Limited { .. }),
-            "{:?}",
-            view.health
-        );
+        assert_eq!(refused(&view).len(), 2, "{view:?}");
     }
 
     #[tokio::test]
@@ -758,15 +747,11 @@ mod tests {
         let watching = InventoryWatch::start(&server.connection().await, clock());
         let mut views = watching.subscribe();
         let broken = until(&mut views, |view| {
-            view.watches.len() == 5
-                && view
-                    .watches
-                    .iter()
-                    .all(|watch| matches!(watch.state, WatchState::Broken { .. }))
+            view.watches.len() == 5 && view.watches.iter().all(is_broken)
         });
         assert!(broken.await.inventory.is_none());
         cluster.refused.lock().expect("no poison").clear();
-        let well = until(&mut views, |view| view.health == InventoryHealth::Current).await;
+        let well = until(&mut views, all_open).await;
         assert!(only_hook(&well).is_some());
     }
 
@@ -783,7 +768,7 @@ mod tests {
         cluster.send(&endpoint_slices("n"), "ERROR", &gone);
         let view = until(&mut views, |view| ready(view) == Some(false)).await;
         assert!(
-            !matches!(view.health, InventoryHealth::Stale { .. }),
+            view.watches.iter().all(|watch| !is_broken(watch)),
             "nothing was wrong"
         );
     }
@@ -812,22 +797,14 @@ mod tests {
         let address = server.address.to_string();
         let watching = InventoryWatch::start(&server.connection().await, clock());
         let mut views = watching.subscribe();
-        let before = until(&mut views, |view| view.health == InventoryHealth::Current).await;
+        let before = until(&mut views, all_open).await;
 
         server.stop().await;
         cluster.cut_watches();
-        let stale = until(&mut views, |view| {
-            view.watches
-                .iter()
-                .all(|watch| matches!(watch.state, WatchState::Broken { .. }))
-        })
-        .await;
+        let stale = until(&mut views, |view| view.watches.iter().all(is_broken)).await;
         assert_eq!(stale.inventory, before.inventory);
-        let InventoryHealth::Stale { why } = &stale.health else {
-            panic!("{:?}", stale.health);
-        };
-        assert!(why.contains("and 6 more"), "{why}");
-        let age_from = stale.known_good().expect("it was good once");
+        assert_eq!(stale.watches.len(), 7);
+        let age_from = known_good(&stale).expect("it was good once");
 
         cluster.set(&endpoint_slices("n"), &[slice(false)]);
         cluster.refuse(&endpoint_slices("n"), 410);
@@ -843,8 +820,8 @@ mod tests {
         })
         .await;
         cluster.refused.lock().expect("no poison").clear();
-        let after = until(&mut views, |view| view.health == InventoryHealth::Current).await;
-        assert!(after.known_good() > Some(age_from));
+        let after = until(&mut views, all_open).await;
+        assert!(known_good(&after) > Some(age_from));
         until(&mut views, |view| ready(view) == Some(false)).await;
     }
 }

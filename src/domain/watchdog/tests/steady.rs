@@ -261,14 +261,16 @@ fn calls_that_clients_gave_up_at_once_do_not_speak_for_a_hook_that_hangs() {
 
 /// What is said of writes every two seconds from 14 s on, while a webhook hangs until 180 s of which canaries are spared. Others are
 /// refused until 26 s, `refused` every two seconds, and take a second each while it is `slow`.
-fn told_of_writes(refused: f64, slow: fn(u64) -> bool) -> Vec<(u64, Writes)> {
+fn told_of_writes(refused: f64, slow: fn(u64) -> bool, heard: fn(u64) -> bool) -> Vec<(u64, Writes)> {
     let opa = hook("opa", 1);
     let mut incident = Incident::calm(&[&opa]);
     incident.inventory(13 * SECOND, vec![changed(&opa, "hookwatch.dev/shield")]);
     let seconds = (14..=240).step_by(2);
     let told = seconds.map(|second| {
         let ms = second * SECOND;
-        incident.canary(ms - 500, 5, CanaryOutcome::Written);
+        if heard(second) {
+            incident.canary(ms - 500, 5, CanaryOutcome::Written);
+        }
         if second < 26 {
             incident.counters.write_results.failed += refused;
         }
@@ -276,7 +278,9 @@ fn told_of_writes(refused: f64, slow: fn(u64) -> bool) -> Vec<(u64, Writes)> {
             incident.count_writes(40.0, 1.0, 0.004);
         }
         if second < 180 {
-            count(&mut incident, 0.0, 2.0);
+            if heard(second) {
+                count(&mut incident, 0.0, 2.0);
+            }
             health(&mut incident, second, timed_out());
         } else {
             count(&mut incident, 20.0, 0.0);
@@ -291,7 +295,7 @@ fn told_of_writes(refused: f64, slow: fn(u64) -> bool) -> Vec<(u64, Writes)> {
 fn writes_that_were_delayed_still_are_until_the_webhook_is_well_that_holds_them_up() {
     use Writes::{Delayed, Flowing};
     let changes = |slow: fn(u64) -> bool| {
-        let told = told_of_writes(0.0, slow).into_iter();
+        let told = told_of_writes(0.0, slow, |_| true).into_iter();
         let mut told: Vec<Writes> = told.map(|(_, writes)| writes).collect();
         told.dedup();
         told
@@ -304,9 +308,19 @@ fn writes_that_were_delayed_still_are_until_the_webhook_is_well_that_holds_them_
 }
 
 #[test]
+fn writes_that_were_delayed_still_are_while_nothing_is_heard_of_them() {
+    let slow = |second| matches!(second, 30..40);
+    for (second, writes) in told_of_writes(0.0, slow, |second| !matches!(second, 40..140)) {
+        if (40..140).contains(&second) {
+            assert_eq!(writes, Writes::Delayed, "{second} s");
+        }
+    }
+}
+
+#[test]
 fn writes_that_were_blocked_are_merely_slow_only_two_minutes_later_while_the_webhook_fails_that_refused_them()
 {
-    for (second, writes) in told_of_writes(20.0, |second| matches!(second, 26..180)) {
+    for (second, writes) in told_of_writes(20.0, |second| matches!(second, 26..180), |_| true) {
         match second {
             26..140 => assert_eq!(writes, Writes::Blocked, "{second} s"),
             160..180 => assert_eq!(writes, Writes::Delayed, "{second} s"),
@@ -319,7 +333,7 @@ fn writes_that_were_blocked_are_merely_slow_only_two_minutes_later_while_the_web
 #[test]
 fn writes_that_were_blocked_do_not_flow_in_a_pause_between_the_slow_ones() {
     let slow = |second| matches!(second, 26..50 | 140..180);
-    for (second, writes) in told_of_writes(20.0, slow) {
+    for (second, writes) in told_of_writes(20.0, slow, |_| true) {
         if (26..180).contains(&second) {
             assert_ne!(writes, Writes::Flowing, "{second} s");
         }

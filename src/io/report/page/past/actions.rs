@@ -19,7 +19,7 @@ const MAX_FOLLOWED: usize = 400;
 pub enum PastAction {
     /// It is bypassed, and every API server goes by that.
     Bypassed,
-    /// Only hookwatch's own dry runs reach it, or it was just put back and is watched.
+    /// Only hookwatch's own dry runs reach it.
     #[strum(serialize = "on probation")]
     Probation,
     /// It is as its owner has it.
