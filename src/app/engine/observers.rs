@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
 use super::finished;
@@ -295,16 +295,17 @@ async fn write_canaries(
     tracer: Tracer,
 ) {
     let mut under_way: JoinSet<bool> = JoinSet::new();
+    let mut sent: Vec<(Instant, AbortHandle)> = Vec::new();
     let mut last_permitted: Option<Instant> = None;
-    let mut last_sent = Instant::now();
     loop {
         let began = Instant::now();
         let mut permitted = true;
-        if may_be_sent(under_way.len(), last_sent.elapsed()) {
-            last_sent = began;
+        sent.retain(|(_, canary)| !canary.is_finished());
+        let since_last = sent.last().map_or(Duration::ZERO, |(at, _)| at.elapsed());
+        if may_be_sent(sent.len(), since_last) {
             let (canaries, events) = (canaries.clone(), events.clone());
             let span = tracer.canary(target);
-            under_way.spawn(async move {
+            let canary = under_way.spawn(async move {
                 let late = events.clone();
                 let report = canaries
                     .write(target, move |overdue| {
@@ -320,6 +321,7 @@ async fn write_canaries(
                 let _ = events.send(Event::CanaryWritten(report)).await;
                 permitted
             });
+            sent.push((began, canary));
         }
         let due = |interval| turns.next(began, interval);
         pace(&mut attention, due, (config.interval, config.alert_interval)).await;

@@ -23,8 +23,8 @@ const AT_ONCE: usize = 3;
 /// The last of them is sent this long after the one before it.
 const LAST_AFTER: Duration = Duration::from_secs(8);
 
-/// Whether another canary of a target may be sent, beside those that are under way. They may hang for a hook's whole timeout, 30 s
-/// at most: the last one is kept back until the hook may be back, or bypassed.
+/// Whether another canary of a target may be sent beside those that are under way, the newest of them since `since_last`. They may
+/// hang until the API server gives them up after 34 s: the last one is kept back until the hook may be back, or bypassed.
 pub fn may_be_sent(under_way: usize, since_last: Duration) -> bool {
     under_way + 1 < AT_ONCE || under_way < AT_ONCE && since_last >= LAST_AFTER
 }

@@ -767,10 +767,7 @@ mod tests {
         let gone = json!({"kind": "Status", "code": 410, "message": "too old resource version"});
         cluster.send(&endpoint_slices("n"), "ERROR", &gone);
         let view = until(&mut views, |view| ready(view) == Some(false)).await;
-        assert!(
-            view.watches.iter().all(|watch| !is_broken(watch)),
-            "nothing was wrong"
-        );
+        assert!(all_open(&view), "nothing was wrong");
     }
 
     #[tokio::test]
