@@ -166,7 +166,7 @@ impl AlertDelivery {
         due.then_some(batch)
     }
 
-    /// Who speaks again begins anew: what was told may have run out.
+    /// Who speaks again starts over: what was told may have run out.
     fn fall_silent(&mut self) {
         self.told.clear();
         self.refused = None;
