@@ -79,11 +79,11 @@ pub(super) fn written(answer: Answer, what: &str, created: bool) -> (BidOutcome,
                 "webhook {:?} keeps {what} from being written: {}",
                 failure.webhook, failure.text
             );
-            (BidOutcome::Blocked, Some(bounded(&said)))
+            (BidOutcome::Refused, Some(bounded(&said)))
         }
         CanaryOutcome::Denied { webhook } => {
             let said = format!("webhook {webhook:?} denies writing {what}: {message}");
-            (BidOutcome::Blocked, Some(bounded(&said)))
+            (BidOutcome::Refused, Some(bounded(&said)))
         }
         _ => match status {
             409 => (BidOutcome::Conflict, None),
@@ -142,10 +142,10 @@ mod tests {
     fn what_was_certainly_not_written_is_told_from_what_may_have_been() {
         let hook = "Internal error occurred: failed calling webhook \"w\": failed to call webhook: Post \
                     \"https://s.n.svc:443/?timeout=10s\": context deadline exceeded";
-        assert_eq!(of(500, hook), BidOutcome::Blocked);
+        assert_eq!(of(500, hook), BidOutcome::Refused);
         assert_eq!(
             of(403, "admission webhook \"w\" denied the request: no"),
-            BidOutcome::Blocked
+            BidOutcome::Refused
         );
         assert_eq!(of(409, "the object has been modified"), BidOutcome::Conflict);
         assert_eq!(of(404, "leases \"hookwatch\" not found"), BidOutcome::Conflict);

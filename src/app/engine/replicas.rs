@@ -260,7 +260,8 @@ impl Election {
             return true;
         };
         let in_time = self.now().since(sent) <= self.terms.patience();
-        let fine = !matches!(written, BidOutcome::Refused | BidOutcome::Unclear);
+        // Where it is refused, the ledger decides.
+        let fine = written != BidOutcome::Unclear;
         match &written {
             BidOutcome::Done { .. } if !in_time => {}
             BidOutcome::Conflict => {}

@@ -206,6 +206,8 @@ struct LedgerMemory {
     rest_until: Option<Time>,
     /// Since when it cannot be read or written.
     lost: Option<Time>,
+    /// When a write of it failed last, if none was taken since.
+    unwritten: Option<Time>,
 }
 
 /// A write of the ledger that is under way.

@@ -139,9 +139,7 @@ pub enum BidOutcome {
     },
     /// The precondition did not hold: somebody else was faster, or an earlier write of ours.
     Conflict,
-    /// A hook keeps it from being written.
-    Blocked,
-    /// It was refused for another reason; nothing was written.
+    /// It was refused, by a hook or otherwise; nothing was written.
     Refused,
     /// There was no answer, or one that leaves open whether it was written.
     Unclear,
@@ -175,10 +173,8 @@ pub enum Undecided {
     NotRead,
     /// It is about to be decided.
     Contending,
-    /// A hook blocks the Lease, and nobody has won the ledger.
+    /// The Lease cannot be written, as where a hook blocks it, and nobody has won the ledger.
     LeaseBlocked,
-    /// The Lease may not or cannot be written.
-    LeaseRefused,
 }
 
 /// A replica as it tells the core of itself.

@@ -79,11 +79,9 @@ impl LeaseObject {
             let path = self.collection();
             let answer = ask(&self.client, Method::POST, &path, Some(&object), WRITE_DEADLINE).await;
             let may_not = matches!(answer, Err(RequestError::Refused { status: 403, .. }));
-            return match written(answer, &self.what(), true) {
-                // No other replica can hold it either, so the ledger decides, as where a webhook blocks it.
-                (BidOutcome::Refused, _) if may_not => (BidOutcome::Blocked, Some(self.missing())),
-                other => other,
-            };
+            let (outcome, said) = written(answer, &self.what(), true);
+            let missing = may_not && outcome == BidOutcome::Refused;
+            return (outcome, if missing { Some(self.missing()) } else { said });
         };
         object["metadata"] = json!({"resourceVersion": precondition});
         let path = self.path();
@@ -174,27 +172,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lease_that_is_missing_and_may_not_be_created_leaves_the_decision_to_the_ledger() {
-        let answers = [
-            (
-                403,
-                "User \"u\" cannot create resource \"leases\"",
-                BidOutcome::Blocked,
-            ),
-            (404, "namespaces \"ns\" not found", BidOutcome::Refused),
-        ];
-        for (status, message, expected) in answers {
+    async fn a_lease_that_is_missing_and_may_not_be_created_is_said_to_be_missing() {
+        for (status, message, precondition, missing) in [
+            (403, "User \"u\" cannot create resource \"leases\"", None, true),
+            (404, "namespaces \"ns\" not found", None, false),
+            (403, "User \"u\" cannot patch", Some("7"), false),
+        ] {
             let server = TestServer::start(move |_| TestReply::status(status, message)).await;
             let lease = LeaseObject::new(&server.connection().await, "ns", "hookwatch");
-            let (outcome, said) = soon(lease.write(&bid(None, Some("me")), clock()())).await;
-            assert_eq!(outcome, expected);
+            let (outcome, said) = soon(lease.write(&bid(precondition, Some("me")), clock()())).await;
+            assert_eq!(outcome, BidOutcome::Refused, "the ledger decides");
             let names_the_file = said.is_some_and(|said| said.contains("deploy/base/lease.yaml"));
-            assert_eq!(names_the_file, status == 403);
+            assert_eq!(names_the_file, missing, "{message}");
         }
-        let server = TestServer::start(|_| TestReply::status(403, "User \"u\" cannot patch")).await;
-        let lease = LeaseObject::new(&server.connection().await, "ns", "hookwatch");
-        let (outcome, _) = soon(lease.write(&bid(Some("7"), Some("me")), clock()())).await;
-        assert_eq!(outcome, BidOutcome::Refused, "another replica may hold it");
     }
 
     #[tokio::test]

@@ -20,8 +20,7 @@ impl Breaker {
     /// Whether budget and rate leave room to take a hook as far as `rung`, and what it means for the rate.
     pub(super) fn room(&self, id: &HookId, rung: Rung, now: Time) -> Result<Counts, HeldBack> {
         let (guards, policy) = (self.settings.guards, &self.settings.policy);
-        let fills = |book: &Book| !book.entries.contains_key(id) && !book.has_room(self.stake(id));
-        if self.book().is_some_and(fills) || !self.fits(id, rung) && guards.on(Guard::Budget) {
+        if self.is_full_for(id) || !self.fits(id, rung) && guards.on(Guard::Budget) {
             return Err(HeldBack::Budget);
         }
         if rung == Rung::Shield {
@@ -50,6 +49,12 @@ impl Breaker {
             false if self.fits(id, rung) || !self.settings.guards.on(Guard::Budget) => Ok(Counts::Nothing),
             false => Err(HeldBack::Budget),
         }
+    }
+
+    /// Whether the book has no room for a line of a hook that it has none of.
+    pub(super) fn is_full_for(&self, id: &HookId) -> bool {
+        let fills = |book: &Book| !book.entries.contains_key(id) && !book.has_room(self.stake(id));
+        self.book().is_some_and(fills)
     }
 
     /// Whether the budget of a rung has room for a hook. A webhook that less depends on takes no room from it: an

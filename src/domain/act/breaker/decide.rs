@@ -10,7 +10,7 @@ use super::justify::at_first;
 use super::observed::{BypassState, ObservedHook};
 use super::policy::Rung;
 use super::restore::wanted_by_hand;
-use super::step::{BreakerStep, Counts, Does, dry_runs_only, in_force, put_back, strike_out, tidy};
+use super::step::{BreakerStep, Counts, Does, dry_runs_only, in_force, strike_out, tidy};
 use super::{Breaker, HookAt, REVERTS};
 use crate::domain::act::fence::AutoBreak;
 use crate::domain::cluster::hook::HookId;
@@ -127,7 +127,7 @@ impl Breaker {
                 {
                     self.adopt(hook, Some(entry), *rung, view)
                 }
-                EntryStage::Leaving => put_back("The ledger already has the order to restore it."),
+                EntryStage::Leaving => self.still_there(hook, entry, *rung),
                 EntryStage::Out => self.adopt(hook, Some(entry), *rung, view),
             },
             (None, BypassState::Foreign) if culprit => BreakerStep::held_back(HeldBack::Foreign),
@@ -360,12 +360,8 @@ impl Breaker {
         view: &ObservedHook,
     ) -> BreakerStep {
         let by_hand = wanted_by_hand(view, hook.now).is_some();
-        if self.is_without_ledger(hook.now) {
-            return if by_hand {
-                BreakerStep::default()
-            } else {
-                put_back("hookwatch cannot reach its ledger.")
-            };
+        if self.is_without_ledger(hook.now) || self.is_full_for(hook.id) {
+            return self.without_book(hook);
         }
         // A backup that was made during the bypass, and is applied once that is over, has the bypass in it. Through the
         // book all the same: another replica may have bypassed it a moment ago, and this one not have heard of it.

@@ -138,7 +138,12 @@ impl Breaker {
         let ledger = &mut self.memory.ledger;
         ledger.known = Some((version, book));
         ledger.known_at = now;
-        (ledger.unsure, ledger.lost, ledger.rest_until) = (false, None, None);
+        (ledger.unsure, ledger.rest_until) = (false, None);
+        // One that can be read may be one that cannot be written.
+        let unwritten = ledger
+            .unwritten
+            .is_some_and(|at| now.since(at) < self.settings.times.reread);
+        ledger.lost = ledger.lost.filter(|_| unwritten);
     }
 
     fn outcome(&mut self, ticket: Ticket, outcome: WriteOutcome, now: Time, actions: &mut Vec<Action>) {
@@ -213,7 +218,7 @@ impl Breaker {
             WriteOutcome::Written(version) => {
                 ledger.known = Some((Some(version), writing.book));
                 ledger.known_at = now;
-                (ledger.lost, ledger.rest_until) = (None, None);
+                (ledger.lost, ledger.unwritten, ledger.rest_until) = (None, None, None);
                 for (id, licence) in writing.licences {
                     let hook = self.memory.hooks.entry(id).or_default();
                     hook.line_since = now;
@@ -226,14 +231,12 @@ impl Breaker {
                     }
                 }
             }
-            WriteOutcome::Refused(_) => {
-                ledger.unsure = true;
-                ledger.rest_until = Some(now + retry);
-                ledger.lost.get_or_insert(now);
-            }
             WriteOutcome::Conflict | WriteOutcome::Gone => ledger.unsure = true,
-            WriteOutcome::Ambiguous | WriteOutcome::Applied(_) => {
-                ledger.unsure = true;
+            WriteOutcome::Refused(_) | WriteOutcome::Ambiguous | WriteOutcome::Applied(_) => {
+                if matches!(outcome, WriteOutcome::Refused(_)) {
+                    ledger.rest_until = Some(now + retry);
+                }
+                (ledger.unsure, ledger.unwritten) = (true, Some(now));
                 ledger.lost.get_or_insert(now);
             }
         }

@@ -228,6 +228,21 @@ impl Breaker {
         step.says(kind, why)
     }
 
+    /// It was to be put back, and is not: the change was refused, or whoever was to make it is gone. One that was well and
+    /// fails again stays bypassed.
+    pub(super) fn still_there(&self, hook: HookAt<'_>, entry: &BookEntry, rung: Rung) -> BreakerStep {
+        let was_well = !(entry.contested || entry.spent || entry.by_hand);
+        let rule = self.rule(hook.id, &hook, entry.cause);
+        let again = hook.fails() && hook.well_since.is_none();
+        if !(was_well && again && self.may_stay(&hook, rule, rung)) {
+            return put_back("The ledger already has the order to restore it.");
+        }
+        let relapses = entry.relapses.saturating_add(1);
+        let stays = |line: &mut BookEntry| (line.place, line.relapses) = (EntryStage::Held, relapses);
+        let step = self.rewrite(entry, stays, Counts::Nothing, hook.now);
+        step.says(NoticeKind::Relapsed, "It failed again before it was restored.")
+    }
+
     /// It was to be put back, and is. When it fails again, it does not wait for API servers that have not shown that yet: one
     /// that is silent is waited for longer than leaders live.
     pub(super) fn left(&self, hook: HookAt<'_>, entry: &BookEntry, view: &ObservedHook) -> BreakerStep {
@@ -265,7 +280,7 @@ impl Breaker {
         }
     }
 
-    /// The ledger was never read and cannot be: what is ours goes back as soon as it can.
+    /// What is ours and cannot be written into the ledger, which is out of reach or full, goes back as soon as it can.
     pub(super) fn without_book(&self, hook: HookAt<'_>) -> BreakerStep {
         let Some((_, view)) = &hook.read else {
             return Does::Read.into();
@@ -274,14 +289,16 @@ impl Breaker {
             return BreakerStep::default();
         };
         if !Self::ceiling(&hook).permits(rung) {
-            return put_back("This rung is no longer permitted, and hookwatch cannot reach its ledger.");
+            return put_back(
+                "This rung is no longer permitted, and hookwatch cannot write it into its ledger.",
+            );
         }
         if wanted_by_hand(view, hook.now).is_some() {
             return BreakerStep::default();
         }
         let well = self.well_for(hook);
         if well.is_some_and(|well| well >= self.settings.times.well_for) {
-            return put_back("Healthy, but hookwatch cannot reach its ledger.");
+            return put_back("Healthy, and hookwatch cannot write it into its ledger.");
         }
         let rule = self.rule(hook.id, &hook, hook.cause().unwrap_or(Cause::Slow));
         let longest = if rung == Rung::Skip && hook.ignores() {
@@ -291,7 +308,7 @@ impl Breaker {
         };
         let lasted = hook.bypassed_since.map(|since| hook.now.since(since));
         if lasted.is_some_and(|lasted| lasted >= longest) && rule.at_limit(rung) == AtLimit::Restore {
-            return put_back("The bypass reached its limit, and hookwatch cannot reach its ledger.");
+            return put_back("The bypass reached its limit, and hookwatch cannot write it into its ledger.");
         }
         BreakerStep::default()
     }

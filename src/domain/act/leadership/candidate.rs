@@ -10,14 +10,13 @@
 //! 1. While somebody else holds the ledger, follow them and leave the Lease alone.
 //! 2. While somebody else holds the Lease, follow them; and let go of the ledger.
 //! 3. Else write the Lease. It counts once the ledger, read afterwards, is in nobody else's hands.
-//! 4. Where a hook blocks that, or it is late, write the ledger. It counts once the Lease, read afterwards, is in
+//! 4. Where that is refused, as by a hook, or is late, write the ledger. It counts once the Lease, read afterwards, is in
 //!    nobody else's hands.
 //!
 //! Of two replicas of which one writes the Lease and the other the ledger, whoever reads the other object last sees the
 //! other's name, so they cannot both believe.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::claim::{Claim, Hold};
 use super::{Bid, BidOutcome, HolderRecord, LeadershipObject, ReplicaStanding, Terms, Undecided};
@@ -30,16 +29,6 @@ pub enum ClaimStep {
     Read(LeadershipObject),
     /// Write this into it.
     Write(LeadershipObject, Bid),
-}
-
-/// How writes of the Lease go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum LeaseWrites {
-    Fine,
-    /// A hook refuses them or holds them: the ledger decides.
-    Blocked,
-    /// Refused by others than hooks.
-    Refused,
 }
 
 /// What is believed of ourselves.
@@ -84,7 +73,8 @@ pub struct Candidate {
     answered: u64,
     /// A write of the Lease that is under way.
     under_way: Option<Bid>,
-    writes: LeaseWrites,
+    /// Writes of the Lease are refused, or are late: the ledger decides.
+    blocked: bool,
     /// When the Lease may be written again, and how often in a row it was not.
     again: Time,
     in_vain: u32,
@@ -104,7 +94,7 @@ impl Candidate {
             unconfirmed: None,
             answered: 0,
             under_way: None,
-            writes: LeaseWrites::Fine,
+            blocked: false,
             again: Time::default(),
             in_vain: 0,
         }
@@ -132,11 +122,8 @@ impl Candidate {
                 by: LeadershipObject::Lease,
             },
             (Hold::Unread, _) | (_, Hold::Unread) => ReplicaStanding::Undecided(Undecided::NotRead),
-            _ => ReplicaStanding::Undecided(match self.writes {
-                LeaseWrites::Fine => Undecided::Contending,
-                LeaseWrites::Blocked => Undecided::LeaseBlocked,
-                LeaseWrites::Refused => Undecided::LeaseRefused,
-            }),
+            _ if self.blocked => ReplicaStanding::Undecided(Undecided::LeaseBlocked),
+            _ => ReplicaStanding::Undecided(Undecided::Contending),
         }
     }
 
@@ -200,8 +187,7 @@ impl Candidate {
 
     /// Neither object is in somebody else's hands.
     fn bid(&mut self, ledger_is_mine: bool, now: Time) -> Option<ClaimStep> {
-        let blocked = self.writes == LeaseWrites::Blocked;
-        if blocked && !self.round(LeadershipObject::Ledger).bid {
+        if self.blocked && !self.round(LeadershipObject::Ledger).bid {
             self.round(LeadershipObject::Ledger).bid = true;
             return Some(ClaimStep::Write(LeadershipObject::Ledger, self.ledger.bid()));
         }
@@ -214,7 +200,7 @@ impl Candidate {
         let leads_by_lease = self
             .belief
             .is_some_and(|belief| belief.by == LeadershipObject::Lease && now < belief.until);
-        let no_use = ledger_is_mine && leads_by_lease && self.writes == LeaseWrites::Fine;
+        let no_use = ledger_is_mine && leads_by_lease && !self.blocked;
         (no_use && !self.round(LeadershipObject::Ledger).released)
             .then(|| self.release(LeadershipObject::Ledger))
     }
@@ -240,7 +226,11 @@ impl Candidate {
         }
         self.round(place).fresh = true;
         self.unconfirmed = None;
-        if !matches!(self.claim(place).hold(at), Hold::Other(_)) {
+        // A Lease that a hook held for long may be believed in for less long than the ledger that was written meanwhile.
+        let lasts_longer = self
+            .belief
+            .is_none_or(|belief| belief.until < waiting.belief.until);
+        if lasts_longer && !matches!(self.claim(place).hold(at), Hold::Other(_)) {
             self.belief = Some(waiting.belief);
         }
     }
@@ -253,7 +243,7 @@ impl Candidate {
 
     /// A write of the Lease was not answered within [`Terms::patience`]. It stays under way.
     pub fn late(&mut self) {
-        self.writes = LeaseWrites::Blocked;
+        self.blocked = true;
     }
 
     /// What became of a step [`ClaimStep::Write`] that was sent at `sent` and answered at `at`.
@@ -268,11 +258,7 @@ impl Candidate {
                 let counts = self.claim(place).written(bid, version, at);
                 if lease {
                     // One that comes too late to lead by is as good as blocked.
-                    self.writes = if at.since(sent) <= self.terms.patience() {
-                        LeaseWrites::Fine
-                    } else {
-                        LeaseWrites::Blocked
-                    };
+                    self.blocked = at.since(sent) > self.terms.patience();
                     (self.again, self.in_vain) = (at, 0);
                 }
                 self.round(place).fresh = counts;
@@ -286,31 +272,20 @@ impl Candidate {
                 }
             }
             BidOutcome::Conflict => self.round(place).fresh = false,
-            BidOutcome::Blocked => self.in_vain(lease, LeaseWrites::Blocked, at),
+            // Who may not write the ledger does not wait for it: the Lease may be free again.
             BidOutcome::Refused => {
-                self.in_vain(lease, LeaseWrites::Refused, at);
-                // Who may not write the ledger must not wait for it: the Lease may be free again.
-                self.over = place == LeadershipObject::Lease;
+                if lease {
+                    self.blocked = true;
+                    let wait = self.terms.retry() * (1 << self.in_vain.min(8));
+                    self.again = at + wait.min(self.terms.term() * 2);
+                    self.in_vain += 1;
+                }
             }
             BidOutcome::Unclear => {
                 self.round(place).fresh = false;
                 self.over = true;
             }
         }
-    }
-
-    fn in_vain(&mut self, lease: bool, writes: LeaseWrites, at: Time) {
-        if lease {
-            self.writes = writes;
-            let wait = self.terms.retry() * (1 << self.in_vain.min(8));
-            self.again = at + wait.min(self.longest_wait());
-            self.in_vain += 1;
-        }
-    }
-
-    /// Between two attempts to write a Lease that cannot be written.
-    fn longest_wait(&self) -> Duration {
-        self.terms.term() * 2
     }
 
     fn step_down(&mut self) {

@@ -272,7 +272,7 @@ fn who_may_not_write_the_ledger_leads_again_as_soon_as_the_lease_can_be_written(
                     candidate.written(LeadershipObject::Ledger, &bid, BidOutcome::Refused, at, at);
                 }
                 ClaimStep::Write(LeadershipObject::Lease, bid) if blocked => {
-                    candidate.written(LeadershipObject::Lease, &bid, BidOutcome::Blocked, at, at);
+                    candidate.written(LeadershipObject::Lease, &bid, BidOutcome::Refused, at, at);
                 }
                 ClaimStep::Write(LeadershipObject::Lease, bid) => {
                     lease_version += 1;

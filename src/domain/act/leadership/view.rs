@@ -88,8 +88,9 @@ impl Undecided {
     const fn trouble(self) -> Option<&'static str> {
         match self {
             Self::NotRead | Self::Contending => None,
-            Self::LeaseBlocked => Some("the Lease is blocked, and no replica has acquired the ledger yet"),
-            Self::LeaseRefused => Some("the Lease cannot be written"),
+            Self::LeaseBlocked => {
+                Some("the Lease cannot be written, and no replica has acquired the ledger yet")
+            }
         }
     }
 }

@@ -66,7 +66,8 @@ impl World {
                 forget(&mut writing.book);
                 writing.sent = at_most(writing.sent, 2);
             }
-            for until in [&mut memory.ledger.rest_until, &mut memory.ledger.lost] {
+            let ledger = &mut memory.ledger;
+            for until in [&mut ledger.rest_until, &mut ledger.lost, &mut ledger.unwritten] {
                 *until = until.filter(|until| *until > now);
             }
             if let Some(judged) = &mut memory.judged {
@@ -274,7 +275,12 @@ impl BreakerMemory {
             map_book(&mut writing.book, written);
             writing.sent = own(writing.sent);
         }
-        for time in [&mut ledger.reading, &mut ledger.rest_until, &mut ledger.lost] {
+        for time in [
+            &mut ledger.reading,
+            &mut ledger.rest_until,
+            &mut ledger.lost,
+            &mut ledger.unwritten,
+        ] {
             *time = time.map(own);
         }
         if let Some(judged) = &mut self.judged {

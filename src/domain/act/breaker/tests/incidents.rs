@@ -197,6 +197,43 @@ fn a_restore_that_was_given_up_waits_for_the_ledger_again_when_it_is_next_due() 
 }
 
 #[test]
+fn a_bypass_that_cannot_be_written_down_ends_all_the_same_and_not_while_it_is_needed() {
+    for fails in [false, true] {
+        let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
+        incident.wait(10);
+        incident.ledger_is_read_only = true;
+        incident.shown = ours(Rung::Shield, false);
+        incident.version += 1;
+        if fails {
+            incident.fails(Cause::Hanging);
+        }
+        incident.wait(120);
+        assert_eq!(incident.shown.is_ours(), fails, "{:?}", incident.changes);
+    }
+}
+
+#[test]
+fn a_restore_that_could_not_be_made_is_given_up_where_the_webhook_fails_again() {
+    let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
+    incident.fails(Cause::Hanging);
+    incident.wait(10);
+    incident.is_well();
+    incident.refuses = Some(WriteOutcome::Refused("no".into()));
+    incident.wait(40);
+    assert_eq!(incident.ledger.1.entries[&hook()].place, EntryStage::Leaving);
+    incident.fails(Cause::Hanging);
+    incident.refuses = None;
+    incident.wait(120);
+    assert_eq!(incident.changes, [To::Bypass(Rung::Shield)]);
+    let line = &incident.ledger.1.entries[&hook()];
+    assert_eq!((line.place, line.relapses), (EntryStage::Held, 1));
+    assert!(incident.news.contains(&NoticeKind::Relapsed));
+    incident.is_well();
+    incident.wait(70);
+    assert_eq!(incident.changes, [To::Bypass(Rung::Shield), To::Original]);
+}
+
+#[test]
 fn without_a_ledger_a_bypass_ends_at_its_limit_and_when_its_owner_says_so() {
     let found = |rung| {
         let mut incident = Incident::new(AutoBreak::On, &[rung]);

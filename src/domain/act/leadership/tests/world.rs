@@ -362,7 +362,7 @@ impl World {
                         if self.hooks == Hooks::HangAndFail {
                             wait += 10_000;
                         }
-                        BidOutcome::Blocked
+                        BidOutcome::Refused
                     }
                     // The second time it has waited already.
                     Hooks::HangAndIgnore if hooked && sent != u64::MAX && number & (1 << 63) == 0 => {
