@@ -192,11 +192,11 @@ impl Watchdog {
         tell(news, || LoggedChange::Scrape { target, failure })
     }
 
-    /// A fence that could not be tried goes on being proven for a while: an API server that restarts just then must not
-    /// keep hookwatch from acting. Whatever else a check finds counts at once.
+    /// A fence that could not be tried goes on being proven for a while: an API server that restarts just then, and forbids
+    /// everything until it has read its roles, must not keep hookwatch from acting. Whatever else a check finds counts at once.
     fn take_proof(&mut self, proof: Proof, now: Time) {
         let lasts = self.proven.is_some_and(|at| now.since(at) < Proof::LASTS);
-        if matches!(proof, Proof::Unknown(_)) && lasts {
+        if matches!(proof, Proof::Unknown(_) | Proof::NotAllowedToAct(_)) && lasts {
             return;
         }
         self.proven = matches!(proof, Proof::Proven(_)).then_some(now);

@@ -388,13 +388,13 @@ impl fmt::Display for FenceAttempt {
     }
 }
 
-/// Which ValidatingAdmissionPolicy refused, by its binding of the same name, and what it said. The first one counts:
-/// what follows may be anybody's words.
+/// Which ValidatingAdmissionPolicy refused, and what it said: [`FENCE`] where its binding has that name as well. The first
+/// one counts: what follows may be anybody's words.
 fn policy(message: &str) -> Option<(&str, &str)> {
     let (_, rest) = message.split_once("ValidatingAdmissionPolicy '")?;
     let (name, rest) = rest.split_once("' with binding '")?;
     let (binding, said) = rest.split_once("' denied request: ")?;
-    Some((if name == binding { name } else { binding }, said))
+    Some((if name == FENCE { binding } else { name }, said))
 }
 
 #[cfg(test)]
@@ -451,7 +451,8 @@ mod tests {
         for wrong in [
             refused("other", right),
             refused(FENCE, "expression 'x' resulted in error: no such key"),
-            refused(&format!("other' with binding '{FENCE}"), right),
+            refused(FENCE, right).replacen(FENCE, "other", 1),
+            refused("other", right).replacen("other", FENCE, 1),
             refused("other", &refused(FENCE, right)),
         ] {
             let read = read(&wrong);

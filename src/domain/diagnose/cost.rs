@@ -295,6 +295,14 @@ fn cost(evidence: &Evidence<'_>, cause: Option<Cause>) -> Option<Duration> {
             }
             (None, probes) => probes.late().map(|(took, _)| took),
         },
+        // A request that comes to a backend that hangs waits for the whole time, as long as others answer theirs.
+        Cause::Partial => match &evidence.probes {
+            ProbeEvidence::Some { dead, .. } => {
+                let hangs = dead.iter().any(|(_, dead)| dead.cause == Cause::Hanging);
+                hangs.then_some(hook.timeout)
+            }
+            _ => None,
+        },
         _ => None,
     };
     let cost = cost

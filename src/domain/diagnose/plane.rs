@@ -207,13 +207,26 @@ impl<'a> PlaneEvidence<'a> {
         };
         let blocking = has(Effect::Blocking);
         let held_up = blocking || has(Effect::Delaying);
-        let said = match writes {
-            Delayed if blocking && self.is_lately(witnessed.blocked, t::held_up_for()) => Blocked,
-            Delayed | Flowing | Unknown if self.is_lately(witnessed.blocked, t::blocked_for()) => Blocked,
-            Flowing | Unknown if held_up && self.is_lately(witnessed.delayed, t::held_up_for()) => Delayed,
-            Flowing | Unknown if self.is_lately(witnessed.delayed, t::delayed_for()) => Delayed,
+        let delayed_for = if held_up {
+            t::held_up_for()
+        } else {
+            t::delayed_for()
+        };
+        let still_delayed = self.is_lately(witnessed.delayed, delayed_for);
+        let lifted = if still_delayed && matches!(writes, Flowing | Unknown) {
+            Delayed
+        } else {
+            writes
+        };
+        let blocked_for = match lifted {
+            Delayed if blocking => t::held_up_for(),
+            _ if blocking => t::delayed_for(),
+            _ => t::blocked_for(),
+        };
+        let said = match lifted {
+            Delayed | Flowing | Unknown if self.is_lately(witnessed.blocked, blocked_for) => Blocked,
             Unknown if self.is_lately(witnessed.flowing, t::unexplained_after()) => Flowing,
-            writes => writes,
+            lifted => lifted,
         };
         let down = elsewhere.is_some_and(|found| found.cause == NotAHook::ApiServerDown);
         let now = Some(self.now);

@@ -76,16 +76,21 @@ impl Tampering {
     }
 }
 
-/// One endpoint left more than once lately.
+/// One endpoint left more than once lately. That it is removed after it was not Ready any more is the same departure.
 fn is_unsettled(hook: &Hook, changes: &Changes, now: Time) -> bool {
-    let mut left: BTreeMap<SocketAddr, usize> = BTreeMap::new();
-    for change in changes.of(&hook.id, now.before(t::unsettled())) {
-        if let HookChangeKind::EndpointGone(address) | HookChangeKind::EndpointUnready(address) = change.what
-        {
-            *left.entry(address).or_default() += 1;
+    use HookChangeKind::{EndpointGone, EndpointReady, EndpointUnready};
+    let mut left: BTreeMap<SocketAddr, bool> = BTreeMap::new();
+    let mut changes = changes.of(&hook.id, now.before(t::unsettled()));
+    changes.any(|change| match change.what {
+        EndpointGone(address) | EndpointUnready(address) => {
+            left.insert(address, false).is_some_and(|back| back)
         }
-    }
-    left.values().any(|times| *times > 1)
+        EndpointReady(address) => {
+            left.entry(address).and_modify(|back| *back = true);
+            false
+        }
+        _ => false,
+    })
 }
 
 /// It is named, and in a span that began after the trouble did the API server counted calls that were answered.
