@@ -11,7 +11,7 @@ use crate::domain::observe::snapshot::{Cumulative, WriteOperation};
 use crate::domain::text::{human, human_seconds};
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
-use crate::domain::vocabulary::{Effect, NotAHook, Writes};
+use crate::domain::vocabulary::{Effect, Health, NotAHook, Writes};
 
 /// What the scrapes of late say about the whole, with what is usual.
 #[derive(Debug, Clone)]
@@ -130,7 +130,7 @@ impl<'a> PlaneEvidence<'a> {
 
     /// Whether the control plane takes writes, with what is `elsewhere` and what was `witnessed` before. That they flow
     /// has to be witnessed: by a canary that got through, or by writes that were counted since anything was out of reach.
-    pub fn writes(&self, elsewhere: Option<&NonHookCause>, witnessed: &LastWitnessed) -> Writes {
+    fn writes(&self, elsewhere: Option<&NonHookCause>, witnessed: &LastWitnessed) -> Writes {
         // An address that was never reached may be the wrong one.
         let down =
             elsewhere.is_some_and(|found| found.cause == NotAHook::ApiServerDown) && self.was_reached();
@@ -187,26 +187,29 @@ impl<'a> PlaneEvidence<'a> {
         }
     }
 
-    /// What is said of writes beside what was said a moment ago: that they are better only once they have been for a while.
+    /// What is said of writes beside what was `witnessed` before: that they are better only once they have been for a while.
     /// Bursts of a few seconds are how a hook that hangs is felt. An API server that is back is back at once, and what was sent
     /// to it while it started was slow for that. Where one canary got no answer, what was witnessed a moment ago stands
-    /// until the next. And while a hook that holds writes up is failing, a pause between the few that meet it is no recovery: for
+    /// until the next. And while a hook that holds writes up `is_named`, a pause between the few that meet it is no recovery: for
     /// two minutes, delayed writes that flow, or of which nothing is heard, are still said to be delayed, and blocked ones that
     /// become delayed, blocked.
     pub fn settled(
         &self,
-        writes: Writes,
         elsewhere: Option<&NonHookCause>,
         verdicts: &[Verdict],
+        is_named: impl Fn(&Verdict) -> bool,
         witnessed: &mut LastWitnessed,
     ) -> Writes {
         use Writes::{Blocked, Delayed, Flowing, Unknown};
-        let has = |effect: Effect| {
-            let mut culprits = verdicts.iter().filter(|verdict| verdict.can_hold_writes_up());
-            culprits.any(|culprit| culprit.effect == effect)
-        };
-        let blocking = has(Effect::Blocking);
-        let held_up = blocking || has(Effect::Delaying);
+        let writes = self.writes(elsewhere, witnessed);
+        let culprits = verdicts
+            .iter()
+            .filter(|verdict| verdict.is_asked() && is_named(verdict));
+        let (mut blocking, mut held_up) = (false, false);
+        for culprit in culprits {
+            blocking |= culprit.health == Health::Failing && culprit.effect == Effect::Blocking;
+            held_up |= matches!(culprit.effect, Effect::Blocking | Effect::Delaying);
+        }
         let delayed_for = if held_up {
             t::held_up_for()
         } else {

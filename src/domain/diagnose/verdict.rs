@@ -142,7 +142,12 @@ impl Verdict {
 
     /// It fails, and writes reach it that it can hold up.
     pub fn can_hold_writes_up(&self) -> bool {
-        self.fails_admission() && !matches!(self.bypass, Some(Bypass::Skip | Bypass::Probation))
+        self.health == Health::Failing && self.is_asked()
+    }
+
+    /// It takes part in admission, and users' writes reach it.
+    pub fn is_asked(&self) -> bool {
+        self.kind.is_admission() && !matches!(self.bypass, Some(Bypass::Skip | Bypass::Probation))
     }
 
     /// All backends that it has are dead by our probes.

@@ -82,10 +82,11 @@ impl Watchdog {
         let judged = for_breaker(&scene, &all, elsewhere.is_some(), tampering, fence);
         let verdicts: Vec<Verdict> = all.into_iter().map(|(_, verdict)| verdict).collect();
         let mut witnessed = known.witnessed;
-        let writes = plane.writes(elsewhere.as_ref(), &witnessed);
-        let writes = plane.settled(writes, elsewhere.as_ref(), &verdicts, &mut witnessed);
+        let remembered = remembered(&known.verdicts, &verdicts, windows, now);
+        let is_named = is_named(&remembered);
+        let writes = plane.settled(elsewhere.as_ref(), &verdicts, is_named, &mut witnessed);
         self.alone = Some(Alone {
-            verdicts: remembered(&known.verdicts, &verdicts, windows, now),
+            verdicts: remembered,
             witnessed,
         });
         let lesson = Lesson::of(&verdicts, writes, elsewhere.is_some(), now);
@@ -168,6 +169,14 @@ pub(super) fn elsewhere(scene: &Scene<'_>, all: &[(Evidence<'_>, Verdict)]) -> O
     let hook_named = all.iter().any(|(_, verdict)| verdict.fails_admission());
     let found = scene.elsewhere.clone();
     found.filter(|found| !hook_named || found.cause != NotAHook::Unexplained)
+}
+
+/// Whether a hook was named as failing and not found to be well since, by what is remembered of it.
+pub(super) fn is_named(remembered: &BTreeMap<Subject, Before>) -> impl Fn(&Verdict) -> bool {
+    |verdict| {
+        let known = remembered.get(&verdict.subject());
+        known.is_some_and(|known| known.named)
+    }
 }
 
 /// What the next round is to know of this one, which knew of the round `before`.

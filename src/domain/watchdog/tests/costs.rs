@@ -143,3 +143,25 @@ fn what_slow_webhooks_take_together_is_known_before_a_write_has_waited_for_them(
         );
     }
 }
+
+#[test]
+fn a_webhook_that_fails_open_delays_what_meets_the_backend_that_hangs_while_another_one_answers() {
+    let opa = Hook {
+        failure_policy: FailurePolicy::Ignore,
+        ..hook("opa", 2)
+    };
+    for (outcome, effect) in [
+        (ProbeOutcome::TimedOut { phase: ProbePhase::Tls }, Effect::Blocking),
+        (ProbeOutcome::Refused, Effect::FailingOpen),
+    ] {
+        let mut incident = Incident::calm(&[&opa]);
+        for second in (12..=20).step_by(2) {
+            incident.probe(second * SECOND, &opa, 0, outcome.clone());
+            incident.probe(second * SECOND + 10, &opa, 1, alive());
+            incident.calls(second * SECOND + 500, "opa", 20.0, 10.0);
+        }
+        let verdict = incident.verdict(21 * SECOND, "opa");
+        assert_judged(&verdict, Health::Failing, Some(Cause::Partial));
+        assert_eq!(verdict.effect, effect, "{outcome:?}");
+    }
+}

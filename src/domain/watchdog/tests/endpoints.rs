@@ -429,3 +429,23 @@ fn a_hook_whose_only_node_is_not_ready_is_well_and_looked_at_closely() {
     assert_eq!(predicted.health, Health::Healthy, "it is still well");
     assert!(incident.attention.hooks.contains(&opa.id));
 }
+
+#[test]
+fn an_endpoint_that_is_removed_after_it_was_not_ready_has_left_once() {
+    let opa = hook("opa", 2);
+    let mut unready = opa.clone();
+    if let HookTarget::Service(target) = &mut unready.target
+        && let ServiceState::Found { endpoints, .. } = &mut target.service
+    {
+        endpoints[0].ready = false;
+    }
+    let mut incident = Incident::calm(&[&opa]);
+    let mut doubt = |second: u64, hook: &Hook| {
+        incident.inventory(second * SECOND, vec![hook.clone()]);
+        incident.facts(second * SECOND + 100, hook).doubt
+    };
+    assert_eq!(doubt(12, &unready), None);
+    assert_eq!(doubt(14, &without(&opa, 1)), None);
+    assert_eq!(doubt(16, &opa), None);
+    assert_eq!(doubt(18, &unready), Some(Doubt::EndpointsUnsettled));
+}
