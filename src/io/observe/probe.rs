@@ -126,10 +126,11 @@ impl ProbeRequest {
     }
 
     /// Whether an outcome may not be told, but that there was no good answer in time.
-    fn withholds(&self, outcome: &ProbeOutcome) -> bool {
-        // Without a caBundle and without roots every server that speaks TLS is alive to us.
-        let unproven =
-            matches!(outcome, ProbeOutcome::VerifierDiffers { .. }) && self.hook.ca_bundle.is_empty();
+    fn withholds(&self, outcome: &ProbeOutcome, sighting: &Sighting) -> bool {
+        // Without a caBundle and without roots every server that speaks TLS is alive to us, and so is one that sends an
+        // alert before any certificate.
+        let unproven = matches!(outcome, ProbeOutcome::VerifierDiffers { .. })
+            && (self.hook.ca_bundle.is_empty() || sighting.objection().is_none());
         let undialled = matches!(
             outcome,
             ProbeOutcome::NotProbed { .. }
@@ -292,7 +293,7 @@ impl Prober {
         let making = async {
             let making = self.attempt(&attempt.request, plan, trust, progress, &attempt.sighting);
             let outcome = making.await;
-            if attempt.request.withholds(&outcome) {
+            if attempt.request.withholds(&outcome, &attempt.sighting) {
                 // When it failed would tell how it failed.
                 pending().await
             }
