@@ -57,18 +57,20 @@ impl Pool {
         }
     }
 
-    /// Puts a connection in, in place of the one that has been idle for longest when there are too many.
+    /// Puts a connection in, if there is room. Were another one closed for it, of more targets than there is room for, each
+    /// probed in turn, none would ever find its connection again.
     pub(super) fn put(&self, target: ProbeTarget, link: Link) {
         let mut idle = self.lock();
-        if idle.len() >= self.most && !idle.contains_key(&target) {
-            let oldest = idle.iter().min_by_key(|(_, idle)| idle.since);
-            if let Some(key) = oldest.map(|(key, _)| key.clone())
-                && let Some(evicted) = idle.remove(&key)
-            {
-                evicted.link.close();
-            }
-        }
         let since = Instant::now();
+        // A probe that ends after its target was forgotten puts its connection back all the same. Nobody asks for that one
+        // again, so that it takes up room until it is too old.
+        for (_, stale) in idle.extract_if(|_, known| since - known.since > IDLE) {
+            stale.link.close();
+        }
+        if idle.len() >= self.most && !idle.contains_key(&target) {
+            link.close();
+            return;
+        }
         if let Some(replaced) = idle.insert(target, PoolEntry { link, since }) {
             replaced.link.close();
         }

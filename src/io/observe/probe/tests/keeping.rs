@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use super::server::{Authority, Server, allow, ok, with_status};
 use super::{SCANT, hook, prober, prober_with, request, run, target};
@@ -202,8 +203,29 @@ async fn no_more_connections_are_kept_than_allowed() {
         servers.push(server);
     }
     assert_eq!(prober.kept(), 2);
-    run(&prober, kept(hook(&authority.pem()), &servers[3])).await;
-    assert_eq!(servers[3].accepted(), 1, "the youngest are the ones that stay");
+    for server in &servers {
+        run(&prober, kept(hook(&authority.pem()), server)).await;
+    }
+    let dialled = servers.iter().map(Server::accepted).collect::<Vec<_>>();
+    assert_eq!(dialled, [1, 1, 2, 2], "those that were there first stay");
+}
+
+#[tokio::test]
+async fn a_connection_that_nobody_asked_for_again_makes_room() {
+    let authority = Authority::new();
+    let prober = prober_with(ProbeLimits {
+        pooled: 1,
+        ..ProbeLimits::default()
+    });
+    let forgotten = Server::http(authority.leaf().config(), |heard| ok(&allow(&heard))).await;
+    run(&prober, kept(hook(&authority.pem()), &forgotten)).await;
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(91)).await;
+    tokio::time::resume();
+    let server = Server::http(authority.leaf().config(), |heard| ok(&allow(&heard))).await;
+    let request = kept(hook(&authority.pem()), &server);
+    run(&prober, request.clone()).await;
+    assert!(prober.keeps(&target(&request)));
 }
 
 #[tokio::test]
