@@ -39,6 +39,19 @@ async fn the_first_kept_probe_dials_and_the_next_ones_do_not() {
 }
 
 #[tokio::test]
+async fn how_much_is_read_is_bounded_for_each_request_by_itself() {
+    let authority = Authority::new();
+    let long = with_status("200 OK", &" ".repeat(1_000_000));
+    let server = Server::http(authority.leaf().config(), move |_| long.clone()).await;
+    let prober = prober();
+    for _ in 0..4 {
+        let report = run(&prober, kept(hook(&authority.pem()), &server)).await;
+        assert!(matches!(report.outcome, ProbeOutcome::Answered(_)), "{report:?}");
+    }
+    assert_eq!(server.accepted(), 1);
+}
+
+#[tokio::test]
 async fn a_fresh_probe_leaves_the_kept_connection_alone() {
     let authority = Authority::new();
     let server = Server::http(authority.leaf().config(), |heard| ok(&allow(&heard))).await;
