@@ -41,7 +41,7 @@ impl Cumulative {
         match part {
             Part::Sum => self.sum += value,
             Part::Count => self.count += value,
-            Part::Bucket | Part::Whole => {}
+            Part::Whole => {}
         }
     }
 }

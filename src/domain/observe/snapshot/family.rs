@@ -15,8 +15,6 @@ pub enum Part {
     Sum,
     /// `_count`.
     Count,
-    /// `_bucket`.
-    Bucket,
     /// Not a histogram: the sample itself.
     Whole,
 }
@@ -112,8 +110,6 @@ impl Family {
     pub fn of_series(name: &str) -> Option<(Self, Part)> {
         let (base, part) = if let Some(base) = name.strip_suffix("_sum") {
             (base, Part::Sum)
-        } else if let Some(base) = name.strip_suffix("_bucket") {
-            (base, Part::Bucket)
         } else if name.ends_with("_rejection_count") || name.ends_with("_fail_open_count") {
             (name, Part::Whole)
         } else if let Some(base) = name.strip_suffix("_count") {
@@ -121,9 +117,6 @@ impl Family {
         } else {
             (name, Part::Whole)
         };
-        if part == Part::Bucket {
-            return None;
-        }
         Self::of_base(base).map(|family| (family, part))
     }
 
