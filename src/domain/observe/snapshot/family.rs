@@ -8,6 +8,18 @@ pub trait LabelSource {
     fn get(&self, name: &str) -> &str;
 }
 
+/// Labels as they are read, in place.
+#[derive(Debug, Default)]
+pub struct LabelPairs<N, V>(pub Vec<(N, V)>);
+
+impl<N: AsRef<str>, V: AsRef<str>> LabelSource for LabelPairs<N, V> {
+    fn get(&self, name: &str) -> &str {
+        let mut labels = self.0.iter();
+        let found = labels.find(|(label, _)| label.as_ref() == name);
+        found.map_or("", |(_, value)| value.as_ref())
+    }
+}
+
 /// Which series of a histogram a sample belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
