@@ -1,6 +1,6 @@
 //! Whether probes keep up with their intervals.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -91,7 +91,7 @@ pub(super) struct Behind {
     worst: (Duration, Duration),
     concurrency: bool,
     total: bool,
-    backends: BTreeMap<Backend, ()>,
+    backends: BTreeSet<Backend>,
     told: Option<(Time, ProbePace)>,
 }
 
@@ -107,7 +107,7 @@ impl Behind {
             UsedUp::Concurrency => self.concurrency = true,
             UsedUp::Total => self.total = true,
             UsedUp::Backend if self.backends.len() < MOST => {
-                self.backends.insert(backend.clone(), ());
+                self.backends.insert(backend.clone());
             }
             UsedUp::Backend => {}
         }
@@ -135,7 +135,7 @@ impl Behind {
                 interval,
                 concurrency: self.concurrency,
                 total: self.total,
-                backends: self.backends.keys().take(NAMED).cloned().collect(),
+                backends: self.backends.iter().take(NAMED).cloned().collect(),
                 more: self.backends.len().saturating_sub(NAMED),
             }),
         };
