@@ -13,7 +13,7 @@ use crate::app::config::{Config, ProbeConfig};
 use crate::app::every;
 use crate::domain::cluster::hook::ProbeLevel;
 use crate::domain::cluster::inventory::Inventory;
-use crate::domain::observe::probe::{ProbeOverdue, ProbeReport};
+use crate::domain::observe::probe::ProbeReport;
 use crate::domain::observe::schedule::{ProbeRoom, Schedule, ScheduledProbe};
 use crate::domain::watchdog::{Attention, Event};
 use crate::io::Clock;
@@ -28,8 +28,7 @@ const NEWS: usize = 1_024;
 /// What a probe says of itself, by its number.
 #[derive(Debug)]
 enum ProbeUpdate {
-    Overdue(ProbeOverdue),
-    Shaken(Box<ProbeReport>),
+    Early(ProbeNews),
     Finished(Box<ProbeReport>),
 }
 
@@ -176,11 +175,7 @@ impl ProbeRunner {
             let early = news.clone();
             let report = prober
                 .probe(request, move |said| {
-                    let said = match said {
-                        ProbeNews::Overdue(overdue) => ProbeUpdate::Overdue(overdue),
-                        ProbeNews::Shaken(report) => ProbeUpdate::Shaken(report),
-                    };
-                    let _ = early.try_send((number, said));
+                    let _ = early.try_send((number, ProbeUpdate::Early(said)));
                 })
                 .await;
             span.probed(&report);
@@ -193,13 +188,13 @@ impl ProbeRunner {
     async fn tell(&mut self, number: u64, news: ProbeUpdate) {
         let now = (self.clock)();
         let reports = match news {
-            ProbeUpdate::Overdue(overdue) => {
+            ProbeUpdate::Early(ProbeNews::Overdue(overdue)) => {
                 for overdue in self.schedule.overdue(number, &overdue, now) {
                     let _ = self.events.send(Event::ProbeOverdue(Box::new(overdue))).await;
                 }
                 return;
             }
-            ProbeUpdate::Shaken(report) => self.schedule.shaken(number, &report, now),
+            ProbeUpdate::Early(ProbeNews::Shaken(report)) => self.schedule.shaken(number, &report, now),
             ProbeUpdate::Finished(report) => self.schedule.finished(number, &report, now),
         };
         for report in reports {
