@@ -82,7 +82,14 @@ pub(super) fn spawn(
         .with_further(config.canaries.further.clone())
         .while_one_process(is_one_process);
     spawn_canaries(tasks, config, &canaries, events, attention, tracer);
-    let probes = ProbeRunner::new(config, connection, clock, events, (attention, inventory), tracer)?;
+    let probes = ProbeRunner::new(
+        config,
+        connection.is_beside_api_server(),
+        clock,
+        events,
+        (attention, inventory),
+        tracer,
+    )?;
     tasks.spawn(probes.run());
     Ok(())
 }

@@ -199,7 +199,6 @@ mod tests {
         let endpoint = |(last, ready, terminating): &Seen| Endpoint {
             address: ([10, 0, 0, *last], 8443).into(),
             ready: *ready,
-            serving: *ready,
             terminating: *terminating,
             node: None,
             zone: None,

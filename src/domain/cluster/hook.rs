@@ -306,7 +306,7 @@ impl Hook {
 
     /// The addresses the API server may dial for this hook, without duplicates.
     ///
-    /// Endpoints that are neither ready nor serving are left out: the API server would not pick them.
+    /// Endpoints that are not ready are left out: the API server would not pick them.
     pub fn backends(&self) -> Vec<Backend> {
         match &self.target {
             HookTarget::Invalid(_) => Vec::new(),

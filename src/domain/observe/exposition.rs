@@ -7,7 +7,7 @@
 
 use std::borrow::Cow;
 
-use super::snapshot::{Complaints, Family, LabelSource, Part, Snapshot};
+use super::snapshot::{Complaints, Family, LabelPairs, LabelSource, Part, Snapshot};
 use crate::domain::text::bounded;
 
 pub mod protobuf;
@@ -172,9 +172,8 @@ fn sample(text: &str) -> Option<(LineLabels<'_>, f64)> {
     (timestamp_is_fine && words.next().is_none()).then_some((labels, value))
 }
 
-/// The labels of one line, in place.
-#[derive(Debug, Default)]
-struct LineLabels<'line>(Vec<(&'line str, Cow<'line, str>)>);
+/// The labels of one line.
+type LineLabels<'line> = LabelPairs<&'line str, Cow<'line, str>>;
 
 impl<'line> LineLabels<'line> {
     /// Reads labels up to the closing brace and returns them with what follows it.
@@ -191,15 +190,6 @@ impl<'line> LineLabels<'line> {
             text = rest.trim_start();
             text = text.strip_prefix(',').unwrap_or(text);
         }
-    }
-}
-
-impl LabelSource for LineLabels<'_> {
-    fn get(&self, name: &str) -> &str {
-        self.0
-            .iter()
-            .find(|(label, _)| *label == name)
-            .map_or("", |(_, value)| value)
     }
 }
 

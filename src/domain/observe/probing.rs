@@ -121,9 +121,6 @@ pub struct Dead {
 impl BackendMemory {
     /// Takes a finished probe in.
     pub fn finished(&mut self, report: ProbeReport) {
-        let seen = &report.certificates;
-        self.certificates.served_not_after = seen.served_not_after.or(self.certificates.served_not_after);
-        self.certificates.ca_not_after = seen.ca_not_after;
         self.was_alive |= report.outcome.is_alive();
         if report.outcome.is_alive() {
             let ended = report.started + report.took;
@@ -133,6 +130,10 @@ impl BackendMemory {
         if report.connection == ConnectionKind::Kept {
             return;
         }
+        // A server that rotates its certificate need not close the connections that began with the old one.
+        let seen = &report.certificates;
+        self.certificates.served_not_after = seen.served_not_after.or(self.certificates.served_not_after);
+        self.certificates.ca_not_after = seen.ca_not_after;
         self.under_way.retain(|started, _| *started > report.started);
         // What a request usually takes is not learnt from a handshake that another hook's probe made.
         let partial = report.shared && report.level == ProbeLevel::Handshake;
@@ -571,6 +572,24 @@ mod tests {
         let hangs = Some((Cause::Hanging, 1));
         assert_eq!(after(ConnectionKind::Kept, 5), hangs);
         assert_eq!(after(ConnectionKind::Kept, 1_900), None);
+    }
+
+    #[test]
+    fn the_certificate_is_that_of_the_last_fresh_probe() {
+        let mut memory = BackendMemory::default();
+        let mut sees = |connection, served_ms| {
+            memory.finished(ProbeReport {
+                connection,
+                certificates: CertificateFacts {
+                    served_not_after: Some(at(served_ms)),
+                    ca_not_after: None,
+                },
+                ..report(0, 2, ok())
+            });
+            memory.certificates.served_not_after
+        };
+        assert_eq!(sees(ConnectionKind::Fresh, 9_000), Some(at(9_000)));
+        assert_eq!(sees(ConnectionKind::Kept, 1_000), Some(at(9_000)));
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //! same request once. What the handshake says goes to all of them. A hook whose own request fails, hangs or is slow is
 //! judged by fresh probes with its own request alone, until one is answered well: a good handshake says nothing of it.
 //!
-//! How many probes begin in a second is bounded, in all and per backend. Past that intervals stretch, and it is said.
+//! How many probes begin in a second is bounded, in all and per backend, and how many are under way. Past that intervals
+//! stretch, and it is said.
 //! Pure: instants come in, and the same calls make the same schedule.
 
 mod budget;
@@ -24,7 +25,7 @@ use super::probe::ConnectionKind;
 use crate::domain::cluster::hook::{Backend, BackendPath, Hook, HookId, ProbeLevel, ProbeTarget};
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
-use budget::ProbeBudget;
+use budget::{ProbeBudget, UsedUp};
 use pace::Behind;
 pub use pace::{ProbePace, Stretch};
 use target::{TargetSchedule, Wanted};
@@ -259,16 +260,18 @@ impl Schedule {
         let mut free = room.free;
         let mut started = Vec::new();
         for (key, wanted) in in_turn(due) {
-            if free == 0 {
-                break;
-            }
             let Some(target) = self.targets.get_mut(&key) else {
                 continue;
             };
             if wanted.second && free <= room.scarce || !target.permits(&wanted, now) {
                 continue;
             }
-            if let Err(used_up) = self.budget.take(&key.backend, wanted.connection, &rates, now) {
+            let taken = if free == 0 {
+                Err(UsedUp::Concurrency)
+            } else {
+                self.budget.take(&key.backend, wanted.connection, &rates, now)
+            };
+            if let Err(used_up) = taken {
                 self.behind.waits(used_up, &key.backend, &wanted, now);
                 continue;
             }

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use crate::domain::cluster::hook::HookKind;
 use sums::counted;
 
-pub use family::{Family, LabelSource, Part, SERIES};
+pub use family::{Family, LabelPairs, LabelSource, Part, SERIES};
 pub use missing::FamilySet;
 pub use others::{ConversionSeries, ExtensionSeries, ResourceKey};
 pub use scrape::{Complaints, Scrape, ScrapeFailure, ScrapeFailureReason};
@@ -41,7 +41,7 @@ impl Cumulative {
         match part {
             Part::Sum => self.sum += value,
             Part::Count => self.count += value,
-            Part::Bucket | Part::Whole => {}
+            Part::Whole => {}
         }
     }
 }

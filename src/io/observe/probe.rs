@@ -43,7 +43,7 @@ use crate::io::Clock;
 
 use dial::{Dial, DialTimeouts};
 use exchange::{Link, ProbeReply};
-use keepalive::{Pool, PooledConnection};
+use keepalive::Pool;
 use plan::{ProbePlan, Uids};
 use progress::Progress;
 use trust::{Sighting, Trust, TrustStore};
@@ -126,10 +126,11 @@ impl ProbeRequest {
     }
 
     /// Whether an outcome may not be told, but that there was no good answer in time.
-    fn withholds(&self, outcome: &ProbeOutcome) -> bool {
-        // Without a caBundle and without roots every server that speaks TLS is alive to us.
-        let unproven =
-            matches!(outcome, ProbeOutcome::VerifierDiffers { .. }) && self.hook.ca_bundle.is_empty();
+    fn withholds(&self, outcome: &ProbeOutcome, sighting: &Sighting) -> bool {
+        // Without a caBundle and without roots every server that speaks TLS is alive to us, and so is one that sends an
+        // alert before any certificate.
+        let unproven = matches!(outcome, ProbeOutcome::VerifierDiffers { .. })
+            && (self.hook.ca_bundle.is_empty() || sighting.objection().is_none());
         let undialled = matches!(
             outcome,
             ProbeOutcome::NotProbed { .. }
@@ -292,7 +293,7 @@ impl Prober {
         let making = async {
             let making = self.attempt(&attempt.request, plan, trust, progress, &attempt.sighting);
             let outcome = making.await;
-            if attempt.request.withholds(&outcome) {
+            if attempt.request.withholds(&outcome, &attempt.sighting) {
                 // When it failed would tell how it failed.
                 pending().await
             }
@@ -350,18 +351,16 @@ impl Prober {
     ) -> ProbeOutcome {
         if request.connection == ConnectionKind::Kept
             && let Some(again) = plan.message.request()
-            && let Some(mut pooled) = self.pool.take(&plan.target)
+            && let Some(mut link) = self.pool.take(&plan.target)
         {
-            sighting.set_not_after(pooled.not_after);
-            match pooled.link.exchange(again, progress).await {
-                Ok(reply) => return self.settle(request, plan, pooled, reply),
+            match link.exchange(again, progress).await {
+                Ok(reply) => return self.settle(request, plan, link, reply),
                 Err(broken) if request.gone => return broken.outcome(sighting),
                 // The server has closed in the meantime, as it may: the API server dials anew as well. A
                 // connection that merely stays silent does not come here; it runs into the deadline.
                 Err(broken) if broken.phase == ProbePhase::FirstByte => progress.restart(),
                 Err(broken) => return broken.outcome(sighting),
             }
-            sighting.set_not_after(None);
         }
         if request.gone {
             return ProbeOutcome::NotProbed {
@@ -373,7 +372,7 @@ impl Prober {
             .await
         {
             Ok((_, None)) => ProbeOutcome::Answered(ProbeAnswer::Handshake),
-            Ok((plan, Some((pooled, reply)))) => self.settle(request, plan, pooled, reply),
+            Ok((plan, Some((link, reply)))) => self.settle(request, plan, link, reply),
             Err(outcome) => outcome,
         }
     }
@@ -386,7 +385,7 @@ impl Prober {
         trust: Trust,
         progress: &Progress,
         sighting: &Arc<Sighting>,
-    ) -> Result<(ProbePlan, Option<(PooledConnection, ProbeReply)>), ProbeOutcome> {
+    ) -> Result<(ProbePlan, Option<(Link, ProbeReply)>), ProbeOutcome> {
         if trust.is_junk() {
             return Err(ProbeOutcome::TlsRejected {
                 fault: TlsFault::JunkCaBundle,
@@ -411,24 +410,17 @@ impl Prober {
         let mut link = Link::new(stream).await?;
         let reply = link.exchange(request, progress).await;
         let reply = reply.map_err(|broken| broken.outcome(sighting))?;
-        let not_after = sighting.not_after();
-        Ok((plan, Some((PooledConnection { link, not_after }, reply))))
+        Ok((plan, Some((link, reply))))
     }
 
     /// Reads the answer and decides what becomes of its connection.
-    fn settle(
-        &self,
-        request: &ProbeRequest,
-        plan: ProbePlan,
-        pooled: PooledConnection,
-        reply: ProbeReply,
-    ) -> ProbeOutcome {
+    fn settle(&self, request: &ProbeRequest, plan: ProbePlan, link: Link, reply: ProbeReply) -> ProbeOutcome {
         let whole = reply.body.is_some();
         let answer = plan.message.judge(reply);
         if request.connection == ConnectionKind::Kept && whole {
-            self.pool.put(plan.target, pooled);
+            self.pool.put(plan.target, link);
         } else {
-            pooled.link.close();
+            link.close();
         }
         ProbeOutcome::Answered(answer)
     }

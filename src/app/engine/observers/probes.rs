@@ -8,15 +8,15 @@ use anyhow::Context;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
+use super::finished;
 use crate::app::config::{Config, ProbeConfig};
 use crate::app::every;
 use crate::domain::cluster::hook::ProbeLevel;
 use crate::domain::cluster::inventory::Inventory;
-use crate::domain::observe::probe::{ProbeOverdue, ProbeReport};
+use crate::domain::observe::probe::ProbeReport;
 use crate::domain::observe::schedule::{ProbeRoom, Schedule, ScheduledProbe};
 use crate::domain::watchdog::{Attention, Event};
 use crate::io::Clock;
-use crate::io::client::Connection;
 use crate::io::observe::probe::{ProbeLimits, ProbeNews, ProbeRequest, Prober, ReviewSubject, ask_of};
 use crate::io::telemetry::Tracer;
 
@@ -28,8 +28,7 @@ const NEWS: usize = 1_024;
 /// What a probe says of itself, by its number.
 #[derive(Debug)]
 enum ProbeUpdate {
-    Overdue(ProbeOverdue),
-    Shaken(Box<ProbeReport>),
+    Early(ProbeNews),
     Finished(Box<ProbeReport>),
 }
 
@@ -60,7 +59,7 @@ impl ProbeRunner {
     /// When the TLS provider is of no use.
     pub(super) fn new(
         config: &Config,
-        connection: &Connection,
+        beside_api_server: bool,
         clock: &Clock,
         events: &mpsc::Sender<Event>,
         (attention, inventory): (&watch::Receiver<Attention>, watch::Receiver<Arc<Inventory>>),
@@ -68,7 +67,7 @@ impl ProbeRunner {
     ) -> anyhow::Result<Self> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let limits = ProbeLimits {
-            beside_api_server: connection.is_beside_api_server(),
+            beside_api_server,
             ..ProbeLimits::default()
         };
         let prober = Prober::new(provider, limits, Arc::clone(clock)).context("cannot probe")?;
@@ -108,7 +107,10 @@ impl ProbeRunner {
                     self.schedule.attend(attention.hooks, attention.waiting_since, now);
                 }
             }
-            while self.running.try_join_next().is_some() {}
+            while let Some(ended) = self.running.try_join_next() {
+                // The schedule would wait for ever for one that broke.
+                finished(ended);
+            }
             if self.inventory.has_changed().unwrap_or(false) {
                 self.take_inventory();
             }
@@ -173,11 +175,7 @@ impl ProbeRunner {
             let early = news.clone();
             let report = prober
                 .probe(request, move |said| {
-                    let said = match said {
-                        ProbeNews::Overdue(overdue) => ProbeUpdate::Overdue(overdue),
-                        ProbeNews::Shaken(report) => ProbeUpdate::Shaken(report),
-                    };
-                    let _ = early.try_send((number, said));
+                    let _ = early.try_send((number, ProbeUpdate::Early(said)));
                 })
                 .await;
             span.probed(&report);
@@ -190,13 +188,13 @@ impl ProbeRunner {
     async fn tell(&mut self, number: u64, news: ProbeUpdate) {
         let now = (self.clock)();
         let reports = match news {
-            ProbeUpdate::Overdue(overdue) => {
+            ProbeUpdate::Early(ProbeNews::Overdue(overdue)) => {
                 for overdue in self.schedule.overdue(number, &overdue, now) {
                     let _ = self.events.send(Event::ProbeOverdue(Box::new(overdue))).await;
                 }
                 return;
             }
-            ProbeUpdate::Shaken(report) => self.schedule.shaken(number, &report, now),
+            ProbeUpdate::Early(ProbeNews::Shaken(report)) => self.schedule.shaken(number, &report, now),
             ProbeUpdate::Finished(report) => self.schedule.finished(number, &report, now),
         };
         for report in reports {
@@ -215,5 +213,27 @@ fn review_subject(namespace: &str) -> ReviewSubject {
             format!("system:serviceaccounts:{namespace}"),
             "system:authenticated".to_owned(),
         ],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::app::config::ConfigArguments;
+    use crate::domain::time::Time;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_probe_that_panics_ends_the_task_that_makes_all_probes() {
+        let config = Config::parse("", &ConfigArguments::default()).expect("a configuration");
+        let clock: Clock = Arc::new(Time::default);
+        let (events, _core) = mpsc::channel(NEWS);
+        let (_attend, attention) = watch::channel(Attention::default());
+        let (_known, inventory) = watch::channel(Arc::default());
+        let seen = (&attention, inventory);
+        let mut probes =
+            ProbeRunner::new(&config, true, &clock, &events, seen, &Tracer::default()).expect("a runner");
+        probes.running.spawn(async { panic!("a probe broke") });
+        let ended = tokio::spawn(probes.run()).await;
+        assert!(ended.is_err_and(|error| error.is_panic()));
     }
 }

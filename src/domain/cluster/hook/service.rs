@@ -74,8 +74,6 @@ pub struct Endpoint {
     pub address: SocketAddr,
     /// `conditions.ready`; absent counts as ready, as the API server reads it.
     pub ready: bool,
-    /// `conditions.serving`; absent counts as `ready`.
-    pub serving: bool,
     /// `conditions.terminating`; absent counts as false.
     pub terminating: bool,
     /// The node it runs on, when the slice says so.
@@ -93,7 +91,6 @@ impl Endpoint {
         Self {
             address,
             ready: true,
-            serving: true,
             terminating: false,
             node: None,
             zone: None,

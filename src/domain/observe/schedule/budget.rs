@@ -37,6 +37,7 @@ pub(super) struct ProbeBudget {
 /// Which budget is used up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum UsedUp {
+    Concurrency,
     Total,
     Backend,
 }

@@ -1,6 +1,6 @@
 //! Whether probes keep up with their intervals.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -31,13 +31,16 @@ pub struct ProbePace {
     pub stretch: Option<Stretch>,
 }
 
-/// Intervals that are longer than they should be because the budget is used up.
+/// Intervals that are longer than they should be because a budget is used up.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stretch {
     /// How late the probe is that has waited longest.
     pub late: Duration,
     /// What its interval should be.
     pub interval: Duration,
+    /// Whether as many probes are under way as may be.
+    #[serde(default)]
+    pub concurrency: bool,
     /// Whether the budget of all probes is used up.
     pub total: bool,
     /// Backends of which the own budget is used up, at most five.
@@ -51,6 +54,12 @@ impl Stretch {
     pub fn sentences(&self) -> Vec<String> {
         let (every, instead) = (human(self.interval + self.late), human(self.interval));
         let mut said = Vec::new();
+        if self.concurrency {
+            said.push(format!(
+                "probes.concurrency is used up: probes come up to {every} apart instead of {instead}; raise it, or fix the \
+                 webhooks that do not answer"
+            ));
+        }
         if self.total {
             said.push(format!(
                 "probes.mostPerSecond is used up: probes come up to {every} apart instead of {instead}; raise it, or probe \
@@ -73,15 +82,16 @@ impl Stretch {
     }
 }
 
-/// What waited for the budget.
+/// What waited for a budget.
 #[derive(Debug, Default)]
 pub(super) struct Behind {
     /// When something was last late.
     last: Option<Time>,
     /// Since the figures were last told: the latest, its interval.
     worst: (Duration, Duration),
+    concurrency: bool,
     total: bool,
-    backends: BTreeMap<Backend, ()>,
+    backends: BTreeSet<Backend>,
     told: Option<(Time, ProbePace)>,
 }
 
@@ -93,10 +103,13 @@ impl Behind {
         }
         self.last = Some(now);
         self.worst = self.worst.max((wanted.late, wanted.interval));
-        if used_up == UsedUp::Total {
-            self.total = true;
-        } else if self.backends.len() < MOST {
-            self.backends.insert(backend.clone(), ());
+        match used_up {
+            UsedUp::Concurrency => self.concurrency = true,
+            UsedUp::Total => self.total = true,
+            UsedUp::Backend if self.backends.len() < MOST => {
+                self.backends.insert(backend.clone());
+            }
+            UsedUp::Backend => {}
         }
     }
 
@@ -120,12 +133,13 @@ impl Behind {
             ((late, interval), false) => Some(Stretch {
                 late,
                 interval,
+                concurrency: self.concurrency,
                 total: self.total,
-                backends: self.backends.keys().take(NAMED).cloned().collect(),
+                backends: self.backends.iter().take(NAMED).cloned().collect(),
                 more: self.backends.len().saturating_sub(NAMED),
             }),
         };
-        (self.worst, self.total) = Default::default();
+        (self.worst, self.concurrency, self.total) = Default::default();
         self.backends.clear();
         let pace = ProbePace { targets, stretch };
         let is_news = self.told.as_ref().is_none_or(|(_, known)| *known != pace);

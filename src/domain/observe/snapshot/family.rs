@@ -8,6 +8,18 @@ pub trait LabelSource {
     fn get(&self, name: &str) -> &str;
 }
 
+/// Labels as they are read, in place.
+#[derive(Debug, Default)]
+pub struct LabelPairs<N, V>(pub Vec<(N, V)>);
+
+impl<N: AsRef<str>, V: AsRef<str>> LabelSource for LabelPairs<N, V> {
+    fn get(&self, name: &str) -> &str {
+        let mut labels = self.0.iter();
+        let found = labels.find(|(label, _)| label.as_ref() == name);
+        found.map_or("", |(_, value)| value.as_ref())
+    }
+}
+
 /// Which series of a histogram a sample belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
@@ -15,8 +27,6 @@ pub enum Part {
     Sum,
     /// `_count`.
     Count,
-    /// `_bucket`.
-    Bucket,
     /// Not a histogram: the sample itself.
     Whole,
 }
@@ -112,8 +122,6 @@ impl Family {
     pub fn of_series(name: &str) -> Option<(Self, Part)> {
         let (base, part) = if let Some(base) = name.strip_suffix("_sum") {
             (base, Part::Sum)
-        } else if let Some(base) = name.strip_suffix("_bucket") {
-            (base, Part::Bucket)
         } else if name.ends_with("_rejection_count") || name.ends_with("_fail_open_count") {
             (name, Part::Whole)
         } else if let Some(base) = name.strip_suffix("_count") {
@@ -121,9 +129,6 @@ impl Family {
         } else {
             (name, Part::Whole)
         };
-        if part == Part::Bucket {
-            return None;
-        }
         Self::of_base(base).map(|family| (family, part))
     }
 

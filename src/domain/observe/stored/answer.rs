@@ -11,7 +11,9 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::MAX_INSTANCES;
-use crate::domain::observe::snapshot::{Complaints, Family, LabelSource, Part, SERIES, Scrape, Snapshot};
+use crate::domain::observe::snapshot::{
+    Complaints, Family, LabelPairs, LabelSource, Part, SERIES, Scrape, Snapshot,
+};
 use crate::domain::text::bounded;
 use crate::domain::time::Time;
 
@@ -163,16 +165,7 @@ struct Row<'a> {
     values: Vec<SeriesSample>,
 }
 
-struct SeriesLabels<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
-
-impl LabelSource for SeriesLabels<'_> {
-    fn get(&self, name: &str) -> &str {
-        let mut labels = self.0.iter();
-        labels
-            .find(|(label, _)| label == name)
-            .map_or("", |(_, value)| value)
-    }
-}
+type SeriesLabels<'a> = LabelPairs<Cow<'a, str>, Cow<'a, str>>;
 
 impl<'de: 'a, 'a> Deserialize<'de> for SeriesLabels<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -191,7 +184,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for SeriesLabels<'a> {
                         labels.push((name, value));
                     }
                 }
-                Ok(SeriesLabels(labels))
+                Ok(LabelPairs(labels))
             }
         }
         deserializer.deserialize_map(LabelsVisitor)

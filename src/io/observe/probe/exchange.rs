@@ -1,8 +1,9 @@
 //! One HTTP/1.1 request and its answer on an open connection.
 
 use std::future::poll_fn;
+use std::io;
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -10,7 +11,7 @@ use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1::{self, Builder, SendRequest};
 use hyper_util::rt::TokioIo;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::client::TlsStream;
@@ -28,10 +29,58 @@ pub(super) const LONGEST_ANSWER: usize = 1024 * 1024;
 const LONGEST_HEAD: usize = 64 * 1024;
 const MOST_HEADERS: usize = 100;
 
+/// The most that is read for one request, in bytes: a body, its head, and what comes before. hyper passes over any number of
+/// interim answers (`100 Continue`).
+const MOST_READ: usize = 2 * LONGEST_ANSWER;
+
 /// How long a finished connection may take to say goodbye before it is simply dropped.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-type Http = http1::Connection<TokioIo<TlsStream<TcpStream>>, Full<Bytes>>;
+type Http = http1::Connection<TokioIo<CountedStream>, Full<Bytes>>;
+
+/// A TLS connection that breaks when the peer says more than [`MOST_READ`].
+#[derive(Debug)]
+struct CountedStream {
+    tls: TlsStream<TcpStream>,
+    /// Since something was last written: all that is written are requests.
+    read: usize,
+}
+
+impl AsyncRead for CountedStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.read > MOST_READ {
+            return Poll::Ready(Err(io::Error::other("the answer is longer than 2 MiB")));
+        }
+        let before = into.filled().len();
+        ready!(Pin::new(&mut self.tls).poll_read(context, into))?;
+        self.read += into.filled().len() - before;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for CountedStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = ready!(Pin::new(&mut self.tls).poll_write(context, bytes))?;
+        self.read = 0;
+        Poll::Ready(Ok(written))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.tls).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.tls).poll_shutdown(context)
+    }
+}
 
 /// A connection that speaks HTTP/1.1. No task of its own moves its bytes: it moves while it is asked something, which spares
 /// a probe two trips between threads.
@@ -90,7 +139,7 @@ impl Link {
         let built = Builder::new()
             .max_headers(MOST_HEADERS)
             .max_buf_size(LONGEST_HEAD)
-            .handshake(TokioIo::new(stream))
+            .handshake(TokioIo::new(CountedStream { tls: stream, read: 0 }))
             .await;
         let (sender, connection) = built.map_err(|error| ProbeOutcome::Lost {
             phase: ProbePhase::FirstByte,

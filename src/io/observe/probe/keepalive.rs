@@ -12,19 +12,10 @@ use tokio::time::Instant;
 
 use super::exchange::Link;
 use crate::domain::cluster::hook::ProbeTarget;
-use crate::domain::time::Time;
 
 /// How long Go's transport keeps an idle connection. An older one of ours says nothing about the API
 /// server's.
 const IDLE: Duration = Duration::from_secs(90);
-
-/// An idle connection in the pool.
-#[derive(Debug)]
-pub(super) struct PooledConnection {
-    pub(super) link: Link,
-    /// `notAfter` of the certificate that was served when it was opened.
-    pub(super) not_after: Option<Time>,
-}
 
 /// All idle connections.
 #[derive(Debug)]
@@ -35,13 +26,13 @@ pub(super) struct Pool {
 
 #[derive(Debug)]
 struct PoolEntry {
-    kept: PooledConnection,
+    link: Link,
     since: Instant,
 }
 
 impl PoolEntry {
     fn serves(&mut self) -> bool {
-        self.since.elapsed() <= IDLE && !self.kept.link.is_closed()
+        self.since.elapsed() <= IDLE && !self.link.is_closed()
     }
 }
 
@@ -56,37 +47,39 @@ impl Pool {
 
     /// Takes the connection out, if it still serves. A probe that gives up drops it then, and with it the
     /// connection.
-    pub(super) fn take(&self, target: &ProbeTarget) -> Option<PooledConnection> {
+    pub(super) fn take(&self, target: &ProbeTarget) -> Option<Link> {
         let mut idle = self.lock().remove(target)?;
         if idle.serves() {
-            Some(idle.kept)
+            Some(idle.link)
         } else {
-            idle.kept.link.close();
+            idle.link.close();
             None
         }
     }
 
-    /// Puts a connection in, in place of the one that has been idle for longest when there are too many.
-    pub(super) fn put(&self, target: ProbeTarget, kept: PooledConnection) {
+    /// Puts a connection in, if there is room. Were another one closed for it, of more targets than there is room for, each
+    /// probed in turn, none would ever find its connection again.
+    pub(super) fn put(&self, target: ProbeTarget, link: Link) {
         let mut idle = self.lock();
-        if idle.len() >= self.most && !idle.contains_key(&target) {
-            let oldest = idle.iter().min_by_key(|(_, idle)| idle.since);
-            if let Some(key) = oldest.map(|(key, _)| key.clone())
-                && let Some(evicted) = idle.remove(&key)
-            {
-                evicted.kept.link.close();
-            }
-        }
         let since = Instant::now();
-        if let Some(replaced) = idle.insert(target, PoolEntry { kept, since }) {
-            replaced.kept.link.close();
+        // A probe that ends after its target was forgotten puts its connection back all the same. Nobody asks for that one
+        // again, so that it takes up room until it is too old.
+        for (_, stale) in idle.extract_if(|_, known| since - known.since > IDLE) {
+            stale.link.close();
+        }
+        if idle.len() >= self.most && !idle.contains_key(&target) {
+            link.close();
+            return;
+        }
+        if let Some(replaced) = idle.insert(target, PoolEntry { link, since }) {
+            replaced.link.close();
         }
     }
 
     /// Closes the connection to a target that is gone.
     pub(super) fn forget(&self, target: &ProbeTarget) {
         if let Some(idle) = self.lock().remove(target) {
-            idle.kept.link.close();
+            idle.link.close();
         }
     }
 

@@ -178,11 +178,6 @@ impl Sighting {
         lock(&self.0).not_after
     }
 
-    /// Sets what is known from an earlier handshake of the same connection, or forgets it.
-    pub(super) fn set_not_after(&self, not_after: Option<Time>) {
-        lock(&self.0).not_after = not_after;
-    }
-
     /// Why we did not go on with the handshake, if it was us.
     pub(super) fn objection(&self) -> Option<Objection> {
         lock(&self.0).objection.clone()

@@ -1,7 +1,7 @@
 //! One `Metric`: labels, and a number or a distribution.
 
 use super::wire::{Broken, MessageFields, Value};
-use crate::domain::observe::snapshot::LabelSource;
+use crate::domain::observe::snapshot::LabelPairs;
 
 /// Fields of `Metric`.
 const LABEL: u64 = 1;
@@ -14,7 +14,7 @@ const HISTOGRAM: u64 = 7;
 /// What a metric says, in place.
 #[derive(Debug, Default)]
 pub(super) struct Metric<'message> {
-    pub(super) labels: MetricLabels<'message>,
+    pub(super) labels: LabelPairs<&'message str, &'message str>,
     pub(super) reading: MetricValue,
 }
 
@@ -38,7 +38,7 @@ pub(super) enum MetricValue {
 impl<'message> Metric<'message> {
     pub(super) fn read(message: &'message [u8]) -> Result<Self, Broken> {
         let mut metric = Self {
-            labels: MetricLabels(Vec::with_capacity(8)),
+            labels: LabelPairs(Vec::with_capacity(8)),
             reading: MetricValue::Nothing,
         };
         for field in MessageFields(message) {
@@ -50,19 +50,6 @@ impl<'message> Metric<'message> {
             }
         }
         Ok(metric)
-    }
-}
-
-/// The labels of one metric, in place.
-#[derive(Debug, Default)]
-pub(super) struct MetricLabels<'message>(Vec<(&'message str, &'message str)>);
-
-impl LabelSource for MetricLabels<'_> {
-    fn get(&self, name: &str) -> &str {
-        self.0
-            .iter()
-            .find(|(label, _)| *label == name)
-            .map_or("", |(_, value)| value)
     }
 }
 

@@ -134,6 +134,24 @@ fn that_probes_are_late_is_said_once_and_so_is_that_they_are_on_time_again() {
 }
 
 #[test]
+fn that_hung_probes_leave_no_place_for_others_is_said() {
+    let many = (0..250)
+        .map(|service| hook(service, service, "/", 0..4))
+        .collect();
+    let mut sim = Sim::new(many, 6);
+    sim.meeting(|_, _| Meets::HandshakeHangs);
+    sim.run(s(8));
+    let said = stretches(&sim);
+    let first = said.first().expect("it is said");
+    assert!(first.concurrency && !first.total, "{first:?}");
+    let sentences = first.sentences();
+    assert!(
+        sentences[0].starts_with("probes.concurrency is used up"),
+        "{sentences:?}"
+    );
+}
+
+#[test]
 fn one_broken_of_a_thousand_is_found_as_soon_as_alone() {
     let found = |count: usize, seed: u64| {
         let hooks = (0..count)

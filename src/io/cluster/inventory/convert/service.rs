@@ -66,7 +66,6 @@ pub(in crate::io) struct Slice {
 struct SliceEndpoint {
     ip: IpAddr,
     ready: bool,
-    serving: bool,
     terminating: bool,
     node: Option<String>,
     zone: Option<String>,
@@ -124,13 +123,11 @@ impl Slice {
                 .into_iter()
                 .filter_map(|endpoint| {
                     let conditions = endpoint.conditions.unwrap_or_default();
-                    let ready = conditions.ready.unwrap_or(true);
                     Some(SliceEndpoint {
                         // Further addresses of one endpoint are interchangeable; the API server takes the first.
                         // In a slice of names instead of addresses none can be read.
                         ip: endpoint.addresses.first()?.parse().ok()?,
-                        ready,
-                        serving: conditions.serving.unwrap_or(ready),
+                        ready: conditions.ready.unwrap_or(true),
                         terminating: conditions.terminating.unwrap_or(false),
                         node: endpoint.node_name,
                         zone: endpoint.zone,
@@ -224,13 +221,11 @@ fn endpoints<'a>(
                 // API server would find it in the better one.
                 .and_modify(|known| {
                     known.ready |= endpoint.ready;
-                    known.serving |= endpoint.serving;
                     known.terminating &= endpoint.terminating;
                 })
                 .or_insert_with(|| Endpoint {
                     address,
                     ready: endpoint.ready,
-                    serving: endpoint.serving,
                     terminating: endpoint.terminating,
                     node: endpoint.node.clone(),
                     zone: endpoint.zone.clone(),
@@ -392,21 +387,20 @@ mod tests {
             let slices = [slice(json!([{"name": "", "port": 1}]), json!([endpoint]))];
             found(443, &service, &slices).1.remove(0)
         };
-        for (conditions, ready, serving, terminating) in [
-            (json!(null), true, true, false),
-            (json!({}), true, true, false),
-            (json!({"ready": false}), false, false, false),
+        for (conditions, ready, terminating) in [
+            (json!(null), true, false),
+            (json!({}), true, false),
+            (json!({"ready": false}), false, false),
             (
                 json!({"ready": false, "serving": true, "terminating": true}),
                 false,
-                true,
                 true,
             ),
         ] {
             let endpoint = with(conditions.clone());
             assert_eq!(
-                (endpoint.ready, endpoint.serving, endpoint.terminating),
-                (ready, serving, terminating),
+                (endpoint.ready, endpoint.terminating),
+                (ready, terminating),
                 "{conditions}"
             );
             assert_eq!(endpoint.node.as_deref(), Some("node-1"));

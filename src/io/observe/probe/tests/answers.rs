@@ -227,6 +227,25 @@ async fn endless_headers_are_cut_off() {
 }
 
 #[tokio::test]
+async fn endless_interim_answers_are_cut_off() {
+    let authority = Authority::new();
+    let server = Server::tls(authority.leaf().config(), |mut conversation, _| async move {
+        let _ = conversation.hear().await;
+        let interim = format!("HTTP/1.1 103 Early Hints\r\nLink: {}\r\n\r\n", "a".repeat(8_000));
+        while conversation.say(&interim).await.is_ok() {}
+    })
+    .await;
+    let request = request(hook(&authority.pem()), server.address, ProbeLevel::Review);
+    match run(&prober(), request).await.outcome {
+        ProbeOutcome::Lost { phase, why } => {
+            assert_eq!(phase, ProbePhase::FirstByte);
+            assert!(why.contains("longer than"), "{why}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
 async fn a_connection_that_breaks_names_its_phase() {
     let authority = Authority::new();
     for (said, phase) in [

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use super::server::{Authority, Server, allow, ok, with_status};
 use super::{SCANT, hook, prober, prober_with, request, run, target};
@@ -32,12 +33,22 @@ async fn the_first_kept_probe_dials_and_the_next_ones_do_not() {
         assert_eq!(report.phases.tls.is_some(), nth == 0);
         assert_eq!(report.phases.connect.is_some(), nth == 0);
         assert!(report.phases.first_byte.is_some());
-        assert!(
-            report.certificates.served_not_after.is_some(),
-            "known from its handshake"
-        );
+        assert_eq!(report.certificates.served_not_after.is_some(), nth == 0);
     }
     assert_eq!((server.accepted(), prober.kept()), (1, 1));
+}
+
+#[tokio::test]
+async fn how_much_is_read_is_bounded_for_each_request_by_itself() {
+    let authority = Authority::new();
+    let long = with_status("200 OK", &" ".repeat(1_000_000));
+    let server = Server::http(authority.leaf().config(), move |_| long.clone()).await;
+    let prober = prober();
+    for _ in 0..4 {
+        let report = run(&prober, kept(hook(&authority.pem()), &server)).await;
+        assert!(matches!(report.outcome, ProbeOutcome::Answered(_)), "{report:?}");
+    }
+    assert_eq!(server.accepted(), 1);
 }
 
 #[tokio::test]
@@ -205,8 +216,29 @@ async fn no_more_connections_are_kept_than_allowed() {
         servers.push(server);
     }
     assert_eq!(prober.kept(), 2);
-    run(&prober, kept(hook(&authority.pem()), &servers[3])).await;
-    assert_eq!(servers[3].accepted(), 1, "the youngest are the ones that stay");
+    for server in &servers {
+        run(&prober, kept(hook(&authority.pem()), server)).await;
+    }
+    let dialled = servers.iter().map(Server::accepted).collect::<Vec<_>>();
+    assert_eq!(dialled, [1, 1, 2, 2], "those that were there first stay");
+}
+
+#[tokio::test]
+async fn a_connection_that_nobody_asked_for_again_makes_room() {
+    let authority = Authority::new();
+    let prober = prober_with(ProbeLimits {
+        pooled: 1,
+        ..ProbeLimits::default()
+    });
+    let forgotten = Server::http(authority.leaf().config(), |heard| ok(&allow(&heard))).await;
+    run(&prober, kept(hook(&authority.pem()), &forgotten)).await;
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(91)).await;
+    tokio::time::resume();
+    let server = Server::http(authority.leaf().config(), |heard| ok(&allow(&heard))).await;
+    let request = kept(hook(&authority.pem()), &server);
+    run(&prober, request.clone()).await;
+    assert!(prober.keeps(&target(&request)));
 }
 
 #[tokio::test]

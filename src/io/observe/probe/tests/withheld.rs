@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::server::{Authority, Server};
@@ -80,9 +81,17 @@ async fn of_an_address_that_the_controller_does_not_list_a_probe_tells_not_how_i
     let refuses = nobody_listens().await;
     let hangs_up = Server::tcp(|stream, _| async move { drop(stream) }).await;
     let silent = Server::hung().await;
+    let alerts = Server::tcp(|mut stream, _| async move {
+        let _ = stream.read(&mut [0; 16]).await;
+        // handshake_failure, and no certificate before it.
+        let _ = stream.write_all(&[0x15, 3, 3, 0, 2, 2, 40]).await;
+        let _ = stream.read_to_end(&mut Vec::new()).await;
+    })
+    .await;
     let other = Authority::new();
     let foreign = Server::silent(other.leaf().config()).await;
-    let addresses = [refuses, hangs_up.address, silent.address, foreign.address];
+    let servers = [hangs_up, silent, alerts, foreign];
+    let addresses = servers.iter().map(|server| server.address).chain([refuses]);
     let (prober, mut probes) = (prober(), tokio::task::JoinSet::new());
     for address in addresses {
         for by in [Listed::Elsewhere, Listed::NoPod, Listed::ByHand] {
