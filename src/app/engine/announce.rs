@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::replicas::Leadership;
+use crate::domain::act::leadership::ReplicaStanding;
 use crate::domain::report::announcement::Announcement;
 use crate::domain::time::Time;
 use crate::io::Clock;
@@ -64,7 +65,13 @@ impl Announce {
         let mut pauses = PAUSES.into_iter();
         loop {
             if !self.leadership.is_leader_now() {
-                return EventOutcome::NotLeading;
+                let is_anothers = matches!(self.leadership.standing(), ReplicaStanding::Following { .. });
+                if is_anothers || self.is_old(at) {
+                    return EventOutcome::NotLeading;
+                }
+                // While nobody leads it may be this one again that does.
+                tokio::time::sleep(OUTAGE).await;
+                continue;
             }
             let (outcome, why) = self.writer.write(said, at).await;
             let soon = outcome.may_pass().then(|| pauses.next()).flatten();
@@ -85,10 +92,14 @@ impl Announce {
                 );
             }
             *last = outcome;
-            if !outcome.is_of_an_outage() || (self.clock)().since(at) >= OLD {
+            if !outcome.is_of_an_outage() || self.is_old(at) {
                 return outcome;
             }
             tokio::time::sleep(OUTAGE).await;
         }
+    }
+
+    fn is_old(&self, at: Time) -> bool {
+        (self.clock)().since(at) >= OLD
     }
 }

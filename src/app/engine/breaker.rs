@@ -18,6 +18,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use self::breaker_log::BreakerLog;
 use self::done::Done;
@@ -26,7 +27,6 @@ use self::pauses::WriteBackoff;
 use super::announce::Announcements;
 use super::replicas::Leadership;
 use crate::app::config::Config;
-use crate::app::every;
 use crate::domain::act::breaker::{
     Action, Book, Breaker, BreakerSettings, Ceiling, Freeze, HookState, Judged, Notice, ObjectChange,
     Observation, ObservedHook, Policy, ResourceVersion, Ticket, WriteOutcome,
@@ -46,10 +46,14 @@ use crate::io::act::ledger::LedgerObject;
 use crate::io::client::Connection;
 use crate::io::report::metrics::Metrics;
 
-/// How often time passes for the breaker.
-const TICK: Duration = Duration::from_millis(200);
+/// How often time passes for the breaker while there is something to decide or something under way.
+const CLOSELY: Duration = Duration::from_millis(200);
+/// And while there is not.
+const CALMLY: Duration = Duration::from_secs(1);
 /// How often it is asked anew which API servers there are, and which release they are.
 const REFRESH: Duration = Duration::from_secs(60);
+/// And where their addresses could not be read.
+const REFRESH_AGAIN: Duration = Duration::from_secs(10);
 /// How long one change may take, all attempts together. With the last attempt's own time it stays well below what the
 /// breaker waits for an outcome.
 const TIME_FOR_A_CHANGE: Duration = Duration::from_secs(20);
@@ -83,7 +87,7 @@ struct Driver {
     /// Whether all API servers know `matchConditions`; `None` until they were asked.
     match_conditions: Option<bool>,
     leads: bool,
-    refreshed: Option<Time>,
+    refresh_at: Time,
     observed_configs: ObservedConfigs,
     breaker_log: BreakerLog,
     /// The order to bypass nothing new that the core was told of.
@@ -116,7 +120,7 @@ impl BreakerTask {
             ledger: LedgerObject::new(&self.connection),
             match_conditions: None,
             leads: false,
-            refreshed: None,
+            refresh_at: Time::default(),
             observed_configs: ObservedConfigs::default(),
             breaker_log: BreakerLog::default(),
             frozen: None,
@@ -140,10 +144,13 @@ fn writer(servers: Vec<ApiServerClient>, clock: &Clock) -> ConfigWriter {
 
 impl Driver {
     async fn run(mut self) {
-        let mut tick = every(TICK);
+        self.look();
+        let mut looked = Instant::now();
         loop {
+            let pause = if self.is_at_rest() { CALMLY } else { CLOSELY };
             let observations = tokio::select! {
-                _ = tick.tick() => {
+                () = tokio::time::sleep_until(looked + pause) => {
+                    looked = Instant::now();
                     self.look();
                     vec![Observation::Tick]
                 }
@@ -175,6 +182,13 @@ impl Driver {
 
     fn now(&self) -> Time {
         (self.links.clock)()
+    }
+
+    /// Whether nothing is under way, and time alone brings nothing to decide.
+    fn is_at_rest(&self) -> bool {
+        self.jobs.is_empty()
+            && self.observed_configs.culprits.is_empty()
+            && self.breaker.stages().next().is_none()
     }
 
     /// Takes in what was observed, and does what is to be done: what concerns one object in one request.
@@ -306,8 +320,8 @@ impl Driver {
     /// Asks anew for what is due.
     fn look(&mut self) {
         let now = self.now();
-        if self.refreshed.is_none_or(|at| now.since(at) >= REFRESH) {
-            self.refreshed = Some(now);
+        if now >= self.refresh_at {
+            self.refresh_at = now + REFRESH;
             let connection = self.links.connection.clone();
             self.jobs.spawn(async move {
                 let (servers, trouble) = servers(&connection).await;

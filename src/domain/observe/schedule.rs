@@ -299,6 +299,15 @@ impl Schedule {
         started
     }
 
+    /// When to look next at what is due, where there are targets; in the past where something may be due at any instant.
+    pub fn due(&self) -> Option<Time> {
+        let due = self.targets.values().map(|target| {
+            let may_stall = !target.kept_out.is_empty();
+            if may_stall { Time::default() } else { target.wake }
+        });
+        due.min()
+    }
+
     /// How it keeps up, where that is news.
     pub fn pace(&mut self, now: Time) -> Option<ProbePace> {
         self.behind.news(self.targets.len(), now)

@@ -15,7 +15,7 @@ use crate::domain::text::named;
 use crate::domain::time::Time;
 use crate::io::client::Connection;
 use crate::io::client::request::RequestError;
-use crate::io::coordination::{Answer, READ_DEADLINE, ask, version};
+use crate::io::coordination::{Answer, READ_DEADLINE, WRITE_DEADLINE, ask, version};
 
 const COLLECTION: &str = "/api/v1/namespaces/default/events";
 
@@ -33,7 +33,7 @@ pub enum EventOutcome {
     Forbidden,
     /// It was refused for another reason.
     Refused,
-    /// No answer in time, or none at all.
+    /// No answer in time, none at all, or one that says that the API server is in trouble itself.
     NoAnswer,
     /// Others were waiting already, and there was no room.
     Dropped,
@@ -82,7 +82,12 @@ impl EventWriter {
     }
 
     async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Answer {
-        ask(&self.client, method, path, body, READ_DEADLINE).await
+        let deadline = if method == Method::GET {
+            READ_DEADLINE
+        } else {
+            WRITE_DEADLINE
+        };
+        ask(&self.client, method, path, body, deadline).await
     }
 
     /// The Event is there: from before, from another replica, or from an attempt whose answer was lost.
@@ -146,6 +151,7 @@ fn failed(why: RequestError) -> (EventOutcome, Option<String>) {
             let outcome = match CanaryOutcome::from_status(status, &message) {
                 CanaryOutcome::CallFailed(_) | CanaryOutcome::Denied { .. } => EventOutcome::Blocked,
                 CanaryOutcome::Forbidden { .. } => EventOutcome::Forbidden,
+                _ if matches!(status, 429 | 500..) => EventOutcome::NoAnswer,
                 _ => EventOutcome::Refused,
             };
             (outcome, Some(message))
@@ -241,7 +247,8 @@ mod tests {
         for (status, message, expected, again) in [
             (500, hook, EventOutcome::Blocked, true),
             (403, "User \"u\" cannot create", EventOutcome::Forbidden, false),
-            (429, "too many requests", EventOutcome::Refused, true),
+            (429, "too many requests", EventOutcome::NoAnswer, true),
+            (422, "a name is too long", EventOutcome::Refused, true),
         ] {
             let server = TestServer::start(move |_| TestReply::status(status, message)).await;
             let (outcome, why) = soon(writer(&server).await.write(&said(), at())).await;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::observed_configs::ObservedLists;
-use super::{Driver, writer};
+use super::{Driver, REFRESH_AGAIN, writer};
 use crate::domain::act::breaker::{ObjectChange, Observation, Ticket, WriteOutcome};
 use crate::domain::act::bypass::edit::Desired;
 use crate::domain::cluster::hook::HookId;
@@ -42,6 +42,9 @@ impl Driver {
                 complete,
                 know,
             } => {
+                if !complete {
+                    self.refresh_at = self.now() + REFRESH_AGAIN;
+                }
                 // Those that were known are needed most when the one that would name them is in trouble.
                 if complete || self.writer.clients().len() < 2 {
                     self.match_conditions = Some(know);

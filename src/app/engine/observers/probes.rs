@@ -7,10 +7,10 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::finished;
 use crate::app::config::{Config, ProbeConfig};
-use crate::app::every;
 use crate::domain::cluster::hook::ProbeLevel;
 use crate::domain::cluster::inventory::Inventory;
 use crate::domain::observe::probe::ProbeReport;
@@ -20,8 +20,10 @@ use crate::io::Clock;
 use crate::io::observe::probe::{ProbeLimits, ProbeNews, ProbeRequest, Prober, ReviewSubject, ask_of};
 use crate::io::telemetry::Tracer;
 
-/// How often the schedule is looked at: the finest difference between two due times.
-const SCHEDULE: Duration = Duration::from_millis(100);
+/// How often the schedule is looked at at most: the finest difference between two due times.
+const LOOK: Duration = Duration::from_millis(100);
+/// And at least.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// News of probes that may wait. Past this, what a late probe says is lost, and one that is back waits.
 const NEWS: usize = 1_024;
 
@@ -93,14 +95,18 @@ impl ProbeRunner {
 
     /// Probes until the core is gone.
     pub(super) async fn run(mut self) {
-        let mut tick = every(SCHEDULE);
+        let mut looked = Instant::now();
+        let mut pause = LOOK;
         loop {
             tokio::select! {
                 Some((number, news)) = self.said.recv() => {
                     self.tell(number, news).await;
+                    // Others may wait for its room.
+                    pause = LOOK;
                     continue;
                 }
-                _ = tick.tick() => {}
+                () = tokio::time::sleep_until(looked + pause) => {}
+                Ok(()) = self.inventory.changed() => self.take_inventory(),
                 Ok(()) = self.attention.changed() => {
                     let attention = self.attention.borrow_and_update().clone();
                     let now = (self.clock)();
@@ -111,11 +117,11 @@ impl ProbeRunner {
                 // The schedule would wait for ever for one that broke.
                 finished(ended);
             }
-            if self.inventory.has_changed().unwrap_or(false) {
-                self.take_inventory();
-            }
+            looked = Instant::now();
             self.start_what_is_due();
             let now = (self.clock)();
+            let due = self.schedule.due();
+            pause = due.map_or(LONGEST_PAUSE, |due| due.since(now).clamp(LOOK, LONGEST_PAUSE));
             if let Some(pace) = self.schedule.pace(now) {
                 // A core that is gone has no use for it.
                 let _ = self.events.send(Event::ProbePace(pace)).await;

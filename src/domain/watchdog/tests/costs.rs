@@ -151,7 +151,12 @@ fn a_webhook_that_fails_open_delays_what_meets_the_backend_that_hangs_while_anot
         ..hook("opa", 2)
     };
     for (outcome, effect) in [
-        (ProbeOutcome::TimedOut { phase: ProbePhase::Tls }, Effect::Blocking),
+        (
+            ProbeOutcome::TimedOut {
+                phase: ProbePhase::Tls,
+            },
+            Effect::Blocking,
+        ),
         (ProbeOutcome::Refused, Effect::FailingOpen),
     ] {
         let mut incident = Incident::calm(&[&opa]);
