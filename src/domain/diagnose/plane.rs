@@ -166,11 +166,17 @@ impl<'a> PlaneEvidence<'a> {
             // Of one interval a few slow writes may make up the mean, and where next to nothing is written one write does.
             let mut spans = [Some(window), self.windows.recent.as_ref()].into_iter().flatten();
             let (usual, limits) = (&self.baseline.write, t::delayed_at_least()..t::slow_always());
-            slow |= spans.all(|window| {
+            let is_slow = |window: &Window| {
                 let writes = window.gained.all_writes().duration;
                 let mean = writes.mean().filter(|_| writes.count >= t::few_calls());
                 mean.is_some_and(|mean| usual.is_slow(mean, t::slow_factor(), limits.clone()))
-            });
+            };
+            // Writes that were slow a moment ago still are while either says so.
+            slow |= if self.is_lately(witnessed.delayed, t::delayed_for()) {
+                spans.any(is_slow)
+            } else {
+                spans.all(is_slow)
+            };
             let unheard = self.canaries.iter();
             let unheard = unheard.filter_map(|(_, memory)| memory.unheard_at(self.now));
             // Beside one that is known not to answer, a canary without an answer says nothing of the others.

@@ -1,6 +1,7 @@
 //! Incidents that begin with a change of endpoints.
 
 use super::*;
+use crate::domain::act::breaker::Doubt;
 use crate::domain::cluster::inventory::NodeState;
 
 /// The hook without the endpoint of this number.
@@ -58,7 +59,7 @@ impl Incident {
     }
 
     /// Two seconds of calls of which some fail, and a scrape at the end.
-    fn calls(&mut self, ms: u64, webhook: &str, calls: f64, skipped: f64) {
+    pub(super) fn calls(&mut self, ms: u64, webhook: &str, calls: f64, skipped: f64) {
         self.count_writes(calls, 0.005, 0.004);
         self.count_calls(webhook, calls, 0.001).fail_open += skipped;
         self.scrape(ms);
