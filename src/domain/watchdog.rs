@@ -40,7 +40,7 @@ use super::thresholds as t;
 use super::time::Time;
 use super::vocabulary::{Health, Writes};
 
-use alone::{Alone, Lesson, elsewhere, is_named, plane, remembered, temper, temper_elsewhere};
+use alone::{Alone, Lesson, elsewhere, plane, remembered, temper, temper_elsewhere};
 use auditing::Auditing;
 use facts::FactFinder;
 pub use messages::{Attention, Event, LoggedChange, WatchdogEffect};
@@ -294,8 +294,7 @@ impl Watchdog {
         let self_doubt = scene.self_doubt;
         let verdicts: Vec<Verdict> = all.into_iter().map(|(_, verdict)| verdict).collect();
         let remembered = remembered(before, &verdicts, windows, now);
-        let is_named = is_named(&remembered);
-        let writes = plane.settled(elsewhere.as_ref(), &verdicts, is_named, &mut witnessed);
+        let writes = plane.settled(elsewhere.as_ref(), &verdicts, &remembered, &mut witnessed);
         let control_plane = self.control_plane(&plane, (writes, elsewhere), &verdicts, &sick);
         let attention = Attention::of(&self.seen, &verdicts, &scene.states, &control_plane, now);
         let mut effects = self.changes(&verdicts, &control_plane);

@@ -166,7 +166,12 @@ impl<'a> Costs<'a> {
     /// Adds up what hooks cost that are judged so.
     pub fn of(all: &[(Evidence<'a>, Health, Hit)]) -> Self {
         let waited = all.iter().filter_map(|(evidence, health, hit)| {
-            let counts = matches!(health, Health::Failing | Health::Suspect);
+            // Backends that are dead to hookwatch alone may cost nobody anything.
+            let counts = match health {
+                Health::Failing => true,
+                Health::Suspect => hit.cause != Some(Cause::Partial),
+                _ => false,
+            };
             let cost = cost(evidence, hit.cause).filter(|_| counts)?;
             let (hook, health) = (evidence.hook?, *health);
             Some(HookCost {

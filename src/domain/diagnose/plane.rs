@@ -1,8 +1,10 @@
 //! The state of the control plane as a whole, and the troubles with writes that are no hook's.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::domain::cluster::hook::HookKind;
+use crate::domain::diagnose::scene::{Before, Subject};
 use crate::domain::diagnose::verdict::{NonHookCause, Verdict};
 use crate::domain::observe::canaries::Canaries;
 use crate::domain::observe::canary::CanaryOutcome;
@@ -11,7 +13,7 @@ use crate::domain::observe::snapshot::{Cumulative, WriteOperation};
 use crate::domain::text::{human, human_seconds};
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
-use crate::domain::vocabulary::{Effect, Health, NotAHook, Writes};
+use crate::domain::vocabulary::{Effect, NotAHook, Writes};
 
 /// What the scrapes of late say about the whole, with what is usual.
 #[derive(Debug, Clone)]
@@ -196,26 +198,23 @@ impl<'a> PlaneEvidence<'a> {
     /// What is said of writes beside what was `witnessed` before: that they are better only once they have been for a while.
     /// Bursts of a few seconds are how a hook that hangs is felt. An API server that is back is back at once, and what was sent
     /// to it while it started was slow for that. Where one canary got no answer, what was witnessed a moment ago stands
-    /// until the next. And while a hook that holds writes up `is_named`, a pause between the few that meet it is no recovery: for
+    /// until the next. And while a hook that was named and not found well since holds writes up, a pause between the few that meet it is no recovery: for
     /// two minutes, delayed writes that flow, or of which nothing is heard, are still said to be delayed, and blocked ones that
     /// become delayed, blocked.
     pub fn settled(
         &self,
         elsewhere: Option<&NonHookCause>,
         verdicts: &[Verdict],
-        is_named: impl Fn(&Verdict) -> bool,
+        remembered: &BTreeMap<Subject, Before>,
         witnessed: &mut LastWitnessed,
     ) -> Writes {
         use Writes::{Blocked, Delayed, Flowing, Unknown};
         let writes = self.writes(elsewhere, witnessed);
-        let culprits = verdicts
-            .iter()
-            .filter(|verdict| verdict.is_asked() && is_named(verdict));
-        let (mut blocking, mut held_up) = (false, false);
-        for culprit in culprits {
-            blocking |= culprit.health == Health::Failing && culprit.effect == Effect::Blocking;
-            held_up |= matches!(culprit.effect, Effect::Blocking | Effect::Delaying);
-        }
+        let held_up = verdicts.iter().any(|verdict| {
+            let holds_up = matches!(verdict.effect, Effect::Blocking | Effect::Delaying);
+            let known = remembered.get(&verdict.subject()).filter(|_| holds_up);
+            known.is_some_and(|known| known.named) && verdict.is_asked()
+        });
         let delayed_for = if held_up {
             t::held_up_for()
         } else {
@@ -228,8 +227,8 @@ impl<'a> PlaneEvidence<'a> {
             writes
         };
         let blocked_for = match lifted {
-            Delayed if blocking => t::held_up_for(),
-            _ if blocking => t::delayed_for(),
+            Delayed if held_up => t::held_up_for(),
+            _ if held_up => t::delayed_for(),
             _ => t::blocked_for(),
         };
         let said = match lifted {
@@ -248,7 +247,7 @@ impl<'a> PlaneEvidence<'a> {
             }
             (Blocked, _) => (witnessed.blocked, witnessed.flowing) = (now, None),
             (Delayed, _) if self.is_lately(witnessed.down, t::blocked_for()) => witnessed.flowing = None,
-            (Delayed, _) if blocking || said == Delayed => {
+            (Delayed, _) if held_up || said == Delayed => {
                 (witnessed.delayed, witnessed.flowing) = (now, None)
             }
             (Flowing, Flowing) => (witnessed.delayed, witnessed.flowing) = (None, now),

@@ -26,7 +26,11 @@ const ENDED_KEPT: usize = 512;
 
 /// The last canaries of all targets.
 #[derive(Debug, Clone, Default)]
-pub struct Canaries(BTreeMap<CanaryTarget, CanaryMemory>);
+pub struct Canaries {
+    memories: BTreeMap<CanaryTarget, CanaryMemory>,
+    /// A webhook is bypassed, so that what they take now is not what they usually take.
+    spared: bool,
+}
 
 /// The last canaries of one target.
 #[derive(Debug, Clone, Default)]
@@ -78,16 +82,21 @@ impl CanaryAccusation<'_> {
 }
 
 impl Canaries {
+    /// Takes in whether a webhook is bypassed.
+    pub fn spare(&mut self, spared: bool) {
+        self.spared = spared;
+    }
+
     /// Takes a finished canary in.
     pub fn finished(&mut self, report: CanaryReport) {
-        let memory = self.0.entry(report.target).or_default();
+        let memory = self.memories.entry(report.target).or_default();
         memory.overdue.remove(&report.started);
         let lasts = |started: Time| report.started.since(started) < t::canary_stale();
         memory.overdue.retain(|started, _| lasts(*started));
         if is_written(&report) {
             memory.slowest.take(report.started + report.took, report.took);
         }
-        if is_written(&report) && !memory.is_slow(report.took) {
+        if is_written(&report) && !self.spared && !memory.is_slow(report.took) {
             memory.usual.learn(Some(report.took.as_secs_f64()));
         }
         memory.remember_end(&report);
@@ -96,7 +105,7 @@ impl Canaries {
 
     /// Takes the news in that a canary is overdue.
     pub fn overdue(&mut self, overdue: &CanaryOverdue) {
-        let memory = self.0.entry(overdue.target).or_default();
+        let memory = self.memories.entry(overdue.target).or_default();
         let mut finished = memory.finished.iter();
         if !finished.any(|report| report.started == overdue.started) {
             memory.overdue.insert(overdue.started, overdue.waiting);
@@ -105,22 +114,26 @@ impl Canaries {
 
     /// Takes the news in that hookwatch stood still until now: what was silent meanwhile may not have been.
     pub fn resumed(&mut self, now: Time) {
-        for memory in self.0.values_mut() {
+        for memory in self.memories.values_mut() {
             memory.resumed = now;
         }
     }
 
     /// Whether an API server answered one that was sent since an instant.
     pub fn heard_since(&self, since: Time) -> bool {
-        let mut finished = self.0.values().flat_map(|memory| &memory.finished);
+        let mut finished = self.memories.values().flat_map(|memory| &memory.finished);
         finished.any(|report| report.started >= since && report.outcome.is_heard())
     }
 
     /// Whether writes hang: two canaries do, or one since which none of any target got through at once.
     pub fn hung(&self, now: Time) -> bool {
-        let hung = self.0.values().flat_map(|memory| memory.hung_sent(now));
+        let hung = self.memories.values().flat_map(|memory| memory.hung_sent(now));
         let hung: Vec<Time> = hung.collect();
-        let passed = self.0.values().filter_map(|memory| memory.passed_at(now)).max();
+        let passed = self
+            .memories
+            .values()
+            .filter_map(|memory| memory.passed_at(now))
+            .max();
         hung.len() >= 2
             || hung
                 .first()
@@ -150,7 +163,7 @@ impl Canaries {
 
     /// Whether more than one of the newest was slow: of two targets, or two of one in a row.
     pub fn several_slow(&self, now: Time) -> bool {
-        let slow = self.0.values().map(|memory| {
+        let slow = self.memories.values().map(|memory| {
             let latest = memory.recent(now).rev().take(2);
             latest
                 .take_while(|report| is_written(report) && memory.is_slow(report.took))
@@ -161,18 +174,18 @@ impl Canaries {
 
     /// The targets that have been tried, each with its memory.
     pub fn iter(&self) -> impl Iterator<Item = (CanaryTarget, &CanaryMemory)> {
-        self.0.iter().map(|(target, memory)| (*target, memory))
+        self.memories.iter().map(|(target, memory)| (*target, memory))
     }
 
     /// What is remembered of one target that has been tried.
     pub fn get(&self, target: CanaryTarget) -> Option<&CanaryMemory> {
-        self.0.get(&target)
+        self.memories.get(&target)
     }
 
     /// Every recent refusal that names this webhook.
     pub fn naming<'a>(&'a self, webhook: &'a str, now: Time) -> impl Iterator<Item = CanaryAccusation<'a>> {
         let names = move |report: &CanaryReport| named_by(report).is_some_and(|it| it.webhook == webhook);
-        self.0.values().flat_map(move |memory| {
+        self.memories.values().flat_map(move |memory| {
             let superseded = memory.latest(now).is_some_and(|latest| !names(latest));
             let refusals = memory.recent(now).filter(move |report| names(report));
             refusals.filter_map(move |report| {
@@ -190,7 +203,7 @@ impl Canaries {
 
     /// Webhook names in recent refusals.
     pub fn named(&self, now: Time) -> impl Iterator<Item = &str> {
-        let recent = self.0.values().flat_map(move |memory| memory.recent(now));
+        let recent = self.memories.values().flat_map(move |memory| memory.recent(now));
         let failures = recent.filter_map(named_by);
         failures.map(|failure| failure.webhook.as_str())
     }
@@ -208,7 +221,10 @@ impl Canaries {
 
     /// How many were refused for a webhook at such times, of the last three minutes.
     pub fn refused_within(&self, webhook: &str, from: Time, to: Time) -> usize {
-        let ended = self.0.values().flat_map(|memory| memory.ended_within(from, to));
+        let ended = self
+            .memories
+            .values()
+            .flat_map(|memory| memory.ended_within(from, to));
         ended
             .filter(|canary| canary.named.as_deref() == Some(webhook))
             .count()
@@ -512,6 +528,25 @@ mod tests {
             [false]
         );
         assert_eq!(canaries.naming("other", at(12_005)).count(), 0);
+    }
+
+    #[test]
+    fn what_canaries_take_while_a_webhook_is_bypassed_is_not_what_they_usually_take() {
+        let slow_after = |spared| {
+            let mut canaries = Canaries::default();
+            for n in 0..20 {
+                canaries.finished(report(n * 100, 200, CanaryOutcome::Written));
+            }
+            canaries.spare(spared);
+            for n in 20..80 {
+                canaries.finished(report(n * 100, 5, CanaryOutcome::Written));
+            }
+            for n in 80..82 {
+                canaries.finished(report(n * 100, 200, CanaryOutcome::Written));
+            }
+            canaries.several_slow(at(8_500))
+        };
+        assert!(slow_after(false) && !slow_after(true));
     }
 
     #[test]

@@ -24,6 +24,7 @@ use crate::domain::cluster::inventory::InventoryHealth::{Current, Limited, Stale
 use crate::domain::cluster::inventory::{Inventory, WatchReport};
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
+use crate::domain::vocabulary::Bypass;
 
 pub use coverage::Coverage;
 pub use meets::{Meetings, Meets, Spared};
@@ -70,6 +71,8 @@ impl Observations {
                 without_backends.insert(hook.id.clone(), since);
             }
         }
+        let mut bypasses = inventory.hooks.iter().filter_map(|hook| Bypass::of(hook));
+        self.canaries.spare(bypasses.next().is_some());
         self.meetings
             .take(&inventory, &self.coverage.own_namespace, &self.coverage.further);
         self.coverage.take(&inventory, &self.meetings);

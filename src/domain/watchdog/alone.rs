@@ -83,8 +83,7 @@ impl Watchdog {
         let verdicts: Vec<Verdict> = all.into_iter().map(|(_, verdict)| verdict).collect();
         let mut witnessed = known.witnessed;
         let remembered = remembered(&known.verdicts, &verdicts, windows, now);
-        let is_named = is_named(&remembered);
-        let writes = plane.settled(elsewhere.as_ref(), &verdicts, is_named, &mut witnessed);
+        let writes = plane.settled(elsewhere.as_ref(), &verdicts, &remembered, &mut witnessed);
         self.alone = Some(Alone {
             verdicts: remembered,
             witnessed,
@@ -169,14 +168,6 @@ pub(super) fn elsewhere(scene: &Scene<'_>, all: &[(Evidence<'_>, Verdict)]) -> O
     let hook_named = all.iter().any(|(_, verdict)| verdict.fails_admission());
     let found = scene.elsewhere.clone();
     found.filter(|found| !hook_named || found.cause != NotAHook::Unexplained)
-}
-
-/// Whether a hook was named as failing and not found to be well since, by what is remembered of it.
-pub(super) fn is_named(remembered: &BTreeMap<Subject, Before>) -> impl Fn(&Verdict) -> bool {
-    |verdict| {
-        let known = remembered.get(&verdict.subject());
-        known.is_some_and(|known| known.named)
-    }
 }
 
 /// What the next round is to know of this one, which knew of the round `before`.

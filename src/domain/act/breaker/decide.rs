@@ -127,7 +127,7 @@ impl Breaker {
                 {
                     self.adopt(hook, Some(entry), *rung, view)
                 }
-                EntryStage::Leaving => self.still_there(hook, entry, *rung),
+                EntryStage::Leaving => self.still_there(hook, entry, (*rung, *probation)),
                 EntryStage::Out => self.adopt(hook, Some(entry), *rung, view),
             },
             (None, BypassState::Foreign) if culprit => BreakerStep::held_back(HeldBack::Foreign),

@@ -70,7 +70,7 @@ pub enum WriteOutcome {
     Applied(ObservedHook),
     /// The ledger was written, and has this version now.
     Written(ResourceVersion),
-    /// A precondition did not hold, or no API server took it up; nothing was done.
+    /// A precondition did not hold; nothing was done.
     Conflict,
     /// The object, or the entry in it, is gone; nothing was done.
     Gone,

@@ -230,14 +230,27 @@ impl Breaker {
 
     /// It was to be put back, and is not: the change was refused, or whoever was to make it is gone. One that was well and
     /// fails again stays bypassed.
-    pub(super) fn still_there(&self, hook: HookAt<'_>, entry: &BookEntry, rung: Rung) -> BreakerStep {
-        let was_well = !(entry.contested || entry.spent || entry.by_hand);
-        let rule = self.rule(hook.id, &hook, entry.cause);
-        let again = hook.fails() && hook.well_since.is_none();
-        if !(was_well && again && self.may_stay(&hook, rule, rung)) {
+    pub(super) fn still_there(
+        &self,
+        hook: HookAt<'_>,
+        entry: &BookEntry,
+        (rung, probation): (Rung, bool),
+    ) -> BreakerStep {
+        // A skip while dead goes back for other reasons than that the hook is well.
+        let while_dead = rung == Rung::Skip && (hook.ignores() || entry.skips.is_some_and(|skips| skips.on));
+        let was_well = !(entry.contested || entry.spent || entry.by_hand || while_dead);
+        let fails_again = was_well && hook.fails() && hook.well_since.is_none();
+        if !fails_again || !self.may_stay(&hook, self.rule(hook.id, &hook, entry.cause), rung) {
             return put_back("The ledger already has the order to restore it.");
         }
-        let relapses = entry.relapses.saturating_add(1);
+        // The change of whoever wrote the order may still come, and would be taken for a revert.
+        let mine = entry.by == self.settings.identity;
+        if !mine && hook.now.since(hook.line_since) < self.settings.times.request_life {
+            return BreakerStep::default();
+        }
+        // The line has those on probation already, and another one on probation is counted when it ends that.
+        let before = entry.relapses.saturating_sub(hook.relapses);
+        let relapses = before.saturating_add(u8::from(!probation));
         let stays = |line: &mut BookEntry| (line.place, line.relapses) = (EntryStage::Held, relapses);
         let step = self.rewrite(entry, stays, Counts::Nothing, hook.now);
         step.says(NoticeKind::Relapsed, "It failed again before it was restored.")
@@ -295,6 +308,9 @@ impl Breaker {
         }
         if wanted_by_hand(view, hook.now).is_some() {
             return BreakerStep::default();
+        }
+        if view.by_hand_until.is_some() {
+            return put_back("The manual bypass has expired.");
         }
         let well = self.well_for(hook);
         if well.is_some_and(|well| well >= self.settings.times.well_for) {

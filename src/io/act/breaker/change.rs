@@ -168,7 +168,7 @@ impl PatchSession<'_> {
         let mut object = match self.object(hook.kind, &hook.configuration).await {
             Ok(Some(object)) => object,
             Ok(None) => return settle(members, &gone()),
-            Err(outcome) => return settle(members, &unsent(outcome)),
+            Err(outcome) => return settle(members, &refused(&outcome)),
         };
         // Where an API server refuses what it was asked for, it is asked for each change alone.
         let mut at_once = usize::MAX;
@@ -183,7 +183,7 @@ impl PatchSession<'_> {
             };
             let reply = match self.write(&hook, &patch).await {
                 Ok(reply) => reply,
-                Err(outcome) => return settle(members, &unsent(outcome)),
+                Err(outcome) => return settle(members, &refused(&outcome)),
             };
             let mut settles = |told: (WriteOutcome, PatchOutcome)| {
                 for (place, _) in &draft.whose {
@@ -356,14 +356,6 @@ fn settle(members: &mut [BatchMember<'_>], told: &(WriteOutcome, PatchOutcome)) 
 /// There is no such webhook, or no such configuration.
 fn gone() -> (WriteOutcome, PatchOutcome) {
     (WriteOutcome::Gone, PatchOutcome::Gone)
-}
-
-/// It was not asked for, or not answered to the end. Where no API server took it up nothing speaks against trying again.
-fn unsent(outcome: PatchOutcome) -> (WriteOutcome, PatchOutcome) {
-    match outcome {
-        PatchOutcome::GaveUp(_) => (WriteOutcome::Conflict, outcome),
-        outcome => refused(&outcome),
-    }
 }
 
 /// It did not come to what was wanted, and why.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::super::*;
-use super::incident::{Incident, hook, ours, policy};
+use super::incident::{Incident, at, hook, ours, policy};
 use crate::domain::act::fence::AutoBreak;
 use crate::domain::vocabulary::{Cause, Effect};
 
@@ -198,17 +198,19 @@ fn a_restore_that_was_given_up_waits_for_the_ledger_again_when_it_is_next_due() 
 
 #[test]
 fn a_bypass_that_cannot_be_written_down_ends_all_the_same_and_not_while_it_is_needed() {
-    for fails in [false, true] {
+    for (fails, by_hand) in [(false, false), (true, false), (true, true)] {
         let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
         incident.wait(10);
         incident.ledger_is_read_only = true;
         incident.shown = ours(Rung::Shield, false);
+        incident.by_hand_until = by_hand.then(|| at(70));
         incident.version += 1;
         if fails {
             incident.fails(Cause::Hanging);
         }
         incident.wait(120);
-        assert_eq!(incident.shown.is_ours(), fails, "{:?}", incident.changes);
+        let stays = fails && !by_hand;
+        assert_eq!(incident.shown.is_ours(), stays, "{:?}", incident.changes);
     }
 }
 
