@@ -226,9 +226,9 @@ thresholds! {
     /// Writes that flow again after they were delayed are still said to be delayed for this long: twice what [`recent`]
     /// spans, as a few slow calls of a hook that is called rarely need not fall into every span.
     delayed_for: Duration = s(20);
-    /// While a webhook that was named holds writes up, writes that flow, or of which nothing is heard, are said to be delayed for this long
-    /// after they last were, and delayed ones to be blocked for this long after they last were blocked. On a
-    /// quiet cluster one write a minute meets it.
+    /// While a webhook that was named holds writes up, writes that flow, or of which nothing is heard, are said to be delayed
+    /// for this long after they last were, and delayed ones to be blocked for this long after they last were blocked. On a quiet
+    /// cluster one write a minute meets it.
     held_up_for: Duration = s(120);
     /// The API server's own part of a write, or a read, is slow when it takes this many times the usual.
     own_factor: f64 = 3.0;

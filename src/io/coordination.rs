@@ -44,6 +44,14 @@ pub(super) async fn ask(
     request.json(limit, MAX_OBJECT).await
 }
 
+/// Whether another API server, or the same one later, may answer better.
+pub(super) fn is_of_the_server(why: &RequestError) -> bool {
+    match why {
+        RequestError::Refused { status, .. } => matches!(status, 429 | 500..),
+        _ => true,
+    }
+}
+
 /// `metadata.resourceVersion`.
 pub(super) fn version(object: &Value) -> Option<&str> {
     object

@@ -69,7 +69,7 @@ impl Announce {
                 if is_anothers || self.is_old(at) {
                     return EventOutcome::NotLeading;
                 }
-                // While nobody leads it may be this one again that does.
+                // While no replica leads it may be this one again that does.
                 tokio::time::sleep(OUTAGE).await;
                 continue;
             }

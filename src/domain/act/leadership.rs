@@ -173,7 +173,7 @@ pub enum Undecided {
     NotRead,
     /// It is about to be decided.
     Contending,
-    /// The Lease cannot be written, as where a hook blocks it, and nobody has won the ledger.
+    /// The Lease cannot be written, as where a hook blocks it, and no replica has won the ledger.
     LeaseBlocked,
 }
 

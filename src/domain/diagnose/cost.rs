@@ -166,7 +166,7 @@ impl<'a> Costs<'a> {
     /// Adds up what hooks cost that are judged so.
     pub fn of(all: &[(Evidence<'a>, Health, Hit)]) -> Self {
         let waited = all.iter().filter_map(|(evidence, health, hit)| {
-            // Backends that are dead to hookwatch alone may cost nobody anything.
+            // Backends that are dead to hookwatch alone may cost no request anything.
             let counts = match health {
                 Health::Failing => true,
                 Health::Suspect => hit.cause != Some(Cause::Partial),

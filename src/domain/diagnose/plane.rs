@@ -198,8 +198,8 @@ impl<'a> PlaneEvidence<'a> {
     /// What is said of writes beside what was `witnessed` before: that they are better only once they have been for a while.
     /// Bursts of a few seconds are how a hook that hangs is felt. An API server that is back is back at once, and what was sent
     /// to it while it started was slow for that. Where one canary got no answer, what was witnessed a moment ago stands
-    /// until the next. And while a hook that was named and not found well since holds writes up, a pause between the few that meet it is no recovery: for
-    /// two minutes, delayed writes that flow, or of which nothing is heard, are still said to be delayed, and blocked ones that
+    /// until the next. And while a hook holds writes up that was named and not found well since, a pause between the few that
+    /// meet it is no recovery: for two minutes, delayed writes that flow, or of which nothing is heard, are still said to be delayed, and blocked ones that
     /// become delayed, blocked.
     pub fn settled(
         &self,

@@ -248,8 +248,7 @@ impl Schedule {
         let rates = self.rates;
         let mut due: Vec<(Arc<ProbeTarget>, u64, Wanted)> = Vec::new();
         for (key, target) in &mut self.targets {
-            // What is under way may stall meanwhile.
-            if now < target.wake && target.kept_out.is_empty() {
+            if now < target.due() {
                 continue;
             }
             target.doubt_stalled(now, &rates);
@@ -301,11 +300,7 @@ impl Schedule {
 
     /// When to look next at what is due, where there are targets; in the past where something may be due at any instant.
     pub fn due(&self) -> Option<Time> {
-        let due = self.targets.values().map(|target| {
-            let may_stall = !target.kept_out.is_empty();
-            if may_stall { Time::default() } else { target.wake }
-        });
-        due.min()
+        self.targets.values().map(TargetSchedule::due).min()
     }
 
     /// How it keeps up, where that is news.

@@ -14,7 +14,7 @@ use crate::domain::act::ledger::{ANNOTATION, LedgerReading, OBJECT};
 use crate::domain::time::Time;
 use crate::io::client::Connection;
 use crate::io::client::request::RequestError;
-use crate::io::coordination::{Answer, READ_DEADLINE, ask, unread, version, written};
+use crate::io::coordination::{Answer, READ_DEADLINE, ask, is_of_the_server, unread, version, written};
 
 const COLLECTION: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 
@@ -31,14 +31,6 @@ pub struct LedgerObject {
     /// of what it costs to ask etcd. `None` when nothing was seen yet, or when the last read failed: etcd may have been restored
     /// to an earlier version.
     seen: Arc<Mutex<Option<u64>>>,
-}
-
-/// Whether another API server may answer better.
-fn is_of_the_server(why: &RequestError) -> bool {
-    match why {
-        RequestError::Refused { status, .. } => matches!(status, 429 | 500..),
-        _ => true,
-    }
 }
 
 impl LedgerObject {

@@ -15,7 +15,7 @@ use crate::domain::text::named;
 use crate::domain::time::Time;
 use crate::io::client::Connection;
 use crate::io::client::request::RequestError;
-use crate::io::coordination::{Answer, READ_DEADLINE, WRITE_DEADLINE, ask, version};
+use crate::io::coordination::{Answer, READ_DEADLINE, WRITE_DEADLINE, ask, is_of_the_server, version};
 
 const COLLECTION: &str = "/api/v1/namespaces/default/events";
 
@@ -146,12 +146,13 @@ impl EventWriter {
 }
 
 fn failed(why: RequestError) -> (EventOutcome, Option<String>) {
+    let in_trouble = is_of_the_server(&why);
     match why {
         RequestError::Refused { status, message, .. } => {
             let outcome = match CanaryOutcome::from_status(status, &message) {
                 CanaryOutcome::CallFailed(_) | CanaryOutcome::Denied { .. } => EventOutcome::Blocked,
                 CanaryOutcome::Forbidden { .. } => EventOutcome::Forbidden,
-                _ if matches!(status, 429 | 500..) => EventOutcome::NoAnswer,
+                _ if in_trouble => EventOutcome::NoAnswer,
                 _ => EventOutcome::Refused,
             };
             (outcome, Some(message))

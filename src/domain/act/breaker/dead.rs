@@ -13,7 +13,7 @@ use super::guards::{Guard, HeldBack};
 use super::observed::{HookFacts, ObservedHook};
 use super::policy::{Permit, PolicyRule, Rung};
 use super::step::{BreakerStep, Counts};
-use super::{Breaker, HookAt};
+use super::{Breaker, HookAt, HookMemory};
 use crate::domain::act::fence::AutoBreak;
 use crate::domain::cluster::hook::HookKind;
 use crate::domain::time::Time;
@@ -67,8 +67,7 @@ impl Breaker {
 
     /// What is to be done about a skip while dead that is in force; `None` where there is none.
     pub(super) fn skipped(&self, hook: HookAt<'_>, entry: &BookEntry, rung: Rung) -> Option<BreakerStep> {
-        let on = entry.skips.is_some_and(|skips| skips.on);
-        if rung != Rung::Skip || !(on || hook.ignores()) {
+        if !is_skip_while_dead(&hook, entry, rung) {
             return None;
         }
         let rule = self.rule(hook.id, &hook, entry.cause);
@@ -173,6 +172,11 @@ impl Breaker {
         };
         BreakerStep::writes(Some(line), Some(true), counts)
     }
+}
+
+/// Whether a bypass that is in force is a skip while dead, by the book or as the hook's failures are ignored.
+pub(super) fn is_skip_while_dead(hook: &HookMemory, entry: &BookEntry, rung: Rung) -> bool {
+    rung == Rung::Skip && (hook.ignores() || entry.skips.is_some_and(|skips| skips.on))
 }
 
 /// How long ago the last skip was decided on.

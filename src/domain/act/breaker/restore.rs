@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::action::{NoticeKind, To};
 use super::book::{BookEntry, EntryStage};
 use super::choice::Choice;
+use super::dead::is_skip_while_dead;
 use super::guards::Guard;
 use super::observed::{BypassState, CanaryWord, ObservedHook};
 use super::policy::{AtLimit, PolicyRule, Rung};
@@ -228,7 +229,7 @@ impl Breaker {
         step.says(kind, why)
     }
 
-    /// It was to be put back, and is not: the change was refused, or whoever was to make it is gone. One that was well and
+    /// It was to be put back, and is not: the change was refused, or the replica that was to make it is gone. One that was well and
     /// fails again stays bypassed.
     pub(super) fn still_there(
         &self,
@@ -237,13 +238,13 @@ impl Breaker {
         (rung, probation): (Rung, bool),
     ) -> BreakerStep {
         // A skip while dead goes back for other reasons than that the hook is well.
-        let while_dead = rung == Rung::Skip && (hook.ignores() || entry.skips.is_some_and(|skips| skips.on));
+        let while_dead = is_skip_while_dead(&hook, entry, rung);
         let was_well = !(entry.contested || entry.spent || entry.by_hand || while_dead);
         let fails_again = was_well && hook.fails() && hook.well_since.is_none();
         if !fails_again || !self.may_stay(&hook, self.rule(hook.id, &hook, entry.cause), rung) {
             return put_back("The ledger already has the order to restore it.");
         }
-        // The change of whoever wrote the order may still come, and would be taken for a revert.
+        // The change of the replica that wrote the order may still come, and would be taken for a revert.
         let mine = entry.by == self.settings.identity;
         if !mine && hook.now.since(hook.line_since) < self.settings.times.request_life {
             return BreakerStep::default();

@@ -6,6 +6,7 @@ mod fenced;
 mod hands;
 mod incident;
 mod incidents;
+mod ledger;
 mod model;
 mod needed;
 mod promises;

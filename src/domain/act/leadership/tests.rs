@@ -255,6 +255,34 @@ fn a_read_that_was_under_way_when_a_late_write_came_back_confirms_nothing() {
 }
 
 #[test]
+fn a_late_renewal_of_the_lease_does_not_shorten_what_the_ledger_has_given() {
+    let (mut candidate, start) = (Candidate::new("me".into(), TERMS), Time::from_unix_millis(1_000));
+    candidate.begin_round(start);
+    for &place in LeadershipObject::ALL {
+        assert_eq!(candidate.next(start), Some(ClaimStep::Read(place)));
+        candidate.read(place, None, start);
+    }
+    let Some(ClaimStep::Write(LeadershipObject::Lease, bid)) = candidate.next(start) else {
+        panic!("it bids");
+    };
+    candidate.late();
+    let at = start + TERMS.deadline() / 2;
+    let Some(ClaimStep::Write(LeadershipObject::Ledger, ledger)) = candidate.next(at) else {
+        panic!("the ledger decides");
+    };
+    let done = || BidOutcome::Done { version: "1".into() };
+    candidate.written(LeadershipObject::Ledger, &ledger, done(), at, at);
+    let confirms = |candidate: &mut Candidate, place| {
+        assert_eq!(candidate.next(at), Some(ClaimStep::Read(place)));
+        candidate.read(place, None, at);
+    };
+    confirms(&mut candidate, LeadershipObject::Lease);
+    candidate.written(LeadershipObject::Lease, &bid, done(), start, at);
+    confirms(&mut candidate, LeadershipObject::Ledger);
+    assert!(candidate.leads(start + TERMS.deadline() + TERMS.retry()));
+}
+
+#[test]
 fn who_may_not_write_the_ledger_leads_again_as_soon_as_the_lease_can_be_written() {
     let (mut candidate, mut at) = (Candidate::new("me".into(), TERMS), Time::from_unix_millis(1_000));
     let mut lease_version = 0;

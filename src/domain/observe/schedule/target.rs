@@ -194,6 +194,16 @@ impl TargetSchedule {
         self.asks.len() > 1
     }
 
+    /// When to look at it next.
+    pub(super) fn due(&self) -> Time {
+        // What is under way on the pooled connection may stall meanwhile.
+        if self.kept_out.is_empty() {
+            self.wake
+        } else {
+            Time::default()
+        }
+    }
+
     /// Every hook whose backend it is; those whose backend it was are in `left`.
     pub(super) fn hooks(&self) -> impl Iterator<Item = &Arc<Hook>> {
         self.asks.values().flat_map(|state| &*state.hooks)

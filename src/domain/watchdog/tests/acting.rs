@@ -289,8 +289,12 @@ fn a_proven_fence_stays_proven_while_it_cannot_be_tried_but_not_for_ever() {
         incident.judged(minutes * 60 * SECOND + 10).fence_holds
     };
     let unknown = || Proof::Unknown("connection refused".to_owned());
-    assert!(holds_after(unknown(), 10));
-    assert!(!holds_after(unknown(), 21));
+    // As an API server says of everything until it has read its roles.
+    let forbidden = || Proof::NotAllowedToAct("User \"u\" cannot patch".to_owned());
+    for untried in [unknown, forbidden] as [fn() -> Proof; 2] {
+        assert!(holds_after(untried(), 10));
+        assert!(!holds_after(untried(), 21));
+    }
     assert!(!holds_after(
         Proof::NotProven("it let a patch through".to_owned()),
         10

@@ -62,8 +62,8 @@ impl Pool {
     pub(super) fn put(&self, target: ProbeTarget, link: Link) {
         let mut idle = self.lock();
         let since = Instant::now();
-        // A probe that ends after its target was forgotten puts its connection back all the same. Nobody asks for that one
-        // again, so that it takes up room until it is too old.
+        // A probe that ends after its target was forgotten puts its connection back all the same. No probe asks for that
+        // one again, so that it takes up room until it is too old.
         for (_, stale) in idle.extract_if(|_, known| since - known.since > IDLE) {
             stale.link.close();
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::super::*;
-use super::incident::{Incident, at, hook, ours, policy};
+use super::incident::{Incident, hook, ours, policy};
 use crate::domain::act::fence::AutoBreak;
 use crate::domain::vocabulary::{Cause, Effect};
 
@@ -147,74 +147,6 @@ fn a_bypass_found_at_the_start_is_taken_over_and_put_back() {
 }
 
 #[test]
-fn a_restore_does_not_wait_for_a_ledger_that_cannot_be_written() {
-    let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
-    incident.fails(Cause::Hanging);
-    incident.wait(5);
-    incident.ledger_refuses = true;
-    incident.is_well();
-    incident.wait(120);
-    assert_eq!(incident.changes, [To::Bypass(Rung::Shield), To::Original]);
-    incident.ledger_refuses = false;
-    incident.wait(30);
-    let line = &incident.ledger.1.entries[&hook()];
-    assert_eq!(
-        (line.place, line.reverts),
-        (EntryStage::Out, 0),
-        "no other client took it away"
-    );
-    // And after a crash, with a ledger that was never read.
-    let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
-    incident.ledger_refuses = true;
-    incident.breaker = Breaker::new(BreakerSettings::new("me", AutoBreak::On, policy(&[Rung::Shield])));
-    incident.begin();
-    incident.shown = ours(Rung::Shield, false);
-    incident.wait(120);
-    assert_eq!(incident.changes, [To::Original]);
-}
-
-#[test]
-fn a_restore_that_was_given_up_waits_for_the_ledger_again_when_it_is_next_due() {
-    let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
-    incident.fails(Cause::Hanging);
-    incident.wait(5);
-    incident.ledger_refuses = true;
-    incident.is_well();
-    incident.wait(40);
-    assert_eq!(
-        incident.shown,
-        ours(Rung::Shield, false),
-        "it still waits for the ledger"
-    );
-    incident.fails(Cause::Hanging);
-    incident.ledger_refuses = false;
-    incident.wait(60);
-    incident.is_well();
-    incident.wait(90);
-    assert_eq!(incident.changes, [To::Bypass(Rung::Shield), To::Original]);
-    let line = &incident.ledger.1.entries[&hook()];
-    assert_eq!((line.place, line.reverts), (EntryStage::Out, 0));
-}
-
-#[test]
-fn a_bypass_that_cannot_be_written_down_ends_all_the_same_and_not_while_it_is_needed() {
-    for (fails, by_hand) in [(false, false), (true, false), (true, true)] {
-        let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
-        incident.wait(10);
-        incident.ledger_is_read_only = true;
-        incident.shown = ours(Rung::Shield, false);
-        incident.by_hand_until = by_hand.then(|| at(70));
-        incident.version += 1;
-        if fails {
-            incident.fails(Cause::Hanging);
-        }
-        incident.wait(120);
-        let stays = fails && !by_hand;
-        assert_eq!(incident.shown.is_ours(), stays, "{:?}", incident.changes);
-    }
-}
-
-#[test]
 fn a_restore_that_could_not_be_made_is_given_up_where_the_webhook_fails_again() {
     let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
     incident.fails(Cause::Hanging);
@@ -233,31 +165,6 @@ fn a_restore_that_could_not_be_made_is_given_up_where_the_webhook_fails_again() 
     incident.is_well();
     incident.wait(70);
     assert_eq!(incident.changes, [To::Bypass(Rung::Shield), To::Original]);
-}
-
-#[test]
-fn without_a_ledger_a_bypass_ends_at_its_limit_and_when_its_owner_says_so() {
-    let found = |rung| {
-        let mut incident = Incident::new(AutoBreak::On, &[rung]);
-        incident.breaker = Breaker::new(BreakerSettings::new("me", AutoBreak::On, policy(&[rung])));
-        incident.ledger_refuses = true;
-        incident.begin();
-        incident.shown = ours(rung, false);
-        incident.fails(Cause::Hanging);
-        incident
-    };
-    let mut skipped = found(Rung::Skip);
-    skipped.wait(3_500);
-    assert_eq!(skipped.changes, []);
-    skipped.wait(200);
-    assert_eq!(skipped.changes, [To::Original]);
-    let mut shielded = found(Rung::Shield);
-    shielded.wait(3_700);
-    assert_eq!(shielded.changes, [], "a shield stays at its limit");
-    shielded.ceiling = Ceiling::Off;
-    shielded.version += 1;
-    shielded.wait(60);
-    assert_eq!(shielded.changes, [To::Original]);
 }
 
 #[test]
@@ -284,32 +191,6 @@ fn a_skip_by_a_rule_of_labels_stays_while_a_new_leader_has_read_the_object_alone
     incident.wait(60);
     assert_eq!(incident.changes, []);
     assert_eq!(incident.shown, ours(Rung::Skip, false));
-}
-
-#[test]
-fn without_a_ledger_nothing_is_bypassed() {
-    let mut incident = Incident::new(AutoBreak::On, Rung::ALL);
-    incident.breaker = Breaker::new(BreakerSettings::new("me", AutoBreak::On, policy(Rung::ALL)));
-    incident.ledger_refuses = true;
-    incident.begin();
-    incident.fails(Cause::Hanging);
-    incident.wait(300);
-    assert_eq!(incident.changes, []);
-    assert!(incident.news.contains(&NoticeKind::HeldBack(HeldBack::Ledger)));
-}
-
-#[test]
-fn a_ledger_that_can_be_read_and_not_written_is_told_and_nothing_is_bypassed() {
-    let mut incident = Incident::new(AutoBreak::On, Rung::ALL);
-    incident.wait(10);
-    incident.ledger_is_read_only = true;
-    incident.fails(Cause::Hanging);
-    incident.wait(20);
-    assert_eq!(incident.changes, []);
-    assert_eq!(
-        incident.news.last(),
-        Some(&NoticeKind::HeldBack(HeldBack::Ledger))
-    );
 }
 
 #[test]

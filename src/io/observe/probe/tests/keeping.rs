@@ -224,7 +224,7 @@ async fn no_more_connections_are_kept_than_allowed() {
 }
 
 #[tokio::test]
-async fn a_connection_that_nobody_asked_for_again_makes_room() {
+async fn a_connection_that_is_not_asked_for_again_makes_room() {
     let authority = Authority::new();
     let prober = prober_with(ProbeLimits {
         pooled: 1,
