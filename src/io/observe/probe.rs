@@ -7,13 +7,15 @@
 
 use std::fmt;
 use std::future::pending;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use http::HeaderValue;
 use rustls::crypto::CryptoProvider;
 use thiserror::Error;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 mod bundle;
 mod dial;
@@ -24,6 +26,7 @@ mod parity;
 mod plan;
 mod progress;
 mod review;
+mod taken;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -41,7 +44,7 @@ use crate::domain::observe::schedule::Ask;
 use crate::domain::time::Time;
 use crate::io::Clock;
 
-use dial::{Dial, DialTimeouts};
+use dial::Dial;
 use exchange::{Link, ProbeReply};
 use keepalive::Pool;
 use plan::{ProbePlan, Uids};
@@ -51,10 +54,9 @@ use trust::{Sighting, Trust, TrustStore};
 /// The bounds of a [`Prober`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProbeLimits {
-    /// The longest any probe may take, whatever its request says. The API server's own cap is 30 s.
+    /// The longest any probe may take, whatever its request says. The API server's own cap is 30 s, which is also what its
+    /// dialer gives a TCP connection.
     pub longest: Duration,
-    /// The longest a TCP connection may take; 30 s as the API server's dialer.
-    pub connect: Duration,
     /// The longest a TLS handshake may take; 10 s as the API server's transport.
     pub tls: Duration,
     /// When a probe under way is reported as overdue, in ascending order.
@@ -70,7 +72,6 @@ impl Default for ProbeLimits {
     fn default() -> Self {
         Self {
             longest: Duration::from_secs(30),
-            connect: Duration::from_secs(30),
             tls: Duration::from_secs(10),
             overdue: [Duration::from_secs(1), Duration::from_secs(2)],
             pooled: 512,
@@ -301,12 +302,14 @@ impl Prober {
         };
         let making = timeout(limit, making);
         tokio::pin!(making);
-        let mut marks = self.limits.overdue.into_iter().peekable();
+        let mut marks = self.limits.overdue.map(|mark| attempt.began + mark).into_iter();
+        let mut mark = marks.next();
+        let mut overdue = pin!(sleep_until(mark.unwrap_or(attempt.began)));
+        // It is the nearest of a probe's timers, so it goes first: tokio wakes another thread up for each timer that is nearer
+        // than all before it.
+        let _ = overdue.as_mut().now_or_never();
         let mut tells = attempt.request.connection == ConnectionKind::Fresh;
         let ended = loop {
-            let mark = marks
-                .peek()
-                .map(|mark| mark.saturating_sub(attempt.began.elapsed()));
             tokio::select! {
                 biased;
                 ended = &mut making => break ended,
@@ -316,8 +319,9 @@ impl Prober {
                     let shaken = attempt.report(progress.so_far(), outcome);
                     on_news(ProbeNews::Shaken(Box::new(shaken)));
                 }
-                () = sleep(mark.unwrap_or_default()), if mark.is_some() => {
-                    marks.next();
+                () = overdue.as_mut(), if mark.is_some() => {
+                    mark = marks.next();
+                    overdue.as_mut().reset(mark.unwrap_or(attempt.began));
                     on_news(ProbeNews::Overdue(attempt.overdue()));
                 }
             }
@@ -396,10 +400,7 @@ impl Prober {
             address: &backend.address,
             server_name: &plan.server_name,
             config: self.trust.config(trust, sighting),
-            patience: DialTimeouts {
-                connect: self.limits.connect,
-                tls: self.limits.tls,
-            },
+            longest_handshake: self.limits.tls,
         };
         let stream = dial.open(progress, sighting).await?;
         progress.shake();

@@ -11,6 +11,7 @@ use rustls::RootCertStore;
 use rustls::pki_types::{CertificateDer, TrustAnchor};
 use x509_parser::prelude::{FromDer, X509Certificate, X509Version};
 
+use super::taken::TakenChains;
 use crate::domain::time::Time;
 
 /// At most this many certificates of one bundle are used. etcd's limit of 1.5 MiB per object allows a few
@@ -39,21 +40,30 @@ impl Anchor {
     }
 }
 
-/// The certificates of a bundle in their order. Empty means junk.
-pub(super) fn read(pem: &[u8]) -> Vec<Anchor> {
-    blocks(pem)
-        .filter_map(|der| anchor(der.into()))
-        .take(MOST_CERTIFICATES)
-        .collect()
+/// What a bundle vouches for.
+#[derive(Debug, Default)]
+pub(super) struct Bundle {
+    /// Its certificates in their order. None means junk.
+    pub(super) anchors: Vec<Anchor>,
+    /// What it was seen to vouch for.
+    pub(super) taken: TakenChains,
 }
 
-/// The instant at which the first certificate of the bundle runs out.
-pub(super) fn earliest_end(anchors: &[Anchor]) -> Option<Time> {
-    anchors
-        .iter()
-        .map(|anchor| anchor.not_after)
-        .min()
-        .map(Time::from_unix_seconds)
+impl Bundle {
+    /// Reads the text of a `caBundle`.
+    pub(super) fn read(pem: &[u8]) -> Self {
+        let anchors = blocks(pem).filter_map(|der| anchor(der.into()));
+        Self {
+            anchors: anchors.take(MOST_CERTIFICATES).collect(),
+            taken: TakenChains::default(),
+        }
+    }
+
+    /// The instant at which its first certificate runs out.
+    pub(super) fn earliest_end(&self) -> Option<Time> {
+        let ends = self.anchors.iter().map(|anchor| anchor.not_after);
+        ends.min().map(Time::from_unix_seconds)
+    }
 }
 
 fn anchor(der: CertificateDer<'static>) -> Option<Anchor> {
@@ -137,6 +147,10 @@ mod tests {
         params.self_signed(&key).expect("a certificate").pem()
     }
 
+    fn read(pem: &[u8]) -> Vec<Anchor> {
+        Bundle::read(pem).anchors
+    }
+
     fn authority() -> String {
         certificate(IsCa::Ca(BasicConstraints::Unconstrained))
     }
@@ -179,12 +193,11 @@ mod tests {
 
     #[test]
     fn the_first_to_run_out_is_what_counts() {
-        let anchors = read(format!("{}{}", authority(), authority()).as_bytes());
-        let mut later = anchors.clone();
-        later[1].not_after = 1_000;
-        assert_eq!(earliest_end(&later), Some(Time::from_unix_millis(1_000_000)));
-        assert_eq!(earliest_end(&[]), None);
-        later[0].not_after = -5;
-        assert_eq!(earliest_end(&later), Some(Time::default()));
+        let mut bundle = Bundle::read(format!("{}{}", authority(), authority()).as_bytes());
+        bundle.anchors[1].not_after = 1_000;
+        assert_eq!(bundle.earliest_end(), Some(Time::from_unix_millis(1_000_000)));
+        assert_eq!(Bundle::default().earliest_end(), None);
+        bundle.anchors[0].not_after = -5;
+        assert_eq!(bundle.earliest_end(), Some(Time::default()));
     }
 }

@@ -25,22 +25,13 @@ const MOST_ADDRESSES: usize = 4;
 /// How long one that does not answer is waited for before the next is tried as well.
 const NEXT_ADDRESS: Duration = Duration::from_millis(300);
 
-/// Go's own limits, inside whatever is left of the hook's timeout (client-go `transport.tlsCache`,
-/// apimachinery `net.SetTransportDefaults`).
-#[derive(Debug, Clone, Copy)]
-pub(super) struct DialTimeouts {
-    /// For the TCP connection.
-    pub(super) connect: Duration,
-    /// For the TLS handshake.
-    pub(super) tls: Duration,
-}
-
 /// What a dial needs to know.
 pub(super) struct Dial<'a> {
     pub(super) address: &'a BackendAddress,
     pub(super) server_name: &'a ServerName<'static>,
     pub(super) config: Arc<ClientConfig>,
-    pub(super) patience: DialTimeouts,
+    /// Go's own limit, inside whatever is left of the hook's timeout (client-go `transport.tlsCache`).
+    pub(super) longest_handshake: Duration,
 }
 
 impl Dial<'_> {
@@ -52,19 +43,13 @@ impl Dial<'_> {
     ) -> Result<TlsStream<TcpStream>, ProbeOutcome> {
         let addresses = resolve(self.address, progress).await?;
         progress.enter(ProbePhase::Connect);
-        let tcp = match timeout(self.patience.connect, connect(&addresses)).await {
-            Ok(connected) => connected.map_err(|error| fault::of_connect(&error))?,
-            Err(_) => {
-                return Err(ProbeOutcome::TimedOut {
-                    phase: ProbePhase::Connect,
-                });
-            }
-        };
+        let connected = connect(&addresses).await;
+        let tcp = connected.map_err(|error| fault::of_connect(&error))?;
         // Go does the same; without it a review in two segments would wait for a delayed ACK.
         let _ = tcp.set_nodelay(true);
         progress.enter(ProbePhase::Tls);
         let handshake = TlsConnector::from(self.config).connect(self.server_name.clone(), tcp);
-        match timeout(self.patience.tls, handshake).await {
+        match timeout(self.longest_handshake, handshake).await {
             Ok(shaken) => shaken.map_err(|error| fault::of_handshake(&error, sighting)),
             Err(_) => Err(ProbeOutcome::TimedOut {
                 phase: ProbePhase::Tls,

@@ -388,7 +388,8 @@ fn read<'a>(der: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, Objectio
     }
 }
 
-fn seconds(now: UnixTime) -> i64 {
+/// Since the epoch.
+pub(super) fn seconds(now: UnixTime) -> i64 {
     i64::try_from(now.as_secs()).unwrap_or(i64::MAX)
 }
 

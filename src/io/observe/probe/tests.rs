@@ -6,6 +6,7 @@ mod handshakes;
 mod keeping;
 mod others;
 mod server;
+mod taken;
 mod waiting;
 mod withheld;
 

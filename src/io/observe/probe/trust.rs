@@ -11,7 +11,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{CertificateError, CipherSuite, ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::bundle::{self, Anchor};
+use super::bundle::Bundle;
 use super::parity::{self, Objection, Presented};
 use crate::domain::time::Time;
 
@@ -27,7 +27,7 @@ pub(super) enum Trust {
         service: bool,
     },
     /// The certificates of `caBundle`; none when it is junk.
-    Bundle(Arc<[Anchor]>),
+    Bundle(Arc<Bundle>),
     /// Any certificate (`insecureSkipTLSVerify` of an APIService). The handshake's signature has to be right even so,
     /// as with Go.
     Anything,
@@ -36,14 +36,14 @@ pub(super) enum Trust {
 impl Trust {
     /// Whether there is a bundle and not one certificate in it.
     pub(super) fn is_junk(&self) -> bool {
-        matches!(self, Self::Bundle(anchors) if anchors.is_empty())
+        matches!(self, Self::Bundle(bundle) if bundle.anchors.is_empty())
     }
 
     /// The earliest `notAfter` of the bundle.
     pub(super) fn ends(&self) -> Option<Time> {
         match self {
             Self::System { .. } | Self::Anything => None,
-            Self::Bundle(anchors) => bundle::earliest_end(anchors),
+            Self::Bundle(bundle) => bundle.earliest_end(),
         }
     }
 }
@@ -67,7 +67,7 @@ struct Bundles {
 
 #[derive(Debug)]
 struct Parsed {
-    anchors: Arc<[Anchor]>,
+    bundle: Arc<Bundle>,
     last_use: u64,
 }
 
@@ -112,7 +112,7 @@ impl TrustStore {
         let now = bundles.uses;
         if let Some(known) = bundles.parsed.get_mut(ca_bundle) {
             known.last_use = now;
-            return Trust::Bundle(Arc::clone(&known.anchors));
+            return Trust::Bundle(Arc::clone(&known.bundle));
         }
         if bundles.parsed.len() >= MOST_BUNDLES {
             let oldest = bundles.parsed.iter().min_by_key(|(_, known)| known.last_use);
@@ -120,13 +120,13 @@ impl TrustStore {
                 bundles.parsed.remove(&key);
             }
         }
-        let anchors: Arc<[Anchor]> = bundle::read(ca_bundle).into();
+        let bundle = Arc::new(Bundle::read(ca_bundle));
         let parsed = Parsed {
-            anchors: Arc::clone(&anchors),
+            bundle: Arc::clone(&bundle),
             last_use: now,
         };
         bundles.parsed.insert(Arc::clone(ca_bundle), parsed);
-        Trust::Bundle(anchors)
+        Trust::Bundle(bundle)
     }
 
     /// The configuration for one handshake, whose findings go to `sighting`.
@@ -202,7 +202,9 @@ impl HandshakeVerifier {
     fn judge(&self, presented: &Presented<'_>, ocsp: &[u8]) -> Result<(), Objection> {
         match (&self.trust, &self.system) {
             (Trust::Anything, _) => Ok(()),
-            (Trust::Bundle(anchors), _) => parity::judge(presented, anchors, &self.provider),
+            (Trust::Bundle(bundle), _) => bundle.taken.unless_known(presented, &bundle.anchors, || {
+                parity::judge(presented, &bundle.anchors, &self.provider)
+            }),
             (Trust::System { .. }, Err(error)) => Err(Objection::Differs(format!(
                 "this machine has no roots to verify with: {error}"
             ))),
