@@ -320,10 +320,15 @@ impl Breaker {
             self.observe(observation, now, &mut actions);
         }
         self.give_up(now);
-        if !self.memory.leads && !self.memory.hooks.values().any(HookMemory::fails) {
+        let follows = !self.memory.leads && !self.memory.hooks.values().any(HookMemory::fails);
+        if follows && self.book().is_none_or(|book| book.entries.is_empty()) {
             return actions;
         }
         self.read_ledger(now, &mut actions);
+        // What its lines say is published, so that it has to hear of their end.
+        if follows {
+            return actions;
+        }
         self.among = self.look_around();
         // Room that several want, in a limit or on their object, goes to the one that most hangs on.
         let mut hooks: Vec<_> = self

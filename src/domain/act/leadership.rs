@@ -101,6 +101,9 @@ impl Terms {
     }
 }
 
+/// Who holds an object that makes no sense: a name that is waited for like any other.
+pub(super) const UNREADABLE: &str = "unreadable";
+
 /// What an object says about its holder, as read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HolderRecord {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::breaker::book::{self, Book};
-use super::leadership::{Bid, HolderRecord};
+use super::leadership::{Bid, HolderRecord, UNREADABLE};
 use crate::domain::text::bounded;
 
 /// The object that holds it, a ValidatingWebhookConfiguration.
@@ -105,7 +105,7 @@ impl LedgerReading {
         HolderRecord {
             holder: match self {
                 Self::Ledger(_) => actor.map(|actor| Arc::clone(&actor.identity)),
-                Self::Unreadable { .. } => Some("unreadable".into()),
+                Self::Unreadable { .. } => Some(UNREADABLE.into()),
             },
             term: Duration::from_secs(actor.map_or(0, |actor| actor.seconds)),
             transitions: actor.map_or(0, |actor| actor.transitions),

@@ -132,8 +132,6 @@ pub struct PatchReport {
     pub steps: Vec<PatchStep>,
     /// What was changed.
     pub changes: Vec<FieldChange>,
-    /// The object as it was last seen.
-    pub object: Option<Value>,
 }
 
 /// Whether one API server has observed a change.

@@ -6,9 +6,10 @@
 //! the phases apart, hides the certificate when verification fails, and resumes sessions.
 
 use std::fmt;
-use std::future::pending;
+use std::future::{pending, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -143,6 +144,18 @@ impl ProbeRequest {
         let good = outcome.is_alive() && !unproven;
         !good && !undialled && !self.may_tell()
     }
+}
+
+/// Ready once a handshake is done. Nothing wakes it: it is to be polled after the attempt, which is all that can make it so. To be
+/// woken by a part of itself makes a task run once more, and tokio wake another thread to help.
+fn shaken(progress: &Progress) -> impl Future<Output = ()> {
+    poll_fn(|_| {
+        if progress.take_shaken() {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    })
 }
 
 /// What is known of a probe before it is back.
@@ -313,7 +326,7 @@ impl Prober {
             tokio::select! {
                 biased;
                 ended = &mut making => break ended,
-                () = progress.shaken(), if tells => {
+                () = shaken(progress), if tells => {
                     tells = false;
                     let outcome = ProbeOutcome::Answered(ProbeAnswer::Handshake);
                     let shaken = attempt.report(progress.so_far(), outcome);

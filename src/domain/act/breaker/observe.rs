@@ -299,11 +299,12 @@ impl HookMemory {
         rungs.max()
     }
 
-    /// Whether there is nothing to decide about it, unless the book has a line on it: it does not fail, its object is not
-    /// followed, and nothing is under way or was said.
+    /// Whether there is nothing to decide about it, unless the book has a line on it: it does not fail, nothing on its object is
+    /// known to be of hookwatch, and nothing is under way or was said.
     pub(super) fn is_at_rest(&self) -> bool {
         !self.fails()
-            && self.shows.is_empty()
+            && !self.is_ours()
+            && !self.is_left_over()
             && self.read.is_none()
             && self.asked.is_none()
             && self.pending.is_none()

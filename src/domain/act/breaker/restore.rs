@@ -193,6 +193,10 @@ impl Breaker {
             .as_ref()
             .map_or(CanaryWord::Awaited, |facts| facts.canary);
         if canary == CanaryWord::Failed || hook.fails() {
+            // Only dry runs reach it meanwhile, so that a refusal can be waited for.
+            if hook.refusal(hook.now).is_some() {
+                return Some(BreakerStep::default());
+            }
             let why = "It failed again on probation.";
             return Some(BreakerStep::changes(To::Bypass(rung), why).says(NoticeKind::Relapsed, why));
         }

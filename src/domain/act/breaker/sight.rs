@@ -22,7 +22,7 @@ const MAX_VALUE: usize = 1_024;
 impl ObservedHook {
     /// A webhook of an object that was read whole; `None` for an object that is not there.
     pub fn of(object: Option<&Value>, webhook: &str) -> Self {
-        let Some(object) = object else { return Self::gone() };
+        let object = object.unwrap_or(&Value::Null);
         let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
         let standing = standing(object, webhook);
         let shown = shown(&standing);
@@ -37,21 +37,6 @@ impl ObservedHook {
             permit: permit(object),
             subject: Arc::new(subject(object)),
             ignores: ignores(object, webhook),
-        }
-    }
-
-    /// Neither object nor webhook.
-    pub fn gone() -> Self {
-        Self {
-            version: ResourceVersion::new(""),
-            uid: "".into(),
-            shown: BypassState::Gone,
-            ceiling: Ceiling::Open,
-            permit: Permit::Nothing,
-            subject: Arc::default(),
-            ignores: false,
-            left_over: false,
-            by_hand_until: None,
         }
     }
 }
@@ -145,7 +130,11 @@ mod tests {
         let view = ObservedHook::of(Some(&object(json!({}), json!([]))), "w");
         assert_eq!((&*view.version.0, &*view.uid), ("7", "u"));
         assert_eq!((view.shown, view.ceiling), (BypassState::Original, Ceiling::Open));
-        assert_eq!(ObservedHook::of(None, "w"), ObservedHook::gone());
+        let gone = ObservedHook::of(None, "w");
+        assert_eq!(
+            (gone.shown, gone.left_over, &*gone.version.0),
+            (BypassState::Gone, false, "")
+        );
         assert_eq!(
             ObservedHook::of(Some(&object(json!({}), json!([]))), "v").shown,
             BypassState::Gone

@@ -39,14 +39,9 @@ pub enum BypassStanding {
         conditions: Vec<String>,
         /// Whether `failurePolicy` or `timeoutSeconds` are hookwatch's too.
         fields: bool,
-        /// What is wrong with the annotation; `None` when it is not there.
-        why: Option<String>,
     },
     /// There is no such webhook in the object.
-    Gone {
-        /// Whether something is written down about it.
-        noted: bool,
-    },
+    Gone,
     /// Several webhooks have this name, and nobody can say which is meant.
     Twice,
 }
@@ -205,11 +200,7 @@ pub fn standing(object: &Value, webhook: &str) -> BypassStanding {
     let here = match Here::find(object, webhook) {
         (Some(here), 1) => here,
         (Some(_), _) => return BypassStanding::Twice,
-        (None, _) => {
-            return BypassStanding::Gone {
-                noted: entry.is_some(),
-            };
-        }
+        (None, _) => return BypassStanding::Gone,
     };
     let names: Vec<String> = here
         .ours()
@@ -227,7 +218,6 @@ pub fn standing(object: &Value, webhook: &str) -> BypassStanding {
             BypassStanding::OursWithoutAnnotation {
                 conditions: names,
                 fields,
-                why: state.err().map(|unreadable| unreadable.why),
             }
         };
     };
@@ -257,12 +247,7 @@ pub fn standing(object: &Value, webhook: &str) -> BypassStanding {
 /// are written down and gone, and those of which there is still something to give up or an illegible annotation to take
 /// away.
 pub fn touched(object: &Value) -> Vec<(String, BypassStanding)> {
-    let hooks = object.get("webhooks").and_then(Value::as_array);
-    let mut names: BTreeSet<String> = hooks
-        .into_iter()
-        .flatten()
-        .filter_map(|hook| hook["name"].as_str().map(str::to_owned))
-        .collect();
+    let mut names: BTreeSet<String> = Here::all(object).map(|here| here.webhook.to_owned()).collect();
     let mut noted = BTreeSet::new();
     let illegible = match state(object) {
         Ok(state) => {
@@ -284,13 +269,8 @@ pub fn touched(object: &Value) -> Vec<(String, BypassStanding)> {
     let concerns = |(name, standing): &(String, BypassStanding)| match standing {
         BypassStanding::Original => illegible || holds(object, name),
         BypassStanding::Twice => {
-            let mut hooks = object["webhooks"].as_array().into_iter().flatten();
-            let ours = |hook: &Value| {
-                hook["matchConditions"]
-                    .as_array()
-                    .is_some_and(|all| all.iter().any(is_ours))
-            };
-            noted.contains(name) || hooks.any(|hook| hook["name"] == *name && ours(hook))
+            let ours = |here: Here<'_>| here.webhook == name && !here.ours().is_empty();
+            noted.contains(name) || Here::all(object).any(ours)
         }
         _ => true,
     };

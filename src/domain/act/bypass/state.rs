@@ -134,19 +134,9 @@ impl AnnotationEntry {
         self.0.contains_key("original") && (is_ignored || field != "failurePolicy" && said() == Some(value))
     }
 
-    /// Why, in one sentence.
-    pub fn reason(&self) -> &str {
-        self.text("reason").unwrap_or_default()
-    }
-
     /// Since when.
     pub fn since(&self) -> Option<Time> {
         self.time("since")
-    }
-
-    /// When the hook was last changed.
-    pub fn changed(&self) -> Option<Time> {
-        self.time("changed")
     }
 
     /// When it has to be over; `None` when nobody said.
@@ -436,7 +426,6 @@ mod tests {
         );
         assert_eq!(read.expires(), Some(Time::from_unix_millis(9_000)));
         assert_eq!(read.by().expect("somebody").identity, "me");
-        assert_eq!(read.reason(), "it hangs");
     }
 
     #[test]

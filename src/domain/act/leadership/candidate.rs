@@ -187,7 +187,9 @@ impl Candidate {
 
     /// Neither object is in somebody else's hands.
     fn bid(&mut self, ledger_is_mine: bool, now: Time) -> Option<ClaimStep> {
-        if self.blocked && !self.round(LeadershipObject::Ledger).bid {
+        // Without a ledger nothing can be bypassed, so one that cannot be read is replaced once its holder's term is over.
+        let ledger_is_needed = self.blocked || self.ledger.is_unreadable();
+        if ledger_is_needed && !self.round(LeadershipObject::Ledger).bid {
             self.round(LeadershipObject::Ledger).bid = true;
             return Some(ClaimStep::Write(LeadershipObject::Ledger, self.ledger.bid()));
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Bid, HolderRecord, Terms};
+use super::{Bid, HolderRecord, Terms, UNREADABLE};
 use crate::domain::time::Time;
 
 /// In whose hands an object is.
@@ -81,6 +81,12 @@ impl Claim {
             }) if record.holder.as_ref() == Some(&self.me) => Hold::Mine,
             Some(_) => Hold::Free,
         }
+    }
+
+    /// Whether nothing can be read in it.
+    pub(super) fn is_unreadable(&self) -> bool {
+        let record = self.seen.as_ref().and_then(|seen| seen.record.as_ref());
+        record.is_some_and(|record| record.holder.as_deref() == Some(UNREADABLE))
     }
 
     /// Our name, over what was seen last.

@@ -118,6 +118,25 @@ fn a_leader_that_is_blocked_goes_on_by_the_ledger_without_a_break_and_comes_back
 }
 
 #[test]
+fn a_ledger_that_cannot_be_read_is_replaced_after_a_term_and_let_go() {
+    let mut world = world(2);
+    world.run(30_000);
+    world.objects[1].content = Some((Some(UNREADABLE.into()), 0, 0));
+    world.objects[1].version += 1;
+    world.run(40_000);
+    let holder = |world: &World| world.objects[1].content.clone().and_then(|(holder, ..)| holder);
+    assert_eq!(
+        holder(&world).as_deref(),
+        Some(UNREADABLE),
+        "it may be somebody's"
+    );
+    world.run(90_000);
+    assert_eq!(holder(&world), None);
+    let leads = |at: &usize| world.actors[*at].candidate.leads(world.local(*at));
+    assert_eq!((0..2).filter(leads).count(), 1);
+}
+
+#[test]
 fn who_resigns_is_followed_within_a_round_and_who_dies_after_its_term() {
     let mut world = world(2);
     world.run(30_000);

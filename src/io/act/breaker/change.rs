@@ -117,8 +117,6 @@ struct BatchMember<'a> {
     unclear: Option<Vec<FieldChange>>,
     /// Whether anything has been written for it, or may have been.
     wrote: bool,
-    /// The object as last seen.
-    object: Option<Value>,
 }
 
 impl<'a> BatchMember<'a> {
@@ -131,7 +129,6 @@ impl<'a> BatchMember<'a> {
             changes: Vec::new(),
             unclear: None,
             wrote: false,
-            object: None,
         }
     }
 
@@ -140,7 +137,6 @@ impl<'a> BatchMember<'a> {
             outcome,
             steps,
             changes: self.changes,
-            object: self.object,
         }
     }
 
@@ -246,7 +242,7 @@ impl PatchSession<'_> {
             if draft.whose.len() >= at_once || !draft.last {
                 break;
             }
-            let Some(edit) = self.edit_for(member, object, &after, author) else {
+            let Some(edit) = self.edit_for(member, &after, author) else {
                 continue;
             };
             if !edit.last && !draft.whose.is_empty() {
@@ -267,15 +263,8 @@ impl PatchSession<'_> {
     }
 
     /// Plans for a member on what the ones before it leave of the object, and settles it where nothing is to be written.
-    fn edit_for(
-        &self,
-        member: &mut BatchMember<'_>,
-        object: &Value,
-        left: &Value,
-        author: &Author,
-    ) -> Option<Edit> {
+    fn edit_for(&self, member: &mut BatchMember<'_>, left: &Value, author: &Author) -> Option<Edit> {
         let view = member.view(left);
-        member.object = Some(object.clone());
         let is_other =
             |(uid, version): &(&str, ResourceVersion)| view.version != *version || *view.uid != **uid;
         if member.expects.as_ref().is_some_and(is_other) {
@@ -326,7 +315,6 @@ impl PatchSession<'_> {
     /// What a write that was taken came to for one of those it was for.
     fn written(&self, member: &mut BatchMember<'_>, object: &Value, last: bool, author: &Author) {
         let view = member.view(object);
-        member.object = Some(object.clone());
         if !last {
             if let Some((_, version)) = &mut member.expects {
                 *version = view.version;

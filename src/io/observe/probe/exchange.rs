@@ -13,6 +13,7 @@ use hyper::client::conn::http1::{self, Builder, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::task::coop::unconstrained;
 use tokio::time::timeout;
 use tokio_rustls::client::TlsStream;
 
@@ -166,13 +167,17 @@ impl Link {
     ) -> Result<ProbeReply, Broken> {
         let answered = {
             let Self { sender, wire } = self;
-            let mut asking = pin!(ask(sender, request, progress));
+            // Each goes on as soon as the other has, so neither wakes the task for the other's sake: only the network does. A
+            // budget that is used up would have to.
+            let mut asking = pin!(unconstrained(ask(sender, request, progress)));
             poll_fn(|context| {
-                if let Poll::Ready(answered) = asking.as_mut().poll(context) {
+                let asleep = &mut Context::from_waker(Waker::noop());
+                wire.turn(asleep);
+                if let Poll::Ready(answered) = asking.as_mut().poll(asleep) {
                     return Poll::Ready(answered);
                 }
                 wire.turn(context);
-                asking.as_mut().poll(context)
+                asking.as_mut().poll(asleep)
             })
             .await
         };

@@ -5,19 +5,20 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::domain::observe::probe::{PhaseDurations, ProbePhase};
 
 /// The stop-watch of one probe.
 #[derive(Debug, Default)]
-pub(super) struct Progress(Mutex<PhaseClock>, Notify);
+pub(super) struct Progress(Mutex<PhaseClock>);
 
 #[derive(Debug, Default)]
 struct PhaseClock {
     current: Option<(ProbePhase, Instant)>,
     phases: PhaseDurations,
+    /// A handshake is done and not told of yet.
+    shaken: bool,
 }
 
 impl Progress {
@@ -30,12 +31,12 @@ impl Progress {
 
     /// Notes that a handshake is done.
     pub(super) fn shake(&self) {
-        self.1.notify_one();
+        self.lock().shaken = true;
     }
 
-    /// Resolves once for each handshake.
-    pub(super) async fn shaken(&self) {
-        self.1.notified().await;
+    /// Whether one is; true once for each.
+    pub(super) fn take_shaken(&self) -> bool {
+        std::mem::take(&mut self.lock().shaken)
     }
 
     /// The durations of the phases so far, that of the one under way included.

@@ -123,3 +123,77 @@ fn a_ledger_that_can_be_read_and_not_written_is_told_and_nothing_is_bypassed() {
         Some(&NoticeKind::HeldBack(HeldBack::Ledger))
     );
 }
+
+/// A line of another replica, for the object as it is now.
+fn line_of_another(incident: &mut Incident) {
+    let line = BookEntry {
+        place: EntryStage::Held,
+        rung: Rung::Shield,
+        cause: Cause::Hanging,
+        stake: Stake::Met,
+        by: "another".into(),
+        since: at(incident.now),
+        at: at(incident.now),
+        seen: ResourceVersion::new(&incident.version.to_string()),
+        reverts: 0,
+        relapses: 0,
+        contested: false,
+        spent: false,
+        by_hand: false,
+        skips: None,
+    };
+    write_ledger(incident, Some(line));
+}
+
+fn write_ledger(incident: &mut Incident, line: Option<BookEntry>) {
+    incident.ledger.1.entries = line.into_iter().map(|line| (hook(), line)).collect();
+    incident.ledger.0 += 1;
+    incident.observe(Observation::LedgerShows(ResourceVersion::new(
+        &incident.ledger.0.to_string(),
+    )));
+}
+
+#[test]
+fn a_replica_that_does_not_lead_hears_of_the_end_of_what_it_says() {
+    let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
+    incident.wait(5);
+    line_of_another(&mut incident);
+    incident.ledger.1.entries.values_mut().for_each(|line| {
+        (line.place, line.contested) = (EntryStage::Out, true);
+    });
+    incident.wait(40);
+    assert_eq!(incident.breaker.stage(&hook()), HookState::Contested);
+    incident.observe(Observation::Leads(false));
+    write_ledger(&mut incident, None);
+    incident.wait(40);
+    assert_eq!(incident.breaker.stage(&hook()), HookState::Enforcing);
+}
+
+#[test]
+fn what_is_refused_on_probation_is_tried_again_later_and_later() {
+    let mut incident = Incident::new(AutoBreak::On, Rung::ALL);
+    incident.facts.canary = CanaryWord::Through;
+    incident.fails(Cause::Hanging);
+    incident.wait(5);
+    incident.is_well();
+    incident.facts.canary = CanaryWord::Awaited;
+    incident.wait(40);
+    assert_eq!(incident.shown, ours(Rung::Skip, true), "{:?}", incident.changes);
+    incident.refuses_skips = true;
+    incident.fails(Cause::Hanging);
+    incident.wait(60);
+    let said = incident.news.iter();
+    let refused = said.filter(|news| **news == NoticeKind::Refused).count();
+    assert!((1..=5).contains(&refused), "{:?}", incident.news);
+}
+
+#[test]
+fn a_webhook_that_is_well_and_as_its_owner_has_it_needs_no_decision() {
+    let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
+    incident.wait(5);
+    assert_eq!(
+        incident.breaker.stages().count(),
+        0,
+        "though its object is followed"
+    );
+}

@@ -104,11 +104,7 @@ fn a_wiped_annotation_costs_the_fields_and_nothing_more() {
         let wiped = wipe(&done(&two(), "a", &bypass(rung)));
         assert!(matches!(
             standing(&wiped, "a"),
-            BypassStanding::OursWithoutAnnotation {
-                fields: false,
-                why: None,
-                ..
-            }
+            BypassStanding::OursWithoutAnnotation { fields: false, .. }
         ));
         assert_eq!(spec(&done(&wiped, "a", &Desired::Restore)), spec(&two()));
         // It can also be taken over.
@@ -212,7 +208,7 @@ fn nonsense_in_the_annotation_is_told_and_does_not_keep_a_hook_from_coming_back(
         assert!(
             matches!(
                 standing(&nonsense, "a"),
-                BypassStanding::OursWithoutAnnotation { why: Some(_), .. }
+                BypassStanding::OursWithoutAnnotation { .. }
             ),
             "{desired:?}"
         );
@@ -248,7 +244,7 @@ fn an_original_that_no_longer_validates_is_told_and_nothing_is_lost() {
 fn what_was_removed_or_renamed_is_forgotten() {
     let bypassed = done(&two(), "a", &bypass(Rung::Skip));
     let renamed = theirs(&bypassed, |object| object["webhooks"][0]["name"] = "z".into());
-    assert_eq!(standing(&renamed, "a"), BypassStanding::Gone { noted: true });
+    assert_eq!(standing(&renamed, "a"), BypassStanding::Gone);
     let names: Vec<String> = touched(&renamed).into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["a", "z"]);
     let restored = done(&done(&renamed, "z", &Desired::Restore), "a", &Desired::Restore);
