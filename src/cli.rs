@@ -1,8 +1,12 @@
 //! The command line: what was asked for, and the exit code it ends with.
 
+use std::fmt::Display;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::app::config::{Config, ConfigArguments};
 #[cfg(feature = "lab")]
@@ -91,6 +95,9 @@ pub fn command() -> clap::Command {
     Arguments::command()
 }
 
+/// How long a command that is over waits for what still runs, such as a line that is being written to an audit log.
+const LINGERS: Duration = Duration::from_secs(2);
+
 /// What kubectl looks for when it is asked for `kubectl hookwatch`.
 const PLUGIN: &str = "kubectl-hookwatch";
 
@@ -107,11 +114,32 @@ const fn program(plugin: bool) -> &'static str {
     if plugin { "kubectl hookwatch" } else { "hookwatch" }
 }
 
+/// Reads the command line.
+///
+/// # Errors
+/// When it makes no sense, or only asks for help.
+fn read(mut command: clap::Command) -> Result<Arguments, clap::Error> {
+    let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    if names_two_daemons(&matches) {
+        let why = "the argument '--server <URL>' cannot be used with '--cluster'";
+        return Err(command.error(ErrorKind::ArgumentConflict, why));
+    }
+    Arguments::from_arg_matches(&matches)
+}
+
+/// Whether both ways to name a daemon are typed. A variable is no contradiction: `--cluster` wins over it.
+fn names_two_daemons(matches: &ArgMatches) -> bool {
+    matches.subcommand().is_some_and(|(name, given)| {
+        matches!(name, "status" | "top")
+            && given.get_flag("cluster")
+            && given.value_source("server") == Some(ValueSource::CommandLine)
+    })
+}
+
 /// Does what the command line asks for.
 pub fn main() -> ExitCode {
     let plugin = is_plugin(std::env::args_os().next().as_deref());
-    let typed = command().bin_name(program(plugin)).try_get_matches();
-    let arguments = match typed.and_then(|matches| Arguments::from_arg_matches(&matches)) {
+    let arguments = match read(command().bin_name(program(plugin))) {
         Ok(arguments) => arguments,
         Err(error) => {
             let code = if error.use_stderr() { BAD_USAGE } else { 0 };
@@ -159,11 +187,17 @@ fn dispatch(command: Command, plugin: bool) -> anyhow::Result<ExitCode> {
         }
         Command::Diagnose(arguments) => {
             let configs = diagnose::configs(&arguments.config).map_err(BadUsage::of)?;
+            // All of them are read from one file.
+            complain(
+                configs
+                    .first()
+                    .map_or(&[][..], |config| config.warnings.as_slice()),
+            );
             block_on(diagnose::diagnose(configs, &arguments))
         }
         Command::Audit(arguments) => block_on(audit::audit(arguments)),
-        Command::Status(arguments) => look(terminal::status(arguments, program(plugin), plugin)),
-        Command::Top(arguments) => look(terminal::top(arguments, program(plugin), plugin)),
+        Command::Status(arguments) => block_on(terminal::status(arguments, program(plugin), plugin)),
+        Command::Top(arguments) => block_on(terminal::top(arguments, program(plugin), plugin)),
         #[cfg(feature = "lab")]
         Command::Demo(arguments) => {
             arguments.make_ready()?;
@@ -189,31 +223,29 @@ fn dispatch(command: Command, plugin: bool) -> anyhow::Result<ExitCode> {
         Command::Freeze(arguments) => block_on(by_hand::freeze(arguments)),
         Command::Unfreeze(arguments) => block_on(by_hand::unfreeze(arguments)),
         Command::CheckConfig(arguments) => {
-            Config::load(&arguments).map_err(BadUsage::of)?;
+            let config = Config::load(&arguments).map_err(BadUsage::of)?;
             // They do not keep a daemon from starting, so they are no mistakes.
-            for complaint in telemetry::TelemetrySettings::from_environment().complaints {
-                eprintln!("hookwatch: {complaint}");
-            }
+            complain(&config.warnings);
+            complain(&telemetry::TelemetrySettings::from_environment().complaints);
             println!("the configuration is valid");
             Ok(ExitCode::SUCCESS)
         }
     }
 }
 
+/// Tells on standard error what keeps no command from its work.
+fn complain(complaints: &[impl Display]) {
+    for complaint in complaints {
+        eprintln!("hookwatch: {complaint}");
+    }
+}
+
 fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
-    runtime()?.block_on(work)
-}
-
-/// For a command that only reads: whoever has seen enough does not wait for a name that is still being resolved.
-fn look(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
-    let runtime = runtime()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ended = runtime.block_on(work);
-    runtime.shutdown_background();
+    // A credential plugin that hangs, or a name that is still being resolved, would keep the process alive for ever.
+    runtime.shutdown_timeout(LINGERS);
     ended
-}
-
-fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()
 }
 
 #[cfg(test)]
@@ -241,6 +273,24 @@ mod tests {
                 Some(mode),
                 "{given:?}"
             );
+        }
+    }
+
+    #[test]
+    fn two_ways_to_a_daemon_that_are_both_typed_contradict_each_other() {
+        for (typed, contradicts) in [
+            (
+                &["status", "--cluster", "--server", "http://127.0.0.1:1"][..],
+                true,
+            ),
+            (&["top", "--server", "http://127.0.0.1:1", "--cluster"], true),
+            (&["status", "--server", "http://127.0.0.1:1"], false),
+            (&["top", "--cluster"], false),
+            (&["check-config"], false),
+        ] {
+            let typed = [&["hookwatch"], typed].concat();
+            let read = command().try_get_matches_from(&typed).expect("it is understood");
+            assert_eq!(names_two_daemons(&read), contradicts, "{typed:?}");
         }
     }
 

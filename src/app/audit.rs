@@ -87,7 +87,11 @@ pub struct AuditReport {
 /// When there is no way to the cluster, a baseline cannot be read or written, or nothing can be printed.
 pub async fn audit(arguments: AuditArguments) -> anyhow::Result<ExitCode> {
     let baseline = arguments.baseline.as_deref().map(AuditBaseline::read);
-    let baseline = baseline.transpose()?.unwrap_or_default();
+    let mut baseline = baseline.transpose()?.unwrap_or_default();
+    if arguments.write_baseline.is_some() {
+        // What was accepted before is written down with the rest.
+        baseline = AuditBaseline::default();
+    }
     if arguments.context.len() > 1 {
         return several::audit(&arguments, &baseline).await;
     }

@@ -11,16 +11,19 @@ use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use super::engine::clock;
 use super::progress::during;
 use super::{BadUsage, Output};
-use crate::domain::act::bypass::edit::{Author, Desired, Plan, Why, plan};
-use crate::domain::act::bypass::{BypassPhase, BypassStanding, ObjectWriter, Rung, standing, touched};
+use crate::domain::act::bypass::edit::{Author, Desired, FieldChange, Plan, Why, is_other_when_fenced, plan};
+use crate::domain::act::bypass::{ObjectWriter, Rung, standing, touched};
 use crate::domain::cluster::condition::SHIELDED_NAMESPACES;
 use crate::domain::cluster::hook::{HookId, HookKind};
 use crate::domain::cluster::inventory::Inventory;
 use crate::domain::observe::observations::{Meetings, Spared};
 use crate::domain::report::announcement::of_action;
+use crate::domain::text::listed;
 use crate::domain::time::Time;
 use crate::io::Clock;
 use crate::io::act::audit::AuditRecord;
@@ -56,7 +59,7 @@ struct Session {
 /// Bypasses one hook.
 ///
 /// # Errors
-/// When there is no way to the cluster, or the audit log cannot be written.
+/// When there is no way to the cluster, there is no such webhook, or the result cannot be printed.
 pub async fn break_hook(arguments: BreakArguments) -> anyhow::Result<ExitCode> {
     let mut session = Session::open(arguments.cluster).await?;
     let now = (session.clock)();
@@ -67,8 +70,8 @@ pub async fn break_hook(arguments: BreakArguments) -> anyhow::Result<ExitCode> {
     };
     let desired = arguments.rung.desired(why);
     let (hook, object) = session.find(&arguments.target, arguments.kind).await?;
-    if session.show(&hook, &object, &desired).await && session.agreed() {
-        session.carry_out(&hook, &object, &desired).await?;
+    if session.show(&hook, &object, &desired).await.is_some() && session.agreed() {
+        session.carry_out(&hook, &object, &desired).await;
     }
     session.end()
 }
@@ -76,7 +79,7 @@ pub async fn break_hook(arguments: BreakArguments) -> anyhow::Result<ExitCode> {
 /// Shows what [`break_hook`] would change, or why it would not, and changes nothing.
 ///
 /// # Errors
-/// When there is no way to the cluster.
+/// As for [`break_hook`].
 pub async fn plan_hook(arguments: PlanArguments) -> anyhow::Result<ExitCode> {
     let mut session = Session::open(arguments.cluster).await?;
     let desired = arguments.rung.desired(Why {
@@ -85,8 +88,12 @@ pub async fn plan_hook(arguments: PlanArguments) -> anyhow::Result<ExitCode> {
         expires: None,
     });
     let (hook, object) = session.find(&arguments.target, arguments.kind).await?;
-    session.show(&hook, &object, &desired).await;
-    session.end()
+    let changes = session.show(&hook, &object, &desired).await;
+    let plans: Vec<_> = changes
+        .iter()
+        .map(|changes| show::document(&hook, changes))
+        .collect();
+    session.end_with(&plans)
 }
 
 /// Brings hooks back.
@@ -99,7 +106,7 @@ pub async fn restore(arguments: RestoreArguments) -> anyhow::Result<ExitCode> {
     match &arguments.target {
         Some(target) => found.push(session.find(target, arguments.kind).await?),
         None => {
-            for kind in HookKind::ADMISSION {
+            for kind in kinds(arguments.kind) {
                 match during(
                     &format!("listing {}s", kind.configuration_kind()),
                     session.writer.list(kind),
@@ -115,23 +122,26 @@ pub async fn restore(arguments: RestoreArguments) -> anyhow::Result<ExitCode> {
         }
     }
     // A webhook may hold that question up: it is asked only where the answer matters.
-    let is_ignored = |(hook, object): &(HookId, _)| standing(object, &hook.webhook).is_ignored();
-    if found.iter().any(is_ignored) {
+    let matters = |(hook, object): &(HookId, _)| is_other_when_fenced(object, &hook.webhook);
+    if found.iter().any(matters) {
         let user = during("asking who it is", own_user(&session.connection)).await;
         let accounts = accounts(&session.arguments.namespace);
         session.author.fenced = user.is_some_and(|user| user.starts_with(&accounts));
     }
     let mut shown = Vec::new();
     for (hook, object) in found {
-        if session.show(&hook, &object, &Desired::Restore).await {
+        if session.show(&hook, &object, &Desired::Restore).await.is_some() {
             shown.push((hook, object));
         }
     }
     if shown.is_empty() {
-        session.say("Nothing to restore.");
+        // What could not be read or was refused may be there to restore.
+        if session.well {
+            session.say("Nothing to restore.");
+        }
     } else if session.agreed() {
         for (hook, object) in shown {
-            session.carry_out(&hook, &object, &Desired::Restore).await?;
+            session.carry_out(&hook, &object, &Desired::Restore).await;
         }
         if session.well {
             session.say(
@@ -151,16 +161,18 @@ fn accounts(namespace: &str) -> String {
 fn names(object: &serde_json::Value) -> String {
     const SOME: usize = 10;
     let hooks = object["webhooks"].as_array().map_or(&[][..], Vec::as_slice);
-    let names: Vec<String> = hooks
-        .iter()
-        .take(SOME)
-        .map(|hook| hook["name"].to_string())
-        .collect();
-    match hooks.len() {
-        0 => "none".to_owned(),
-        all if all > SOME => format!("{} and {} more", names.join(", "), all - SOME),
-        _ => names.join(", "),
+    let names: Vec<String> = hooks.iter().map(|hook| hook["name"].to_string()).collect();
+    if names.is_empty() {
+        "none".to_owned()
+    } else {
+        listed(&names, SOME)
     }
+}
+
+/// The kinds of configuration that are meant: the one that is named, or both.
+fn kinds(named: Option<HookKind>) -> impl Iterator<Item = HookKind> {
+    let is_meant = move |kind: &HookKind| named.is_none_or(|named| named == *kind);
+    HookKind::ADMISSION.into_iter().filter(is_meant)
 }
 
 fn told(outcome: &PatchOutcome) -> String {
@@ -210,10 +222,7 @@ impl Session {
         kind: Option<HookKind>,
     ) -> anyhow::Result<(HookId, serde_json::Value)> {
         let (mut found, mut others) = (Vec::new(), Vec::new());
-        for kind in HookKind::ADMISSION
-            .into_iter()
-            .filter(|it| kind.is_none_or(|kind| kind == *it))
-        {
+        for kind in kinds(kind) {
             let reading = self.writer.read(kind, configuration);
             let read = during(
                 &format!("reading {} {configuration}", kind.configuration_kind()),
@@ -258,7 +267,7 @@ impl Session {
         for object in objects {
             let name = object["metadata"]["name"].as_str().unwrap_or_default();
             for (webhook, standing) in touched(object) {
-                if !expired || is_over(&standing, now) {
+                if !expired || standing.is_over(now) {
                     left.push((HookId::new(kind, name, &webhook), object.clone()));
                 }
             }
@@ -266,8 +275,13 @@ impl Session {
         left
     }
 
-    /// Shows what would be changed. Whether there is anything to do.
-    async fn show(&mut self, hook: &HookId, object: &serde_json::Value, desired: &Desired) -> bool {
+    /// Shows what would be changed, and returns it if there is anything to do.
+    async fn show(
+        &mut self,
+        hook: &HookId,
+        object: &serde_json::Value,
+        desired: &Desired,
+    ) -> Option<Vec<FieldChange>> {
         match plan(object, &hook.webhook, desired, &self.author, (self.clock)()) {
             Ok(Plan::Edit(edit)) => {
                 self.say(&show::changes(hook, desired, &edit.changes));
@@ -278,7 +292,7 @@ impl Session {
                 {
                     self.say(caution);
                 }
-                true
+                Some(edit.changes)
             }
             Ok(Plan::AlreadySo) => {
                 let left = *desired == Desired::Restore && standing(object, &hook.webhook).is_ignored();
@@ -288,15 +302,15 @@ impl Session {
                     "it is so already."
                 };
                 self.say(&format!("{}: {what}", hook.object()));
-                false
+                None
             }
             Ok(Plan::Gone) => {
                 self.say(&format!("{}: there is no such webhook any more.", hook.object()));
-                false
+                None
             }
             Err(refusal) => {
                 self.failed(&format!("{}: {refusal}.", hook.object()));
-                false
+                None
             }
         }
     }
@@ -349,12 +363,7 @@ impl Session {
         agreed
     }
 
-    async fn carry_out(
-        &mut self,
-        hook: &HookId,
-        object: &serde_json::Value,
-        desired: &Desired,
-    ) -> anyhow::Result<()> {
+    async fn carry_out(&mut self, hook: &HookId, object: &serde_json::Value, desired: &Desired) {
         let work = self.writer.carry_out(hook, desired, &self.author);
         let report = during(&format!("changing {}", hook.object()), work).await;
         let now = (self.clock)();
@@ -362,10 +371,7 @@ impl Session {
         for step in &record.steps {
             eprintln!("  {step}");
         }
-        if let Some(log) = &self.arguments.audit_log {
-            log.write(&record)?;
-        }
-        self.records.push(record);
+        self.keep(record);
         match &report.outcome {
             PatchOutcome::Applied | PatchOutcome::AlreadySo => {
                 self.say(&format!("{}: {}.", hook.object(), show::done(desired)));
@@ -378,7 +384,23 @@ impl Session {
             let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
             self.announce(hook, uid, desired, &report, now).await;
         }
-        Ok(())
+    }
+
+    /// Keeps what was done, in the audit log too where there is one.
+    fn keep(&mut self, record: AuditRecord) {
+        if let Some(log) = &self.arguments.audit_log
+            && let Err(error) = log.write(&record)
+        {
+            let made = match record.outcome {
+                "applied" => "the change is made; only ",
+                _ => "",
+            };
+            let path = log.path().display();
+            let why =
+                format!("{made}the line about it could not be written to the audit log {path}: {error}");
+            self.failed(&why);
+        }
+        self.records.push(record);
     }
 
     /// Says which API servers go by it.
@@ -413,33 +435,18 @@ impl Session {
     }
 
     fn end(self) -> anyhow::Result<ExitCode> {
+        self.end_with(&self.records)
+    }
+
+    /// Ends with a result for programs.
+    fn end_with(&self, result: &impl Serialize) -> anyhow::Result<ExitCode> {
         if self.arguments.output == Output::Json {
-            super::print(&super::to_json(&self.records)?)?;
+            super::print(&super::to_json(result)?)?;
         }
         Ok(if self.well {
             ExitCode::SUCCESS
         } else {
             ExitCode::FAILURE
         })
-    }
-}
-
-/// Whether a bypass has to be over. One that nothing explains is vouched for by nobody; one without an end goes on.
-fn is_over(standing: &BypassStanding, now: Time) -> bool {
-    match standing {
-        BypassStanding::Bypassed {
-            phase: BypassPhase::Restored,
-            ..
-        } => true,
-        BypassStanding::Bypassed { entry, .. } | BypassStanding::Reverted { entry } => {
-            entry.expires().is_some_and(|expires| expires <= now)
-        }
-        // A shield that was put up and taken away meanwhile has cost it the time that was said.
-        BypassStanding::Ignored { entry } => entry.expires().is_none_or(|expires| expires <= now),
-        // What is there twice cannot be brought back, and that is said.
-        BypassStanding::Original
-        | BypassStanding::OursWithoutAnnotation { .. }
-        | BypassStanding::Gone { .. }
-        | BypassStanding::Twice => true,
     }
 }

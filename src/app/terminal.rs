@@ -23,12 +23,7 @@ const HERE: &str = "http://127.0.0.1:9880";
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct ServerArguments {
     /// Address of the daemon [default: http://127.0.0.1:9880, or with --cluster a Pod]
-    #[arg(
-        long,
-        env = "HOOKWATCH_SERVER",
-        value_name = "URL",
-        conflicts_with = "cluster"
-    )]
+    #[arg(long, env = "HOOKWATCH_SERVER", value_name = "URL")]
     pub server: Option<Address>,
     /// Ask a daemon in the cluster, through a port-forward
     ///
@@ -64,10 +59,11 @@ pub struct ServerArguments {
 }
 
 impl ServerArguments {
-    /// Whether it is reached through the API server. `in_cluster` is what counts where nothing is said.
+    /// Whether it is reached through the API server. `in_cluster` is what counts where nothing is said; an address beside
+    /// `cluster` comes from the environment.
     const fn is_in_cluster(&self, in_cluster: bool) -> bool {
-        let named = self.cluster || self.kubeconfig.is_some() || self.context.is_some();
-        self.server.is_none() && (named || in_cluster)
+        let named = self.kubeconfig.is_some() || self.context.is_some();
+        self.cluster || self.server.is_none() && (named || in_cluster)
     }
 
     /// The daemon that is meant.

@@ -42,18 +42,6 @@ pub struct Listening {
     pub access: Access,
 }
 
-impl From<TcpListener> for Listening {
-    /// Everything in one place, the page and the API for this host alone.
-    fn from(main: TcpListener) -> Self {
-        Self {
-            main,
-            metrics: None,
-            tls: None,
-            access: Access::default(),
-        }
-    }
-}
-
 /// The server could not begin to listen.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address}; choose another address with {setting}")]
@@ -76,13 +64,13 @@ pub async fn listen(address: SocketAddr, setting: &'static str) -> Result<TcpLis
 }
 
 /// Serves until `stop` turns true; requests under way are finished.
-pub async fn serve(listening: impl Into<Listening>, shown: Reported, stop: watch::Receiver<bool>) {
+pub async fn serve(listening: Listening, shown: Reported, stop: watch::Receiver<bool>) {
     let Listening {
         main,
         metrics,
         tls,
         access,
-    } = listening.into();
+    } = listening;
     let judged = LastJudged::default();
     let observed = observed(shown.clone(), judged.clone());
     let told = told(shown.clone(), judged.clone(), access);
@@ -237,6 +225,16 @@ mod tests {
         }
     }
 
+    /// Everything in one place, the page and the API for this host alone.
+    fn alone(main: TcpListener) -> Listening {
+        Listening {
+            main,
+            metrics: None,
+            tls: None,
+            access: Access::default(),
+        }
+    }
+
     /// A running server with the end by which assessments are published.
     async fn start() -> (
         SocketAddr,
@@ -248,7 +246,7 @@ mod tests {
         let address = listener.local_addr().expect("a bound listener");
         let (publish, assessment) = watch::channel(None);
         let (stop, stopped) = watch::channel(false);
-        tokio::spawn(serve(listener, shown(assessment), stopped));
+        tokio::spawn(serve(alone(listener), shown(assessment), stopped));
         (address, publish, stop)
     }
 
@@ -308,7 +306,7 @@ mod tests {
         let address = listener.local_addr().expect("a bound listener");
         let (_publish, assessment) = watch::channel(None);
         let (stop, stopped) = watch::channel(false);
-        let serving = tokio::spawn(serve(listener, shown(assessment), stopped));
+        let serving = tokio::spawn(serve(alone(listener), shown(assessment), stopped));
         let mut idle = TcpStream::connect(address).await.expect("a connection");
         idle.write_all(b"GET /ready HTTP/1.1\r\nhost: x\r\n\r\n")
             .await

@@ -4,6 +4,7 @@
 mod bypassing;
 #[path = "../support/cutting.rs"]
 mod cutting;
+mod hands;
 #[path = "../support/shielding.rs"]
 mod shielding;
 

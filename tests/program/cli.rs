@@ -2,8 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Output;
+use std::time::Duration;
 
 use assert_cmd::Command;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 /// The binary, with nothing inherited that could change what it does.
@@ -51,6 +53,62 @@ fn a_good_configuration_is_said_to_be_valid() {
         (code, said.as_str(), complained.as_str()),
         (0, "the configuration is valid\n", "")
     );
+}
+
+#[test]
+fn what_does_nothing_any_more_in_a_configuration_is_told_and_is_no_mistake() {
+    let path = file("older.yaml", "breaker: {mostBypassed: 2}\n");
+    let path = path.to_str().unwrap();
+    let (code, said, complained) = run(&["check-config", "--config", path]);
+    assert_eq!((code, said.as_str()), (0, "the configuration is valid\n"));
+    let warning = "hookwatch: breaker.mostBypassed: ";
+    assert!(complained.starts_with(warning), "{complained}");
+    assert_eq!(complained.lines().count(), 1, "{complained}");
+    let (_, _, complained) = run(&["diagnose", "--config", path, "--kubeconfig", "/nowhere/config"]);
+    assert!(complained.starts_with(warning), "{complained}");
+}
+
+#[test]
+fn a_credential_plugin_that_hangs_keeps_no_daemon_from_ending_at_a_signal() {
+    let started = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plugin-that-hangs");
+    let _ = std::fs::remove_file(&started);
+    let script = format!(": > '{}'; exec sleep 40 2>/dev/null", started.display());
+    let exec = serde_json::json!({
+        "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", script],
+        "interactiveMode": "Never",
+    });
+    let kubeconfig = serde_json::json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "users": [{"name": "u", "user": {"exec": exec}}],
+    });
+    let kubeconfig = file("hangs.json", &kubeconfig.to_string());
+    let mut daemon = std::process::Command::new(env!("CARGO_BIN_EXE_hookwatch"))
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .args(["run", "--listen", "127.0.0.1:0", "--kubeconfig"])
+        .arg(kubeconfig)
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let soon = |mut is_so: Box<dyn FnMut() -> bool + '_>| {
+        let began = std::time::Instant::now();
+        while began.elapsed() < Duration::from_secs(15) {
+            if is_so() {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        false
+    };
+    let asked = soon(Box::new(|| started.exists()));
+    let id = Pid::from_raw(i32::try_from(daemon.id()).unwrap()).unwrap();
+    kill_process(id, Signal::TERM).unwrap();
+    let ended = soon(Box::new(|| daemon.try_wait().unwrap().is_some()));
+    let _ = daemon.kill();
+    let status = daemon.wait().unwrap();
+    assert!(asked && ended && status.success(), "{asked} {ended} {status}");
 }
 
 #[test]

@@ -75,7 +75,7 @@ pub struct RestoreArguments {
     /// Everything past its end, and everything without a known end
     #[arg(long, group = "which")]
     pub expired: bool,
-    /// Which kind of configuration, where both have one of this name: validating or mutating
+    /// Only this kind of configuration: validating or mutating
     #[arg(long, value_parser = kind)]
     pub kind: Option<HookKind>,
     /// The cluster

@@ -19,7 +19,7 @@ const ATTEMPTS: u32 = 10;
 /// Keeps the breaker from doing anything new.
 ///
 /// # Errors
-/// When there is no way to the cluster, or the audit log cannot be written.
+/// When there is no way to the cluster, or the result cannot be printed.
 pub async fn freeze(arguments: FreezeArguments) -> anyhow::Result<ExitCode> {
     let mut session = Session::open(arguments.cluster).await?;
     let order = Freeze {
@@ -27,7 +27,7 @@ pub async fn freeze(arguments: FreezeArguments) -> anyhow::Result<ExitCode> {
         reason: arguments.reason.as_str().into(),
         at: (session.clock)(),
     };
-    session.order(Some(order)).await?;
+    session.order(Some(order)).await;
     session.end()
 }
 
@@ -37,12 +37,12 @@ pub async fn freeze(arguments: FreezeArguments) -> anyhow::Result<ExitCode> {
 /// As for [`freeze`].
 pub async fn unfreeze(arguments: UnfreezeArguments) -> anyhow::Result<ExitCode> {
     let mut session = Session::open(arguments.cluster).await?;
-    session.order(None).await?;
+    session.order(None).await;
     session.end()
 }
 
 impl Session {
-    async fn order(&mut self, order: Option<Freeze>) -> anyhow::Result<()> {
+    async fn order(&mut self, order: Option<Freeze>) {
         let (action, reason) = match &order {
             Some(order) => ("freeze", Some(order.reason.to_string())),
             None => ("unfreeze", None),
@@ -62,10 +62,7 @@ impl Session {
             &self.author,
             (self.clock)(),
         );
-        if let Some(log) = &self.arguments.audit_log {
-            log.write(&record)?;
-        }
-        self.records.push(record);
+        self.keep(record);
         match done {
             Ok(true) if action == "freeze" => {
                 self.say("Frozen: nothing new is bypassed. What is bypassed comes back when it is well.");
@@ -74,24 +71,23 @@ impl Session {
             Ok(false) => self.say("It was not frozen."),
             Err(why) => self.failed(&why),
         }
-        Ok(())
     }
 
     /// Whether anything had to be written.
     async fn write_order(&self, order: Option<Freeze>) -> Result<bool, String> {
+        let mut may_be_written = false;
         for _ in 0..ATTEMPTS {
             let (version, mut book) = self.ledger.read_book().await?;
             if book.frozen.is_none() && order.is_none() {
-                return Ok(false);
+                return Ok(may_be_written);
             }
             book.frozen.clone_from(&order);
             match self.ledger.write_book(version.as_ref(), &book).await {
                 WriteOutcome::Written(_) => return Ok(true),
-                // Somebody was faster, or it is not clear whether it was written: reading tells.
-                WriteOutcome::Conflict
-                | WriteOutcome::Gone
-                | WriteOutcome::Ambiguous
-                | WriteOutcome::Applied(_) => {}
+                // It is not clear whether it was written: reading tells.
+                WriteOutcome::Ambiguous => may_be_written = true,
+                // Another client was faster.
+                WriteOutcome::Conflict | WriteOutcome::Gone | WriteOutcome::Applied(_) => {}
                 WriteOutcome::Refused(why) => return Err(why.to_string()),
             }
         }

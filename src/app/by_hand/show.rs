@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::domain::act::bypass::edit::{Author, Desired, FieldChange, Why};
 use crate::domain::act::bypass::{Rung, STATE_ANNOTATION};
@@ -41,6 +41,19 @@ pub(super) fn changes(hook: &HookId, desired: &Desired, changes: &[FieldChange])
         text.push_str("\n  (what hookwatch owned of its fields is given up)");
     }
     text
+}
+
+/// The same for programs.
+pub(super) fn document(hook: &HookId, changes: &[FieldChange]) -> Value {
+    let changes = changes
+        .iter()
+        .map(|change| json!({"what": change.what, "before": change.before, "after": change.after}));
+    json!({
+        "kind": hook.kind.as_str(),
+        "configuration": &*hook.configuration,
+        "webhook": &*hook.webhook,
+        "changes": changes.collect::<Vec<_>>(),
+    })
 }
 
 /// What a person who asks for a shield should know first.

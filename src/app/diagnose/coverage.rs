@@ -2,6 +2,7 @@
 
 use crate::domain::diagnose::verdict::Verdict;
 use crate::domain::observe::views::CanaryView;
+use crate::domain::text::listed;
 
 /// Hooks that are named in one line; the rest is a number.
 const NAMED: usize = 5;
@@ -31,13 +32,6 @@ pub(super) fn lines(hooks: &[Verdict], canaries: &[CanaryView]) -> Vec<String> {
 }
 
 fn names(hooks: &[&Verdict]) -> String {
-    let mut names: Vec<String> = hooks
-        .iter()
-        .take(NAMED)
-        .map(|verdict| verdict.webhook.to_string())
-        .collect();
-    if hooks.len() > NAMED {
-        names.push(format!("{} more", hooks.len() - NAMED));
-    }
-    names.join(", ")
+    let names: Vec<&str> = hooks.iter().map(|verdict| &*verdict.webhook).collect();
+    listed(&names, NAMED)
 }

@@ -3,7 +3,7 @@
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
@@ -126,6 +126,11 @@ impl AuditLog {
     /// A log in this file, which is made when there is something to say, for its owner's eyes and appended to.
     pub fn new(path: PathBuf) -> Self {
         Self { path }
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Appends one line, in one write, so that several processes can share a file.

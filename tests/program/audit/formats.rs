@@ -99,6 +99,13 @@ fn what_is_accepted_in_a_baseline_is_told_no_more_and_what_is_new_is() {
         "{}",
         ran.out
     );
+    let first = opa();
+    let both = [&*first, other.to_str().unwrap()];
+    let again = ["--baseline", path, "--write-baseline", path];
+    let ran = audit(&[&again[..], &both].concat(), "");
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let ran = audit(&["--baseline", path, both[0], both[1]], "");
+    assert_eq!(ran.code, 0, "what was accepted first stays so: {}", ran.out);
     let ran = audit(&["--baseline", "/nonexistent", &opa()], "");
     assert_eq!(ran.code, 64);
 }

@@ -147,6 +147,35 @@ fn when_no_daemon_answers_it_says_what_else_there_is() {
     );
 }
 
+#[test]
+fn a_cluster_that_is_typed_wins_over_an_address_in_the_environment_and_contradicts_a_typed_one() {
+    let with_variable = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hookwatch"));
+        command
+            .env_clear()
+            .env("HOME", "/nowhere")
+            .env("HOOKWATCH_SERVER", "http://127.0.0.1:1")
+            .arg("status")
+            .args(arguments);
+        told(command.output().unwrap())
+    };
+    let (code, _, complained) = with_variable(&[]);
+    assert_eq!(code, 2);
+    assert!(
+        complained.contains("answers at http://127.0.0.1:1"),
+        "{complained}"
+    );
+    let (code, _, complained) = with_variable(&["--cluster"]);
+    assert_eq!(code, 64, "there is no kubeconfig");
+    assert!(complained.contains("--kubeconfig"), "{complained}");
+    let (code, _, complained) = with_variable(&["--cluster", "--server", "http://127.0.0.1:1"]);
+    assert_eq!(code, 64);
+    assert!(
+        complained.contains("cannot be used with '--cluster'"),
+        "{complained}"
+    );
+}
+
 /// Something that answers every connection with this, and then waits.
 fn something_else(answer: Vec<u8>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -240,6 +240,14 @@ pub fn is_left_over(object: &Value, webhook: &str) -> bool {
     matches!(plan, Ok(Plan::Edit(_)))
 }
 
+/// Whether an account that the fence keeps to match conditions takes another way back than an administrator.
+pub fn is_other_when_fenced(object: &Value, webhook: &str) -> bool {
+    let (Some(here), 1) = Here::find(object, webhook) else {
+        return false;
+    };
+    back::restore(&here, true, Time::default()) != back::restore(&here, false, Time::default())
+}
+
 fn bypass(here: &Here<'_>, rung: Rung, why: &Why, author: &Author, now: Time) -> Result<Plan, EditRefusal> {
     let mut page = open(here, author)?;
     let standing = standing(here.object, here.webhook);

@@ -8,6 +8,7 @@ use super::ownership::{holds, owners};
 use super::state::{AnnotationEntry, BypassAnnotation, FailureFields, UnreadableAnnotation};
 use super::{BypassPhase, IGNORE_SECONDS, Rung, STATE_ANNOTATION};
 use crate::domain::cluster::condition::{BypassCondition, CONDITION_PREFIX};
+use crate::domain::time::Time;
 
 /// What a webhook is to hookwatch.
 #[derive(Debug, Clone, PartialEq)]
@@ -66,6 +67,23 @@ impl BypassStanding {
             self,
             Self::Ignored { .. } | Self::OursWithoutAnnotation { fields: true, .. }
         )
+    }
+
+    /// Whether a bypass has to be over. One that nothing explains has to be; one without an end goes on.
+    pub fn is_over(&self, now: Time) -> bool {
+        match self {
+            Self::Bypassed {
+                phase: BypassPhase::Restored,
+                ..
+            } => true,
+            Self::Bypassed { entry, .. } | Self::Reverted { entry } => {
+                entry.expires().is_some_and(|expires| expires <= now)
+            }
+            // A shield that was put up and taken away meanwhile has cost it the time that was said.
+            Self::Ignored { entry } => entry.expires().is_none_or(|expires| expires <= now),
+            // What is there twice cannot be brought back, and that is said.
+            Self::Original | Self::OursWithoutAnnotation { .. } | Self::Gone { .. } | Self::Twice => true,
+        }
     }
 }
 

@@ -6,7 +6,9 @@ use super::objects::{
     NOW, author, bypass, carried_out, claimed, configuration, holds_ours, hook, ignore, patched, planned,
     spec, written,
 };
-use crate::domain::act::bypass::edit::{Author, Desired, Edit, EditRefusal, Plan, is_left_over, plan};
+use crate::domain::act::bypass::edit::{
+    Author, Desired, Edit, EditRefusal, Plan, is_left_over, is_other_when_fenced, plan,
+};
 use crate::domain::act::bypass::{BypassPhase, BypassStanding, Rung, STATE_ANNOTATION, standing, touched};
 
 pub(super) fn two() -> Value {
@@ -186,8 +188,12 @@ fn the_daemon_shields_a_webhook_whose_failures_a_person_has_ignored_and_leaves_t
     assert_eq!(restored["webhooks"], ignored["webhooks"]);
     assert!(matches!(standing(&restored, "a"), BypassStanding::Ignored { .. }));
     assert_eq!(daemon(&restored, &Desired::Restore), restored);
+    // Who it is counts wherever the fields are hookwatch's, under a shield too.
+    let alone = done(&two(), "a", &bypass(Rung::Shield));
+    assert!(!is_other_when_fenced(&alone, "a") && !is_other_when_fenced(&two(), "a"));
     // A person can, at each step.
     for object in [&ignored, &shielded, &restored] {
+        assert!(is_other_when_fenced(object, "a"), "{object:#}");
         let whole = done(object, "a", &Desired::Restore);
         assert!(spec(&whole) == spec(&two()) && !holds_ours(&whole), "{whole:#}");
     }

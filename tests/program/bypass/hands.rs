@@ -1,0 +1,158 @@
+//! What the commands tell of what they did, what they could not do, and what they would do.
+
+use hookwatch::domain::act::bypass::Rung;
+use hookwatch::domain::cluster::hook::{HookId, HookKind};
+use hookwatch::lab::directory::PrivateDirectory;
+use serde_json::{Value, json};
+
+use super::bypassing::{applied, assert_restored, desired, read, straight};
+use super::cutting::{Cutting, Fate};
+use super::{Lab, Terminal, a, create, hook, lab};
+
+fn mutating() -> HookId {
+    HookId::new(HookKind::Mutating, "policy", "a.example.com")
+}
+
+/// The binary, on its way to this lab through something.
+fn through(cutting: &Cutting) -> Terminal {
+    let kubeconfig = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": format!("http://{}", cutting.address)}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "users": [{"name": "u", "user": {}}],
+    });
+    let directory = PrivateDirectory::create().unwrap();
+    let kubeconfig = directory.write("kubeconfig", &kubeconfig.to_string()).unwrap();
+    Terminal {
+        directory,
+        kubeconfig,
+    }
+}
+
+/// Both webhooks called `a` are skipped.
+async fn both_skipped(lab: &Lab) {
+    let writer = straight(&lab.client);
+    for hook in [a(), mutating()] {
+        applied(&writer, &hook, &desired(Rung::Skip)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_of_one_kind_is_restored_without_the_other_kind() {
+    let lab = lab().await;
+    let (terminal, writer) = (Terminal::new(&lab), straight(&lab.client));
+    let original = read(&writer, &a()).await;
+    both_skipped(&lab).await;
+    let skipped = read(&writer, &mutating()).await;
+    let told = terminal
+        .run(&["restore", "--all", "--kind", "validating", "--yes"])
+        .await;
+    assert_eq!(told.0, Some(0), "{told:?}");
+    assert_eq!(read(&writer, &mutating()).await, skipped);
+    assert_restored(
+        &read(&writer, &a()).await,
+        &original,
+        "of the kind that was named",
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_audit_log_that_cannot_be_written_is_named_and_keeps_no_webhook_from_coming_back() {
+    let lab = lab().await;
+    let (terminal, writer) = (Terminal::new(&lab), straight(&lab.client));
+    let originals = [read(&writer, &a()).await, read(&writer, &mutating()).await];
+    both_skipped(&lab).await;
+    let log = "/nowhere/audit.jsonl";
+    let (code, shown, said) = terminal
+        .run(&["restore", "--all", "--yes", "--audit-log", log])
+        .await;
+    assert_eq!(code, Some(1), "{shown}{said}");
+    let why = "the change is made; only the line about it could not be written to the audit log /nowhere/audit.jsonl";
+    assert_eq!(said.matches(why).count(), 2, "{said}");
+    for (hook, original) in [a(), mutating()].iter().zip(&originals) {
+        assert_restored(&read(&writer, hook).await, original, "without a log");
+    }
+    let (code, shown, said) = terminal
+        .run(&["freeze", "--reason", "x", "--audit-log", log])
+        .await;
+    assert!(
+        code == Some(1) && shown.contains("Frozen: ") && said.contains(why),
+        "{code:?} {shown} {said}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_nothing_can_be_listed_it_is_not_said_that_there_is_nothing_to_restore() {
+    let lab = lab().await;
+    let refused = Cutting::start(lab.client.clone(), |_| Fate::Answered(403, None)).await;
+    let (code, shown, said) = through(&refused).run(&["restore", "--all", "--yes"]).await;
+    assert!(
+        code == Some(1) && !shown.contains("Nothing to restore") && said.contains("WebhookConfigurations: "),
+        "{code:?} {shown} {said}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_of_a_freeze_whose_answer_is_lost_is_told_as_an_end() {
+    let lab = lab().await;
+    let straight = Terminal::new(&lab);
+    let freeze = ["freeze", "--reason", "an upgrade"];
+    assert_eq!(straight.run(&freeze).await.0, Some(0));
+    let counting = Cutting::start(lab.client.clone(), |_| Fate::Pass).await;
+    let (code, shown, said) = through(&counting).run(&["unfreeze"]).await;
+    assert!(
+        code == Some(0) && shown.contains("Not frozen any more."),
+        "{code:?} {shown} {said}"
+    );
+    // The last request is the write.
+    let last = counting.count();
+    assert_eq!(straight.run(&freeze).await.0, Some(0));
+    let losing = Cutting::start(lab.client.clone(), move |number| {
+        if number == last {
+            Fate::AnswerLost
+        } else {
+            Fate::Pass
+        }
+    })
+    .await;
+    let (code, shown, said) = through(&losing).run(&["unfreeze"]).await;
+    assert!(
+        code == Some(0) && shown.contains("Not frozen any more."),
+        "{code:?} {shown} {said}"
+    );
+    assert!(losing.count() > last, "it has looked again");
+    let (_, shown, _) = straight.run(&["unfreeze"]).await;
+    assert!(shown.contains("It was not frozen."), "{shown}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_for_programs_has_each_change_and_is_empty_where_it_is_refused() {
+    let lab = lab().await;
+    let off = json!({"hookwatch.dev/breaker": "off"});
+    let hooks = vec![hook("a.example.com", "Fail", 10, json!([]))];
+    create(&lab.client, HookKind::Validating, "off", off, hooks).await;
+    let terminal = Terminal::new(&lab);
+    let plan = async |target: &str| {
+        let words = ["plan", target, "--kind", "validating", "--output", "json"];
+        let (code, shown, said) = terminal.run(&words).await;
+        let plan: Value =
+            serde_json::from_str(&shown).unwrap_or_else(|error| panic!("{error}: {shown} {said}"));
+        (code, plan)
+    };
+    let (code, planned) = plan("policy/a.example.com").await;
+    assert_eq!(code, Some(0), "{planned:#}");
+    let one = &planned[0];
+    assert_eq!(
+        (&one["kind"], &one["configuration"], &one["webhook"]),
+        (&json!("validating"), &json!("policy"), &json!("a.example.com"))
+    );
+    let changes = one["changes"].as_array().unwrap();
+    let condition =
+        |change: &Value| change["after"]["name"] == "hookwatch.dev/shield" && change["before"].is_null();
+    assert!(changes.iter().any(condition), "{planned:#}");
+    assert!(
+        changes.iter().all(|change| change["what"].is_string()),
+        "{planned:#}"
+    );
+    assert_eq!(plan("off/a.example.com").await, (Some(1), json!([])));
+}
