@@ -152,7 +152,7 @@ pub fn replay_with(recording: &Path, each: Each<'_>) -> anyhow::Result<Replay> {
         let content = read::open(&part)?;
         result.play(&mut player, content, &part, each)?;
     }
-    Ok(result.ended(&player))
+    result.ended(&player)
 }
 
 /// The same for a single part that is in memory.
@@ -168,7 +168,7 @@ pub fn replay_part(content: &[u8]) -> anyhow::Result<Replay> {
         Path::new("the recording"),
         &mut |_, _| {},
     )?;
-    Ok(result.ended(&player))
+    result.ended(&player)
 }
 
 /// Replays a folder of scrapes. No inventory is known then, nor a probe or canary.
@@ -217,14 +217,17 @@ impl Replay {
         Ok(())
     }
 
-    fn ended(mut self, player: &Player) -> Self {
+    fn ended(mut self, player: &Player) -> anyhow::Result<Self> {
+        if let Some(complaint) = self.complaints.first().filter(|_| !player.has_begun()) {
+            anyhow::bail!("nothing was recorded: {complaint}");
+        }
         if player.lost > 0 {
             self.complaints.push(format!(
                 "{} observations were not recorded: the disk was too slow or full",
                 player.lost
             ));
         }
-        self
+        Ok(self)
     }
 
     fn take(&mut self, at: Time, effects: Vec<WatchdogEffect>, each: Each<'_>) {
@@ -374,5 +377,42 @@ impl Replay {
         let mut all: Vec<(Time, String)> = turns.chain(elsewhere).collect();
         all.sort_by_key(|(at, _)| *at);
         all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::recorder::{Recorder, RecorderOptions};
+
+    /// A gzip file's own header and no more: what a kill leaves of a part that was just begun.
+    const CUT: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 255];
+
+    #[test]
+    fn a_part_that_is_cut_in_its_first_line_does_not_keep_the_others_from_being_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let began = |seconds: u64| Time::from_unix_millis(seconds * 1_000);
+        for number in [1, 3] {
+            let options = RecorderOptions {
+                directory: directory.path().to_owned(),
+                max_bytes: 1 << 20,
+                namespace: "hookwatch".into(),
+                canaries: Vec::new(),
+            };
+            let mut recorder = Recorder::start(options, began(number)).unwrap();
+            recorder.record(began(number), &Event::Tick);
+        }
+        for number in [0, 2] {
+            let name = format!("hookwatch-{:013}-00000.jsonl.gz", began(number).unix_millis());
+            std::fs::write(directory.path().join(name), CUT).unwrap();
+        }
+        let replayed = replay(directory.path()).unwrap();
+        assert_eq!((replayed.observations, replayed.complaints.len()), (2, 2));
+    }
+
+    #[test]
+    fn of_parts_that_are_all_cut_in_their_first_line_nothing_was_recorded() {
+        let error = replay_part(&CUT).unwrap_err().to_string();
+        assert!(error.starts_with("nothing was recorded: "), "{error}");
     }
 }

@@ -108,6 +108,11 @@ impl Player {
         }
     }
 
+    /// Whether a header was played.
+    pub const fn has_begun(&self) -> bool {
+        self.playing.is_some()
+    }
+
     fn playing(&mut self) -> Result<&mut Playing, Unplayable> {
         self.playing.as_mut().ok_or(Unplayable::NoHeader)
     }

@@ -234,6 +234,8 @@ impl Parts {
             Err(error) => {
                 self.open = None;
                 if self.failed.replace(Instant::now()).is_none() {
+                    // What was observed meanwhile is known to the next part only: with a number left out it is read alone.
+                    self.next += 1;
                     tracing::warn!(%directory, %error, "cannot record; retrying every minute");
                 }
             }
@@ -288,6 +290,8 @@ impl Parts {
             let lost = RecordingLine::<&Event>::Lost(self.began, std::mem::take(&mut self.lost));
             writeln!(part, "{}", json(&lost)?)?;
         }
+        // A kill must not leave a part without its header.
+        part.flush()?;
         self.open = Some(part);
         Ok(())
     }
@@ -456,6 +460,30 @@ mod tests {
         // Not ended: the file lacks its end, as after a kill.
         let path = directory.path().join(&super::tests::parts(directory.path())[0]);
         assert_eq!(lines(&path).len(), 2);
+    }
+
+    #[test]
+    fn the_header_of_a_part_can_be_read_after_a_kill_that_follows_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut parts = Parts::new(options(directory.path(), 1 << 20), NOW);
+        parts.begin().unwrap();
+        let path = directory.path().join(&super::tests::parts(directory.path())[0]);
+        assert_eq!(lines(&path).len(), 1);
+    }
+
+    #[test]
+    fn a_part_after_a_failed_write_does_not_follow_the_one_before() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut parts = Parts::new(options(directory.path(), 1 << 20), NOW);
+        parts.begin().unwrap();
+        for _ in 0..3 {
+            parts.note(Err(io::Error::other("no room")));
+        }
+        parts.begin().unwrap();
+        let written = super::tests::parts(directory.path());
+        assert!(written[1].ends_with("-00002.jsonl.gz"), "{written:?}");
+        let lines = lines(&directory.path().join(&written[1]));
+        assert!(lines[0].contains("\"part\":2"), "{lines:?}");
     }
 
     #[test]

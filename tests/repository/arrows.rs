@@ -74,7 +74,7 @@ const ROOMS_OF_IO: [(&str, &[&str]); 12] = [
     ("act", &["client", "coordination", "observe"]),
     ("report", &["client", "endpoint", "coordination", "cluster"]),
     ("http", &["report"]),
-    ("telemetry", &["report"]),
+    ("telemetry", &["client", "report"]),
 ];
 
 /// What stands below the rooms of `domain`. It knows none of them.

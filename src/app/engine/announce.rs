@@ -1,19 +1,20 @@
 //! Says what the core wants said: one Event after the other, and never in anybody's way.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 
 use super::replicas::Leadership;
 use crate::domain::act::leadership::ReplicaStanding;
-use crate::domain::report::announcement::Announcement;
+use crate::domain::report::announcement::{Announcement, RECOVERED};
 use crate::domain::time::Time;
 use crate::io::Clock;
 use crate::io::report::events::{EventOutcome, EventWriter};
 use crate::io::report::metrics::Metrics;
 
-/// Announcements that may wait for their turn.
+/// Announcements that may wait for their turn before later ones about the same hook replace earlier ones.
 const WAITING: usize = 64;
 /// Before the second attempt, and before the third.
 const PAUSES: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(8)];
@@ -22,17 +23,57 @@ const OUTAGE: Duration = Duration::from_secs(10);
 /// What happened longer ago is not written any more.
 const OLD: Duration = Duration::from_secs(1_800);
 
+/// What waits, in the order in which it was handed in.
+#[derive(Debug, Default)]
+struct AnnouncementQueue(VecDeque<(Announcement, Time)>);
+
+impl AnnouncementQueue {
+    /// Takes one in. When too many wait already, the oldest about the same hook gives way, a recovery only to a recovery:
+    /// a recovery is handed in once, and without it a failure that was written would seem to last. So at most two of each
+    /// hook are added to `WAITING`. Returns whether one gave way.
+    fn push(&mut self, said: Announcement, at: Time) -> bool {
+        let is_recovery = said.reason == RECOVERED;
+        let replaced = (self.0.len() >= WAITING)
+            .then(|| {
+                let replaces = |other: &Announcement| {
+                    other.hook == said.hook && (other.reason == RECOVERED) == is_recovery
+                };
+                self.0.iter().position(|(other, _)| replaces(other))
+            })
+            .flatten();
+        if let Some(position) = replaced {
+            self.0.remove(position);
+        }
+        self.0.push_back((said, at));
+        replaced.is_some()
+    }
+}
+
 /// Where announcements are handed in.
 #[derive(Clone)]
-pub(super) struct Announcements(mpsc::Sender<(Announcement, Time)>, Arc<Metrics>);
+pub(super) struct Announcements {
+    waiting: Arc<Mutex<AnnouncementQueue>>,
+    wake: mpsc::Sender<()>,
+    metrics: Arc<Metrics>,
+}
 
 impl Announcements {
-    /// Hands one in. When too many wait already it is dropped, and counted.
+    /// Hands one in. One that gives way to it is dropped, and counted.
     pub(super) fn hand_in(&self, said: Announcement, at: Time) {
-        if self.0.try_send((said, at)).is_err() {
-            self.1.event_written(EventOutcome::Dropped);
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let dropped = waiting.push(said, at);
+        drop(waiting);
+        // When it is full, the writer will look anyway.
+        let _ = self.wake.try_send(());
+        if dropped {
+            self.metrics.event_written(EventOutcome::Dropped);
         }
     }
+}
+
+fn next(waiting: &Mutex<AnnouncementQueue>) -> Option<(Announcement, Time)> {
+    let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+    waiting.0.pop_front()
 }
 
 /// Writes what is handed in.
@@ -46,16 +87,23 @@ pub(super) struct Announce {
 impl Announce {
     /// Where to hand announcements in, and the task that writes them.
     pub(super) fn start(self) -> (Announcements, impl Future<Output = ()>) {
-        let (sender, incoming) = mpsc::channel(WAITING);
-        let announcements = Announcements(sender, Arc::clone(&self.metrics));
-        (announcements, self.run(incoming))
+        let (wake, woken) = mpsc::channel(1);
+        let waiting = Arc::default();
+        let announcements = Announcements {
+            waiting: Arc::clone(&waiting),
+            wake,
+            metrics: Arc::clone(&self.metrics),
+        };
+        (announcements, self.run(waiting, woken))
     }
 
-    async fn run(self, mut incoming: mpsc::Receiver<(Announcement, Time)>) {
+    async fn run(self, waiting: Arc<Mutex<AnnouncementQueue>>, mut woken: mpsc::Receiver<()>) {
         let mut last = EventOutcome::Written;
-        while let Some((said, at)) = incoming.recv().await {
-            let outcome = self.write(&said, at, &mut last).await;
-            self.metrics.event_written(outcome);
+        while woken.recv().await.is_some() {
+            while let Some((said, at)) = next(&waiting) {
+                let outcome = self.write(&said, at, &mut last).await;
+                self.metrics.event_written(outcome);
+            }
         }
     }
 
@@ -101,5 +149,36 @@ impl Announce {
 
     fn is_old(&self, at: Time) -> bool {
         (self.clock)().since(at) >= OLD
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::cluster::hook::{HookId, HookKind};
+    use crate::domain::report::announcement::of_action;
+
+    fn said(webhook: &str, reason: &'static str) -> Announcement {
+        let hook = HookId::new(HookKind::Validating, "c", webhook);
+        of_action(&hook, "u", reason, reason != RECOVERED, "It is said.")
+    }
+
+    #[test]
+    fn no_recovery_is_lost_however_many_announcements_wait() {
+        let mut waiting = AnnouncementQueue::default();
+        for number in 0..WAITING {
+            assert!(!waiting.push(said(&number.to_string(), "Hanging"), Time::default()));
+        }
+        assert!(!waiting.push(said("0", RECOVERED), Time::default()));
+        assert!(!waiting.push(said("other", RECOVERED), Time::default()));
+        for _ in 0..100 {
+            assert!(waiting.push(said("0", "Refused"), Time::default()));
+            assert!(waiting.push(said("0", RECOVERED), Time::default()));
+        }
+        assert_eq!(waiting.0.len(), WAITING + 2);
+        let mut recovered = waiting.0.iter().filter(|(said, _)| said.reason == RECOVERED);
+        assert_eq!(recovered.by_ref().count(), 2);
+        let last = waiting.0.back().map(|(said, _)| said.reason);
+        assert_eq!(last, Some(RECOVERED), "the newest stays the last");
     }
 }

@@ -426,7 +426,7 @@ impl Driver {
         let since = |hook: &HookId| self.observed_configs.since(hook);
         let ended = self.gaps.update(stages, assessment.as_deref(), since, now);
         // Every replica keeps track of gaps; only the leader reports them.
-        for (hook, gap) in ended.into_iter().filter(|_| self.leads) {
+        for (hook, gap) in self.gaps.ended.due(ended, self.leads, now) {
             let (lister, writer) = (self.gaps.lister.clone(), Arc::clone(&self.writer));
             self.jobs
                 .spawn(async move { Done::Listed(lister.list(hook, gap, writer).await.map(Box::new)) });

@@ -85,7 +85,7 @@ impl Core {
             recorder.record(now, &event);
         }
         for effect in self.watchdog.handle(event, now) {
-            self.carry_out(effect);
+            self.carry_out(effect, now);
         }
     }
 
@@ -119,7 +119,8 @@ impl Core {
         }
     }
 
-    fn carry_out(&mut self, effect: WatchdogEffect) {
+    /// `now`: the instant of the whole turn, by which the page tells what changed at once.
+    fn carry_out(&mut self, effect: WatchdogEffect, now: Time) {
         match effect {
             WatchdogEffect::Publish(assessment, judged) => {
                 self.judge.send_replace(Some((Arc::clone(&assessment), judged)));
@@ -132,18 +133,20 @@ impl Core {
             WatchdogEffect::Audit(request) => audit::begin(*request, &self.events),
             WatchdogEffect::Announce(said) => {
                 if let Some(announcements) = &self.announcements {
-                    announcements.hand_in(*said, (self.clock)());
+                    announcements.hand_in(*said, now);
                 }
             }
             WatchdogEffect::Tell(change) => {
                 match &change {
-                    LoggedChange::Hook { verdict, .. } => self.shown.metrics.verdict_changed(verdict),
+                    LoggedChange::Hook { verdict, .. } if change.is_of_health() => {
+                        self.shown.metrics.verdict_changed(verdict);
+                    }
                     LoggedChange::Replica { from, view } if *from != Some(view.role) => {
                         self.shown.metrics.role_changed(view.role);
                     }
                     _ => {}
                 }
-                self.remember(|past| past.told(&change, (self.clock)()));
+                self.remember(|past| past.told(&change, now));
                 log(&change, self.tracer.changed(&change));
             }
         }

@@ -78,13 +78,15 @@ pub(super) fn lines(
         match (&mut reader).take(MAX_LINE).read_until(b'\n', &mut line) {
             Ok(0) => break,
             Ok(_) => {}
-            Err(error)
-                if number > 1
-                    && matches!(
-                        error.kind(),
-                        ErrorKind::UnexpectedEof | ErrorKind::InvalidInput | ErrorKind::InvalidData
-                    ) =>
-            {
+            // Without a header there is nothing to read, and the next part is read alone.
+            Err(error) if number == 1 && error.kind() == ErrorKind::UnexpectedEof => {
+                complaints.push(format!(
+                    "{} ends before its first line does: the daemon that wrote it was killed",
+                    path.display()
+                ));
+                break;
+            }
+            Err(error) if number > 1 && is_cut(&error) => {
                 complaints.push(format!(
                     "{} ends in the middle of line {number}: the daemon that wrote it was killed, or writes it still",
                     path.display()
@@ -111,6 +113,14 @@ pub(super) fn lines(
         complaints.push(format!("{}: {damaged} lines are damaged", path.display()));
     }
     Ok(())
+}
+
+/// Whether an error is that of compressed content which ends too early, or in which bytes are wrong.
+fn is_cut(error: &std::io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::UnexpectedEof | ErrorKind::InvalidInput | ErrorKind::InvalidData
+    )
 }
 
 /// The scrapes of a folder with their instants, the earliest first.
@@ -153,7 +163,7 @@ pub(super) fn scrape(path: &Path, at: Time) -> anyhow::Result<Scrape> {
         let read = match body.read(&mut buffer) {
             Ok(read) => read,
             // Copied while it was written, or cut off: what was read counts.
-            Err(error) if error.kind() == ErrorKind::UnexpectedEof => 0,
+            Err(error) if is_cut(&error) => 0,
             Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
         };
         if read == 0 {

@@ -169,6 +169,11 @@ pub struct BreakerView {
 }
 
 impl BreakerView {
+    /// Whether its operator wants it to act and it only plans.
+    pub fn is_disarmed(&self) -> bool {
+        self.wanted == AutoBreak::On && self.effective != AutoBreak::On
+    }
+
     /// Decides. `proof` is the newest, `None` before there is one.
     pub fn new(wanted: AutoBreak, proof: Option<&Proof>) -> Self {
         let (effective, why) = match (wanted, proof) {

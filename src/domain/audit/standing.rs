@@ -166,17 +166,6 @@ impl Findings {
             FindingSeverity::Info => self.info,
         }
     }
-
-    /// Those of one webhook.
-    pub fn of_hook<'a>(&'a self, id: &'a HookId) -> impl Iterator<Item = &'a Finding> {
-        let own = self.findings.iter();
-        own.filter(move |finding| finding.hook.as_ref() == Some(id))
-    }
-
-    /// How many there are that are not listed.
-    pub const fn left_out(&self) -> usize {
-        (self.critical + self.warning + self.info).saturating_sub(self.findings.len())
-    }
 }
 
 #[cfg(test)]

@@ -140,3 +140,13 @@ pub enum LoggedChange {
         failure: Option<String>,
     },
 }
+
+impl LoggedChange {
+    /// Whether a hook's health is another than before: neither the first look at it nor another cause alone.
+    pub fn is_of_health(&self) -> bool {
+        match self {
+            Self::Hook { from, verdict } => from.is_some_and(|(health, _)| health != verdict.health),
+            _ => false,
+        }
+    }
+}

@@ -23,20 +23,12 @@ const MAX_SAID: usize = 300;
 /// Why a push came to nothing.
 #[derive(Debug, Error)]
 pub enum PushError {
-    /// A certificate, a key, a password or a token cannot be used.
-    #[error("{file}: {why}")]
-    Unusable {
-        /// The file.
-        file: String,
-        /// What is wrong.
-        why: String,
-    },
+    /// The request could not be made, or got no answer.
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
     /// There was no answer in time.
     #[error("it did not answer within {} s", .0.as_secs_f32())]
     TimedOut(Duration),
-    /// There is no way to it, or what came back is not HTTP.
-    #[error("{0}")]
-    Unreachable(String),
     /// It answered that it does not take this.
     #[error("it answered {status}{}", quoted(.said))]
     Refused {
@@ -62,9 +54,9 @@ impl PushError {
     /// The value of the `reason` label in metrics.
     pub const fn reason(&self) -> &'static str {
         match self {
-            Self::Unusable { .. } => "credentials",
+            Self::Endpoint(EndpointError::Unusable { .. }) => "credentials",
+            Self::Endpoint(EndpointError::Unreachable(_)) => "unreachable",
             Self::TimedOut(_) => "timeout",
-            Self::Unreachable(_) => "unreachable",
             Self::Refused { .. } => "refused",
             Self::Unavailable { .. } => "unavailable",
         }
@@ -80,15 +72,6 @@ impl PushError {
         match self {
             Self::Refused { status, .. } | Self::Unavailable { status, .. } => Some(*status),
             _ => None,
-        }
-    }
-}
-
-impl From<EndpointError> for PushError {
-    fn from(error: EndpointError) -> Self {
-        match error {
-            EndpointError::Unusable { file, why } => Self::Unusable { file, why },
-            EndpointError::Unreachable(why) => Self::Unreachable(why),
         }
     }
 }

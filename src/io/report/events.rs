@@ -35,7 +35,7 @@ pub enum EventOutcome {
     Refused,
     /// No answer in time, none at all, or one that says that the API server is in trouble itself.
     NoAnswer,
-    /// Others were waiting already, and there was no room.
+    /// Many were waiting already, and a later one about the same hook took its place.
     Dropped,
     /// This replica did not lead any more when its turn came.
     NotLeading,

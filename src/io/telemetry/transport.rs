@@ -170,17 +170,3 @@ fn pem(path: &Path) -> Result<Vec<u8>, String> {
     std::io::Read::read_to_end(&mut std::io::Read::take(file, LONGEST_FILE), &mut text).map_err(failed)?;
     Ok(text)
 }
-
-/// An error with everything it goes back to.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(error) = next {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        next = error.source();
-    }
-    text
-}

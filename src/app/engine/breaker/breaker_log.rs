@@ -112,12 +112,9 @@ impl BreakerLog {
         self.last
             .retain(|hook, _| concerns(hook) || stage_of(hook) != HookState::Enforcing);
         self.unchecked.retain(|_, (_, at)| now.since(*at) < SHOWN);
-        let said = self.last.keys().chain(self.unchecked.keys());
-        let bypassed = stages.iter().filter(|(_, stage)| **stage != HookState::Enforcing);
-        let known: BTreeSet<&HookId> = said.chain(bypassed.map(|(hook, _)| hook)).collect();
         let mut since = BTreeMap::new();
         let mut standings = Vec::new();
-        for hook in known.into_iter().take(MAX_LISTED) {
+        for hook in self.listed(stages) {
             let stage = stage_of(hook);
             let rung = match stage {
                 HookState::Bypassed { rung, .. } => Some(rung),
@@ -153,6 +150,25 @@ impl BreakerLog {
         news.then_some(standings)
     }
 
+    /// The hooks to list, by name. Where there are too many, what is in force goes before what was only said.
+    fn listed<'a>(&'a self, stages: &'a BTreeMap<HookId, HookState>) -> BTreeSet<&'a HookId> {
+        let in_force = |wanted: fn(&HookState) -> bool| {
+            let those = stages.iter().filter(move |(_, stage)| wanted(stage));
+            those.map(|(hook, _)| hook)
+        };
+        let changed = in_force(|stage| !matches!(stage, HookState::Enforcing | HookState::Ignored));
+        let ignored = in_force(|stage| *stage == HookState::Ignored);
+        let said = self.last.keys().chain(self.unchecked.keys());
+        let mut listed = BTreeSet::new();
+        for hook in changed.chain(ignored).chain(said) {
+            if listed.len() >= MAX_LISTED {
+                break;
+            }
+            listed.insert(hook);
+        }
+        listed
+    }
+
     /// What was to be published was not.
     pub(super) fn forget_published(&mut self) {
         self.published = None;
@@ -183,5 +199,38 @@ fn is_for_an_event(news: NoticeKind) -> bool {
                 | HeldBack::Ledger
         ),
         _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::cluster::hook::HookKind;
+
+    #[test]
+    fn a_bypass_is_listed_however_many_webhooks_are_held_back() {
+        let hook = |name: &str| HookId::new(HookKind::Validating, name, "w");
+        let mut log = BreakerLog::default();
+        for number in 0..MAX_LISTED + 50 {
+            let news = NoticeKind::HeldBack(HeldBack::Policy);
+            log.last
+                .insert(hook(&format!("a{number:03}")), (news, String::new()));
+        }
+        let mut stages = BTreeMap::new();
+        for number in 0..MAX_LISTED + 50 {
+            stages.insert(hook(&format!("b{number:03}")), HookState::Ignored);
+        }
+        let stage = HookState::Bypassed {
+            rung: Rung::Shield,
+            effective: true,
+        };
+        stages.insert(hook("z"), stage);
+        let standings = log.standings(&stages, |_| true, AutoBreak::On, Time::default());
+        let standings = standings.unwrap();
+        assert_eq!(standings.len(), MAX_LISTED);
+        let bypassed = standings.iter().filter(|standing| standing.rung.is_some());
+        assert_eq!(bypassed.count(), 1);
+        let held_back = standings.iter().filter(|standing| standing.held_back.is_some());
+        assert_eq!(held_back.count(), 0);
     }
 }

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
@@ -20,11 +21,38 @@ use crate::io::report::unchecked::{ObjectLister, hook_of};
 /// The `reason` of the Event that reports the list. Documented in `docs/breaker.md`.
 pub(super) const REASON: &str = "Unchecked";
 
+/// For how long a replica that does not lead keeps a gap that has ended: none may lead at that instant.
+const KEPT: Duration = Duration::from_secs(60);
+
 /// Tracks the gaps of all hooks.
 pub(super) struct GapWatch {
     gaps: Gaps,
+    pub(super) ended: EndedGaps,
     /// Lists what was admitted during a gap that has ended.
     pub(super) lister: GapLister,
+}
+
+/// Gaps that have ended and that this replica has not reported, each with when it was told of.
+#[derive(Debug, Default)]
+pub(super) struct EndedGaps(Vec<(Time, (HookId, ReviewGap))>);
+
+impl EndedGaps {
+    /// Takes in gaps that have just ended. Returns those to report: none, unless this replica leads.
+    pub(super) fn due(
+        &mut self,
+        ended: Vec<(HookId, ReviewGap)>,
+        leads: bool,
+        now: Time,
+    ) -> Vec<(HookId, ReviewGap)> {
+        self.0.retain(|(told, _)| now.since(*told) < KEPT);
+        self.0.extend(ended.into_iter().map(|gap| (now, gap)));
+        let due = if leads {
+            std::mem::take(&mut self.0)
+        } else {
+            Vec::new()
+        };
+        due.into_iter().map(|(_, gap)| gap).collect()
+    }
 }
 
 /// Lists what was admitted during gaps, of one after the other.
@@ -39,6 +67,7 @@ impl GapWatch {
     pub(super) fn new(connection: &Connection, namespace: &str) -> Self {
         Self {
             gaps: Gaps::default(),
+            ended: EndedGaps::default(),
             lister: GapLister {
                 lister: ObjectLister::new(connection),
                 one_at_a_time: Arc::new(Semaphore::new(1)),
@@ -108,5 +137,32 @@ impl GapLister {
             own: &self.own_namespace,
         };
         Some(self.lister.list(question).await)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::cluster::hook::HookKind;
+
+    #[test]
+    fn a_gap_that_ends_while_no_replica_leads_is_reported_by_the_next_leader_within_a_minute() {
+        let at = |seconds: u64| Time::from_unix_millis(seconds * 1_000);
+        let hook = HookId::new(HookKind::Validating, "c", "w");
+        let gap = ReviewGap {
+            from: at(10),
+            to: at(20),
+            way: GapReason::Skipped,
+        };
+        let mut ended = EndedGaps::default();
+        assert_eq!(ended.due(vec![(hook.clone(), gap)], false, at(50)), []);
+        assert_eq!(ended.due(Vec::new(), true, at(109)), [(hook.clone(), gap)]);
+        assert_eq!(ended.due(Vec::new(), true, at(109)), [], "it is reported once");
+        ended.due(vec![(hook, gap)], false, at(200));
+        assert_eq!(
+            ended.due(Vec::new(), true, at(260)),
+            [],
+            "another replica reported it"
+        );
     }
 }

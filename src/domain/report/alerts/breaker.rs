@@ -64,6 +64,14 @@ pub(super) fn conditions(assessment: &Assessment, found: &mut Vec<AlertCondition
             ));
         }
     }
+    if breaker.is_disarmed() {
+        found.push(AlertCondition::new(
+            &rules::HELD_BACK_BY_FENCE,
+            &[],
+            "hookwatch would bypass nothing in an outage.",
+            &breaker.why,
+        ));
+    }
     if breaker.effective == AutoBreak::On {
         held_back(hooks(), found);
     } else if !bypassed.is_empty() {
@@ -239,6 +247,31 @@ mod tests {
             assert!(!told_of.contains(&("HookwatchHeldBack", label)));
         }
         assert_eq!(told(AutoBreak::Plan, all()), [], "it would do nothing anyway");
+    }
+
+    #[test]
+    fn that_the_fence_keeps_a_breaker_that_is_on_from_acting_is_told_with_the_reason() {
+        let mut assessment = calm(Time::default());
+        let told = |assessment: &Assessment| {
+            let mut found = Vec::new();
+            conditions(assessment, &mut found);
+            found
+        };
+        let proof = Proof::NotProven("it is missing".to_owned());
+        assessment.breaker = BreakerView::new(AutoBreak::On, Some(&proof));
+        let found = told(&assessment);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].rule.alert, "HookwatchHeldBack");
+        assert_eq!(found[0].labels["reason"], "fence");
+        assert!(
+            found[0].description.contains("it is missing"),
+            "{}",
+            found[0].description
+        );
+        for mode in [AutoBreak::Plan, AutoBreak::Off] {
+            assessment.breaker = BreakerView::new(mode, Some(&proof));
+            assert_eq!(told(&assessment).len(), 0, "that is what was wanted");
+        }
     }
 
     #[test]

@@ -112,6 +112,7 @@ rules! {
     BYPASSED = AlertRule::new("HookwatchBypassed", AlertSeverity::Warning, 60);
     CONTESTED = AlertRule::new("HookwatchContested", AlertSeverity::Critical, 60);
     HELD_BACK = AlertRule::new("HookwatchHeldBack", AlertSeverity::Warning, 120);
+    HELD_BACK_BY_FENCE = AlertRule::new("HookwatchHeldBack", AlertSeverity::Warning, 300).with("reason", "fence");
     BYPASS_ORPHANED = AlertRule::new("HookwatchBypassOrphaned", AlertSeverity::Critical, 600);
     IGNORED = AlertRule::new("HookwatchBypassOrphaned", AlertSeverity::Warning, 0);
     BLIND_INVENTORY = AlertRule::blind("inventory", 120);

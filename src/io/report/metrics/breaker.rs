@@ -5,7 +5,7 @@ use strum::VariantNames as _;
 
 use super::{Maker, Metrics, flag, set};
 use crate::domain::act::breaker::{HeldBack, HookStanding, HookState, Rung};
-use crate::domain::act::fence::{AutoBreak, BreakerView};
+use crate::domain::act::fence::BreakerView;
 use crate::domain::time::Time;
 
 /// What can be done to a configuration.
@@ -70,8 +70,7 @@ impl BreakerMetrics {
     }
 
     pub(super) fn fill(&self, breaker: &BreakerView) {
-        let disarmed = breaker.wanted == AutoBreak::On && breaker.effective != AutoBreak::On;
-        self.disarmed.set(flag(disarmed));
+        self.disarmed.set(flag(breaker.is_disarmed()));
         for &rung in Rung::ALL {
             let count = |of: fn(&HookStanding) -> Option<Rung>| {
                 let hooks = breaker.hooks.iter();

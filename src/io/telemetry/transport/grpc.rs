@@ -10,7 +10,8 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use tonic::{Code, Request, Status};
 
 use super::super::settings::Destination;
-use super::{AGENT, FailedExport, LONGEST_ANSWER, Payload, Rejected, chain, pem};
+use super::{AGENT, FailedExport, LONGEST_ANSWER, Payload, Rejected, pem};
+use crate::io::client::answer::chain;
 use crate::io::report::metrics::Loss;
 
 /// A channel to one receiver.

@@ -11,7 +11,8 @@ use reqwest::redirect::Policy;
 use reqwest::{Certificate, Client, Identity, Response};
 
 use super::super::settings::Destination;
-use super::{AGENT, FailedExport, LONGEST_ANSWER, Payload, Rejected, chain, pem};
+use super::{AGENT, FailedExport, LONGEST_ANSWER, Payload, Rejected, pem};
+use crate::io::client::answer::chain;
 use crate::io::report::metrics::Loss;
 
 const PROTOBUF: HeaderValue = HeaderValue::from_static("application/x-protobuf");
