@@ -96,7 +96,7 @@ pub fn command() -> clap::Command {
 }
 
 /// How long a command that is over waits for what still runs, such as a line that is being written to an audit log.
-const LINGERS: Duration = Duration::from_secs(2);
+const LINGERS: Duration = Duration::from_millis(500);
 
 /// What kubectl looks for when it is asked for `kubectl hookwatch`.
 const PLUGIN: &str = "kubectl-hookwatch";

@@ -72,7 +72,7 @@ fn what_does_nothing_any_more_in_a_configuration_is_told_and_is_no_mistake() {
 fn a_credential_plugin_that_hangs_keeps_no_daemon_from_ending_at_a_signal() {
     let started = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plugin-that-hangs");
     let _ = std::fs::remove_file(&started);
-    let script = format!(": > '{}'; exec sleep 40 2>/dev/null", started.display());
+    let script = format!(": > '{}'; exec sleep 20 2>/dev/null", started.display());
     let exec = serde_json::json!({
         "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", script],
         "interactiveMode": "Never",

@@ -8,13 +8,13 @@ use tokio::sync::mpsc;
 
 use super::replicas::Leadership;
 use crate::domain::act::leadership::ReplicaStanding;
-use crate::domain::report::announcement::{Announcement, RECOVERED};
+use crate::domain::report::announcement::Announcement;
 use crate::domain::time::Time;
 use crate::io::Clock;
 use crate::io::report::events::{EventOutcome, EventWriter};
 use crate::io::report::metrics::Metrics;
 
-/// Announcements that may wait for their turn before later ones about the same hook replace earlier ones.
+/// Announcements that may wait for their turn before a later one replaces an earlier one that says the same of the same hook.
 const WAITING: usize = 64;
 /// Before the second attempt, and before the third.
 const PAUSES: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(8)];
@@ -28,22 +28,17 @@ const OLD: Duration = Duration::from_secs(1_800);
 struct AnnouncementQueue(VecDeque<(Announcement, Time)>);
 
 impl AnnouncementQueue {
-    /// Takes one in. When too many wait already, the oldest about the same hook gives way, a recovery only to a recovery:
-    /// a recovery is handed in once, and without it a failure that was written would seem to last. So at most two of each
-    /// hook are added to `WAITING`. Returns whether one gave way.
+    /// Takes one in. When too many wait already, one of the same hook for the same reason gives way: each is handed in once, and
+    /// without a recovery a failure that was written would seem to last. So at most one of each reason and hook is added to
+    /// `WAITING`. Returns whether one gave way.
     fn push(&mut self, said: Announcement, at: Time) -> bool {
-        let is_recovery = said.reason == RECOVERED;
-        let replaced = (self.0.len() >= WAITING)
-            .then(|| {
-                let replaces = |other: &Announcement| {
-                    other.hook == said.hook && (other.reason == RECOVERED) == is_recovery
-                };
-                self.0.iter().position(|(other, _)| replaces(other))
-            })
-            .flatten();
-        if let Some(position) = replaced {
-            self.0.remove(position);
-        }
+        let is_full = self.0.len() >= WAITING;
+        let says_the_same =
+            |(other, _): &(Announcement, Time)| (&other.hook, other.reason) == (&said.hook, said.reason);
+        let position = self.0.iter().position(says_the_same);
+        let replaced = position
+            .filter(|_| is_full)
+            .and_then(|position| self.0.remove(position));
         self.0.push_back((said, at));
         replaced.is_some()
     }
@@ -156,7 +151,7 @@ impl Announce {
 mod tests {
     use super::*;
     use crate::domain::cluster::hook::{HookId, HookKind};
-    use crate::domain::report::announcement::of_action;
+    use crate::domain::report::announcement::{RECOVERED, of_action};
 
     fn said(webhook: &str, reason: &'static str) -> Announcement {
         let hook = HookId::new(HookKind::Validating, "c", webhook);
@@ -171,11 +166,12 @@ mod tests {
         }
         assert!(!waiting.push(said("0", RECOVERED), Time::default()));
         assert!(!waiting.push(said("other", RECOVERED), Time::default()));
+        assert!(!waiting.push(said("0", "Refused"), Time::default()));
         for _ in 0..100 {
             assert!(waiting.push(said("0", "Refused"), Time::default()));
             assert!(waiting.push(said("0", RECOVERED), Time::default()));
         }
-        assert_eq!(waiting.0.len(), WAITING + 2);
+        assert_eq!(waiting.0.len(), WAITING + 3);
         let mut recovered = waiting.0.iter().filter(|(said, _)| said.reason == RECOVERED);
         assert_eq!(recovered.by_ref().count(), 2);
         let last = waiting.0.back().map(|(said, _)| said.reason);

@@ -112,8 +112,8 @@ impl LedgerObject {
                     let said = match &reading {
                         LedgerReading::Ledger(_) => None,
                         LedgerReading::Unreadable { why } => Some(format!(
-                            "annotation {ANNOTATION} of {} is unreadable and will be replaced when the ledger is \
-                             next needed: {why}",
+                            "annotation {ANNOTATION} of {} is unreadable and will be replaced, an order to freeze in it as \
+                             well: {why}",
                             Self::what()
                         )),
                     };

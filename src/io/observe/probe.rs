@@ -334,7 +334,9 @@ impl Prober {
                 }
                 () = overdue.as_mut(), if mark.is_some() => {
                     mark = marks.next();
-                    overdue.as_mut().reset(mark.unwrap_or(attempt.began));
+                    if let Some(next) = mark {
+                        overdue.as_mut().reset(next);
+                    }
                     on_news(ProbeNews::Overdue(attempt.overdue()));
                 }
             }

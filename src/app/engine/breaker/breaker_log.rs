@@ -158,7 +158,7 @@ impl BreakerLog {
         };
         let changed = in_force(|stage| !matches!(stage, HookState::Enforcing | HookState::Ignored));
         let ignored = in_force(|stage| *stage == HookState::Ignored);
-        let said = self.last.keys().chain(self.unchecked.keys());
+        let said = self.unchecked.keys().chain(self.last.keys());
         let mut listed = BTreeSet::new();
         for hook in changed.chain(ignored).chain(said) {
             if listed.len() >= MAX_LISTED {

@@ -97,7 +97,7 @@ fn shown(standing: &BypassStanding) -> BypassState {
             let probation = BypassCondition::Probation.name();
             ours(standing, conditions.iter().any(|name| name == probation))
         }
-        BypassStanding::Gone { .. } => BypassState::Gone,
+        BypassStanding::Gone => BypassState::Gone,
         BypassStanding::Twice => BypassState::Foreign,
     }
 }

@@ -187,11 +187,8 @@ impl Candidate {
 
     /// Neither object is in somebody else's hands.
     fn bid(&mut self, ledger_is_mine: bool, now: Time) -> Option<ClaimStep> {
-        // Without a ledger nothing can be bypassed, so one that cannot be read is replaced once its holder's term is over.
-        let ledger_is_needed = self.blocked || self.ledger.is_unreadable();
-        if ledger_is_needed && !self.round(LeadershipObject::Ledger).bid {
-            self.round(LeadershipObject::Ledger).bid = true;
-            return Some(ClaimStep::Write(LeadershipObject::Ledger, self.ledger.bid()));
+        if self.blocked && !self.round(LeadershipObject::Ledger).bid {
+            return Some(self.bid_for_ledger());
         }
         if self.under_way.is_none() && now >= self.again && !self.round(LeadershipObject::Lease).bid {
             self.round(LeadershipObject::Lease).bid = true;
@@ -199,12 +196,21 @@ impl Candidate {
             self.under_way = Some(bid.clone());
             return Some(ClaimStep::Write(LeadershipObject::Lease, bid));
         }
+        // Without a ledger nothing can be bypassed, so one of which not even the holder can be read is replaced after a term.
+        if self.ledger.is_unreadable() && !self.round(LeadershipObject::Ledger).bid {
+            return Some(self.bid_for_ledger());
+        }
         let leads_by_lease = self
             .belief
             .is_some_and(|belief| belief.by == LeadershipObject::Lease && now < belief.until);
         let no_use = ledger_is_mine && leads_by_lease && !self.blocked;
         (no_use && !self.round(LeadershipObject::Ledger).released)
             .then(|| self.release(LeadershipObject::Ledger))
+    }
+
+    fn bid_for_ledger(&mut self) -> ClaimStep {
+        self.round(LeadershipObject::Ledger).bid = true;
+        ClaimStep::Write(LeadershipObject::Ledger, self.ledger.bid())
     }
 
     fn release(&mut self, place: LeadershipObject) -> ClaimStep {

@@ -41,29 +41,7 @@ pub(super) fn conditions(assessment: &Assessment, found: &mut Vec<AlertCondition
             &bypasses(standings, &assessment.hooks),
         ));
     }
-    for (state, rule, what) in [
-        (
-            "contested",
-            &rules::CONTESTED,
-            "Something keeps reverting bypasses, so hookwatch has stopped. Webhooks",
-        ),
-        (
-            "ignored",
-            &rules::IGNORED,
-            "Webhooks with failurePolicy set to Ignore by `hookwatch break`",
-        ),
-    ] {
-        let those: Vec<&HookStanding> = hooks().filter(|it| it.state == state).collect();
-        if !those.is_empty() {
-            let summary = format!("{what}: {}.", those.len());
-            found.push(AlertCondition::new(
-                rule,
-                &[("state", state)],
-                &summary,
-                &words(&those),
-            ));
-        }
-    }
+    in_states(&breaker.hooks, found);
     if breaker.is_disarmed() {
         found.push(AlertCondition::new(
             &rules::HELD_BACK_BY_FENCE,
@@ -76,12 +54,41 @@ pub(super) fn conditions(assessment: &Assessment, found: &mut Vec<AlertCondition
         held_back(hooks(), found);
     } else if !bypassed.is_empty() {
         let all: Vec<&HookStanding> = bypassed.into_values().flatten().collect();
+        let summary = "Webhooks are bypassed, and this hookwatch may not restore them.";
+        let description = format!("{} Run hookwatch restore --all.", words(&all));
         found.push(AlertCondition::new(
             &rules::BYPASS_ORPHANED,
             &[],
-            "Webhooks are bypassed, and this hookwatch may not restore them.",
-            &format!("{} Run hookwatch restore --all.", words(&all)),
+            summary,
+            &description,
         ));
+    }
+}
+
+/// Those of which the state alone is to be told.
+fn in_states(standings: &[HookStanding], found: &mut Vec<AlertCondition>) {
+    for (state, rule, what) in [
+        (
+            "contested",
+            &rules::CONTESTED,
+            "Something keeps reverting bypasses, so hookwatch has stopped. Webhooks",
+        ),
+        (
+            "ignored",
+            &rules::IGNORED,
+            "Webhooks with failurePolicy set to Ignore by `hookwatch break`",
+        ),
+    ] {
+        let those: Vec<&HookStanding> = standings.iter().filter(|it| it.state == state).collect();
+        if !those.is_empty() {
+            let summary = format!("{what}: {}.", those.len());
+            found.push(AlertCondition::new(
+                rule,
+                &[("state", state)],
+                &summary,
+                &words(&those),
+            ));
+        }
     }
 }
 
