@@ -82,7 +82,7 @@ impl BypassStanding {
             // A shield that was put up and taken away meanwhile has cost it the time that was said.
             Self::Ignored { entry } => entry.expires().is_none_or(|expires| expires <= now),
             // What is there twice cannot be brought back, and that is said.
-            Self::Original | Self::OursWithoutAnnotation { .. } | Self::Gone { .. } | Self::Twice => true,
+            Self::Original | Self::OursWithoutAnnotation { .. } | Self::Gone | Self::Twice => true,
         }
     }
 }
