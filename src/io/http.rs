@@ -42,6 +42,18 @@ pub struct Listening {
     pub access: Access,
 }
 
+impl From<TcpListener> for Listening {
+    /// Everything in one place, the page and the API for this host alone.
+    fn from(main: TcpListener) -> Self {
+        Self {
+            main,
+            metrics: None,
+            tls: None,
+            access: Access::default(),
+        }
+    }
+}
+
 /// The server could not begin to listen.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address}; choose another address with {setting}")]
@@ -226,15 +238,6 @@ mod tests {
     }
 
     /// Everything in one place, the page and the API for this host alone.
-    fn alone(main: TcpListener) -> Listening {
-        Listening {
-            main,
-            metrics: None,
-            tls: None,
-            access: Access::default(),
-        }
-    }
-
     /// A running server with the end by which assessments are published.
     async fn start() -> (
         SocketAddr,
@@ -246,7 +249,7 @@ mod tests {
         let address = listener.local_addr().expect("a bound listener");
         let (publish, assessment) = watch::channel(None);
         let (stop, stopped) = watch::channel(false);
-        tokio::spawn(serve(alone(listener), shown(assessment), stopped));
+        tokio::spawn(serve(listener.into(), shown(assessment), stopped));
         (address, publish, stop)
     }
 
@@ -306,7 +309,7 @@ mod tests {
         let address = listener.local_addr().expect("a bound listener");
         let (_publish, assessment) = watch::channel(None);
         let (stop, stopped) = watch::channel(false);
-        let serving = tokio::spawn(serve(alone(listener), shown(assessment), stopped));
+        let serving = tokio::spawn(serve(listener.into(), shown(assessment), stopped));
         let mut idle = TcpStream::connect(address).await.expect("a connection");
         idle.write_all(b"GET /ready HTTP/1.1\r\nhost: x\r\n\r\n")
             .await

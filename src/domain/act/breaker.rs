@@ -321,11 +321,10 @@ impl Breaker {
         }
         self.give_up(now);
         let follows = !self.memory.leads && !self.memory.hooks.values().any(HookMemory::fails);
-        if follows && self.book().is_none_or(|book| book.entries.is_empty()) {
-            return actions;
+        // What the lines that it knows say is published, so that it has to hear of their end.
+        if !follows || self.book().is_some_and(|book| !book.entries.is_empty()) {
+            self.read_ledger(now, &mut actions);
         }
-        self.read_ledger(now, &mut actions);
-        // What its lines say is published, so that it has to hear of their end.
         if follows {
             return actions;
         }

@@ -35,7 +35,7 @@ pub enum EventOutcome {
     Refused,
     /// No answer in time, none at all, or one that says that the API server is in trouble itself.
     NoAnswer,
-    /// Many were waiting already, and a later one about the same hook took its place.
+    /// Many were waiting already, and a later one that says the same of the same hook took its place.
     Dropped,
     /// This replica did not lead any more when its turn came.
     NotLeading,

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use hookwatch::domain::report::assessment::Assessment;
-use hookwatch::io::http::{self, Access, Listening};
+use hookwatch::io::http;
 use hookwatch::io::report::Reported;
 use hookwatch::io::report::metrics::Metrics;
 use hookwatch::io::report::page::past::Past;
@@ -47,13 +47,7 @@ impl Served {
             past: Arc::new(Mutex::new(past)),
         };
         let (stop, stopped) = watch::channel(false);
-        let listening = Listening {
-            main: listener,
-            metrics: None,
-            tls: None,
-            access: Access::default(),
-        };
-        tokio::spawn(http::serve(listening, shown, stopped));
+        tokio::spawn(http::serve(listener.into(), shown, stopped));
         Self {
             address,
             _publish: publish,

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use hookwatch::domain::report::assessment::Assessment;
-use hookwatch::io::http::{self, Access, Listening};
+use hookwatch::io::http::{self, Listening};
 use hookwatch::io::report::Reported;
 use hookwatch::io::report::metrics::Metrics;
 use tokio::sync::watch;
@@ -33,12 +33,7 @@ impl Served {
             .unwrap();
         let listener = runtime.block_on(http::listen(address, "--listen")).unwrap();
         let address = listener.local_addr().unwrap();
-        let mut listening = Listening {
-            main: listener,
-            metrics: None,
-            tls: None,
-            access: Access::default(),
-        };
+        let mut listening = Listening::from(listener);
         change(&mut listening);
         let judged = Arc::new(Mutex::new(assessment));
         let (stop, stopped) = watch::channel(false);

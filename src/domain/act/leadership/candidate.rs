@@ -187,7 +187,8 @@ impl Candidate {
 
     /// Neither object is in somebody else's hands.
     fn bid(&mut self, ledger_is_mine: bool, now: Time) -> Option<ClaimStep> {
-        if self.blocked && !self.round(LeadershipObject::Ledger).bid {
+        let ledger_is_due = !self.round(LeadershipObject::Ledger).bid;
+        if self.blocked && ledger_is_due {
             return Some(self.bid_for_ledger());
         }
         if self.under_way.is_none() && now >= self.again && !self.round(LeadershipObject::Lease).bid {
@@ -197,7 +198,7 @@ impl Candidate {
             return Some(ClaimStep::Write(LeadershipObject::Lease, bid));
         }
         // Without a ledger nothing can be bypassed, so one of which not even the holder can be read is replaced after a term.
-        if self.ledger.is_unreadable() && !self.round(LeadershipObject::Ledger).bid {
+        if self.ledger.is_unreadable() && ledger_is_due {
             return Some(self.bid_for_ledger());
         }
         let leads_by_lease = self

@@ -128,7 +128,7 @@ fn a_ledger_that_cannot_be_read_is_replaced_after_a_term_and_let_go() {
     assert_eq!(
         holder(&world).as_deref(),
         Some(UNREADABLE),
-        "it may be somebody's"
+        "another replica may hold it"
     );
     world.run(90_000);
     assert_eq!(holder(&world), None);

@@ -388,6 +388,11 @@ fn read<'a>(der: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, Objectio
     }
 }
 
+/// When a certificate ends, in seconds since the epoch; `None` where it cannot be read.
+pub(super) fn not_after(der: &CertificateDer<'_>) -> Option<i64> {
+    Some(read(der).ok()?.validity().not_after.timestamp())
+}
+
 /// Since the epoch.
 pub(super) fn seconds(now: UnixTime) -> i64 {
     i64::try_from(now.as_secs()).unwrap_or(i64::MAX)

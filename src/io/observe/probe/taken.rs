@@ -9,11 +9,9 @@ use std::ops::RangeInclusive;
 use std::sync::{Mutex, PoisonError};
 
 use aws_lc_rs::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
-use rustls::pki_types::CertificateDer;
-use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::bundle::Anchor;
-use super::parity::{Objection, Presented, seconds};
+use super::parity::{self, Objection, Presented, seconds};
 
 /// Chains remembered for one bundle; past it all are forgotten. Those of the endpoints of one Service are mostly the same.
 const MOST_CHAINS: usize = 256;
@@ -65,15 +63,10 @@ fn fingerprint(presented: &Presented<'_>) -> Fingerprint {
 
 /// The first instant from now on at which one of the certificates ends; `None` where one cannot be read.
 fn first_end(presented: &Presented<'_>, anchors: &[Anchor], now: i64) -> Option<i64> {
-    let mut ends = vec![end(presented.leaf)?];
+    let mut ends = vec![parity::not_after(presented.leaf)?];
     for intermediate in presented.intermediates {
-        ends.push(end(intermediate)?);
+        ends.push(parity::not_after(intermediate)?);
     }
     ends.extend(anchors.iter().map(|anchor| anchor.not_after));
     ends.into_iter().filter(|end| *end >= now).min()
-}
-
-fn end(der: &CertificateDer<'_>) -> Option<i64> {
-    let (_, certificate) = X509Certificate::from_der(der).ok()?;
-    Some(certificate.validity().not_after.timestamp())
 }

@@ -9,7 +9,6 @@ use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signat
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::sign::CertifiedKey;
 use rustls::{CertificateError, CipherSuite, ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
-use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::bundle::Bundle;
 use super::parity::{self, Objection, Presented};
@@ -250,9 +249,7 @@ impl ServerCertVerifier for HandshakeVerifier {
         };
         let judged = self.judge(&presented, ocsp);
         let mut seen = lock(&self.sighting.0);
-        seen.not_after = X509Certificate::from_der(leaf)
-            .ok()
-            .map(|(_, certificate)| Time::from_unix_seconds(certificate.validity().not_after.timestamp()));
+        seen.not_after = parity::not_after(leaf).map(Time::from_unix_seconds);
         match judged {
             Ok(()) => Ok(ServerCertVerified::assertion()),
             Err(objection) => {
