@@ -48,7 +48,7 @@ use tokio_rustls::TlsAcceptor;
 use admission::Admission;
 use call::Caller;
 use identity::ServerIdentity;
-pub use knobs::Knobs;
+pub use knobs::{Knobs, USUAL_MILLICORES};
 use metrics::ApiMetrics;
 use others::ExtensionApi;
 use store::ObjectStore;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use super::api::{ApiServer, ApiServerOptions};
+use super::api::{ApiServer, ApiServerOptions, USUAL_MILLICORES};
 use super::cluster::client_for;
 use super::envtest::{Controller, Envtest, Throttle, namespace};
 use super::script::Script;
@@ -67,7 +67,6 @@ impl BackendReach {
 /// What the embedded API server has when nobody turns its knobs.
 const USUAL_STORAGE: Duration = Duration::from_millis(1);
 const STORAGE_JITTER: f64 = 0.3;
-const USUAL_CORES: usize = 2;
 
 /// With as many readers as the embedded one needs, writes on a real API server with two cores take ten times as long
 /// as usual, which is less than half of the embedded one's trouble.
@@ -169,15 +168,15 @@ impl LabControlPlane {
         }
     }
 
-    /// Lists without end by `readers` clients. The embedded one is left with so many `cores` of its own; a real one
-    /// has those of the machine, and it takes several times the readers to keep them busy.
+    /// Lists without end by `readers` clients. The embedded one is left with so much CPU of its own; a real one
+    /// has that of the machine, and it takes several times the readers to keep it busy.
     ///
     /// # Errors
     /// When a client cannot be made.
-    pub async fn flood(&self, readers: usize, cores: usize) -> anyhow::Result<ControlPlaneFault> {
+    pub async fn flood(&self, readers: usize, millicores: u32) -> anyhow::Result<ControlPlaneFault> {
         let readers = match self {
             Self::Embedded(api) => {
-                api.knobs().set_cpu(cores);
+                api.knobs().set_cpu(millicores);
                 readers
             }
             Self::Envtest(_) => readers * FLOOD_FACTOR,
@@ -195,7 +194,7 @@ impl LabControlPlane {
         drop(troubles);
         if let Self::Embedded(api) = self {
             api.knobs().set_storage_latency(USUAL_STORAGE, STORAGE_JITTER);
-            api.knobs().set_cpu(USUAL_CORES);
+            api.knobs().set_cpu(USUAL_MILLICORES);
             api.knobs().firewall(None);
         }
     }

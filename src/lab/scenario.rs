@@ -110,8 +110,8 @@ enum Fault {
     Firewall(LabHook),
     /// Every storage operation of the API server takes this long.
     SlowStorage(Duration),
-    /// The API server has this many cores, and readers LIST without end.
-    ReadOverload { readers: usize, cores: usize },
+    /// The API server has this much CPU, and readers LIST without end.
+    ReadOverload { readers: usize, millicores: u32 },
 }
 
 /// What a scenario is carried out on.
@@ -293,8 +293,8 @@ impl Fault {
             }
             Self::Firewall(hook) => return target.control_plane.firewall(&hook.server_name()).map(Some),
             Self::SlowStorage(delay) => return Ok(Some(target.control_plane.slow_storage(*delay))),
-            Self::ReadOverload { readers, cores } => {
-                return target.control_plane.flood(*readers, *cores).await.map(Some);
+            Self::ReadOverload { readers, millicores } => {
+                return target.control_plane.flood(*readers, *millicores).await.map(Some);
             }
         }
         Ok(None)

@@ -7,6 +7,9 @@ use tokio::time::{Instant, sleep_until};
 
 use super::random;
 
+/// The CPU that the API server and etcd share when nothing is wrong, in thousandths of a core.
+pub const USUAL_MILLICORES: u32 = 2_000;
+
 /// Everything that can be turned while the API server runs. Changes take effect on the next step of every request.
 #[derive(Debug)]
 pub struct Knobs {
@@ -53,7 +56,7 @@ impl Knobs {
                 latency: Duration::from_millis(1),
                 jitter: 0.3,
             }),
-            cpu: Cpu::new(2),
+            cpu: Cpu::new(USUAL_MILLICORES),
             refusal: Mutex::new(None),
             failing_check: Mutex::new(None),
             firewalled: Mutex::new(None),
@@ -71,12 +74,13 @@ impl Knobs {
         };
     }
 
-    /// How many cores the API server and etcd share; 0 for as many as are needed. The default is 2.
+    /// How much CPU the API server and etcd share, in thousandths of a core, as a CPU limit is given; 0 for as much as
+    /// is needed. The default is 2,000.
     ///
     /// No real CPU is burnt. Every request costs simulated core time, a LIST in proportion to what it returns, and
     /// waits for its turn, so a flood of LISTs slows writes, reads, etcd and calls to hooks alike.
-    pub fn set_cpu(&self, cores: usize) {
-        self.cpu.set_cores(cores);
+    pub fn set_cpu(&self, millicores: u32) {
+        self.cpu.limit(millicores);
     }
 
     /// Refuses (403, with this reason) every change of a webhook configuration, as a ValidatingAdmissionPolicy or
@@ -149,6 +153,8 @@ struct Cpu {
 struct Cores {
     /// When each core has done what is booked on it.
     free: Vec<Instant>,
+    /// How long a core takes for work of one second: longer where part of it is taken away.
+    slowness: f64,
     used: Duration,
 }
 
@@ -158,19 +164,27 @@ const SLICE: Duration = Duration::from_millis(2);
 const GRAIN: Duration = Duration::from_millis(1);
 
 impl Cpu {
-    fn new(cores: usize) -> Self {
-        Self {
+    fn new(millicores: u32) -> Self {
+        let cpu = Self {
             inner: Mutex::new(Cores {
-                free: vec![Instant::now(); cores],
+                free: Vec::new(),
+                slowness: 1.0,
                 used: Duration::ZERO,
             }),
-        }
+        };
+        cpu.limit(millicores);
+        cpu
     }
 
-    fn set_cores(&self, cores: usize) {
+    /// A fraction of a core is a core that is as much slower.
+    fn limit(&self, millicores: u32) {
         let mut inner = lock(&self.inner);
+        let cores = millicores.div_ceil(1_000);
         inner.free.sort();
-        inner.free.resize(cores, Instant::now());
+        inner.free.resize(cores as usize, Instant::now());
+        if millicores > 0 {
+            inner.slowness = f64::from(cores) * 1_000.0 / f64::from(millicores);
+        }
     }
 
     async fn spend(&self, cost: Duration) {
@@ -194,7 +208,7 @@ impl Cores {
     fn book(&mut self, now: Instant, work: Duration) -> Option<Instant> {
         self.used += work;
         let core = self.free.iter_mut().min()?;
-        *core = now.max(*core) + work;
+        *core = now.max(*core) + work.mul_f64(self.slowness);
         Some(*core)
     }
 }
@@ -212,6 +226,7 @@ mod tests {
         let now = Instant::now();
         let mut cores = Cores {
             free: vec![now; 2],
+            slowness: 1.0,
             used: Duration::ZERO,
         };
         let ms = Duration::from_millis;
@@ -228,6 +243,7 @@ mod tests {
         let now = Instant::now();
         let mut cores = Cores {
             free: vec![now; 2],
+            slowness: 1.0,
             used: Duration::ZERO,
         };
         let done = (0..1_000)
@@ -236,8 +252,24 @@ mod tests {
         assert_eq!(done, Some(now + Duration::from_secs(1)));
     }
 
+    #[test]
+    fn a_part_of_a_core_takes_as_much_longer() {
+        let ms = Duration::from_millis;
+        for (millicores, first, second) in [(2_000, 10, 10), (1_500, 13, 13), (1_000, 10, 20), (400, 25, 50)]
+        {
+            let cpu = Cpu::new(2_000);
+            cpu.limit(millicores);
+            let now = Instant::now();
+            let mut cores = lock(&cpu.inner);
+            let after = |done: Option<Instant>| done.map(|done| (done - now).as_millis());
+            assert_eq!(after(cores.book(now, ms(10))), Some(first), "{millicores}");
+            assert_eq!(after(cores.book(now, ms(10))), Some(second), "{millicores}");
+            assert_eq!(cores.used, ms(20));
+        }
+    }
+
     #[tokio::test]
-    async fn without_cores_nothing_waits_and_all_of_it_counts() {
+    async fn without_a_limit_nothing_waits_and_all_of_it_counts() {
         let knobs = Knobs::new();
         knobs.set_cpu(0);
         knobs.spend(Duration::from_secs(3_600)).await;
