@@ -9,11 +9,19 @@ use serde_json::Value;
 
 type Overload = for<'b, 'v> fn(Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError>;
 
-/// Variables and validations, each compiled, by their names and messages.
+/// Variables and validations.
 pub struct Policy {
     env: Arc<Env>,
-    variables: Vec<(String, Program)>,
-    validations: Vec<(String, Program)>,
+    variables: Vec<Clause>,
+    validations: Vec<Clause>,
+}
+
+/// A variable by its name, or a validation by its message.
+struct Clause {
+    name: String,
+    program: Program,
+    /// The places of the variables that it needs, those that these need before them.
+    needs: Vec<usize>,
 }
 
 /// One request, as far as the fence looks at it.
@@ -38,35 +46,52 @@ impl Policy {
             env.add_member_overload(name, id, LIST_TYPE, vec![DYN_TYPE], place)
                 .unwrap();
         }
-        let compiled = |expression: &Value| {
+        let clause = |name: &str, expression: &Value, known: &[Clause]| {
             let text = expression.as_str().unwrap();
-            env.compile(text)
-                .unwrap_or_else(|error| panic!("{text}: {error}"))
+            let mut needs = Vec::new();
+            for (place, variable) in known.iter().enumerate() {
+                let is_end =
+                    |rest: &str| !rest.starts_with(|next: char| next.is_alphanumeric() || next == '_');
+                if text.split(&variable.name).skip(1).any(is_end) {
+                    needs.extend(variable.needs.iter().copied().chain([place]));
+                }
+            }
+            needs.sort_unstable();
+            needs.dedup();
+            let program = env.compile(text);
+            let program = program.unwrap_or_else(|error| panic!("{text}: {error}"));
+            Clause {
+                name: name.to_owned(),
+                program,
+                needs,
+            }
         };
-        let of = |list: &str, name: &str| -> Vec<(String, Program)> {
-            let list = policy["spec"][list].as_array().unwrap().iter();
-            let named = list.map(|entry| (entry[name].as_str().unwrap(), &entry["expression"]));
-            named
-                .map(|(name, text)| (name.to_owned(), compiled(text)))
-                .collect()
-        };
-        let variables = of("variables", "name").into_iter();
-        let variables = variables.map(|(name, program)| (format!("variables.{name}"), program));
-        let mut validations = of("validations", "message");
-        validations.retain(|(message, _)| wanted(message));
+        let listed = |list: &str| policy["spec"][list].as_array().unwrap().iter();
+        let mut variables = Vec::new();
+        for entry in listed("variables") {
+            let name = format!("variables.{}", entry["name"].as_str().unwrap());
+            let variable = clause(&name, &entry["expression"], &variables);
+            variables.push(variable);
+        }
+        let validations = listed("validations").filter_map(|entry| {
+            let message = entry["message"].as_str().unwrap();
+            wanted(message).then(|| clause(message, &entry["expression"], &variables))
+        });
         Self {
-            variables: variables.collect(),
-            validations,
+            validations: validations.collect(),
+            variables,
             env: Arc::new(env),
         }
     }
 
     /// The messages of its validations.
     pub fn messages(&self) -> impl Iterator<Item = &str> {
-        self.validations.iter().map(|(message, _)| message.as_str())
+        self.validations.iter().map(|clause| clause.name.as_str())
     }
 
     /// What it says against a request; `None` when it lets it through. What errs is refused (`failurePolicy: Fail`).
+    ///
+    /// A variable is evaluated when the first that needs it is, as an API server does it.
     pub fn refusal(&self, request: &Request<'_>) -> Option<String> {
         let mut context = Context::with_env(Arc::clone(&self.env));
         let asked = serde_json::json!({
@@ -79,17 +104,22 @@ impl Policy {
         ] {
             context.add_variable_from_value(name, to_value(value).unwrap());
         }
-        for (name, program) in &self.variables {
-            // One that errs is missing for whoever needs it, and for nobody else.
-            if let Ok(value) = program.execute(&context) {
-                context.add_variable_from_value(name.clone(), value);
+        let mut known = vec![false; self.variables.len()];
+        self.validations.iter().find_map(|clause| {
+            for place in &clause.needs {
+                let variable = &self.variables[*place];
+                // One that errs is missing for what needs it, and for nothing else.
+                if !std::mem::replace(&mut known[*place], true)
+                    && let Ok(value) = variable.program.execute(&context)
+                {
+                    context.add_variable_from_value(variable.name.clone(), value);
+                }
             }
-        }
-        let mut validations = self.validations.iter();
-        validations.find_map(|(message, program)| match program.execute(&context) {
-            Ok(Cel::Bool(true)) => None,
-            Ok(_) => Some(message.clone()),
-            Err(error) => Some(format!("{message}: {error}")),
+            match clause.program.execute(&context) {
+                Ok(Cel::Bool(true)) => None,
+                Ok(_) => Some(clause.name.clone()),
+                Err(error) => Some(format!("{}: {error}", clause.name)),
+            }
         })
     }
 }
