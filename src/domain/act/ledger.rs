@@ -4,8 +4,9 @@
 //! to webhook configurations are never sent to webhooks (kube-apiserver 1.36,
 //! `admission/plugin/webhook/predicates/rules/rules.go`), so no webhook that the API serves can block one.
 //!
-//! Replicas of different releases read each other's ledgers. What a release does not know it keeps as it is: that is
-//! the room for what later ones will write down there.
+//! Replicas of different releases read each other's ledgers. Keys of the ledger and of its actor that a release does not
+//! know it keeps as they are: that is the room for what later ones will write down there. It rewrites the breaker's
+//! [`book`] with the fields that it knows and no others, and a bid replaces a ledger that cannot be read.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -26,7 +26,8 @@ pub enum Observation {
     Judged(Judged),
     /// The API servers that answer. A bypass is in force when all of them show it.
     Servers(BTreeSet<Arc<str>>),
-    /// What one of them shows of a hook, by a watch or from its cache. It may be late, and never goes back.
+    /// What one of them shows of a hook, from its cache. It may be late, and after a restart, or where several share
+    /// an address, older than what was shown before: two versions tell that they differ, and only a read which is newer.
     Shows {
         /// Which hook.
         hook: HookId,
