@@ -282,9 +282,10 @@ pub struct Policy {
     pub rules: Vec<PolicyRule>,
     /// For hooks that none matches.
     pub fallback: PolicyRule,
-    /// Shields that may stand at once, over all replicas. Those of hooks that share their backends are one.
+    /// Shields that may stand at once, over all replicas, among hooks with at least the same stake. Those of hooks that
+    /// share their backends are one.
     pub most_shielded: usize,
-    /// Hooks that may be skipped at once, over all replicas.
+    /// Hooks that may be skipped at once, over all replicas, among those with at least the same stake.
     pub most_skipped: usize,
     /// Skips that may be begun within [`Policy::rate_window`], over all replicas. There is no such limit for shields: each
     /// relapse makes a hook wait longer to be put back, and one that comes too late costs leaders.
