@@ -49,10 +49,10 @@ impl AlertRule {
     }
 
     /// A cause has to outlive its symptom, which it keeps silent.
-    const fn failing(severity: AlertSeverity, hold_seconds: u64) -> Self {
+    const fn cause(alert: &'static str, severity: AlertSeverity, hold_seconds: u64) -> Self {
         Self {
             keep: Duration::from_secs(30),
-            ..Self::new("HookwatchHookFailing", severity, hold_seconds)
+            ..Self::new(alert, severity, hold_seconds)
         }
     }
 
@@ -94,10 +94,10 @@ macro_rules! rules {
 rules! {
     WRITES_BLOCKED = AlertRule::new("HookwatchWritesBlocked", AlertSeverity::Critical, 15);
     WRITES_DELAYED = AlertRule::new("HookwatchWritesDelayed", AlertSeverity::Warning, 45);
-    NOT_A_HOOK = AlertRule::new("HookwatchNotAHook", AlertSeverity::Warning, 120);
-    NOT_A_HOOK_BLOCKING = AlertRule::new("HookwatchNotAHook", AlertSeverity::Critical, 15);
-    HOOK_BLOCKING = AlertRule::failing(AlertSeverity::Critical, 15);
-    HOOK_DELAYING = AlertRule::failing(AlertSeverity::Warning, 45);
+    NOT_A_HOOK = AlertRule::cause("HookwatchNotAHook", AlertSeverity::Warning, 120);
+    NOT_A_HOOK_BLOCKING = AlertRule::cause("HookwatchNotAHook", AlertSeverity::Critical, 15);
+    HOOK_BLOCKING = AlertRule::cause("HookwatchHookFailing", AlertSeverity::Critical, 15);
+    HOOK_DELAYING = AlertRule::cause("HookwatchHookFailing", AlertSeverity::Warning, 45);
     API_FAILING = AlertRule::new("HookwatchApiFailing", AlertSeverity::Warning, 120);
     HOOK_FAILING_OPEN = AlertRule::new("HookwatchHookFailingOpen", AlertSeverity::Warning, 120);
     HOOK_PARTIAL = AlertRule::at_risk("Partial", AlertSeverity::Warning, 600);
