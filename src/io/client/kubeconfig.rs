@@ -105,7 +105,10 @@ pub(super) fn read(files: &[PathBuf], context: Option<&str>) -> Result<Kubeconfi
     let merged = files
         .iter()
         .try_fold(Kubeconfig::default(), |merged, file| -> Result<_, Flaw> {
-            Ok(merged.merge(read_one(file)?)?)
+            let mut next = read_one(file)?;
+            // As kubectl does: a file with an empty one leaves the choice to the next.
+            next.current_context = next.current_context.filter(|name| !name.is_empty());
+            Ok(merged.merge(next)?)
         })?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     check(&merged, context, Time::from_unix(now))?;
@@ -306,6 +309,16 @@ mod tests {
             said("apiVersion: v1\n", None),
             "it has no current-context, nor any other; choose one by --context"
         );
+    }
+
+    #[test]
+    fn of_several_files_the_first_current_context_that_is_not_empty_counts() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [first, second] = ["first", "second"].map(|name| folder.path().join(name));
+        std::fs::write(&first, "apiVersion: v1\nkind: Config\ncurrent-context: \"\"\n").expect("a file");
+        std::fs::write(&second, GOOD).expect("a file");
+        let merged = read(&[first, second], None).expect("the second file names a context");
+        assert_eq!(merged.current_context.as_deref(), Some("x"));
     }
 
     #[test]
