@@ -174,8 +174,8 @@ pub fn replay_part(content: &[u8]) -> anyhow::Result<Replay> {
 /// Replays a folder of scrapes. No inventory is known then, nor a probe or canary.
 ///
 /// # Errors
-/// When the folder cannot be read or holds no file named like a scrape. A file that is damaged counts for what
-/// can be read of it, as a scrape would.
+/// When the folder cannot be read or holds no file named like a scrape. A file whose compression is damaged is a failed
+/// scrape, and a complaint of the result's.
 pub fn replay_scrapes(folder: &Path) -> anyhow::Result<Replay> {
     replay_scrapes_with(folder, &mut |_, _| {})
 }
@@ -188,9 +188,15 @@ pub fn replay_scrapes_with(folder: &Path, each: Each<'_>) -> anyhow::Result<Repl
     let mut watchdog = Watchdog::new("hookwatch");
     let mut result = Replay::default();
     for (at, path) in read::scrapes_in(folder)? {
-        let scrape = read::scrape(&path, at)?;
+        let scraped = match read::scrape(&path, at)? {
+            Ok(scrape) => Event::Scraped(Box::new(scrape)),
+            Err(failure) => {
+                result.complaints.push(failure.why.clone());
+                Event::ScrapeFailed(failure)
+            }
+        };
         result.observations += 1;
-        watchdog.handle(Event::Scraped(Box::new(scrape)), at);
+        watchdog.handle(scraped, at);
         result.take(at, watchdog.handle(Event::Tick, at), each);
     }
     Ok(result)
@@ -408,6 +414,22 @@ mod tests {
         }
         let replayed = replay(directory.path()).unwrap();
         assert_eq!((replayed.observations, replayed.complaints.len()), (2, 2));
+    }
+
+    #[test]
+    fn a_scrape_whose_compression_is_damaged_is_a_failed_scrape_and_a_complaint() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("0001_1000.prom.gz"), CUT).unwrap();
+        let replayed = replay_scrapes(directory.path()).unwrap();
+        let [complaint] = &replayed.complaints[..] else {
+            panic!("{:?}", replayed.complaints);
+        };
+        assert!(
+            complaint.contains("0001_1000.prom.gz is damaged after 0 bytes"),
+            "{complaint}"
+        );
+        let scrapes = &replayed.last.unwrap().sources.scrapes;
+        assert_eq!(scrapes[0].failure.as_ref(), Some(complaint));
     }
 
     #[test]

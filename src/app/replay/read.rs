@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use flate2::read::MultiGzDecoder;
 
 use crate::domain::observe::exposition::Exposition;
-use crate::domain::observe::snapshot::Scrape;
+use crate::domain::observe::snapshot::{Scrape, ScrapeFailure, ScrapeFailureReason};
 use crate::domain::recording::{RecordingLine, Unplayable};
 use crate::domain::time::Time;
 use crate::io::recorder::is_part;
@@ -154,16 +154,23 @@ pub(super) fn scrapes_in(folder: &Path) -> anyhow::Result<Vec<(Time, PathBuf)>> 
     Ok(files)
 }
 
-/// Reads one scrape as it would have been read from an API server.
-pub(super) fn scrape(path: &Path, at: Time) -> anyhow::Result<Scrape> {
+/// Reads one scrape as it would have been read from an API server. Damaged compression makes it a failed one.
+pub(super) fn scrape(path: &Path, at: Time) -> anyhow::Result<Result<Scrape, ScrapeFailure>> {
+    let target = "recording".to_owned();
     let mut body = open(path)?.take(MAX_FILE);
     let mut exposition = Exposition::new();
     let (mut buffer, mut bytes) = (vec![0; 64 * 1024], 0);
     loop {
         let read = match body.read(&mut buffer) {
             Ok(read) => read,
-            // Copied while it was written, or cut off: what was read counts.
-            Err(error) if is_cut(&error) => 0,
+            Err(error) if is_cut(&error) => {
+                return Ok(Err(ScrapeFailure {
+                    target,
+                    at,
+                    reason: ScrapeFailureReason::Truncated,
+                    why: format!("{} is damaged after {bytes} bytes: {error}", path.display()),
+                }));
+            }
             Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
         };
         if read == 0 {
@@ -173,12 +180,12 @@ pub(super) fn scrape(path: &Path, at: Time) -> anyhow::Result<Scrape> {
         exposition.feed(&buffer[..read]);
     }
     let (snapshot, complaints) = exposition.finish();
-    Ok(Scrape {
-        target: "recording".to_owned(),
+    Ok(Ok(Scrape {
+        target,
         at,
         took: Duration::ZERO,
         bytes,
         snapshot,
         complaints,
-    })
+    }))
 }
