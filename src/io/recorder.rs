@@ -1,13 +1,14 @@
 //! Writes recordings: compressed parts in one folder, the oldest removed when all take more room than they may.
 //!
-//! Writing must never hold up the core, so a thread of its own does it, behind a bounded queue. Past the bound
-//! observations are lost, and the recording says how many.
+//! Writing must never hold up the core, so a thread of its own does it, behind a queue that is bounded in lines and in
+//! bytes. Past a bound observations are lost, and the recording says how many.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::thread::JoinHandle;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel};
 use std::time::{Duration, Instant};
 
 use flate2::Compression;
@@ -20,6 +21,10 @@ use crate::domain::watchdog::Event;
 
 /// Observations that may wait for the disk.
 const QUEUE: usize = 4_096;
+/// Bytes that may wait for the disk. A line that is larger, such as a huge cluster's inventory, may wait alone.
+const QUEUE_BYTES: usize = 16 << 20;
+/// Longest wait at the end for what has not been written: a disk that hangs must not keep the process from stopping.
+const STOP: Duration = Duration::from_secs(3);
 /// How much is lost at most when the process is killed.
 const FLUSH: Duration = Duration::from_secs(5);
 /// When a folder that could not be written to is tried again.
@@ -51,12 +56,15 @@ pub struct RecorderError {
     source: io::Error,
 }
 
-/// Records what it is handed. Dropping it writes out what waits.
+/// Records what it is handed. Dropping it writes out what waits, for at most 3 s.
 #[derive(Debug)]
 pub struct Recorder {
     queue: Option<SyncSender<QueuedLine>>,
+    /// Bytes that wait.
+    waiting: Arc<AtomicUsize>,
     lost: u64,
-    writer: Option<JoinHandle<()>>,
+    /// Disconnected when the writer has ended.
+    ended: Receiver<()>,
 }
 
 /// A line on its way to the disk.
@@ -87,14 +95,22 @@ impl Recorder {
         let (queue, entries) = sync_channel(QUEUE);
         let mut parts = Parts::new(options.clone(), now);
         parts.begin().map_err(failed)?;
-        let writer = std::thread::Builder::new()
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let (writer, ended) = channel();
+        let room = Arc::clone(&waiting);
+        std::thread::Builder::new()
             .name("recorder".into())
-            .spawn(move || parts.write_all(&entries))
+            .spawn(move || {
+                // Dropped with the thread, however it ends.
+                let _writer = writer;
+                parts.write_all(&entries, &room);
+            })
             .map_err(failed)?;
         Ok(Self {
             queue: Some(queue),
+            waiting,
             lost: 0,
-            writer: Some(writer),
+            ended,
         })
     }
 
@@ -120,18 +136,32 @@ impl Recorder {
         let Ok(text) = serde_json::to_string(line) else {
             return false;
         };
-        self.queue
-            .as_ref()
-            .is_some_and(|queue| queue.try_send(QueuedLine { text, kept }).is_ok())
+        let bytes = text.len();
+        let before = self.waiting.fetch_add(bytes, Ordering::Relaxed);
+        let fits = before == 0 || before + bytes <= QUEUE_BYTES;
+        let queue = self.queue.as_ref().filter(|_| fits);
+        let sent = queue.is_some_and(|queue| queue.try_send(QueuedLine { text, kept }).is_ok());
+        if !sent {
+            self.waiting.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        sent
+    }
+
+    /// Whether everything that waited was written within `patience`.
+    fn end(&mut self, patience: Duration) -> bool {
+        self.queue = None;
+        self.ended.recv_timeout(patience) != Err(RecvTimeoutError::Timeout)
     }
 }
 
 impl Drop for Recorder {
     fn drop(&mut self) {
-        self.queue = None;
-        if let Some(writer) = self.writer.take() {
-            // It has nothing to say that it has not logged.
-            let _ = writer.join();
+        if !self.end(STOP) {
+            tracing::warn!(
+                bytes = self.waiting.load(Ordering::Relaxed),
+                "the disk did not take the end of the recording within {} s",
+                STOP.as_secs()
+            );
         }
     }
 }
@@ -183,11 +213,15 @@ impl Parts {
         }
     }
 
-    fn write_all(&mut self, entries: &Receiver<QueuedLine>) {
+    fn write_all(&mut self, entries: &Receiver<QueuedLine>, waiting: &AtomicUsize) {
         let mut flushed = Instant::now();
         loop {
             match entries.recv_timeout(FLUSH) {
-                Ok(entry) => self.take(entry),
+                Ok(entry) => {
+                    let bytes = entry.text.len();
+                    self.take(entry);
+                    waiting.fetch_sub(bytes, Ordering::Relaxed);
+                }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -404,6 +438,65 @@ mod tests {
                 r#"{"observed":["2026-11-21T00:11:02.157Z","Tick"]}"#,
             ]
         );
+    }
+
+    /// A recorder whose disk takes nothing, with what waits for it and what its writer holds.
+    fn stalled() -> (Recorder, Receiver<QueuedLine>, std::sync::mpsc::Sender<()>) {
+        let (queue, entries) = sync_channel(QUEUE);
+        let (writer, ended) = channel();
+        let recorder = Recorder {
+            queue: Some(queue),
+            waiting: Arc::default(),
+            lost: 0,
+            ended,
+        };
+        (recorder, entries, writer)
+    }
+
+    #[test]
+    fn what_waits_for_a_stalled_disk_is_bounded_in_bytes_and_what_is_lost_is_counted() {
+        let (mut recorder, entries, writer) = stalled();
+        let large = Event::Watches(vec![WatchReport {
+            watch: "x".repeat(QUEUE_BYTES / 4),
+            health: crate::domain::cluster::inventory::InventoryHealth::Current,
+            known_good: None,
+        }]);
+        for _ in 0..10 {
+            recorder.record(NOW, &large);
+        }
+        let lines: Vec<String> = entries.try_iter().map(|entry| entry.text).collect();
+        let waiting: usize = lines.iter().map(String::len).sum();
+        assert!(waiting <= QUEUE_BYTES, "{waiting} bytes");
+        let (large, told): (Vec<&String>, Vec<&String>) =
+            lines.iter().partition(|line| line.starts_with("{\"observed\""));
+        assert!(
+            told.iter()
+                .all(|line| line.starts_with("{\"lost\"") && line.ends_with(",1]}"))
+        );
+        assert_eq!((large.len(), told.len() as u64 + recorder.lost), (3, 7));
+        drop(writer);
+    }
+
+    #[test]
+    fn a_line_larger_than_the_queue_may_wait_alone() {
+        let (mut recorder, entries, writer) = stalled();
+        let huge = Event::Watches(vec![WatchReport {
+            watch: "x".repeat(QUEUE_BYTES),
+            health: crate::domain::cluster::inventory::InventoryHealth::Current,
+            known_good: None,
+        }]);
+        recorder.record(NOW, &huge);
+        recorder.record(NOW, &Event::Tick);
+        assert_eq!((entries.try_iter().count(), recorder.lost), (1, 1));
+        drop(writer);
+    }
+
+    #[test]
+    fn the_end_waits_for_a_stalled_disk_no_longer_than_it_may() {
+        let (mut recorder, _entries, writer) = stalled();
+        assert!(!recorder.end(Duration::ZERO));
+        drop(writer);
+        assert!(recorder.end(Duration::ZERO));
     }
 
     #[test]
