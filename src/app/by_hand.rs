@@ -183,7 +183,7 @@ impl Session {
     async fn open(arguments: ClusterArguments) -> anyhow::Result<Self> {
         let opening = Connection::open(arguments.kubeconfig.as_deref(), arguments.context.as_deref());
         let connection = during("making a client", opening).await.map_err(BadUsage::new)?;
-        let (servers, trouble) = during("looking for the API servers", servers(&connection)).await;
+        let (servers, trouble) = during("looking for the API servers", servers(&connection, &[])).await;
         if let Some(trouble) = trouble {
             eprintln!(
                 "hookwatch: {trouble}; {:?} stands for all of them",

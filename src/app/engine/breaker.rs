@@ -322,9 +322,9 @@ impl Driver {
         let now = self.now();
         if now >= self.refresh_at {
             self.refresh_at = now + REFRESH;
-            let connection = self.links.connection.clone();
+            let (connection, writer) = (self.links.connection.clone(), Arc::clone(&self.writer));
             self.jobs.spawn(async move {
-                let (servers, trouble) = servers(&connection).await;
+                let (servers, trouble) = servers(&connection, writer.servers()).await;
                 Done::Servers {
                     complete: trouble.is_none(),
                     know: all_know_match_conditions(&servers).await,

@@ -163,6 +163,11 @@ impl ConfigWriter {
         }
     }
 
+    /// All of them.
+    pub fn servers(&self) -> &[ApiServerClient] {
+        &self.servers
+    }
+
     /// The clients of all of them, in the same order.
     pub fn clients(&self) -> Vec<Client> {
         self.servers.iter().map(|server| server.client.clone()).collect()

@@ -41,7 +41,11 @@ impl ApiServerClient {
 }
 
 /// The configured server, then each API server by its own address. With why the others are not known, if so.
-pub async fn servers(connection: &Connection) -> (Vec<ApiServerClient>, Option<String>) {
+/// One that is among `known` keeps its client: another would run a credential plugin again and dial again.
+pub async fn servers(
+    connection: &Connection,
+    known: &[ApiServerClient],
+) -> (Vec<ApiServerClient>, Option<String>) {
     let configured = connection.server();
     let name = configured
         .authority()
@@ -55,10 +59,13 @@ pub async fn servers(connection: &Connection) -> (Vec<ApiServerClient>, Option<S
         }
     };
     for address in addresses.into_iter().take(MAX_SERVERS) {
+        let name = address.to_string();
         if connection.server_address() == Some(address) {
             servers[0].one = true;
+        } else if let Some(same) = known.iter().find(|server| server.one && server.name == name) {
+            servers.push(same.clone());
         } else if let Ok(client) = connection.direct(address).await {
-            servers.push(ApiServerClient::new(&address.to_string(), client, true));
+            servers.push(ApiServerClient::new(&name, client, true));
         }
     }
     (servers, None)

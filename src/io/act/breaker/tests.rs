@@ -8,6 +8,7 @@ use super::*;
 use crate::domain::act::breaker::{BypassState, Expects, ResourceVersion, WriteOutcome};
 use crate::domain::act::bypass::edit::Why;
 use crate::domain::act::bypass::{ObjectWriter, Rung};
+use crate::io::client::Connection;
 use crate::io::testing::{ReceivedRequest, TestReply, TestServer, clock, soon};
 
 fn author() -> Author {
@@ -171,13 +172,37 @@ async fn each_api_server_is_known_by_its_own_address() {
         "ports": [{"name": "https", "port": 6443}],
     }]});
     let api = TestServer::start(move |_| TestReply::json(200, &slices)).await;
-    let (found, trouble) = soon(servers(&api.connection().await)).await;
+    let (found, trouble) = soon(servers(&api.connection().await, &[])).await;
     let names: Vec<&str> = found.iter().map(|server| server.name.as_str()).collect();
     assert_eq!(names[1..], ["127.0.0.2:6443", "127.0.0.3:6443"]);
     assert!(trouble.is_none() && !found[0].is_one() && found[1].is_one());
     let api = TestServer::start(|_| TestReply::status(403, "cannot list")).await;
-    let (found, trouble) = soon(servers(&api.connection().await)).await;
+    let (found, trouble) = soon(servers(&api.connection().await, &[])).await;
     assert!(found.len() == 1 && trouble.is_some_and(|why| why.contains("cannot list")));
+}
+
+#[tokio::test]
+async fn an_api_server_whose_address_is_unchanged_keeps_its_client() {
+    let slices = json!({"items": [{
+        "metadata": {"name": "kubernetes", "namespace": "default"}, "addressType": "IPv4",
+        "endpoints": [{"addresses": ["127.0.0.2"]}],
+        "ports": [{"name": "https", "port": 6443}],
+    }]});
+    let api = TestServer::start(move |_| TestReply::json(200, &slices)).await;
+    let token = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&token, "secret").unwrap();
+    let mut config = api.config("127.0.0.1");
+    config.auth_info.token_file = Some(token.path().display().to_string());
+    let connection = Connection::from_config(config).await.unwrap();
+    let (known, _) = soon(servers(&connection, &[])).await;
+    assert_eq!(known.len(), 2);
+    // From here on no client can be made.
+    token.close().unwrap();
+    let (found, _) = soon(servers(&connection, &known)).await;
+    let names: Vec<&str> = found.iter().map(|server| server.name.as_str()).collect();
+    assert_eq!(names[1..], ["127.0.0.2:6443"]);
+    let (found, _) = soon(servers(&connection, &[])).await;
+    assert_eq!(found.len(), 1, "a new client would have been made");
 }
 
 fn three() -> Value {
