@@ -12,8 +12,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 /// An instant, in whole milliseconds from the Unix epoch on a clock that never steps back. No finer, so that what is
 /// written down reads back as the same instant.
 ///
-/// The daemon reads the wall clock once when it starts and adds monotonic time from there, so differences
-/// are always right and the instant can still be shown to a person. A recording brings its own instants.
+/// The daemon's clock begins with the wall clock and adds monotonic time from there, so differences are always right and
+/// the instant can still be shown to a person. A [`WallReading`] says what the wall clock has been set to since. A
+/// recording brings its own instants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(Duration);
 
@@ -62,6 +63,37 @@ impl Time {
     /// The instant `ago` before this one; the epoch when that would be before it.
     pub fn before(self, ago: Duration) -> Self {
         Self(self.0.saturating_sub(ago))
+    }
+}
+
+/// What the daemon's clock and the wall clock showed at the same moment: what others compare with their own clocks is
+/// dated by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WallReading {
+    /// By the daemon's clock.
+    pub ours: Time,
+    /// By the wall clock.
+    pub wall: Time,
+}
+
+impl WallReading {
+    /// Two clocks that differ by less than this go together, so that the date of what does not change stays the same.
+    const TOLERANCE: Duration = Duration::from_secs(1);
+
+    /// When an instant of the daemon's clock is, or was, by the wall clock as it is set now.
+    pub fn date(self, instant: Time) -> Time {
+        if instant <= self.ours {
+            self.wall.before(self.ours.since(instant))
+        } else {
+            self.wall + instant.since(self.ours)
+        }
+    }
+
+    /// The newer reading where the wall clock has been set in between or has drifted by a second, else this one.
+    pub fn renewed(self, newer: Self) -> Self {
+        let expected = self.date(newer.ours);
+        let off = newer.wall.since(expected).max(expected.since(newer.wall));
+        if off < Self::TOLERANCE { self } else { newer }
     }
 }
 
@@ -127,6 +159,36 @@ mod tests {
             let text = serde_json::to_string(&time).unwrap();
             assert_eq!(serde_json::from_str::<Time>(&text).unwrap(), time, "{text}");
         }
+    }
+
+    #[test]
+    fn an_instant_is_dated_by_the_newest_wall_clock_whether_it_was_set_forward_or_back() {
+        let at = Time::from_unix_millis;
+        let start = WallReading::default();
+        assert_eq!(start.date(at(5_000)), at(5_000));
+        for wall in [900_000, 20_000] {
+            let stepped = start.renewed(WallReading {
+                ours: at(60_000),
+                wall: at(wall),
+            });
+            assert_eq!(stepped.date(at(60_000)), at(wall));
+            assert_eq!(stepped.date(at(59_000)), at(wall - 1_000));
+            assert_eq!(stepped.date(at(61_000)), at(wall + 1_000));
+        }
+    }
+
+    #[test]
+    fn a_wall_clock_that_was_not_set_changes_no_date() {
+        let at = Time::from_unix_millis;
+        let first = WallReading {
+            ours: at(1_000),
+            wall: at(70_000),
+        };
+        let newer = WallReading {
+            ours: at(9_000),
+            wall: at(77_600),
+        };
+        assert_eq!(first.renewed(newer), first);
     }
 
     #[test]

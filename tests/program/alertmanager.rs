@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::run::RunningDaemon;
 use hookwatch::domain::report::alerts::{Alert, Batch, ResolvedAlert};
-use hookwatch::domain::time::Time;
+use hookwatch::domain::time::{Time, WallReading};
 use hookwatch::io::endpoint::{Auth, EndpointTarget};
 use hookwatch::io::report::alertmanager::{AlertEnvelope, Alertmanager as Way, body};
 use hookwatch::lab::api::{ApiServer, ApiServerOptions};
@@ -417,7 +417,12 @@ async fn push(way: &mut Way, firing: Vec<Alert>, ended: Vec<Alert>) {
         .map(|alert| ResolvedAlert { alert, at: now })
         .collect();
     let batch = Batch { firing, ended };
-    let body = body(&batch, &envelope, now, SystemTime::now()).unwrap();
+    let shown = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    let wall = WallReading {
+        ours: now,
+        wall: Time::from_unix(shown),
+    };
+    let body = body(&batch, &envelope, now, wall).unwrap();
     until("it takes the push", async || {
         way.push(body.clone()).await.map_err(|error| error.to_string())
     })

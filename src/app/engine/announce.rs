@@ -106,6 +106,8 @@ impl Announce {
     /// after it all is to be there, in order. `last`: how the attempts before ended.
     async fn write(&self, said: &Announcement, at: Time, last: &mut EventOutcome) -> EventOutcome {
         let mut pauses = PAUSES.into_iter();
+        // Once, as an attempt whose answer was lost is known again by its date.
+        let date = self.metrics.wall().date(at);
         loop {
             if !self.leadership.is_leader_now() {
                 let is_anothers = matches!(self.leadership.standing(), ReplicaStanding::Following { .. });
@@ -116,7 +118,7 @@ impl Announce {
                 tokio::time::sleep(OUTAGE).await;
                 continue;
             }
-            let (outcome, why) = self.writer.write(said, at).await;
+            let (outcome, why) = self.writer.write(said, date).await;
             let soon = outcome.may_pass().then(|| pauses.next()).flatten();
             if let Some(pause) = soon {
                 tokio::time::sleep(pause).await;

@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::announce::Announcements;
 use super::breaker::Judgement;
-use super::{audit, log};
+use super::{audit, log, read_wall};
 use crate::domain::cluster::hook::HookId;
 use crate::domain::report::assessment::Assessment;
 use crate::domain::thresholds::stood_still;
@@ -45,6 +45,7 @@ impl Core {
         let mut certificates_read = Instant::now();
         let mut not_before = (self.clock)();
         loop {
+            self.shown.metrics.read_wall(read_wall(&self.clock));
             let now = (self.clock)();
             let due = self.watchdog.due().max(not_before);
             // It wakes up more often than it judges, so as to notice that it stood still.
@@ -174,5 +175,47 @@ impl Core {
                 .map(|((id, which), end)| (id, which, end))
                 .collect();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::app::engine::clock;
+    use crate::io::report::metrics::Metrics;
+
+    /// A minute off, `HookwatchBlind` fires.
+    #[tokio::test(start_paused = true)]
+    async fn metrics_are_dated_by_the_wall_clock_however_far_it_has_stepped_from_the_daemons() {
+        let (began, start) = (tokio::time::Instant::now(), Time::from_unix_millis(1_000_000));
+        let (events, incoming) = mpsc::channel(1);
+        let (publish, assessment) = watch::channel(None);
+        let shown = Reported {
+            assessment,
+            metrics: Arc::new(Metrics::new().unwrap()),
+            certificates: Arc::default(),
+            past: Arc::default(),
+        };
+        let core = Core {
+            watchdog: Watchdog::new("hookwatch"),
+            clock: Arc::new(move || start + began.elapsed()),
+            shown: shown.clone(),
+            recorder: None,
+            attend: watch::channel(Attention::default()).0,
+            publish,
+            judge: watch::channel(None).0,
+            announcements: None,
+            events,
+            tracer: Tracer::default(),
+        };
+        let running = tokio::time::timeout(Duration::from_secs(5), core.run(incoming)).await;
+        assert!(running.is_err(), "it runs until it is stopped");
+        let families = shown.families();
+        let mut timestamps = families
+            .iter()
+            .filter(|family| family.name() == "hookwatch_assessment_timestamp_seconds");
+        let dated = timestamps.next().unwrap().get_metric()[0].get_gauge().get_value();
+        let off = (clock()().unix_seconds() - dated).abs();
+        assert!(off < 60.0, "{off} s off");
     }
 }

@@ -5,7 +5,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -138,7 +138,7 @@ impl Sender {
 
     async fn push(&mut self, batch: &Batch) {
         let sent = (self.clock)();
-        let body = match body(batch, &self.envelope, sent, SystemTime::now()) {
+        let body = match body(batch, &self.envelope, sent, self.metrics.wall()) {
             Ok(body) => body,
             Err(error) => {
                 tracing::error!(%error, "alerts cannot be written as JSON");
@@ -150,8 +150,7 @@ impl Sender {
         match outcome {
             Ok(()) => {
                 self.delivery.accepted(batch, now);
-                self.metrics
-                    .alerts_sent(&self.name, batch.len(), now.unix_seconds());
+                self.metrics.alerts_sent(&self.name, batch.len(), now);
                 let (firing, ended) = (batch.firing.len(), batch.ended.len());
                 if self.trouble.take().is_some() {
                     tracing::info!(alertmanager = self.name, "it takes alerts again");

@@ -15,7 +15,7 @@ mod scrapes;
 mod servers;
 mod telemetry;
 
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 use prometheus::proto::MetricFamily;
 use prometheus::{Gauge, GaugeVec, IntCounterVec, Registry};
@@ -29,7 +29,7 @@ use crate::domain::act::leadership::{LeadershipObject, ReplicaRole};
 use crate::domain::cluster::hook::HookId;
 use crate::domain::diagnose::verdict::Verdict;
 use crate::domain::report::assessment::Assessment;
-use crate::domain::time::Time;
+use crate::domain::time::{Time, WallReading};
 use contract::Declared;
 use make::Maker;
 
@@ -42,6 +42,8 @@ pub struct Metrics {
     registry: Registry,
     /// Held while the gauges are filled and read, so that two readers never mix.
     gathering: Mutex<()>,
+    /// By which timestamps are published.
+    wall: Mutex<WallReading>,
     declared: Vec<Declared>,
     /// Gauges whose series come and go.
     passing: Vec<GaugeVec>,
@@ -76,6 +78,7 @@ impl Metrics {
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1.0);
         let metrics = Self {
             gathering: Mutex::new(()),
+            wall: Mutex::default(),
             declared: Vec::new(),
             passing: Vec::new(),
             hooks: hooks::HookMetrics::new(&make)?,
@@ -128,6 +131,17 @@ impl Metrics {
         &self.declared
     }
 
+    /// The newest reading of the wall clock. What hookwatch tells others is dated by it.
+    pub fn wall(&self) -> WallReading {
+        *self.wall.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes in another reading of the wall clock, which a step or a pause of the machine may have set.
+    pub fn read_wall(&self, reading: WallReading) {
+        let mut wall = self.wall.lock().unwrap_or_else(PoisonError::into_inner);
+        *wall = wall.renewed(reading);
+    }
+
     /// Counts a change of a hook's health.
     pub fn verdict_changed(&self, verdict: &Verdict) {
         self.changes.with_label_values(&[verdict.health.as_str()]).inc();
@@ -174,7 +188,8 @@ impl Metrics {
     }
 
     fn fill(&self, assessment: &Assessment) {
-        let (at, sources) = (assessment.at.unix_seconds(), &assessment.sources);
+        let at = self.wall().date(assessment.at).unix_seconds();
+        let sources = &assessment.sources;
         self.hooks.fill(assessment);
         self.plane.fill(&assessment.control_plane);
         self.scrapes.fill(&sources.scrapes, at);

@@ -47,9 +47,11 @@ impl MetricSource {
 
     /// Everything as it is now, in requests of a bounded size, each with the number of its data points.
     pub(super) fn requests(&self) -> Vec<(ExportMetricsServiceRequest, u64)> {
+        let now = self.shown.metrics.wall().date((self.clock)());
         let times = PointTimes {
-            began: nanos(self.began),
-            now: nanos((self.clock)()),
+            // Another beginning would say that the counters began again.
+            began: nanos(self.began.min(now)),
+            now: nanos(now),
         };
         let mut requests = Vec::new();
         let (mut metrics, mut points) = (Vec::new(), 0);

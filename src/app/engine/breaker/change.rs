@@ -87,7 +87,8 @@ impl Driver {
             WriteOutcome::Ambiguous => "unclear",
         };
         self.links.metrics.acted(action, came_of_it);
-        let record = AuditRecord::new(&change.hook, desired, &self.author(), report, self.now());
+        let date = self.links.metrics.wall().date(self.now());
+        let record = AuditRecord::new(&change.hook, desired, &self.author(), report, date);
         let steps = record.steps.join("; ");
         tracing::info!(
             action,

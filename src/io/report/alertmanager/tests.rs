@@ -1,5 +1,4 @@
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -7,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::domain::report::alerts::{Alert, Batch, ResolvedAlert};
-use crate::domain::time::Time;
+use crate::domain::time::{Time, WallReading};
 use crate::io::endpoint::Auth;
 use crate::io::testing::{TestReply, TestServer, soon};
 
@@ -55,8 +54,12 @@ fn envelope() -> AlertEnvelope {
 }
 
 fn written(batch: &Batch) -> Value {
-    let wall = SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_219_862);
-    let body = body(batch, &envelope(), Time::from_unix_millis(65_000), wall).expect("JSON");
+    let now = Time::from_unix_millis(65_000);
+    let wall = WallReading {
+        ours: now,
+        wall: Time::from_unix_millis(1_795_219_862_000),
+    };
+    let body = body(batch, &envelope(), now, wall).expect("JSON");
     serde_json::from_slice(&body).expect("JSON")
 }
 

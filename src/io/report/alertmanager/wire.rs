@@ -1,12 +1,12 @@
 //! Alerts as Alertmanager reads them.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::domain::report::alerts::{Alert, Batch};
-use crate::domain::time::Time;
+use crate::domain::time::{Time, WallReading};
 
 /// What every alert carries, whatever it is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,8 +38,8 @@ struct Annotations<'a> {
     runbook_url: &'a str,
 }
 
-/// The body of a push at `now`. `wall` is what the wall's clock shows at that moment: the daemon's own clock never
-/// steps, so after months it may show another time than Alertmanager's.
+/// The body of a push at `now`, dated by `wall`: the daemon's own clock never steps, so it may show another time than
+/// Alertmanager's.
 ///
 /// # Errors
 /// When it cannot be written as JSON, which is a mistake in this file.
@@ -47,10 +47,8 @@ pub fn body(
     batch: &Batch,
     envelope: &AlertEnvelope,
     now: Time,
-    wall: SystemTime,
+    wall: WallReading,
 ) -> Result<Vec<u8>, serde_json::Error> {
-    let wall = Time::from_unix(wall.duration_since(UNIX_EPOCH).unwrap_or_default());
-    let on_the_wall = |instant: Time| wall.before(now.since(instant));
     let postable = |alert: &Alert, ends_at: Time| -> serde_json::Result<_> {
         let own = alert.labels.iter().map(|(name, value)| (*name, value.as_str()));
         let further = envelope
@@ -65,7 +63,7 @@ pub fn body(
                 description: &alert.description,
                 runbook_url: &alert.runbook_url,
             },
-            starts_at: on_the_wall(alert.since),
+            starts_at: wall.date(alert.since),
             ends_at,
             generator_url: envelope.generator_url.as_deref(),
         })
@@ -73,10 +71,10 @@ pub fn body(
     let firing = batch
         .firing
         .iter()
-        .map(|alert| postable(alert, wall + envelope.ahead));
+        .map(|alert| postable(alert, wall.date(now) + envelope.ahead));
     let ended = batch
         .ended
         .iter()
-        .map(|ended| postable(&ended.alert, on_the_wall(ended.at)));
+        .map(|ended| postable(&ended.alert, wall.date(ended.at)));
     serde_json::to_vec(&firing.chain(ended).collect::<Result<Vec<_>, _>>()?)
 }

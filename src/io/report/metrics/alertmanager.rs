@@ -7,6 +7,7 @@ use super::{Maker, Metrics, set};
 use crate::io::report::alertmanager::PushError;
 
 use crate::domain::text::named;
+use crate::domain::time::Time;
 
 /// Why an Alertmanager was not told of an alert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantArray)]
@@ -77,14 +78,15 @@ impl Metrics {
         metrics.last_success.with_label_values(&[alertmanager]).set(0.0);
     }
 
-    /// Counts a push that was taken, with so many alerts.
-    pub fn alerts_sent(&self, alertmanager: &str, alerts: usize, at_unix_seconds: f64) {
+    /// Counts a push that was taken at `at`, with so many alerts.
+    pub fn alerts_sent(&self, alertmanager: &str, alerts: usize, at: Time) {
         let metrics = &self.alertmanager;
         metrics
             .sent
             .with_label_values(&[alertmanager])
             .inc_by(alerts as u64);
-        set(&metrics.last_success, &[alertmanager], at_unix_seconds);
+        let at = self.wall().date(at).unix_seconds();
+        set(&metrics.last_success, &[alertmanager], at);
     }
 
     /// Counts a push that was not taken.
