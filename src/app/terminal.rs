@@ -11,6 +11,7 @@ use super::BadUsage;
 use crate::io::client::Connection;
 use crate::io::daemon::tunnel::Tunnel;
 use crate::io::daemon::{Address, AskError, DaemonClient, DaemonFiles, DaemonRoute};
+use crate::io::endpoint::Auth;
 
 pub use guard::TerminalGuard;
 pub use status::{StatusArguments, status};
@@ -71,7 +72,10 @@ impl ServerArguments {
         let files = DaemonFiles {
             ca: self.ca_file.clone(),
             certificate: self.cert_file.clone().zip(self.key_file.clone()),
-            token: self.token_file.clone(),
+            auth: match self.token_file.clone() {
+                Some(token_file) => Auth::Bearer { token_file },
+                None => Auth::None,
+            },
         };
         if !self.is_in_cluster(in_cluster) {
             let address = match &self.server {

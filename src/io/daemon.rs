@@ -4,7 +4,6 @@
 //! outage: the way through the API server that [`tunnel`] takes passes admission when it is opened, and not after that.
 
 mod address;
-mod trust;
 pub mod tunnel;
 
 use std::net::IpAddr;
@@ -13,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, AUTHORIZATION, HOST, HeaderValue, USER_AGENT};
+use http::header::{ACCEPT, AUTHORIZATION, HOST, USER_AGENT};
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
@@ -28,10 +27,11 @@ use tokio_rustls::TlsConnector;
 
 use self::tunnel::{Tunnel, TunnelError};
 use super::client::answer::chain;
+use super::endpoint::secrets::{Material, authorization};
+use super::endpoint::{Auth, EndpointError};
 use crate::domain::text::bounded;
 
 pub use address::{Address, BadAddress};
-pub use trust::TrustError;
 
 /// Longest wait for a connection, TLS included.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -43,14 +43,14 @@ const MAX_ASSESSMENT: usize = 64 << 20;
 const MAX_MESSAGE: usize = 4 << 10;
 
 /// Files that a daemon may want to see, or that say which daemon it has to be.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DaemonFiles {
     /// Authorities that its certificate may come from, PEM; the system's where there is none.
     pub ca: Option<PathBuf>,
     /// A client certificate with its chain, and its key, PEM.
     pub certificate: Option<(PathBuf, PathBuf)>,
-    /// A file with the token.
-    pub token: Option<PathBuf>,
+    /// How it asks who comes.
+    pub auth: Auth,
 }
 
 /// How the daemon is reached.
@@ -78,7 +78,7 @@ pub enum AskError {
     Tunnel(#[from] TunnelError),
     /// A file cannot be used.
     #[error(transparent)]
-    Trust(#[from] TrustError),
+    Trust(#[from] EndpointError),
     /// It answers, and not us.
     #[error("{server} requires authentication ({status}): {said}")]
     Refused {
@@ -200,8 +200,8 @@ impl DaemonClient {
             .header(USER_AGENT, concat!("hookwatch/", env!("CARGO_PKG_VERSION")))
             .body(Empty::new())
             .map_err(|error| unreachable(chain(&error)))?;
-        if let Some(token) = self.files.token().await? {
-            request.headers_mut().insert(AUTHORIZATION, token);
+        if let Some(authorization) = authorization(&self.files.auth).await? {
+            request.headers_mut().insert(AUTHORIZATION, authorization);
         }
         let asking = async {
             connection.ready().await.map_err(|error| chain(&error))?;
@@ -225,7 +225,9 @@ impl DaemonClient {
             why,
         };
         let tls = if self.address.encrypted {
-            Some(trust::client(&self.files).await?)
+            let DaemonFiles { ca, certificate, .. } = &self.files;
+            let material = Material::read(ca.as_deref(), certificate.as_ref()).await?;
+            Some(Arc::new(material.tls(true)?))
         } else {
             None
         };
@@ -304,13 +306,4 @@ async fn whole(mut body: Incoming, most: usize) -> Result<Bytes, String> {
         }
     }
     Ok(read.into())
-}
-
-impl DaemonFiles {
-    async fn token(&self) -> Result<Option<HeaderValue>, TrustError> {
-        match &self.token {
-            Some(path) => trust::token(path).await.map(Some),
-            None => Ok(None),
-        }
-    }
 }

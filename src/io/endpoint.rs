@@ -5,7 +5,7 @@
 //! error. Redirects are not followed and proxies of the environment not used: credentials go to the configured address
 //! and nowhere else.
 
-mod secrets;
+pub(super) mod secrets;
 
 use std::path::PathBuf;
 
@@ -123,14 +123,15 @@ impl EndpointClient {
 
     /// The client, made again when a file that it was made of has changed.
     async fn client(&mut self) -> Result<Client, EndpointError> {
-        let material = Material::read(&self.target).await?;
+        let target = &self.target;
+        let material = Material::read(target.ca_file.as_deref(), target.client_certificate.as_ref()).await?;
         if let Some((of, client)) = &self.client
             && *of == material
         {
             return Ok(client.clone());
         }
         let client = Client::builder()
-            .tls_backend_preconfigured(material.tls()?)
+            .tls_backend_preconfigured(material.tls(target.url.scheme() == "https")?)
             .redirect(reqwest::redirect::Policy::none())
             // What is repeated is repeated with what holds by then.
             .retry(reqwest::retry::never())

@@ -68,7 +68,7 @@ const ROOMS_OF_IO: [(&str, &[&str]); 12] = [
     ("missing", &[]),
     ("recorder", &[]),
     ("coordination", &["client"]),
-    ("daemon", &["client"]),
+    ("daemon", &["client", "endpoint"]),
     ("cluster", &["client"]),
     ("observe", &["client", "endpoint", "missing"]),
     ("act", &["client", "coordination", "observe"]),

@@ -1,6 +1,6 @@
 //! What is read from files: authorities, certificates, keys, passwords, tokens.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base64::Engine;
@@ -12,15 +12,14 @@ use rustls::{ClientConfig, RootCertStore};
 use rustls_platform_verifier::BuilderVerifierExt;
 use tokio::io::AsyncReadExt;
 
-use super::{Auth, EndpointError, EndpointTarget};
+use super::{Auth, EndpointError};
 
 /// A larger file is none of these.
 const MAX_FILE: u64 = 1 << 20;
 
 /// What a client is made of, with the names of the files for what has to be said about them.
 #[derive(PartialEq, Eq)]
-pub(super) struct Material {
-    encrypted: bool,
+pub(in crate::io) struct Material {
     authorities: Option<File>,
     certificate: Option<(File, File)>,
 }
@@ -84,24 +83,27 @@ impl File {
 }
 
 impl Material {
-    pub(super) async fn read(target: &EndpointTarget) -> Result<Self, EndpointError> {
-        let authorities = match &target.ca_file {
+    /// Reads the PEM files with the authorities, and with the client certificate and its key.
+    pub(in crate::io) async fn read(
+        ca: Option<&Path>,
+        certificate: Option<&(PathBuf, PathBuf)>,
+    ) -> Result<Self, EndpointError> {
+        let authorities = match ca {
             Some(file) => Some(File::read(file).await?),
             None => None,
         };
-        let certificate = match &target.client_certificate {
+        let certificate = match certificate {
             Some((certificate, key)) => Some((File::read(certificate).await?, File::read(key).await?)),
             None => None,
         };
         Ok(Self {
-            encrypted: target.url.scheme() == "https",
             authorities,
             certificate,
         })
     }
 
     /// What TLS trusts and shows.
-    pub(super) fn tls(&self) -> Result<ClientConfig, EndpointError> {
+    pub(in crate::io) fn tls(&self, encrypted: bool) -> Result<ClientConfig, EndpointError> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let ours =
             |error: rustls::Error| EndpointError::Unreachable(format!("TLS cannot be set up: {error}"));
@@ -118,7 +120,7 @@ impl Material {
                 builder.with_root_certificates(roots)
             }
             // A bare container has no authorities, and without TLS needs none.
-            None if !self.encrypted => builder.with_root_certificates(RootCertStore::empty()),
+            None if !encrypted => builder.with_root_certificates(RootCertStore::empty()),
             None => builder.with_platform_verifier().map_err(ours)?,
         };
         match &self.certificate {
@@ -136,7 +138,7 @@ impl Material {
 }
 
 /// The value of the header `Authorization`.
-pub(super) async fn authorization(auth: &Auth) -> Result<Option<HeaderValue>, EndpointError> {
+pub(in crate::io) async fn authorization(auth: &Auth) -> Result<Option<HeaderValue>, EndpointError> {
     let (file, value) = match auth {
         Auth::None => return Ok(None),
         Auth::Basic {
