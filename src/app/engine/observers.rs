@@ -17,13 +17,13 @@ use tokio::time::{Instant, sleep_until};
 use super::finished;
 use crate::app::config::{CanaryConfig, Config, ScrapeConfig};
 use crate::domain::act::fence::{Account, AutoBreak, Proof};
-use crate::domain::cluster::inventory::{Inventory, InventoryHealth, WatchReport};
+use crate::domain::cluster::inventory::Inventory;
 use crate::domain::observe::canary::{CanaryOutcome, CanaryTarget, may_be_sent};
 use crate::domain::watchdog::{Attention, Event};
 use crate::io::Clock;
 use crate::io::act::fence::Fence;
 use crate::io::client::Connection;
-use crate::io::cluster::inventory::{InventoryView, InventoryWatch, WatchHealth, WatchState};
+use crate::io::cluster::inventory::{InventoryView, InventoryWatch};
 use crate::io::observe::canary::CanaryWriter;
 use crate::io::observe::node_leases::LeaseReader;
 use crate::io::observe::scrape::{REFRESH_EVERY, ScrapeLimits, ScrapeTarget, Scraper};
@@ -163,29 +163,9 @@ async fn pass_inventory_on(
                 return;
             }
         }
-        let reports = watches.iter().map(report).collect();
-        if events.send(Event::Watches(reports)).await.is_err() {
+        if events.send(Event::Watches(watches)).await.is_err() {
             return;
         }
-    }
-}
-
-fn report(watch: &WatchHealth) -> WatchReport {
-    let health = match &watch.state {
-        WatchState::Open => InventoryHealth::Current,
-        WatchState::Starting => InventoryHealth::Starting,
-        // What hooks beside admission are at is nobody's guard rail; the addresses behind them have watches of their
-        // own.
-        WatchState::Broken { why } if watch.kind.is_beside_admission() => {
-            InventoryHealth::Limited { why: why.clone() }
-        }
-        WatchState::Broken { why } => InventoryHealth::Stale { why: why.clone() },
-        WatchState::Refused { why } => InventoryHealth::Limited { why: why.clone() },
-    };
-    WatchReport {
-        watch: watch.to_string(),
-        health,
-        known_good: watch.known_good,
     }
 }
 

@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use crate::domain::cluster::inventory::Inventory;
+use crate::domain::cluster::inventory::{Inventory, InventoryHealth, WatchReport};
 use crate::domain::time::Time;
 use crate::io::Clock;
 use crate::io::client::Connection;
@@ -27,18 +27,14 @@ use crate::io::client::Connection;
 mod backoff;
 pub mod convert;
 mod feed;
-mod health;
 mod lean;
 mod lines;
 pub(super) mod object;
 mod page;
 mod store;
 
-pub use health::{WatchHealth, WatchState};
-pub use object::WatchedKind;
-
 use feed::{Feed, FeedSpec, FeedUpdate};
-use object::Key;
+use object::{Key, WatchedKind};
 use store::WatchStore;
 
 /// Namespaces that get watches of their own.
@@ -56,7 +52,7 @@ pub struct InventoryView {
     /// The hooks; `None` until everything was tried once and at least one kind of configuration is known.
     pub inventory: Option<Arc<Inventory>>,
     /// Each watch.
-    pub watches: Vec<WatchHealth>,
+    pub watches: Vec<WatchReport>,
 }
 
 /// The running watches; they end when this is dropped.
@@ -114,7 +110,7 @@ type FeedKey = (WatchedKind, Option<String>);
 struct RunningWatch {
     number: u64,
     wanted: Arc<BTreeSet<Key>>,
-    state: WatchState,
+    health: InventoryHealth,
     known_good: Option<Time>,
     /// Whether it has delivered a list or failed.
     settled: bool,
@@ -169,20 +165,26 @@ impl Keeper {
             return;
         };
         let (kind, namespace) = (key.0, key.1.as_deref());
-        let state = match &news {
-            FeedUpdate::Broken(why) => WatchState::Broken { why: why.clone() },
-            FeedUpdate::Refused(why) => WatchState::Refused { why: why.clone() },
+        let health = match &news {
+            // What hooks beside admission are at is nobody's guard rail; the addresses behind them have watches of
+            // their own.
+            FeedUpdate::Broken(why) if !kind.is_beside_admission() => {
+                InventoryHealth::Stale { why: why.clone() }
+            }
+            FeedUpdate::Broken(why) | FeedUpdate::Refused(why) => {
+                InventoryHealth::Limited { why: why.clone() }
+            }
             // The first word of a watch that is resumed may be that it is alive; its list is still there.
-            _ => WatchState::Open,
+            _ => InventoryHealth::Current,
         };
         let mut pending = PendingPublication::Freshness;
-        if state == WatchState::Open {
+        if health == InventoryHealth::Current {
             running.known_good = Some((self.clock)());
         }
-        if running.state != state || !running.settled {
+        if running.health != health || !running.settled {
             pending = PendingPublication::Change;
         }
-        running.state = state;
+        running.health = health;
         running.settled = true;
 
         let is_news = match news {
@@ -232,9 +234,10 @@ impl Keeper {
     fn start_feed(&mut self, key: FeedKey, wanted: BTreeSet<Key>) {
         let running = self.feeds.get(&key);
         // A feed that gets more to read was not worse before; only `WatchStore::covered` knows what is new.
-        let (state, known_good, settled) = running.map_or((WatchState::Starting, None, false), |it| {
-            (it.state.clone(), it.known_good, it.settled)
-        });
+        let (health, known_good, settled) = running
+            .map_or((InventoryHealth::Starting, None, false), |it| {
+                (it.health.clone(), it.known_good, it.settled)
+            });
         let wanted = Arc::new(wanted);
         self.numbers += 1;
         let feed = Feed {
@@ -250,7 +253,7 @@ impl Keeper {
         let running = RunningWatch {
             number: self.numbers,
             wanted,
-            state,
+            health,
             known_good,
             settled,
             _task: JoinSet::from_iter([feed.run()]),
@@ -262,7 +265,11 @@ impl Keeper {
     /// configuration was read or will never be.
     fn is_complete(&self) -> bool {
         let configurations_known = self.feeds.iter().any(|((kind, _), running)| {
-            kind.is_admission() && matches!(running.state, WatchState::Open | WatchState::Refused { .. })
+            let known = matches!(
+                running.health,
+                InventoryHealth::Current | InventoryHealth::Limited { .. }
+            );
+            kind.is_admission() && known
         });
         let tried =
             |((kind, _), running): (&FeedKey, &RunningWatch)| running.settled || kind.is_beside_admission();
@@ -294,10 +301,9 @@ impl Keeper {
         let watches: Vec<_> = self
             .feeds
             .iter()
-            .map(|((kind, namespace), running)| WatchHealth {
-                kind: *kind,
-                namespace: namespace.clone(),
-                state: running.state.clone(),
+            .map(|(key, running)| WatchReport {
+                watch: name(key),
+                health: running.health.clone(),
                 known_good: running.known_good,
             })
             .collect();
@@ -317,10 +323,19 @@ impl Keeper {
 
     fn why_unread(&self, kind: WatchedKind, namespace: &str) -> String {
         let own = self.feeds.get(&(kind, Some(namespace.to_owned())));
-        match own.or_else(|| self.feeds.get(&(kind, None))).map(|it| &it.state) {
-            Some(WatchState::Broken { why } | WatchState::Refused { why }) => format!("{kind}: {why}"),
+        match own.or_else(|| self.feeds.get(&(kind, None))).map(|it| &it.health) {
+            Some(InventoryHealth::Stale { why } | InventoryHealth::Limited { why }) => format!("{kind}: {why}"),
             _ => convert::service::NOT_READ.to_owned(),
         }
+    }
+}
+
+/// What a feed watches, for people.
+fn name((kind, namespace): &FeedKey) -> String {
+    match namespace {
+        Some(node) if *kind == WatchedKind::Nodes => format!("Node {node:?}"),
+        Some(namespace) => format!("{kind} in namespace {namespace:?}"),
+        None => kind.to_string(),
     }
 }
 
@@ -499,20 +514,25 @@ mod tests {
         }
     }
 
-    fn is_broken(watch: &WatchHealth) -> bool {
-        matches!(watch.state, WatchState::Broken { .. })
+    fn is_broken(watch: &WatchReport) -> bool {
+        use InventoryHealth::{Limited, Stale};
+        matches!(watch.health, Stale { .. } | Limited { .. })
+    }
+
+    fn is_of(watch: &WatchReport, kind: WatchedKind) -> bool {
+        watch.watch.starts_with(&kind.to_string())
     }
 
     fn all_open(view: &InventoryView) -> bool {
         let mut watches = view.watches.iter();
-        watches.len() > 0 && watches.all(|watch| watch.state == WatchState::Open)
+        watches.len() > 0 && watches.all(|watch| watch.health == InventoryHealth::Current)
     }
 
     /// What would help each watch that is refused.
     fn refused(view: &InventoryView) -> Vec<&str> {
         let watches = view.watches.iter();
-        let refused = watches.filter_map(|watch| match &watch.state {
-            WatchState::Refused { why } => Some(why.as_str()),
+        let refused = watches.filter_map(|watch| match &watch.health {
+            InventoryHealth::Limited { why } => Some(why.as_str()),
             _ => None,
         });
         refused.collect()
@@ -522,7 +542,9 @@ mod tests {
     fn known_good(view: &InventoryView) -> Option<Time> {
         let watches = view.watches.iter();
         let read = watches.filter(|watch| {
-            !matches!(watch.state, WatchState::Refused { .. }) && !watch.kind.is_beside_admission()
+            let beside = [WatchedKind::Definitions, WatchedKind::Registrations];
+            !matches!(watch.health, InventoryHealth::Limited { .. })
+                && !beside.into_iter().any(|kind| is_of(watch, kind))
         });
         read.map(|watch| watch.known_good).min().flatten()
     }
@@ -554,7 +576,7 @@ mod tests {
         let two = until(&mut views, |view| {
             view.watches
                 .iter()
-                .any(|it| it.to_string() == "Services in namespace \"other\"")
+                .any(|it| it.watch == "Services in namespace \"other\"")
         });
         two.await;
         cluster.send(MUTATING, "DELETED", &configuration("m", &[]));
@@ -627,7 +649,7 @@ mod tests {
         until(&mut views, |view| node_is_ready(view) == Some(false)).await;
         let nodes = |view: &InventoryView| {
             let nodes = view.watches.iter();
-            let nodes = nodes.filter(|report| report.kind == WatchedKind::Nodes);
+            let nodes = nodes.filter(|report| report.watch.starts_with("Node "));
             nodes.count()
         };
         cluster.send(&endpoint_slices("n"), "MODIFIED", &slice_on(&["a", "b"]));
@@ -808,11 +830,13 @@ mod tests {
         let _server = serve(&address, &cluster).await;
         // Only a feed that was told so lists again; one that still pauses would go on from where it was.
         until(&mut views, |view| {
-            view.watches.iter().all(|watch| match &watch.state {
-                WatchState::Broken { why } => {
-                    watch.kind == WatchedKind::EndpointSlices && why.contains("410")
+            view.watches.iter().all(|watch| match &watch.health {
+                InventoryHealth::Stale { why } => {
+                    is_of(watch, WatchedKind::EndpointSlices) && why.contains("410")
                 }
-                state => *state == WatchState::Open && watch.kind != WatchedKind::EndpointSlices,
+                health => {
+                    *health == InventoryHealth::Current && !is_of(watch, WatchedKind::EndpointSlices)
+                }
             })
         })
         .await;

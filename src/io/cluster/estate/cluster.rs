@@ -16,9 +16,8 @@ use crate::domain::audit::estate::{Key, Unlisted};
 use crate::io::client::Connection;
 use crate::io::client::answer::query_value;
 use crate::io::client::request::{ApiRequest, JSON, METADATA, RequestError, items, page};
-use crate::io::cluster::inventory::WatchedKind;
 use crate::io::cluster::inventory::convert::service::SERVICE_LABEL;
-use crate::io::cluster::inventory::object::KindNames;
+use crate::io::cluster::inventory::object::{KindNames, WatchedKind};
 
 /// Most bytes of one page.
 const MAX_PAGE_BYTES: usize = 32 * 1024 * 1024;

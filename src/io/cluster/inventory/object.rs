@@ -118,7 +118,7 @@ impl WatchedKind {
     }
 
     /// Whether the inventory may do without it, as it does where reading it is forbidden.
-    pub const fn is_beside_admission(self) -> bool {
+    pub(super) const fn is_beside_admission(self) -> bool {
         matches!(self, Self::Definitions | Self::Registrations)
     }
 

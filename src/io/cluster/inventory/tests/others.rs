@@ -94,11 +94,11 @@ async fn without_permission_for_either_kind_it_is_named_and_admission_goes_on() 
             "grant list and watch on apiservices in the API group \"apiregistration.k8s.io\"",
         ),
     ] {
-        let watch = view.watches.iter().find(|watch| watch.kind == kind);
-        let state = &watch.expect("it is watched").state;
+        let watch = view.watches.iter().find(|watch| is_of(watch, kind));
+        let health = &watch.expect("it is watched").health;
         assert!(
-            matches!(state, WatchState::Refused { why } if why.contains(needed)),
-            "{state:?}"
+            matches!(health, InventoryHealth::Limited { why } if why.contains(needed)),
+            "{health:?}"
         );
     }
     assert!(known_good(&view).is_some());
@@ -124,8 +124,8 @@ async fn the_first_inventory_does_not_wait_for_definitions_that_take_their_time(
     let watch = view
         .watches
         .iter()
-        .find(|watch| watch.kind == WatchedKind::Definitions);
-    assert_eq!(watch.expect("it is watched").state, WatchState::Starting);
+        .find(|watch| is_of(watch, WatchedKind::Definitions));
+    assert_eq!(watch.expect("it is watched").health, InventoryHealth::Starting);
     assert!(known_good(&view).is_some());
     drop(held);
 }
