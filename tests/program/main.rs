@@ -14,6 +14,9 @@ mod alerting;
 mod alertmanager;
 mod audit;
 mod bad_input;
+#[path = "../support/bounds.rs"]
+#[allow(dead_code, reason = "the document of the metrics says more of them")]
+mod bounds;
 mod breaking;
 mod bypass;
 mod cardinality;

@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::LazyLock;
 
-use hookwatch::io::report::metrics::Metrics;
-use hookwatch::io::report::metrics::contract::{Bound, Declared};
+use hookwatch::domain::observe::probe::{ProbeAnswer, ProbeOutcome};
+use hookwatch::io::report::metrics::{Declared, Metrics};
 use serde_json::Value;
+use strum::VariantNames as _;
 
+use crate::bounds::{ANSWERED, Bound, bound, is_per_hook, most_series, samples, unit};
 use crate::exposed::{EXPOSED, names_in};
 use crate::{files, read, root, same_document};
 
@@ -20,7 +22,7 @@ pub static DECLARED: LazyLock<Vec<Declared>> = LazyLock::new(|| Metrics::new().u
 pub fn metric_of(name: &str) -> Option<&'static Declared> {
     DECLARED
         .iter()
-        .find(|declared| declared.name == name || declared.samples().iter().any(|sample| sample == name))
+        .find(|declared| declared.name == name || samples(declared).iter().any(|sample| sample == name))
 }
 
 /// Who looks at each metric.
@@ -97,9 +99,9 @@ fn thousands(number: usize) -> String {
 fn document() -> String {
     let most: usize = DECLARED
         .iter()
-        .map(|declared| declared.most_series().unwrap())
+        .map(|declared| most_series(declared).unwrap())
         .sum();
-    let per_hook = DECLARED.iter().filter(|declared| declared.is_per_hook());
+    let per_hook = DECLARED.iter().filter(|declared| is_per_hook(declared));
     let per_hook: Vec<String> = per_hook.map(|declared| format!("`{}`", declared.name)).collect();
     let mut text = format!(
         "# Metrics\n\n\
@@ -123,18 +125,18 @@ fn document() -> String {
     };
     for declared in DECLARED.iter() {
         let name = &declared.name;
-        let series = declared.most_series().unwrap();
+        let series = most_series(declared).unwrap();
         write!(
             text,
             "\n## {name}\n\n{}\n\n- Type: {} ({}), {} series at most.\n",
             declared.help,
             declared.kind,
-            declared.unit(),
+            unit(declared),
             thousands(series)
         )
         .unwrap();
         for label in &declared.labels {
-            let values = match declared.bound(label).unwrap() {
+            let values = match bound(declared, label).unwrap() {
                 Bound::OneOf(values) => values
                     .iter()
                     .map(|value| format!("`{value}`"))
@@ -160,7 +162,7 @@ fn the_document_of_the_metrics_is_what_the_code_registers() {
 #[test]
 fn metrics_that_are_registered_and_series_that_are_served_are_the_same() {
     for declared in DECLARED.iter() {
-        for sample in declared.samples() {
+        for sample in samples(declared) {
             let labels = EXPOSED.get(&sample);
             let labels =
                 labels.unwrap_or_else(|| panic!("{sample} has no sample in tests/repository/exposed.rs"));
@@ -196,4 +198,42 @@ fn metrics_that_are_named_anywhere_exist() {
         }
     }
     assert!(count > 50, "only {count} names were found");
+}
+
+#[test]
+fn every_label_of_every_metric_is_bounded() {
+    for declared in DECLARED.iter() {
+        for label in &declared.labels {
+            assert!(
+                bound(declared, label).is_some(),
+                "say in tests/support/bounds.rs what values {label} of {} can have",
+                declared.name
+            );
+        }
+        assert!(most_series(declared).is_some(), "{}", declared.name);
+    }
+}
+
+#[test]
+fn names_end_as_their_kind_demands_and_helps_are_sentences() {
+    for declared in DECLARED.iter() {
+        let is_counter = declared.kind == "counter";
+        assert_eq!(declared.name.ends_with("_total"), is_counter, "{}", declared.name);
+        assert!(declared.help.ends_with('.'), "{}", declared.name);
+        assert_ne!(declared.kind, "untyped", "{}", declared.name);
+    }
+}
+
+#[test]
+fn no_probe_ends_in_a_way_that_is_not_listed() {
+    let why = String::new();
+    let answered = [
+        ProbeAnswer::Handshake,
+        ProbeAnswer::Discovery { status: 500 },
+        ProbeAnswer::ReviewRefused { status: 500 },
+        ProbeAnswer::NotAnAdmissionReview { why },
+    ];
+    let answered = answered.map(|answer| ProbeOutcome::Answered(answer).as_str());
+    assert_eq!(answered, ANSWERED);
+    assert_eq!(ProbeOutcome::VARIANTS[0], "answered");
 }

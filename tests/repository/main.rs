@@ -11,6 +11,8 @@
 mod alerts;
 mod arrows;
 mod audit;
+#[path = "../support/bounds.rs"]
+mod bounds;
 mod chart;
 mod commands;
 mod configuration;

@@ -2,11 +2,10 @@
 //!
 //! Counters and histograms grow as things happen. What describes a hook is a gauge filled from the newest
 //! assessment at the moment somebody asks, so that a hook that is gone leaves no series behind. Labels come
-//! from closed sets; the open ones name hooks and API servers, and both are bounded. [`contract`] says how.
+//! from closed sets; the open ones name hooks and API servers, and both are bounded. `docs/metrics.md` says how.
 
 mod alertmanager;
 mod breaker;
-pub mod contract;
 mod hooks;
 mod make;
 mod plane;
@@ -22,6 +21,8 @@ use prometheus::{Gauge, GaugeVec, IntCounterVec, Registry};
 
 pub use self::alertmanager::Dropped;
 pub use self::hooks::MAX_HOOKS;
+pub use self::make::{Declared, SECONDS};
+pub use self::probes::MAX_OUTCOMES;
 pub use self::telemetry::{Loss, Signal, TelemetryCounts};
 use super::events::EventOutcome;
 use crate::domain::act::fence::AutoBreak;
@@ -30,7 +31,6 @@ use crate::domain::cluster::hook::HookId;
 use crate::domain::diagnose::verdict::Verdict;
 use crate::domain::report::assessment::Assessment;
 use crate::domain::time::{Time, WallReading};
-use contract::Declared;
 use make::Maker;
 
 /// A certificate's end by hook, `served` or `ca`.

@@ -8,11 +8,6 @@ use crate::domain::act::breaker::{HeldBack, HookStanding, HookState, Rung};
 use crate::domain::act::fence::BreakerView;
 use crate::domain::time::Time;
 
-/// What can be done to a configuration.
-pub(super) const ACTIONS: [&str; 3] = ["bypass", "probation", "restore"];
-/// What can become of it.
-pub(super) const OUTCOMES: [&str; 5] = ["applied", "conflict", "gone", "refused", "unclear"];
-
 #[derive(Debug)]
 pub(super) struct BreakerMetrics {
     bypassed: GaugeVec,

@@ -9,12 +9,23 @@ use prometheus::{
     Registry,
 };
 
-use super::contract::Declared;
-
 /// Seconds. The edges include 1, 2, 10 and 30 s: when a probe is late, and what timeouts are set to.
-pub(super) const SECONDS: [f64; 12] = [
+pub const SECONDS: [f64; 12] = [
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0,
 ];
+
+/// One metric as it was registered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Declared {
+    /// The whole name. A histogram's series end in `_bucket`, `_sum` and `_count` beside.
+    pub name: String,
+    /// `counter`, `gauge` or `histogram`.
+    pub kind: &'static str,
+    /// What it means, as a sentence.
+    pub help: String,
+    /// The names of its labels.
+    pub labels: Vec<String>,
+}
 
 /// Makes a metric with the common prefix and registers it.
 pub(super) struct Maker<'a> {

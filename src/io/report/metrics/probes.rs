@@ -13,10 +13,10 @@ use crate::domain::observe::views::ProbeView;
 
 /// So many pairs of connection and outcome of its probes are told apart for each hook; further outcomes count as
 /// [`OTHER`].
-pub(super) const MAX_OUTCOMES: usize = 6;
+pub const MAX_OUTCOMES: usize = 6;
 /// The name under which hooks and outcomes beyond the bounds are counted together. No hook can have it: their names
 /// have dots.
-pub(super) const OTHER: &str = "other";
+const OTHER: &str = "other";
 
 /// Connection and outcome.
 type Series = [&'static str; 2];
