@@ -12,6 +12,7 @@ use hookwatch::domain::cluster::hook::{HookId, HookKind};
 use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::vocabulary::Health;
 use hookwatch::io::act::breaker::{ApiServerClient, ConfigWriter, PatchOutcome, RetryPolicy};
+use hookwatch::io::report::metrics::Metrics;
 use hookwatch::lab::api::{ApiServer, ApiServerOptions};
 use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::clients::Casualties;
@@ -295,7 +296,7 @@ fn with_plan_it_is_said_what_would_be_done_and_nothing_is_touched() {
         .await;
         let said = said.unwrap();
         assert_eq!(said.breaker.hooks.len(), 1, "{:#?}", said.breaker);
-        let metrics = engine.shown.metrics.gather(Some(&said), &[]).unwrap();
+        let metrics = Metrics::text(&engine.shown.metrics.families(Some(&said), &[])).unwrap();
         let metrics = String::from_utf8(metrics).unwrap();
         assert!(metrics.contains("hookwatch_breaker_would_bypass{rung=\"shield\"} 1"));
         let client = client_for(&kubeconfig).await.unwrap();

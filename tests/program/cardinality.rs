@@ -138,7 +138,7 @@ fn is_series(line: &&str) -> bool {
 }
 
 fn gathered(metrics: &Metrics, assessment: &Assessment, ids: &[HookId]) -> String {
-    let text = metrics.gather(Some(assessment), &certificates(ids)).unwrap();
+    let text = Metrics::text(&metrics.families(Some(assessment), &certificates(ids))).unwrap();
     String::from_utf8(text).unwrap()
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use hookwatch::app::engine::Engine;
 use hookwatch::domain::vocabulary::Writes;
+use hookwatch::io::report::metrics::Metrics;
 use hookwatch::lab::api::{ApiServer, ApiServerOptions};
 use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::clients::ControlPlaneClients;
@@ -64,7 +65,7 @@ async fn an_api_server_that_cannot_start_beside_a_hanging_hook_is_told_with_the_
         "{}",
         told.control_plane.summary
     );
-    let text = engine.shown.metrics.gather(Some(&told), &[]).unwrap();
+    let text = Metrics::text(&engine.shown.metrics.families(Some(&told), &[])).unwrap();
     let text = String::from_utf8(text).unwrap();
     let target = &told.sources.scrapes[0].target;
     for series in [

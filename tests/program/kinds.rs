@@ -7,6 +7,7 @@ use hookwatch::app::engine::Engine;
 use hookwatch::domain::cluster::hook::HookKind;
 use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::vocabulary::{Cause, Effect, Health, Writes};
+use hookwatch::io::report::metrics::Metrics;
 use hookwatch::lab::api::{ApiServer, ApiServerOptions};
 use hookwatch::lab::backend::{BackendRole, Behaviour, LabBackend};
 use hookwatch::lab::certs::Authority;
@@ -134,7 +135,7 @@ async fn refused_backends_of_both_kinds_are_named_and_nobody_else_is_blamed() {
     assert_eq!(named.culprits().count(), 2, "{:#?}", named.hooks);
     assert_eq!(named.control_plane.writes, Writes::Flowing);
     assert_eq!(named.control_plane.not_a_hook, None);
-    let metrics = engine.shown.metrics.gather(Some(&named), &[]).unwrap();
+    let metrics = Metrics::text(&engine.shown.metrics.families(Some(&named), &[])).unwrap();
     let metrics = String::from_utf8(metrics).unwrap();
     for kind in ["conversion", "aggregated"] {
         assert!(

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use hookwatch::app::engine::Engine;
 use hookwatch::domain::vocabulary::Health;
+use hookwatch::io::report::metrics::Metrics;
 use hookwatch::io::telemetry::TelemetrySettings;
 use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::cluster::{Cluster, LabHook};
@@ -126,11 +127,8 @@ fn is_failing(daemon: &Engine, hook: LabHook) -> Option<()> {
 fn text(daemon: &Engine) -> String {
     let assessment = daemon.shown.assessment.borrow().clone();
     let certificates = daemon.shown.certificates.lock().unwrap().clone();
-    let text = daemon
-        .shown
-        .metrics
-        .gather(assessment.as_deref(), &certificates)
-        .unwrap();
+    let metrics = &daemon.shown.metrics;
+    let text = Metrics::text(&metrics.families(assessment.as_deref(), &certificates)).unwrap();
     String::from_utf8(text).unwrap()
 }
 
@@ -366,7 +364,7 @@ async fn metrics_over_otlp_are_those_of_the_exposition() {
         let last = receiver.look(|sent| of_otlp(sent.metrics.last().unwrap()));
         let assessment = assessment.borrow().clone();
         let certificates = certificates.lock().unwrap().clone();
-        let text = metrics.gather(assessment.as_deref(), &certificates).unwrap();
+        let text = Metrics::text(&metrics.families(assessment.as_deref(), &certificates)).unwrap();
         let stays = |samples: Samples| -> Samples {
             let ours = |(sample, _): &(String, u64)| !sample.starts_with("hookwatch_telemetry_");
             samples.into_iter().filter(ours).collect()

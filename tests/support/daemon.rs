@@ -15,6 +15,7 @@ use hookwatch::domain::cluster::hook::{HookId, HookKind};
 use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::vocabulary::Health;
 use hookwatch::io::act::breaker::{ApiServerClient, ConfigWriter, PatchOutcome, RetryPolicy};
+use hookwatch::io::report::metrics::Metrics;
 use hookwatch::lab::api::{ApiServer, ApiServerOptions};
 use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::cluster::{Cluster, LabHook, client_for, configurations};
@@ -272,7 +273,7 @@ pub async fn standing(
 
 pub fn metrics(engine: &Engine) -> String {
     let assessment = engine.shown.assessment.borrow().clone().unwrap();
-    let metrics = engine.shown.metrics.gather(Some(&assessment), &[]).unwrap();
+    let metrics = Metrics::text(&engine.shown.metrics.families(Some(&assessment), &[])).unwrap();
     String::from_utf8(metrics).unwrap()
 }
 

@@ -10,6 +10,7 @@ use hookwatch::domain::act::leadership::{LeadershipObject, ReplicaRole, ReplicaV
 use hookwatch::domain::act::ledger;
 use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::vocabulary::Health;
+use hookwatch::io::report::metrics::Metrics;
 use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::cluster::{Cluster, LabHook};
 use hookwatch::lab::control_plane::{ControlPlaneKind, LabControlPlane};
@@ -179,11 +180,8 @@ fn identity(daemon: &Engine) -> String {
 
 fn metric(daemon: &Engine, line: &str) -> bool {
     let assessment = assessment(daemon);
-    let text = daemon
-        .shown
-        .metrics
-        .gather(assessment.as_deref(), &[])
-        .expect("metrics");
+    let metrics = &daemon.shown.metrics;
+    let text = Metrics::text(&metrics.families(assessment.as_deref(), &[])).expect("metrics");
     String::from_utf8(text)
         .expect("text")
         .lines()

@@ -157,18 +157,6 @@ impl Metrics {
         self.events.with_label_values(&[outcome.as_str()]).inc();
     }
 
-    /// The text exposition, with the gauges as the assessment has them.
-    ///
-    /// # Errors
-    /// When a metric cannot be written as text, which is a mistake in this file.
-    pub fn gather(
-        &self,
-        assessment: Option<&Assessment>,
-        certificates: &[CertificateEnd],
-    ) -> prometheus::Result<Vec<u8>> {
-        Self::text(&self.families(assessment, certificates))
-    }
-
     /// Everything as it is now, with the gauges as the assessment has them. What goes out by another way than
     /// `/metrics` comes from here as well, so that it cannot say anything else.
     pub fn families(

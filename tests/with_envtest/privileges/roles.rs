@@ -5,6 +5,7 @@ use hookwatch::domain::act::fence::AutoBreak;
 use hookwatch::domain::act::leadership::ReplicaRole;
 use hookwatch::domain::cluster::hook::HookKind;
 use hookwatch::domain::report::assessment::Assessment;
+use hookwatch::io::report::metrics::Metrics;
 use http::Method;
 use serde_json::{Value, json};
 
@@ -40,7 +41,7 @@ struct Seen<'a> {
 
 impl<'a> Seen<'a> {
     fn of(engine: &Engine, assessment: &'a Assessment) -> Self {
-        let metrics = engine.shown.metrics.gather(Some(assessment), &[]).unwrap();
+        let metrics = Metrics::text(&engine.shown.metrics.families(Some(assessment), &[])).unwrap();
         Self {
             assessment,
             metrics: String::from_utf8(metrics).unwrap(),
