@@ -170,22 +170,12 @@ struct Among {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 struct BreakerMemory {
     leads: bool,
-    /// When the last judgement came, and what it says of all hooks together.
-    judged: Option<Overall>,
+    /// When the last judgement came, and what it says of all hooks together. What it says of each is in `hooks`.
+    judged: Option<(Time, Judged)>,
     servers: BTreeSet<Arc<str>>,
     ledger: LedgerMemory,
     hooks: BTreeMap<HookId, HookMemory>,
     tickets: u64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Overall {
-    at: Time,
-    self_doubt: bool,
-    inventory_is_old: bool,
-    unread: bool,
-    fence_holds: bool,
-    match_conditions: bool,
 }
 
 /// What is known of the ledger.
@@ -392,6 +382,12 @@ impl Breaker {
     fn ticket(&mut self) -> Ticket {
         self.memory.tickets += 1;
         Ticket(self.memory.tickets)
+    }
+
+    /// Whether the last judgement is fresh enough to act by.
+    fn is_fresh(&self, now: Time) -> bool {
+        let judged = self.memory.judged.as_ref();
+        judged.is_some_and(|(at, _)| now.since(*at) <= self.settings.times.fresh)
     }
 
     /// Whether every API server shows what was read last.

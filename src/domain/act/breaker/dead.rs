@@ -93,8 +93,8 @@ impl Breaker {
             return Some("The skip reached its time limit: shielded instead.");
         }
         // Who has only just begun to look goes by what was known before.
-        let judged = self.memory.judged?;
-        let fresh = hook.now.since(judged.at) <= self.settings.times.fresh;
+        let (_, judged) = self.memory.judged.as_ref()?;
+        let fresh = self.is_fresh(hook.now);
         let known = fresh && !judged.self_doubt && !judged.inventory_is_old && !judged.unread;
         let Some(facts) = hook.facts.as_ref().filter(|_| known) else {
             return Some("hookwatch can no longer tell whether it answers: shielded instead.");

@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::book::BookEntry;
 use super::choice::{Choice, RungBounds, choose};
 use super::guards::{Guard, HeldBack};
-use super::observed::HookFacts;
+use super::observed::{HookFacts, Judged};
 use super::policy::{Ceiling, PolicyRule, PolicySubject, Rung};
-use super::{Breaker, HookAt, HookMemory, Overall, WITNESSES};
+use super::{Breaker, HookAt, HookMemory, WITNESSES};
 use crate::domain::act::fence::AutoBreak;
 use crate::domain::cluster::hook::HookId;
 use crate::domain::time::Time;
@@ -18,7 +18,7 @@ struct Case<'a> {
     breaker: &'a Breaker,
     hook: HookAt<'a>,
     entry: Option<&'a BookEntry>,
-    overall: &'a Overall,
+    overall: &'a Judged,
     facts: &'a HookFacts,
     rule: &'a PolicyRule,
     /// The rung for now, or why there is none.
@@ -61,8 +61,7 @@ const GUARD_RAILS: [GuardRail; 12] = [
         case.overall.self_doubt.then_some(HeldBack::SelfDoubt)
     }),
     rail(Guard::Stale, |case| {
-        let age = case.hook.now.since(case.overall.at);
-        let old = case.overall.inventory_is_old || age > case.breaker.settings.times.fresh;
+        let old = case.overall.inventory_is_old || !case.breaker.is_fresh(case.hook.now);
         old.then_some(HeldBack::Stale)
     }),
     always(|case| case.overall.unread.then_some(HeldBack::NotRead)),
@@ -109,7 +108,7 @@ impl Breaker {
         entry: Option<&BookEntry>,
         most: Rung,
     ) -> Result<Choice, HeldBack> {
-        let (Some(overall), Some(facts)) = (&self.memory.judged, &hook.facts) else {
+        let (Some((_, overall)), Some(facts)) = (&self.memory.judged, &hook.facts) else {
             return Err(HeldBack::Stale);
         };
         let guards = self.settings.guards;
@@ -164,7 +163,7 @@ impl Breaker {
         entry: Option<&BookEntry>,
         most: Rung,
     ) -> Result<Choice, HeldBack> {
-        let (Some(overall), Some(facts)) = (&self.memory.judged, &hook.facts) else {
+        let (Some((_, overall)), Some(facts)) = (&self.memory.judged, &hook.facts) else {
             return Err(HeldBack::Stale);
         };
         let (Some(cause), true) = (facts.cause, hook.fails()) else {

@@ -7,7 +7,7 @@ use super::action::{Action, Notice, NoticeKind, To};
 use super::book::{Book, ResourceVersion};
 use super::observed::{BypassState, HookFacts, Judged, Observation, ObservedHook, Ticket, WriteOutcome};
 use super::policy::Rung;
-use super::{Breaker, BreakerTimes, HookMemory, Licence, Overall, RefusedChange};
+use super::{Breaker, BreakerTimes, HookMemory, Licence, RefusedChange};
 use crate::domain::cluster::hook::HookId;
 use crate::domain::time::Time;
 use crate::domain::vocabulary::{Cause, Health};
@@ -46,21 +46,15 @@ impl Breaker {
         }
     }
 
-    fn judged(&mut self, judged: Judged, now: Time) {
-        self.memory.judged = Some(Overall {
-            at: now,
-            self_doubt: judged.self_doubt,
-            inventory_is_old: judged.inventory_is_old,
-            unread: judged.unread,
-            fence_holds: judged.fence_holds,
-            match_conditions: judged.match_conditions,
-        });
+    fn judged(&mut self, mut judged: Judged, now: Time) {
+        let hooks = std::mem::take(&mut judged.hooks);
+        self.memory.judged = Some((now, judged));
         for (id, hook) in &mut self.memory.hooks {
-            if !judged.hooks.contains_key(id) {
+            if !hooks.contains_key(id) {
                 (hook.facts, hook.failing_since, hook.well_since) = (None, None, None);
             }
         }
-        for (id, facts) in judged.hooks {
+        for (id, facts) in hooks {
             let hook = self.memory.hooks.entry(id).or_default();
             // How long it has been merely slow says nothing of how long it has been worse.
             let gets_worse =

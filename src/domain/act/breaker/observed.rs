@@ -130,7 +130,7 @@ impl BypassState {
 }
 
 /// How everything is judged at one instant.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Judged {
     /// Every probe of everything fails, and nothing shows that this is not our own fault.
     pub self_doubt: bool,

@@ -157,11 +157,10 @@ impl Breaker {
 
     /// How long a hook has been well, by a judgement that is fresh.
     fn well_for(&self, hook: HookAt<'_>) -> Option<Duration> {
-        let fresh = self.memory.judged.is_some_and(|judged| {
-            hook.now.since(judged.at) <= self.settings.times.fresh && !judged.self_doubt
-        });
+        let judged = self.memory.judged.as_ref();
+        let known = self.is_fresh(hook.now) && judged.is_some_and(|(_, judged)| !judged.self_doubt);
         hook.well_since
-            .filter(|_| fresh)
+            .filter(|_| known)
             .map(|since| hook.now.since(since))
     }
 

@@ -70,8 +70,8 @@ impl World {
             for until in [&mut ledger.rest_until, &mut ledger.lost, &mut ledger.unwritten] {
                 *until = until.filter(|until| *until > now);
             }
-            if let Some(judged) = &mut memory.judged {
-                judged.at = at_most(judged.at, 1);
+            if let Some((at, _)) = &mut memory.judged {
+                *at = at_most(*at, 1);
             }
             let book = memory.ledger.known.as_ref().map(|(_, book)| book);
             for (id, hook) in &mut memory.hooks {
@@ -283,8 +283,8 @@ impl BreakerMemory {
         ] {
             *time = time.map(own);
         }
-        if let Some(judged) = &mut self.judged {
-            judged.at = own(judged.at);
+        if let Some((at, _)) = &mut self.judged {
+            *at = own(*at);
         }
         for hook in self.hooks.values_mut() {
             hook.line_since = own(hook.line_since);

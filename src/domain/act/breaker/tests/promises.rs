@@ -95,7 +95,7 @@ impl World {
         }
         let hook = memory.hooks.get(&change.hook);
         let facts = hook.and_then(|hook| hook.facts.as_ref());
-        let (Some(hook), Some(judged), Some(facts)) = (hook, memory.judged, facts) else {
+        let (Some(hook), Some((at, judged)), Some(facts)) = (hook, &memory.judged, facts) else {
             return self.breaks(EVIDENCE);
         };
         let failing = hook.failing_since;
@@ -103,7 +103,7 @@ impl World {
         if facts.witnesses.len() < 2 || failing.is_none() {
             broken.push(EVIDENCE);
         }
-        if judged.self_doubt || judged.inventory_is_old || now.since(judged.at) > UNIT / 2 {
+        if judged.self_doubt || judged.inventory_is_old || now.since(*at) > UNIT / 2 {
             broken.push(DOUBT);
         }
         if !judged.fence_holds {
