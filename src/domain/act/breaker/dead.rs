@@ -66,14 +66,20 @@ impl Breaker {
     }
 
     /// What is to be done about a skip while dead that is in force; `None` where there is none.
-    pub(super) fn skipped(&self, hook: HookAt<'_>, entry: &BookEntry, rung: Rung) -> Option<BreakerStep> {
+    pub(super) fn skipped(
+        &self,
+        hook: HookAt<'_>,
+        entry: &BookEntry,
+        view: &ObservedHook,
+        rung: Rung,
+    ) -> Option<BreakerStep> {
         if !is_skip_while_dead(&hook, entry, rung) {
             return None;
         }
         let rule = self.rule(hook.id, &hook, entry.cause);
         let ceiling = Self::ceiling(&hook);
         let Some(why) = self.skip_is_over(hook, entry, rule) else {
-            return Some(self.stays(&hook, rung, false));
+            return Some(self.stays(hook, view));
         };
         let shields =
             rule.mode == AutoBreak::On && rule.rungs.contains(&Rung::Shield) && ceiling.permits(Rung::Shield);
@@ -119,9 +125,9 @@ impl Breaker {
         &self,
         hook: HookAt<'_>,
         entry: &BookEntry,
+        view: &ObservedHook,
         justified: &Result<Choice, HeldBack>,
     ) -> Option<BreakerStep> {
-        let (_, view) = hook.read.as_ref()?;
         let times = &self.settings.times;
         let skip = justified.as_ref().ok();
         let skip = skip.filter(|choice| choice.rung == Rung::Skip && hook.ignores());

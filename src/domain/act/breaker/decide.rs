@@ -10,7 +10,7 @@ use super::justify::at_first;
 use super::observed::{BypassState, ObservedHook};
 use super::policy::Rung;
 use super::restore::wanted_by_hand;
-use super::step::{BreakerStep, Counts, Does, dry_runs_only, in_force, strike_out, tidy};
+use super::step::{BreakerStep, Counts, Does, strike_out, tidy};
 use super::{Breaker, HookAt, REVERTS};
 use crate::domain::act::fence::AutoBreak;
 use crate::domain::cluster::hook::HookId;
@@ -26,7 +26,7 @@ impl Breaker {
         if !self.settings.acts() {
             // Nothing is read or written: what another client did, or what would be done, is all there is to say.
             return if let Some(view) = hook.shows.values().find(|view| view.shown.is_ours()) {
-                self.made_elsewhere(hook, view)
+                self.stays(hook, view)
             } else if hook.fails() && self.settings.mode == AutoBreak::Plan {
                 self.plan(hook)
             } else {
@@ -120,7 +120,7 @@ impl Breaker {
             (None, BypassState::Ours { .. }) if self.memory.judged.is_none() => BreakerStep::default(),
             (None, BypassState::Ours { rung, .. }) => self.adopt(hook, None, *rung, view),
             (Some(entry), BypassState::Ours { rung, probation }) => match entry.place {
-                EntryStage::Held => self.bypassed(hook, entry, (*rung, *probation)),
+                EntryStage::Held => self.bypassed(hook, entry, view, (*rung, *probation)),
                 // Somebody did it meanwhile.
                 EntryStage::Leaving
                     if wanted_by_hand(view, hook.now).is_some() && Self::ceiling(&hook).permits(*rung) =>
@@ -135,17 +135,6 @@ impl Breaker {
                 NoticeKind::Foreign,
                 "Several webhooks of the configuration have this name: hookwatch cannot tell which it changed, and leaves them alone.",
             ),
-        }
-    }
-
-    /// A bypass that another client made, where nothing may be done.
-    fn made_elsewhere(&self, hook: HookAt<'_>, view: &ObservedHook) -> BreakerStep {
-        match view.shown {
-            BypassState::Ours { probation: true, .. } => dry_runs_only(),
-            BypassState::Ours { rung, .. } if self.all_show(&hook, view) => {
-                in_force(rung, wanted_by_hand(view, hook.now))
-            }
-            _ => BreakerStep::default(),
         }
     }
 

@@ -9,7 +9,7 @@ use super::dead::is_skip_while_dead;
 use super::guards::Guard;
 use super::observed::{BypassState, CanaryWord, ObservedHook};
 use super::policy::{AtLimit, PolicyRule, Rung};
-use super::step::{BreakerStep, Counts, Does, dry_runs_only, in_force, put_back, strike_out};
+use super::step::{BreakerStep, Counts, Does, put_back, strike_out};
 use super::{Breaker, HookAt, HookMemory};
 use crate::domain::act::bypass::LONGEST_BY_HAND;
 use crate::domain::act::fence::AutoBreak;
@@ -22,15 +22,16 @@ impl Breaker {
         &self,
         hook: HookAt<'_>,
         entry: &BookEntry,
+        view: &ObservedHook,
         (rung, probation): (Rung, bool),
     ) -> BreakerStep {
-        if let Some(step) = self.bypassed_by_hand(hook, entry, rung) {
+        if let Some(step) = self.bypassed_by_hand(hook, entry, view, rung) {
             return step;
         }
         if entry.contested {
             return self.leave(hook, entry, false, "Something keeps reverting the bypass.");
         }
-        if let Some(step) = self.skipped(hook, entry, rung) {
+        if let Some(step) = self.skipped(hook, entry, view, rung) {
             return step;
         }
         let rule = self.rule(hook.id, &hook, entry.cause);
@@ -54,7 +55,7 @@ impl Breaker {
             return step;
         }
         if rung == Rung::Shield
-            && let Some(step) = self.skips(hook, entry, &justified)
+            && let Some(step) = self.skips(hook, entry, view, &justified)
         {
             return step;
         }
@@ -72,18 +73,25 @@ impl Breaker {
                 "The bypass reached its time limit. Its rule keeps it in place.",
             );
         }
-        self.stays(&hook, rung, probation)
+        self.stays(hook, view)
     }
 
     /// What there is to do about a bypass that a person made; `None` where it is the breaker's own.
-    fn bypassed_by_hand(&self, hook: HookAt<'_>, entry: &BookEntry, rung: Rung) -> Option<BreakerStep> {
+    fn bypassed_by_hand(
+        &self,
+        hook: HookAt<'_>,
+        entry: &BookEntry,
+        view: &ObservedHook,
+        rung: Rung,
+    ) -> Option<BreakerStep> {
         let permitted = Self::ceiling(&hook).permits(rung);
-        let view = hook.read.as_ref().map(|(_, view)| view);
-        if let Some(view) = view
-            && let Some(until) = wanted_by_hand(view, hook.now)
-            && permitted
-        {
-            return Some(self.by_hand(hook, entry, rung, until));
+        if permitted && wanted_by_hand(view, hook.now).is_some() {
+            // What a person did is left as it is for as long as they said.
+            return Some(if entry.by_hand {
+                self.stays(hook, view)
+            } else {
+                self.rewrite(entry, |line| line.by_hand = true, Counts::Nothing, hook.now)
+            });
         }
         if !entry.by_hand {
             return None;
@@ -114,27 +122,23 @@ impl Breaker {
         lasted >= rule.longest() && self.settings.guards.on(Guard::Longest)
     }
 
-    /// A bypass that is as it is to be.
-    pub(super) fn stays(&self, hook: &HookMemory, rung: Rung, probation: bool) -> BreakerStep {
-        if probation {
-            dry_runs_only()
-        } else if self.everywhere(hook) {
-            in_force(rung, None)
-        } else {
-            BreakerStep::default()
-        }
-    }
-
-    /// What a person did is left as it is for as long as they said.
-    fn by_hand(&self, hook: HookAt<'_>, entry: &BookEntry, rung: Rung, until: Time) -> BreakerStep {
-        if !entry.by_hand {
-            return self.rewrite(entry, |line| line.by_hand = true, Counts::Nothing, hook.now);
-        }
-        if self.everywhere(&hook) {
-            in_force(rung, Some(until))
-        } else {
-            BreakerStep::default()
-        }
+    /// A bypass that is as it is to be: made by the breaker, by a person, or by another client where nothing may be done.
+    pub(super) fn stays(&self, hook: HookAt<'_>, view: &ObservedHook) -> BreakerStep {
+        let (kind, words) = match view.shown {
+            BypassState::Ours { probation: true, .. } => (
+                NoticeKind::Probation,
+                "Only dry-run canaries reach the webhook.".to_owned(),
+            ),
+            BypassState::Ours { rung, .. } if self.all_show(&hook, view) => (
+                NoticeKind::Effective(rung),
+                match wanted_by_hand(view, hook.now) {
+                    Some(until) => format!("Bypassed with `hookwatch break` until {until}."),
+                    None => "Every API server shows the bypass.".to_owned(),
+                },
+            ),
+            _ => return BreakerStep::default(),
+        };
+        BreakerStep::default().says(kind, words)
     }
 
     /// Takes a bypass to another rung. The book first, so that the rule is found by the cause that holds now.

@@ -347,20 +347,6 @@ pub(super) fn tidy() -> BreakerStep {
     BreakerStep::changes(To::Original, why)
 }
 
-/// A hook is on probation.
-pub(super) fn dry_runs_only() -> BreakerStep {
-    BreakerStep::default().says(NoticeKind::Probation, "Only dry-run canaries reach the webhook.")
-}
-
-/// Every API server shows a bypass: a person's `until` an instant, or another one.
-pub(super) fn in_force(rung: Rung, until: Option<Time>) -> BreakerStep {
-    let words = match until {
-        Some(until) => format!("Bypassed with `hookwatch break` until {until}."),
-        None => "Every API server shows the bypass.".to_owned(),
-    };
-    BreakerStep::default().says(NoticeKind::Effective(rung), words)
-}
-
 /// The object gets its original back.
 pub(super) fn put_back(why: &str) -> BreakerStep {
     BreakerStep::changes(To::Original, why).says(NoticeKind::Restoring, why)
