@@ -83,14 +83,11 @@ impl LedgerObject {
         format!("ValidatingWebhookConfiguration {OBJECT:?}")
     }
 
-    /// Who holds it; `None` when there is no such object. With what is to be said when it is unreadable.
+    /// What stands in it, with its version; `None` when there is no such object.
     ///
     /// It is never older than what was read or written before. What others have written a moment ago may be missing, as in an
     /// answer that is on its way: every write has a precondition.
-    ///
-    /// # Errors
-    /// A sentence that says why it could not be read.
-    pub async fn read(&self) -> Result<(Option<HolderRecord>, Option<String>), String> {
+    async fn fetch(&self) -> Result<Option<(String, LedgerReading)>, String> {
         // A list filtered by name: it takes no permission but the one that the inventory takes.
         let mut path = format!("{COLLECTION}?fieldSelector=metadata.name%3D{OBJECT}");
         if let Some(seen) = self.seen.lock().ok().and_then(|mut seen| seen.take()) {
@@ -104,35 +101,38 @@ impl LedgerObject {
         let Some(objects) = list["items"].as_array() else {
             return Err(format!("{} cannot be read: the answer is no list", Self::what()));
         };
-        match objects.iter().find(|object| object["metadata"]["name"] == OBJECT) {
-            None => Ok((None, None)),
-            Some(object) => match version(object) {
-                Some(version) => {
-                    let reading = self.remember(object, version);
-                    let said = match &reading {
-                        LedgerReading::Ledger(_) => None,
-                        LedgerReading::Unreadable { why } => Some(format!(
-                            "annotation {ANNOTATION} of {} is unreadable and will be replaced, an order to freeze in it as \
-                             well: {why}",
-                            Self::what()
-                        )),
-                    };
-                    Ok((Some(reading.record(version)), said))
-                }
-                None => Err(unread(Ok(Value::Null), &Self::what())),
-            },
+        let Some(object) = objects.iter().find(|object| object["metadata"]["name"] == OBJECT) else {
+            return Ok(None);
+        };
+        match version(object) {
+            Some(version) => Ok(Some((version.to_owned(), self.remember(object, version)))),
+            None => Err(unread(Ok(Value::Null), &Self::what())),
         }
+    }
+
+    /// Who holds it; `None` when there is no such object. With what is to be said when it is unreadable.
+    ///
+    /// # Errors
+    /// A sentence that says why it could not be read.
+    pub async fn read(&self) -> Result<(Option<HolderRecord>, Option<String>), String> {
+        let Some((version, reading)) = self.fetch().await? else {
+            return Ok((None, None));
+        };
+        let said = match &reading {
+            LedgerReading::Ledger(_) => None,
+            LedgerReading::Unreadable { why } => Some(format!(
+                "annotation {ANNOTATION} of {} is unreadable and will be replaced, an order to freeze in it as \
+                 well: {why}",
+                Self::what()
+            )),
+        };
+        Ok((Some(reading.record(&version)), said))
     }
 
     /// Writes a bid, and creates the object for it where there is none. With what is to be said of it, when it failed.
     pub async fn write(&self, bid: &Bid, now: Time) -> (BidOutcome, Option<String>) {
-        let reading = match &bid.precondition {
-            None => LedgerReading::of(None),
-            Some(version) => match self.reading_of(version) {
-                Some(reading) => reading,
-                // Without what else stands in it, it cannot be written.
-                None => return (BidOutcome::Conflict, None),
-            },
+        let Some(reading) = self.reading_of(bid.precondition.as_deref()) else {
+            return (BidOutcome::Conflict, None);
         };
         let Some(text) = reading.with(bid, &now.to_string()) else {
             let said = format!("annotation {ANNOTATION} of {} would grow too large", Self::what());
@@ -170,7 +170,12 @@ impl LedgerObject {
         answer
     }
 
-    fn reading_of(&self, version: &str) -> Option<LedgerReading> {
+    /// What a write of this precondition goes over; `None` when it was not read: without what else stands in it, it cannot
+    /// be written.
+    fn reading_of(&self, precondition: Option<&str>) -> Option<LedgerReading> {
+        let Some(version) = precondition else {
+            return Some(LedgerReading::of(None));
+        };
         let last = self.last.lock().ok()?;
         let (known, reading) = last.as_ref()?;
         (known == version).then(|| reading.clone())

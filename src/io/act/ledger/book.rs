@@ -2,7 +2,7 @@
 
 use super::LedgerObject;
 use crate::domain::act::breaker::{Book, ResourceVersion, WriteOutcome};
-use crate::domain::act::ledger::{ANNOTATION, LedgerReading};
+use crate::domain::act::ledger::ANNOTATION;
 use crate::io::client::request::RequestError;
 use crate::io::coordination::version;
 
@@ -12,43 +12,30 @@ impl LedgerObject {
     /// # Errors
     /// A sentence that says why it could not be read, or makes no sense.
     pub async fn read_book(&self) -> Result<(Option<ResourceVersion>, Book), String> {
-        let (record, _) = self.read().await?;
-        let Some(record) = record else {
+        let Some((version, reading)) = self.fetch().await? else {
             return Ok((None, Book::default()));
         };
-        match self.reading_of(&record.version) {
-            Some(reading) => {
-                let book = reading.book().map_err(|why| {
-                    format!(
-                        "annotation {ANNOTATION} of {} cannot be read: {why}",
-                        Self::what()
-                    )
-                })?;
-                Ok((Some(ResourceVersion::new(&record.version)), book))
-            }
-            None => Err(format!(
-                "{} was changed by another client in the meantime",
+        let book = reading.book().map_err(|why| {
+            format!(
+                "annotation {ANNOTATION} of {} cannot be read: {why}",
                 Self::what()
-            )),
-        }
+            )
+        })?;
+        Ok((Some(ResourceVersion::new(&version)), book))
     }
 
     /// Writes the book over that of a version that was read, or makes a ledger for it where there was none. Whatever
     /// else stands in the ledger stays.
     pub async fn write_book(&self, precondition: Option<&ResourceVersion>, book: &Book) -> WriteOutcome {
-        let reading = match precondition {
-            None => LedgerReading::of(None),
-            Some(version) => match self.reading_of(&version.0) {
-                Some(reading) => reading,
-                // Without what else stands in it, it cannot be written.
-                None => return WriteOutcome::Conflict,
-            },
+        let precondition = precondition.map(|version| &*version.0);
+        let Some(reading) = self.reading_of(precondition) else {
+            return WriteOutcome::Conflict;
         };
         let Some(text) = reading.with_book(book) else {
             let why = format!("annotation {ANNOTATION} of {} would grow too large", Self::what());
             return WriteOutcome::Refused(why.into());
         };
-        match self.put(precondition.map(|version| &*version.0), &text).await {
+        match self.put(precondition, &text).await {
             Ok(object) => match version(&object) {
                 Some(version) => WriteOutcome::Written(ResourceVersion::new(version)),
                 None => WriteOutcome::Ambiguous,
