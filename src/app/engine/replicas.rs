@@ -165,8 +165,8 @@ impl Election {
         let complete = self.steps().await;
         let leads = self.candidate.leads(self.now());
         self.in_vain = if complete || leads { 0 } else { self.in_vain + 1 };
-        let pause = self.terms.retry() * (1 << self.in_vain.min(6));
-        let pause = pause.min(LONGEST_PAUSE.max(self.terms.retry()));
+        let pause = self.terms.round() * (1 << self.in_vain.min(6));
+        let pause = pause.min(LONGEST_PAUSE.max(self.terms.round()));
         self.round += 1;
         // Replicas that were started together do not ask together for ever: up to a fifth less.
         let toss = u32::try_from(self.jitter.hash_one(self.round) % 200).unwrap_or_default();
@@ -205,7 +205,7 @@ impl Election {
     }
 
     async fn read(&mut self, place: LeadershipObject) -> bool {
-        let patience = self.terms.patience();
+        let patience = self.terms.round();
         let reading = async {
             match place {
                 LeadershipObject::Lease => self.lease.read().await.map(|found| (found, None)),
@@ -240,13 +240,13 @@ impl Election {
             let (written, said) = lease.write(&bid, sent).await;
             (bid, sent, written, said)
         });
-        match timeout(self.terms.patience(), self.writing.join_next()).await {
+        match timeout(self.terms.round(), self.writing.join_next()).await {
             Ok(written) => written.is_none_or(|written| self.lease_written(written)),
             Err(_) => {
                 self.candidate.late();
                 // Once a refusal has named the hook, that is the better sentence.
                 self.troubles.writing[0].get_or_insert_with(|| {
-                    let waited = self.terms.patience().as_secs_f32();
+                    let waited = self.terms.round().as_secs_f32();
                     format!("writing the Lease takes longer than {waited} s; a webhook may be holding it")
                 });
                 true
@@ -259,7 +259,7 @@ impl Election {
         let Some((bid, sent, written, said)) = finished(written) else {
             return true;
         };
-        let in_time = self.now().since(sent) <= self.terms.patience();
+        let in_time = self.now().since(sent) <= self.terms.round();
         // Where it is refused, the ledger decides.
         let fine = written != BidOutcome::Unclear;
         match &written {
@@ -282,7 +282,7 @@ impl Election {
                 LeadershipObject::Ledger => self.ledger.write(&bid, sent).await,
             }
         };
-        let patience = self.terms.patience();
+        let patience = self.terms.round();
         let (written, said) = timeout(patience, writing).await.unwrap_or_else(|_| {
             let said = format!("the {place} was not written within {} s", patience.as_secs_f32());
             (BidOutcome::Unclear, Some(said))

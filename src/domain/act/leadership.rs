@@ -90,13 +90,9 @@ impl Terms {
         self.term * 2 / 3
     }
 
-    /// Time between two rounds, so that three of them fit into the [`deadline`](Self::deadline).
-    pub fn retry(self) -> Duration {
-        self.term / 5
-    }
-
-    /// A write that is not answered by then is not waited for.
-    pub fn patience(self) -> Duration {
+    /// Time between two rounds, so that three of them fit into the [`deadline`](Self::deadline). A write that takes longer is
+    /// not waited for.
+    pub fn round(self) -> Duration {
         self.term / 5
     }
 }

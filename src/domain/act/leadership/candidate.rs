@@ -1,6 +1,6 @@
 //! One replica in the election: what to read or write next, and whether it leads.
 //!
-//! The candidate does nothing by itself. Whoever drives it begins a round every [`Terms::retry`], asks for the next
+//! The candidate does nothing by itself. Whoever drives it begins a round every [`Terms::round`], asks for the next
 //! step, takes it, reports what came of it, and asks again until the round is over. At most one step is under way, but
 //! for a write of the Lease that is late: a hook may hold it for half a minute, and meanwhile the rounds go on with the
 //! ledger.
@@ -250,7 +250,7 @@ impl Candidate {
         self.over = true;
     }
 
-    /// A write of the Lease was not answered within [`Terms::patience`]. It stays under way.
+    /// A write of the Lease was not answered within [`Terms::round`]. It stays under way.
     pub fn late(&mut self) {
         self.blocked = true;
     }
@@ -267,7 +267,7 @@ impl Candidate {
                 let counts = self.claim(place).written(bid, version, at);
                 if lease {
                     // One that comes too late to lead by is as good as blocked.
-                    self.blocked = at.since(sent) > self.terms.patience();
+                    self.blocked = at.since(sent) > self.terms.round();
                     (self.again, self.in_vain) = (at, 0);
                 }
                 self.round(place).fresh = counts;
@@ -285,7 +285,7 @@ impl Candidate {
             BidOutcome::Refused => {
                 if lease {
                     self.blocked = true;
-                    let wait = self.terms.retry() * (1 << self.in_vain.min(8));
+                    let wait = self.terms.round() * (1 << self.in_vain.min(8));
                     self.again = at + wait.min(self.terms.term() * 2);
                     self.in_vain += 1;
                 }

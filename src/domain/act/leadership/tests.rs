@@ -298,7 +298,7 @@ fn a_late_renewal_of_the_lease_does_not_shorten_what_the_ledger_has_given() {
     confirms(&mut candidate, LeadershipObject::Lease);
     candidate.written(LeadershipObject::Lease, &bid, done(), start, at);
     confirms(&mut candidate, LeadershipObject::Ledger);
-    assert!(candidate.leads(start + TERMS.deadline() + TERMS.retry()));
+    assert!(candidate.leads(start + TERMS.deadline() + TERMS.round()));
 }
 
 #[test]
@@ -342,7 +342,7 @@ fn who_may_not_write_the_ledger_leads_again_as_soon_as_the_lease_can_be_written(
             candidate.standing(at),
             ReplicaStanding::Undecided(Undecided::LeaseBlocked)
         );
-        at = at + TERMS.retry();
+        at = at + TERMS.round();
     }
     at = at + TERMS.term() * 2;
     play(&mut candidate, at, false);

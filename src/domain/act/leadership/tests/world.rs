@@ -307,7 +307,7 @@ impl World {
         let local = self.local(at);
         let Some(step) = self.actors[at].candidate.next(local) else {
             self.actors[at].waiting += 1;
-            let pause = TERMS.retry() + Duration::from_millis(self.chance.below(400));
+            let pause = TERMS.round() + Duration::from_millis(self.chance.below(400));
             let pause = self.lasts(at, pause);
             return self.later(at, pause, Happening::Round);
         };
@@ -317,7 +317,7 @@ impl World {
         let sent = local.unix_millis();
         let there = self.delay();
         let lost = self.chance.percent(self.faults.lost) || self.now < self.actors[at].cut;
-        let patience = self.lasts(at, TERMS.patience());
+        let patience = self.lasts(at, TERMS.round());
         match &step {
             // Only a write of the Lease is not waited for.
             ClaimStep::Write(LeadershipObject::Lease, bid) if bid.holder.is_some() => {
