@@ -148,7 +148,7 @@ fn incident(evidence: &Evidence<'_>) -> String {
 /// Hooks that the inventory does not have and of which metrics tell something. What ends after a hook was removed began
 /// before that.
 pub fn unlisted<'a>(scene: &Scene<'a>) -> Vec<(HookKind, &'a str)> {
-    let Some(recent) = &scene.windows.recent else {
+    let Some(recent) = &scene.plane.windows.recent else {
         return Vec::new();
     };
     let listed = scene.seen.hooks();

@@ -160,10 +160,10 @@ impl<'a> Evidence<'a> {
             evidence.collect_of_admission(&key);
         } else {
             let theirs = if kind == HookKind::Conversion {
-                evidence.counters = Counters::of_conversions(webhook, scene.windows);
+                evidence.counters = Counters::of_conversions(webhook, scene.plane.windows);
                 Theirs::converter(&evidence.counters)
             } else {
-                Theirs::aggregated(webhook, hook, scene.windows)
+                Theirs::aggregated(webhook, hook, scene.plane.windows)
             };
             evidence.api_says_so = theirs.fails.is_some();
             evidence.theirs = Some(theirs);
@@ -209,7 +209,7 @@ impl<'a> Evidence<'a> {
             (self.accusations, self.canary_slow, self.canary_waits) = (Vec::new(), None, None);
             return;
         }
-        let (windows, was_failing) = (self.scene.windows, self.was_failing());
+        let (windows, was_failing) = (self.scene.plane.windows, self.was_failing());
         self.spans = [&windows.newest, &windows.recent, &windows.minute]
             .map(|window| Counters::over(window.as_ref(), key, hook, self.usual));
         self.failed_open = self.spans[1].fail_open >= 1.0;

@@ -10,7 +10,6 @@ use crate::domain::cluster::hook::{Backend, BackendAddress, Hook, HookId, HookKi
 use crate::domain::diagnose::verdict::NonHookCause;
 use crate::domain::observe::canaries::CanaryMemory;
 use crate::domain::observe::canary::CanaryTarget;
-use crate::domain::observe::history::Windows;
 use crate::domain::observe::observations::Observations;
 use crate::domain::observe::probing::BackendState;
 use crate::domain::thresholds as t;
@@ -48,8 +47,6 @@ pub struct Scene<'a> {
     pub now: Time,
     /// Everything that was observed.
     pub seen: &'a Observations,
-    /// What the API servers counted lately.
-    pub windows: &'a Windows,
     /// The control plane as a whole.
     pub plane: &'a PlaneEvidence<'a>,
     /// What slows or blocks writes and is no hook, as far as that is known without a verdict.
@@ -118,7 +115,6 @@ impl<'a> Scene<'a> {
         Self {
             now,
             seen,
-            windows: plane.windows,
             plane,
             ruled_out: plane.ruled_out(elsewhere.as_ref()),
             elsewhere,

@@ -84,7 +84,7 @@ impl FactFinder<'_> {
     /// Writes that are no dry runs, and so no canaries of any replica, waited for webhooks as long as this one is waited
     /// for: how long they took is more than the API server's own time for them.
     fn somebody_waited(&self, hook: &Hook) -> bool {
-        let minute = self.scene.windows.minute.as_ref();
+        let minute = self.scene.plane.windows.minute.as_ref();
         minute.is_some_and(|window| {
             let WriteSeries { duration, sli } = window.gained.all_writes();
             sli.count >= 1.0 && duration.sum - sli.sum >= hook.timeout.as_secs_f64()

@@ -192,7 +192,7 @@ impl<'a> FactFinder<'a> {
             return BTreeSet::new();
         }
         // Where next to nothing is written, ten seconds hold nothing.
-        let spans = [&self.scene.windows.recent, &self.scene.windows.minute];
+        let spans = [&self.scene.plane.windows.recent, &self.scene.plane.windows.minute];
         let mut spans = spans.into_iter().flatten();
         let speak = [
             probes_speak(evidence, verdict.cause),
@@ -218,14 +218,14 @@ impl<'a> FactFinder<'a> {
     /// Most calls are answered, and endpoints were changing while they were counted: those that failed went to Pods that
     /// were stopping.
     fn lost_some_to_a_rollout(&self, hook: &Hook) -> bool {
-        let recent = self.scene.windows.recent.as_ref();
+        let recent = self.scene.plane.windows.recent.as_ref();
         recent.is_some_and(|recent| self.moved_since(hook, recent.from) && are_mostly_answered(hook, recent))
     }
 
     /// Every backend answers probes, and either the calls that hung were sent while endpoints changed and canaries pass now,
     /// or most calls are answered.
     fn hung_for_a_few(&self, evidence: &Evidence<'_>, hook: &Hook) -> bool {
-        let windows = self.scene.windows;
+        let windows = self.scene.plane.windows;
         let mut states = counted(evidence.backends).into_iter();
         if states.any(|(_, state)| matches!(state, BackendState::Dead(_))) {
             return false;
@@ -293,7 +293,7 @@ impl<'a> FactFinder<'a> {
             Spared::Renewals | Spared::ControlPlane => true,
             Spared::Perhaps if ambiguous => false,
             Spared::Perhaps => {
-                let spans = [&self.scene.windows.recent, &self.scene.windows.minute];
+                let spans = [&self.scene.plane.windows.recent, &self.scene.plane.windows.minute];
                 let mut spans = spans.into_iter().flatten();
                 spans.any(|window| {
                     self.failed_of_others(hook, window) >= 1.0 + window.seconds() * t::renewals()
@@ -306,7 +306,7 @@ impl<'a> FactFinder<'a> {
     /// Who suffers by the hook beside hookwatch. What a tenant writes is known by what was counted alone, and not under an
     /// `ambiguous` name.
     fn stake(&self, hook: &Hook, cause: Option<Cause>, ambiguous: bool) -> Stake {
-        let spans = || self.scene.windows.spans().filter(|_| !ambiguous);
+        let spans = || self.scene.plane.windows.spans().filter(|_| !ambiguous);
         let called = |window: &Window| {
             let own = self.own_calls(hook, window).len() as f64 * t::replicas();
             let counted = counted_calls(hook, window).map_or(0.0, |series| series.calls.count);

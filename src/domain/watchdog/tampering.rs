@@ -103,6 +103,6 @@ fn answers_some(evidence: &Evidence<'_>, verdict: &Verdict) -> bool {
         let series = window.gained.hooks.get(&key);
         series.is_some_and(|series| series.answered() >= 2.0)
     };
-    let mut spans = evidence.scene.windows.spans();
+    let mut spans = evidence.scene.plane.windows.spans();
     spans.any(|window| window.from > since && answered(window))
 }
