@@ -3,7 +3,8 @@
 use std::borrow::Borrow;
 use std::time::Duration;
 
-/// Gives an enum whose variants are named by `strum` its name as a method, and a list of `all` its variants.
+/// Gives an enum whose variants are named by `strum` its name as a method, with a list of `all` its variants, and with a way to
+/// `parse` a name.
 macro_rules! named {
     ($of:ident, $what:literal) => {
         impl $of {
@@ -21,11 +22,37 @@ macro_rules! named {
             pub const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
         }
     };
+    ($of:ident, $what:literal, parse) => {
+        named!($of, $what, all);
+
+        impl $of {
+            /// Reads a name.
+            ///
+            /// # Errors
+            /// With the names there are, when it is none of them.
+            pub fn parse(text: &str) -> Result<Self, String> {
+                crate::domain::text::one_of(text, Self::ALL)
+            }
+        }
+    };
 }
 pub(crate) use named;
 
 /// Longest text of an API server that is kept, in bytes.
 pub const MAX_MESSAGE: usize = 1_024;
+
+/// The one of `all` that has this name.
+///
+/// # Errors
+/// With the names there are, when it is none of them.
+pub fn one_of<T: Copy + Into<&'static str>>(text: &str, all: &[T]) -> Result<T, String> {
+    let name = |one: T| -> &'static str { one.into() };
+    let found = all.iter().copied().find(|one| name(*one) == text);
+    found.ok_or_else(|| {
+        let names: Vec<&str> = all.iter().copied().map(name).collect();
+        format!("{text:?} is not one of {}", names.join(", "))
+    })
+}
 
 /// Cuts a foreign text to [`MAX_MESSAGE`] bytes at a character boundary and drops control characters.
 pub fn bounded(text: &str) -> String {

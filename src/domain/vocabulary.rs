@@ -1,7 +1,7 @@
 //! The words of the diagnosis: how a hook is, what is wrong with it, what that does, and how writes are.
 
 use serde::Serialize;
-use strum::{Display, EnumString, IntoStaticStr, VariantArray};
+use strum::{Display, IntoStaticStr, VariantArray};
 
 use crate::domain::text::named;
 
@@ -55,7 +55,6 @@ named!(BackendHealth, "The value of the `state` label in metrics.", all);
     Ord,
     Hash,
     Serialize,
-    EnumString,
     Display,
     IntoStaticStr,
     VariantArray,
@@ -89,7 +88,7 @@ pub enum Cause {
     Denying,
 }
 
-named!(Cause, "The name as it stands in reports, labels and JSON.", all);
+named!(Cause, "The name as it stands in reports, labels and JSON.", parse);
 
 impl Cause {
     /// Whether a call of such a hook fails as soon as it is made: that others take long is no sign of it.

@@ -8,6 +8,7 @@ use super::section::Section;
 use crate::domain::act::breaker::policy::{AtLimit, Matches, Pattern, Policy, PolicyRule, Rung};
 use crate::domain::act::fence::AutoBreak;
 use crate::domain::cluster::hook::HookKind;
+use crate::domain::text::one_of;
 use crate::domain::vocabulary::Cause;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -67,7 +68,9 @@ fn rule(section: &mut Section<'_>) -> Option<PolicyRule> {
     // A rule that cannot be read whole still takes its place, so that places in errors are those in the file.
     let name = section.required_text("name").unwrap_or_default();
     let matches = section.section("match", |section| Matches {
-        kinds: section.set("kinds", kind),
+        kinds: section.set("kinds", |text| {
+            one_of(text, &[HookKind::Mutating, HookKind::Validating])
+        }),
         configurations: section
             .set("configurations", Pattern::parse)
             .into_iter()
@@ -75,7 +78,7 @@ fn rule(section: &mut Section<'_>) -> Option<PolicyRule> {
         webhooks: section.set("webhooks", Pattern::parse).into_iter().collect(),
         labels: section.texts("labels"),
         annotations: section.texts("annotations"),
-        causes: section.set("causes", cause),
+        causes: section.set("causes", Cause::parse),
     });
     // Read in any case, so that they are known as keys.
     let (says_mode, says_rungs) = (section.says("mode"), section.says("rungs"));
@@ -120,19 +123,6 @@ fn rungs(section: &mut Section<'_>) -> (BTreeSet<Rung>, bool) {
         );
     }
     (read.into_iter().flatten().collect(), ignore)
-}
-
-fn kind(text: &str) -> Result<HookKind, String> {
-    let mut kinds = HookKind::ADMISSION.into_iter();
-    let found = kinds.find(|kind| kind.as_str() == text);
-    found.ok_or_else(|| format!("{text:?} is not one of mutating, validating"))
-}
-
-fn cause(text: &str) -> Result<Cause, String> {
-    text.parse().map_err(|_| {
-        let names: Vec<&str> = Cause::ALL.iter().map(|cause| cause.as_str()).collect();
-        format!("{text:?} is not one of {}", names.join(", "))
-    })
 }
 
 impl Section<'_> {

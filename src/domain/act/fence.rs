@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use strum::{EnumString, IntoStaticStr, VariantArray};
+use strum::{IntoStaticStr, VariantArray};
 
 use super::breaker::HookStanding;
 use super::bypass::{FIELD_MANAGER, STATE_ANNOTATION, escaped};
@@ -46,7 +46,6 @@ pub const PROOF_SPARE: &str = "self,leases=hookwatch-proof";
     Hash,
     Default,
     Serialize,
-    EnumString,
     IntoStaticStr,
     VariantArray,
 )]
@@ -62,18 +61,7 @@ pub enum AutoBreak {
     On,
 }
 
-named!(AutoBreak, "The name wherever it is written.", all);
-
-impl AutoBreak {
-    /// Reads a name.
-    ///
-    /// # Errors
-    /// With the names there are, when it is none of them.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        text.parse()
-            .map_err(|_| format!("{text:?} is not one of off, plan, on"))
-    }
-}
+named!(AutoBreak, "The name wherever it is written.", parse);
 
 /// Configurations whose webhooks the fence lets be skipped though no annotation on them says so. `*` is all of them.
 ///

@@ -208,7 +208,7 @@ fn stake<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Stake, D::Error> 
 /// A cause by its name. One that only another release knows becomes the least that it can be.
 fn cause<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Cause, D::Error> {
     let name = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
-    Ok(name.parse().unwrap_or(Cause::Slow))
+    Ok(Cause::parse(&name).unwrap_or(Cause::Slow))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use strum::IntoStaticStr;
+use strum::{IntoStaticStr, VariantArray};
 
 use super::observed::HookFacts;
 use crate::domain::act::bypass::edit::permitted;
@@ -83,7 +83,7 @@ impl Permit {
 }
 
 /// What is done when a bypass has lasted as long as it may.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, IntoStaticStr)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, IntoStaticStr, VariantArray)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum AtLimit {
@@ -93,21 +93,9 @@ pub enum AtLimit {
     Restore,
 }
 
-named!(AtLimit, "The name as it stands in the configuration.");
+named!(AtLimit, "The name as it stands in the configuration.", parse);
 
 impl AtLimit {
-    /// Reads a name.
-    ///
-    /// # Errors
-    /// With the names there are, when it is none of them.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        match text {
-            "hold" => Ok(Self::Hold),
-            "restore" => Ok(Self::Restore),
-            _ => Err(format!("{text:?} is not one of hold, restore")),
-        }
-    }
-
     /// What holds where no rule says anything: a shield costs next to nothing, a hook that checks nothing costs more
     /// every hour.
     pub const fn default_for(rung: Rung) -> Self {

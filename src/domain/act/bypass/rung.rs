@@ -1,7 +1,7 @@
 //! How far a bypass goes, and where it stands.
 
 use serde::{Deserialize, Serialize};
-use strum::{Display, EnumString, IntoStaticStr, VariantArray};
+use strum::{Display, IntoStaticStr, VariantArray};
 
 use crate::domain::cluster::condition::BypassCondition;
 use crate::domain::text::named;
@@ -18,7 +18,6 @@ use crate::domain::text::named;
     Hash,
     Serialize,
     Deserialize,
-    EnumString,
     Display,
     IntoStaticStr,
     VariantArray,
@@ -32,18 +31,9 @@ pub enum Rung {
     Skip,
 }
 
-named!(Rung, "The name wherever it is written.", all);
+named!(Rung, "The name wherever it is written.", parse);
 
 impl Rung {
-    /// Reads a name.
-    ///
-    /// # Errors
-    /// With the names there are, when it is none of them.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        text.parse()
-            .map_err(|_| format!("{text:?} is not one of shield, skip"))
-    }
-
     /// The match condition that makes it.
     pub const fn condition(self) -> BypassCondition {
         match self {
@@ -55,7 +45,7 @@ impl Rung {
 
 /// Where a bypass stands.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, EnumString, IntoStaticStr, VariantArray,
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr, VariantArray,
 )]
 #[strum(serialize_all = "snake_case")]
 pub enum BypassPhase {
@@ -67,11 +57,4 @@ pub enum BypassPhase {
     Restored,
 }
 
-named!(BypassPhase, "The name in annotations.", all);
-
-impl BypassPhase {
-    /// Reads a name; `None` when it is none of them.
-    pub fn parse(text: &str) -> Option<Self> {
-        text.parse().ok()
-    }
-}
+named!(BypassPhase, "The name in annotations.", parse);

@@ -110,7 +110,7 @@ impl AnnotationEntry {
 
     /// Where it stands; `None` as for [`Self::rung`].
     pub fn phase(&self) -> Option<BypassPhase> {
-        BypassPhase::parse(self.text("phase")?)
+        BypassPhase::parse(self.text("phase")?).ok()
     }
 
     /// What the fields were; `None` when they were not changed.

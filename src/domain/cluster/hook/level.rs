@@ -1,10 +1,27 @@
 //! What the annotation `hookwatch.dev/probe` may ask for.
 
 use serde::{Deserialize, Serialize};
+use strum::{IntoStaticStr, VariantArray};
+
+use crate::domain::text::named;
 
 /// How far a probe goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    IntoStaticStr,
+    VariantArray,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum ProbeLevel {
     /// No probe at all.
     Off,
@@ -16,20 +33,4 @@ pub enum ProbeLevel {
     Review,
 }
 
-impl ProbeLevel {
-    /// Reads the value of the annotation `hookwatch.dev/probe`.
-    ///
-    /// # Errors
-    /// A sentence that lists the allowed values.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        match text {
-            "off" => Ok(Self::Off),
-            "handshake" => Ok(Self::Handshake),
-            "http" => Ok(Self::Http),
-            "review" => Ok(Self::Review),
-            other => Err(format!(
-                "{other:?} is not a probe level; use off, handshake, http or review"
-            )),
-        }
-    }
-}
+named!(ProbeLevel, "The value of the annotation `hookwatch.dev/probe`.", parse);
