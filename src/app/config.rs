@@ -26,6 +26,7 @@ use crate::domain::act::breaker::policy::Policy;
 use crate::domain::act::fence::AutoBreak;
 use crate::domain::cluster::hook::{HookId, ProbeLevel};
 use crate::domain::observe::schedule::Rates;
+use crate::domain::text::is_dns_label;
 
 pub use alertmanager::AlertmanagerConfig;
 pub use canaries::CanaryConfig;
@@ -371,14 +372,6 @@ fn read(path: &Path) -> Result<String, ConfigError> {
         return Err(ConfigError::new(key, "is larger than 1 MiB"));
     }
     String::from_utf8(bytes).map_err(|_| ConfigError::new(key, "is not UTF-8"))
-}
-
-fn is_dns_label(name: &str) -> bool {
-    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    (1..=63).contains(&name.len())
-        && name.bytes().all(inner)
-        && !name.starts_with('-')
-        && !name.ends_with('-')
 }
 
 #[cfg(test)]

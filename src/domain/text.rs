@@ -109,6 +109,15 @@ pub fn dotted(resource: &str, group: &str) -> String {
     }
 }
 
+/// Whether it is a label of RFC 1123, as the name of every namespace is.
+pub fn is_dns_label(name: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=63).contains(&name.len())
+        && name.bytes().all(inner)
+        && !name.starts_with('-')
+        && !name.ends_with('-')
+}
+
 /// A text with a capital letter at its beginning.
 pub fn capital(text: &str) -> String {
     let mut characters = text.chars();

@@ -104,11 +104,7 @@ impl BreakerTask {
     pub(super) fn start(self, config: &Config) -> BoxFuture<'static, ()> {
         let mut settings = BreakerSettings::new(&self.identity, config.auto_break, config.breaker.clone());
         settings.times = config.breaker_times.clone();
-        let server = self.connection.server();
-        let name = server
-            .authority()
-            .map_or_else(|| server.to_string(), ToString::to_string);
-        let configured = ApiServerClient::new(&name, self.connection.calls().clone(), false);
+        let configured = ApiServerClient::configured(&self.connection);
         let driver = Driver {
             breaker: Breaker::new(settings),
             policy: config.breaker.clone(),

@@ -91,12 +91,6 @@ impl CanaryWriter {
         Self { one_process, ..self }
     }
 
-    /// The same writer with less patience than [`DEADLINE`], for one-shot use.
-    #[must_use]
-    pub fn with_deadline(self, deadline: Duration) -> Self {
-        Self { deadline, ..self }
-    }
-
     /// Writes one canary and says how it ended; every way to fail is an outcome.
     ///
     /// `on_overdue` is called at most once, [`OVERDUE_AFTER`] after the start. Dropping the future gives the
@@ -428,10 +422,11 @@ mod tests {
         let asked = AtomicUsize::new(0);
         let server = TestServer::start(move |_| replies(asked.fetch_add(1, Ordering::Relaxed))).await;
         let (_several, one_process) = watch::channel(true);
-        let writer = self::canaries(&server)
-            .await
-            .while_one_process(one_process)
-            .with_deadline(OVERDUE_AFTER * 2);
+        let writer = CanaryWriter {
+            deadline: OVERDUE_AFTER * 2,
+            one_process,
+            ..self::canaries(&server).await
+        };
         let mut outcomes = Vec::new();
         for _ in 0..canaries {
             outcomes.push(
@@ -626,9 +621,10 @@ mod tests {
     #[tokio::test]
     async fn a_canary_that_hangs_is_reported_once_as_overdue_and_then_given_up() {
         let server = TestServer::start(|_| TestReply::Hang).await;
-        let canaries = canaries(&server)
-            .await
-            .with_deadline(OVERDUE_AFTER + Duration::from_millis(50));
+        let canaries = CanaryWriter {
+            deadline: OVERDUE_AFTER + Duration::from_millis(50),
+            ..canaries(&server).await
+        };
         let calls = AtomicUsize::new(0);
         let mut overdue_since = None;
         let report = soon(canaries.write(CanaryTarget::KubeSystem, |overdue| {

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::domain::text::is_dns_label;
+
 /// The annotation on a configuration by which its owner adds to what a shield spares, beside
 /// [`crate::domain::act::bypass::OPT_OUT_ANNOTATION`], which permits less.
 ///
@@ -14,8 +16,6 @@ pub const SPARE_ANNOTATION: &str = "hookwatch.dev/spare";
 const MAX_NAMESPACES: usize = 8;
 /// Longest annotation that is read, in characters: `self` and eight namespaces have 523.
 const MAX_ANNOTATION: usize = 600;
-/// Longest name of a namespace, in bytes (RFC 1123).
-const MAX_LABEL: usize = 63;
 /// Namespaces that are everybody's: their Pods are never a hook's own.
 const NEVER_OWN: [&str; 2] = ["default", "kube-public"];
 
@@ -44,7 +44,7 @@ impl Added {
         let lists = value.split(',').filter(is_list).count();
         for item in value.split(',') {
             match (item, leases(item)) {
-                ("self", _) => match namespace.filter(|name| is_label(name) && !NEVER_OWN.contains(name)) {
+                ("self", _) => match namespace.filter(|name| is_dns_label(name) && !NEVER_OWN.contains(name)) {
                     Some(namespace) => added.own = Some(namespace.to_owned()),
                     None => said.push(
                         "self is ignored: the webhook has no Service in a namespace of its own".to_owned(),
@@ -65,18 +65,8 @@ impl Added {
 /// The namespaces of an item `leases=...`; `None` for anything else.
 fn leases(item: &str) -> Option<Vec<String>> {
     let names: Vec<&str> = item.strip_prefix("leases=")?.split('+').collect();
-    let right = names.len() <= MAX_NAMESPACES && names.iter().all(|name| is_label(name));
+    let right = names.len() <= MAX_NAMESPACES && names.iter().all(|name| is_dns_label(name));
     right.then(|| names.into_iter().map(str::to_owned).collect())
-}
-
-/// Whether it is a label of RFC 1123, as the name of every namespace is.
-fn is_label(name: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let (first, last) = (name.bytes().next(), name.bytes().last());
-    name.len() <= MAX_LABEL
-        && name.bytes().all(|byte| plain(byte) || byte == b'-')
-        && first.is_some_and(plain)
-        && last.is_some_and(plain)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::CanaryTarget;
+use crate::domain::text::is_dns_label;
 
 /// Longest name of a canary, in bytes.
 pub const MAX_NAME: usize = 32;
@@ -89,7 +90,7 @@ impl FurtherCanary {
                 CanaryTarget::OwnNamespace
             }
         };
-        if !is_label(namespace) {
+        if !is_dns_label(namespace) {
             wrong.push(("namespace", format!("{namespace:?} cannot be a namespace's name")));
         }
         if resource.is_empty()
@@ -135,14 +136,6 @@ impl FurtherCanary {
         let text = |(name, value): (&String, &Value)| Some((name.clone(), value.as_str()?.to_owned()));
         labels.into_iter().flatten().filter_map(text).collect()
     }
-}
-
-fn is_label(name: &str) -> bool {
-    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    (1..=63).contains(&name.len())
-        && name.bytes().all(inner)
-        && !name.starts_with('-')
-        && !name.ends_with('-')
 }
 
 /// The object under the name of every canary.

@@ -35,6 +35,15 @@ impl ApiServerClient {
         }
     }
 
+    /// A way to whichever API server stands behind the configured address.
+    pub fn configured(connection: &Connection) -> Self {
+        let server = connection.server();
+        let name = server
+            .authority()
+            .map_or_else(|| server.to_string(), ToString::to_string);
+        Self::new(&name, connection.calls().clone(), false)
+    }
+
     pub(super) fn is_one(&self) -> bool {
         self.one
     }
@@ -46,11 +55,7 @@ pub async fn servers(
     connection: &Connection,
     known: &[ApiServerClient],
 ) -> (Vec<ApiServerClient>, Option<String>) {
-    let configured = connection.server();
-    let name = configured
-        .authority()
-        .map_or_else(|| configured.to_string(), ToString::to_string);
-    let mut servers = vec![ApiServerClient::new(&name, connection.calls().clone(), false)];
+    let mut servers = vec![ApiServerClient::configured(connection)];
     let addresses = match addresses(connection, LIMIT).await {
         Ok(addresses) => addresses,
         Err(why) => {

@@ -71,8 +71,11 @@ mod tests {
     ) -> (CanaryOutcome, Vec<ReceivedRequest>) {
         let server = TestServer::start(handler).await;
         let canaries = CanaryWriter::new(&server.connection().await, "hookwatch", clock())
-            .with_further(vec![canary.clone()])
-            .with_deadline(Duration::from_secs(30));
+            .with_further(vec![canary.clone()]);
+        let canaries = CanaryWriter {
+            deadline: Duration::from_secs(30),
+            ..canaries
+        };
         let report = soon(canaries.write(canary.target, |_| {})).await;
         assert_eq!(report.target, canary.target);
         (report.outcome, server.asked())
