@@ -41,13 +41,7 @@ impl AlertmanagerConfig {
             resend: section.duration("resendInterval", Duration::from_secs(30), second),
             timeout: section.duration("timeout", Duration::from_secs(10), second),
         };
-        let generator_url = section.text("externalURL").and_then(|text| {
-            let parsed = endpoint::address(&text);
-            parsed
-                .map_err(|why| section.error("externalURL", why))
-                .ok()
-                .map(String::from)
-        });
+        let generator_url = section.read("externalURL", endpoint::address).map(String::from);
         let envelope = AlertEnvelope {
             labels: labels(section),
             generator_url,

@@ -92,10 +92,7 @@ fn rule(section: &mut Section<'_>) -> Option<PolicyRule> {
     let (says_hold, says_longest) = (section.says("hold"), section.says("longest"));
     let hold = section.span("hold", default.hold(Rung::Skip), Duration::ZERO..=MINUTE * 10);
     let longest = section.span("longest", default.longest(), MINUTE..=DAY * 7);
-    let at_limit = section.text("atLimit").and_then(|text| {
-        let read = AtLimit::parse(&text);
-        read.map_err(|why| section.error("atLimit", why)).ok()
-    });
+    let at_limit = section.read("atLimit", AtLimit::parse);
     Some(PolicyRule {
         name: name.into(),
         matches,

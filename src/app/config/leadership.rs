@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Section, is_dns_label};
+use super::Section;
+use crate::domain::text::is_dns_label;
 
 /// How several daemons agree on one that leads.
 #[derive(Debug, Clone, PartialEq, Eq)]

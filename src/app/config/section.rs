@@ -139,6 +139,12 @@ impl Section<'_> {
         texts
     }
 
+    /// A text that is more than that; `None` as well where `parse` says what is wrong with it.
+    pub(super) fn read<T>(&mut self, key: &str, parse: impl Fn(&str) -> Result<T, String>) -> Option<T> {
+        let read = parse(&self.text(key)?);
+        read.map_err(|why| self.error(key, why)).ok()
+    }
+
     pub(super) fn required_text(&mut self, key: &str) -> Option<String> {
         if self.keys.get(key).is_none_or(Value::is_null) {
             self.error(key, "is missing");
@@ -207,13 +213,7 @@ impl Section<'_> {
             self.take(key);
             return ProbeLevel::Off;
         }
-        let Some(text) = self.text(key) else {
-            return default;
-        };
-        ProbeLevel::parse(&text).unwrap_or_else(|why| {
-            self.error(key, why);
-            default
-        })
+        self.read(key, ProbeLevel::parse).unwrap_or(default)
     }
 
     pub(super) fn auto_break(&mut self, key: &str, argument: Option<&str>) -> AutoBreak {
