@@ -27,6 +27,7 @@ use crate::domain::act::fence::AutoBreak;
 use crate::domain::cluster::hook::{HookId, ProbeLevel};
 use crate::domain::observe::schedule::Rates;
 use crate::domain::text::is_dns_label;
+use crate::io::observe::ReadingLimits;
 
 pub use alertmanager::AlertmanagerConfig;
 pub use canaries::CanaryConfig;
@@ -128,10 +129,8 @@ pub struct ScrapeConfig {
     pub interval: Duration,
     /// The same when something is odd. 1 s to 1 min.
     pub alert_interval: Duration,
-    /// Longest time for one scrape. 1 s to 1 min.
-    pub timeout: Duration,
-    /// Largest body of one scrape, in bytes.
-    pub max_bytes: u64,
+    /// The bounds of one scrape; its time is 1 s to 1 min.
+    pub limits: ReadingLimits,
 }
 
 /// How backends are probed.
@@ -314,8 +313,10 @@ impl ScrapeConfig {
             enabled: section.flag("enabled", true),
             interval: section.duration("interval", Duration::from_secs(15), Duration::from_secs(1)),
             alert_interval: section.duration("alertInterval", Duration::from_secs(2), Duration::from_secs(1)),
-            timeout: section.duration("timeout", Duration::from_secs(10), Duration::from_secs(1)),
-            max_bytes: section.number("maxMebibytes", 256, 1..=4_096) * MIB,
+            limits: ReadingLimits {
+                timeout: section.duration("timeout", Duration::from_secs(10), Duration::from_secs(1)),
+                max_bytes: section.number("maxMebibytes", 256, 1..=4_096) * MIB,
+            },
         }
     }
 }

@@ -9,7 +9,8 @@ use hookwatch::domain::observe::views::ScrapeView;
 use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::vocabulary::{NotAHook, Writes};
 use hookwatch::io::client::Connection;
-use hookwatch::io::observe::scrape::{ScrapeLimits, Scraper};
+use hookwatch::io::observe::ReadingLimits;
+use hookwatch::io::observe::scrape::Scraper;
 use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::balancer::Balancer;
 use hookwatch::lab::clients::ControlPlaneClients;
@@ -58,7 +59,11 @@ async fn counters_never_mix() {
     let kubeconfig = envtest.kubeconfig_for(balancer.address());
     let kubeconfig = directory.write("balanced", &kubeconfig).unwrap();
     let connection = Connection::open(Some(&kubeconfig), None).await.unwrap();
-    let scraper = Scraper::new(connection, clock(), ScrapeLimits::default());
+    let limits = ReadingLimits {
+        max_bytes: 256 << 20,
+        timeout: Duration::from_secs(10),
+    };
+    let scraper = Scraper::new(connection, clock(), limits);
     // Nobody can name API servers on loopback in default/kubernetes: how many there are shows by meeting them.
     let _ = scraper.refresh().await;
     let target = scraper.targets(false).remove(0);

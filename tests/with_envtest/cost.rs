@@ -13,7 +13,7 @@ use hookwatch::io::act::ledger::LedgerObject;
 use hookwatch::io::client::Connection;
 use hookwatch::io::observe::canary::CanaryWriter;
 use hookwatch::io::observe::node_leases::LeaseReader;
-use hookwatch::io::observe::scrape::{ScrapeLimits, Scraper};
+use hookwatch::io::observe::scrape::Scraper;
 use hookwatch::lab::cluster::Cluster;
 use hookwatch::lab::control_plane::BackendReach;
 use hookwatch::lab::directory::PrivateDirectory;
@@ -153,7 +153,7 @@ async fn measure() {
 
     let connection = Connection::open(Some(&kubeconfig), None).await.unwrap();
     let clock = clock();
-    let scraper = Scraper::new(connection.clone(), Arc::clone(&clock), ScrapeLimits::default());
+    let scraper = Scraper::new(connection.clone(), Arc::clone(&clock), config.scrapes.limits);
     let target = scraper.targets(false).remove(0);
     let reader = LeaseReader::new(&connection, Arc::clone(&clock));
     let scrape = cost_of(id, "one scrape", 50, || async {

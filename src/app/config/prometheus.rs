@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::{MIB, Section, endpoint};
 use crate::io::endpoint::{Auth, EndpointTarget};
-use crate::io::observe::prometheus::{QueryLimits, SELECTOR, selector};
+use crate::io::observe::ReadingLimits;
+use crate::io::observe::prometheus::{SELECTOR, selector};
 
 /// Keys that mean nothing without an address.
 const NEEDS_URL: [&str; 7] = [
@@ -45,7 +46,7 @@ pub struct PrometheusConfig {
     /// Time between two readings. 1 s to 1 min.
     pub interval: Duration,
     /// The bounds of one.
-    pub limits: QueryLimits,
+    pub limits: ReadingLimits,
 }
 
 impl PrometheusConfig {
@@ -65,7 +66,7 @@ impl PrometheusConfig {
         let chosen = chosen.map_err(|why| section.error("selector", why)).ok();
         let second = Duration::from_secs(1);
         let interval = section.duration("interval", Duration::from_secs(15), second);
-        let limits = QueryLimits {
+        let limits = ReadingLimits {
             timeout: section.duration("timeout", Duration::from_secs(10), second),
             max_bytes: section.number("maxMebibytes", 64, 1..=1_024) * MIB,
         };

@@ -26,7 +26,7 @@ use crate::io::client::Connection;
 use crate::io::cluster::inventory::{InventoryView, InventoryWatch};
 use crate::io::observe::canary::CanaryWriter;
 use crate::io::observe::node_leases::LeaseReader;
-use crate::io::observe::scrape::{REFRESH_EVERY, ScrapeLimits, ScrapeTarget, Scraper};
+use crate::io::observe::scrape::{REFRESH_EVERY, ScrapeTarget, Scraper};
 use crate::io::telemetry::Tracer;
 use probes::ProbeRunner;
 use turns::Turns;
@@ -55,11 +55,7 @@ pub(super) fn spawn(
     tasks.spawn(pass_inventory_on(watches, events.clone(), known));
     let (one_process, is_one_process) = watch::channel(false);
     if config.scrapes.enabled {
-        let ScrapeConfig {
-            max_bytes, timeout, ..
-        } = config.scrapes;
-        let limits = ScrapeLimits { max_bytes, timeout };
-        let scraper = Scraper::new(connection.clone(), Arc::clone(clock), limits);
+        let scraper = Scraper::new(connection.clone(), Arc::clone(clock), config.scrapes.limits);
         tasks.spawn(scrape(
             Arc::new(scraper),
             config.scrapes.clone(),

@@ -9,6 +9,7 @@ use std::time::Duration;
 use reqwest::{Method, Response};
 use thiserror::Error;
 
+use super::ReadingLimits;
 use crate::domain::observe::snapshot::{Scrape, ScrapeFailure, ScrapeFailureReason as Reason};
 use crate::domain::observe::stored::answer::{
     CLOCK, Clocks, MAX_SERIES, UnusableAnswer, clock, query, scrapes,
@@ -38,15 +39,6 @@ const MAX_CLOCK: u64 = 64 * 1024;
 /// Longest address of a request. Servers take 8 KiB for all headers.
 const MAX_SELECTOR: usize = 2_048;
 
-/// The bounds of one reading.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct QueryLimits {
-    /// Most bytes of an answer.
-    pub max_bytes: u64,
-    /// Longest time for all queries of a reading.
-    pub timeout: Duration,
-}
-
 /// Why a selector is none.
 ///
 /// # Errors
@@ -75,7 +67,7 @@ pub fn selector(text: &str) -> Result<String, &'static str> {
 pub struct Prometheus {
     endpoint: EndpointClient,
     selector: String,
-    limits: QueryLimits,
+    limits: ReadingLimits,
     clock: Clock,
     /// Milliseconds by which its clock is ahead of ours, as last measured.
     ahead: Option<i64>,
@@ -163,7 +155,7 @@ impl QueryFailure {
 
 impl Prometheus {
     /// Nothing is read and nothing dialled yet. `selector` has passed [`selector`].
-    pub fn new(target: EndpointTarget, selector: String, limits: QueryLimits, clock: Clock) -> Self {
+    pub fn new(target: EndpointTarget, selector: String, limits: ReadingLimits, clock: Clock) -> Self {
         Self {
             endpoint: EndpointClient::new(target),
             selector,

@@ -16,6 +16,7 @@ use http_body_util::BodyExt;
 use kube::Client;
 use thiserror::Error;
 
+use super::ReadingLimits;
 use crate::domain::observe::snapshot::{Complaints, Scrape, ScrapeFailure, ScrapeFailureReason, Snapshot};
 use crate::domain::text::bounded;
 use crate::io::Clock;
@@ -44,24 +45,6 @@ const MAX_REPLICAS_BODY: usize = 4 * 1024 * 1024;
 /// What the list of replicas is read from.
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices\
                                  ?labelSelector=kubernetes.io%2Fservice-name%3Dkubernetes&limit=50";
-
-/// The bounds of one scrape.
-#[derive(Debug, Clone, Copy)]
-pub struct ScrapeLimits {
-    /// Most bytes of a body; beyond it the scrape counts as truncated.
-    pub max_bytes: u64,
-    /// Longest time for the whole scrape.
-    pub timeout: Duration,
-}
-
-impl Default for ScrapeLimits {
-    fn default() -> Self {
-        Self {
-            max_bytes: 256 * 1024 * 1024,
-            timeout: Duration::from_secs(10),
-        }
-    }
-}
 
 /// Where to scrape.
 #[derive(Clone)]
@@ -117,13 +100,13 @@ pub(in crate::io) async fn addresses(
 pub struct Scraper {
     connection: Connection,
     clock: Clock,
-    limits: ScrapeLimits,
+    limits: ReadingLimits,
     targets: Mutex<Targets>,
 }
 
 impl Scraper {
     /// A scraper that knows the configured server only, until [`refresh`](Self::refresh) succeeds.
-    pub fn new(connection: Connection, clock: Clock, limits: ScrapeLimits) -> Self {
+    pub fn new(connection: Connection, clock: Clock, limits: ReadingLimits) -> Self {
         let server = ScrapeTarget {
             name: server_name(connection.server()),
             visits: 1,
@@ -340,15 +323,15 @@ mod tests {
                             proto=io.prometheus.client.MetricFamily; encoding=delimited; escaping=underscores";
     const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-    fn limits() -> ScrapeLimits {
-        ScrapeLimits {
+    fn limits() -> ReadingLimits {
+        ReadingLimits {
             max_bytes: 4 * 1024 * 1024,
             timeout: Duration::from_secs(20),
         }
     }
 
     async fn scrape(
-        limits: ScrapeLimits,
+        limits: ReadingLimits,
         handler: impl Fn(&ReceivedRequest) -> TestReply + Send + Sync + 'static,
     ) -> Result<Scrape, ScrapeFailure> {
         let server = TestServer::start(handler).await;
@@ -541,7 +524,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_server_that_hangs_is_given_up() {
-        let short = ScrapeLimits {
+        let short = ReadingLimits {
             timeout: Duration::from_millis(100),
             ..limits()
         };

@@ -98,12 +98,6 @@ impl TelemetrySettings {
     }
 }
 
-impl Default for TelemetrySettings {
-    fn default() -> Self {
-        Self::off()
-    }
-}
-
 fn traces(reader: &mut VariableReader<'_>) -> Option<TracesSettings> {
     let mut destination = destination::of(reader, Signal::Traces)?;
     let most = reader.millis("OTEL_BSP_EXPORT_TIMEOUT", 30_000);

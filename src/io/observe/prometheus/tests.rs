@@ -10,12 +10,12 @@ use crate::io::testing::{ReceivedRequest, TestReply, TestServer, soon};
 
 /// 100 s, by hookwatch's clock.
 const OURS: u64 = 100_000;
-const LIMITS: QueryLimits = QueryLimits {
+const LIMITS: ReadingLimits = ReadingLimits {
     max_bytes: 1 << 20,
     timeout: Duration::from_secs(20),
 };
 
-fn prometheus(server: &TestServer, limits: QueryLimits) -> Prometheus {
+fn prometheus(server: &TestServer, limits: ReadingLimits) -> Prometheus {
     let target = EndpointTarget {
         url: format!("http://{}/prefix/", server.address)
             .parse()
@@ -48,7 +48,7 @@ fn counted(samples: &[(f64, &str)]) -> String {
 }
 
 /// A server with the right time that answers every other query with this.
-async fn fails(limits: QueryLimits, reply: impl Fn() -> TestReply + Send + Sync + 'static) -> ScrapeFailure {
+async fn fails(limits: ReadingLimits, reply: impl Fn() -> TestReply + Send + Sync + 'static) -> ScrapeFailure {
     let server = TestServer::start(move |asked| if is_clock(asked) { time(100.0) } else { reply() }).await;
     let failure = soon(prometheus(&server, limits).read())
         .await
@@ -215,7 +215,7 @@ async fn ten_million_series_end_at_a_bound() {
     })
     .await;
     assert_eq!(failure.reason, Reason::Truncated, "{}", failure.why);
-    let large = QueryLimits {
+    let large = ReadingLimits {
         max_bytes: 64 << 20,
         ..LIMITS
     };
@@ -231,7 +231,7 @@ async fn ten_million_series_end_at_a_bound() {
 
 #[tokio::test]
 async fn one_that_hangs_or_is_gone_costs_no_more_than_the_timeout() {
-    let short = QueryLimits {
+    let short = ReadingLimits {
         timeout: Duration::from_millis(200),
         ..LIMITS
     };

@@ -64,12 +64,16 @@ impl Scraper {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::observe::scrape::ScrapeLimits;
+    use crate::io::observe::ReadingLimits;
     use crate::io::testing::{ReceivedRequest, TestReply, TestServer, clock, soon};
 
     async fn ask(handler: impl Fn(&ReceivedRequest) -> TestReply + Send + Sync + 'static) -> ReadyReport {
         let server = TestServer::start(handler).await;
-        let scraper = Scraper::new(server.connection().await, clock(), ScrapeLimits::default());
+        let limits = ReadingLimits {
+            max_bytes: 1 << 20,
+            timeout: Duration::from_secs(10),
+        };
+        let scraper = Scraper::new(server.connection().await, clock(), limits);
         let targets = scraper.targets(false);
         let report = soon(scraper.ready(&targets[0], true)).await;
         assert_eq!(server.asked()[0].target, "/readyz?verbose");
