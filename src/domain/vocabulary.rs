@@ -46,18 +46,7 @@ named!(BackendHealth, "The value of the `state` label in metrics.", all);
 
 /// The mechanism: what is wrong with a hook.
 #[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Display,
-    IntoStaticStr,
-    VariantArray,
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Display, IntoStaticStr, VariantArray,
 )]
 pub enum Cause {
     /// It answers, late.

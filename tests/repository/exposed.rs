@@ -251,7 +251,8 @@ fn exposition() -> String {
         },
         missing: Vec::new(),
     }];
-    String::from_utf8(Metrics::text(&metrics.families(Some(&assessment), &[(id, "served", at)])).unwrap()).unwrap()
+    String::from_utf8(Metrics::text(&metrics.families(Some(&assessment), &[(id, "served", at)])).unwrap())
+        .unwrap()
 }
 
 /// An assessment as the core makes it; with hooks, for a recording names some.

@@ -78,7 +78,9 @@ fn per_hook(declared: &Declared) -> Option<usize> {
         // A hook has one health and one cause at a time.
         "hookwatch_hook_health" | "hookwatch_hook_cause" => 1,
         "hookwatch_probes_total" => MAX_OUTCOMES + ConnectionKind::ALL.len(),
-        _ => product(declared, |label| !matches!(bound(declared, label), Some(Bound::Hook(_))))?,
+        _ => product(declared, |label| {
+            !matches!(bound(declared, label), Some(Bound::Hook(_)))
+        })?,
     })
 }
 

@@ -234,10 +234,9 @@ impl Keeper {
     fn start_feed(&mut self, key: FeedKey, wanted: BTreeSet<Key>) {
         let running = self.feeds.get(&key);
         // A feed that gets more to read was not worse before; only `WatchStore::covered` knows what is new.
-        let (health, known_good, settled) = running
-            .map_or((InventoryHealth::Starting, None, false), |it| {
-                (it.health.clone(), it.known_good, it.settled)
-            });
+        let (health, known_good, settled) = running.map_or((InventoryHealth::Starting, None, false), |it| {
+            (it.health.clone(), it.known_good, it.settled)
+        });
         let wanted = Arc::new(wanted);
         self.numbers += 1;
         let feed = Feed {
@@ -324,7 +323,9 @@ impl Keeper {
     fn why_unread(&self, kind: WatchedKind, namespace: &str) -> String {
         let own = self.feeds.get(&(kind, Some(namespace.to_owned())));
         match own.or_else(|| self.feeds.get(&(kind, None))).map(|it| &it.health) {
-            Some(InventoryHealth::Stale { why } | InventoryHealth::Limited { why }) => format!("{kind}: {why}"),
+            Some(InventoryHealth::Stale { why } | InventoryHealth::Limited { why }) => {
+                format!("{kind}: {why}")
+            }
             _ => convert::service::NOT_READ.to_owned(),
         }
     }
@@ -834,9 +835,7 @@ mod tests {
                 InventoryHealth::Stale { why } => {
                     is_of(watch, WatchedKind::EndpointSlices) && why.contains("410")
                 }
-                health => {
-                    *health == InventoryHealth::Current && !is_of(watch, WatchedKind::EndpointSlices)
-                }
+                health => *health == InventoryHealth::Current && !is_of(watch, WatchedKind::EndpointSlices),
             })
         })
         .await;

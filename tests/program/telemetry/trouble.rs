@@ -116,7 +116,8 @@ async fn what_a_receiver_throws_away_is_counted_and_the_rest_as_well() {
         .await;
         let metrics = daemon.shown.metrics.clone();
         daemon.stop().await;
-        let samples = of_text(&String::from_utf8(Metrics::text(&metrics.families(None, &[])).unwrap()).unwrap());
+        let samples =
+            of_text(&String::from_utf8(Metrics::text(&metrics.families(None, &[])).unwrap()).unwrap());
         let number = |sample: &str| f64::from_bits(samples[sample]);
         let rejected = number("hookwatch_telemetry_dropped_total{reason=\"rejected\",signal=\"traces\"}");
         let taken = number("hookwatch_telemetry_sent_total{signal=\"traces\"}");

@@ -44,7 +44,8 @@ impl Added {
         let lists = value.split(',').filter(is_list).count();
         for item in value.split(',') {
             match (item, leases(item)) {
-                ("self", _) => match namespace.filter(|name| is_dns_label(name) && !NEVER_OWN.contains(name)) {
+                ("self", _) => match namespace.filter(|name| is_dns_label(name) && !NEVER_OWN.contains(name))
+                {
                     Some(namespace) => added.own = Some(namespace.to_owned()),
                     None => said.push(
                         "self is ignored: the webhook has no Service in a namespace of its own".to_owned(),

@@ -33,4 +33,8 @@ pub enum ProbeLevel {
     Review,
 }
 
-named!(ProbeLevel, "The value of the annotation `hookwatch.dev/probe`.", parse);
+named!(
+    ProbeLevel,
+    "The value of the annotation `hookwatch.dev/probe`.",
+    parse
+);

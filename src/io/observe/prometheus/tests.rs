@@ -48,7 +48,10 @@ fn counted(samples: &[(f64, &str)]) -> String {
 }
 
 /// A server with the right time that answers every other query with this.
-async fn fails(limits: ReadingLimits, reply: impl Fn() -> TestReply + Send + Sync + 'static) -> ScrapeFailure {
+async fn fails(
+    limits: ReadingLimits,
+    reply: impl Fn() -> TestReply + Send + Sync + 'static,
+) -> ScrapeFailure {
     let server = TestServer::start(move |asked| if is_clock(asked) { time(100.0) } else { reply() }).await;
     let failure = soon(prometheus(&server, limits).read())
         .await
