@@ -22,6 +22,7 @@ use hookwatch::lab::directory::PrivateDirectory;
 use hookwatch::lab::scenario::by_name;
 
 use crate::engines::config;
+use crate::schemas;
 
 fn outage(permitted: Rung) -> BreakerReport {
     let report = play("gke-opa-outage", permitted);
@@ -59,6 +60,7 @@ fn play(scenario: &str, permitted: Rung) -> DemoReport {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let report = runtime.block_on(run(options, start_daemon)).unwrap();
     assert!(report.correct, "{:?}\n{report:#?}", report.objections);
+    schemas::holds("demo.v1.json", &serde_json::to_value(&report).unwrap());
     report
 }
 
