@@ -11,6 +11,8 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::api::core::v1::Service as ApiService;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -181,9 +183,9 @@ pub(super) fn parse(
         WatchedKind::Mutating => typed::<MutatingWebhookConfiguration>(value)
             .map(|it| Some(WatchedObject::Hooks(convert::mutating(it)))),
         // Of these two most objects have no hook, and nothing of them is kept.
-        WatchedKind::Definitions => typed::<others::Definition>(value)
+        WatchedKind::Definitions => typed::<CustomResourceDefinition>(value)
             .map(|it| others::conversion(it).map(|hook| WatchedObject::Hooks(vec![hook]))),
-        WatchedKind::Registrations => typed::<others::Registration>(value)
+        WatchedKind::Registrations => typed::<APIService>(value)
             .map(|it| others::aggregated(it).map(|hook| WatchedObject::Hooks(vec![hook]))),
         WatchedKind::Services if !wanted.contains(&key) => Ok(None),
         WatchedKind::Services => {

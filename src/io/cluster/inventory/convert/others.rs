@@ -1,15 +1,18 @@
 //! From CustomResourceDefinitions and APIServices to the hooks behind them.
 //!
-//! Of both only the few fields named here are read. Most objects of either kind have no hook: CRDs whose versions
-//! differ in nothing but their names, and APIServices that the API server answers for itself.
+//! Of both only a few fields are looked at; what describes a resource was cut away before (`lean`). Most objects of either
+//! kind have no hook: CRDs whose versions differ in nothing but their names, and APIServices that the API server answers
+//! for itself.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::ByteString;
-use k8s_openapi::api::admissionregistration::v1::WebhookClientConfig;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time as ApiTime};
-use serde::Deserialize;
+use k8s_openapi::api::admissionregistration::v1::{ServiceReference, WebhookClientConfig};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, WebhookClientConfig as ConversionClientConfig,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 
 use super::{Problems, instant, look_at_bundle, probe_level, service_target, target};
 use crate::domain::cluster::hook::{
@@ -20,111 +23,12 @@ use crate::domain::text::bounded;
 /// Versions of one CRD that are kept.
 const MAX_VERSIONS: usize = 32;
 
-/// A CustomResourceDefinition, without all that describes its resource.
-#[derive(Debug, Deserialize)]
-pub(in crate::io::cluster::inventory) struct Definition {
-    metadata: ObjectMeta,
-    spec: DefinitionSpec,
-}
-
-#[derive(Debug, Deserialize)]
-struct DefinitionSpec {
-    #[serde(default)]
-    group: String,
-    names: CrdNames,
-    #[serde(default)]
-    versions: Vec<CrdVersion>,
-    conversion: Option<ConversionSpec>,
-}
-
-#[derive(Debug, Deserialize)]
-struct CrdNames {
-    plural: String,
-}
-
-#[derive(Debug, Deserialize)]
-struct CrdVersion {
-    name: String,
-    #[serde(default)]
-    served: bool,
-    #[serde(default)]
-    storage: bool,
-}
-
-#[derive(Debug, Deserialize)]
-struct ConversionSpec {
-    #[serde(default)]
-    strategy: String,
-    webhook: Option<ConversionWebhook>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ConversionWebhook {
-    client_config: Option<WebhookClientConfig>,
-    #[serde(default)]
-    conversion_review_versions: Vec<String>,
-}
-
-/// An APIService.
-#[derive(Debug, Deserialize)]
-pub(in crate::io::cluster::inventory) struct Registration {
-    metadata: ObjectMeta,
-    spec: RegistrationSpec,
-    #[serde(default)]
-    status: RegistrationStatus,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct RegistrationSpec {
-    #[serde(default)]
-    group: String,
-    #[serde(default)]
-    version: String,
-    service: Option<RegisteredService>,
-    #[serde(rename = "insecureSkipTLSVerify", default)]
-    insecure: bool,
-    ca_bundle: Option<ByteString>,
-}
-
-#[derive(Debug, Deserialize)]
-struct RegisteredService {
-    #[serde(default)]
-    namespace: String,
-    #[serde(default)]
-    name: String,
-    port: Option<i32>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct RegistrationStatus {
-    #[serde(default)]
-    conditions: Vec<StatusCondition>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct StatusCondition {
-    #[serde(rename = "type")]
-    of: String,
-    status: String,
-    #[serde(default)]
-    reason: String,
-    #[serde(default)]
-    message: String,
-    last_transition_time: Option<ApiTime>,
-}
-
 /// The hook that converts a CRD's objects, if a webhook does.
-pub(in crate::io::cluster::inventory) fn conversion(definition: Definition) -> Option<Hook> {
-    let Definition { metadata, spec } = definition;
-    let ConversionSpec { strategy, webhook } = spec.conversion?;
-    if strategy != "Webhook" {
-        return None;
-    }
-    let webhook = webhook?;
-    let client = webhook.client_config.unwrap_or_default();
+pub(in crate::io::cluster::inventory) fn conversion(definition: CustomResourceDefinition) -> Option<Hook> {
+    let CustomResourceDefinition { metadata, spec, .. } = definition;
+    let conversion = spec.conversion.filter(|it| it.strategy == "Webhook")?;
+    let webhook = conversion.webhook?;
+    let client = client_config(webhook.client_config.unwrap_or_default());
     // The API server takes a caBundle of nothing but white space for none (1.36, `webhook_converter.go`).
     let ca_bundle = client.ca_bundle.as_ref().map_or(&[][..], |bytes| &bytes.0);
     let ca_bundle = if ca_bundle.trim_ascii().is_empty() {
@@ -151,41 +55,52 @@ pub(in crate::io::cluster::inventory) fn conversion(definition: Definition) -> O
     Some(hook)
 }
 
+/// The API has two types with the same fields.
+fn client_config(config: ConversionClientConfig) -> WebhookClientConfig {
+    WebhookClientConfig {
+        ca_bundle: config.ca_bundle,
+        service: config.service.map(|service| ServiceReference {
+            name: service.name,
+            namespace: service.namespace,
+            path: service.path,
+            port: service.port,
+        }),
+        url: config.url,
+    }
+}
+
 /// The server behind an APIService; `None` when that is the API server itself.
-pub(in crate::io::cluster::inventory) fn aggregated(registration: Registration) -> Option<Hook> {
-    let Registration {
-        metadata,
-        spec,
-        status,
-    } = registration;
+pub(in crate::io::cluster::inventory) fn aggregated(registration: APIService) -> Option<Hook> {
+    let APIService { metadata, spec, status } = registration;
+    let spec = spec.unwrap_or_default();
     let service = spec.service?;
     let name = metadata.name.as_deref().unwrap_or_default();
+    let (group, version) = (spec.group.unwrap_or_default(), spec.version.unwrap_or_default());
     // What the aggregator asks for to see whether the service is available (1.36,
     // `kube-aggregator/pkg/controllers/status/remote/remote_available_controller.go`).
     let path = match name {
-        "v1." => format!("/api/{}", spec.version),
-        _ => format!("/apis/{}/{}", spec.group, spec.version),
+        "v1." => format!("/api/{version}"),
+        _ => format!("/apis/{group}/{version}"),
     };
-    let target = service_target(&service.namespace, &service.name, service.port, path);
+    let [service_namespace, service_name] = [service.namespace, service.name].map(Option::unwrap_or_default);
+    let target = service_target(&service_namespace, &service_name, service.port, path);
     let ca_bundle = spec.ca_bundle.as_ref().map_or(&[][..], |bytes| &bytes.0);
-    let available = status
-        .conditions
-        .into_iter()
-        .find(|condition| condition.of == "Available");
+    let conditions = status.and_then(|status| status.conditions).unwrap_or_default();
+    let available = conditions.into_iter().find(|condition| condition.type_ == "Available");
     let mut hook = hook(HookKind::Aggregated, &metadata, target, ca_bundle);
     hook.timeout = Aggregated::TIMEOUT;
     hook.other = Some(OtherKind::Aggregated(Aggregated {
-        group: spec.group,
-        version: spec.version,
-        insecure: spec.insecure,
+        group,
+        version,
+        insecure: spec.insecure_skip_tls_verify.unwrap_or_default(),
         available: available.map(|condition| Available {
             status: match condition.status.as_str() {
                 "True" => Some(true),
                 "False" => Some(false),
                 _ => None,
             },
-            reason: bounded(&condition.reason),
-            message: bounded(&condition.message),
+            reason: bounded(&condition.reason.unwrap_or_default()),
+            message: bounded(&condition.message.unwrap_or_default()),
             since: condition.last_transition_time.as_ref().and_then(instant),
         }),
     }));
