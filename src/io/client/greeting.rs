@@ -81,66 +81,15 @@ pub enum Obstacle {
         /// The beginning of what came.
         what: String,
     },
-    /// 401.
-    #[error(
-        "{server} does not accept hookwatch's credentials (HTTP 401: {message}); renew them, or log in again"
-    )]
-    Unauthorized {
+    /// It refuses.
+    #[error("{server} {said}")]
+    Refused {
         /// The URL.
         server: String,
-        /// What it said.
-        message: String,
-    },
-    /// 403.
-    #[error(
-        "{server} forbids even {path} (HTTP 403: {message}); bind the ClusterRole system:public-info-viewer to \
-         hookwatch's account, and check that it is the account that is meant"
-    )]
-    Forbidden {
-        /// The URL.
-        server: String,
-        /// What was asked for.
-        path: &'static str,
-        /// What it said.
-        message: String,
-    },
-    /// 429.
-    #[error(
-        "{server} turns requests away (HTTP 429: {message}){wait}; it is swamped: look at who asks it most, and try \
-         again"
-    )]
-    Throttled {
-        /// The URL.
-        server: String,
-        /// What it said.
-        message: String,
-        /// What it said of when to come back.
-        wait: String,
-    },
-    /// 404 for what every API server has.
-    #[error(
-        "{server} has no {path} (HTTP 404: {message}): it is no Kubernetes API server, or the server in the kubeconfig \
-         lacks a path"
-    )]
-    NotFound {
-        /// The URL.
-        server: String,
-        /// What was asked for.
-        path: &'static str,
-        /// What it said.
-        message: String,
-    },
-    /// Another refusal.
-    #[error("{server} answers {path} with HTTP {status}: {message}; look at the API server's own log")]
-    Failing {
-        /// The URL.
-        server: String,
-        /// What was asked for.
-        path: &'static str,
         /// The status.
         status: u16,
-        /// What it said.
-        message: String,
+        /// What that means and what to do next.
+        said: String,
     },
     /// An API server without webhooks.
     #[error(
@@ -162,7 +111,7 @@ impl Obstacle {
             self,
             Self::Redirects { .. }
                 | Self::SomethingElse { .. }
-                | Self::NotFound { .. }
+                | Self::Refused { status: 404, .. }
                 | Self::NoWebhooks { .. }
         )
     }
@@ -187,9 +136,9 @@ impl Connection {
                 names.any(|name| name == "validatingwebhookconfigurations")
             }),
             Ok(other) => return Err(something_else(server, RESOURCES, other)),
-            Err(Obstacle::NotFound { .. }) => false,
+            Err(Obstacle::Refused { status: 404, .. }) => false,
             // Who may not read the list of kinds may still read the objects.
-            Err(Obstacle::Forbidden { .. }) => true,
+            Err(Obstacle::Refused { status: 403, .. }) => true,
             Err(obstacle) => return Err(obstacle),
         };
         if has_webhooks {
@@ -218,36 +167,41 @@ impl Connection {
                 headers,
             }) => (status, message, headers),
         };
-        Err(match status {
-            300..=399 => Obstacle::Redirects {
-                server,
-                path,
-                to: header(&headers, LOCATION.as_str()).unwrap_or_else(|| "nowhere".to_owned()),
-            },
-            401 => Obstacle::Unauthorized { server, message },
-            403 => Obstacle::Forbidden {
-                server,
-                path,
-                message,
-            },
-            404 => Obstacle::NotFound {
-                server,
-                path,
-                message,
-            },
-            429 => Obstacle::Throttled {
-                server,
-                message,
-                wait: header(&headers, RETRY_AFTER.as_str())
-                    .map_or_else(String::new, |wait| format!(" and says Retry-After: {wait}")),
-            },
-            _ => Obstacle::Failing {
-                server,
-                path,
-                status,
-                message,
-            },
+        if (300..400).contains(&status) {
+            let to = header(&headers, LOCATION.as_str()).unwrap_or_else(|| "nowhere".to_owned());
+            return Err(Obstacle::Redirects { server, path, to });
+        }
+        let said = refusal(path, status, &message, &headers);
+        Err(Obstacle::Refused {
+            server,
+            status,
+            said,
         })
+    }
+}
+
+/// What a refusal means and what to do next, to follow the server's URL.
+fn refusal(path: &str, status: u16, message: &str, headers: &HeaderMap) -> String {
+    let answer = format!("(HTTP {status}: {message})");
+    match status {
+        401 => {
+            format!("does not accept hookwatch's credentials {answer}; renew them, or log in again")
+        }
+        403 => format!(
+            "forbids even {path} {answer}; bind the ClusterRole system:public-info-viewer to hookwatch's account, and \
+             check that it is the account that is meant"
+        ),
+        404 => format!(
+            "has no {path} {answer}: it is no Kubernetes API server, or the server in the kubeconfig lacks a path"
+        ),
+        429 => {
+            let wait = header(headers, RETRY_AFTER.as_str());
+            let wait = wait.map_or_else(String::new, |wait| format!(" and says Retry-After: {wait}"));
+            format!(
+                "turns requests away {answer}{wait}; it is swamped: look at who asks it most, and try again"
+            )
+        }
+        _ => format!("answers {path} with HTTP {status}: {message}; look at the API server's own log"),
     }
 }
 
