@@ -138,6 +138,16 @@ impl Connection {
         &self.config.cluster_url
     }
 
+    /// What it is called in metrics and messages: host and port, without anything secret that a URL may hold.
+    pub fn server_name(&self) -> String {
+        let url = &self.config.cluster_url;
+        match (url.host(), url.port_u16()) {
+            (Some(host), Some(port)) => format!("{host}:{port}"),
+            (Some(host), None) => host.to_owned(),
+            (None, _) => "the configured server".to_owned(),
+        }
+    }
+
     /// The socket address of the API server, when it is configured by its IP address.
     pub fn server_address(&self) -> Option<SocketAddr> {
         let url = &self.config.cluster_url;

@@ -205,9 +205,8 @@ async fn scrape(
             refreshed = Some(began);
             let (scraper, events) = (Arc::clone(&scraper), events.clone());
             refreshing.spawn(async move {
-                let read = scraper.refresh().await.map_err(|error| error.to_string());
                 // A core that is gone has no use for it.
-                let _ = events.send(Event::ApiServers(read)).await;
+                let _ = events.send(Event::ApiServers(scraper.refresh().await)).await;
             });
             // Mostly the list is there at once; an API server that hangs is to be scraped all the same.
             let _ = tokio::time::timeout(REFRESH_PATIENCE, refreshing.join_next()).await;

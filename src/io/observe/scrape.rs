@@ -10,11 +10,9 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use http::Uri;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap};
 use http_body_util::BodyExt;
 use kube::Client;
-use thiserror::Error;
 
 use super::ReadingLimits;
 use crate::domain::observe::snapshot::{Complaints, Scrape, ScrapeFailure, ScrapeFailureReason, Snapshot};
@@ -22,7 +20,7 @@ use crate::domain::text::bounded;
 use crate::io::Clock;
 use crate::io::client::answer::chain;
 use crate::io::client::request::{ApiRequest, JSON, RequestError};
-use crate::io::client::{ConnectError, Connection};
+use crate::io::client::Connection;
 
 mod reader;
 mod readyz;
@@ -71,17 +69,6 @@ impl ScrapeTarget {
     }
 }
 
-/// Why the list of replicas could not be read. The list of before stays.
-#[derive(Debug, Error)]
-pub enum RefreshError {
-    /// The API server refused or did not answer.
-    #[error("cannot read the EndpointSlices of default/kubernetes: {0}")]
-    List(String),
-    /// A client could not be made.
-    #[error(transparent)]
-    Client(#[from] ConnectError),
-}
-
 /// Where each API server is, by the list that they keep of themselves.
 ///
 /// # Errors
@@ -108,7 +95,7 @@ impl Scraper {
     /// A scraper that knows the configured server only, until [`refresh`](Self::refresh) succeeds.
     pub fn new(connection: Connection, clock: Clock, limits: ReadingLimits) -> Self {
         let server = ScrapeTarget {
-            name: server_name(connection.server()),
+            name: connection.server_name(),
             visits: 1,
             is_kept: false,
             address: None,
@@ -138,18 +125,20 @@ impl Scraper {
     /// Reads anew which replicas there are.
     ///
     /// # Errors
-    /// When the list cannot be read; what was known before stays.
-    pub async fn refresh(&self) -> Result<(), RefreshError> {
+    /// When the list cannot be read, or no client can be made; what was known before stays.
+    pub async fn refresh(&self) -> Result<(), String> {
         let addresses = addresses(&self.connection, REFRESH_TIMEOUT).await;
-        let addresses = addresses.map_err(RefreshError::List)?;
+        let addresses = addresses
+            .map_err(|why| format!("cannot read the EndpointSlices of default/kubernetes: {why}"))?;
         let unknown = self.with_targets(|targets| targets.keep_only(&addresses));
         for address in unknown {
+            let client = self.connection.direct(address).await;
             let target = ScrapeTarget {
                 name: address.to_string(),
                 visits: 1,
                 is_kept: true,
                 address: Some(address),
-                client: self.connection.direct(address).await?,
+                client: client.map_err(|error| error.to_string())?,
             };
             self.with_targets(|targets| targets.add(address, target));
         }
@@ -251,15 +240,6 @@ impl Scraper {
     fn with_targets<T>(&self, work: impl FnOnce(&mut Targets) -> T) -> T {
         // Nothing in there panics half way through a change.
         work(&mut self.targets.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-/// Host and port, without anything secret that a URL may hold.
-fn server_name(url: &Uri) -> String {
-    match (url.host(), url.port_u16()) {
-        (Some(host), Some(port)) => format!("{host}:{port}"),
-        (Some(host), None) => host.to_owned(),
-        (None, _) => "the configured server".to_owned(),
     }
 }
 

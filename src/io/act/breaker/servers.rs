@@ -37,11 +37,7 @@ impl ApiServerClient {
 
     /// A way to whichever API server stands behind the configured address.
     pub fn configured(connection: &Connection) -> Self {
-        let server = connection.server();
-        let name = server
-            .authority()
-            .map_or_else(|| server.to_string(), ToString::to_string);
-        Self::new(&name, connection.calls().clone(), false)
+        Self::new(&connection.server_name(), connection.calls().clone(), false)
     }
 
     pub(super) fn is_one(&self) -> bool {
