@@ -167,12 +167,8 @@ pub(super) async fn beginning(mut answer: Response) -> String {
 
 /// An error with all its causes, each once: the last one says what it is about.
 pub(super) fn unreachable(error: &reqwest::Error) -> EndpointError {
-    let mut said = Vec::new();
-    let mut next: Option<&dyn std::error::Error> = std::error::Error::source(error);
-    while let Some(cause) = next {
-        said.push(cause.to_string());
-        next = cause.source();
-    }
+    let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
+    let mut said: Vec<String> = causes.map(ToString::to_string).collect();
     if said.is_empty() {
         // Its own words begin with the address, which the reader of this has already.
         said.push("the request could not be made".to_owned());

@@ -88,18 +88,23 @@ fn message_of(body: &[u8]) -> String {
     }
 }
 
+/// An error, then what caused it, then what caused that.
+pub(crate) fn causes<'a>(
+    error: &'a (dyn Error + 'static),
+) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |error| error.source())
+}
+
 /// An error with its causes, each said once, bounded.
 pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let next = error.to_string();
+    for cause in causes(error).skip(1) {
+        let next = cause.to_string();
         // Many of kube's errors print their source themselves.
         if !text.contains(&next) {
             text.push_str(": ");
             text.push_str(&next);
         }
-        cause = error.source();
     }
     // kube's name for "something below me".
     bounded(text.strip_prefix("ServiceError: ").unwrap_or(&text))
@@ -107,14 +112,8 @@ pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
 
 /// Whether the request never left because there was no connection.
 pub(super) fn is_connect(error: &kube::Error) -> bool {
-    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
-    while let Some(error) = cause {
-        if let Some(error) = error.downcast_ref::<hyper_util::client::legacy::Error>() {
-            return error.is_connect();
-        }
-        cause = error.source();
-    }
-    false
+    let sent = causes(error).find_map(|cause| cause.downcast_ref::<hyper_util::client::legacy::Error>());
+    sent.is_some_and(|error| error.is_connect())
 }
 
 /// A query value with everything escaped that is not plainly safe.

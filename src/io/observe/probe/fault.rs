@@ -9,6 +9,7 @@ use super::parity::Objection;
 use super::text::bounded;
 use super::trust::Sighting;
 use crate::domain::observe::probe::{ProbeOutcome, ProbePhase, TlsFault};
+use crate::io::client::answer::causes;
 
 /// A TCP connection that did not come about.
 pub(super) fn of_connect(error: &io::Error) -> ProbeOutcome {
@@ -84,7 +85,7 @@ pub(super) fn of_exchange(
     phase: ProbePhase,
     sighting: &Sighting,
 ) -> ProbeOutcome {
-    let io = chain(error).find_map(|cause| cause.downcast_ref::<io::Error>());
+    let io = causes(error).find_map(|cause| cause.downcast_ref::<io::Error>());
     match io.and_then(tls_error) {
         Some(TlsError::AlertReceived(alert)) if wants_certificate(*alert, sighting) => {
             return ProbeOutcome::ClientCertificateWanted;
@@ -102,7 +103,7 @@ pub(super) fn of_exchange(
     if reset && phase == ProbePhase::FirstByte && sighting.asked() {
         return ProbeOutcome::ClientCertificateWanted;
     }
-    let why = chain(error).map(ToString::to_string).collect::<Vec<_>>();
+    let why = causes(error).map(ToString::to_string).collect::<Vec<_>>();
     ProbeOutcome::Lost {
         phase,
         why: bounded(&why.join(": ")),
@@ -127,12 +128,6 @@ fn wants_certificate(alert: AlertDescription, sighting: &Sighting) -> bool {
 
 fn tls_error(error: &io::Error) -> Option<&TlsError> {
     error.get_ref()?.downcast_ref::<TlsError>()
-}
-
-fn chain<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
-    std::iter::successors(Some(error), |cause: &&'a (dyn StdError + 'static)| {
-        (*cause).source()
-    })
 }
 
 /// Errors of connect(2) that the peer has no part in.

@@ -11,7 +11,7 @@ use tonic::{Code, Request, Status};
 
 use super::super::settings::Destination;
 use super::{AGENT, FailedExport, LONGEST_ANSWER, Payload, Rejected, pem};
-use crate::io::client::answer::chain;
+use crate::io::client::answer::{causes, chain};
 use crate::io::report::metrics::Loss;
 
 /// A channel to one receiver.
@@ -104,13 +104,7 @@ fn failed(status: &Status) -> FailedExport {
 /// Whether an error of the client goes back to a connection that broke: the network, or TLS, whose refusal of our
 /// certificate arrives that late.
 fn is_lost(error: &(dyn std::error::Error + 'static)) -> bool {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        let closed = error.downcast_ref().is_some_and(hyper::Error::is_canceled);
-        if closed || error.is::<std::io::Error>() {
-            return true;
-        }
-        next = error.source();
-    }
-    false
+    causes(error).any(|cause| {
+        cause.is::<std::io::Error>() || cause.downcast_ref().is_some_and(hyper::Error::is_canceled)
+    })
 }
