@@ -74,25 +74,14 @@ impl Driver {
         outcome: &WriteOutcome,
         report: &PatchReport,
     ) {
-        let action = match change.to {
-            To::Bypass(_) => "bypass",
-            To::Probation => "probation",
-            To::Original => "restore",
-        };
-        let came_of_it = match outcome {
-            WriteOutcome::Applied(_) | WriteOutcome::Written(_) => "applied",
-            WriteOutcome::Conflict => "conflict",
-            WriteOutcome::Gone => "gone",
-            WriteOutcome::Refused(_) => "refused",
-            WriteOutcome::Ambiguous => "unclear",
-        };
-        self.links.metrics.acted(action, came_of_it);
         let date = self.links.metrics.wall().date(self.now());
         let record = AuditRecord::new(&change.hook, desired, &self.author(), report, date);
+        let (action, outcome): (_, &str) = (record.action, outcome.into());
+        self.links.metrics.acted(action, outcome);
         let steps = record.steps.join("; ");
         tracing::info!(
             action,
-            outcome = came_of_it,
+            outcome,
             webhook = &*change.hook.webhook,
             configuration = &*change.hook.configuration,
             why = &*change.why,

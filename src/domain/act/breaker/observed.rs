@@ -64,12 +64,14 @@ pub enum Observation {
 }
 
 /// What became of a write. Retries after answers that say that nothing was done are the sender's business; what is
-/// told here is the end of them.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+/// told here is the end of them. The names are those in logs and metrics.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum WriteOutcome {
     /// It was done, and this is what the answer shows.
     Applied(ObservedHook),
     /// The ledger was written, and has this version now.
+    #[strum(serialize = "applied")]
     Written(ResourceVersion),
     /// A precondition did not hold; nothing was done.
     Conflict,
@@ -78,6 +80,7 @@ pub enum WriteOutcome {
     /// It was refused, with this said; nothing was done.
     Refused(Arc<str>),
     /// It was sent, and whether it was done is not known. It may still be done.
+    #[strum(serialize = "unclear")]
     Ambiguous,
 }
 
