@@ -5,7 +5,7 @@ mod wire;
 use std::time::Duration;
 
 use reqwest::header::{CONTENT_TYPE, HeaderValue};
-use reqwest::{Method, Response, StatusCode};
+use reqwest::{Method, Response};
 use thiserror::Error;
 
 use crate::domain::text::bounded;
@@ -29,17 +29,9 @@ pub enum PushError {
     /// There was no answer in time.
     #[error("it did not answer within {} s", .0.as_secs_f32())]
     TimedOut(Duration),
-    /// It answered that it does not take this.
+    /// It answered that it does not take this, or that it cannot for now.
     #[error("it answered {status}{}", quoted(.said))]
-    Refused {
-        /// The status.
-        status: u16,
-        /// The beginning of what it said.
-        said: String,
-    },
-    /// It answered that it cannot, for now.
-    #[error("it answered {status}{}", quoted(.said))]
-    Unavailable {
+    Status {
         /// The status.
         status: u16,
         /// The beginning of what it said.
@@ -57,21 +49,24 @@ impl PushError {
             Self::Endpoint(EndpointError::Unusable { .. }) => "credentials",
             Self::Endpoint(EndpointError::Unreachable(_)) => "unreachable",
             Self::TimedOut(_) => "timeout",
-            Self::Refused { .. } => "refused",
-            Self::Unavailable { .. } => "unavailable",
+            Self::Status { .. } if self.may_pass() => "unavailable",
+            Self::Status { .. } => "refused",
         }
     }
 
     /// Whether the very same may be taken in a moment.
     pub const fn may_pass(&self) -> bool {
-        !matches!(self, Self::Refused { .. })
+        match self {
+            Self::Status { status, .. } => matches!(status, 408 | 429 | 500..=599),
+            Self::Endpoint(_) | Self::TimedOut(_) => true,
+        }
     }
 
     /// Its status, when it answered.
     pub const fn status(&self) -> Option<u16> {
         match self {
-            Self::Refused { status, .. } | Self::Unavailable { status, .. } => Some(*status),
-            _ => None,
+            Self::Status { status, .. } => Some(*status),
+            Self::Endpoint(_) | Self::TimedOut(_) => None,
         }
     }
 }
@@ -112,23 +107,16 @@ impl Alertmanager {
 }
 
 async fn judge(answer: Response) -> Result<(), PushError> {
-    let status = answer.status();
-    if status.is_success() {
+    if answer.status().is_success() {
         return Ok(());
     }
+    let status = answer.status().as_u16();
     let said = match redirect(&answer) {
         Some(said) => said,
         None => beginning(answer).await,
     };
     let said: String = bounded(&said).trim().chars().take(MAX_SAID).collect();
-    let may_pass = status.is_server_error()
-        || [StatusCode::TOO_MANY_REQUESTS, StatusCode::REQUEST_TIMEOUT].contains(&status);
-    let status = status.as_u16();
-    Err(if may_pass {
-        PushError::Unavailable { status, said }
-    } else {
-        PushError::Refused { status, said }
-    })
+    Err(PushError::Status { status, said })
 }
 
 #[cfg(test)]
