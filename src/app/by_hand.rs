@@ -115,7 +115,7 @@ pub async fn restore(arguments: RestoreArguments) -> anyhow::Result<ExitCode> {
                 {
                     Ok(objects) => found.extend(session.left_behind(kind, &objects, arguments.expired)),
                     Err(outcome) => {
-                        session.failed(&format!("{}s: {}", kind.configuration_kind(), told(&outcome)))
+                        session.failed(&format!("{}s: {}", kind.configuration_kind(), outcome.told()))
                     }
                 }
             }
@@ -175,10 +175,6 @@ fn kinds(named: Option<HookKind>) -> impl Iterator<Item = HookKind> {
     HookKind::ADMISSION.into_iter().filter(is_meant)
 }
 
-fn told(outcome: &PatchOutcome) -> String {
-    outcome.detail().unwrap_or_else(|| outcome.as_str().to_owned())
-}
-
 impl Session {
     async fn open(arguments: ClusterArguments) -> anyhow::Result<Self> {
         let opening = Connection::open(arguments.kubeconfig.as_deref(), arguments.context.as_deref());
@@ -229,7 +225,7 @@ impl Session {
                 reading,
             )
             .await;
-            if let Some(object) = read.map_err(|outcome| anyhow::anyhow!(told(&outcome)))? {
+            if let Some(object) = read.map_err(|outcome| anyhow::anyhow!(outcome.told()))? {
                 let hooks = object["webhooks"].as_array();
                 let here = hooks.is_some_and(|hooks| hooks.iter().any(|hook| hook["name"] == *webhook));
                 let noted = touched(&object).iter().any(|(name, _)| name == webhook);
@@ -378,7 +374,7 @@ impl Session {
                 self.see(hook, desired).await;
             }
             PatchOutcome::Gone => self.say(&format!("{}: there is no such webhook any more.", hook.object())),
-            outcome => self.failed(&format!("{}: {}.", hook.object(), told(outcome))),
+            outcome => self.failed(&format!("{}: {}.", hook.object(), outcome.told())),
         }
         if report.outcome == PatchOutcome::Applied {
             let uid = object["metadata"]["uid"].as_str().unwrap_or_default();

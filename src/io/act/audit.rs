@@ -94,6 +94,11 @@ impl PatchOutcome {
         self.into()
     }
 
+    /// What came of it, in words or at least by its name.
+    pub fn told(&self) -> String {
+        self.detail().unwrap_or_else(|| self.as_str().to_owned())
+    }
+
     /// What else is to be said of it.
     pub fn detail(&self) -> Option<String> {
         match self {
@@ -101,17 +106,6 @@ impl PatchOutcome {
             Self::Refused(why) => Some(why.to_string()),
             Self::Contended => Some("others keep changing the object".to_owned()),
             Self::GaveUp(why) => Some(why.clone()),
-        }
-    }
-}
-
-impl std::fmt::Display for PatchStep {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Applied { server } => write!(f, "{server} wrote it"),
-            Self::Conflict { why } => write!(f, "another write came first: {why}"),
-            Self::Ambiguous { server, why } => write!(f, "{server} may have written it: {why}"),
-            Self::NotNow { server, why } => write!(f, "{server} could not be asked: {why}"),
         }
     }
 }

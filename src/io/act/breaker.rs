@@ -14,7 +14,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use kube::Client;
 use serde_json::Value;
-use strum::IntoStaticStr;
+use strum::{Display, IntoStaticStr};
 use thiserror::Error;
 use tokio::time::{Instant, sleep};
 
@@ -60,20 +60,23 @@ impl Default for RetryPolicy {
     }
 }
 
-/// One thing that happened on the way.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// One thing that happened on the way, in words for the log and the audit log.
+#[derive(Debug, Clone, PartialEq, Eq, Display)]
 pub enum PatchStep {
     /// A patch was written.
+    #[strum(to_string = "{server} wrote it")]
     Applied {
         /// Which API server took it.
         server: String,
     },
     /// Somebody else changed the object first.
+    #[strum(to_string = "another write came first: {why}")]
     Conflict {
         /// What the API server said.
         why: String,
     },
     /// It is not clear whether a patch was written. The object is read again.
+    #[strum(to_string = "{server} may have written it: {why}")]
     Ambiguous {
         /// Which API server was asked.
         server: String,
@@ -81,6 +84,7 @@ pub enum PatchStep {
         why: String,
     },
     /// An API server could not be asked; after a while the next one is.
+    #[strum(to_string = "{server} could not be asked: {why}")]
     NotNow {
         /// Which.
         server: String,
@@ -312,9 +316,8 @@ impl<'a> PatchSession<'a> {
         why: String,
         wait: Option<Duration>,
     ) -> Result<(), PatchOutcome> {
-        let name = server.name.clone();
         self.steps.push(PatchStep::NotNow {
-            server: name,
+            server: server.name.clone(),
             why: why.clone(),
         });
         self.rest(wait, why).await

@@ -227,13 +227,11 @@ impl PatchSession<'_> {
         at_once: usize,
         author: &Author,
     ) -> PatchBatch {
-        let (mut draft, mut after) = (
-            PatchBatch {
-                last: true,
-                ..PatchBatch::default()
-            },
-            object.clone(),
-        );
+        let mut after = object.clone();
+        let mut draft = PatchBatch {
+            last: true,
+            ..PatchBatch::default()
+        };
         for (place, member) in members
             .iter_mut()
             .enumerate()
@@ -348,8 +346,7 @@ fn gone() -> (WriteOutcome, PatchOutcome) {
 
 /// It did not come to what was wanted, and why.
 fn refused(outcome: &PatchOutcome) -> (WriteOutcome, PatchOutcome) {
-    let why = outcome.detail().unwrap_or_else(|| outcome.as_str().to_owned());
-    (WriteOutcome::Refused(why.into()), outcome.clone())
+    (WriteOutcome::Refused(outcome.told().into()), outcome.clone())
 }
 
 /// A patch of this very version of the object: it fails after anybody's change, whatever was changed.
