@@ -57,7 +57,7 @@ impl PushError {
     /// Whether the very same may be taken in a moment.
     pub const fn may_pass(&self) -> bool {
         match self {
-            Self::Status { status, .. } => matches!(status, 408 | 429 | 500..=599),
+            Self::Status { status, .. } => matches!(*status, 408 | 429 | 500..=599),
             Self::Endpoint(_) | Self::TimedOut(_) => true,
         }
     }

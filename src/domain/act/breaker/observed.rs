@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
 use super::book::{Book, ResourceVersion};
 use super::policy::{Ceiling, Permit, PolicySubject, Rung};
