@@ -34,21 +34,16 @@ pub(super) struct ObservedLists {
 impl ObservedLists {
     /// Asks it.
     pub(super) async fn from(writer: &ConfigWriter, server: &ApiServerClient) -> Self {
-        let mut lists = Vec::new();
-        for kind in HookKind::ADMISSION {
-            match writer.observed_by(server, kind).await {
-                Ok(objects) => lists.push((kind, objects)),
-                Err(why) => {
-                    return Self {
-                        server: server.name.as_str().into(),
-                        lists: Err(why),
-                    };
-                }
+        let asking = async {
+            let mut lists = Vec::new();
+            for kind in HookKind::ADMISSION {
+                lists.push((kind, writer.observed_by(server, kind).await?));
             }
-        }
+            Ok(lists)
+        };
         Self {
             server: server.name.as_str().into(),
-            lists: Ok(lists),
+            lists: asking.await,
         }
     }
 }
