@@ -51,7 +51,7 @@ impl SignalDelivery {
     /// # Errors
     /// Why they were not delivered; they are counted already.
     pub(super) async fn deliver(&mut self, payload: &impl Payload, count: u64) -> Result<(), Loss> {
-        let until = Instant::now() + self.transport.timeout();
+        let until = Instant::now() + self.transport.timeout;
         let mut wait = FIRST_WAIT;
         let lost = loop {
             let tried = timeout_at(until, self.transport.send(payload)).await;

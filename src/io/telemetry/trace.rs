@@ -177,15 +177,9 @@ impl Tracer {
             return;
         };
         let (now, mut state) = rounds.now();
-        let TraceRound {
-            began,
-            observations,
-            changed,
-            ..
-        } = state.round;
-        if changed {
+        if state.round.changed {
             rounds.next(&mut state, now, "changed", assessment);
-        } else if observations > 0 && now.since(began) >= LONGEST {
+        } else if state.round.observations > 0 && now.since(state.round.began) >= LONGEST {
             rounds.next(&mut state, now, "time", assessment);
         }
     }

@@ -123,7 +123,8 @@ impl FailedExport {
 #[derive(Debug)]
 pub(super) struct Transport {
     way: TransportClient,
-    timeout: Duration,
+    /// How long a request may take, all tries together.
+    pub(super) timeout: Duration,
 }
 
 #[derive(Debug)]
@@ -146,11 +147,6 @@ impl Transport {
             way,
             timeout: destination.timeout,
         })
-    }
-
-    /// How long a request may take, all tries together.
-    pub(super) fn timeout(&self) -> Duration {
-        self.timeout
     }
 
     /// Sends a request once.
