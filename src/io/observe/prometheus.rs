@@ -10,7 +10,7 @@ use reqwest::{Method, Response};
 use thiserror::Error;
 
 use super::ReadingLimits;
-use crate::domain::observe::snapshot::{Scrape, ScrapeFailure, ScrapeFailureReason as Reason};
+use crate::domain::observe::snapshot::{Complaints, Scrape, ScrapeFailure, ScrapeFailureReason as Reason};
 use crate::domain::observe::stored::answer::{
     CLOCK, Clocks, MAX_SERIES, UnusableAnswer, clock, query, scrapes,
 };
@@ -181,21 +181,26 @@ impl Prometheus {
         let read = tokio::time::timeout(timeout, self.ask()).await;
         let read = read.unwrap_or(Err(QueryFailure::TimedOut(timeout)));
         let (at, source) = ((self.clock)(), self.source());
-        read.map(|reading| PrometheusReading {
-            at,
-            took: at.since(started),
-            source: source.clone(),
-            ..reading
-        })
-        .map_err(|failed| ScrapeFailure {
-            at,
-            reason: failed.reason(),
-            why: bounded(&format!("{source}: {failed}; {}", failed.advice())),
-            target: source,
-        })
+        match read {
+            Ok((bytes, (scrapes, complaints))) => Ok(PrometheusReading {
+                at,
+                took: at.since(started),
+                source,
+                bytes,
+                scrapes,
+                complaints,
+            }),
+            Err(failed) => Err(ScrapeFailure {
+                at,
+                reason: failed.reason(),
+                why: bounded(&format!("{source}: {failed}; {}", failed.advice())),
+                target: source,
+            }),
+        }
     }
 
-    async fn ask(&mut self) -> Result<PrometheusReading, QueryFailure> {
+    /// The bytes that were read, and what they said.
+    async fn ask(&mut self) -> Result<(u64, (Vec<Scrape>, Complaints)), QueryFailure> {
         let clocks = self.clocks().await?;
         let back = self.known.map_or(FIRST, |known| {
             (clocks.theirs.saturating_sub(known) / 1_000).saturating_add(OVERLAP)
@@ -205,16 +210,9 @@ impl Prometheus {
         let bytes = body.len() as u64;
         // Megabytes of JSON are not read on a thread that others wait for.
         let read = tokio::task::spawn_blocking(move || scrapes(&body, clocks)).await;
-        let (scrapes, complaints) = read.map_err(|error| QueryFailure::Broken(error.to_string()))??;
-        self.known = known(&scrapes, clocks);
-        Ok(PrometheusReading {
-            source: String::new(),
-            at: clocks.ours,
-            took: Duration::ZERO,
-            bytes,
-            scrapes,
-            complaints,
-        })
+        let read = read.map_err(|error| QueryFailure::Broken(error.to_string()))??;
+        self.known = known(&read.0, clocks);
+        Ok((bytes, read))
     }
 
     /// Both clocks at one instant. The distance is kept while it is the same but for the time that an answer takes: a scrape

@@ -16,26 +16,16 @@ const OVERLOADED: Duration = Duration::from_secs(60);
 
 /// Reads it again and again. Its samples come as often as it scrapes, whatever is going on, so there is nothing to hurry for.
 pub(super) async fn read(config: PrometheusConfig, clock: Clock, events: mpsc::Sender<Event>) {
-    let PrometheusConfig {
-        target,
-        selector,
-        interval,
-        limits,
-    } = config;
-    let mut prometheus = Prometheus::new(target, selector, limits, clock);
+    let interval = config.interval;
+    let mut prometheus = Prometheus::new(config.target, config.selector, config.limits, clock);
     loop {
         let began = Instant::now();
         let (event, pause) = match prometheus.read().await {
             Ok(reading) => (Event::Stored(Box::new(reading)), interval),
-            Err(failure) => {
-                let overloaded = failure.reason == ScrapeFailureReason::Refused;
-                let pause = if overloaded {
-                    interval.max(OVERLOADED)
-                } else {
-                    interval
-                };
-                (Event::StoredFailed(failure), pause)
+            Err(failure) if failure.reason == ScrapeFailureReason::Refused => {
+                (Event::StoredFailed(failure), interval.max(OVERLOADED))
             }
+            Err(failure) => (Event::StoredFailed(failure), interval),
         };
         if events.send(event).await.is_err() {
             return;
