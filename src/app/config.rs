@@ -199,25 +199,13 @@ impl Config {
     /// # Errors
     /// All mistakes found.
     pub fn parse(text: &str, arguments: &ConfigArguments) -> Result<Self, Vec<ConfigError>> {
-        let file = if text.trim().is_empty() {
-            Map::new()
-        } else {
-            match serde_saphyr::from_str::<Value>(text) {
-                Ok(Value::Object(file)) => file,
-                Ok(Value::Null) => Map::new(),
-                Ok(_) => {
-                    return Err(vec![ConfigError::new(
-                        "the file",
-                        "must be a mapping of keys to values",
-                    )]);
-                }
-                Err(error) => {
-                    return Err(vec![ConfigError::new(
-                        "the file",
-                        format!("is not valid YAML: {error}"),
-                    )]);
-                }
-            }
+        let unfit = |what: String| Err(vec![ConfigError::new("the file", what)]);
+        let file = match serde_saphyr::from_str::<Value>(text) {
+            _ if text.trim().is_empty() => Map::new(),
+            Ok(Value::Object(file)) => file,
+            Ok(Value::Null) => Map::new(),
+            Ok(_) => return unfit("must be a mapping of keys to values".to_owned()),
+            Err(error) => return unfit(format!("is not valid YAML: {error}")),
         };
         let mut notes = Notes::default();
         let config = Self::read(file, arguments, &mut notes);

@@ -24,18 +24,11 @@ pub(super) fn read(
     let (ca_file, certificate, key) = (file("caFile"), file("certFile"), file("keyFile"));
     let (password_file, token_file) = (file("passwordFile"), file("tokenFile"));
     let username = section.text("username");
-    let client_certificate = match (certificate, key) {
-        (Some(certificate), Some(key)) => Some((certificate, key)),
-        (None, None) => None,
-        (Some(_), None) => {
-            section.error("keyFile", "is missing: a certificate needs its key");
-            None
-        }
-        (None, Some(_)) => {
-            section.error("certFile", "is missing: a key needs its certificate");
-            None
-        }
-    };
+    match (&certificate, &key) {
+        (Some(_), None) => section.error("keyFile", "is missing: a certificate needs its key"),
+        (None, Some(_)) => section.error("certFile", "is missing: a key needs its certificate"),
+        (Some(_), Some(_)) | (None, None) => {}
+    }
     let auth = match (username, password_file, token_file) {
         (None, None, None) => Auth::None,
         (None, None, Some(token_file)) => Auth::Bearer { token_file },
@@ -64,7 +57,7 @@ pub(super) fn read(
     Some(EndpointTarget {
         url: url?,
         ca_file,
-        client_certificate,
+        client_certificate: certificate.zip(key),
         auth,
     })
 }
