@@ -33,6 +33,7 @@ mod tests;
 mod text;
 mod trust;
 
+pub use plan::ask_of;
 pub use review::ReviewSubject;
 pub use review::answer::check_answer;
 
@@ -41,7 +42,6 @@ use crate::domain::observe::probe::{
     CertificateFacts, ConnectionKind, PhaseDurations, ProbeAnswer, ProbeOutcome, ProbeOverdue, ProbePhase,
     ProbeReport, TlsFault,
 };
-use crate::domain::observe::schedule::Ask;
 use crate::domain::time::Time;
 use crate::io::Clock;
 
@@ -165,11 +165,6 @@ pub enum ProbeNews {
     Overdue(ProbeOverdue),
     /// Its handshake is done, as if no more had been asked for.
     Shaken(Box<ProbeReport>),
-}
-
-/// What a probe of the hook asks, in such a form that equal forms are one request.
-pub fn ask_of(hook: &Hook, level: ProbeLevel, subject: &ReviewSubject) -> Ask {
-    plan::ask_of(hook, level, subject)
 }
 
 /// Probes backends. One for the whole daemon; how many probes run at once is the caller's business.

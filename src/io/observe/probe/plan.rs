@@ -104,7 +104,7 @@ impl ProbePlan {
 
 /// What a probe of the hook asks, in such a form that equal forms are one request. The uid and the instant of a review,
 /// which differ each time, are left out.
-pub(super) fn ask_of(hook: &Hook, level: ProbeLevel, subject: &ReviewSubject) -> Ask {
+pub fn ask_of(hook: &Hook, level: ProbeLevel, subject: &ReviewSubject) -> Ask {
     let path = hook.url_path();
     let request = match level {
         ProbeLevel::Off | ProbeLevel::Handshake => String::new(),
