@@ -190,19 +190,6 @@ pub struct ShownFinding {
     pub message: CleanText,
 }
 
-impl ShownAssessment {
-    /// What the audit found of a hook, the worst first.
-    pub fn found<'a>(&'a self, hook: &ShownHook) -> impl Iterator<Item = &'a ShownFinding> {
-        let configuration = hook.configuration.as_ref().map_or("", |name| name.as_str());
-        let object = format!(
-            "{}WebhookConfiguration/{configuration}/{}",
-            hook.kind, hook.webhook
-        );
-        let all = self.audit.findings.iter();
-        all.filter(move |found| found.object.as_str() == object)
-    }
-}
-
 /// One address behind a hook.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct ShownBackend {
@@ -328,6 +315,17 @@ impl ShownAssessment {
     /// How many hooks have this health.
     pub fn count(&self, health: Health) -> usize {
         self.hooks.iter().filter(|hook| hook.health == health).count()
+    }
+
+    /// What the audit found of a hook, the worst first.
+    pub fn found<'a>(&'a self, hook: &ShownHook) -> impl Iterator<Item = &'a ShownFinding> {
+        let configuration = hook.configuration.as_ref().map_or("", |name| name.as_str());
+        let object = format!(
+            "{}WebhookConfiguration/{configuration}/{}",
+            hook.kind, hook.webhook
+        );
+        let all = self.audit.findings.iter();
+        all.filter(move |found| found.object.as_str() == object)
     }
 
     /// What the breaker has to do with a hook.

@@ -1,7 +1,7 @@
 //! What was typed, and what it means for what is shown.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use strum::IntoStaticStr;
+use strum::{IntoStaticStr, VariantArray};
 
 use super::shown::{HookKey, ShownAssessment, ShownHook};
 use super::text::{CleanText, clean};
@@ -11,8 +11,8 @@ use crate::domain::vocabulary::Health;
 /// Longest filter, in characters.
 const LONGEST_FILTER: usize = 100;
 
-/// By what the hooks are sorted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, IntoStaticStr)]
+/// By what the hooks are sorted, in the order in which a key goes through them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Sort {
     /// The worst first, as the daemon has them.
@@ -26,16 +26,11 @@ pub enum Sort {
     Name,
 }
 
-named!(Sort, "What it is called on the screen.");
+named!(Sort, "What it is called on the screen.", all);
 
 impl Sort {
-    const fn next(self) -> Self {
-        match self {
-            Self::Worst => Self::Share,
-            Self::Share => Self::Newest,
-            Self::Newest => Self::Name,
-            Self::Name => Self::Worst,
-        }
+    fn next(self) -> Self {
+        Self::ALL[(self as usize + 1) % Self::ALL.len()]
     }
 }
 

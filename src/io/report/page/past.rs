@@ -101,15 +101,6 @@ pub struct MarkSubject {
     pub webhook: Arc<str>,
 }
 
-impl MarkSubject {
-    fn of(verdict: &Verdict) -> Self {
-        Self {
-            anchor: anchor(verdict),
-            webhook: Arc::clone(&verdict.webhook),
-        }
-    }
-}
-
 /// A number for the hook that a verdict is about, the same on every page.
 pub fn anchor(verdict: &Verdict) -> u64 {
     let configuration = verdict.configuration.as_deref().unwrap_or_default();
@@ -286,7 +277,10 @@ impl Past {
         let mut mark = Mark {
             at: now,
             kind,
-            hook: Some(MarkSubject::of(verdict)),
+            hook: Some(MarkSubject {
+                anchor: anchor(verdict),
+                webhook: Arc::clone(&verdict.webhook),
+            }),
             began: verdict
                 .since
                 .filter(|began| kind == MarkKind::Failing && *began < now),

@@ -57,9 +57,7 @@ impl TimelineColumn {
         let all = self.writes.into_iter().chain([sample.writes]);
         self.writes = all.max_by_key(|writes| writes.gravity());
     }
-}
 
-impl TimelineColumn {
     /// Up to where the time is a culprit's; while writes are blocked, all that a canary waits is.
     fn most_of_the_culprits(&self) -> Option<f32> {
         let share = self.write.filter(|_| self.culprits > 0.0);
