@@ -85,7 +85,7 @@ enum Command {
     /// Keep every daemon from starting a bypass
     Freeze(by_hand::FreezeArguments),
     /// Take that back
-    Unfreeze(by_hand::UnfreezeArguments),
+    Unfreeze(by_hand::ClusterArguments),
     /// Check a configuration without opening anything
     CheckConfig(ConfigArguments),
 }

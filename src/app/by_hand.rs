@@ -37,7 +37,6 @@ use crate::io::report::unchecked::{ObjectLister, hook_of};
 
 pub use arguments::{
     BreakArguments, ClusterArguments, FreezeArguments, PlanArguments, RestoreArguments, UncheckedArguments,
-    UnfreezeArguments,
 };
 pub use freeze::{freeze, unfreeze};
 pub use unchecked::unchecked;

@@ -179,14 +179,6 @@ pub struct FreezeArguments {
     pub cluster: ClusterArguments,
 }
 
-/// `hookwatch unfreeze`.
-#[derive(Debug, Clone, clap::Args)]
-pub struct UnfreezeArguments {
-    /// The cluster
-    #[command(flatten)]
-    pub cluster: ClusterArguments,
-}
-
 /// Reads `CONFIG/WEBHOOK`.
 ///
 /// # Errors

@@ -6,7 +6,7 @@
 use std::process::ExitCode;
 
 use super::Session;
-use super::arguments::{FreezeArguments, UnfreezeArguments};
+use super::arguments::{ClusterArguments, FreezeArguments};
 use crate::app::progress::during;
 use crate::domain::act::breaker::{Freeze, WriteOutcome};
 use crate::domain::act::ledger;
@@ -35,8 +35,8 @@ pub async fn freeze(arguments: FreezeArguments) -> anyhow::Result<ExitCode> {
 ///
 /// # Errors
 /// As for [`freeze`].
-pub async fn unfreeze(arguments: UnfreezeArguments) -> anyhow::Result<ExitCode> {
-    let mut session = Session::open(arguments.cluster).await?;
+pub async fn unfreeze(arguments: ClusterArguments) -> anyhow::Result<ExitCode> {
+    let mut session = Session::open(arguments).await?;
     session.order(None).await;
     session.end()
 }
