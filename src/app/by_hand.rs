@@ -23,7 +23,7 @@ use crate::domain::cluster::hook::{HookId, HookKind};
 use crate::domain::cluster::inventory::Inventory;
 use crate::domain::observe::observations::{Meetings, Spared};
 use crate::domain::report::announcement::of_action;
-use crate::domain::text::listed;
+use crate::domain::text::{listed, own_account};
 use crate::domain::time::Time;
 use crate::io::Clock;
 use crate::io::act::audit::AuditRecord;
@@ -124,7 +124,8 @@ pub async fn restore(arguments: RestoreArguments) -> anyhow::Result<ExitCode> {
     let matters = |(hook, object): &(HookId, _)| is_other_when_fenced(object, &hook.webhook);
     if found.iter().any(matters) {
         let user = during("asking who it is", own_user(&session.connection)).await;
-        let accounts = accounts(&session.arguments.namespace);
+        // The fence is around every account in hookwatch's namespace.
+        let accounts = format!("system:serviceaccount:{}:", session.arguments.namespace);
         session.author.fenced = user.is_some_and(|user| user.starts_with(&accounts));
     }
     let mut shown = Vec::new();
@@ -149,11 +150,6 @@ pub async fn restore(arguments: RestoreArguments) -> anyhow::Result<ExitCode> {
         }
     }
     session.end()
-}
-
-/// How the names of hookwatch's accounts begin, which the fence is around.
-fn accounts(namespace: &str) -> String {
-    format!("system:serviceaccount:{namespace}:")
 }
 
 /// The webhooks of a configuration, for a person who mistyped one.
@@ -188,7 +184,7 @@ impl Session {
         let identity = arguments::person();
         let author = Author {
             namespace: arguments.namespace.clone(),
-            account: format!("{}hookwatch", accounts(&arguments.namespace)),
+            account: own_account(&arguments.namespace),
             writer: ObjectWriter {
                 identity: identity.clone(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -109,6 +109,11 @@ pub fn dotted(resource: &str, group: &str) -> String {
     }
 }
 
+/// The user name of hookwatch's account, in the namespace that it is installed in.
+pub fn own_account(namespace: &str) -> String {
+    format!("system:serviceaccount:{namespace}:hookwatch")
+}
+
 /// Whether it is a label of RFC 1123, as the name of every namespace is.
 pub fn is_dns_label(name: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';

@@ -35,6 +35,7 @@ use crate::domain::act::bypass::edit::Desired;
 use crate::domain::act::fence::AutoBreak;
 use crate::domain::cluster::hook::HookId;
 use crate::domain::report::assessment::Assessment;
+use crate::domain::text::own_account;
 use crate::domain::time::Time;
 use crate::domain::watchdog::Event;
 use crate::io::Clock;
@@ -111,7 +112,7 @@ impl BreakerTask {
             mode: config.auto_break,
             audit: config.audit_log.clone().map(AuditLog::new),
             namespace: config.namespace.clone(),
-            account: format!("system:serviceaccount:{}:hookwatch", config.namespace),
+            account: own_account(&config.namespace),
             writer: Arc::new(writer(vec![configured], &self.clock)),
             ledger: LedgerObject::new(&self.connection),
             match_conditions: None,

@@ -19,6 +19,7 @@ use crate::app::config::{CanaryConfig, Config, ScrapeConfig};
 use crate::domain::act::fence::{Account, AutoBreak, Proof};
 use crate::domain::cluster::inventory::Inventory;
 use crate::domain::observe::canary::{CanaryOutcome, CanaryTarget, may_be_sent};
+use crate::domain::text::own_account;
 use crate::domain::watchdog::{Attention, Event};
 use crate::io::Clock;
 use crate::io::act::fence::Fence;
@@ -104,7 +105,7 @@ fn spawn_fence(
     } else if config.auto_break == AutoBreak::On {
         let account = Account {
             namespace: config.namespace.clone(),
-            user: format!("system:serviceaccount:{}:hookwatch", config.namespace),
+            user: own_account(&config.namespace),
         };
         tasks.spawn(fence::keep_proving(
             Fence::new(connection, account),

@@ -15,6 +15,7 @@ use crate::domain::cluster::hook::ProbeLevel;
 use crate::domain::cluster::inventory::Inventory;
 use crate::domain::observe::probe::ProbeReport;
 use crate::domain::observe::schedule::{ProbeRoom, Schedule, ScheduledProbe};
+use crate::domain::text::own_account;
 use crate::domain::watchdog::{Attention, Event};
 use crate::io::Clock;
 use crate::io::observe::probe::{ProbeLimits, ProbeNews, ProbeRequest, Prober, ReviewSubject, ask_of};
@@ -213,7 +214,7 @@ impl ProbeRunner {
 fn review_subject(namespace: &str) -> ReviewSubject {
     ReviewSubject {
         namespace: namespace.to_owned(),
-        username: format!("system:serviceaccount:{namespace}:hookwatch"),
+        username: own_account(namespace),
         groups: vec![
             "system:serviceaccounts".to_owned(),
             format!("system:serviceaccounts:{namespace}"),

@@ -12,6 +12,7 @@ use crate::domain::cluster::matching::conditions::{ConditionCompiler, ConditionR
 use crate::domain::cluster::matching::{LEASES, RequestShape, Requester};
 use crate::domain::observe::canary::{CanaryTarget, FurtherCanary, OBJECT};
 use crate::domain::observe::observations::canary_write::{CONFIG_MAPS, CanaryWrite};
+use crate::domain::text::own_account;
 
 /// How many conditions are evaluated to find out about one hook. More than a thousand requests of seven writers, three each.
 const MOST_OF_ONE: usize = 4_096;
@@ -331,7 +332,7 @@ impl<'a> MatchSubject<'a> {
     /// Which canaries are surely kept from it, and whether its conditions say of one what they say of no other who
     /// writes the same; where they cannot be evaluated, whether they name hookwatch.
     fn canaries(&self, canaries: &[CanaryWrite<'_>]) -> (BTreeSet<CanaryTarget>, bool) {
-        let account = format!("system:serviceaccount:{}:hookwatch", self.own);
+        let account = own_account(self.own);
         let own_group = format!("system:serviceaccounts:{}", self.own);
         let groups = ["system:serviceaccounts", &own_group, "system:authenticated"];
         let hookwatch = Requester {
