@@ -161,7 +161,7 @@ impl Judge {
         self.scenario
             .expected
             .iter()
-            .find(|expected| is_about(expected, hook))
+            .find(|expected| is_of(expected.hook, hook))
     }
 
     fn object_to_false_culprits(
@@ -256,7 +256,7 @@ impl Judge {
             let found = assessment
                 .hooks
                 .iter()
-                .find(|hook| is_about(expected, hook) && has_verdict(expected, hook));
+                .find(|hook| is_of(expected.hook, hook) && has_verdict(expected, hook));
             if let (None, Some(hook)) = (&appeared, found) {
                 *appeared = Some(after);
                 news.push(verdict(hook, true));
@@ -279,7 +279,7 @@ impl Judge {
     fn remember(&mut self, after: Duration, hook: &ShownHook) {
         let Some(cause) = &hook.cause else { return };
         // A mere suspicion accuses nobody, unless it is all that the scenario calls for.
-        let called_for = |expected: &Expected| is_about(expected, hook) && has_verdict(expected, hook);
+        let called_for = |expected: &Expected| is_of(expected.hook, hook) && has_verdict(expected, hook);
         if hook.health != Health::Failing && !self.scenario.expected.iter().any(called_for) {
             return;
         }
@@ -318,7 +318,7 @@ impl Judge {
             .as_ref()?
             .hooks
             .iter()
-            .find(|hook| is_about(expected, hook));
+            .find(|hook| is_of(expected.hook, hook));
         let Some(hook) = hook else {
             return Some(format!("{name} was gone from the assessment in the end"));
         };
@@ -375,10 +375,6 @@ fn wanted(expected: &Expected) -> String {
         expected.cause,
         effect.unwrap_or_default()
     )
-}
-
-fn is_about(expected: &Expected, hook: &ShownHook) -> bool {
-    is_of(expected.hook, hook)
 }
 
 /// Whether a verdict is that on a hook of the lab.
