@@ -142,6 +142,13 @@ impl DaemonClient {
         }
     }
 
+    fn unreachable(&self, why: String) -> AskError {
+        AskError::Unreachable {
+            server: self.name(),
+            why,
+        }
+    }
+
     /// Asks.
     ///
     /// # Errors
@@ -190,16 +197,12 @@ impl DaemonClient {
         path: &str,
         most: usize,
     ) -> Result<(StatusCode, Bytes), AskError> {
-        let unreachable = |why: String| AskError::Unreachable {
-            server: self.name(),
-            why,
-        };
         let mut request = Request::get(format!("{}{path}", self.address.prefix))
             .header(HOST, self.address.authority())
             .header(ACCEPT, "application/json, text/plain")
             .header(USER_AGENT, concat!("hookwatch/", env!("CARGO_PKG_VERSION")))
             .body(Empty::new())
-            .map_err(|error| unreachable(chain(&error)))?;
+            .map_err(|error| self.unreachable(chain(&error)))?;
         if let Some(authorization) = authorization(&self.files.auth).await? {
             request.headers_mut().insert(AUTHORIZATION, authorization);
         }
@@ -211,8 +214,8 @@ impl DaemonClient {
             Ok::<_, String>((status, whole(answer.into_body(), most).await?))
         };
         match timeout(ANSWER, asking).await {
-            Ok(answered) => answered.map_err(unreachable),
-            Err(_) => Err(unreachable(format!(
+            Ok(answered) => answered.map_err(|why| self.unreachable(why)),
+            Err(_) => Err(self.unreachable(format!(
                 "no whole answer within {} s",
                 ANSWER.as_secs()
             ))),
@@ -220,10 +223,6 @@ impl DaemonClient {
     }
 
     async fn connect(&self) -> Result<SendRequest<Empty<Bytes>>, AskError> {
-        let unreachable = |why: String| AskError::Unreachable {
-            server: self.name(),
-            why,
-        };
         let tls = if self.address.encrypted {
             let DaemonFiles { ca, certificate, .. } = &self.files;
             let material = Material::read(ca.as_deref(), certificate.as_ref()).await?;
@@ -250,8 +249,8 @@ impl DaemonClient {
             }
         };
         match connected {
-            Ok(connected) => connected.map_err(unreachable),
-            Err(_) => Err(unreachable(format!(
+            Ok(connected) => connected.map_err(|why| self.unreachable(why)),
+            Err(_) => Err(self.unreachable(format!(
                 "no connection within {} s",
                 CONNECT.as_secs()
             ))),

@@ -100,10 +100,9 @@ impl BodyReader {
 
     /// What the whole body said.
     pub(super) fn finish(self) -> Result<(Snapshot, Complaints), UnusableBody> {
-        const EMPTY: &str = "an empty body instead of metrics";
         let not_metrics = |why: &str| Err(UnusableBody::NotMetrics(why.to_owned()));
         match self {
-            Self::Undecided | Self::Protobuf(_, 0) => not_metrics(EMPTY),
+            Self::Undecided | Self::Protobuf(_, 0) => not_metrics("an empty body instead of metrics"),
             Self::Text(exposition, sniffer) => match sniffer.finish() {
                 Ok(true) => Ok(exposition.finish()),
                 Ok(false) => Err(UnusableBody::CutOff("line")),
