@@ -32,11 +32,12 @@ impl Reported {
     /// Every metric as it is now.
     pub fn families(&self) -> Vec<MetricFamily> {
         let assessment = self.assessment.borrow().clone();
-        let certificates = self
-            .certificates
-            .lock()
-            .map(|ends| ends.clone())
-            .unwrap_or_default();
-        self.metrics.families(assessment.as_deref(), &certificates)
+        self.metrics.families(assessment.as_deref(), &self.certificate_ends())
+    }
+
+    /// The end of every certificate known.
+    pub fn certificate_ends(&self) -> Vec<CertificateEnd> {
+        let known = self.certificates.lock();
+        known.map(|ends| ends.clone()).unwrap_or_default()
     }
 }

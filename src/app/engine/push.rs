@@ -67,10 +67,7 @@ impl Push {
             let Some(assessment) = self.shown.assessment.borrow().clone() else {
                 continue;
             };
-            let certificates = match self.shown.certificates.lock() {
-                Ok(certificates) => certificates.clone(),
-                Err(_) => Vec::new(),
-            };
+            let certificates = self.shown.certificate_ends();
             let now = (self.clock)();
             let board = tracker.look(conditions(&assessment, &certificates, now), now);
             publish.send_replace(Arc::new(board));
