@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use kube::Client;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -91,15 +92,8 @@ struct Resource {
 
 #[derive(Deserialize)]
 struct ListPage {
-    metadata: PageMeta,
+    metadata: ListMeta,
     items: Option<Vec<Item>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct PageMeta {
-    #[serde(rename = "continue")]
-    next: String,
 }
 
 #[derive(Deserialize)]
@@ -313,7 +307,7 @@ impl ObjectLister {
             for item in page.items.unwrap_or_default() {
                 take(item.metadata.into());
             }
-            next = page.metadata.next;
+            next = page.metadata.continue_.unwrap_or_default();
             if next.is_empty() {
                 return Ok(());
             }
