@@ -201,15 +201,11 @@ impl ConfigWriter {
     pub async fn shown(&self, hook: &HookId, desired: &Desired, author: &Author) -> Vec<Propagation> {
         let (single, any): (Vec<&ApiServerClient>, Vec<&ApiServerClient>) =
             self.servers.iter().partition(|server| server.is_one());
-        let asking = |server: &ApiServerClient, visits| {
-            let (name, client) = (server.name.clone(), server.client.clone());
-            async move {
-                let propagated = self.has_propagated(&client, visits, hook, desired, author).await;
-                Propagation {
-                    server: name,
-                    propagated,
-                }
-            }
+        let asking = async |server: &ApiServerClient, visits| Propagation {
+            server: server.name.clone(),
+            propagated: self
+                .has_propagated(&server.client, visits, hook, desired, author)
+                .await,
         };
         let mut shown = join_all(single.into_iter().map(|server| asking(server, 1))).await;
         if shown.is_empty() || shown.iter().any(|shown| shown.propagated.is_err()) {
