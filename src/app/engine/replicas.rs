@@ -45,19 +45,17 @@ impl Leadership {
     }
 }
 
-/// Ends the candidacy of a daemon that stops.
+/// Ends the candidacy of a daemon that stops. What is sent is answered once that is done.
 #[derive(Debug)]
-pub(super) struct Candidacy {
-    leave: oneshot::Sender<()>,
-    left: oneshot::Receiver<()>,
-}
+pub(super) struct Candidacy(oneshot::Sender<oneshot::Sender<()>>);
 
 impl Candidacy {
     /// Lets go of the Lease and the ledger, so that another replica need not wait for them to run out.
     pub(super) async fn end(self) {
-        let _ = self.leave.send(());
+        let (say_left, left) = oneshot::channel();
+        let _ = self.0.send(say_left);
         // Whatever keeps it from letting go must not keep the daemon from stopping.
-        let _ = timeout(FAREWELL, self.left).await;
+        let _ = timeout(FAREWELL, left).await;
     }
 }
 
@@ -98,13 +96,12 @@ pub(super) fn spawn(
         round: 0,
     };
     let (leave, leaving) = oneshot::channel();
-    let (say_left, left) = oneshot::channel();
-    tasks.spawn(election.run(leaving, say_left));
+    tasks.spawn(election.run(leaving));
     let leadership = Leadership {
         standing,
         clock: Arc::clone(clock),
     };
-    (leadership, Candidacy { leave, left })
+    (leadership, Candidacy(leave))
 }
 
 /// What stands in the way of one kind of request.
@@ -137,17 +134,18 @@ struct Election {
 }
 
 impl Election {
-    async fn run(mut self, leaving: oneshot::Receiver<()>, say_left: oneshot::Sender<()>) {
+    async fn run(mut self, leaving: oneshot::Receiver<oneshot::Sender<()>>) {
         let told_to = async {
-            // Who is dropped without a word is killed, and does not say farewell.
-            if leaving.await.is_err() {
-                std::future::pending::<()>().await;
+            match leaving.await {
+                Ok(say_left) => say_left,
+                // Who is dropped without a word is killed, and does not say farewell.
+                Err(_) => std::future::pending().await,
             }
         };
-        tokio::select! {
-            () = told_to => {}
-            () = async { loop { self.rounds().await } } => {}
-        }
+        let say_left = tokio::select! {
+            say_left = told_to => say_left,
+            never = async { loop { self.rounds().await } } => never,
+        };
         self.resign().await;
         let _ = say_left.send(());
         // A task of the daemon that ends by itself would be taken for broken.
