@@ -211,11 +211,11 @@ impl Feed {
                     "there are more than {MAX_OBJECTS} {kind}"
                 )));
             }
-            if meta.next.is_empty() {
+            next = meta.continue_.unwrap_or_default();
+            if next.is_empty() {
                 self.tell(FeedUpdate::Listed(objects)).await?;
-                return Ok(meta.resource_version);
+                return Ok(meta.resource_version.unwrap_or_default());
             }
-            next = meta.next;
         }
     }
 

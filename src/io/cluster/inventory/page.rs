@@ -5,20 +5,11 @@
 
 use std::fmt;
 
-use serde::Deserialize;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
 use super::lean::Lean;
-
-/// `metadata` of a list.
-#[derive(Debug, Default, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct ListMeta {
-    pub(super) resource_version: String,
-    #[serde(rename = "continue")]
-    pub(super) next: String,
-}
 
 /// Parses a page and hands every item, read by `how`, to `take`.
 ///
@@ -114,8 +105,9 @@ mod tests {
         );
         assert_eq!(items.len(), 2);
         let expected = ListMeta {
-            resource_version: "7".into(),
-            next: "c".into(),
+            resource_version: Some("7".into()),
+            continue_: Some("c".into()),
+            ..ListMeta::default()
         };
         assert_eq!(meta, Ok(expected));
     }
