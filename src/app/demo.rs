@@ -217,11 +217,7 @@ async fn play(
         director.play().await
     };
     let played = uninterrupted(play).await;
-    let left = stage.leave().await;
-    // What went wrong first says more than what came of it.
-    let played = played?;
-    left?;
-    Ok(played)
+    stage.leave(played).await
 }
 
 const INTERRUPTED: &str = "interrupted";
@@ -313,9 +309,7 @@ async fn hold(
         held = keep(&stage, arguments, programs, started) => held,
         interrupted = interruption() => interrupted,
     };
-    let left = stage.leave().await;
-    held?;
-    left
+    stage.leave(held).await
 }
 
 /// Breaks what is to be broken, and then goes on for ever.

@@ -169,16 +169,20 @@ impl DemoStage {
         self.directory.path().join("kubeconfig")
     }
 
-    /// Stops the daemon first, so that it does not take the end of the lab for an outage, and then the rest.
+    /// Stops the daemon first, so that it does not take the end of the lab for an outage, and then the rest. Hands out what
+    /// was `done` here.
     ///
     /// # Errors
-    /// When the daemon had failed or does not stop.
-    pub async fn leave(self) -> anyhow::Result<()> {
+    /// When that failed, or the daemon had failed or does not stop.
+    pub async fn leave<T>(self, done: anyhow::Result<T>) -> anyhow::Result<T> {
         const LIMIT: Duration = Duration::from_secs(15);
         let stopped = tokio::time::timeout(LIMIT, self.daemon.stop).await;
         self.clients.stop().await;
         self.workload.stop().await;
-        stopped.context("the daemon did not stop in time")?
+        // What went wrong first says more than what came of it.
+        let done = done?;
+        stopped.context("the daemon did not stop in time")??;
+        Ok(done)
     }
 }
 

@@ -109,10 +109,7 @@ pub async fn survive(
     let mut director = Director::new(&stage, scenario, timing, teller);
     director.breaking = auto_break.map(|_| BreakerFollower::new(stage.client()));
     let survived = director.survive(lasting).await;
-    let left = stage.leave().await;
-    let survived = survived?;
-    left?;
-    Ok(survived)
+    stage.leave(survived).await
 }
 
 #[cfg(test)]
