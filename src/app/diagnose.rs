@@ -9,6 +9,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Serialize;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::config::{Config, ConfigArguments};
@@ -59,7 +61,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// What a look came to; the exit code.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Conclusion {
     /// Writes flow and no hook is failing.
@@ -158,13 +160,14 @@ struct Look {
 }
 
 impl Look {
-    fn document(&self) -> serde_json::Value {
-        serde_json::json!({
-            "conclusion": self.conclusion,
-            "obstacle": self.obstacle,
-            "assessment": self.assessment,
-        })
+    fn document(&self) -> Value {
+        document(self.conclusion, self.obstacle.as_deref(), &self.assessment)
     }
+}
+
+/// One look for programs, as `diagnose` and `status` print it.
+pub fn document(conclusion: Conclusion, obstacle: Option<&str>, assessment: &impl Serialize) -> Value {
+    json!({"conclusion": conclusion, "obstacle": obstacle, "assessment": assessment})
 }
 
 /// Looks and reports.

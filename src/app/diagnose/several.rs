@@ -81,11 +81,7 @@ fn document(looks: &[(String, Result<Look, String>)]) -> serde_json::Value {
     let contexts = looks.iter().map(|(context, look)| {
         let mut document = match look {
             Ok(look) => look.document(),
-            Err(_) => serde_json::json!({
-                "conclusion": Conclusion::CouldNotTell,
-                "obstacle": null,
-                "assessment": null,
-            }),
+            Err(_) => super::document(Conclusion::CouldNotTell, None, &()),
         };
         document["context"] = context.as_str().into();
         document["error"] = look.as_ref().err().cloned().into();

@@ -9,11 +9,10 @@ use super::ServerArguments;
 use super::view::shown::{ShownAssessment, ShownBreaker, ShownHook, clock, lasting};
 use super::view::state::in_trouble;
 use super::view::text::{CleanText, clean, fit, or_dash, width};
-use crate::app::diagnose::{Conclusion, ConclusionFacts, is_unwell};
+use crate::app::diagnose::{Conclusion, ConclusionFacts, document, is_unwell};
 use crate::app::{Output, to_json};
 use crate::domain::text::human_seconds;
 use crate::domain::vocabulary::Health;
-use crate::io::daemon::DaemonAnswer;
 
 /// Hooks, and lines of each other list, shown at most: it is one screen. All of them are in the JSON.
 const HOOKS: usize = 15;
@@ -73,7 +72,10 @@ pub async fn status(arguments: StatusArguments, program: &str, in_cluster: bool)
             };
             let printed = match arguments.output {
                 Output::Text => report(conclusion, &seen, answer.silent.as_deref(), &daemon.name()),
-                Output::Json => document(conclusion, answer.silent.as_deref(), Some(&answer))?,
+                Output::Json => {
+                    let assessment: Value = serde_json::from_slice(&answer.assessment)?;
+                    to_json(&document(conclusion, answer.silent.as_deref(), &assessment))?
+                }
             };
             (conclusion, printed)
         }
@@ -85,28 +87,13 @@ pub async fn status(arguments: StatusArguments, program: &str, in_cluster: bool)
             let conclusion = Conclusion::CouldNotTell;
             let printed = match arguments.output {
                 Output::Text => String::new(),
-                Output::Json => document(conclusion, why.lines().next(), None)?,
+                Output::Json => to_json(&document(conclusion, why.lines().next(), &()))?,
             };
             (conclusion, printed)
         }
     };
     crate::app::print(&printed)?;
     Ok(ExitCode::from(conclusion.exit_code()))
-}
-
-/// The same document as that of `diagnose`.
-fn document(
-    conclusion: Conclusion,
-    obstacle: Option<&str>,
-    answer: Option<&DaemonAnswer>,
-) -> anyhow::Result<String> {
-    let assessment: Value = match answer {
-        Some(answer) => serde_json::from_slice(&answer.assessment)?,
-        None => Value::Null,
-    };
-    let report =
-        serde_json::json!({"conclusion": conclusion, "obstacle": obstacle, "assessment": assessment});
-    Ok(to_json(&report)?)
 }
 
 /// One screen: the conclusion, the control plane, the hooks in trouble, the breaker, who was asked.
