@@ -215,10 +215,7 @@ impl DaemonClient {
         };
         match timeout(ANSWER, asking).await {
             Ok(answered) => answered.map_err(|why| self.unreachable(why)),
-            Err(_) => Err(self.unreachable(format!(
-                "no whole answer within {} s",
-                ANSWER.as_secs()
-            ))),
+            Err(_) => Err(self.unreachable(format!("no whole answer within {} s", ANSWER.as_secs()))),
         }
     }
 
@@ -250,10 +247,7 @@ impl DaemonClient {
         };
         match connected {
             Ok(connected) => connected.map_err(|why| self.unreachable(why)),
-            Err(_) => Err(self.unreachable(format!(
-                "no connection within {} s",
-                CONNECT.as_secs()
-            ))),
+            Err(_) => Err(self.unreachable(format!("no connection within {} s", CONNECT.as_secs()))),
         }
     }
 

@@ -167,7 +167,7 @@ pub(super) async fn beginning(mut answer: Response) -> String {
 
 /// An error with all its causes, each once: the last one says what it is about.
 pub(super) fn unreachable(error: &reqwest::Error) -> EndpointError {
-    let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
+    let causes = std::iter::successors(std::error::Error::source(error), |cause| (*cause).source());
     let mut said: Vec<String> = causes.map(ToString::to_string).collect();
     if said.is_empty() {
         // Its own words begin with the address, which the reader of this has already.

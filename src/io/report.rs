@@ -32,7 +32,8 @@ impl Reported {
     /// Every metric as it is now.
     pub fn families(&self) -> Vec<MetricFamily> {
         let assessment = self.assessment.borrow().clone();
-        self.metrics.families(assessment.as_deref(), &self.certificate_ends())
+        self.metrics
+            .families(assessment.as_deref(), &self.certificate_ends())
     }
 
     /// The end of every certificate known.

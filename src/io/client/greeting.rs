@@ -172,11 +172,7 @@ impl Connection {
             return Err(Obstacle::Redirects { server, path, to });
         }
         let said = refusal(path, status, &message, &headers);
-        Err(Obstacle::Refused {
-            server,
-            status,
-            said,
-        })
+        Err(Obstacle::Refused { server, status, said })
     }
 }
 

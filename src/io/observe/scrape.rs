@@ -18,9 +18,9 @@ use super::ReadingLimits;
 use crate::domain::observe::snapshot::{Complaints, Scrape, ScrapeFailure, ScrapeFailureReason, Snapshot};
 use crate::domain::text::bounded;
 use crate::io::Clock;
+use crate::io::client::Connection;
 use crate::io::client::answer::chain;
 use crate::io::client::request::{ApiRequest, JSON, RequestError};
-use crate::io::client::Connection;
 
 mod reader;
 mod readyz;

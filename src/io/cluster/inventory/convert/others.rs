@@ -71,7 +71,11 @@ fn client_config(config: ConversionClientConfig) -> WebhookClientConfig {
 
 /// The server behind an APIService; `None` when that is the API server itself.
 pub(in crate::io::cluster::inventory) fn aggregated(registration: APIService) -> Option<Hook> {
-    let APIService { metadata, spec, status } = registration;
+    let APIService {
+        metadata,
+        spec,
+        status,
+    } = registration;
     let spec = spec.unwrap_or_default();
     let service = spec.service?;
     let name = metadata.name.as_deref().unwrap_or_default();
@@ -86,7 +90,9 @@ pub(in crate::io::cluster::inventory) fn aggregated(registration: APIService) ->
     let target = service_target(&service_namespace, &service_name, service.port, path);
     let ca_bundle = spec.ca_bundle.as_ref().map_or(&[][..], |bytes| &bytes.0);
     let conditions = status.and_then(|status| status.conditions).unwrap_or_default();
-    let available = conditions.into_iter().find(|condition| condition.type_ == "Available");
+    let available = conditions
+        .into_iter()
+        .find(|condition| condition.type_ == "Available");
     let mut hook = hook(HookKind::Aggregated, &metadata, target, ca_bundle);
     hook.timeout = Aggregated::TIMEOUT;
     hook.other = Some(OtherKind::Aggregated(Aggregated {
