@@ -45,83 +45,57 @@ struct Class<'a> {
     canaries: &'static [CanaryTarget],
 }
 
-/// Those that the control plane lives on, the one that is given up soonest first, and those of tenants.
-const CLASSES: [Class<'static>; 9] = [
-    Class {
-        name: Cow::Borrowed("A renewal of a leader's Lease"),
-        deadline: t::leader_attempt,
-        then: "leaders give an attempt up after 5 s, and exit 10 to 12 s after their last renewal",
-        what: ["UPDATE", "coordination.k8s.io", "v1", "leases", ""],
-        namespace: Some("kube-system"),
-        canaries: &[CanaryTarget::KubeSystem, CanaryTarget::NodeLease],
-    },
-    Class {
-        name: Cow::Borrowed("A renewal of a node's Lease"),
-        deadline: t::kubelet_attempt,
-        then: "kubelets give an attempt up after 10 s, and a node is NotReady 50 to 55 s after its last renewal",
-        what: ["UPDATE", "coordination.k8s.io", "v1", "leases", ""],
-        namespace: Some("kube-node-lease"),
-        canaries: &[CanaryTarget::NodeLease],
-    },
-    Class {
-        name: Cow::Borrowed("An update of a node's status"),
-        deadline: t::kubelet_attempt,
-        then: "kubelets give an attempt up after 10 s",
-        what: ["UPDATE", "", "v1", "nodes", "status"],
-        namespace: None,
-        canaries: &[CanaryTarget::NodeLease],
-    },
-    Class {
-        name: Cow::Borrowed("An update of a Pod's status"),
-        deadline: t::longest_write,
-        then: PAST_LONGEST,
-        what: ["UPDATE", "", "v1", "pods", "status"],
-        namespace: Some(""),
-        canaries: &[],
-    },
-    Class {
-        name: Cow::Borrowed("A change of an EndpointSlice"),
-        deadline: t::longest_write,
-        then: PAST_LONGEST,
-        what: ["UPDATE", "discovery.k8s.io", "v1", "endpointslices", ""],
-        namespace: Some(""),
-        canaries: &[],
-    },
-    Class {
-        name: Cow::Borrowed("A token for a ServiceAccount"),
-        deadline: t::longest_write,
-        then: PAST_LONGEST,
-        what: ["CREATE", "", "v1", "serviceaccounts", "token"],
-        namespace: Some(""),
-        canaries: &[],
-    },
-    Class {
-        name: Cow::Borrowed("What an API server writes while it starts"),
-        deadline: t::longest_write,
-        then: PAST_LONGEST,
-        what: ["UPDATE", "rbac.authorization.k8s.io", "v1", "clusterroles", ""],
-        namespace: None,
-        canaries: &[],
-    },
-    Class {
-        name: Cow::Borrowed("A tenant's new Pod"),
-        deadline: t::longest_write,
-        then: PAST_LONGEST,
-        what: ["CREATE", "", "v1", "pods", ""],
-        namespace: Some(""),
-        canaries: &[],
-    },
-    Class {
-        name: Cow::Borrowed("A tenant's change of a Deployment"),
-        deadline: t::longest_write,
-        then: PAST_LONGEST,
-        what: ["UPDATE", "apps", "v1", "deployments", ""],
-        namespace: Some(""),
-        canaries: &[],
-    },
-];
+/// How long a request may take, and what happens past that.
+type GivenUp = (fn() -> Duration, &'static str);
 
-const PAST_LONGEST: &str = "the API server gives a write up after 34 s";
+const LEADERS: GivenUp = (
+    t::leader_attempt,
+    "leaders give an attempt up after 5 s, and exit 10 to 12 s after their last renewal",
+);
+const NODES: GivenUp = (
+    t::kubelet_attempt,
+    "kubelets give an attempt up after 10 s, and a node is NotReady 50 to 55 s after its last renewal",
+);
+const KUBELETS: GivenUp = (t::kubelet_attempt, "kubelets give an attempt up after 10 s");
+const LONGEST: GivenUp = (t::longest_write, "the API server gives a write up after 34 s");
+
+const fn class(
+    name: &'static str,
+    what: [&'static str; 5],
+    namespace: Option<&'static str>,
+    (deadline, then): GivenUp,
+    canaries: &'static [CanaryTarget],
+) -> Class<'static> {
+    Class {
+        name: Cow::Borrowed(name),
+        deadline,
+        then,
+        what,
+        namespace,
+        canaries,
+    }
+}
+
+/// Those that the control plane lives on, the one that is given up soonest first, and those of tenants.
+#[rustfmt::skip] // a table
+const CLASSES: [Class<'static>; 9] = [
+    class("A renewal of a leader's Lease", ["UPDATE", "coordination.k8s.io", "v1", "leases", ""],
+        Some("kube-system"), LEADERS, &[CanaryTarget::KubeSystem, CanaryTarget::NodeLease]),
+    class("A renewal of a node's Lease", ["UPDATE", "coordination.k8s.io", "v1", "leases", ""],
+        Some("kube-node-lease"), NODES, &[CanaryTarget::NodeLease]),
+    class("An update of a node's status", ["UPDATE", "", "v1", "nodes", "status"],
+        None, KUBELETS, &[CanaryTarget::NodeLease]),
+    class("An update of a Pod's status", ["UPDATE", "", "v1", "pods", "status"], Some(""), LONGEST, &[]),
+    class("A change of an EndpointSlice", ["UPDATE", "discovery.k8s.io", "v1", "endpointslices", ""],
+        Some(""), LONGEST, &[]),
+    class("A token for a ServiceAccount", ["CREATE", "", "v1", "serviceaccounts", "token"],
+        Some(""), LONGEST, &[]),
+    class("What an API server writes while it starts",
+        ["UPDATE", "rbac.authorization.k8s.io", "v1", "clusterroles", ""], None, LONGEST, &[]),
+    class("A tenant's new Pod", ["CREATE", "", "v1", "pods", ""], Some(""), LONGEST, &[]),
+    class("A tenant's change of a Deployment", ["UPDATE", "apps", "v1", "deployments", ""],
+        Some(""), LONGEST, &[]),
+];
 
 /// What one class of requests pays.
 #[derive(Debug)]
@@ -322,8 +296,8 @@ impl<'a> Class<'a> {
         let named: BTreeSet<_> = hooks.flat_map(|hook| &hook.rules).flat_map(named).collect();
         named.into_iter().take(TENANTS).map(|(clustered, what)| Class {
             name: Cow::Owned(format!("A tenant's write of {}", what[3])),
-            deadline: t::longest_write,
-            then: PAST_LONGEST,
+            deadline: LONGEST.0,
+            then: LONGEST.1,
             what,
             namespace: (!clustered).then_some(""),
             canaries: &[],
