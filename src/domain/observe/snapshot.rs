@@ -212,6 +212,8 @@ pub struct ByRequestKind {
     pub read_only: f64,
 }
 
+counted!(ByRequestKind: mutating, read_only);
+
 /// Everything kept of one replica's metrics. Counters are summed over the labels that are not named here.
 #[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Snapshot {
@@ -393,56 +395,27 @@ impl Snapshot {
     /// A series that is new counts from zero, for the API server makes a series at its first increment; one
     /// that vanished counts for nothing, and one that gained nothing is left out.
     pub fn since(&self, earlier: &Self) -> Self {
-        let mut gain = self.difference(earlier);
+        let mut gain = Counted::since(self, earlier);
         gain.tell_unanswered();
         gain
     }
 
-    fn difference(&self, earlier: &Self) -> Self {
-        Self {
-            process_start: self.process_start,
-            minor: self.minor,
-            cpu_seconds: self.cpu_seconds.since(&earlier.cpu_seconds),
-            hooks: self.hooks.since(&earlier.hooks),
-            writes: self.writes.since(&earlier.writes),
-            dry_runs: self.dry_runs.since(&earlier.dry_runs),
-            write_results: self.write_results.since(&earlier.write_results),
-            reads: self.reads.since(&earlier.reads),
-            in_flight: self.in_flight,
-            in_queue: self.in_queue,
-            queue_wait: self.queue_wait.since(&earlier.queue_wait),
-            queue_rejected: self.queue_rejected.since(&earlier.queue_rejected),
-            etcd: self.etcd.since(&earlier.etcd),
-            others: self.others.since(&earlier.others),
-            has_sli: self.has_sli,
-            is_api_server: self.is_api_server,
-            seen: self.seen,
-        }
-    }
-
     /// Adds another replica's or interval's gains to these. Gauges add up too.
     pub fn add(&mut self, other: &Self) {
-        self.cpu_seconds += other.cpu_seconds;
-        self.hooks.add(&other.hooks);
-        self.writes.add(&other.writes);
-        self.dry_runs.add(&other.dry_runs);
-        self.write_results.add(&other.write_results);
-        self.reads.add(&other.reads);
-        if let Some(theirs) = other.in_flight {
-            let mine = self.in_flight.get_or_insert_default();
-            mine.mutating += theirs.mutating;
-            mine.read_only += theirs.read_only;
+        Counted::add(self, other);
+        if let Some(theirs) = &other.in_flight {
+            self.in_flight.get_or_insert_default().add(theirs);
         }
-        self.in_queue.mutating += other.in_queue.mutating;
-        self.in_queue.read_only += other.in_queue.read_only;
-        self.queue_wait.add(&other.queue_wait);
-        self.queue_rejected += other.queue_rejected;
-        self.etcd.add(&other.etcd);
-        self.others.add(&other.others);
         self.is_api_server |= other.is_api_server;
         self.seen.add(other.seen);
     }
 }
+
+counted!(
+    Snapshot: cpu_seconds, hooks, writes, dry_runs, write_results, reads, queue_wait, queue_rejected, etcd, others;
+    gauges: in_queue;
+    kept: process_start, minor, in_flight, has_sli, is_api_server, seen
+);
 
 fn add_by_kind(gauge: &mut ByRequestKind, kind: &str, value: f64) {
     match kind {

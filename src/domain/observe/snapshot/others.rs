@@ -80,22 +80,6 @@ impl ExtensionSeries {
         })
     }
 
-    pub(super) fn since(&self, earlier: &Self) -> Self {
-        Self {
-            conversions: self.conversions.since(&earlier.conversions),
-            unavailable: self.unavailable.clone(),
-            became_unavailable: self.became_unavailable.since(&earlier.became_unavailable),
-            results: self.results.since(&earlier.results),
-        }
-    }
-
-    pub(super) fn add(&mut self, other: &Self) {
-        self.conversions.add(&other.conversions);
-        self.unavailable.add(&other.unavailable);
-        self.became_unavailable.add(&other.became_unavailable);
-        self.results.add(&other.results);
-    }
-
     /// Resources whose requests fail or wait because of their conversions. A CRD's name is `RESOURCE.GROUP`.
     pub fn converted_with_trouble(&self) -> BTreeSet<ResourceKey> {
         let troubled = self
@@ -108,6 +92,8 @@ impl ExtensionSeries {
             .collect()
     }
 }
+
+counted!(ExtensionSeries: conversions, became_unavailable, results; gauges: unavailable);
 
 impl Snapshot {
     /// Leaves writes of these resources out, as if nobody had made any: what holds them up concerns nobody else.

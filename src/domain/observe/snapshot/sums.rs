@@ -12,16 +12,22 @@ pub trait Counted: Clone + Default + PartialEq {
     fn add(&mut self, other: &Self);
 }
 
-/// What is counted field by field.
+/// What is counted field by field. What it gained has `gauges` and `kept` fields as they are now; gauges add up as counters do,
+/// and kept fields do not.
 macro_rules! counted {
-    ($of:ident: $($field:ident),+) => {
+    ($of:ident: $($field:ident),+ $(; gauges: $($gauge:ident),+)? $(; kept: $($kept:ident),+)?) => {
         impl Counted for $of {
             fn since(&self, earlier: &Self) -> Self {
-                Self { $($field: self.$field.since(&earlier.$field)),+ }
+                Self {
+                    $($field: self.$field.since(&earlier.$field),)+
+                    $($($gauge: Clone::clone(&self.$gauge),)+)?
+                    $($($kept: Clone::clone(&self.$kept),)+)?
+                }
             }
 
             fn add(&mut self, other: &Self) {
                 $(self.$field.add(&other.$field);)+
+                $($(self.$gauge.add(&other.$gauge);)+)?
             }
         }
     };
