@@ -31,38 +31,44 @@ pub enum Part {
     Whole,
 }
 
-/// Every series that matters by its name: what a Prometheus is asked for.
-pub const SERIES: [&str; 29] = [
-    "apiserver_request_duration_seconds_sum",
-    "apiserver_request_duration_seconds_count",
-    "apiserver_request_sli_duration_seconds_sum",
-    "apiserver_request_sli_duration_seconds_count",
-    "apiserver_request_slo_duration_seconds_sum",
-    "apiserver_request_slo_duration_seconds_count",
-    "apiserver_request_total",
-    "apiserver_current_inflight_requests",
-    "apiserver_current_inqueue_requests",
-    "apiserver_admission_webhook_admission_duration_seconds_sum",
-    "apiserver_admission_webhook_admission_duration_seconds_count",
-    "apiserver_admission_webhook_request_total",
-    "apiserver_admission_webhook_rejection_count",
-    "apiserver_admission_webhook_fail_open_count",
-    "apiserver_admission_match_condition_exclusions_total",
-    "apiserver_crd_conversion_webhook_duration_seconds_sum",
-    "apiserver_crd_conversion_webhook_duration_seconds_count",
-    "apiserver_crd_webhook_conversion_duration_seconds_sum",
-    "apiserver_crd_webhook_conversion_duration_seconds_count",
-    "aggregator_unavailable_apiservice",
-    "aggregator_unavailable_apiservice_total",
-    "etcd_request_duration_seconds_sum",
-    "etcd_request_duration_seconds_count",
-    "apiserver_flowcontrol_request_wait_duration_seconds_sum",
-    "apiserver_flowcontrol_request_wait_duration_seconds_count",
-    "apiserver_flowcontrol_rejected_requests_total",
-    "process_start_time_seconds",
-    "process_cpu_seconds_total",
-    "kubernetes_build_info",
+/// What each family is called, without `_sum` and `_count`, and whether it is a histogram, of which both are read. The first
+/// name of a family is the one that current releases use.
+#[rustfmt::skip] // a table
+const NAMES: [(&str, Family, bool); 21] = [
+    ("apiserver_request_duration_seconds", Family::RequestDuration, true),
+    ("apiserver_request_sli_duration_seconds", Family::RequestSli, true),
+    ("apiserver_request_slo_duration_seconds", Family::RequestSlo, true),
+    ("apiserver_request_total", Family::RequestTotal, false),
+    ("apiserver_current_inflight_requests", Family::InFlight, false),
+    ("apiserver_current_inqueue_requests", Family::InQueue, false),
+    ("apiserver_admission_webhook_admission_duration_seconds", Family::HookDuration, true),
+    ("apiserver_admission_webhook_request_total", Family::HookRequests, false),
+    ("apiserver_admission_webhook_rejection_count", Family::HookRejections, false),
+    ("apiserver_admission_webhook_fail_open_count", Family::HookFailOpen, false),
+    ("apiserver_admission_match_condition_exclusions_total", Family::Exclusions, false),
+    ("apiserver_crd_conversion_webhook_duration_seconds", Family::Conversion, true),
+    ("apiserver_crd_webhook_conversion_duration_seconds", Family::Conversion, true),
+    ("aggregator_unavailable_apiservice", Family::Unavailable, false),
+    ("aggregator_unavailable_apiservice_total", Family::BecameUnavailable, false),
+    ("etcd_request_duration_seconds", Family::Etcd, true),
+    ("apiserver_flowcontrol_request_wait_duration_seconds", Family::QueueWait, true),
+    ("apiserver_flowcontrol_rejected_requests_total", Family::QueueRejected, false),
+    ("process_start_time_seconds", Family::ProcessStart, false),
+    ("process_cpu_seconds_total", Family::Cpu, false),
+    ("kubernetes_build_info", Family::BuildInfo, false),
 ];
+
+/// Every series that matters by its name: what a Prometheus is asked for.
+pub fn series() -> Vec<String> {
+    let parts = |(name, _, is_histogram): &(&str, Family, bool)| {
+        if *is_histogram {
+            vec![format!("{name}_sum"), format!("{name}_count")]
+        } else {
+            vec![(*name).to_owned()]
+        }
+    };
+    NAMES.iter().flat_map(parts).collect()
+}
 
 /// A family that matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize, VariantArray)]
@@ -135,30 +141,14 @@ impl Family {
     /// The family of this name: what a series is called without `_sum`, `_count` or `_bucket`, and what the
     /// binary format calls all of a histogram.
     pub fn of_base(name: &str) -> Option<Self> {
-        Some(match name {
-            "apiserver_request_duration_seconds" => Self::RequestDuration,
-            "apiserver_request_sli_duration_seconds" => Self::RequestSli,
-            "apiserver_request_slo_duration_seconds" => Self::RequestSlo,
-            "apiserver_request_total" => Self::RequestTotal,
-            "apiserver_current_inflight_requests" => Self::InFlight,
-            "apiserver_current_inqueue_requests" => Self::InQueue,
-            "apiserver_admission_webhook_admission_duration_seconds" => Self::HookDuration,
-            "apiserver_admission_webhook_request_total" => Self::HookRequests,
-            "apiserver_admission_webhook_rejection_count" => Self::HookRejections,
-            "apiserver_admission_webhook_fail_open_count" => Self::HookFailOpen,
-            "apiserver_admission_match_condition_exclusions_total" => Self::Exclusions,
-            "apiserver_crd_conversion_webhook_duration_seconds"
-            | "apiserver_crd_webhook_conversion_duration_seconds" => Self::Conversion,
-            "aggregator_unavailable_apiservice" => Self::Unavailable,
-            "aggregator_unavailable_apiservice_total" => Self::BecameUnavailable,
-            "etcd_request_duration_seconds" => Self::Etcd,
-            "apiserver_flowcontrol_request_wait_duration_seconds" => Self::QueueWait,
-            "apiserver_flowcontrol_rejected_requests_total" => Self::QueueRejected,
-            "process_start_time_seconds" => Self::ProcessStart,
-            "process_cpu_seconds_total" => Self::Cpu,
-            "kubernetes_build_info" => Self::BuildInfo,
-            _ => return None,
-        })
+        let found = NAMES.iter().find(|(known, ..)| *known == name);
+        found.map(|(_, family, _)| *family)
+    }
+
+    /// What current releases call it, without `_sum` and `_count`.
+    pub fn name(self) -> &'static str {
+        let found = NAMES.iter().find(|(_, family, _)| *family == self);
+        found.map_or("", |(name, ..)| name)
     }
 }
 
@@ -170,13 +160,17 @@ mod tests {
 
     #[test]
     fn every_series_that_is_asked_for_is_kept_and_of_every_family_all_are_asked_for() {
-        let known = SERIES.map(|name| Family::of_series(name).unwrap_or_else(|| panic!("{name}")));
+        let known = series();
+        let known = known
+            .iter()
+            .map(|name| Family::of_series(name).unwrap_or_else(|| panic!("{name}")));
+        let known: Vec<(Family, Part)> = known.collect();
         let names: BTreeSet<String> = known.iter().map(|(family, _)| format!("{family:?}")).collect();
         assert_eq!(names.len(), Family::ALL.len());
-        for (family, part) in known {
-            let of_family = known.iter().filter(|(other, _)| *other == family);
+        for (family, part) in &known {
+            let of_family = known.iter().filter(|(other, _)| other == family);
             let parts: BTreeSet<String> = of_family.map(|(_, part)| format!("{part:?}")).collect();
-            let expected = if part == Part::Whole { 1 } else { 2 };
+            let expected = if *part == Part::Whole { 1 } else { 2 };
             assert_eq!(parts.len(), expected, "{family:?}");
         }
     }

@@ -47,88 +47,44 @@ impl FamilySet {
 /// `apiserver/pkg/admission/plugin/webhook/validating/dispatcher.go` of 1.33 and of 1.34).
 const UNANSWERED_IS_503: u32 = 34;
 
-/// What is missing, and what is judged without it.
-type Absence = (&'static str, &'static str);
+/// A family, what is judged without it, and whether an API server that does not show it should have shown it.
+type Absence = (Family, &'static str, fn(&Snapshot) -> bool);
 
-const REQUEST_DURATION: Absence = (
-    "apiserver_request_duration_seconds",
-    "how long writes take is judged by canaries alone",
-);
-const REQUEST_SLI: Absence = (
-    "apiserver_request_sli_duration_seconds",
-    "slowness is told from that of webhooks by what is usual, not measured",
-);
-const REQUEST_TOTAL: Absence = (
-    "apiserver_request_total",
-    "whether writes fail is judged by canaries and the webhooks' own counters",
-);
-const IN_FLIGHT: Absence = (
-    "apiserver_current_inflight_requests",
-    "an overload is judged without the number of requests under way",
-);
-const ETCD: Absence = (
-    "etcd_request_duration_seconds",
-    "a slow etcd cannot be told from other slowness of the API server",
-);
-const PROCESS_START: Absence = (
-    "process_start_time_seconds",
-    "several API servers behind one address cannot be told apart",
-);
-const HOOK_DURATION: Absence = (
-    "apiserver_admission_webhook_admission_duration_seconds",
-    "slow webhooks are found by probes and canaries alone",
-);
-const HOOK_REQUESTS: Absence = (
-    "apiserver_admission_webhook_request_total",
-    "what webhooks answer is judged without HTTP codes",
-);
-const HOOK_REJECTIONS: Absence = (
-    "apiserver_admission_webhook_rejection_count",
-    "denials are told from failed calls by HTTP codes alone",
-);
-const HOOK_FAIL_OPEN: Absence = (
-    "apiserver_admission_webhook_fail_open_count",
-    "calls got no answer and refused nothing; whether objects passed unseen is judged by probes alone",
-);
+#[rustfmt::skip] // a table
+const ABSENCES: [Absence; 10] = [
+    (Family::RequestDuration, "how long writes take is judged by canaries alone", |_| true),
+    (Family::RequestSli, "slowness is told from that of webhooks by what is usual, not measured",
+        |it| !it.seen.contains(Family::RequestSlo)),
+    (Family::RequestTotal, "whether writes fail is judged by canaries and the webhooks' own counters", |_| true),
+    (Family::InFlight, "an overload is judged without the number of requests under way", |_| true),
+    (Family::Etcd, "a slow etcd cannot be told from other slowness of the API server", |_| true),
+    (Family::ProcessStart, "several API servers behind one address cannot be told apart", |_| true),
+    (Family::HookDuration, "slow webhooks are found by probes and canaries alone", |it| {
+        let others = [Family::HookRequests, Family::HookRejections, Family::HookFailOpen];
+        others.into_iter().any(|other| it.seen.contains(other))
+    }),
+    (Family::HookRequests, "what webhooks answer is judged without HTTP codes",
+        |it| it.seen.contains(Family::HookDuration)),
+    (Family::HookRejections, "denials are told from failed calls by HTTP codes alone",
+        |it| it.hooks.values().any(|series| series.rejected.count >= 1.0)),
+    (Family::HookFailOpen,
+        "calls got no answer and refused nothing; whether objects passed unseen is judged by probes alone",
+        |it| it.seen.contains(Family::HookDuration) && it.hooks.values().any(HookSeries::must_have_failed_open)),
+];
 
 impl Snapshot {
     /// One sentence per family that is missing.
     pub fn missing(&self) -> Vec<String> {
-        let has = |family| self.seen.contains(family);
-        let any = |of: fn(&HookSeries) -> bool| self.hooks.values().any(of);
-        let absent = [
-            (REQUEST_DURATION, !has(Family::RequestDuration)),
-            (REQUEST_SLI, !has(Family::RequestSli) && !has(Family::RequestSlo)),
-            (REQUEST_TOTAL, !has(Family::RequestTotal)),
-            (IN_FLIGHT, !has(Family::InFlight)),
-            (ETCD, !has(Family::Etcd)),
-            (PROCESS_START, self.process_start.is_none()),
-            (
-                HOOK_DURATION,
-                !has(Family::HookDuration)
-                    && (has(Family::HookRequests)
-                        || has(Family::HookRejections)
-                        || has(Family::HookFailOpen)),
-            ),
-            (
-                HOOK_REQUESTS,
-                !has(Family::HookRequests) && has(Family::HookDuration),
-            ),
-            (
-                HOOK_REJECTIONS,
-                !has(Family::HookRejections) && any(|series| series.rejected.count >= 1.0),
-            ),
-            (
-                HOOK_FAIL_OPEN,
-                !has(Family::HookFailOpen)
-                    && has(Family::HookDuration)
-                    && any(HookSeries::must_have_failed_open),
-            ),
-        ];
-        absent
-            .into_iter()
-            .filter(|(_, is_missing)| self.is_api_server && *is_missing)
-            .map(|((family, without), _)| format!("this API server shows no {family}: {without}"))
+        let is_missing = |(family, _, matters): &&Absence| {
+            let has = match family {
+                Family::ProcessStart => self.process_start.is_some(),
+                family => self.seen.contains(*family),
+            };
+            self.is_api_server && !has && matters(self)
+        };
+        let missing = ABSENCES.iter().filter(is_missing);
+        missing
+            .map(|(family, without, _)| format!("this API server shows no {}: {without}", family.name()))
             .collect()
     }
 }
