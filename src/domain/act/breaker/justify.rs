@@ -25,64 +25,51 @@ struct Case<'a> {
     choice: Result<&'a Choice, HeldBack>,
 }
 
-/// One guard rail.
-struct GuardRail {
-    /// What a test switches it off by, to show that it is needed. What has none holds in every test, too.
-    guard: Option<Guard>,
-    /// Why it holds the breaker back, where it does.
-    holds: fn(&Case<'_>) -> Option<HeldBack>,
-}
-
-const fn rail(guard: Guard, holds: fn(&Case<'_>) -> Option<HeldBack>) -> GuardRail {
-    GuardRail {
-        guard: Some(guard),
-        holds,
-    }
-}
-
-const fn always(holds: fn(&Case<'_>) -> Option<HeldBack>) -> GuardRail {
-    GuardRail { guard: None, holds }
-}
+/// One guard rail: what a test switches it off by, to show that it is needed, and why it holds the breaker back, where it does.
+/// What no test can switch off holds in every test, too.
+type GuardRail = (Option<Guard>, fn(&Case<'_>) -> Option<HeldBack>);
 
 /// All of them. The first that holds gives the reason that is published: what is known comes before what is permitted, and
 /// what a person can change at once comes last. Those of the rung itself are in [`choose`]; those of a place in the budget
 /// are asked when the ledger's line is written.
 const GUARD_RAILS: [GuardRail; 12] = [
     // It outlasts whatever else may hold the breaker back meanwhile.
-    rail(Guard::Contested, |case| {
+    (Some(Guard::Contested), |case| {
         let contested = case.entry.is_some_and(|entry| entry.contested);
         contested.then_some(HeldBack::Contested)
     }),
-    rail(Guard::Evidence, |case| {
+    (Some(Guard::Evidence), |case| {
         let unambiguous = case.facts.witnesses.len() >= WITNESSES && case.facts.sure;
         (!unambiguous).then_some(HeldBack::Evidence)
     }),
-    rail(Guard::SelfDoubt, |case| {
+    (Some(Guard::SelfDoubt), |case| {
         case.overall.self_doubt.then_some(HeldBack::SelfDoubt)
     }),
-    rail(Guard::Stale, |case| {
+    (Some(Guard::Stale), |case| {
         let old = case.overall.inventory_is_old || !case.breaker.is_fresh(case.hook.now);
         old.then_some(HeldBack::Stale)
     }),
-    always(|case| case.overall.unread.then_some(HeldBack::NotRead)),
-    always(|case| (case.rule.mode == AutoBreak::Off).then_some(HeldBack::Policy)),
-    always(|case| case.choice.err()),
-    rail(Guard::Limit, |case| {
+    (None, |case| case.overall.unread.then_some(HeldBack::NotRead)),
+    (None, |case| {
+        (case.rule.mode == AutoBreak::Off).then_some(HeldBack::Policy)
+    }),
+    (None, |case| case.choice.err()),
+    (Some(Guard::Limit), |case| {
         let spent = case.entry.is_some_and(|entry| entry.spent);
         spent.then_some(HeldBack::Limit)
     }),
-    rail(Guard::Frozen, |case| {
+    (Some(Guard::Frozen), |case| {
         let frozen = case.breaker.book().is_some_and(|book| book.frozen.is_some());
         frozen.then_some(HeldBack::Frozen)
     }),
-    rail(Guard::Mode, |case| {
+    (Some(Guard::Mode), |case| {
         let on = case.rule.mode == AutoBreak::On && case.breaker.settings.mode == AutoBreak::On;
         (!on).then_some(HeldBack::Plan)
     }),
-    rail(Guard::Fence, |case| {
+    (Some(Guard::Fence), |case| {
         (!case.overall.fence_holds).then_some(HeldBack::Fence)
     }),
-    always(|case| {
+    (None, |case| {
         let refusal = case.hook.refusal(case.hook.now);
         refusal
             .is_some_and(|refusal| !refusal.skip)
@@ -182,8 +169,8 @@ impl Breaker {
         };
         let held_back = GUARD_RAILS
             .iter()
-            .filter(|rail| rail.guard.is_none_or(|guard| self.settings.guards.on(guard)))
-            .find_map(|rail| (rail.holds)(&case));
+            .filter(|(guard, _)| guard.is_none_or(|guard| self.settings.guards.on(guard)))
+            .find_map(|(_, holds)| holds(&case));
         if let Some(reason) = held_back {
             return Err(reason);
         }
