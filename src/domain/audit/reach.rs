@@ -247,11 +247,8 @@ pub fn named(hook: &Hook) -> Vec<([String; 4], &'static str)> {
     let plain = |name: &&String| !name.contains('*');
     let mut found = Vec::new();
     for rule in &hook.rules {
-        let operation = ["CREATE", "UPDATE", "DELETE"].into_iter().find(|known| {
-            rule.operations
-                .iter()
-                .any(|listed| listed == "*" || listed == known)
-        });
+        let mut operations = ["CREATE", "UPDATE", "DELETE"].into_iter();
+        let operation = operations.find(|known| rule.names_operation(known));
         let Some(operation) = operation else { continue };
         let version = rule
             .api_versions

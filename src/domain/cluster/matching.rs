@@ -143,6 +143,11 @@ impl Selector {
 }
 
 impl HookRule {
+    /// Whether `operations` has this one, or all.
+    pub fn names_operation(&self, operation: &str) -> bool {
+        listed(&self.operations, operation)
+    }
+
     /// Whether the rule covers the request; selectors and exempt kinds are not its business.
     pub fn matches(&self, request: &RequestShape<'_>) -> bool {
         let scope = match self.scope {
@@ -151,7 +156,7 @@ impl HookRule {
             Scope::Namespaced => !request.is_cluster_scoped(),
         };
         scope
-            && listed(&self.operations, request.operation)
+            && self.names_operation(request.operation)
             && listed(&self.api_groups, request.group)
             && listed(&self.api_versions, request.version)
             && self

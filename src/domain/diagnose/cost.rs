@@ -348,11 +348,7 @@ impl<'a> Class<'a> {
 /// What a rule names that no class stands for, wildcards apart: whether it has no namespace; operation, group, version,
 /// resource, subresource.
 fn named(rule: &HookRule) -> impl Iterator<Item = (bool, [&str; 5])> {
-    let asks = |operation: &str| {
-        rule.operations
-            .iter()
-            .any(|it| [operation, "*"].contains(&it.as_str()))
-    };
+    let asks = |operation: &str| rule.names_operation(operation);
     let operation = ["CREATE", "UPDATE"].into_iter().find(|operation| asks(operation));
     let operation = operation.unwrap_or_else(|| first(&rule.operations, "CREATE"));
     let version = first(&rule.api_versions, "v1");

@@ -375,11 +375,8 @@ impl<'a> MatchSubject<'a> {
 
 /// The operations of a rule that a shield can spare: `CONNECT` it never does.
 fn operations(rule: &HookRule) -> impl Iterator<Item = (&HookRule, &str)> {
-    let all = rule.operations.iter().any(|operation| operation == "*");
-    let named = ["CREATE", "UPDATE", "DELETE"];
-    let named = named
-        .into_iter()
-        .filter(move |named| all || rule.operations.iter().any(|known| known == named));
+    let operations = ["CREATE", "UPDATE", "DELETE"].into_iter();
+    let named = operations.filter(|operation| rule.names_operation(operation));
     named.map(move |operation| (rule, operation))
 }
 
