@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::standing::AuditEvidence;
-use crate::domain::cluster::hook::{Hook, HookKind, HookTarget, Labels, Selector};
+use crate::domain::cluster::hook::{Hook, HookKind, Labels, Selector, ServiceTarget};
 use crate::domain::cluster::inventory::NodeState;
 use crate::domain::time::Time;
 
@@ -194,8 +194,5 @@ impl Estate {
 
 /// Namespace and name of the Service that a webhook is reached by.
 pub fn service_key(hook: &Hook) -> Option<Key> {
-    match &hook.target {
-        HookTarget::Service(target) => Some(target.key()),
-        HookTarget::Url(_) | HookTarget::Invalid(_) => None,
-    }
+    hook.target.service().map(ServiceTarget::key)
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::hook::{Endpoint, Hook, HookId, HookKind, HookTarget, ServiceState};
+use super::hook::{Endpoint, Hook, HookId, HookKind, HookTarget};
 use super::inventory::Inventory;
 use crate::domain::time::Time;
 use crate::domain::{row, thresholds as t};
@@ -125,20 +125,11 @@ impl Changes {
     }
 }
 
-fn endpoints(hook: &Hook) -> &[Endpoint] {
-    if let HookTarget::Service(target) = &hook.target
-        && let ServiceState::Found { endpoints, .. } = &target.service
-    {
-        return endpoints;
-    }
-    &[]
-}
-
 /// What became of the hook's entry and of each endpoint.
 fn differences(before: &Hook, after: &Hook) -> Vec<HookChangeKind> {
     let fields = reconfigured(before, after);
     let entry = (!fields.is_empty()).then_some(HookChangeKind::Reconfigured(fields));
-    let (before, after) = (endpoints(before), endpoints(after));
+    let (before, after) = (before.endpoints(), after.endpoints());
     let find = |list: &[Endpoint], address: SocketAddr| -> Option<(bool, bool)> {
         let found = list.iter().find(|endpoint| endpoint.address == address)?;
         Some((found.ready, found.terminating))
@@ -187,7 +178,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::domain::cluster::hook::ServiceTarget;
+    use crate::domain::cluster::hook::{ServiceState, ServiceTarget};
     use crate::domain::cluster::matching::tests::hook;
 
     const NOW: Time = Time::from_unix_millis(1_000);

@@ -292,15 +292,12 @@ impl Hook {
 
     /// What is wrong by the inventory alone: there is no Service, no such port of it, or no endpoint that is ready.
     pub fn without_backends(&self) -> Option<Cause> {
-        match &self.target {
-            HookTarget::Service(target) => match &target.service {
-                ServiceState::Missing | ServiceState::NoSuchPort { .. } => Some(Cause::NoService),
-                ServiceState::Found { endpoints, .. } if !endpoints.iter().any(|endpoint| endpoint.ready) => {
-                    Some(Cause::NoEndpoints)
-                }
-                ServiceState::Found { .. } | ServiceState::Unknown { .. } => None,
-            },
-            HookTarget::Url(_) | HookTarget::Invalid(_) => None,
+        match &self.target.service()?.service {
+            ServiceState::Missing | ServiceState::NoSuchPort { .. } => Some(Cause::NoService),
+            ServiceState::Found { endpoints, .. } if !endpoints.iter().any(|endpoint| endpoint.ready) => {
+                Some(Cause::NoEndpoints)
+            }
+            ServiceState::Found { .. } | ServiceState::Unknown { .. } => None,
         }
     }
 
@@ -308,38 +305,34 @@ impl Hook {
     ///
     /// Endpoints that are not ready are left out: the API server would not pick them.
     pub fn backends(&self) -> Vec<Backend> {
-        match &self.target {
-            HookTarget::Invalid(_) => Vec::new(),
+        let service = match &self.target {
+            HookTarget::Invalid(_) => return Vec::new(),
             HookTarget::Url(url) => {
-                vec![Backend {
+                return vec![Backend {
                     path: BackendPath::Url,
                     address: BackendAddress::Host(url.host.clone(), url.port),
-                }]
+                }];
             }
-            HookTarget::Service(target) => match &target.service {
-                ServiceState::Found {
-                    cluster_ip,
-                    endpoints,
-                    ..
-                } => {
-                    let ready = endpoints
-                        .iter()
-                        .filter(|endpoint| endpoint.ready)
-                        .map(|endpoint| Backend {
-                            path: BackendPath::Endpoint,
-                            address: BackendAddress::Socket(endpoint.address),
-                        });
-                    let cluster_ip = cluster_ip.iter().map(|address| Backend {
-                        path: BackendPath::ClusterIp,
-                        address: BackendAddress::Socket(*address),
-                    });
-                    ready.chain(cluster_ip).collect()
-                }
-                ServiceState::Unknown { .. } | ServiceState::Missing | ServiceState::NoSuchPort { .. } => {
-                    Vec::new()
-                }
-            },
-        }
+            HookTarget::Service(target) => &target.service,
+        };
+        let ServiceState::Found {
+            cluster_ip,
+            endpoints,
+            ..
+        } = service
+        else {
+            return Vec::new();
+        };
+        let of_socket = |path, address: &SocketAddr| Backend {
+            path,
+            address: BackendAddress::Socket(*address),
+        };
+        let ready = endpoints.iter().filter(|endpoint| endpoint.ready);
+        let ready = ready.map(|endpoint| of_socket(BackendPath::Endpoint, &endpoint.address));
+        let cluster_ip = cluster_ip
+            .iter()
+            .map(|address| of_socket(BackendPath::ClusterIp, address));
+        ready.chain(cluster_ip).collect()
     }
 
     /// The TLS server name and HTTP host that the API server uses for this hook.

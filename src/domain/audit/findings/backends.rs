@@ -4,9 +4,9 @@ use super::{
     Finding, FindingSeverity, NO_DISRUPTION_BUDGET, NO_ENDPOINTS, NO_GRACE, NO_LIVENESS_PROBE,
     NO_READINESS_PROBE, NOT_SPREAD, ONE_REPLICA, PORT_NOT_OFFERED, READINESS_ELSEWHERE, SERVICE_MISSING,
 };
-use crate::domain::audit::estate::{AuditedHook, Check, Container, Estate, Workload};
+use crate::domain::audit::estate::{AuditedHook, Check, Container, Estate, ServiceFacts, Workload};
 use crate::domain::audit::forecast::Auditor;
-use crate::domain::cluster::hook::{FailurePolicy, HookTarget, ServiceState};
+use crate::domain::cluster::hook::{FailurePolicy, ServiceState};
 
 /// Until every node and API server has taken an endpoint out, some seconds pass; a Pod that gives itself less still gets
 /// requests when it is gone.
@@ -30,48 +30,27 @@ pub(super) fn fails(subject: &AuditedHook) -> &'static str {
 }
 
 fn service(subject: &AuditedHook, estate: &Estate, found: &mut Vec<Finding>) {
-    let HookTarget::Service(target) = &subject.hook.target else {
+    let Some(target) = subject.hook.target.service() else {
         return;
     };
-    let name = format!("{}/{}", target.namespace, target.name);
-    let fails = fails(subject);
-    let mut push = |kind, message: String| {
-        let ignored = subject.hook.failure_policy == FailurePolicy::Ignore;
-        found.push(Finding::of(kind, subject, message).at_most_if(ignored, FindingSeverity::Warning));
+    let is_offered = |service: &ServiceFacts| {
+        let mut ports = service.ports.iter();
+        ports.any(|(port, _)| *port == i64::from(target.port))
     };
-    match &target.service {
-        ServiceState::Missing => push(
-            SERVICE_MISSING,
-            format!("Service {name} does not exist: {fails}."),
-        ),
-        ServiceState::NoSuchPort { .. } => {
-            push(
-                PORT_NOT_OFFERED,
-                format!("Service {name} does not offer port {}: {fails}.", target.port),
-            );
+    let (kind, is_so) = match &target.service {
+        ServiceState::Missing => (SERVICE_MISSING, "does not exist".to_owned()),
+        // Manifests say nothing of endpoints, but which ports there are.
+        ServiceState::Unknown { .. } if estate.service(&subject.hook).is_none_or(is_offered) => return,
+        ServiceState::NoSuchPort { .. } | ServiceState::Unknown { .. } => {
+            (PORT_NOT_OFFERED, format!("does not offer port {}", target.port))
         }
-        ServiceState::Found { endpoints, .. } if !endpoints.iter().any(|endpoint| endpoint.ready) => {
-            push(
-                NO_ENDPOINTS,
-                format!("Service {name} has no ready endpoint: {fails}."),
-            );
-        }
-        ServiceState::Found { .. } => {}
-        ServiceState::Unknown { .. } => {
-            let known = estate.service(&subject.hook);
-            if known.is_some_and(|known| {
-                known
-                    .ports
-                    .iter()
-                    .all(|(port, _)| *port != i64::from(target.port))
-            }) {
-                push(
-                    PORT_NOT_OFFERED,
-                    format!("Service {name} does not offer port {}: {fails}.", target.port),
-                );
-            }
-        }
-    }
+        ServiceState::Found { endpoints, .. } if endpoints.iter().any(|endpoint| endpoint.ready) => return,
+        ServiceState::Found { .. } => (NO_ENDPOINTS, "has no ready endpoint".to_owned()),
+    };
+    let (namespace, name, fails) = (&target.namespace, &target.name, fails(subject));
+    let message = format!("Service {namespace}/{name} {is_so}: {fails}.");
+    let ignored = subject.hook.failure_policy == FailurePolicy::Ignore;
+    found.push(Finding::of(kind, subject, message).at_most_if(ignored, FindingSeverity::Warning));
 }
 
 fn of_workload(subject: &AuditedHook, workload: &Workload, estate: &Estate, found: &mut Vec<Finding>) {
@@ -174,9 +153,7 @@ fn serving<'a>(
     workload: &'a Workload,
     estate: &Estate,
 ) -> Option<(&'a Container, Option<String>)> {
-    let HookTarget::Service(target) = &subject.hook.target else {
-        return None;
-    };
+    let target = subject.hook.target.service()?;
     let service = estate.service(&subject.hook)?;
     let mut ports = service.ports.iter();
     let port = ports

@@ -59,11 +59,7 @@ pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
 /// What may not sign others is trusted as the served certificate alone (Go's `crypto/x509`, `Certificate.CheckSignatureFrom`), and
 /// only `subjectAltName` counts as its name.
 fn name(subject: &AuditedHook, is_cluster: bool) -> Option<Finding> {
-    let called = match &subject.hook.target {
-        HookTarget::Service(target) => target.server_name(),
-        HookTarget::Url(target) => target.host.clone(),
-        HookTarget::Invalid(_) => return None,
-    };
+    let called = subject.hook.server_name()?;
     let is_for = |trusted: &Trusted| trusted.names.iter().any(|name| names(name, &called));
     let plain = |trusted: &Trusted| trusted.signs && trusted.names.is_empty();
     let all = &subject.hook.written.trusted;

@@ -99,13 +99,31 @@ impl Endpoint {
     }
 }
 
+impl HookTarget {
+    /// The Service that is called, where it is one.
+    pub const fn service(&self) -> Option<&ServiceTarget> {
+        match self {
+            Self::Service(target) => Some(target),
+            Self::Url(_) | Self::Invalid(_) => None,
+        }
+    }
+}
+
 impl Hook {
+    /// The endpoints of its Service, as far as they are known.
+    pub fn endpoints(&self) -> &[Endpoint] {
+        match self.target.service().map(|target| &target.service) {
+            Some(ServiceState::Found { endpoints, .. }) => endpoints,
+            _ => &[],
+        }
+    }
+
     /// Whether a backend is a Pod of the Service's own namespace, listed by the cluster's controller.
     ///
     /// A tenant who may write EndpointSlices can list any address. How a probe of another one fails is not said: it would tell
     /// the tenant whether the address refuses, listens or speaks TLS.
     pub fn vouches_for(&self, backend: &Backend) -> bool {
-        let HookTarget::Service(target) = &self.target else {
+        let Some(target) = self.target.service() else {
             return true;
         };
         let ServiceState::Found {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::cluster::hook::{Endpoint, Hook, HookTarget, ServiceState};
+use crate::domain::cluster::hook::{Endpoint, Hook};
 use crate::domain::time::Time;
 
 use super::Inventory;
@@ -107,14 +107,7 @@ impl Inventory {
 impl Hook {
     /// Its endpoints that do not stop.
     fn staying(&self) -> impl Iterator<Item = &Endpoint> {
-        let endpoints = match &self.target {
-            HookTarget::Service(target) => match &target.service {
-                ServiceState::Found { endpoints, .. } => endpoints.as_slice(),
-                _ => &[],
-            },
-            _ => &[],
-        };
-        endpoints.iter().filter(|endpoint| !endpoint.terminating)
+        self.endpoints().iter().filter(|endpoint| !endpoint.terminating)
     }
 
     /// The endpoints that it lives by: those that are ready, or where none is all that do not stop.
