@@ -233,14 +233,9 @@ fn chosen(
 }
 
 fn finding(unreadable: &UnreadableObject) -> Finding {
+    let message = format!("{}. It is not audited.", unreadable.why.trim_end_matches('.'));
     Finding {
-        kind: UNREADABLE_INPUT,
-        severity: UNREADABLE_INPUT.severity,
-        object: unreadable.object.clone(),
-        hook: None,
         source: unreadable.source.clone(),
-        message: format!("{}. It is not audited.", unreadable.why.trim_end_matches('.')),
-        patch: None,
-        since: None,
+        ..Finding::new(UNREADABLE_INPUT, unreadable.object.clone(), message)
     }
 }

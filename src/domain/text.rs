@@ -56,9 +56,14 @@ pub fn one_of<T: Copy + Into<&'static str>>(text: &str, all: &[T]) -> Result<T, 
 
 /// Cuts a foreign text to [`MAX_MESSAGE`] bytes at a character boundary and drops control characters.
 pub fn bounded(text: &str) -> String {
+    bounded_to(MAX_MESSAGE, text)
+}
+
+/// The same with another number of bytes.
+pub fn bounded_to(most: usize, text: &str) -> String {
     let mut kept = String::new();
     for character in text.chars().filter(|character| !character.is_control()) {
-        if kept.len() + character.len_utf8() > MAX_MESSAGE {
+        if kept.len() + character.len_utf8() > most {
             break;
         }
         kept.push(character);

@@ -154,17 +154,26 @@ impl Serialize for Finding {
 }
 
 impl Finding {
-    /// About one webhook, as bad as it can be.
-    fn of(kind: &'static FindingKind, subject: &AuditedHook, message: String) -> Self {
+    /// About an object, as bad as it can be.
+    pub fn new(kind: &'static FindingKind, object: String, message: impl Into<String>) -> Self {
         Self {
             kind,
             severity: kind.severity,
-            object: object(subject),
-            hook: Some(subject.hook.id.clone()),
-            source: subject.source.clone(),
-            message,
+            object,
+            hook: None,
+            source: None,
+            message: message.into(),
             patch: None,
             since: None,
+        }
+    }
+
+    /// About one webhook.
+    fn of(kind: &'static FindingKind, subject: &AuditedHook, message: impl Into<String>) -> Self {
+        Self {
+            hook: Some(subject.hook.id.clone()),
+            source: subject.source.clone(),
+            ..Self::new(kind, object(subject), message)
         }
     }
 

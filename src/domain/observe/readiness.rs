@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::domain::text::bounded;
+use crate::domain::text::{bounded, bounded_to};
 use crate::domain::time::Time;
 
 /// Failing checks kept of one reading. 1.36 has about 60 in all.
@@ -67,7 +67,7 @@ impl Readiness {
                 checks += 1;
                 let name = check.split_ascii_whitespace().next().unwrap_or_default();
                 if failing.len() < MAX_FAILING {
-                    failing.push(cut(name));
+                    failing.push(bounded_to(MAX_NAME, name));
                 }
             }
         }
@@ -81,16 +81,6 @@ impl Readiness {
             status => unknown(format!("HTTP {status}: {text}")),
         }
     }
-}
-
-fn cut(name: &str) -> String {
-    name.chars()
-        .filter(|character| !character.is_control())
-        .scan(0, |length, character| {
-            *length += character.len_utf8();
-            (*length <= MAX_NAME).then_some(character)
-        })
-        .collect()
 }
 
 /// What the readings of one target of late add up to.

@@ -31,13 +31,11 @@ pub(super) fn of_all(estate: &Estate, found: &mut Vec<Finding>) {
 
 fn of(kind: &'static FindingKind, converted: &Converted, message: String) -> Finding {
     Finding {
-        kind,
-        severity: kind.severity,
-        object: format!("CustomResourceDefinition/{}", converted.name),
-        hook: None,
         source: converted.source.clone(),
-        message,
-        patch: None,
-        since: None,
+        ..Finding::new(
+            kind,
+            format!("CustomResourceDefinition/{}", converted.name),
+            message,
+        )
     }
 }

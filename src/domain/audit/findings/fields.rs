@@ -86,21 +86,18 @@ pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
     }
     if !hook.dry_run_safe {
         let message = "sideEffects is neither None nor NoneOnDryRun: dry runs that match it are refused, `kubectl diff` among \
-                       them, and no canary shows whether it works."
-            .to_owned();
+                       them, and no canary shows whether it works.";
         let patch = of_field(subject, "sideEffects", &json!("None"));
         found.push(Finding::of(DRY_RUN_REFUSED, subject, message).with(Some(patch)));
     }
     if hook.id.kind == HookKind::Mutating && hook.failure_policy == FailurePolicy::Ignore {
         let message = "While it fails, objects go in unchanged, and no one is told: only apiserver_admission_webhook_fail_open_count \
-                       counts them. Alert on that, and validate the final state."
-            .to_owned();
+                       counts them. Alert on that, and validate the final state.";
         found.push(Finding::of(UNWATCHED_FAIL_OPEN, subject, message));
     }
     if hook.match_policy == MatchPolicy::Exact {
         let message =
-            "matchPolicy is Exact: a request for the same resource in another group or version passes it by."
-                .to_owned();
+            "matchPolicy is Exact: a request for the same resource in another group or version passes it by.";
         let patch = of_field(subject, "matchPolicy", &json!("Equivalent"));
         found.push(Finding::of(EXACT_MATCH_POLICY, subject, message).with(Some(patch)));
     }
@@ -177,7 +174,7 @@ fn timeouts(subject: &AuditedHook, estate: &Estate, found: &mut Vec<Finding>) {
         found.push(Finding::of(LONG_TIMEOUT, subject, message).with(Some(patch)));
     }
     if subject.hook.written.timeout_is_default {
-        let message = "timeoutSeconds is absent, so it is 10. Say how long a request may wait.".to_owned();
+        let message = "timeoutSeconds is absent, so it is 10. Say how long a request may wait.";
         found.push(Finding::of(TIMEOUT_NOT_SET, subject, message));
     }
 }
@@ -236,7 +233,7 @@ fn scope(subject: &AuditedHook, estate: &Estate, found: &mut Vec<Finding>) {
         stars(&rule.api_groups) && rule.resources.iter().any(|entry| entry == "*" || entry == "*/*")
     };
     if hook.rules.iter().any(all) {
-        let message = "A rule takes every resource of every group, also what will be installed tomorrow. Name what it reviews.".to_owned();
+        let message = "A rule takes every resource of every group, also what will be installed tomorrow. Name what it reviews.";
         found.push(Finding::of(CATCH_ALL_RULES, subject, message));
     }
     let virtual_resources: Vec<&str> = VIRTUAL

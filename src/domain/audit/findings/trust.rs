@@ -24,7 +24,7 @@ pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
         let finding = Finding::of(
             CA_UNUSABLE,
             subject,
-            "Its caBundle holds no PEM certificate, so every call fails until one is there.".to_owned(),
+            "Its caBundle holds no PEM certificate, so every call fails until one is there.",
         );
         // Some ship a placeholder that a controller replaces.
         let filled = subject.hook.written.ca_is_injected || !auditor.estate.is_cluster;
@@ -35,8 +35,7 @@ pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
         && !subject.hook.written.ca_is_injected
     {
         let message = "It has no caBundle: the API server trusts the system's roots, which know no Service. Unless something fills it in, \
-                       every call fails."
-            .to_owned();
+                       every call fails.";
         found.push(Finding::of(CA_EMPTY, subject, message));
     }
     found.extend(name(subject, auditor.estate.is_cluster));

@@ -19,8 +19,7 @@ pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
     if witnessed.told_apart.contains(&hook.id) {
         let message = "Its matchConditions or objectSelector tell hookwatch's canaries from the same writes of others: canaries do not \
                        meet it as other writes do, and it may be shielded only once calls of others fail. Let it treat hookwatch like \
-                       every other client."
-            .to_owned();
+                       every other client.";
         found.push(Finding::of(TELLS_APART, subject, message));
     }
     if let (Some(ends), Some(now)) = (witnessed.served_until.get(&hook.id), auditor.estate.at)
