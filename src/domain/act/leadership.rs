@@ -20,7 +20,7 @@ mod view;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use strum::{Display, IntoStaticStr, VariantArray};
 
 use crate::domain::text::named;
@@ -31,19 +31,7 @@ pub use view::{ReplicaRole, ReplicaView};
 
 /// Where a name is written.
 #[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    serde::Deserialize,
-    Display,
-    IntoStaticStr,
-    VariantArray,
+    Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Display, IntoStaticStr, VariantArray,
 )]
 #[strum(serialize_all = "snake_case")]
 pub enum LeadershipObject {
@@ -145,7 +133,7 @@ pub enum BidOutcome {
 }
 
 /// Where a replica stands.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ReplicaStanding {
     /// It leads.
     Leading {
@@ -166,7 +154,7 @@ pub enum ReplicaStanding {
 }
 
 /// Why nobody is known to lead.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Undecided {
     /// The Lease or the ledger has not been read.
     NotRead,
@@ -177,7 +165,7 @@ pub enum Undecided {
 }
 
 /// A replica as it tells the core of itself.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplicaReport {
     /// Its name among the replicas.
     pub identity: Arc<str>,

@@ -1,6 +1,8 @@
 //! A scrape as an event: what was read, or why nothing was.
 
 use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 use strum::{IntoStaticStr, VariantArray};
 
 use super::Snapshot;
@@ -8,7 +10,7 @@ use crate::domain::text::named;
 use crate::domain::time::Time;
 
 /// One reading of one API-server replica's metrics.
-#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Scrape {
     /// The address that was asked.
     pub target: String,
@@ -25,7 +27,7 @@ pub struct Scrape {
 }
 
 /// A scrape that failed.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScrapeFailure {
     /// The address that was asked.
     pub target: String,
@@ -38,20 +40,7 @@ pub struct ScrapeFailure {
 }
 
 /// Why a scrape failed.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    serde::Serialize,
-    serde::Deserialize,
-    IntoStaticStr,
-    VariantArray,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, IntoStaticStr, VariantArray)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum ScrapeFailureReason {
@@ -72,7 +61,7 @@ pub enum ScrapeFailureReason {
 named!(ScrapeFailureReason, "The value of the label `reason`.", all);
 
 /// What was odd in an exposition; each kind counted, the first of them quoted.
-#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Complaints {
     /// Lines or messages that could not be read.
     pub unreadable: u64,
