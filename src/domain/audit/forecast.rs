@@ -169,11 +169,6 @@ impl<'a> Auditor<'a> {
         }
     }
 
-    /// The zone that an endpoint is in.
-    pub fn zone<'b>(&'b self, endpoint: &'b Endpoint) -> Option<&'b str> {
-        zone(self.estate, endpoint)
-    }
-
     /// The webhook in this place of the estate.
     pub fn subject(&self, at: usize) -> &AuditedHook {
         &self.estate.subjects[at]
@@ -322,7 +317,7 @@ fn place_of(hook: &Hook) -> String {
 }
 
 /// By its slice, or by its node.
-fn zone<'a>(estate: &'a Estate, endpoint: &'a Endpoint) -> Option<&'a str> {
+pub(super) fn zone<'a>(estate: &'a Estate, endpoint: &'a Endpoint) -> Option<&'a str> {
     let node = || estate.nodes.get(endpoint.node.as_deref()?)?.zone.as_deref();
     endpoint.zone.as_deref().or_else(node)
 }

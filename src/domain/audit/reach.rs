@@ -50,7 +50,7 @@ impl From<ConditionOutcome> for Reach {
 pub struct HookReader {
     /// Which one.
     pub hook: Arc<Hook>,
-    conditions: MatchConditions,
+    pub(super) conditions: MatchConditions,
 }
 
 /// Where tenants' objects are: name and labels, of each combination of labels one.
@@ -108,11 +108,6 @@ impl HookReader {
             .map(|condition| &*condition.expression);
         let conditions = compiler.conditions(expressions);
         Self { hook, conditions }
-    }
-
-    /// Whether each of its conditions was compiled and can be evaluated.
-    pub fn is_compiled(&self) -> bool {
-        self.conditions.are_compiled()
     }
 
     /// Whether it is asked about a write. `own` is the namespace of the webhook whose Pods are looked at, with the labels of

@@ -80,7 +80,7 @@ struct KnownLease {
 }
 
 /// The nodes' heartbeats as a person sees them.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct NodeLeasesView {
     /// `current`, `none` (there are no nodes), `forbidden`, `unreadable` or `untried`.
     pub state: &'static str,
@@ -157,10 +157,7 @@ impl NodeLeases {
             return NodeLeasesView {
                 state,
                 detail,
-                nodes: 0,
-                late: 0,
-                oldest_age_seconds: None,
-                oldest: None,
+                ..NodeLeasesView::default()
             };
         };
         // Up to the reading only: what happened since is not known.

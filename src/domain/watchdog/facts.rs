@@ -174,7 +174,7 @@ impl<'a> FactFinder<'a> {
                 .then(|| incident_key(hook, verdict))
                 .flatten()
                 .map(Arc::from),
-            conditions_full: has_no_room(hook),
+            conditions_full: hook.owners_conditions().count() >= MAX_CONDITIONS,
             ceiling: Ceiling::Open,
             permit: Permit::Nothing,
             may_skip: true,
@@ -467,11 +467,6 @@ fn is_hardly_partial(evidence: &Evidence<'_>, verdict: &Verdict) -> bool {
     let mut parts = counted(evidence.backends).into_iter();
     verdict.cause == Some(Cause::Partial)
         && !parts.any(|(_, state)| matches!(state, BackendState::Dead(dead) if is_dead(dead)))
-}
-
-/// Whether others' match conditions leave no room for one of hookwatch's.
-fn has_no_room(hook: &Hook) -> bool {
-    hook.owners_conditions().count() >= MAX_CONDITIONS
 }
 
 /// What the hook does to writes, or would do if it were not bypassed: whether it may come back hangs on that.

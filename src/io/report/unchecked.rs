@@ -207,7 +207,7 @@ impl ObjectLister {
         let mut served: BTreeMap<(String, String), Served> = BTreeMap::new();
         let mut left = MAX_VERSIONS;
         for (group, versions) in std::iter::once(core).chain(named) {
-            let mut rules = tally.question().hook.rules.iter();
+            let mut rules = tally.question.hook.rules.iter();
             if !rules.any(|rule| rule.api_groups.iter().any(|it| it == "*" || *it == group)) {
                 continue;
             }
@@ -242,7 +242,7 @@ impl ObjectLister {
                 }
             }
         }
-        served.retain(|_, kind| tally.question().concerns(kind));
+        served.retain(|_, kind| tally.question.concerns(kind));
         // The API server keeps both in one place (`domain/cluster/matching/equivalent`).
         let events = |group: &str| (group.to_owned(), "events".to_owned());
         if served.contains_key(&events("")) {

@@ -322,11 +322,6 @@ impl Policy {
         }
         unusable
     }
-
-    /// What in it contradicts itself: rules that can never count or never permit anything.
-    pub fn contradictions(&self) -> Vec<Contradiction> {
-        contradiction::of(self)
-    }
 }
 
 #[cfg(test)]

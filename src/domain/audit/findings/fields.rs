@@ -74,7 +74,7 @@ pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
     let hook = &subject.hook;
     timeouts(subject, estate, found);
     scope(subject, estate, found);
-    if !auditor.reader(at).is_compiled() {
+    if !auditor.reader(at).conditions.are_compiled() {
         conditions(subject, found);
     }
     if let HookTarget::Invalid(why) = &hook.target {

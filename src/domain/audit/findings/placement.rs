@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::backends::fails;
 use super::{Finding, FindingSeverity, NODES_GOING, ONE_NODE, ONE_ZONE};
 use crate::domain::audit::estate::AuditedHook;
-use crate::domain::audit::forecast::Auditor;
+use crate::domain::audit::forecast::{Auditor, zone};
 use crate::domain::cluster::hook::{Endpoint, FailurePolicy};
 use crate::domain::cluster::inventory::{NodeTrouble, Sign};
 use crate::domain::time::Time;
@@ -106,7 +106,10 @@ fn next(going: &[(&str, Sign)], since: Option<Time>) -> String {
 
 /// The zone that all of them are in.
 fn only_zone<'a>(auditor: &'a Auditor<'_>, living: &[&'a Endpoint]) -> Option<&'a str> {
-    let zones: Option<BTreeSet<&str>> = living.iter().map(|endpoint| auditor.zone(endpoint)).collect();
+    let zones: Option<BTreeSet<&str>> = living
+        .iter()
+        .map(|endpoint| zone(auditor.estate, endpoint))
+        .collect();
     let zones = zones.filter(|zones| zones.len() == 1)?;
     zones.first().copied()
 }

@@ -66,7 +66,8 @@ pub struct Unchecked {
 /// Counts.
 #[derive(Debug)]
 pub struct ObjectTally<'a> {
-    question: Question<'a>,
+    /// What it is asked about.
+    pub question: Question<'a>,
     lines: BTreeMap<(String, Option<String>), UncheckedObjects>,
     further: usize,
     not_listed: Vec<NotListed>,
@@ -81,11 +82,6 @@ impl<'a> ObjectTally<'a> {
             further: 0,
             not_listed: Vec::new(),
         }
-    }
-
-    /// What is asked.
-    pub fn question(&self) -> &Question<'a> {
-        &self.question
     }
 
     /// Takes an object in.

@@ -17,28 +17,31 @@ pub struct Contradiction {
     pub what: String,
 }
 
-pub(super) fn of(policy: &Policy) -> Vec<Contradiction> {
-    let mut found = Vec::new();
-    for (at, rule) in policy.rules.iter().enumerate() {
-        let mut contradicts = |key, what| found.push(Contradiction { rule: at, key, what });
-        let earlier = policy.rules.iter().take(at);
-        if earlier.clone().any(|other| other.name == rule.name) {
-            contradicts("name", format!("{:?} is the name of an earlier rule", rule.name));
-        } else if let Some(other) = earlier
-            .clone()
-            .find(|other| covers(&other.matches, &rule.matches))
-        {
-            let name = &other.name;
-            contradicts(
-                "match",
-                format!("can never count: the earlier rule {name:?} matches all that this one does"),
-            );
+impl Policy {
+    /// What in it contradicts itself: rules that can never count or never permit anything.
+    pub fn contradictions(&self) -> Vec<Contradiction> {
+        let mut found = Vec::new();
+        for (at, rule) in self.rules.iter().enumerate() {
+            let mut contradicts = |key, what| found.push(Contradiction { rule: at, key, what });
+            let earlier = self.rules.iter().take(at);
+            if earlier.clone().any(|other| other.name == rule.name) {
+                contradicts("name", format!("{:?} is the name of an earlier rule", rule.name));
+            } else if let Some(other) = earlier
+                .clone()
+                .find(|other| covers(&other.matches, &rule.matches))
+            {
+                let name = &other.name;
+                contradicts(
+                    "match",
+                    format!("can never count: the earlier rule {name:?} matches all that this one does"),
+                );
+            }
+            if let Some((key, what)) = of_itself(rule) {
+                contradicts(key, what);
+            }
         }
-        if let Some((key, what)) = of_itself(rule) {
-            contradicts(key, what);
-        }
+        found
     }
-    found
 }
 
 fn of_itself(rule: &PolicyRule) -> Option<(&'static str, String)> {

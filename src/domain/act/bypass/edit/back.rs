@@ -46,7 +46,7 @@ pub(super) fn restore(here: &Here<'_>, fenced: bool, now: Time) -> Result<Plan, 
     };
     let entry = known.entry(here.webhook);
     let mut page = EditPage::open(here, known);
-    page.no_condition();
+    page.set_condition(None);
     let original = match (&entry, &unreadable) {
         (Some(entry), _) => entry.original(here.webhook).map_err(EditRefusal::InvalidOriginal),
         (None, unreadable) => Ok(unreadable.as_ref().and_then(|it| it.original(here.webhook))),

@@ -57,12 +57,7 @@ impl<'a> EditPage<'a> {
         Ok(())
     }
 
-    /// Leaves no condition of hookwatch's.
-    pub(super) fn no_condition(&mut self) {
-        self.set_condition(None);
-    }
-
-    fn set_condition(&mut self, wanted: Option<Value>) {
+    pub(super) fn set_condition(&mut self, wanted: Option<Value>) {
         let (conditions, ours) = (self.here.conditions(), self.here.ours());
         let current: Vec<&Value> = ours.iter().map(|index| &conditions[*index]).collect();
         if current == wanted.iter().collect::<Vec<_>>() {
