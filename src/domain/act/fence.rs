@@ -153,24 +153,24 @@ impl BreakerView {
 
     /// Decides. `proof` is the newest, `None` before there is one.
     pub fn new(wanted: AutoBreak, proof: Option<&Proof>) -> Self {
-        let (effective, why) = match (wanted, proof) {
-            (AutoBreak::Off | AutoBreak::Plan, _) => (wanted, format!("autoBreak is {}.", wanted.as_str())),
-            (AutoBreak::On, None) => (AutoBreak::Plan, "The fence was not tried yet.".to_owned()),
-            (AutoBreak::On, Some(Proof::Proven(_))) => (AutoBreak::On, "The fence is proven.".to_owned()),
-            (AutoBreak::On, Some(Proof::Unneeded)) => {
-                (AutoBreak::On, "In a lab no fence is needed.".to_owned())
+        let holds = proof.is_some_and(Proof::permits);
+        let effective = if wanted == AutoBreak::On && !holds {
+            AutoBreak::Plan
+        } else {
+            wanted
+        };
+        let why = match proof {
+            _ if wanted != AutoBreak::On => format!("autoBreak is {}.", wanted.as_str()),
+            None => "The fence was not tried yet.".to_owned(),
+            Some(Proof::Proven(_)) => "The fence is proven.".to_owned(),
+            Some(Proof::Unneeded) => "In a lab no fence is needed.".to_owned(),
+            Some(Proof::NotProven(why)) => {
+                format!("The fence does not hold, or this is not the account that it binds: {why}.")
             }
-            (AutoBreak::On, Some(Proof::NotProven(why))) => (
-                AutoBreak::Plan,
-                format!("The fence does not hold, or this is not the account that it binds: {why}."),
-            ),
-            (AutoBreak::On, Some(Proof::NotAllowedToAct(why))) => (
-                AutoBreak::Plan,
-                format!("hookwatch may not act; apply deploy/overlays/breaker to let it: {why}."),
-            ),
-            (AutoBreak::On, Some(Proof::Unknown(why))) => {
-                (AutoBreak::Plan, format!("The fence could not be tried: {why}."))
+            Some(Proof::NotAllowedToAct(why)) => {
+                format!("hookwatch may not act; apply deploy/overlays/breaker to let it: {why}.")
             }
+            Some(Proof::Unknown(why)) => format!("The fence could not be tried: {why}."),
         };
         Self {
             wanted,
