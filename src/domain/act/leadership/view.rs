@@ -45,28 +45,27 @@ pub struct ReplicaView {
 impl ReplicaView {
     /// What a report means at this instant; `before` is what was shown last.
     pub fn of(report: &ReplicaReport, before: Option<&Self>, now: Time) -> Self {
-        let (role, holder, by, why) = match &report.standing {
-            ReplicaStanding::Leading { by, until } if now < *until => (
-                ReplicaRole::Leader,
-                Some(Arc::clone(&report.identity)),
-                Some(*by),
-                None,
-            ),
-            ReplicaStanding::Leading { .. } => (
-                ReplicaRole::Unknown,
-                None,
-                None,
-                Some("it could not renew in time"),
-            ),
-            ReplicaStanding::Following { holder, by } => {
-                (ReplicaRole::Follower, Some(Arc::clone(holder)), Some(*by), None)
+        let (role, holder, by) = match &report.standing {
+            ReplicaStanding::Leading { by, until } if now < *until => {
+                (ReplicaRole::Leader, Some(&report.identity), Some(*by))
             }
-            ReplicaStanding::Undecided(why) => (ReplicaRole::Unknown, None, None, why.trouble()),
+            ReplicaStanding::Following { holder, by } => (ReplicaRole::Follower, Some(holder), Some(*by)),
+            ReplicaStanding::Leading { .. } | ReplicaStanding::Undecided(_) => {
+                (ReplicaRole::Unknown, None, None)
+            }
+        };
+        let why = match &report.standing {
+            ReplicaStanding::Leading { until, .. } if now >= *until => Some("it could not renew in time"),
+            ReplicaStanding::Undecided(Undecided::LeaseBlocked) => {
+                Some("the Lease cannot be written, and no replica has acquired the ledger yet")
+            }
+            // The second without a leader that every start and every handover takes is no trouble.
+            _ => None,
         };
         let mut view = Self {
             identity: Arc::clone(&report.identity),
             role,
-            holder,
+            holder: holder.cloned(),
             by,
             since: now,
             trouble: report.trouble.clone().or(why.map(str::to_owned)),
@@ -80,17 +79,5 @@ impl ReplicaView {
     /// Whether nothing but words differs.
     pub fn same_place(&self, other: &Self) -> bool {
         (self.role, &self.holder, self.by) == (other.role, &other.holder, other.by)
-    }
-}
-
-impl Undecided {
-    /// Why no replica leads, where that is more than the second that every start and every handover takes.
-    const fn trouble(self) -> Option<&'static str> {
-        match self {
-            Self::NotRead | Self::Contending => None,
-            Self::LeaseBlocked => {
-                Some("the Lease cannot be written, and no replica has acquired the ledger yet")
-            }
-        }
     }
 }
