@@ -5,10 +5,9 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::{GapReason, ObservedObject, Question, Served, Went};
+use super::{GapReason, ObservedObject, Question, ReviewGap, Served, Went};
 use crate::domain::cluster::hook::{HookId, HookKind, Labels};
 use crate::domain::text::bounded;
-use crate::domain::time::Time;
 
 /// Most lines, each a kind in a namespace.
 const MOST_LINES: usize = 200;
@@ -47,12 +46,9 @@ pub struct Unchecked {
     /// The hook.
     #[serde(flatten)]
     pub hook: HookId,
-    /// From when on.
-    pub from: Time,
-    /// Until when.
-    pub to: Time,
-    /// Why it was not asked, or not waited for.
-    pub way: GapReason,
+    /// When, and why it was not asked, or not waited for.
+    #[serde(flatten)]
+    pub gap: ReviewGap,
     /// What was found, by kind and namespace.
     pub found: Vec<UncheckedObjects>,
     /// Objects beside those, in further namespaces.
@@ -127,9 +123,7 @@ impl<'a> ObjectTally<'a> {
         let theirs = |name: &str| !name.starts_with(crate::domain::cluster::condition::CONDITION_PREFIX);
         Unchecked {
             hook: hook.id.clone(),
-            from: gap.from,
-            to: gap.to,
-            way: gap.way,
+            gap,
             found: self.lines.into_values().collect(),
             further: self.further,
             not_listed: self.not_listed,
@@ -240,7 +234,7 @@ impl Unchecked {
         if self.has_conditions {
             lines.push("The webhook's own match conditions may have spared some of them.".to_owned());
         }
-        if self.way == GapReason::FailedOpen {
+        if self.gap.way == GapReason::FailedOpen {
             lines.push(
                 "Calls that did not fail were checked, which nothing tells from the others.".to_owned(),
             );
@@ -252,12 +246,12 @@ impl Unchecked {
     }
 
     fn when(&self) -> String {
-        let how = match self.way {
+        let how = match self.gap.way {
             GapReason::Shielded => "past its shield",
             GapReason::FailedOpen => "while its failures were ignored",
             GapReason::Skipped => "while it was skipped",
         };
-        format!("{how}, from {} to {}", self.from, self.to)
+        format!("{how}, from {} to {}", self.gap.from, self.gap.to)
     }
 }
 
@@ -270,7 +264,7 @@ mod tests {
     use super::*;
     use crate::domain::cluster::hook::MatchCondition;
     use crate::domain::cluster::matching::tests::hook;
-    use crate::domain::report::unchecked::ReviewGap;
+    use crate::domain::time::Time;
 
     fn at(seconds: u64) -> Time {
         Time::from_unix_millis(1_795_219_862_000 + seconds * 1_000)
