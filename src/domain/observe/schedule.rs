@@ -49,7 +49,7 @@ pub struct Rates {
 }
 
 /// What is asked: how far a probe goes, and its request in such a form that equal forms are one request.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ask {
     /// How far.
     pub level: ProbeLevel,

@@ -66,18 +66,16 @@ impl ExtensionSeries {
     /// Folds a gauge of the aggregator in. Returns false when a bound kept it out.
     pub(super) fn record_unavailable(&mut self, labels: &impl LabelSource, value: f64) -> bool {
         value <= 0.0
-            || bounded_entry(&mut self.unavailable, labels.get("name")).is_some_and(|known| {
-                *known = value;
-                true
-            })
+            || bounded_entry(&mut self.unavailable, labels.get("name"))
+                .map(|known| *known = value)
+                .is_some()
     }
 
     /// Folds a counter of the aggregator in; its reasons are summed up. Returns false when a bound kept it out.
     pub(super) fn record_became_unavailable(&mut self, labels: &impl LabelSource, value: f64) -> bool {
-        bounded_entry(&mut self.became_unavailable, labels.get("name")).is_some_and(|known| {
-            *known += value;
-            true
-        })
+        bounded_entry(&mut self.became_unavailable, labels.get("name"))
+            .map(|known| *known += value)
+            .is_some()
     }
 
     /// Resources whose requests fail or wait because of their conversions. A CRD's name is `RESOURCE.GROUP`.
