@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::standing::AuditEvidence;
 use crate::domain::cluster::hook::{Hook, HookKind, Labels, Selector, ServiceTarget};
 use crate::domain::cluster::inventory::NodeState;
+use crate::domain::cluster::matching::has_all;
 use crate::domain::time::Time;
 
 /// Where an object came from.
@@ -183,11 +184,7 @@ impl Estate {
             let (Some((namespace, _)), Some(selector)) = (&key, &selector) else {
                 return false;
             };
-            workload.namespace == *namespace
-                && !selector.is_empty()
-                && selector
-                    .iter()
-                    .all(|(key, value)| workload.labels.get(key) == Some(value))
+            workload.namespace == *namespace && !selector.is_empty() && has_all(&workload.labels, selector)
         })
     }
 }

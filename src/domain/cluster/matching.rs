@@ -132,9 +132,7 @@ impl Selector {
 
     /// Whether the labels satisfy every requirement.
     pub fn matches(&self, labels: &Labels) -> bool {
-        self.match_labels
-            .iter()
-            .all(|(key, value)| labels.get(key) == Some(value))
+        has_all(labels, &self.match_labels)
             && self
                 .expressions
                 .iter()
@@ -205,6 +203,11 @@ pub fn lets_through(
             || policy == MatchPolicy::Equivalent && equivalent::names(rules, request)
     };
     !request.is_exempt() && namespace_lets && object_lets && named()
+}
+
+/// Whether labels, or annotations, are among others all those that are wanted.
+pub fn has_all(labels: &Labels, wanted: &Labels) -> bool {
+    wanted.iter().all(|(key, value)| labels.get(key) == Some(value))
 }
 
 /// Whether `items` holds the requested word or `*`.

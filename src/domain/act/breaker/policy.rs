@@ -14,6 +14,7 @@ use super::observed::HookFacts;
 use crate::domain::act::bypass::edit::permitted;
 use crate::domain::act::fence::AutoBreak;
 use crate::domain::cluster::hook::{HookId, HookKind, Labels};
+use crate::domain::cluster::matching::has_all;
 use crate::domain::text::named;
 use crate::domain::vocabulary::Cause;
 
@@ -172,14 +173,11 @@ impl Matches {
         let named = |patterns: &[Pattern], name: &str| {
             patterns.is_empty() || patterns.iter().any(|pattern| pattern.matches(name))
         };
-        let has = |wanted: &BTreeMap<String, String>, there: &BTreeMap<String, String>| {
-            wanted.iter().all(|(key, value)| there.get(key) == Some(value))
-        };
         (self.kinds.is_empty() || self.kinds.contains(&id.kind))
             && named(&self.configurations, &id.configuration)
             && named(&self.webhooks, &id.webhook)
-            && has(&self.labels, &subject.labels)
-            && has(&self.annotations, &subject.annotations)
+            && has_all(&subject.labels, &self.labels)
+            && has_all(&subject.annotations, &self.annotations)
             && (self.causes.is_empty() || self.causes.contains(&cause))
     }
 }

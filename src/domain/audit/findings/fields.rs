@@ -13,7 +13,7 @@ use crate::domain::audit::estate::{AuditedHook, Estate};
 use crate::domain::audit::forecast::Auditor;
 use crate::domain::audit::patch::of_field;
 use crate::domain::cluster::hook::{
-    FailurePolicy, Hook, HookKind, HookRule, HookTarget, MatchPolicy, Selector, SelectorOperator,
+    FailurePolicy, Hook, HookKind, HookRule, HookTarget, Labels, MatchPolicy, Selector, SelectorOperator,
 };
 use crate::domain::cluster::matching::conditions::ConditionCompiler;
 use crate::domain::cluster::matching::{LEASES, RequestShape};
@@ -261,21 +261,16 @@ fn scope(subject: &AuditedHook, estate: &Estate, found: &mut Vec<Finding>) {
 fn never_called(subject: &AuditedHook, found: &mut Vec<Finding>) {
     let hook = &subject.hook;
     let why = if hook.rules.is_empty() {
-        Some("it has no rules")
+        "it has no rules"
     } else if is_contradiction(&hook.namespace_selector) {
-        Some("its namespaceSelector asks for what no labels have")
+        "its namespaceSelector asks for what no labels have"
     } else if is_contradiction(&hook.object_selector) {
-        Some("its objectSelector asks for what no labels have")
+        "its objectSelector asks for what no labels have"
     } else {
-        None
+        return;
     };
-    if let Some(why) = why {
-        found.push(Finding::of(
-            NEVER_CALLED,
-            subject,
-            format!("It is never called: {why}. What it should review goes in unreviewed."),
-        ));
-    }
+    let message = format!("It is never called: {why}. What it should review goes in unreviewed.");
+    found.push(Finding::of(NEVER_CALLED, subject, message));
 }
 
 fn conditions(subject: &AuditedHook, found: &mut Vec<Finding>) {
@@ -323,12 +318,8 @@ fn is_contradiction(selector: &Selector) -> bool {
                 .map(|requirement| requirement.values.iter().collect()),
         };
         let fits = |value: &String| {
-            of_key().all(|requirement| match requirement.operator {
-                SelectorOperator::In => requirement.values.contains(value),
-                SelectorOperator::NotIn => !requirement.values.contains(value),
-                SelectorOperator::Exists => true,
-                SelectorOperator::DoesNotExist => false,
-            })
+            let labels = Labels::from([(key.to_owned(), value.clone())]);
+            of_key().all(|requirement| requirement.matches(&labels))
         };
         needed && (absent || candidates.is_some_and(|values| !values.into_iter().any(fits)))
     })

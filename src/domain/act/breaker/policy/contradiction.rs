@@ -1,10 +1,11 @@
 //! Rules that contradict each other or themselves. Each would be read past in silence otherwise, and believed in.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::{Matches, Pattern, Policy, PolicyRule, Rung};
 use crate::domain::act::breaker::choice::is_weak;
 use crate::domain::act::fence::AutoBreak;
+use crate::domain::cluster::matching::has_all;
 
 /// Something in a policy that cannot be meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,14 +81,11 @@ fn covers(wide: &Matches, narrow: &Matches) -> bool {
         let covered = |narrow: &Pattern| wide.iter().any(|wide| pattern(wide, narrow));
         wide.is_empty() || (!narrow.is_empty() && narrow.iter().all(covered))
     }
-    fn map(wide: &BTreeMap<String, String>, narrow: &BTreeMap<String, String>) -> bool {
-        wide.iter().all(|(key, value)| narrow.get(key) == Some(value))
-    }
     set(&wide.kinds, &narrow.kinds)
         && patterns(&wide.configurations, &narrow.configurations)
         && patterns(&wide.webhooks, &narrow.webhooks)
-        && map(&wide.labels, &narrow.labels)
-        && map(&wide.annotations, &narrow.annotations)
+        && has_all(&narrow.labels, &wide.labels)
+        && has_all(&narrow.annotations, &wide.annotations)
         && set(&wide.causes, &narrow.causes)
 }
 
