@@ -77,7 +77,9 @@ pub(super) fn spawn(
     events: &mpsc::Sender<Event>,
     identity: &Arc<str>,
 ) -> (Leadership, Candidacy) {
-    let terms = Terms::new(config.leadership.term);
+    let terms = Terms {
+        term: config.leadership.term,
+    };
     let (publish, standing) = watch::channel(ReplicaStanding::Undecided(Undecided::NotRead));
     let election = Election {
         candidate: Candidate::new(Arc::clone(identity), terms),

@@ -56,22 +56,13 @@ impl LeadershipObject {
 /// The times of an election, all following from one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
-    term: Duration,
+    /// How long a record must be seen unchanged before somebody else may replace it.
+    pub term: Duration,
 }
 
 impl Terms {
     /// A record of somebody else is waited for no longer than this, whatever it says.
     pub const LONGEST: Duration = Duration::from_secs(600);
-
-    /// Terms after which a leader that was not heard of is replaced.
-    pub const fn new(term: Duration) -> Self {
-        Self { term }
-    }
-
-    /// How long a record must be seen unchanged before somebody else may replace it.
-    pub const fn term(self) -> Duration {
-        self.term
-    }
 
     /// How long after sending a renewal its sender may believe in it: two thirds of the term.
     pub fn deadline(self) -> Duration {

@@ -286,7 +286,7 @@ impl Candidate {
                 if lease {
                     self.blocked = true;
                     let wait = self.terms.round() * (1 << self.in_vain.min(8));
-                    self.again = at + wait.min(self.terms.term() * 2);
+                    self.again = at + wait.min(self.terms.term * 2);
                     self.in_vain += 1;
                 }
             }

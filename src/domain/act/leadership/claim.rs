@@ -54,8 +54,8 @@ impl Claim {
             return;
         }
         let before = self.seen.take();
-        let term = found.as_ref().map_or(self.terms.term(), |record| record.term);
-        let term = term.max(self.terms.term()).min(Terms::LONGEST);
+        let term = found.as_ref().map_or(self.terms.term, |record| record.term);
+        let term = term.max(self.terms.term).min(Terms::LONGEST);
         let other = match &found {
             Some(record) => record.holder.clone().filter(|holder| *holder != self.me),
             // An object that was deleted under its holder does not tell the holder.
@@ -109,7 +109,7 @@ impl Claim {
             changes_hands,
             // The first holder is no change.
             transitions: transitions.saturating_add(u64::from(changes_hands && record.is_some())),
-            term: self.terms.term(),
+            term: self.terms.term,
         }
     }
 

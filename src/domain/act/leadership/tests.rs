@@ -167,7 +167,7 @@ fn a_write_that_changed_nothing_is_no_renewal() {
     candidate.begin_round(at);
     let mine = HolderRecord {
         holder: Some("me".into()),
-        term: TERMS.term(),
+        term: TERMS.term,
         transitions: 0,
         version: "7".into(),
     };
@@ -344,7 +344,7 @@ fn who_may_not_write_the_ledger_leads_again_as_soon_as_the_lease_can_be_written(
         );
         at = at + TERMS.round();
     }
-    at = at + TERMS.term() * 2;
+    at = at + TERMS.term * 2;
     play(&mut candidate, at, false);
     assert!(candidate.leads(at));
     assert_eq!(ledger_bids, 11, "once a round");

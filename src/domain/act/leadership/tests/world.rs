@@ -7,7 +7,9 @@ use std::collections::BinaryHeap;
 use super::super::candidate::ClaimStep;
 use super::super::*;
 
-pub const TERMS: Terms = Terms::new(Duration::from_secs(15));
+pub const TERMS: Terms = Terms {
+    term: Duration::from_secs(15),
+};
 
 /// A client gives a request up after this long.
 pub const GIVE_UP: u64 = 36_000;
@@ -346,7 +348,7 @@ impl World {
                     .clone()
                     .map(|(holder, transitions, _)| HolderRecord {
                         holder,
-                        term: TERMS.term(),
+                        term: TERMS.term,
                         transitions,
                         version: object.version.to_string(),
                     });
