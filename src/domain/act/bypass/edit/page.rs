@@ -81,24 +81,21 @@ impl<'a> EditPage<'a> {
             self.draft.change(what, before, after);
         }
         let mut operation = |operation: Value| self.draft.operation(operation);
-        match (wanted, ours.split_first()) {
-            (None, _) if others == 0 => operation(json!({"op": "remove", "path": path})),
-            (None, _) => {
-                for index in ours.iter().rev() {
-                    operation(json!({"op": "remove", "path": format!("{path}/{index}")}));
-                }
-            }
-            (Some(wanted), Some((first, more))) => {
-                for index in more.iter().rev() {
-                    operation(json!({"op": "remove", "path": format!("{path}/{index}")}));
-                }
-                operation(json!({"op": "replace", "path": format!("{path}/{first}"), "value": wanted}));
-            }
-            (Some(wanted), None) if list.is_some_and(Value::is_array) => {
-                operation(json!({"op": "add", "path": format!("{path}/-"), "value": wanted}));
-            }
-            (Some(wanted), None) => operation(json!({"op": "add", "path": path, "value": [wanted]})),
+        if wanted.is_none() && others == 0 {
+            return operation(json!({"op": "remove", "path": path}));
         }
+        // The first of ours is replaced. The others go from the end on, so that no index moves before its turn.
+        for index in ours.iter().skip(usize::from(wanted.is_some())).rev() {
+            operation(json!({"op": "remove", "path": format!("{path}/{index}")}));
+        }
+        let Some(wanted) = wanted else { return };
+        operation(match ours.first() {
+            Some(first) => json!({"op": "replace", "path": format!("{path}/{first}"), "value": wanted}),
+            None if list.is_some_and(Value::is_array) => {
+                json!({"op": "add", "path": format!("{path}/-"), "value": wanted})
+            }
+            None => json!({"op": "add", "path": path, "value": [wanted]}),
+        });
     }
 
     /// Gives a field of the webhook this value.
