@@ -205,12 +205,8 @@ impl Finding {
 /// A webhook as findings name it.
 pub fn object(subject: &AuditedHook) -> String {
     let id = &subject.hook.id;
-    format!(
-        "{}/{}/{}",
-        id.kind.configuration_kind(),
-        id.configuration,
-        id.webhook
-    )
+    let kind = id.kind.configuration_kind();
+    format!("{kind}/{}/{}", id.configuration, id.webhook)
 }
 
 /// All findings, the worst first.

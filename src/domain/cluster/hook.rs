@@ -61,15 +61,12 @@ impl HookId {
 
     /// The entry as a person finds it: kind and name of the object, and the webhook in it.
     pub fn object(&self) -> String {
-        if !self.kind.is_admission() {
-            return format!("{} {:?}", self.kind.configuration_kind(), self.configuration);
+        let (object, configuration) = (self.kind.configuration_kind(), &self.configuration);
+        if self.kind.is_admission() {
+            format!("{object} {configuration:?}, webhook {:?}", self.webhook)
+        } else {
+            format!("{object} {configuration:?}")
         }
-        format!(
-            "{} {:?}, webhook {:?}",
-            self.kind.configuration_kind(),
-            self.configuration,
-            self.webhook
-        )
     }
 }
 
