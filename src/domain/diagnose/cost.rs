@@ -78,7 +78,7 @@ const fn class(
 
 /// Those that the control plane lives on, the one that is given up soonest first, and those of tenants.
 #[rustfmt::skip] // a table
-const CLASSES: [Class<'static>; 9] = [
+static CLASSES: [Class<'static>; 9] = [
     class("A renewal of a leader's Lease", ["UPDATE", "coordination.k8s.io", "v1", "leases", ""],
         Some("kube-system"), LEADERS, &[CanaryTarget::KubeSystem, CanaryTarget::NodeLease]),
     class("A renewal of a node's Lease", ["UPDATE", "coordination.k8s.io", "v1", "leases", ""],
@@ -171,7 +171,7 @@ impl<'a> Costs<'a> {
         };
         let shielded = till.waited.iter().any(|one| one.evidence.is_shielded());
         let tenants = Class::of_tenants(till.waited.iter().map(|one| one.hook));
-        let classes: Vec<_> = CLASSES.into_iter().chain(tenants).collect();
+        let classes: Vec<_> = CLASSES.iter().cloned().chain(tenants).collect();
         let passed = |shields| {
             let bills = classes
                 .iter()

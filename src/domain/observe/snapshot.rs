@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use crate::domain::cluster::hook::HookKind;
 use sums::counted;
 
-pub use family::{Family, LabelPairs, LabelSource, Part, series};
+pub use family::{Family, LabelPairs, LabelSource, Part, series_names};
 pub use missing::FamilySet;
 pub use others::{ConversionSeries, ExtensionSeries, ResourceKey};
 pub use scrape::{Complaints, Scrape, ScrapeFailure, ScrapeFailureReason};

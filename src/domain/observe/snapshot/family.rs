@@ -59,7 +59,7 @@ const NAMES: [(&str, Family, bool); 21] = [
 ];
 
 /// Every series that matters by its name: what a Prometheus is asked for.
-pub fn series() -> Vec<String> {
+pub fn series_names() -> Vec<String> {
     let parts = |(name, _, is_histogram): &(&str, Family, bool)| {
         if *is_histogram {
             vec![format!("{name}_sum"), format!("{name}_count")]
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn every_series_that_is_asked_for_is_kept_and_of_every_family_all_are_asked_for() {
-        let known = series();
+        let known = series_names();
         let known = known
             .iter()
             .map(|name| Family::of_series(name).unwrap_or_else(|| panic!("{name}")));

@@ -12,7 +12,7 @@ use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visi
 
 use super::MAX_INSTANCES;
 use crate::domain::observe::snapshot::{
-    Complaints, Family, LabelPairs, LabelSource, Part, Scrape, Snapshot, series,
+    Complaints, Family, LabelPairs, LabelSource, Part, Scrape, Snapshot, series_names,
 };
 use crate::domain::text::bounded;
 use crate::domain::time::Time;
@@ -54,7 +54,7 @@ pub enum UnusableAnswer {
 /// The query for what hookwatch keeps of the metrics, over the last `seconds`, of those that the matchers of `selector`
 /// select, for example `job="apiserver"`.
 pub fn query(selector: &str, seconds: u64) -> String {
-    let names = series().join("|");
+    let names = series_names().join("|");
     let comma = if selector.is_empty() { "" } else { "," };
     format!("{{__name__=~\"{names}\"{comma}{selector}}}[{seconds}s]")
 }
