@@ -12,7 +12,7 @@ use crate::domain::observe::probe::{ConnectionKind, ProbePhase, ProbeReport};
 use crate::domain::observe::views::ProbeView;
 
 /// So many pairs of connection and outcome of its probes are told apart for each hook; further outcomes count as
-/// [`OTHER`].
+/// `other`.
 pub const MAX_OUTCOMES: usize = 6;
 /// The name under which hooks and outcomes beyond the bounds are counted together. No hook can have it: their names
 /// have dots.
