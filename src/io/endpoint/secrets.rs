@@ -151,7 +151,12 @@ pub(in crate::io) async fn authorization(auth: &Auth) -> Result<Option<HeaderVal
         }
         Auth::Bearer { token_file } => {
             let file = File::read(token_file).await?;
-            let value = format!("Bearer {}", file.secret()?.trim());
+            let token = file.secret()?.trim();
+            // What is more than one word is another file than was meant, and shown to no server.
+            if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+                return Err(file.unusable("has no token in it"));
+            }
+            let value = format!("Bearer {token}");
             (file, value)
         }
     };

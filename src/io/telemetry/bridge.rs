@@ -47,11 +47,12 @@ impl MetricSource {
 
     /// Everything as it is now, in requests of a bounded size, each with the number of its data points.
     pub(super) fn requests(&self) -> Vec<(ExportMetricsServiceRequest, u64)> {
-        let now = self.shown.metrics.wall().date((self.clock)());
+        let wall = self.shown.metrics.wall();
         let times = PointTimes {
-            // Another beginning would say that the counters began again.
-            began: nanos(self.began.min(now)),
-            now: nanos(now),
+            // Another beginning would say that the counters began again, so that it is moved only where it would be later than
+            // the wall clock that was set back.
+            began: nanos(self.began.min(wall.date(self.began))),
+            now: nanos(wall.date((self.clock)())),
         };
         let mut requests = Vec::new();
         let (mut metrics, mut points) = (Vec::new(), 0);

@@ -294,10 +294,7 @@ fn a_token_and_certificates_are_shown_where_they_are_wanted() {
     assert!(complained.contains("certificate"), "{complained}");
     for (more, named) in [
         (&["--token-file", "/nowhere/token"][..], "/nowhere/token"),
-        (
-            &["--token-file", &key],
-            "characters in it that a header cannot have",
-        ),
+        (&["--token-file", &key], "has no token in it"),
         (
             &["--cert-file", &key, "--key-file", &key],
             "has no certificate in it",

@@ -275,7 +275,9 @@ async fn a_password_or_a_token_is_read_anew_for_each_push_and_never_told() {
     let asked = server.asked().len();
     for (name, content, why) in [
         ("empty", "\n", "is empty"),
-        ("odd", "hun\nter2", "a header cannot have"),
+        ("odd", "hun\nter2", "has no token in it"),
+        ("words", "hun ter2", "has no token in it"),
+        ("blank", "  \n", "has no token in it"),
         ("missing", "", "No such file"),
         ("large", &"h".repeat(2 << 20), "larger than 1 MiB"),
     ] {
