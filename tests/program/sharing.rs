@@ -23,6 +23,10 @@ const HOOK: LabHook = LabHook::Quota;
 const GUARD: Duration = Duration::from_secs(60);
 /// How many others there are.
 const OTHERS: usize = 120;
+/// Requests a second that their backends get at most.
+const MOST: f64 = 6.0;
+/// Asked one after the other, all of them would take [`MOST`]'s 20 s; together they take two intervals of probes at most.
+const TOGETHER: Duration = Duration::from_secs(12);
 
 /// Registers webhooks that nothing is ever asked about.
 async fn add_others(client: &Client, path: impl Fn(usize) -> String) {
@@ -108,48 +112,48 @@ async fn a_second(cluster: &Cluster, engine: &Engine) -> f64 {
     (asked(cluster) - before) as f64 / began.elapsed().as_secs_f64()
 }
 
-/// No more than so many requests a second are made once hookwatch looks no closer than usual, as it does after its start and
+/// No more than [`MOST`] requests a second are made once hookwatch looks no closer than usual, as it does after its start and
 /// whenever something took long.
-async fn settles(cluster: &Cluster, engine: &Engine, most: f64) {
+async fn settles(cluster: &Cluster, engine: &Engine) {
     let began = Instant::now();
     loop {
         let rate = a_second(cluster, engine).await;
-        if rate <= most {
+        if rate <= MOST {
             return;
         }
         assert!(began.elapsed() < GUARD, "{rate} requests a second");
     }
 }
 
-/// Both backends fail and come back, and all webhooks are seen to do so; `back` is how soon at the latest, in seconds.
-async fn dies_and_comes_back(cluster: &Cluster, engine: &Engine, how: Behaviour, back: u64) {
+/// Both backends fail and come back, and all webhooks are seen to do so together.
+async fn dies_and_comes_back(cluster: &Cluster, engine: &Engine, how: Behaviour) {
     cluster.behave(HOOK, 2, &how).await.unwrap();
     let took = until(engine, "all are seen to be dead", |assessment| {
         with_backends(assessment, BackendHealth::Dead) == OTHERS + 1
     })
     .await;
-    assert!(took <= Duration::from_secs(12), "{took:?}");
+    assert!(took <= TOGETHER, "{took:?}");
     cluster.behave(HOOK, 2, &Behaviour::Healthy).await.unwrap();
     let took = until(engine, "all are seen to be well", |assessment| {
         with_backends(assessment, BackendHealth::Alive) == OTHERS + 1
     })
     .await;
-    assert!(took <= Duration::from_secs(back), "{took:?}");
+    assert!(took <= TOGETHER, "{took:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn webhooks_with_one_path_are_asked_as_one_and_found_dead_together() {
     let (_server, cluster, engine, _directory) = watched(|_| "/admit".to_owned()).await;
     // Of each of two backends a greeting on a new connection and one on that which is kept, and what canaries ask.
-    settles(&cluster, &engine, 6.0).await;
-    dies_and_comes_back(&cluster, &engine, Behaviour::Refused, 6).await;
+    settles(&cluster, &engine).await;
+    dies_and_comes_back(&cluster, &engine, Behaviour::Refused).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn webhooks_with_different_paths_share_a_handshake_and_what_is_asked_is_bounded() {
     let (_server, cluster, engine, _directory) = watched(|nth| format!("/{nth}")).await;
-    settles(&cluster, &engine, 6.0).await;
-    dies_and_comes_back(&cluster, &engine, Behaviour::Stopped, 8).await;
+    settles(&cluster, &engine).await;
+    dies_and_comes_back(&cluster, &engine, Behaviour::Stopped).await;
     until(&engine, "it is said that probes are late", |assessment| {
         !assessment.sources.probes.late.is_empty()
     })
