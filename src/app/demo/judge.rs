@@ -145,6 +145,8 @@ impl Judge {
         }
         match (self.scenario.not_a_hook, self.not_a_hook()) {
             (wanted, found) if wanted == found => {}
+            // A webhook that is back by itself is named no more, and a busy machine is slow for no reason that is known.
+            (None, Some("Unexplained")) if self.scenario.mends_itself() => {}
             (Some(wanted), found) => objections.push(format!(
                 "no webhook was behind it but {wanted}; in the end it was {}",
                 found.unwrap_or("not said")
