@@ -60,7 +60,7 @@ pub fn samples(declared: &Declared) -> Vec<String> {
     }
 }
 
-/// What values one of its labels can have; `None` for a label that nobody has bounded, which is a mistake.
+/// What values one of its labels can have; `None` for a label without a bound, which is a mistake.
 pub fn bound(declared: &Declared, label: &str) -> Option<Bound> {
     let metric = &declared.name;
     let metric = metric.strip_prefix("hookwatch_").unwrap_or(metric);

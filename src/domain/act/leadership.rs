@@ -56,7 +56,7 @@ impl LeadershipObject {
 /// The times of an election, all following from one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
-    /// How long a record must be seen unchanged before somebody else may replace it.
+    /// How long a record must be seen unchanged before another replica may replace it.
     pub term: Duration,
 }
 

@@ -166,7 +166,7 @@ impl Keeper {
         };
         let (kind, namespace) = (key.0, key.1.as_deref());
         let health = match &news {
-            // What hooks beside admission are at is nobody's guard rail; the addresses behind them have watches of
+            // No guard rail rests on what hooks beside admission are at; the addresses behind them have watches of
             // their own.
             FeedUpdate::Broken(why) if !kind.is_beside_admission() => {
                 InventoryHealth::Stale { why: why.clone() }

@@ -1,6 +1,6 @@
 //! One replica in the election: what to read or write next, and whether it leads.
 //!
-//! The candidate does nothing by itself. Whoever drives it begins a round every [`Terms::round`], asks for the next
+//! The candidate does nothing by itself. Its driver begins a round every [`Terms::round`], asks for the next
 //! step, takes it, reports what came of it, and asks again until the round is over. At most one step is under way, but
 //! for a write of the Lease that is late: a hook may hold it for half a minute, and meanwhile the rounds go on with the
 //! ledger.
