@@ -9,7 +9,7 @@
 
 pub mod app;
 pub mod cli;
-pub mod domain;
+pub use hookwatch_domain as domain;
 pub mod io;
 #[cfg(feature = "lab")]
 pub mod lab;

@@ -17,7 +17,7 @@ use std::time::Duration;
 use serde::Serialize;
 use strum::{IntoStaticStr, VariantArray};
 
-use crate::domain::text::named;
+use crate::text::named;
 
 pub use estate::{AuditedHook, Estate, SourceLocation};
 pub use findings::{Finding, FindingSeverity};

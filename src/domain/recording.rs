@@ -149,7 +149,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::domain::cluster::inventory::{Inventory, Problem};
+    use crate::cluster::inventory::{Inventory, Problem};
 
     fn header(part: u32) -> RecordingLine {
         RecordingLine::Recording(Header {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 /// Gives an enum whose variants are named by `strum` its name as a method, with a list of `all` its variants, and with a way to
 /// `parse` a name.
+#[macro_export]
 macro_rules! named {
     ($of:ident, $what:literal) => {
         impl $of {
@@ -31,12 +32,12 @@ macro_rules! named {
             /// # Errors
             /// With the names there are, when it is none of them.
             pub fn parse(text: &str) -> Result<Self, String> {
-                crate::domain::text::one_of(text, Self::ALL)
+                $crate::text::one_of(text, Self::ALL)
             }
         }
     };
 }
-pub(crate) use named;
+pub use named;
 
 /// Longest text of an API server that is kept, in bytes.
 pub const MAX_MESSAGE: usize = 1_024;

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use strum::{Display, IntoStaticStr, VariantArray};
 
-use crate::domain::text::named;
+use crate::text::named;
 
 /// How a hook is.
 #[derive(

@@ -14,6 +14,9 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
+#[path = "../../tests/support/metric_family.rs"]
+pub(super) mod metric_family;
+
 use super::Clock;
 use super::client::Connection;
 use crate::domain::time::Time;

@@ -15,6 +15,8 @@ mod world;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 
+// What objects an API server makes of writes, as the tests of the domain have it, name it so.
+use hookwatch::domain;
 use hookwatch::domain::act::bypass::{OPT_OUT_ANNOTATION, STATE_ANNOTATION};
 use hookwatch::domain::act::fence::FENCE as NAME;
 use hookwatch::domain::cluster::condition::BypassCondition;

@@ -48,6 +48,3 @@ mod sharing;
 mod status_page;
 mod telemetry;
 mod terminal;
-
-// What objects an API server makes of writes, as the tests of the domain have it.
-use hookwatch::domain;

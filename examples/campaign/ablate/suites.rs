@@ -1,4 +1,4 @@
-//! The library's own tests, with a change.
+//! The core's own tests, with a change.
 
 use std::process::Command;
 
@@ -8,19 +8,20 @@ use super::Change;
 
 /// What is said of the tests that a change cannot reach.
 pub const NOT_RUN: &str = "The integration tests properties, recordings and hostile were not run: only the \
-                           library's own tests go by a change, the others link it as it is.";
+                           core's own tests go by a change, the others link it as it is.";
 
-/// Which of the library's tests notice a change, in words.
+/// Which of the core's tests notice a change, in words.
 pub fn try_with(change: &Change) -> String {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command
         .args([
             "test",
+            "--package",
+            "hookwatch-domain",
             "--features",
             "ablation",
             "--lib",
             "--no-fail-fast",
-            "domain",
         ])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .env(ablation::VARIABLE, change.to_string());
@@ -57,11 +58,8 @@ mod tests {
 
     #[test]
     fn tests_that_fail_are_told_by_name() {
-        let output = "running 3 tests\ntest domain::a::well ... ok\ntest domain::b::bad - should panic ... FAILED\n\
-                      test domain::c::off ... FAILED\n\nfailures:\n    domain::c::off\n";
-        assert_eq!(
-            failed(output),
-            ["domain::b::bad - should panic", "domain::c::off"]
-        );
+        let output = "running 3 tests\ntest a::well ... ok\ntest b::bad - should panic ... FAILED\n\
+                      test c::off ... FAILED\n\nfailures:\n    c::off\n";
+        assert_eq!(failed(output), ["b::bad - should panic", "c::off"]);
     }
 }

@@ -42,9 +42,9 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::domain::act::fence::AutoBreak;
-use crate::domain::cluster::hook::HookId;
-use crate::domain::time::Time;
+use crate::act::fence::AutoBreak;
+use crate::cluster::hook::HookId;
+use crate::time::Time;
 
 pub use action::{Action, Expects, HookState, Notice, NoticeKind, ObjectChange, To};
 pub use book::{Book, BookEntry, EntryStage, Freeze, ResourceVersion, Skips};

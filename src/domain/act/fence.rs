@@ -15,10 +15,10 @@ use strum::{IntoStaticStr, VariantArray};
 
 use super::breaker::HookStanding;
 use super::bypass::{FIELD_MANAGER, STATE_ANNOTATION, escaped};
-use crate::domain::cluster::condition::BypassCondition;
-use crate::domain::cluster::hook::{Added, HookKind};
-use crate::domain::text::bounded;
-use crate::domain::text::named;
+use crate::cluster::condition::BypassCondition;
+use crate::cluster::hook::{Added, HookKind};
+use crate::text::bounded;
+use crate::text::named;
 
 /// The name of the policy, and of its binding.
 pub const FENCE: &str = "hookwatch-fence";

@@ -23,8 +23,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use strum::{Display, IntoStaticStr, VariantArray};
 
-use crate::domain::text::named;
-use crate::domain::time::Time;
+use crate::text::named;
+use crate::time::Time;
 
 pub use candidate::Candidate;
 pub use view::{ReplicaRole, ReplicaView};

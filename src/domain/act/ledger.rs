@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 
 use super::breaker::book::{self, Book};
 use super::leadership::{Bid, HolderRecord, UNREADABLE};
-use crate::domain::text::bounded;
+use crate::text::bounded;
 
 /// The object that holds it, a ValidatingWebhookConfiguration.
 pub const OBJECT: &str = "hookwatch-ledger";
@@ -260,7 +260,7 @@ mod tests {
         let reading = LedgerReading::of(Some(&first));
         assert_eq!(reading.book(), Ok(Book::default()));
         let book = Book {
-            begun: vec![crate::domain::time::Time::from_unix_millis(4)],
+            begun: vec![crate::time::Time::from_unix_millis(4)],
             ..Book::default()
         };
         let text = reading.with_book(&book).expect("it fits");

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::standing::AuditEvidence;
-use crate::domain::cluster::hook::{Hook, HookKind, Labels, Selector, ServiceTarget};
-use crate::domain::cluster::inventory::NodeState;
-use crate::domain::cluster::matching::has_all;
-use crate::domain::time::Time;
+use crate::cluster::hook::{Hook, HookKind, Labels, Selector, ServiceTarget};
+use crate::cluster::inventory::NodeState;
+use crate::cluster::matching::has_all;
+use crate::time::Time;
 
 /// Where an object came from.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]

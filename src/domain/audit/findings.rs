@@ -21,9 +21,9 @@ use strum::IntoStaticStr;
 
 use super::estate::{AuditedHook, SourceLocation};
 use super::forecast::Auditor;
-use crate::domain::cluster::hook::HookId;
-use crate::domain::text::named;
-use crate::domain::time::Time;
+use crate::cluster::hook::HookId;
+use crate::text::named;
+use crate::time::Time;
 
 pub use command::PatchCommand;
 pub use reach::forecast_sentence;

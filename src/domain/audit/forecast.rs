@@ -17,10 +17,10 @@ use super::Function;
 use super::estate::{AuditedHook, Estate, service_key};
 use super::reach::{HookReader, Reach, Tenants};
 use super::writes::{ObjectScope, WRITES, WriteSort};
-use crate::domain::cluster::chain::Chain;
-use crate::domain::cluster::hook::{Endpoint, FailurePolicy, Hook, HookId, HookKind, Labels};
-use crate::domain::cluster::matching::conditions::ConditionCompiler;
-use crate::domain::text::named;
+use crate::cluster::chain::Chain;
+use crate::cluster::hook::{Endpoint, FailurePolicy, Hook, HookId, HookKind, Labels};
+use crate::cluster::matching::conditions::ConditionCompiler;
+use crate::text::named;
 
 /// How the backends of a webhook fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, IntoStaticStr)]

@@ -9,12 +9,10 @@ use super::estate::{AuditedHook, service_key};
 use super::forecast::Auditor;
 use super::reach::{NAME_LABEL, TENANT};
 use super::writes::{ObjectScope, WriteSort};
-use crate::domain::cluster::condition::SHIELDED_NAMESPACES;
-use crate::domain::cluster::condition::spare::{LINES, Spare, SparedObjects};
-use crate::domain::cluster::hook::{
-    Added, Hook, MatchCondition, Selector, SelectorOperator, SelectorRequirement,
-};
-use crate::domain::cluster::matching::RequestShape;
+use crate::cluster::condition::SHIELDED_NAMESPACES;
+use crate::cluster::condition::spare::{LINES, Spare, SparedObjects};
+use crate::cluster::hook::{Added, Hook, MatchCondition, Selector, SelectorOperator, SelectorRequirement};
+use crate::cluster::matching::RequestShape;
 
 /// The name of the condition. It is not one of those that the breaker takes for its own.
 const CONDITION: &str = "spares-control-plane";

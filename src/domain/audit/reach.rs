@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use super::estate::{Estate, service_key};
 use super::writes::{self, ObjectScope, WriteSort};
-use crate::domain::cluster::hook::{Hook, Labels, Scope, Selector, SelectorOperator};
-use crate::domain::cluster::matching::RequestShape;
-use crate::domain::cluster::matching::conditions::{
+use crate::cluster::hook::{Hook, Labels, Scope, Selector, SelectorOperator};
+use crate::cluster::matching::RequestShape;
+use crate::cluster::matching::conditions::{
     ConditionCompiler, ConditionOutcome, ConditionRequest, MatchConditions, RequestObject,
 };
 

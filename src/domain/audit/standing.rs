@@ -13,9 +13,9 @@ use serde::Serialize;
 use super::estate::{AuditedHook, Estate};
 use super::findings::{self, Finding, FindingSeverity, KINDS};
 use super::forecast::Auditor;
-use crate::domain::cluster::hook::{Hook, HookId, MatchCondition};
-use crate::domain::cluster::inventory::{Inventory, NodeTrouble, Sign};
-use crate::domain::time::Time;
+use crate::cluster::hook::{Hook, HookId, MatchCondition};
+use crate::cluster::inventory::{Inventory, NodeTrouble, Sign};
+use crate::time::Time;
 
 /// Findings that are published, at most.
 pub const MAX_FINDINGS: usize = 500;

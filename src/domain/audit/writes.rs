@@ -1,7 +1,7 @@
 //! The writes that a control plane lives by, one of each sort, as they are made in every cluster.
 //!
 //! Who writes what is that of kube-controller-manager, kube-scheduler, kubelet and kube-apiserver 1.36. What of it a shield
-//! spares is not said here but in [`crate::domain::cluster::condition::spare`]; a test holds the two against each other.
+//! spares is not said here but in [`crate::cluster::condition::spare`]; a test holds the two against each other.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use super::Function::{
     self, ApiServerStart, KubeSystemPods, LeaderElection, NamespaceCreate, NamespaceDelete, NodeHeartbeat,
     OwnPods, PodScheduling, ServiceEndpoints, TenantWrites, TokenRequest,
 };
-use crate::domain::cluster::matching::{LEASES, RequestShape, Requester};
-use crate::domain::thresholds as t;
+use crate::cluster::matching::{LEASES, RequestShape, Requester};
+use crate::thresholds as t;
 
 /// One sort of write.
 #[derive(Debug, Clone, Copy)]
@@ -234,8 +234,8 @@ impl WriteSort {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::cluster::condition::spare::Spare;
-    use crate::domain::cluster::hook::Added;
+    use crate::cluster::condition::spare::Spare;
+    use crate::cluster::hook::Added;
 
     #[test]
     fn a_shield_that_may_spare_the_webhooks_own_pods_spares_every_write_that_a_cluster_is_lost_without() {

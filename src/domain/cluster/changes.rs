@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use super::hook::{Endpoint, Hook, HookId, HookKind, HookTarget};
 use super::inventory::Inventory;
-use crate::domain::time::Time;
-use crate::domain::{row, thresholds as t};
+use crate::time::Time;
+use crate::{row, thresholds as t};
 
 /// Changes kept of one hook.
 const KEPT: usize = 64;
@@ -178,8 +178,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::domain::cluster::hook::{ServiceState, ServiceTarget};
-    use crate::domain::cluster::matching::tests::hook;
+    use crate::cluster::hook::{ServiceState, ServiceTarget};
+    use crate::cluster::matching::tests::hook;
 
     const NOW: Time = Time::from_unix_millis(1_000);
 

@@ -21,9 +21,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use strum::{EnumString, IntoStaticStr};
 
-use crate::domain::text::named;
-use crate::domain::time::Time;
-use crate::domain::vocabulary::Cause;
+use crate::text::named;
+use crate::time::Time;
+use crate::vocabulary::Cause;
 
 pub use added::{Added, SPARE_ANNOTATION};
 pub use kind::{Aggregated, Available, Conversion, HookKind, OtherKind};

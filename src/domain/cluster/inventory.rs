@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::hook::{Hook, HookId, Labels};
-use crate::domain::time::Time;
+use crate::time::Time;
 
 pub use nodes::{NodeState, NodeTrouble, Sign};
 

@@ -223,9 +223,9 @@ fn resource_matches(entry: &str, request: &RequestShape<'_>) -> bool {
 }
 
 #[cfg(test)]
-pub(in crate::domain) mod tests {
+pub(crate) mod tests {
     use super::*;
-    use crate::domain::cluster::hook::{HookId, HookKind, HookTarget};
+    use crate::cluster::hook::{HookId, HookKind, HookTarget};
 
     fn labels(pairs: &[(&str, &str)]) -> Labels {
         pairs
@@ -239,7 +239,7 @@ pub(in crate::domain) mod tests {
     }
 
     /// A hook that is called for these resources and has no backend.
-    pub(in crate::domain) fn hook(resources: &[&str]) -> Hook {
+    pub(crate) fn hook(resources: &[&str]) -> Hook {
         let id = HookId::new(HookKind::Validating, "configuration", "w.example");
         Hook {
             rules: vec![HookRule {

@@ -8,11 +8,11 @@ use super::evidence::Evidence;
 use super::passing::Stale;
 use super::probes::ProbeEvidence;
 use super::scene::Scene;
-use crate::domain::cluster::hook::{Backend, BackendAddress, HookKind};
-use crate::domain::observe::probing::{BackendState, Dead};
-use crate::domain::thresholds as t;
-use crate::domain::time::Time;
-use crate::domain::vocabulary::{Bypass, Cause, Health};
+use crate::cluster::hook::{Backend, BackendAddress, HookKind};
+use crate::observe::probing::{BackendState, Dead};
+use crate::thresholds as t;
+use crate::time::Time;
+use crate::vocabulary::{Bypass, Cause, Health};
 
 /// What a rule found.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -1,6 +1,6 @@
 //! What a request pays now for the hooks that it meets, held against how long it may take.
 //!
-//! What hooks cost together is reckoned in [`crate::domain::cluster::chain`]. A hook whose failures are ignored takes every request
+//! What hooks cost together is reckoned in [`crate::cluster::chain`]. A hook whose failures are ignored takes every request
 //! that meets it as long as it is waited for, and a request that takes longer than its client waits is as good as refused.
 
 use std::borrow::Cow;
@@ -12,15 +12,15 @@ use super::counters::Slowness;
 use super::evidence::Evidence;
 use super::probes::ProbeEvidence;
 use super::scene::Scene;
-use crate::domain::cluster::chain::Chain;
-use crate::domain::cluster::condition::spare::Spare;
-use crate::domain::cluster::hook::{Hook, HookId, HookKind, HookRule, Labels, MatchCondition, Scope};
-use crate::domain::cluster::matching::RequestShape;
-use crate::domain::observe::canary::CanaryTarget;
-use crate::domain::text::human;
-use crate::domain::thresholds as t;
-use crate::domain::time::Time;
-use crate::domain::vocabulary::{Cause, Effect, Health};
+use crate::cluster::chain::Chain;
+use crate::cluster::condition::spare::Spare;
+use crate::cluster::hook::{Hook, HookId, HookKind, HookRule, Labels, MatchCondition, Scope};
+use crate::cluster::matching::RequestShape;
+use crate::observe::canary::CanaryTarget;
+use crate::text::human;
+use crate::thresholds as t;
+use crate::time::Time;
+use crate::vocabulary::{Cause, Effect, Health};
 
 /// Hooks told of in one sentence.
 const TOLD: usize = 4;
@@ -403,7 +403,7 @@ impl Bill<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::cluster::matching::tests::hook;
+    use crate::cluster::matching::tests::hook;
 
     fn asked(kind: HookKind, name: &str) -> Hook {
         Hook {

@@ -1,11 +1,11 @@
 //! What the API server counted of one hook over a span of time.
 
-use crate::domain::cluster::hook::{FailurePolicy, Hook, HookKind};
-use crate::domain::observe::history::{Window, Windows, is_slow};
-use crate::domain::observe::snapshot::{ConversionSeries, Cumulative};
-use crate::domain::thresholds as t;
-use crate::domain::time::Time;
-use crate::domain::vocabulary::Cause;
+use crate::cluster::hook::{FailurePolicy, Hook, HookKind};
+use crate::observe::history::{Window, Windows, is_slow};
+use crate::observe::snapshot::{ConversionSeries, Cumulative};
+use crate::thresholds as t;
+use crate::time::Time;
+use crate::vocabulary::Cause;
 
 use super::probes::ProbeEvidence;
 

@@ -12,17 +12,17 @@ use super::counters::{Counters, Slowness};
 use super::extension::Theirs;
 use super::probes::ProbeEvidence;
 use super::scene::{Before, Scene, Subject};
-use crate::domain::cluster::changes::HookChangeKind;
-use crate::domain::cluster::hook::{Backend, FailurePolicy, Hook, HookKind};
-use crate::domain::observe::canaries::CanaryAccusation;
-use crate::domain::observe::canary::{CallFailureReason, CanaryTarget};
-use crate::domain::observe::keepalive::DeadConnection;
-use crate::domain::observe::observations::Spared;
-use crate::domain::observe::probing::{BackendState, Dead};
-use crate::domain::observe::rollouts::RolloutGap;
-use crate::domain::thresholds as t;
-use crate::domain::time::Time;
-use crate::domain::vocabulary::{Bypass, Cause, Health};
+use crate::cluster::changes::HookChangeKind;
+use crate::cluster::hook::{Backend, FailurePolicy, Hook, HookKind};
+use crate::observe::canaries::CanaryAccusation;
+use crate::observe::canary::{CallFailureReason, CanaryTarget};
+use crate::observe::keepalive::DeadConnection;
+use crate::observe::observations::Spared;
+use crate::observe::probing::{BackendState, Dead};
+use crate::observe::rollouts::RolloutGap;
+use crate::thresholds as t;
+use crate::time::Time;
+use crate::vocabulary::{Bypass, Cause, Health};
 
 /// A refused canary that named the hook.
 #[derive(Debug)]

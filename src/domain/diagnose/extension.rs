@@ -4,13 +4,13 @@
 //! nothing about admission or about writes in general.
 
 use super::counters::Counters;
-use crate::domain::cluster::hook::{Aggregated, Available, Hook, OtherKind};
-use crate::domain::observe::canary::CallFailureReason;
-use crate::domain::observe::history::Windows;
-use crate::domain::text::{human, listed};
-use crate::domain::thresholds as t;
-use crate::domain::time::Time;
-use crate::domain::vocabulary::Cause;
+use crate::cluster::hook::{Aggregated, Available, Hook, OtherKind};
+use crate::observe::canary::CallFailureReason;
+use crate::observe::history::Windows;
+use crate::text::{human, listed};
+use crate::thresholds as t;
+use crate::time::Time;
+use crate::vocabulary::Cause;
 
 /// Versions told one by one; the rest is a number.
 const NAMES_TOLD: usize = 4;

@@ -8,12 +8,12 @@
 use super::counters::Counters;
 use super::evidence::Evidence;
 use super::probes::ProbeEvidence;
-use crate::domain::cluster::hook::{Backend, BackendAddress};
-use crate::domain::observe::canary::CallFailureReason;
-use crate::domain::observe::rollouts::by_rollout;
-use crate::domain::thresholds as t;
-use crate::domain::time::Time;
-use crate::domain::vocabulary::Cause;
+use crate::cluster::hook::{Backend, BackendAddress};
+use crate::observe::canary::CallFailureReason;
+use crate::observe::rollouts::by_rollout;
+use crate::thresholds as t;
+use crate::time::Time;
+use crate::vocabulary::Cause;
 
 /// What speaks for calls on dead pooled connections.
 #[derive(Debug, Clone, Copy)]

@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::domain::cluster::hook::HookKind;
-use crate::domain::diagnose::scene::{Before, Subject};
-use crate::domain::diagnose::verdict::{NonHookCause, Verdict};
-use crate::domain::observe::canaries::Canaries;
-use crate::domain::observe::canary::CanaryOutcome;
-use crate::domain::observe::history::{Baseline, Usual, Window, Windows};
-use crate::domain::observe::snapshot::{Cumulative, WriteOperation};
-use crate::domain::text::{human, human_seconds};
-use crate::domain::thresholds as t;
-use crate::domain::time::Time;
-use crate::domain::vocabulary::{Effect, NotAHook, Writes};
+use crate::cluster::hook::HookKind;
+use crate::diagnose::scene::{Before, Subject};
+use crate::diagnose::verdict::{NonHookCause, Verdict};
+use crate::observe::canaries::Canaries;
+use crate::observe::canary::CanaryOutcome;
+use crate::observe::history::{Baseline, Usual, Window, Windows};
+use crate::observe::snapshot::{Cumulative, WriteOperation};
+use crate::text::{human, human_seconds};
+use crate::thresholds as t;
+use crate::time::Time;
+use crate::vocabulary::{Effect, NotAHook, Writes};
 
 /// What the scrapes of late say about the whole, with what is usual.
 #[derive(Debug, Clone)]

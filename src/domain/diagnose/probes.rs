@@ -3,11 +3,11 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use crate::domain::cluster::hook::Backend;
-use crate::domain::cluster::hook::BackendPath::ClusterIp;
-use crate::domain::observe::probing::{BackendState, Dead};
-use crate::domain::thresholds as t;
-use crate::domain::time::Time;
+use crate::cluster::hook::Backend;
+use crate::cluster::hook::BackendPath::ClusterIp;
+use crate::observe::probing::{BackendState, Dead};
+use crate::thresholds as t;
+use crate::time::Time;
 
 /// What the probes of all backends add up to.
 #[derive(Debug)]

@@ -11,9 +11,9 @@ use super::extension::available;
 use super::passing::rollout_gap;
 use super::probes::ProbeEvidence;
 use super::words;
-use crate::domain::diagnose::verdict::Verdict;
-use crate::domain::thresholds as t;
-use crate::domain::vocabulary::{Cause, Health, Health::*};
+use crate::diagnose::verdict::Verdict;
+use crate::thresholds as t;
+use crate::vocabulary::{Cause, Health, Health::*};
 
 /// One row of the table.
 #[derive(Debug)]

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use super::plane::{Excess, PlaneEvidence};
 use super::probes::{ProbeEvidence, counted};
-use crate::domain::cluster::hook::{Backend, BackendAddress, Hook, HookId, HookKind};
-use crate::domain::diagnose::verdict::NonHookCause;
-use crate::domain::observe::canaries::CanaryMemory;
-use crate::domain::observe::canary::CanaryTarget;
-use crate::domain::observe::observations::Observations;
-use crate::domain::observe::probing::BackendState;
-use crate::domain::thresholds as t;
-use crate::domain::time::Time;
-use crate::domain::vocabulary::{Cause, Health, NotAHook};
+use crate::cluster::hook::{Backend, BackendAddress, Hook, HookId, HookKind};
+use crate::diagnose::verdict::NonHookCause;
+use crate::observe::canaries::CanaryMemory;
+use crate::observe::canary::CanaryTarget;
+use crate::observe::observations::Observations;
+use crate::observe::probing::BackendState;
+use crate::thresholds as t;
+use crate::time::Time;
+use crate::vocabulary::{Cause, Health, NotAHook};
 
 /// Who a verdict is about: kind, configuration where known, webhook.
 pub type Subject = (HookKind, Option<Arc<str>>, Arc<str>);

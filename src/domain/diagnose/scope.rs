@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::domain::cluster::hook::{Hook, HookRule, Labels, Scope};
-use crate::domain::text::listed;
+use crate::cluster::hook::{Hook, HookRule, Labels, Scope};
+use crate::text::listed;
 
 /// Names told of a list; the rest is a number.
 const TOLD: usize = 4;
@@ -67,8 +67,8 @@ fn places(hook: &Hook, namespaces: Option<&BTreeMap<String, Labels>>) -> String 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::cluster::hook::{Selector, SelectorOperator, SelectorRequirement};
-    use crate::domain::cluster::matching::tests::hook;
+    use crate::cluster::hook::{Selector, SelectorOperator, SelectorRequirement};
+    use crate::cluster::matching::tests::hook;
 
     fn rule(operations: &[&str], groups: &[&str], resources: &[&str]) -> HookRule {
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();

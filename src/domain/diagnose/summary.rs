@@ -1,8 +1,8 @@
 //! A verdict in one sentence, and what a person would do next; and the whole control plane in one.
 
-use crate::domain::cluster::hook::HookKind;
-use crate::domain::diagnose::verdict::{NonHookCause, Verdict};
-use crate::domain::vocabulary::{Bypass, Cause, Effect, Health, Writes};
+use crate::cluster::hook::HookKind;
+use crate::diagnose::verdict::{NonHookCause, Verdict};
+use crate::vocabulary::{Bypass, Cause, Effect, Health, Writes};
 
 /// Hooks told of beside the culprits.
 const BESIDE: usize = 5;

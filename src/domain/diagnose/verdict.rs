@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::domain::cluster::hook::{Backend, HookId, HookKind};
-use crate::domain::observe::canary::CanaryTarget;
-use crate::domain::observe::views::CanaryView;
-use crate::domain::time::Time;
-use crate::domain::vocabulary::{BackendHealth, Bypass, Cause, Effect, Health, NotAHook, Writes};
+use crate::cluster::hook::{Backend, HookId, HookKind};
+use crate::observe::canary::CanaryTarget;
+use crate::observe::views::CanaryView;
+use crate::time::Time;
+use crate::vocabulary::{BackendHealth, Bypass, Cause, Effect, Health, NotAHook, Writes};
 
 /// The judgement of one hook at one instant.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -20,7 +20,7 @@ pub struct Verdict {
     /// The webhook's name.
     pub webhook: Arc<str>,
     /// Where its calls go, as namespace/service:port or host:port: webhooks that fail and have this in common are one
-    /// incident. Where that is not known, the webhook's own name; [`LOST_PATH`](crate::domain::diagnose::LOST_PATH) as
+    /// incident. Where that is not known, the webhook's own name; [`LOST_PATH`](crate::diagnose::LOST_PATH) as
     /// long as it is dead together with all others.
     pub incident: String,
     /// How it is.

@@ -5,14 +5,14 @@ use super::evidence::Evidence;
 use super::extension::{Theirs, aggregator, concerned};
 use super::probes::ProbeEvidence;
 use super::scope;
-use crate::domain::cluster::hook::{Backend, BackendPath, HookTarget, ServiceState, ServiceTarget};
-use crate::domain::diagnose::verdict::{BackendView, Verdict};
-use crate::domain::observe::canary::CallFailureReason;
-use crate::domain::observe::probing::{BackendState, Dead};
-use crate::domain::text::{capital, human, human_seconds};
-use crate::domain::thresholds as t;
-use crate::domain::time::Time;
-use crate::domain::vocabulary::{BackendHealth, Bypass, Cause, Effect, Health};
+use crate::cluster::hook::{Backend, BackendPath, HookTarget, ServiceState, ServiceTarget};
+use crate::diagnose::verdict::{BackendView, Verdict};
+use crate::observe::canary::CallFailureReason;
+use crate::observe::probing::{BackendState, Dead};
+use crate::text::{capital, human, human_seconds};
+use crate::thresholds as t;
+use crate::time::Time;
+use crate::vocabulary::{BackendHealth, Bypass, Cause, Effect, Health};
 
 /// Things told one by one; the rest is a number.
 const TOLD: usize = 3;

@@ -13,9 +13,9 @@ use super::canary::{
 };
 use super::history::{Slowest, Usual};
 use super::views::CanaryView;
-use crate::domain::text::human;
-use crate::domain::time::Time;
-use crate::domain::{row, thresholds as t};
+use crate::text::human;
+use crate::time::Time;
+use crate::{row, thresholds as t};
 
 /// Results kept per canary.
 const KEPT: usize = 16;

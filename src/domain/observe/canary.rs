@@ -12,9 +12,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use strum::{IntoStaticStr, VariantNames};
 
-use crate::domain::text::{MAX_MESSAGE, bounded};
-use crate::domain::time::Time;
-use crate::domain::vocabulary::Cause;
+use crate::text::{MAX_MESSAGE, bounded};
+use crate::time::Time;
+use crate::vocabulary::Cause;
 
 pub use further::{CanaryName, FurtherCanary, MAX_FURTHER, OBJECT};
 
@@ -296,7 +296,7 @@ impl CallFailureReason {
     }
 
     /// Sorts what follows `Post "URL"` (or `Get`): Go's own texts on a request that got no answer.
-    pub(in crate::domain) fn of_transport(why: &str) -> Self {
+    pub(crate) fn of_transport(why: &str) -> Self {
         let has = |needle: &str| why.contains(needle);
         if has("TLS handshake timeout") {
             Self::TlsHandshakeTimeout

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::domain::observe::canaries::Canaries;
-use crate::domain::observe::canary::{CanaryOutcome, CanaryTarget};
-use crate::domain::time::Time;
+use crate::observe::canaries::Canaries;
+use crate::observe::canary::{CanaryOutcome, CanaryTarget};
+use crate::time::Time;
 
 /// Something that gives up when its writes do not get through for so long.
 struct Clock {
@@ -85,7 +85,7 @@ fn lasting(duration: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::observe::canary::{CanaryOverdue, CanaryReport};
+    use crate::observe::canary::{CanaryOverdue, CanaryReport};
 
     fn at(seconds: u64) -> Time {
         Time::from_unix_millis(1_000_000 + seconds * 1_000)

@@ -8,7 +8,7 @@
 use std::borrow::Cow;
 
 use super::snapshot::{Complaints, Family, LabelPairs, LabelSource, Part, Snapshot};
-use crate::domain::text::bounded;
+use crate::text::bounded;
 
 pub mod protobuf;
 
@@ -219,7 +219,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::domain::cluster::hook::HookKind;
+    use crate::cluster::hook::HookKind;
 
     fn read(text: &str) -> (Snapshot, Complaints) {
         let mut exposition = Exposition::new();

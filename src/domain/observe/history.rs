@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::snapshot::{Counted, HookSeries, Scrape, Snapshot, WriteSeries};
-use crate::domain::cluster::hook::HookKind;
-use crate::domain::time::Time;
-use crate::domain::{row, thresholds as t};
+use crate::cluster::hook::HookKind;
+use crate::time::Time;
+use crate::{row, thresholds as t};
 
 /// More processes than this behind all targets together are not told apart; the oldest goes.
 const MAX_REPLICAS: usize = 64;
@@ -486,7 +486,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::domain::observe::snapshot::Complaints;
+    use crate::observe::snapshot::Complaints;
 
     #[test]
     fn what_answers_late_is_waited_for_twice_as_long_within_bounds_and_for_ten_minutes() {

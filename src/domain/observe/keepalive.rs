@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::probe::{ConnectionKind, ProbeOutcome, ProbeOverdue, ProbePhase, ProbeReport};
-use crate::domain::cluster::hook::{Backend, BackendPath, HookId};
-use crate::domain::thresholds as t;
-use crate::domain::time::Time;
+use crate::cluster::hook::{Backend, BackendPath, HookId};
+use crate::thresholds as t;
+use crate::time::Time;
 
 /// Removed backends remembered of one hook, the latest.
 const MAX_GONE: usize = 32;
@@ -124,8 +124,8 @@ impl PooledConnections {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::cluster::hook::{BackendAddress, HookKind, ProbeLevel};
-    use crate::domain::observe::probe::{CertificateFacts, PhaseDurations, ProbeAnswer};
+    use crate::cluster::hook::{BackendAddress, HookKind, ProbeLevel};
+    use crate::observe::probe::{CertificateFacts, PhaseDurations, ProbeAnswer};
 
     fn at(ms: u64) -> Time {
         Time::from_unix_millis(1_000_000 + ms)

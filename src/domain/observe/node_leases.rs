@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::domain::text::human;
-use crate::domain::time::Time;
+use crate::text::human;
+use crate::time::Time;
 
 /// A lease that has not changed for this long is late. Kubelets write `leaseDurationSeconds: 40` into it.
 pub const LATE: Duration = Duration::from_secs(40);

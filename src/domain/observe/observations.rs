@@ -18,17 +18,17 @@ use super::rollouts::Rollouts;
 use super::schedule::{ProbePace, Stretch};
 use super::stored::{PrometheusMemory, StoredWindows};
 use super::views::{ProbeView, Sources};
-use crate::domain::cluster::changes::{Changes, HookChangeKind};
-use crate::domain::cluster::hook::{Backend, BackendPath, Hook, HookId};
-use crate::domain::cluster::inventory::InventoryHealth::{Current, Limited, Stale, Starting};
-use crate::domain::cluster::inventory::{Inventory, WatchReport};
-use crate::domain::thresholds as t;
-use crate::domain::time::Time;
-use crate::domain::vocabulary::Bypass;
+use crate::cluster::changes::{Changes, HookChangeKind};
+use crate::cluster::hook::{Backend, BackendPath, Hook, HookId};
+use crate::cluster::inventory::InventoryHealth::{Current, Limited, Stale, Starting};
+use crate::cluster::inventory::{Inventory, WatchReport};
+use crate::thresholds as t;
+use crate::time::Time;
+use crate::vocabulary::Bypass;
 
 pub use coverage::Coverage;
 pub use meets::{Meetings, Meets, Spared};
-pub(in crate::domain) use servers::TargetState;
+pub(crate) use servers::TargetState;
 pub use servers::{Servers, Sick};
 
 /// How the watches of hooks are called.
@@ -37,23 +37,23 @@ const CONFIGURATIONS: &str = "WebhookConfigurations";
 /// What was observed. See the module's head.
 #[derive(Debug, Default)]
 pub struct Observations {
-    pub(in crate::domain) coverage: Coverage,
-    pub(in crate::domain) meetings: Meetings,
-    pub(in crate::domain) inventory: Option<Arc<Inventory>>,
-    pub(in crate::domain) watches: Vec<WatchReport>,
-    pub(in crate::domain) backends: BTreeMap<HookId, BTreeMap<Backend, BackendMemory>>,
-    pub(in crate::domain) without_backends: BTreeMap<HookId, Time>,
-    pub(in crate::domain) changes: Changes,
-    pub(in crate::domain) kept: PooledConnections,
-    pub(in crate::domain) rollouts: Rollouts,
-    pub(in crate::domain) history: History,
-    pub(in crate::domain) servers: Servers,
-    pub(in crate::domain) stored: PrometheusMemory,
-    pub(in crate::domain) canaries: Canaries,
+    pub(crate) coverage: Coverage,
+    pub(crate) meetings: Meetings,
+    pub(crate) inventory: Option<Arc<Inventory>>,
+    pub(crate) watches: Vec<WatchReport>,
+    pub(crate) backends: BTreeMap<HookId, BTreeMap<Backend, BackendMemory>>,
+    pub(crate) without_backends: BTreeMap<HookId, Time>,
+    pub(crate) changes: Changes,
+    pub(crate) kept: PooledConnections,
+    pub(crate) rollouts: Rollouts,
+    pub(crate) history: History,
+    pub(crate) servers: Servers,
+    pub(crate) stored: PrometheusMemory,
+    pub(crate) canaries: Canaries,
     /// How probes keep up with their intervals.
-    pub(in crate::domain) pace: ProbePace,
+    pub(crate) pace: ProbePace,
     /// Why the list of API-server replicas cannot be read.
-    pub(in crate::domain) unlisted_api_servers: Option<String>,
+    pub(crate) unlisted_api_servers: Option<String>,
 }
 
 impl Observations {

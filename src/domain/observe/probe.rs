@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use strum::{IntoStaticStr, VariantArray, VariantNames};
 
-use crate::domain::cluster::hook::{Backend, HookId, ProbeLevel};
-use crate::domain::text::named;
-use crate::domain::time::Time;
+use crate::cluster::hook::{Backend, HookId, ProbeLevel};
+use crate::text::named;
+use crate::time::Time;
 
 /// Whether the probe dialled anew or used the connection it keeps open, as the API server's pool does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, IntoStaticStr, VariantArray)]
@@ -38,7 +38,7 @@ pub enum ProbePhase {
     FirstByte,
     /// The rest of the answer.
     Body,
-    /// Any of them: see [`Hook::vouches_for`](crate::domain::cluster::hook::Hook::vouches_for).
+    /// Any of them: see [`Hook::vouches_for`](crate::cluster::hook::Hook::vouches_for).
     Withheld,
 }
 

@@ -11,11 +11,11 @@ use super::probe::{
     CertificateFacts, ConnectionKind, ProbeAnswer, ProbeOutcome, ProbeOverdue, ProbePhase, ProbeReport,
     TlsFault,
 };
-use crate::domain::cluster::hook::ProbeLevel;
-use crate::domain::text::human;
-use crate::domain::time::Time;
-use crate::domain::vocabulary::Cause;
-use crate::domain::{row, thresholds as t};
+use crate::cluster::hook::ProbeLevel;
+use crate::text::human;
+use crate::time::Time;
+use crate::vocabulary::Cause;
+use crate::{row, thresholds as t};
 
 /// Attempts kept per backend.
 const KEPT: usize = 12;
@@ -57,7 +57,7 @@ pub struct BackendMemory {
     /// When the first of the failed attempts in a row began, though it may be too old to be kept.
     failing_since: Option<Time>,
     /// As last seen.
-    pub(in crate::domain) certificates: CertificateFacts,
+    pub(crate) certificates: CertificateFacts,
 }
 
 /// How one backend is, as far as direct probes tell.
@@ -332,7 +332,7 @@ impl BackendMemory {
 
 impl ProbeOutcome {
     /// Whether it speaks for a hook that works. An HTTP error given to a review does not.
-    pub(in crate::domain) fn is_healthy(&self) -> bool {
+    pub(crate) fn is_healthy(&self) -> bool {
         self.is_alive() && !matches!(self.mechanism(), Some((Cause::Erroring, _)))
     }
 
@@ -413,8 +413,8 @@ impl TlsFault {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::cluster::hook::{Backend, BackendAddress, BackendPath, HookId, HookKind};
-    use crate::domain::observe::probe::PhaseDurations;
+    use crate::cluster::hook::{Backend, BackendAddress, BackendPath, HookId, HookKind};
+    use crate::observe::probe::PhaseDurations;
 
     fn at(ms: u64) -> Time {
         Time::from_unix_millis(1_000_000 + ms)

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::domain::text::{bounded, bounded_to};
-use crate::domain::time::Time;
+use crate::text::{bounded, bounded_to};
+use crate::time::Time;
 
 /// Failing checks kept of one reading. 1.36 has about 60 in all.
 pub const MAX_FAILING: usize = 32;

@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, VecDeque};
 use super::history::Baseline;
 use super::probe::{ConnectionKind, ProbeOutcome, ProbeReport};
 use super::snapshot::{HookSeries, Snapshot};
-use crate::domain::cluster::changes::{Changes, HookChange, HookChangeKind};
-use crate::domain::cluster::hook::{Backend, BackendAddress, HookId, HookKind};
-use crate::domain::time::Time;
-use crate::domain::{row, thresholds as t};
+use crate::cluster::changes::{Changes, HookChange, HookChangeKind};
+use crate::cluster::hook::{Backend, BackendAddress, HookId, HookKind};
+use crate::time::Time;
+use crate::{row, thresholds as t};
 
 /// Readings and probes kept of one hook.
 const KEPT: usize = 128;
@@ -201,7 +201,7 @@ fn lost(series: &HookSeries, usual: Option<f64>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::observe::snapshot::Cumulative;
+    use crate::observe::snapshot::Cumulative;
 
     fn tally_of(calls: f64, failed: f64, own_errors: f64) -> HookSeries {
         HookSeries {

@@ -22,9 +22,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::probe::ConnectionKind;
-use crate::domain::cluster::hook::{Backend, BackendPath, Hook, HookId, ProbeLevel, ProbeTarget};
-use crate::domain::thresholds as t;
-use crate::domain::time::Time;
+use crate::cluster::hook::{Backend, BackendPath, Hook, HookId, ProbeLevel, ProbeTarget};
+use crate::thresholds as t;
+use crate::time::Time;
 use budget::{ProbeBudget, UsedUp};
 use pace::Behind;
 pub use pace::{ProbePace, Stretch};

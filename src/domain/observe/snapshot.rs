@@ -13,7 +13,7 @@ mod writes;
 
 use std::collections::BTreeMap;
 
-use crate::domain::cluster::hook::HookKind;
+use crate::cluster::hook::HookKind;
 use sums::counted;
 
 pub use family::{Family, LabelPairs, LabelSource, Part, series_names};

@@ -2,7 +2,7 @@
 //!
 //! What is stored is late by up to a scrape interval, and another process says it. So it is used only while hookwatch's own
 //! scrapes say nothing, a verdict that rests on it is less sure, and the breaker never hears of it: nothing in here reaches
-//! [`Judged`](crate::domain::act::breaker::Judged).
+//! [`Judged`](crate::act::breaker::Judged).
 
 pub mod answer;
 
@@ -14,9 +14,9 @@ use super::history::{History, Windows};
 use super::observations::TargetState;
 use super::snapshot::{Complaints, Scrape, ScrapeFailure};
 use super::views::StoredView;
-use crate::domain::text::human;
-use crate::domain::time::Time;
-use crate::domain::{row, thresholds as t};
+use crate::text::human;
+use crate::time::Time;
+use crate::{row, thresholds as t};
 
 /// API servers that one Prometheus may tell of.
 pub const MAX_INSTANCES: usize = 64;

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::canary::CanaryTarget;
 use super::node_leases::NodeLeasesView;
 use super::readiness::ReadinessView;
-use crate::domain::time::Time;
+use crate::time::Time;
 
 /// One canary as a person sees it.
 #[derive(Debug, Clone, PartialEq, Serialize)]

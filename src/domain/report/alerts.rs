@@ -19,18 +19,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::assessment::Assessment;
-use crate::domain::act::leadership::{ReplicaRole, ReplicaView};
-use crate::domain::audit::findings::{
+use crate::act::leadership::{ReplicaRole, ReplicaView};
+use crate::audit::findings::{
     FindingKind, NO_ENDPOINTS, NODES_GOING, ONE_NODE, PORT_NOT_OFFERED, SERVED_ENDS, SERVICE_MISSING,
     TELLS_APART,
 };
-use crate::domain::audit::{Finding, findings};
-use crate::domain::cluster::hook::{HookId, HookKind};
-use crate::domain::diagnose::verdict::Verdict;
-use crate::domain::observe::views::Sources;
-use crate::domain::text::{bounded, human};
-use crate::domain::time::Time;
-use crate::domain::vocabulary::{Cause, Effect, Health, Writes};
+use crate::audit::{Finding, findings};
+use crate::cluster::hook::{HookId, HookKind};
+use crate::diagnose::verdict::Verdict;
+use crate::observe::views::Sources;
+use crate::text::{bounded, human};
+use crate::time::Time;
+use crate::vocabulary::{Cause, Effect, Health, Writes};
 
 pub use breaker::EXPECTED;
 pub use delivery::{AlertDelivery, Batch, DeliveryPace, Voice};
@@ -440,4 +440,4 @@ fn readable(text: &str) -> String {
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+pub(super) mod tests;

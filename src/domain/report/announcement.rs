@@ -7,11 +7,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::domain::cluster::hook::HookId;
-use crate::domain::diagnose::verdict::Verdict;
-use crate::domain::text::{bounded, human, stable_hash};
-use crate::domain::time::Time;
-use crate::domain::vocabulary::{Cause, Health};
+use crate::cluster::hook::HookId;
+use crate::diagnose::verdict::Verdict;
+use crate::text::{bounded, human, stable_hash};
+use crate::time::Time;
+use crate::vocabulary::{Cause, Health};
 
 /// Between two announcements about one hook. What changes in between is told as it is then.
 pub const PER_HOOK: Duration = Duration::from_secs(30);
@@ -191,9 +191,9 @@ fn name(hook: &HookId, uid: &str, reason: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::cluster::hook::HookKind;
-    use crate::domain::report::alerts;
-    use crate::domain::vocabulary::Effect;
+    use crate::cluster::hook::HookKind;
+    use crate::report::alerts;
+    use crate::vocabulary::Effect;
 
     fn verdict(webhook: &str, health: Health, cause: Option<Cause>) -> Verdict {
         Verdict {

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::domain::act::fence::BreakerView;
-use crate::domain::act::leadership::ReplicaView;
-use crate::domain::audit::standing::Findings;
-use crate::domain::cluster::inventory::Problem;
-use crate::domain::diagnose::verdict::{ControlPlane, Verdict};
-use crate::domain::observe::views::Sources;
-use crate::domain::time::Time;
-use crate::domain::vocabulary::Health;
+use crate::act::fence::BreakerView;
+use crate::act::leadership::ReplicaView;
+use crate::audit::standing::Findings;
+use crate::cluster::inventory::Problem;
+use crate::diagnose::verdict::{ControlPlane, Verdict};
+use crate::observe::views::Sources;
+use crate::time::Time;
+use crate::vocabulary::Health;
 
 /// All verdicts and the state of the control plane at one instant.
 #[derive(Debug, Clone, PartialEq, Serialize)]

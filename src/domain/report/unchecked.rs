@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::domain::act::bypass::Rung;
-use crate::domain::cluster::condition::spare::Spare;
-use crate::domain::cluster::hook::{Hook, Labels};
-use crate::domain::cluster::matching::RequestShape;
-use crate::domain::text::dotted;
-use crate::domain::time::Time;
+use crate::act::bypass::Rung;
+use crate::cluster::condition::spare::Spare;
+use crate::cluster::hook::{Hook, Labels};
+use crate::cluster::matching::RequestShape;
+use crate::text::dotted;
+use crate::time::Time;
 
 pub use gaps::Gaps;
 pub use report::{NotListed, ObjectTally, Unchecked, UncheckedObjects};
@@ -193,8 +193,8 @@ impl Question<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::cluster::hook::Selector;
-    use crate::domain::cluster::matching::tests::hook;
+    use crate::cluster::hook::Selector;
+    use crate::cluster::matching::tests::hook;
 
     fn at(seconds: u64) -> Time {
         Time::from_unix_millis(1_795_219_862_000 + seconds * 1_000)

@@ -9,17 +9,17 @@ use std::sync::Arc;
 
 use super::attention::{is_news, is_trouble};
 use super::{Evidence, Watchdog, for_breaker, judge_all};
-use crate::domain::act::breaker::Judged;
-use crate::domain::cluster::hook::HookKind;
-use crate::domain::diagnose::LOST_PATH;
-use crate::domain::diagnose::plane::{LastWitnessed, PlaneEvidence};
-use crate::domain::diagnose::scene::{Before, Scene, Subject};
-use crate::domain::diagnose::verdict::{NonHookCause, Verdict};
-use crate::domain::observe::history::{History, Windows};
-use crate::domain::observe::observations::{Observations, Sick};
-use crate::domain::observe::stored::StoredWindows;
-use crate::domain::time::Time;
-use crate::domain::vocabulary::{Bypass, Cause, Health, NotAHook, Writes};
+use crate::act::breaker::Judged;
+use crate::cluster::hook::HookKind;
+use crate::diagnose::LOST_PATH;
+use crate::diagnose::plane::{LastWitnessed, PlaneEvidence};
+use crate::diagnose::scene::{Before, Scene, Subject};
+use crate::diagnose::verdict::{NonHookCause, Verdict};
+use crate::observe::history::{History, Windows};
+use crate::observe::observations::{Observations, Sick};
+use crate::observe::stored::StoredWindows;
+use crate::time::Time;
+use crate::vocabulary::{Bypass, Cause, Health, NotAHook, Writes};
 
 /// The memory of the rounds without a Prometheus.
 #[derive(Debug, Default)]

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::messages::Attention;
-use crate::domain::cluster::hook::{Backend, BackendPath, HookId};
-use crate::domain::diagnose::verdict::{ControlPlane, Verdict};
-use crate::domain::observe::observations::Observations;
-use crate::domain::observe::probing::BackendState;
-use crate::domain::thresholds as t;
-use crate::domain::time::Time;
-use crate::domain::vocabulary::{Cause, Health, Writes};
+use crate::cluster::hook::{Backend, BackendPath, HookId};
+use crate::diagnose::verdict::{ControlPlane, Verdict};
+use crate::observe::observations::Observations;
+use crate::observe::probing::BackendState;
+use crate::thresholds as t;
+use crate::time::Time;
+use crate::vocabulary::{Cause, Health, Writes};
 
 impl Attention {
     /// Looks closer wherever something is odd, and everywhere until there is a baseline.

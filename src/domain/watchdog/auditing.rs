@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::messages::{LoggedChange, WatchdogEffect};
-use crate::domain::audit::standing::{AuditEvidence, Audited, Findings, Request};
-use crate::domain::audit::{Finding, FindingSeverity};
-use crate::domain::cluster::hook::HookId;
-use crate::domain::observe::observations::Observations;
-use crate::domain::time::Time;
+use crate::audit::standing::{AuditEvidence, Audited, Findings, Request};
+use crate::audit::{Finding, FindingSeverity};
+use crate::cluster::hook::HookId;
+use crate::observe::observations::Observations;
+use crate::time::Time;
 
 /// What was seen of webhooks is compared with what was audited so often.
 const LOOK: Duration = Duration::from_secs(10);

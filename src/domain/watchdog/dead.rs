@@ -2,13 +2,13 @@
 //! whether it is back.
 
 use super::facts::FactFinder;
-use crate::domain::cluster::hook::{Backend, BackendPath, Hook};
-use crate::domain::diagnose::evidence::Evidence;
-use crate::domain::diagnose::probes::counted;
-use crate::domain::observe::probing::BackendState;
-use crate::domain::observe::snapshot::WriteSeries;
-use crate::domain::thresholds as t;
-use crate::domain::vocabulary::Cause;
+use crate::cluster::hook::{Backend, BackendPath, Hook};
+use crate::diagnose::evidence::Evidence;
+use crate::diagnose::probes::counted;
+use crate::observe::probing::BackendState;
+use crate::observe::snapshot::WriteSeries;
+use crate::thresholds as t;
+use crate::vocabulary::Cause;
 
 /// Over so many of a hook's timeouts every call has to have failed: writes that wait for several hooks come in bursts.
 const SPANS: [u32; 3] = [1, 2, 3];

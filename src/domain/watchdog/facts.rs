@@ -7,25 +7,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::tampering::Tampering;
-use crate::domain::act::breaker::{CanaryWord, Ceiling, Doubt, HookFacts, Judged, Permit, Stake, Witness};
-use crate::domain::act::bypass::edit::MAX_CONDITIONS;
-use crate::domain::act::fence::Proof;
-use crate::domain::cluster::hook::{Backend, FailurePolicy, Hook};
-use crate::domain::diagnose::LOST_PATH;
-use crate::domain::diagnose::evidence::Evidence;
-use crate::domain::diagnose::probes::counted;
-use crate::domain::diagnose::rules::suffices;
-use crate::domain::diagnose::scene::Scene;
-use crate::domain::diagnose::verdict::Verdict;
-use crate::domain::observe::canaries::{CanaryAccusation, CanaryMemory};
-use crate::domain::observe::canary::{CanaryOutcome, CanaryTarget};
-use crate::domain::observe::history::Window;
-use crate::domain::observe::observations::Spared;
-use crate::domain::observe::probing::{BackendState, Dead};
-use crate::domain::observe::snapshot::HookSeries;
-use crate::domain::thresholds as t;
-use crate::domain::time::Time;
-use crate::domain::vocabulary::{Cause, Effect, Health};
+use crate::act::breaker::{CanaryWord, Ceiling, Doubt, HookFacts, Judged, Permit, Stake, Witness};
+use crate::act::bypass::edit::MAX_CONDITIONS;
+use crate::act::fence::Proof;
+use crate::cluster::hook::{Backend, FailurePolicy, Hook};
+use crate::diagnose::LOST_PATH;
+use crate::diagnose::evidence::Evidence;
+use crate::diagnose::probes::counted;
+use crate::diagnose::rules::suffices;
+use crate::diagnose::scene::Scene;
+use crate::diagnose::verdict::Verdict;
+use crate::observe::canaries::{CanaryAccusation, CanaryMemory};
+use crate::observe::canary::{CanaryOutcome, CanaryTarget};
+use crate::observe::history::Window;
+use crate::observe::observations::Spared;
+use crate::observe::probing::{BackendState, Dead};
+use crate::observe::snapshot::HookSeries;
+use crate::thresholds as t;
+use crate::time::Time;
+use crate::vocabulary::{Cause, Effect, Health};
 
 /// What the facts on every hook are made from.
 pub(super) struct FactFinder<'a> {

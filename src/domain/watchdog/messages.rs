@@ -3,25 +3,25 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::domain::act::breaker::{Freeze, HookStanding, Judged};
-use crate::domain::act::fence::{BreakerView, Proof};
-use crate::domain::act::leadership::{ReplicaReport, ReplicaRole, ReplicaView};
-use crate::domain::audit::Finding;
-use crate::domain::audit::standing::{Audited, Request};
-use crate::domain::cluster::hook::HookId;
-use crate::domain::cluster::inventory::{Inventory, InventoryHealth, WatchReport};
-use crate::domain::diagnose::verdict::{ControlPlane, Verdict};
-use crate::domain::observe::canary::{CanaryOverdue, CanaryReport};
-use crate::domain::observe::node_leases::LeaseReading;
-use crate::domain::observe::probe::{ProbeOverdue, ProbeReport};
-use crate::domain::observe::readiness::ReadyReport;
-use crate::domain::observe::schedule::ProbePace;
-use crate::domain::observe::snapshot::{Scrape, ScrapeFailure};
-use crate::domain::observe::stored::PrometheusReading;
-use crate::domain::report::announcement::Announcement;
-use crate::domain::report::assessment::Assessment;
-use crate::domain::time::Time;
-use crate::domain::vocabulary::{Cause, Health};
+use crate::act::breaker::{Freeze, HookStanding, Judged};
+use crate::act::fence::{BreakerView, Proof};
+use crate::act::leadership::{ReplicaReport, ReplicaRole, ReplicaView};
+use crate::audit::Finding;
+use crate::audit::standing::{Audited, Request};
+use crate::cluster::hook::HookId;
+use crate::cluster::inventory::{Inventory, InventoryHealth, WatchReport};
+use crate::diagnose::verdict::{ControlPlane, Verdict};
+use crate::observe::canary::{CanaryOverdue, CanaryReport};
+use crate::observe::node_leases::LeaseReading;
+use crate::observe::probe::{ProbeOverdue, ProbeReport};
+use crate::observe::readiness::ReadyReport;
+use crate::observe::schedule::ProbePace;
+use crate::observe::snapshot::{Scrape, ScrapeFailure};
+use crate::observe::stored::PrometheusReading;
+use crate::report::announcement::Announcement;
+use crate::report::assessment::Assessment;
+use crate::time::Time;
+use crate::vocabulary::{Cause, Health};
 
 /// Everything that can be observed.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]

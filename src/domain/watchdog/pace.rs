@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::messages::{Attention, Event};
-use crate::domain::observe::canary::CanaryOutcome;
-use crate::domain::time::Time;
+use crate::observe::canary::CanaryOutcome;
+use crate::time::Time;
 
 /// Between two judgements while anything is odd, or was a moment ago.
 const CLOSELY: Duration = Duration::from_millis(200);
@@ -84,7 +84,7 @@ impl TickPace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::observe::canary::{CanaryOverdue, CanaryReport, CanaryTarget};
+    use crate::observe::canary::{CanaryOverdue, CanaryReport, CanaryTarget};
 
     fn at(millis: u64) -> Time {
         Time::from_unix_millis(1_000_000 + millis)

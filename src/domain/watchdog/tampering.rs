@@ -8,16 +8,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::domain::act::breaker::Doubt;
-use crate::domain::cluster::changes::{Changes, HookChangeKind};
-use crate::domain::cluster::hook::{Hook, HookId, HookKind, HookTarget, ServiceState};
-use crate::domain::cluster::inventory::Inventory;
-use crate::domain::diagnose::evidence::Evidence;
-use crate::domain::diagnose::verdict::Verdict;
-use crate::domain::observe::history::Window;
-use crate::domain::thresholds as t;
-use crate::domain::time::Time;
-use crate::domain::vocabulary::Health;
+use crate::act::breaker::Doubt;
+use crate::cluster::changes::{Changes, HookChangeKind};
+use crate::cluster::hook::{Hook, HookId, HookKind, HookTarget, ServiceState};
+use crate::cluster::inventory::Inventory;
+use crate::diagnose::evidence::Evidence;
+use crate::diagnose::verdict::Verdict;
+use crate::observe::history::Window;
+use crate::thresholds as t;
+use crate::time::Time;
+use crate::vocabulary::Health;
 
 /// The traces that tampering may have left.
 #[derive(Debug, Default)]

@@ -28,21 +28,21 @@ use std::time::Duration;
 
 use self::incident::{Incident, add, alive, hook, refusal};
 use super::*;
-use crate::domain::act::breaker::Judged;
-use crate::domain::audit::standing::Request;
-use crate::domain::cluster::hook::{
+use crate::act::breaker::Judged;
+use crate::audit::standing::Request;
+use crate::cluster::hook::{
     BackendAddress, BackendPath, Endpoint, FailurePolicy, Hook, HookRule, HookTarget, ProbeLevel, Scope,
     Selector, ServiceState, ServiceTarget,
 };
-use crate::domain::observe::canary::{CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget};
-use crate::domain::observe::probe::{
+use crate::observe::canary::{CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget};
+use crate::observe::probe::{
     ConnectionKind, PhaseDurations, ProbeAnswer, ProbeOutcome, ProbeOverdue, ProbePhase, ProbeReport,
 };
-use crate::domain::observe::snapshot::{
+use crate::observe::snapshot::{
     Complaints, Cumulative, HookSeries, ScrapeFailureReason, Snapshot, WriteKey, WriteOperation,
 };
-use crate::domain::report::announcement::Announcement;
-use crate::domain::vocabulary::{Cause, Effect, Health, NotAHook};
+use crate::report::announcement::Announcement;
+use crate::vocabulary::{Cause, Effect, Health, NotAHook};
 
 const SECOND: u64 = 1_000;
 
@@ -441,7 +441,7 @@ fn a_cluster_ip_that_cannot_be_reached_from_here_is_no_evidence() {
 #[test]
 fn a_url_hook_is_judged_like_any_other() {
     let mut by_url = hook("by-url", 0);
-    by_url.target = HookTarget::Url(crate::domain::cluster::hook::UrlTarget {
+    by_url.target = HookTarget::Url(crate::cluster::hook::UrlTarget {
         host: "h".into(),
         port: 1,
         path: "/".into(),

@@ -292,8 +292,8 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
     use super::*;
-    use crate::domain::observe::exposition::protobuf::encoding::encode;
     use crate::domain::time::Time;
+    use crate::io::testing::metric_family::encode;
     use crate::io::testing::{ReceivedRequest, TestReply, TestServer, clock, soon};
 
     const METRICS: &str = "# HELP process_start_time_seconds x\n# TYPE process_start_time_seconds gauge\n\

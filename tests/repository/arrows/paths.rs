@@ -275,7 +275,8 @@ impl Reader<'_> {
             }
             Some("crate") => {
                 rest.next();
-                base.clear();
+                // The domain is a crate of its own.
+                base.truncate(usize::from(base.first().is_some_and(|layer| layer == "domain")));
             }
             _ => {
                 self.found.paths.push(path);

@@ -7,8 +7,8 @@ use super::book::{Book, ResourceVersion};
 use super::guards::HeldBack;
 use super::observed::{BypassState, Ticket};
 use super::policy::Rung;
-use crate::domain::cluster::hook::HookId;
-use crate::domain::text::named;
+use crate::cluster::hook::HookId;
+use crate::text::named;
 
 /// One thing to do. Every one with a ticket is answered by one observation that bears it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,9 +11,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::observed::Stake;
 use super::policy::Rung;
-use crate::domain::cluster::hook::HookId;
-use crate::domain::time::Time;
-use crate::domain::vocabulary::Cause;
+use crate::cluster::hook::HookId;
+use crate::time::Time;
+use crate::vocabulary::Cause;
 
 /// The key under which it stands in the ledger.
 pub const KEY: &str = "breaker";
@@ -214,7 +214,7 @@ fn cause<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Cause, D::Error> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::cluster::hook::HookKind;
+    use crate::cluster::hook::HookKind;
 
     #[test]
     fn a_book_reads_back_as_it_was_written_and_an_empty_one_takes_no_room() {

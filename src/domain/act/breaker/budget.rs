@@ -10,8 +10,8 @@ use super::observed::Stake;
 use super::policy::Rung;
 use super::step::Counts;
 use super::{Among, Breaker, HookMemory};
-use crate::domain::cluster::hook::HookId;
-use crate::domain::time::Time;
+use crate::cluster::hook::HookId;
+use crate::time::Time;
 
 /// So many shields of hooks that share their backends count as one.
 const AS_ONE: usize = 50;

@@ -6,7 +6,7 @@ use super::guards::{Guard, Guards, HeldBack};
 use super::observed::{HookFacts, Stake};
 use super::policy::{Ceiling, Permit, PolicyRule, Rung};
 use super::{Breaker, HookMemory};
-use crate::domain::vocabulary::{Cause, Effect};
+use crate::vocabulary::{Cause, Effect};
 
 /// Whether a cause is one that somebody can bring about from outside, or that leaves most writes through. It never goes
 /// past shield.
@@ -236,8 +236,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::domain::act::breaker::observed::{CanaryWord, Doubt, Witness};
-    use crate::domain::vocabulary::Health;
+    use crate::act::breaker::observed::{CanaryWord, Doubt, Witness};
+    use crate::vocabulary::Health;
 
     fn facts(cause: Cause, effect: Effect) -> HookFacts {
         HookFacts {

@@ -14,9 +14,9 @@ use super::observed::{HookFacts, ObservedHook};
 use super::policy::{Permit, PolicyRule, Rung};
 use super::step::{BreakerStep, Counts};
 use super::{Breaker, HookAt, HookMemory};
-use crate::domain::act::fence::AutoBreak;
-use crate::domain::cluster::hook::HookKind;
-use crate::domain::time::Time;
+use crate::act::fence::AutoBreak;
+use crate::cluster::hook::HookKind;
+use crate::time::Time;
 
 impl Skips {
     /// Another one is decided on.

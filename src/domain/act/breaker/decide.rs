@@ -12,10 +12,10 @@ use super::policy::Rung;
 use super::restore::wanted_by_hand;
 use super::step::{BreakerStep, Counts, Does, strike_out, tidy};
 use super::{Breaker, HookAt, REVERTS};
-use crate::domain::act::fence::AutoBreak;
-use crate::domain::cluster::hook::HookId;
-use crate::domain::time::Time;
-use crate::domain::vocabulary::Cause;
+use crate::act::fence::AutoBreak;
+use crate::cluster::hook::HookId;
+use crate::time::Time;
+use crate::vocabulary::Cause;
 
 impl Breaker {
     pub(super) fn decide(&self, id: &HookId, now: Time) -> BreakerStep {

@@ -8,10 +8,10 @@ use super::guards::{Guard, HeldBack};
 use super::observed::{HookFacts, Judged};
 use super::policy::{Ceiling, PolicyRule, PolicySubject, Rung};
 use super::{Breaker, HookAt, HookMemory, WITNESSES};
-use crate::domain::act::fence::AutoBreak;
-use crate::domain::cluster::hook::HookId;
-use crate::domain::time::Time;
-use crate::domain::vocabulary::Cause;
+use crate::act::fence::AutoBreak;
+use crate::cluster::hook::HookId;
+use crate::time::Time;
+use crate::vocabulary::Cause;
 
 /// What the guard rails are asked about: a hook that fails, and the rung that would be taken.
 struct Case<'a> {

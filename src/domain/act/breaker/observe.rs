@@ -8,9 +8,9 @@ use super::book::{Book, ResourceVersion};
 use super::observed::{BypassState, HookFacts, Judged, Observation, ObservedHook, Ticket, WriteOutcome};
 use super::policy::Rung;
 use super::{Breaker, BreakerTimes, HookMemory, Licence, RefusedChange};
-use crate::domain::cluster::hook::HookId;
-use crate::domain::time::Time;
-use crate::domain::vocabulary::{Cause, Health};
+use crate::cluster::hook::HookId;
+use crate::time::Time;
+use crate::vocabulary::{Cause, Health};
 
 /// How often the wait after refusals in a row is doubled, at most.
 const MOST_DOUBLINGS: u8 = 4;

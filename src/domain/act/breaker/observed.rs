@@ -8,9 +8,9 @@ use strum::IntoStaticStr;
 
 use super::book::{Book, ResourceVersion};
 use super::policy::{Ceiling, Permit, PolicySubject, Rung};
-use crate::domain::cluster::hook::HookId;
-use crate::domain::time::Time;
-use crate::domain::vocabulary::{Cause, Effect, Health};
+use crate::cluster::hook::HookId;
+use crate::time::Time;
+use crate::vocabulary::{Cause, Effect, Health};
 
 /// The number of a request. An outcome that comes twice, or for a request that was given up, changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

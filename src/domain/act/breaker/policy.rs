@@ -11,18 +11,18 @@ use serde::{Deserialize, Serialize};
 use strum::{IntoStaticStr, VariantArray};
 
 use super::observed::HookFacts;
-use crate::domain::act::bypass::edit::permitted;
-use crate::domain::act::fence::AutoBreak;
-use crate::domain::cluster::hook::{HookId, HookKind, Labels};
-use crate::domain::cluster::matching::has_all;
-use crate::domain::text::named;
-use crate::domain::vocabulary::Cause;
+use crate::act::bypass::edit::permitted;
+use crate::act::fence::AutoBreak;
+use crate::cluster::hook::{HookId, HookKind, Labels};
+use crate::cluster::matching::has_all;
+use crate::text::named;
+use crate::vocabulary::Cause;
 
-pub use crate::domain::act::bypass::Rung;
+pub use crate::act::bypass::Rung;
 pub use contradiction::Contradiction;
 
 /// What the owner of a configuration lets hookwatch do, by the annotation
-/// [`OPT_OUT_ANNOTATION`](crate::domain::act::bypass::OPT_OUT_ANNOTATION).
+/// [`OPT_OUT_ANNOTATION`](crate::act::bypass::OPT_OUT_ANNOTATION).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
 pub enum Ceiling {
     /// The owner says nothing: the policy alone decides.

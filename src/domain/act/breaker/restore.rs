@@ -11,10 +11,10 @@ use super::observed::{BypassState, CanaryWord, ObservedHook};
 use super::policy::{AtLimit, PolicyRule, Rung};
 use super::step::{BreakerStep, Counts, Does, put_back, strike_out};
 use super::{Breaker, HookAt, HookMemory};
-use crate::domain::act::bypass::LONGEST_BY_HAND;
-use crate::domain::act::fence::AutoBreak;
-use crate::domain::time::Time;
-use crate::domain::vocabulary::Cause;
+use crate::act::bypass::LONGEST_BY_HAND;
+use crate::act::fence::AutoBreak;
+use crate::time::Time;
+use crate::vocabulary::Cause;
 
 impl Breaker {
     /// A hook that is bypassed, and the book says so.

@@ -7,12 +7,10 @@ use serde_json::Value;
 use super::book::ResourceVersion;
 use super::observed::{BypassState, ObservedHook};
 use super::policy::{Ceiling, PERMIT_ANNOTATION, Permit, PolicySubject};
-use crate::domain::act::bypass::edit::is_left_over;
-use crate::domain::act::bypass::{
-    BypassPhase, BypassStanding, OPT_OUT_ANNOTATION, STATE_ANNOTATION, standing,
-};
-use crate::domain::cluster::condition::BypassCondition;
-use crate::domain::time::Time;
+use crate::act::bypass::edit::is_left_over;
+use crate::act::bypass::{BypassPhase, BypassStanding, OPT_OUT_ANNOTATION, STATE_ANNOTATION, standing};
+use crate::cluster::condition::BypassCondition;
+use crate::time::Time;
 
 /// An annotation that kubectl keeps a copy of the whole object in. No rule goes by it.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";

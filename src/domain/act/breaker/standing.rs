@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::action::HookState;
 use super::policy::Rung;
-use crate::domain::cluster::hook::HookId;
-use crate::domain::time::Time;
+use crate::cluster::hook::HookId;
+use crate::time::Time;
 
 /// One hook as the breaker sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

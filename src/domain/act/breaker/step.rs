@@ -11,9 +11,9 @@ use super::guards::{Guard, HeldBack};
 use super::observed::BypassState;
 use super::policy::Rung;
 use super::{Breaker, PendingChange, Writing};
-use crate::domain::cluster::hook::HookId;
-use crate::domain::time::Time;
-use crate::domain::vocabulary::Cause;
+use crate::cluster::hook::HookId;
+use crate::time::Time;
+use crate::vocabulary::Cause;
 
 /// One step, and what to say of it.
 #[derive(Debug, Default)]

@@ -15,8 +15,8 @@ use self::page::EditPage;
 use super::standing::{BypassStanding, Here, annotation, ignored, standing, state};
 use super::state::{AnnotationEntry, FailureFields, ObjectWriter};
 use super::{BypassPhase, IGNORE_SECONDS, OPT_OUT_ANNOTATION, Rung};
-use crate::domain::cluster::condition::BypassCondition;
-use crate::domain::time::Time;
+use crate::cluster::condition::BypassCondition;
+use crate::time::Time;
 
 pub use super::draft::FieldChange;
 

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use strum::{Display, IntoStaticStr, VariantArray};
 
-use crate::domain::cluster::condition::BypassCondition;
-use crate::domain::text::named;
+use crate::cluster::condition::BypassCondition;
+use crate::text::named;
 
 /// How far a bypass goes, the smallest first.
 #[derive(

@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 use super::ownership::{holds, owners};
 use super::state::{AnnotationEntry, BypassAnnotation, FailureFields, UnreadableAnnotation};
 use super::{BypassPhase, IGNORE_SECONDS, Rung, STATE_ANNOTATION};
-use crate::domain::cluster::condition::{BypassCondition, CONDITION_PREFIX};
-use crate::domain::time::Time;
+use crate::cluster::condition::{BypassCondition, CONDITION_PREFIX};
+use crate::time::Time;
 
 /// What a webhook is to hookwatch.
 #[derive(Debug, Clone, PartialEq)]

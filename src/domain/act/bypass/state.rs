@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 
 use super::standing::ignored;
 use super::{BypassPhase, Rung, original};
-use crate::domain::text::bounded;
-use crate::domain::time::Time;
+use crate::text::bounded;
+use crate::time::Time;
 
 /// Most characters of the annotation that the fence lets through.
 pub const MAX_STATE: usize = 16_384;

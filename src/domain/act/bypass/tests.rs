@@ -4,3 +4,6 @@ mod desired_states;
 mod hands;
 mod objects;
 mod properties;
+
+// As the integration tests that share `objects` name it.
+use crate as domain;

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use super::claim::{Claim, Hold};
 use super::{Bid, BidOutcome, HolderRecord, LeadershipObject, ReplicaStanding, Terms, Undecided};
-use crate::domain::time::Time;
+use crate::time::Time;
 
 /// What to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]

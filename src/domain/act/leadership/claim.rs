@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Bid, HolderRecord, Terms, UNREADABLE};
-use crate::domain::time::Time;
+use crate::time::Time;
 
 /// In whose hands an object is.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,8 +6,8 @@ use serde::Serialize;
 use strum::{IntoStaticStr, VariantArray};
 
 use super::{LeadershipObject, ReplicaReport, ReplicaStanding, Undecided};
-use crate::domain::text::named;
-use crate::domain::time::Time;
+use crate::text::named;
+use crate::time::Time;
 
 /// What a replica is.
 #[derive(

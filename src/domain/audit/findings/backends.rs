@@ -4,9 +4,9 @@ use super::{
     Finding, FindingSeverity, NO_DISRUPTION_BUDGET, NO_ENDPOINTS, NO_GRACE, NO_LIVENESS_PROBE,
     NO_READINESS_PROBE, NOT_SPREAD, ONE_REPLICA, PORT_NOT_OFFERED, READINESS_ELSEWHERE, SERVICE_MISSING,
 };
-use crate::domain::audit::estate::{AuditedHook, Check, Container, Estate, ServiceFacts, Workload};
-use crate::domain::audit::forecast::Auditor;
-use crate::domain::cluster::hook::{FailurePolicy, ServiceState};
+use crate::audit::estate::{AuditedHook, Check, Container, Estate, ServiceFacts, Workload};
+use crate::audit::forecast::Auditor;
+use crate::cluster::hook::{FailurePolicy, ServiceState};
 
 /// Until every node and API server has taken an endpoint out, some seconds pass; a Pod that gives itself less still gets
 /// requests when it is gone.

@@ -48,7 +48,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::domain::audit::findings::LEASE_TIMEOUT;
+    use crate::audit::findings::LEASE_TIMEOUT;
 
     fn finding(name: &str, patch: serde_json::Value) -> Finding {
         Finding {

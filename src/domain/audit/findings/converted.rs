@@ -1,7 +1,7 @@
 //! Findings about webhooks that convert the objects of a CustomResourceDefinition.
 
 use super::{CONVERSION_SERVICE_MISSING, CONVERSION_STORED_VERSIONS, Finding, FindingKind};
-use crate::domain::audit::estate::{Converted, Estate};
+use crate::audit::estate::{Converted, Estate};
 
 /// Every definition.
 pub(super) fn of_all(estate: &Estate, found: &mut Vec<Finding>) {

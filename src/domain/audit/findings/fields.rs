@@ -9,15 +9,15 @@ use super::{
     EXACT_MATCH_POLICY, Finding, INVALID_TARGET, LEASE_TIMEOUT, LONG_TIMEOUT, MUTATES_CONTROL_PLANE,
     NEVER_CALLED, TIMEOUT_NOT_SET, UNREADABLE_FIELD, UNWATCHED_FAIL_OPEN, VIRTUAL_RESOURCES, object,
 };
-use crate::domain::audit::estate::{AuditedHook, Estate};
-use crate::domain::audit::forecast::Auditor;
-use crate::domain::audit::patch::of_field;
-use crate::domain::cluster::hook::{
+use crate::audit::estate::{AuditedHook, Estate};
+use crate::audit::forecast::Auditor;
+use crate::audit::patch::of_field;
+use crate::cluster::hook::{
     FailurePolicy, Hook, HookKind, HookRule, HookTarget, Labels, MatchPolicy, Selector, SelectorOperator,
 };
-use crate::domain::cluster::matching::conditions::ConditionCompiler;
-use crate::domain::cluster::matching::{LEASES, RequestShape};
-use crate::domain::text::listed;
+use crate::cluster::matching::conditions::ConditionCompiler;
+use crate::cluster::matching::{LEASES, RequestShape};
+use crate::text::listed;
 
 /// Gardener's bound for every webhook (`botanist/matchers`): most clients of the control plane wait 30 s.
 const LONG: u64 = 15;

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use super::backends::fails;
 use super::{Finding, FindingSeverity, NODES_GOING, ONE_NODE, ONE_ZONE};
-use crate::domain::audit::estate::AuditedHook;
-use crate::domain::audit::forecast::{Auditor, zone};
-use crate::domain::cluster::hook::{Endpoint, FailurePolicy};
-use crate::domain::cluster::inventory::{NodeTrouble, Sign};
-use crate::domain::time::Time;
+use crate::audit::estate::AuditedHook;
+use crate::audit::forecast::{Auditor, zone};
+use crate::cluster::hook::{Endpoint, FailurePolicy};
+use crate::cluster::inventory::{NodeTrouble, Sign};
+use crate::time::Time;
 
 /// A Pod tolerates a node that is NotReady for so long, unless it says otherwise (kube-apiserver 1.36,
 /// `--default-not-ready-toleration-seconds`).

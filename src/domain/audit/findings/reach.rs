@@ -7,13 +7,13 @@ use super::{
     CHAIN_OVER_DEADLINE, CONDITIONS_ERR, CONTROL_PLANE_IN_REACH, FAIL_OPEN_IN_REACH, Finding,
     FindingSeverity, HOOK_LOOP, NODE_RECOVERY_BLOCKED, OWN_PODS_IN_REACH, object,
 };
-use crate::domain::audit::estate::{Estate, service_key};
-use crate::domain::audit::forecast::{Auditor, BackendFailure, Casualty, Forecast};
-use crate::domain::audit::patch::scoping;
-use crate::domain::audit::reach::Reach;
-use crate::domain::audit::{Function, seconds};
-use crate::domain::cluster::hook::{FailurePolicy, Hook, HookKind};
-use crate::domain::cluster::matching::RequestShape;
+use crate::audit::estate::{Estate, service_key};
+use crate::audit::forecast::{Auditor, BackendFailure, Casualty, Forecast};
+use crate::audit::patch::scoping;
+use crate::audit::reach::Reach;
+use crate::audit::{Function, seconds};
+use crate::cluster::hook::{FailurePolicy, Hook, HookKind};
+use crate::cluster::matching::RequestShape;
 
 /// Of more Services than this it is not looked for who needs whom.
 const MAX_PLACES: usize = 200;

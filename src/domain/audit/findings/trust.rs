@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::{CA_EMPTY, CA_ENDS, CA_NAMES_ANOTHER, CA_UNUSABLE, Finding, FindingSeverity};
-use crate::domain::audit::estate::AuditedHook;
-use crate::domain::audit::forecast::Auditor;
-use crate::domain::cluster::hook::{HookTarget, Trusted};
+use crate::audit::estate::AuditedHook;
+use crate::audit::forecast::Auditor;
+use crate::cluster::hook::{HookTarget, Trusted};
 
 /// Before its end a certificate is worth a warning for so long.
 const SOON: Duration = Duration::from_secs(60 * 24 * 3_600);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{CLOSE_TO_TIMEOUT, Finding, FindingSeverity, SERVED_ENDS, TELLS_APART};
-use crate::domain::audit::forecast::Auditor;
+use crate::audit::forecast::Auditor;
 
 /// Before its end a certificate that is served is worth a warning for so long, as in the alert HookwatchHookCertificate.
 const SOON: Duration = Duration::from_secs(14 * 24 * 3_600);

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::{BackendFailure, Casualty, Suffering};
-use crate::domain::audit::Function;
-use crate::domain::audit::reach::{HookReader, Reach, Tenants, named};
-use crate::domain::audit::writes::WriteSort;
-use crate::domain::cluster::chain::Chain;
-use crate::domain::cluster::hook::{FailurePolicy, Hook};
-use crate::domain::text::dotted;
-use crate::domain::thresholds::longest_write;
+use crate::audit::Function;
+use crate::audit::reach::{HookReader, Reach, Tenants, named};
+use crate::audit::writes::WriteSort;
+use crate::cluster::chain::Chain;
+use crate::cluster::hook::{FailurePolicy, Hook};
+use crate::text::dotted;
+use crate::thresholds::longest_write;
 
 /// Leaders exit 10 s after the begin of the first renewal that fails, which begins up to 2 s after the fault
 /// (`client-go/tools/leaderelection`). Half a second on both sides for what is under way.

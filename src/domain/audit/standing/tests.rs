@@ -2,9 +2,9 @@ use std::cell::Cell;
 
 use super::super::findings::{CONTROL_PLANE_IN_REACH, FindingKind, NODES_GOING};
 use super::*;
-use crate::domain::cluster::condition::CONDITION_PREFIX;
-use crate::domain::cluster::hook::HookKind;
-use crate::domain::cluster::matching::tests::hook;
+use crate::cluster::condition::CONDITION_PREFIX;
+use crate::cluster::hook::HookKind;
+use crate::cluster::matching::tests::hook;
 
 fn at(seconds: u64) -> Time {
     Time::from_unix_millis(1_795_219_862_000 + seconds * 1_000)

@@ -6,8 +6,8 @@
 //! namespace alone can be that writer.
 
 use super::{SHIELDED_NAMESPACES, all, any, list, quoted};
-use crate::domain::cluster::hook::Added;
-use crate::domain::cluster::matching::{RequestShape, Requester};
+use crate::cluster::hook::Added;
+use crate::cluster::matching::{RequestShape, Requester};
 
 /// Writes that are spared.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! The texts of conditions.
 
 use super::*;
-use crate::domain::cluster::hook::Added;
+use crate::cluster::hook::Added;
 
 #[test]
 fn every_name_carries_the_prefix() {

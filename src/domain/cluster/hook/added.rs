@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::text::is_dns_label;
+use crate::text::is_dns_label;
 
 /// The annotation on a configuration by which its owner adds to what a shield spares, beside
-/// [`crate::domain::act::bypass::OPT_OUT_ANNOTATION`], which permits less.
+/// [`crate::act::bypass::OPT_OUT_ANNOTATION`], which permits less.
 ///
 /// Its items stand between commas. `self`: the Pods of the namespace that the hook's own Service is in, with their bindings
 /// and tokens, its ReplicaSets and its Deployments, so that the hook can come back by itself. `leases=ns1+ns2`: Leases in

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use strum::{Display, IntoStaticStr};
 
-use crate::domain::text::named;
-use crate::domain::time::Time;
+use crate::text::named;
+use crate::time::Time;
 
 /// What the API server calls a hook for.
 ///

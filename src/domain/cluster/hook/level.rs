@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use strum::{IntoStaticStr, VariantArray};
 
-use crate::domain::text::named;
+use crate::text::named;
 
 /// How far a probe goes.
 #[derive(

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::time::Time;
+use crate::time::Time;
 
 /// How its entry is written, beside what the API server does with it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

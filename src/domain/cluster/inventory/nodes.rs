@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::cluster::hook::{Endpoint, Hook};
-use crate::domain::time::Time;
+use crate::cluster::hook::{Endpoint, Hook};
+use crate::time::Time;
 
 use super::Inventory;
 

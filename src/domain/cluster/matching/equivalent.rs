@@ -7,7 +7,7 @@
 //! equivalent, whatever a rule says.
 
 use super::RequestShape;
-use crate::domain::cluster::hook::HookRule;
+use crate::cluster::hook::HookRule;
 
 /// The resources of Kubernetes itself that 1.36 serves under more than one group and version by default.
 const TWICE: [(&str, &[(&str, &str)]); 2] = [
@@ -85,7 +85,7 @@ fn by_default(request: &RequestShape<'_>) -> Option<&'static [(&'static str, &'s
 mod tests {
     use super::super::tests::hook;
     use super::*;
-    use crate::domain::cluster::hook::{Hook, MatchPolicy};
+    use crate::cluster::hook::{Hook, MatchPolicy};
 
     fn asked_about(group: &str, version: &str, resource: &str) -> Hook {
         let mut hook = hook(&[resource]);

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::CanaryTarget;
-use crate::domain::text::is_dns_label;
+use crate::text::is_dns_label;
 
 /// Longest name of a canary, in bytes.
 pub const MAX_NAME: usize = 32;

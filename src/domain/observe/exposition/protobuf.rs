@@ -9,7 +9,7 @@ mod metric;
 mod wire;
 
 use super::Harvest;
-use crate::domain::observe::snapshot::{Complaints, Family, Part, Snapshot};
+use crate::observe::snapshot::{Complaints, Family, Part, Snapshot};
 use metric::{Metric, MetricValue};
 use wire::{Broken, Number, WireType};
 
@@ -322,7 +322,7 @@ fn skip(chunk: &[u8], length: u64) -> (&[u8], u64) {
 
 #[cfg(test)]
 #[path = "../../../../tests/support/metric_family.rs"]
-pub(crate) mod encoding;
+pub(super) mod encoding;
 
 #[cfg(test)]
 mod tests;

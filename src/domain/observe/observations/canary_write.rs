@@ -1,9 +1,9 @@
 //! What canaries write, as far as it decides which hooks are asked about it.
 
-use crate::domain::cluster::condition::SHIELDED_NAMESPACES;
-use crate::domain::cluster::hook::Labels;
-use crate::domain::cluster::matching::{LEASES, RequestShape};
-use crate::domain::observe::canary::{CanaryTarget, FurtherCanary};
+use crate::cluster::condition::SHIELDED_NAMESPACES;
+use crate::cluster::hook::Labels;
+use crate::cluster::matching::{LEASES, RequestShape};
+use crate::observe::canary::{CanaryTarget, FurtherCanary};
 
 /// The resource of hookwatch's canary in kube-system, which little else writes.
 pub(super) const CONFIG_MAPS: [&str; 4] = ["", "v1", "configmaps", ""];

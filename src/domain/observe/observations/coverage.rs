@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::domain::cluster::condition::{BypassCondition, SHIELDED_NAMESPACES};
-use crate::domain::cluster::hook::{Hook, HookId};
-use crate::domain::cluster::inventory::Inventory;
-use crate::domain::observe::canary::{CanaryTarget, FurtherCanary};
-use crate::domain::observe::observations::canary_write::CanaryWrite;
-use crate::domain::observe::observations::meets::Meetings;
-use crate::domain::vocabulary::Bypass;
+use crate::cluster::condition::{BypassCondition, SHIELDED_NAMESPACES};
+use crate::cluster::hook::{Hook, HookId};
+use crate::cluster::inventory::Inventory;
+use crate::observe::canary::{CanaryTarget, FurtherCanary};
+use crate::observe::observations::canary_write::CanaryWrite;
+use crate::observe::observations::meets::Meetings;
+use crate::vocabulary::Bypass;
 
 impl Bypass {
     /// How a match condition of hookwatch's limits what is shown to a hook; the one that lets least through.

@@ -4,15 +4,15 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::domain::cluster::condition::SHIELDED_NAMESPACES;
-use crate::domain::cluster::condition::spare::Spare;
-use crate::domain::cluster::hook::{Hook, HookId, HookRule, Labels, MatchCondition, Scope};
-use crate::domain::cluster::inventory::Inventory;
-use crate::domain::cluster::matching::conditions::{ConditionCompiler, ConditionRequest, MatchConditions};
-use crate::domain::cluster::matching::{LEASES, RequestShape, Requester};
-use crate::domain::observe::canary::{CanaryTarget, FurtherCanary, OBJECT};
-use crate::domain::observe::observations::canary_write::{CONFIG_MAPS, CanaryWrite};
-use crate::domain::text::own_account;
+use crate::cluster::condition::SHIELDED_NAMESPACES;
+use crate::cluster::condition::spare::Spare;
+use crate::cluster::hook::{Hook, HookId, HookRule, Labels, MatchCondition, Scope};
+use crate::cluster::inventory::Inventory;
+use crate::cluster::matching::conditions::{ConditionCompiler, ConditionRequest, MatchConditions};
+use crate::cluster::matching::{LEASES, RequestShape, Requester};
+use crate::observe::canary::{CanaryTarget, FurtherCanary, OBJECT};
+use crate::observe::observations::canary_write::{CONFIG_MAPS, CanaryWrite};
+use crate::text::own_account;
 
 /// How many conditions are evaluated to find out about one hook. More than a thousand requests of seven writers, three each.
 const MOST_OF_ONE: usize = 4_096;
@@ -396,7 +396,7 @@ fn names_hookwatch(text: &str) -> bool {
 
 impl Hook {
     /// The matchConditions that are not hookwatch's.
-    pub(in crate::domain) fn owners_conditions(&self) -> impl Iterator<Item = &MatchCondition> {
+    pub(crate) fn owners_conditions(&self) -> impl Iterator<Item = &MatchCondition> {
         let conditions = self.match_conditions.iter();
         conditions.filter(|condition| !condition.is_ours())
     }
@@ -423,7 +423,7 @@ impl Hook {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::cluster::hook::{HookKind, HookTarget, Selector};
+    use crate::cluster::hook::{HookKind, HookTarget, Selector};
 
     fn meets(operations: &[&str], group: &str, resources: &[&str], selector: Selector) -> bool {
         spared(&asked(operations, group, resources, selector)) >= Spared::ControlPlane

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use crate::domain::observe::history::History;
-use crate::domain::observe::node_leases::NodeLeases;
-use crate::domain::observe::readiness::{ReadinessMemory, ReadyReport, is_start_up};
-use crate::domain::observe::snapshot::{ScrapeFailure, ScrapeFailureReason};
-use crate::domain::observe::views::{ScrapeView, SilentView};
-use crate::domain::text::{capital, human, listed};
-use crate::domain::time::Time;
-use crate::domain::{row, thresholds as t};
+use crate::observe::history::History;
+use crate::observe::node_leases::NodeLeases;
+use crate::observe::readiness::{ReadinessMemory, ReadyReport, is_start_up};
+use crate::observe::snapshot::{ScrapeFailure, ScrapeFailureReason};
+use crate::observe::views::{ScrapeView, SilentView};
+use crate::text::{capital, human, listed};
+use crate::time::Time;
+use crate::{row, thresholds as t};
 
 /// Scrape targets that are remembered at most.
 const MAX_TARGETS: usize = 64;

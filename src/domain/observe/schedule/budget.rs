@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::Rates;
-use crate::domain::cluster::hook::Backend;
-use crate::domain::observe::probe::ConnectionKind;
-use crate::domain::time::Time;
+use crate::cluster::hook::Backend;
+use crate::observe::probe::ConnectionKind;
+use crate::time::Time;
 
 /// Probes a second that a hook which is alone on its backend takes, in its intervals: a fresh one and a kept one, each up
 /// to a tenth early. No budget is smaller.

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::budget::UsedUp;
 use super::target::Wanted;
-use crate::domain::cluster::hook::Backend;
-use crate::domain::text::human;
-use crate::domain::time::Time;
+use crate::cluster::hook::Backend;
+use crate::text::human;
+use crate::time::Time;
 
 /// A probe that waits for less is on time, however short its interval.
 const NOTABLE: Duration = Duration::from_secs(2);

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use super::target::may_be_slow;
 use super::{Schedule, ScheduledProbe};
-use crate::domain::cluster::hook::{Hook, ProbeLevel};
-use crate::domain::observe::probe::{
+use crate::cluster::hook::{Hook, ProbeLevel};
+use crate::observe::probe::{
     ConnectionKind, PhaseDurations, ProbeAnswer, ProbeOutcome, ProbeOverdue, ProbePhase, ProbeReport,
 };
-use crate::domain::time::Time;
+use crate::time::Time;
 
 /// An answer that came this soon after the request is none that a slow hook gives, whatever the handshake took.
 const PROMPT: Duration = Duration::from_millis(100);

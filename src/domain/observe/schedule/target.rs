@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Ask, Rates};
-use crate::domain::cluster::hook::{Hook, HookId, ProbeLevel};
-use crate::domain::observe::probe::ConnectionKind;
-use crate::domain::thresholds as t;
-use crate::domain::time::Time;
+use crate::cluster::hook::{Hook, HookId, ProbeLevel};
+use crate::observe::probe::ConnectionKind;
+use crate::thresholds as t;
+use crate::time::Time;
 
 /// Fresh probes with one request under way at once: while one hangs for the hook's whole timeout, the next sees whether the
 /// hook is back.

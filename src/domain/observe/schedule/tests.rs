@@ -8,13 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::domain::cluster::hook::{
-    BackendAddress, Endpoint, HookKind, HookTarget, ServiceState, ServiceTarget,
-};
-use crate::domain::observe::probe::{
+use crate::cluster::hook::{BackendAddress, Endpoint, HookKind, HookTarget, ServiceState, ServiceTarget};
+use crate::observe::probe::{
     CertificateFacts, PhaseDurations, ProbeAnswer, ProbeOutcome, ProbeOverdue, ProbePhase, ProbeReport,
 };
-use crate::domain::observe::probing::{BackendMemory, BackendState};
+use crate::observe::probing::{BackendMemory, BackendState};
 
 const RATES: Rates = Rates {
     interval: Duration::from_secs(5),

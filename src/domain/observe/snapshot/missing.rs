@@ -136,7 +136,7 @@ impl HookSeries {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::observe::exposition::Exposition;
+    use crate::observe::exposition::Exposition;
 
     const WHOLE: &str = "apiserver_request_duration_seconds_sum{verb=\"GET\"} 1\n\
         apiserver_request_sli_duration_seconds_sum{verb=\"GET\"} 1\n\

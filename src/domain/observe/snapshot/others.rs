@@ -119,7 +119,7 @@ fn bounded_entry<'a, V: Default>(map: &'a mut BTreeMap<String, V>, name: &str) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::observe::exposition::Exposition;
+    use crate::observe::exposition::Exposition;
 
     /// As a kube-apiserver 1.36.2 wrote them.
     const SCRAPE: &str = include_str!("../../../../tests/fixtures/formats/other-kinds-1.36.2.prom");

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use strum::{IntoStaticStr, VariantArray};
 
 use super::Snapshot;
-use crate::domain::text::named;
-use crate::domain::time::Time;
+use crate::text::named;
+use crate::time::Time;
 
 /// One reading of one API-server replica's metrics.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -11,11 +11,11 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::MAX_INSTANCES;
-use crate::domain::observe::snapshot::{
+use crate::observe::snapshot::{
     Complaints, Family, LabelPairs, LabelSource, Part, Scrape, Snapshot, series_names,
 };
-use crate::domain::text::bounded;
-use crate::domain::time::Time;
+use crate::text::bounded;
+use crate::time::Time;
 
 /// Series of one answer. An API server of a large cluster has some 10,000 of those that matter.
 pub const MAX_SERIES: usize = 100_000;

@@ -2,8 +2,8 @@ use serde_json::{Value, json};
 
 use super::answer::{Clocks, MAX_SERIES, UnusableAnswer, clock, query, refusal, scrapes};
 use super::*;
-use crate::domain::cluster::hook::HookKind;
-use crate::domain::observe::snapshot::series_names;
+use crate::cluster::hook::HookKind;
+use crate::observe::snapshot::series_names;
 
 /// The Prometheus's clock, a second and a half ahead of ours.
 const THEIRS: i64 = 1_700_000_100_000;
@@ -63,7 +63,7 @@ fn what_was_scraped_at_one_instant_is_one_scrape_by_our_clock() {
 #[test]
 fn a_real_prometheus_tells_the_same_as_the_scrape_that_it_stored() {
     let fixture = |name: &str| {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/");
         std::fs::read(format!("{path}{name}")).unwrap()
     };
     let clocks = Clocks {
@@ -72,7 +72,7 @@ fn a_real_prometheus_tells_the_same_as_the_scrape_that_it_stored() {
     };
     let (found, complaints) = scrapes(&fixture("prometheus/quiet.json"), clocks).unwrap();
     assert_eq!((found.len(), complaints), (2, Complaints::default()));
-    let mut exposition = crate::domain::observe::exposition::Exposition::new();
+    let mut exposition = crate::observe::exposition::Exposition::new();
     exposition.feed(&fixture("recordings/quiet/0000_1795219496541.prom"));
     let (snapshot, _) = exposition.finish();
     let expected = serde_json::to_value(&snapshot).unwrap();
@@ -320,7 +320,7 @@ fn a_failure_is_told_once_and_so_is_its_end() {
     let failure = |second| ScrapeFailure {
         target: "http://p:9090".to_owned(),
         at: at(second),
-        reason: crate::domain::observe::snapshot::ScrapeFailureReason::Refused,
+        reason: crate::observe::snapshot::ScrapeFailureReason::Refused,
         why: "HTTP 429".to_owned(),
     };
     let mut stored = PrometheusMemory::default();

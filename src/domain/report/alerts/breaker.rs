@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 
 use super::{AlertCondition, rules};
-use crate::domain::act::breaker::{HeldBack, HookStanding};
-use crate::domain::act::fence::AutoBreak;
-use crate::domain::diagnose::verdict::Verdict;
-use crate::domain::report::assessment::Assessment;
-use crate::domain::vocabulary::Health;
+use crate::act::breaker::{HeldBack, HookStanding};
+use crate::act::fence::AutoBreak;
+use crate::diagnose::verdict::Verdict;
+use crate::report::assessment::Assessment;
+use crate::vocabulary::Health;
 
 /// Reasons that are no surprise to whoever set hookwatch up, or that have an alert of their own: the rule leaves them out.
 pub const EXPECTED: [HeldBack; 7] = [
@@ -148,12 +148,12 @@ fn words(standings: &[&HookStanding]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::act::breaker::{HookState, Rung};
-    use crate::domain::act::fence::{BreakerView, Proof};
-    use crate::domain::cluster::hook::{HookId, HookKind};
-    use crate::domain::report::alerts::tests::{calm, verdict};
-    use crate::domain::time::Time;
-    use crate::domain::vocabulary::{Bypass, Cause, Effect};
+    use crate::act::breaker::{HookState, Rung};
+    use crate::act::fence::{BreakerView, Proof};
+    use crate::cluster::hook::{HookId, HookKind};
+    use crate::report::alerts::tests::{calm, verdict};
+    use crate::time::Time;
+    use crate::vocabulary::{Bypass, Cause, Effect};
 
     fn standing(webhook: &str, stage: HookState) -> HookStanding {
         let hook = HookId::new(HookKind::Validating, "policy", webhook);

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::Labels;
 use super::tracker::{Alert, Board, ResolvedAlert};
-use crate::domain::act::leadership::ReplicaStanding;
-use crate::domain::time::Time;
+use crate::act::leadership::ReplicaStanding;
+use crate::time::Time;
 
 /// Before the second attempt; every further one waits twice as long.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);

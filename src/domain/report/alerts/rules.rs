@@ -3,7 +3,7 @@
 use std::time::Duration;
 use strum::IntoStaticStr;
 
-use crate::domain::text::named;
+use crate::text::named;
 
 /// Where the runbooks are.
 const RUNBOOKS: &str = "https://github.com/hookwatch/hookwatch/blob/main/docs/runbooks/";

@@ -1,15 +1,13 @@
 mod delivery;
 
 use super::*;
-use crate::domain::act::leadership::{
-    LeadershipObject, ReplicaRole, ReplicaStanding, ReplicaView, Undecided,
-};
-use crate::domain::audit::findings::{CONTROL_PLANE_IN_REACH, KINDS};
-use crate::domain::audit::standing::{Audited, Findings};
-use crate::domain::diagnose::verdict::NonHookCause;
-use crate::domain::observe::views::ScrapeView;
-use crate::domain::vocabulary::NotAHook;
-use crate::domain::watchdog::{Event, Watchdog, WatchdogEffect};
+use crate::act::leadership::{LeadershipObject, ReplicaRole, ReplicaStanding, ReplicaView, Undecided};
+use crate::audit::findings::{CONTROL_PLANE_IN_REACH, KINDS};
+use crate::audit::standing::{Audited, Findings};
+use crate::diagnose::verdict::NonHookCause;
+use crate::observe::views::ScrapeView;
+use crate::vocabulary::NotAHook;
+use crate::watchdog::{Event, Watchdog, WatchdogEffect};
 
 const PACE: DeliveryPace = DeliveryPace {
     resend: Duration::from_secs(30),
@@ -33,7 +31,7 @@ pub(super) fn calm(now: Time) -> Assessment {
     assessment
 }
 
-pub(crate) fn verdict(webhook: &str, health: Health, cause: Cause, effect: Effect) -> Verdict {
+pub(in crate::report) fn verdict(webhook: &str, health: Health, cause: Cause, effect: Effect) -> Verdict {
     Verdict {
         kind: HookKind::Validating,
         configuration: Some("policy".into()),

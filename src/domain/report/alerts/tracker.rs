@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{AlertCondition, AlertRule, Labels};
-use crate::domain::time::Time;
+use crate::time::Time;
 
 /// Alerts that fire at once, at most; and ended ones that are remembered.
 pub const MAX_ALERTS: usize = 256;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{GapReason, ReviewGap};
-use crate::domain::cluster::hook::HookId;
-use crate::domain::time::Time;
+use crate::cluster::hook::HookId;
+use crate::time::Time;
 
 /// What begins again within this time is the same gap.
 const SETTLES: Duration = Duration::from_secs(30);
@@ -68,7 +68,7 @@ impl Gaps {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::cluster::hook::HookKind;
+    use crate::cluster::hook::HookKind;
 
     fn at(seconds: u64) -> Time {
         Time::from_unix_millis(seconds * 1_000)

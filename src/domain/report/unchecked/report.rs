@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::{GapReason, ObservedObject, Question, ReviewGap, Served, Went};
-use crate::domain::cluster::hook::{HookId, HookKind, Labels};
-use crate::domain::text::bounded;
+use crate::cluster::hook::{HookId, HookKind, Labels};
+use crate::text::bounded;
 
 /// Most lines, each a kind in a namespace.
 const MOST_LINES: usize = 200;
@@ -120,7 +120,7 @@ impl<'a> ObjectTally<'a> {
     /// The sum.
     pub fn end(self) -> Unchecked {
         let Question { hook, gap, .. } = self.question;
-        let theirs = |name: &str| !name.starts_with(crate::domain::cluster::condition::CONDITION_PREFIX);
+        let theirs = |name: &str| !name.starts_with(crate::cluster::condition::CONDITION_PREFIX);
         Unchecked {
             hook: hook.id.clone(),
             gap,
@@ -262,9 +262,9 @@ const NOT_UNDONE: &str = "The webhook is mutating: that it is asked again does n
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::cluster::hook::MatchCondition;
-    use crate::domain::cluster::matching::tests::hook;
-    use crate::domain::time::Time;
+    use crate::cluster::hook::MatchCondition;
+    use crate::cluster::matching::tests::hook;
+    use crate::time::Time;
 
     fn at(seconds: u64) -> Time {
         Time::from_unix_millis(1_795_219_862_000 + seconds * 1_000)

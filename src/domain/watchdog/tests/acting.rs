@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::domain::act::breaker::{CanaryWord, HookFacts, Judged, Witness};
-use crate::domain::act::fence::MaySkip;
-use crate::domain::cluster::hook::MatchCondition;
-use crate::domain::observe::canary::FurtherCanary;
-use crate::domain::vocabulary::Bypass;
+use crate::act::breaker::{CanaryWord, HookFacts, Judged, Witness};
+use crate::act::fence::MaySkip;
+use crate::cluster::hook::MatchCondition;
+use crate::observe::canary::FurtherCanary;
+use crate::vocabulary::Bypass;
 
 impl Incident {
     pub(super) fn judged(&mut self, ms: u64) -> Judged {

@@ -1,9 +1,9 @@
 //! When audits are asked for, and what becomes of what they find.
 
 use super::*;
-use crate::domain::audit::standing::Audited;
-use crate::domain::cluster::inventory::NodeState;
-use crate::domain::watchdog::LoggedChange;
+use crate::audit::standing::Audited;
+use crate::cluster::inventory::NodeState;
+use crate::watchdog::LoggedChange;
 
 const MINUTE: u64 = 60 * SECOND;
 
@@ -166,7 +166,7 @@ fn a_node_that_goes_takes_its_webhook_along_with_and_without_the_right_to_read_n
 
     // Where nodes may not be read their Leases tell.
     let mut blind = Incident::calm(&[&opa]);
-    let lease = |name: &str, renewed: u64| crate::domain::observe::node_leases::NodeLease {
+    let lease = |name: &str, renewed: u64| crate::observe::node_leases::NodeLease {
         name: name.to_owned(),
         renewed: renewed.to_string(),
         duration: Duration::from_secs(40),
@@ -174,8 +174,8 @@ fn a_node_that_goes_takes_its_webhook_along_with_and_without_the_right_to_read_n
     blind.audited(11 * SECOND, Duration::ZERO);
     for second in (12..112).step_by(10) {
         let leases = vec![lease("a", 0), lease("b", second), lease("c", second)];
-        let list = crate::domain::observe::node_leases::LeaseList { leases, left_out: 0 };
-        let reading = crate::domain::observe::node_leases::LeaseReading {
+        let list = crate::observe::node_leases::LeaseList { leases, left_out: 0 };
+        let reading = crate::observe::node_leases::LeaseReading {
             at: Incident::at(second * SECOND),
             outcome: Ok(list),
         };

@@ -1,8 +1,8 @@
 //! What a person is told to type.
 
 use super::*;
-use crate::domain::cluster::hook::Labels;
-use crate::domain::diagnose::verdict::BypassByHand;
+use crate::cluster::hook::Labels;
+use crate::diagnose::verdict::BypassByHand;
 
 /// The label that every namespace has.
 fn named(namespace: &str) -> Labels {

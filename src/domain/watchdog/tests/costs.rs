@@ -2,7 +2,7 @@
 
 use super::acting::{changed, witnesses};
 use super::*;
-use crate::domain::act::breaker::Witness;
+use crate::act::breaker::Witness;
 
 /// Mutating hooks that fail open and hang from 11 s on, the canaries of these targets with them; what is said of the
 /// first one 3 s later.

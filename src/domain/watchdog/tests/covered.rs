@@ -1,9 +1,9 @@
 //! Canaries that the owner's match conditions or an objectSelector keep from a webhook.
 
 use super::*;
-use crate::domain::act::breaker::CanaryWord;
-use crate::domain::cluster::hook::MatchCondition;
-use crate::domain::observe::canary::FurtherCanary;
+use crate::act::breaker::CanaryWord;
+use crate::cluster::hook::MatchCondition;
+use crate::observe::canary::FurtherCanary;
 
 /// A catch-all webhook that leaves out what the documentation of Kubernetes tells it to, by match conditions.
 fn hook_but_for_kube_system() -> Hook {

@@ -1,7 +1,7 @@
 //! When a hook whose failures are ignored is dead: every request passes it without review already.
 
 use super::*;
-use crate::domain::act::breaker::HookFacts;
+use crate::act::breaker::HookFacts;
 
 /// What is seen of the hook in each second.
 #[derive(Clone)]

@@ -1,8 +1,8 @@
 //! Incidents that begin with a change of endpoints.
 
 use super::*;
-use crate::domain::act::breaker::Doubt;
-use crate::domain::cluster::inventory::NodeState;
+use crate::act::breaker::Doubt;
+use crate::cluster::inventory::NodeState;
 
 /// The hook without the endpoint of this number.
 fn without(hook: &Hook, number: u8) -> Hook {

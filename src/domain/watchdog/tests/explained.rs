@@ -1,8 +1,8 @@
 //! What a verdict says beside who it is.
 
 use super::*;
-use crate::domain::diagnose::summary::of_control_plane;
-use crate::domain::vocabulary::Bypass;
+use crate::diagnose::summary::of_control_plane;
+use crate::vocabulary::Bypass;
 
 fn says(verdict: &Verdict, words: &str) -> bool {
     verdict.evidence.iter().any(|sentence| sentence.contains(words))

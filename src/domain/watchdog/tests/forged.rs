@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::domain::act::breaker::{
+use crate::act::breaker::{
     Action, Book, Breaker, BreakerSettings, BypassState, Ceiling, Observation, ObservedHook, Permit, Policy,
     PolicyRule, ResourceVersion, Rung, To, Witness, WriteOutcome,
 };
-use crate::domain::act::fence::MaySkip;
+use crate::act::fence::MaySkip;
 
 /// The core, and a breaker that does what it decides, with one API server that never refuses anything.
 struct World {

@@ -311,7 +311,7 @@ fn reads_that_take_longer_without_being_more_do_not_swamp_an_api_server() {
         incident.count_writes(60.0, own, own);
         add(&mut incident.counters.reads, 200.0, each);
         add(&mut incident.counters.etcd, 200.0, 0.002);
-        incident.counters.in_flight = Some(crate::domain::observe::snapshot::ByRequestKind {
+        incident.counters.in_flight = Some(crate::observe::snapshot::ByRequestKind {
             mutating: 1.0,
             read_only: at_once,
         });

@@ -1,7 +1,7 @@
 //! Incidents in which the first look misleads: evidence that fits two hooks, or that is old, or our own.
 
 use super::*;
-use crate::domain::cluster::hook::UrlTarget;
+use crate::cluster::hook::UrlTarget;
 
 fn failing(assessment: &Assessment) -> Vec<&str> {
     let named = assessment.culprits();

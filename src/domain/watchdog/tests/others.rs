@@ -1,8 +1,8 @@
 //! Incidents of hooks beside admission, and that they are nobody else's.
 
 use super::*;
-use crate::domain::cluster::hook::{Aggregated, Available, Conversion, OtherKind};
-use crate::domain::observe::snapshot::WriteSeries;
+use crate::cluster::hook::{Aggregated, Available, Conversion, OtherKind};
+use crate::observe::snapshot::WriteSeries;
 
 const CRD: &str = "widgets.example.com";
 const API: &str = "v1beta1.metrics.example.com";

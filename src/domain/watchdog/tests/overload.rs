@@ -2,7 +2,7 @@
 
 use super::acting::{changed, outage};
 use super::*;
-use crate::domain::observe::snapshot::ByRequestKind;
+use crate::observe::snapshot::ByRequestKind;
 
 /// Two hooks on an API server that a flood of LISTs is about to swamp.
 fn before_a_flood(hooks: &[&Hook]) -> Incident {

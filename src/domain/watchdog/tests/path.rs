@@ -1,8 +1,8 @@
 //! The path to all webhooks is lost at once: one fault, though each has a Service of its own.
 
 use super::*;
-use crate::domain::act::breaker::{Doubt, HookFacts, Judged};
-use crate::domain::diagnose::LOST_PATH;
+use crate::act::breaker::{Doubt, HookFacts, Judged};
+use crate::diagnose::LOST_PATH;
 
 const HOOKS: [&str; 3] = ["one", "two", "three"];
 

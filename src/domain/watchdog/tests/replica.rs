@@ -1,7 +1,7 @@
 //! What depends on which of several daemons leads.
 
 use super::*;
-use crate::domain::act::leadership::{LeadershipObject, ReplicaRole, ReplicaStanding, Undecided};
+use crate::act::leadership::{LeadershipObject, ReplicaRole, ReplicaStanding, Undecided};
 
 fn report(standing: ReplicaStanding, trouble: Option<&str>) -> Event {
     Event::Replica(ReplicaReport {

@@ -1,7 +1,7 @@
 //! Webhooks that are installed to use up the budget.
 
 use super::*;
-use crate::domain::act::breaker::{Stake, Witness};
+use crate::act::breaker::{Stake, Witness};
 
 /// A hook for ConfigMaps alone, which hookwatch's canaries are.
 fn trap() -> Hook {

@@ -1,8 +1,8 @@
 //! What is seen of the API servers themselves and of the nodes, and that no hook is blamed for it.
 
 use super::*;
-use crate::domain::observe::node_leases::{LeaseList, LeaseReading, LeaseTrouble, NodeLease};
-use crate::domain::observe::readiness::{Readiness, ReadyReport};
+use crate::observe::node_leases::{LeaseList, LeaseReading, LeaseTrouble, NodeLease};
+use crate::observe::readiness::{Readiness, ReadyReport};
 
 const BALANCER: &str = "10.0.0.1:6443";
 const BOOTSTRAP: &str = "poststarthook/rbac/bootstrap-roles";

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::acting::changed;
 use super::*;
-use crate::domain::act::breaker::Witness;
+use crate::act::breaker::Witness;
 
 /// A hook with two backends that has answered probes and calls after two seconds each for a while.
 fn always_slow(opa: &Hook) -> Incident {

@@ -1,7 +1,7 @@
 //! A Prometheus in place of scrapes: what it adds for people, and that the breaker never hears of it.
 
 use super::*;
-use crate::domain::observe::stored::PrometheusReading;
+use crate::observe::stored::PrometheusReading;
 
 const SCRAPED_EVERY: u64 = 15 * SECOND;
 

@@ -124,7 +124,7 @@ impl BodyReader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::observe::exposition::protobuf::encoding::encode;
+    use crate::io::testing::metric_family::encode;
 
     #[test]
     fn only_delimited_metric_families_are_taken_for_the_binary_format() {

@@ -6,10 +6,10 @@ use opentelemetry_sdk::trace::SpanData;
 
 use super::*;
 use crate::domain::cluster::hook::{BackendAddress, BackendPath, HookKind, ProbeLevel};
+use crate::domain::diagnose::verdict::Verdict;
 use crate::domain::observe::probe::{
     CertificateFacts, ConnectionKind, PhaseDurations, ProbeAnswer, ProbeOutcome, ProbePhase, ProbeReport,
 };
-use crate::domain::report::alerts::tests::verdict;
 use crate::domain::vocabulary::{Cause, Effect};
 use crate::io::report::metrics::Metrics;
 use crate::io::telemetry::TelemetrySettings;
@@ -84,7 +84,29 @@ fn report(started: Time, took: Duration, phases: PhaseDurations, outcome: ProbeO
 fn change(name: &str, health: Health) -> LoggedChange {
     LoggedChange::Hook {
         from: Some((Health::Healthy, None)),
-        verdict: Box::new(verdict(name, health, Cause::Hanging, Effect::Blocking)),
+        verdict: Box::new(Verdict {
+            kind: HookKind::Validating,
+            configuration: Some("policy".into()),
+            webhook: name.into(),
+            incident: "policy/policy:443".to_owned(),
+            health,
+            cause: Some(Cause::Hanging),
+            effect: Effect::Blocking,
+            needs_shield: false,
+            fails_open: false,
+            webhook_confidence: 0.9,
+            confidence: 0.9,
+            rule: "no-data",
+            excess_share: None,
+            since: None,
+            summary: "It does not answer.".to_owned(),
+            evidence: vec!["A canary named it.".to_owned()],
+            advice: None,
+            backends: Vec::new(),
+            canaries: Vec::new(),
+            bypass: None,
+            by_hand: None,
+        }),
     }
 }
 

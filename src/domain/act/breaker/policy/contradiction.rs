@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::{Matches, Pattern, Policy, PolicyRule, Rung};
-use crate::domain::act::breaker::choice::is_weak;
-use crate::domain::act::fence::AutoBreak;
-use crate::domain::cluster::matching::has_all;
+use crate::act::breaker::choice::is_weak;
+use crate::act::fence::AutoBreak;
+use crate::cluster::matching::has_all;
 
 /// Something in a policy that cannot be meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,7 +107,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::domain::vocabulary::Cause;
+    use crate::vocabulary::Cause;
 
     fn rule(name: &str, configuration: &str) -> PolicyRule {
         PolicyRule {

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::super::*;
 use super::incident::{Incident, ours, policy};
-use crate::domain::act::fence::AutoBreak;
-use crate::domain::cluster::hook::HookKind;
-use crate::domain::vocabulary::{Cause, Effect};
+use crate::act::fence::AutoBreak;
+use crate::cluster::hook::HookKind;
+use crate::vocabulary::{Cause, Effect};
 
 const SHIELD: To = To::Bypass(Rung::Shield);
 const SKIP: To = To::Bypass(Rung::Skip);

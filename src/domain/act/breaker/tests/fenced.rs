@@ -2,8 +2,8 @@
 
 use super::super::*;
 use super::incident::Incident;
-use crate::domain::act::fence::AutoBreak;
-use crate::domain::vocabulary::{Cause, Effect};
+use crate::act::fence::AutoBreak;
+use crate::vocabulary::{Cause, Effect};
 
 const SHIELD: To = To::Bypass(Rung::Shield);
 const SKIP: To = To::Bypass(Rung::Skip);

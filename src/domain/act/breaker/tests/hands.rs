@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::super::*;
 use super::incident::{Incident, at, hook, ours};
-use crate::domain::act::bypass::LONGEST_BY_HAND;
-use crate::domain::act::fence::AutoBreak;
-use crate::domain::vocabulary::Cause;
+use crate::act::bypass::LONGEST_BY_HAND;
+use crate::act::fence::AutoBreak;
+use crate::vocabulary::Cause;
 
 #[test]
 fn what_is_left_over_of_a_bypass_that_somebody_ended_is_tidied_away_once() {

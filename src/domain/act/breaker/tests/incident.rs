@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::super::*;
-use crate::domain::act::fence::AutoBreak;
-use crate::domain::cluster::hook::HookKind;
-use crate::domain::vocabulary::{Cause, Effect, Health};
+use crate::act::fence::AutoBreak;
+use crate::cluster::hook::HookKind;
+use crate::vocabulary::{Cause, Effect, Health};
 
 pub(super) fn at(seconds: u64) -> Time {
     Time::from_unix_millis(1_000_000 + seconds * 1_000)

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::super::*;
 use super::incident::{Incident, hook, ours, policy};
-use crate::domain::act::fence::AutoBreak;
-use crate::domain::vocabulary::{Cause, Effect};
+use crate::act::fence::AutoBreak;
+use crate::vocabulary::{Cause, Effect};
 
 #[test]
 fn a_hung_hook_is_skipped_tried_by_canaries_and_put_back() {

@@ -2,8 +2,8 @@
 
 use super::super::*;
 use super::incident::{Incident, at, hook, ours, policy};
-use crate::domain::act::fence::AutoBreak;
-use crate::domain::vocabulary::Cause;
+use crate::act::fence::AutoBreak;
+use crate::vocabulary::Cause;
 
 #[test]
 fn a_restore_does_not_wait_for_a_ledger_that_cannot_be_written() {

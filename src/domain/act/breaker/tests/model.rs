@@ -13,8 +13,8 @@ use stateright::{Checker, HasDiscoveries, Model, Property};
 use super::promises::{ANSWERED, BACK, LONGEST, PROMISES, STEPS};
 use super::setup::{Hand, Mishaps, Mood, Setup};
 use super::world::{Happens, Object, World};
-use crate::domain::act::breaker::Rung;
-use crate::domain::act::fence::AutoBreak;
+use crate::act::breaker::Rung;
+use crate::act::fence::AutoBreak;
 
 /// Else a world in which nothing is ever skipped would keep every promise about that.
 const SKIPPED: &str = "something is skipped";

@@ -3,8 +3,8 @@
 use super::super::*;
 use super::setup::{Hand, Mishaps, Mood, Setup};
 use super::world::{Happens, UNIT, What, World, version};
-use crate::domain::act::fence::AutoBreak;
-use crate::domain::vocabulary::Cause;
+use crate::act::fence::AutoBreak;
+use crate::vocabulary::Cause;
 
 /// Units of time without mishaps that lead back to what the owners want, at most. Patience alone takes three.
 pub(super) const STEPS: u8 = 8;

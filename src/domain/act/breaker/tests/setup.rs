@@ -6,9 +6,9 @@ use std::sync::{Arc, OnceLock};
 use super::super::guards::{Guard, Guards};
 use super::super::*;
 use super::world::{Object, UNIT};
-use crate::domain::act::fence::AutoBreak;
-use crate::domain::cluster::hook::HookKind;
-use crate::domain::vocabulary::{Cause, Effect, Health};
+use crate::act::fence::AutoBreak;
+use crate::cluster::hook::HookKind;
+use crate::vocabulary::{Cause, Effect, Health};
 
 /// How a hook is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

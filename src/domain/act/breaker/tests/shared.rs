@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::super::*;
 use super::incident::{at, ours, policy, view};
-use crate::domain::act::fence::AutoBreak;
-use crate::domain::act::ledger::LedgerReading;
-use crate::domain::cluster::hook::HookKind;
-use crate::domain::vocabulary::{Cause, Effect, Health};
+use crate::act::fence::AutoBreak;
+use crate::act::ledger::LedgerReading;
+use crate::cluster::hook::HookKind;
+use crate::vocabulary::{Cause, Effect, Health};
 
 /// A breaker with many hooks that hang, on an API server that does what it is asked to.
 struct Outage {

@@ -4,11 +4,11 @@ use serde_json::Value;
 
 use super::page::{EditPage, annotate, finish};
 use super::{Edit, EditRefusal, Plan};
-use crate::domain::act::bypass::draft::PatchDraft;
-use crate::domain::act::bypass::standing::{Here, state};
-use crate::domain::act::bypass::state::{BypassAnnotation, FailureFields, UnreadableAnnotation};
-use crate::domain::act::bypass::{BypassPhase, ownership};
-use crate::domain::time::Time;
+use crate::act::bypass::draft::PatchDraft;
+use crate::act::bypass::standing::{Here, state};
+use crate::act::bypass::state::{BypassAnnotation, FailureFields, UnreadableAnnotation};
+use crate::act::bypass::{BypassPhase, ownership};
+use crate::time::Time;
 
 /// Puts fields back. None becomes weaker by it, whatever the annotation says: no `Fail` becomes `Ignore` (`AnnotationEntry::has_set`),
 /// and no timeout becomes shorter than it is.

@@ -3,12 +3,12 @@
 use serde_json::{Value, json};
 
 use super::{Author, Edit, EditRefusal, MAX_ANNOTATIONS, MAX_CONDITIONS, MAX_OBJECT, Plan};
-use crate::domain::act::bypass::draft::{PatchDraft, escaped};
-use crate::domain::act::bypass::standing::{Here, annotation, annotations};
-use crate::domain::act::bypass::state::{AnnotationEntry, BypassAnnotation, MAX_STATE};
-use crate::domain::act::bypass::{STATE_ANNOTATION, ownership};
-use crate::domain::cluster::condition::BypassCondition;
-use crate::domain::cluster::hook::{Added, SPARE_ANNOTATION};
+use crate::act::bypass::draft::{PatchDraft, escaped};
+use crate::act::bypass::standing::{Here, annotation, annotations};
+use crate::act::bypass::state::{AnnotationEntry, BypassAnnotation, MAX_STATE};
+use crate::act::bypass::{STATE_ANNOTATION, ownership};
+use crate::cluster::condition::BypassCondition;
+use crate::cluster::hook::{Added, SPARE_ANNOTATION};
 
 pub(super) struct EditPage<'a> {
     pub(super) here: &'a Here<'a>,

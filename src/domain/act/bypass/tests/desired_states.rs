@@ -6,8 +6,8 @@ use super::hands::{done, edit, is, refused, theirs, two};
 use super::objects::{
     NOW, author, bypass, carried_out, configuration, holds_ours, hook, ignore, patched, planned, spec,
 };
-use crate::domain::act::bypass::edit::{Desired, EditRefusal, Plan, plan};
-use crate::domain::act::bypass::{
+use crate::act::bypass::edit::{Desired, EditRefusal, Plan, plan};
+use crate::act::bypass::{
     BypassPhase, BypassStanding, OPT_OUT_ANNOTATION, Rung, STATE_ANNOTATION, standing, touched,
 };
 

@@ -6,10 +6,10 @@ use super::objects::{
     NOW, author, bypass, carried_out, claimed, configuration, holds_ours, hook, ignore, patched, planned,
     spec, written,
 };
-use crate::domain::act::bypass::edit::{
+use crate::act::bypass::edit::{
     Author, Desired, Edit, EditRefusal, Plan, is_left_over, is_other_when_fenced, plan,
 };
-use crate::domain::act::bypass::{BypassPhase, BypassStanding, Rung, STATE_ANNOTATION, standing, touched};
+use crate::act::bypass::{BypassPhase, BypassStanding, Rung, STATE_ANNOTATION, standing, touched};
 
 pub(super) fn two() -> Value {
     configuration(vec![hook("a", "Fail", 10, 1), hook("b", "Fail", 7, 0)], json!({}))

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-use crate::domain::act::bypass::edit::{Author, Desired, EditRefusal, Plan, Why, plan};
-use crate::domain::act::bypass::{FIELD_MANAGER, ObjectWriter, Rung};
-use crate::domain::time::Time;
+use super::domain::act::bypass::edit::{Author, Desired, EditRefusal, Plan, Why, plan};
+use super::domain::act::bypass::{FIELD_MANAGER, ObjectWriter, Rung};
+use super::domain::time::Time;
 
 pub(super) const NOW: Time = Time::from_unix_millis(1_795_219_862_156);
 

@@ -7,8 +7,8 @@ use super::objects::{
     NOW, author, bypass, carried_out, claimed, configuration, holds_ours, hook, ignore, patched, planned,
     spec, written,
 };
-use crate::domain::act::bypass::edit::{Author, Desired, EditRefusal, Plan, plan};
-use crate::domain::act::bypass::{Rung, STATE_ANNOTATION, touched};
+use crate::act::bypass::edit::{Author, Desired, EditRefusal, Plan, plan};
+use crate::act::bypass::{Rung, STATE_ANNOTATION, touched};
 
 /// What somebody else may do to a configuration. Indices are taken modulo what there is.
 #[derive(Debug, Clone)]

@@ -1,7 +1,7 @@
 //! One `Metric`: labels, and a number or a distribution.
 
 use super::wire::{Broken, MessageFields, Value};
-use crate::domain::observe::snapshot::LabelPairs;
+use crate::observe::snapshot::LabelPairs;
 
 /// Fields of `Metric`.
 const LABEL: u64 = 1;

@@ -1,8 +1,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::domain::cluster::hook::HookKind;
-use crate::domain::observe::exposition::Exposition;
+use crate::cluster::hook::HookKind;
+use crate::observe::exposition::Exposition;
 use encoding::encode;
 
 fn read(body: &[u8]) -> (Snapshot, Complaints) {
