@@ -1,4 +1,4 @@
-//! Several clusters in one call: each is audited by itself, and one that cannot be costs the others nothing.
+//! Several clusters in one call: each is audited by itself, and a report on one is printed though another cannot be audited.
 
 use std::process::ExitCode;
 
@@ -13,7 +13,8 @@ use crate::app::progress::during;
 use crate::app::{BAD_USAGE, BadUsage, contexts, print, to_json};
 use crate::domain::text::bounded;
 
-/// Every exit code, the worst last.
+/// Every exit code, the worst last: a critical finding is not hidden by a context that is not there, nor that by a cluster
+/// that cannot be audited.
 const WORST_LAST: [u8; 5] = [0, 1, NOT_AUDITED, BAD_USAGE, 2];
 
 type Audited = Result<AuditReport, (u8, String)>;

@@ -70,13 +70,18 @@ impl PooledConnections {
 
     /// Takes a finished probe in; one on a fresh connection says nothing here.
     pub fn finished(&mut self, report: &ProbeReport) {
-        // A probe that had to dial met no connection that was kept.
-        let dialled = report.phases.connect.is_some();
         let waited = match &report.outcome {
             ProbeOutcome::TimedOut {
                 phase: ProbePhase::FirstByte | ProbePhase::Body,
-            } if !dialled => Some(report.took),
-            ProbeOutcome::TimedOut { .. } | ProbeOutcome::NotProbed { .. } => return,
+            } => {
+                // A probe that had to dial met no connection that was kept, and somebody who took a new one.
+                let dialled = report.phases.connect.is_some();
+                (!dialled).then_some(report.took)
+            }
+            // Dialling failed: that a connection from before is silent is as true as it was.
+            ProbeOutcome::TimedOut { .. }
+            | ProbeOutcome::Unreachable { .. }
+            | ProbeOutcome::NotProbed { .. } => return,
             // A connection that was closed properly costs the API server nothing: it dials anew.
             _ => None,
         };
@@ -222,6 +227,39 @@ mod tests {
         dialled.phases.connect = Some(Duration::from_millis(1));
         kept.finished(&dialled);
         assert_eq!(kept.silent(&id, at(12_000)), []);
+    }
+
+    #[test]
+    fn a_call_that_is_late_on_a_new_connection_leaves_no_silence_behind() {
+        let id = hook();
+        let mut kept = one_is_gone();
+        // While it waits nothing tells that it had to dial.
+        kept.overdue(&ProbeOverdue {
+            hook: hook(),
+            backend: backend(1),
+            connection: ConnectionKind::Kept,
+            started: at(1_100),
+            waiting: t::late(),
+            phase: ProbePhase::FirstByte,
+        });
+        let mut dialled = report(1_100, 10_000, SILENCE);
+        dialled.phases.connect = Some(Duration::from_millis(1));
+        kept.finished(&dialled);
+        assert_eq!(kept.silent(&id, at(12_000)), []);
+    }
+
+    #[test]
+    fn that_there_is_no_way_to_dial_again_makes_no_silent_connection_speak() {
+        let id = hook();
+        let mut kept = PooledConnections::default();
+        kept.take(at(0), [(&id, vec![backend(1)])]);
+        kept.finished(&report(10, 10_000, SILENCE));
+        let no_way = ProbeOutcome::Unreachable {
+            why: "no route to host".into(),
+        };
+        kept.finished(&report(11_000, 3_000, no_way));
+        kept.take(at(15_000), [(&id, Vec::new())]);
+        assert_eq!(kept.silent(&id, at(16_000)).len(), 1);
     }
 
     #[test]

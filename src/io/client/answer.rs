@@ -13,10 +13,12 @@ use serde::Deserialize;
 use super::request::RequestError;
 use crate::domain::text::bounded;
 
-/// Most that is read of an answer whose body matters only as a message.
-const MAX_ERROR_BODY: usize = 64 * 1024;
-/// Longest wait for the rest of a body whose status is already known.
-const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Most that is read of an answer whose body matters only as a message, in bytes. A denial quotes what the webhook said, at
+/// any length, and of a `Status` that is cut off not even the webhook's name can be read.
+const MAX_ERROR_BODY: usize = 1 << 20;
+/// Longest wait for the rest of a body whose status is already known: shorter than any request may take, so that the status
+/// survives a body that hangs.
+const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Reads a body of at most `limit` bytes. The caller keeps the time.
 pub(crate) async fn read_body(body: Body, limit: usize) -> Result<Vec<u8>, RequestError> {
@@ -29,7 +31,7 @@ pub(crate) async fn read_body(body: Body, limit: usize) -> Result<Vec<u8>, Reque
     Ok(read)
 }
 
-/// The same, handed over as it comes.
+/// Like [`read_body`], but hands each chunk over as it comes.
 pub(crate) async fn each_chunk(
     mut body: Body,
     limit: usize,
@@ -142,6 +144,17 @@ mod tests {
         assert_eq!(message_of(b""), "no message");
         assert_eq!(message_of(b"{\"message\":\"\"}"), "{\"message\":\"\"}");
         assert_eq!(message_of(br#"{"kind":"Status","message":"no"}"#), "no");
+    }
+
+    #[tokio::test]
+    async fn of_a_long_denial_the_webhook_can_still_be_read() {
+        let denial = format!(
+            "admission webhook \"w.x\" denied the request: {}",
+            "no ".repeat(100_000)
+        );
+        let status = serde_json::json!({"kind": "Status", "message": denial});
+        let body = Body::from(status.to_string().into_bytes());
+        assert_eq!(error_message(body).await, denial);
     }
 
     #[test]

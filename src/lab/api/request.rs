@@ -253,7 +253,7 @@ fn verb(
         ("PUT", false) => Verb::Put,
         ("PATCH", false) if content_type.starts_with("application/apply-patch+") => Verb::Apply,
         ("PATCH", false) => Verb::Patch,
-        ("DELETE", false) => Verb::Delete,
+        ("DELETE", false) if way.is_none() => Verb::Delete,
         ("DELETE", true) => Verb::DeleteCollection,
         _ => Verb::Other,
     }
@@ -307,6 +307,8 @@ mod tests {
                 (namespace, name)
             );
         }
+        let status = resource("DELETE", "/api/v1/namespaces/a/pods/x/status", "").expect("served");
+        assert_eq!(status.verb, Verb::Other, "the Pod is not meant");
     }
 
     #[test]

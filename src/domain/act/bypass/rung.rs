@@ -1,4 +1,4 @@
-//! How far a bypass goes, and where it stands.
+//! The rungs of a bypass, and the phases that it passes through.
 
 use serde::{Deserialize, Serialize};
 use strum::{Display, IntoStaticStr, VariantArray};
@@ -25,16 +25,20 @@ use crate::text::named;
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Rung {
-    /// The hook skips what keeps the control plane alive and stays enforced for everything else.
+    /// The hook is not called for what keeps the control plane alive, and stays enforced for everything else.
     Shield,
-    /// The hook skips everything.
+    /// The hook is called for nothing.
     Skip,
 }
 
-named!(Rung, "The name wherever it is written.", parse);
+named!(
+    Rung,
+    "The name in flags, the configuration, annotations, the ledger and metrics.",
+    parse
+);
 
 impl Rung {
-    /// The match condition that makes it.
+    /// The match condition that puts this rung in force. Probation has one of its own.
     pub const fn condition(self) -> BypassCondition {
         match self {
             Self::Shield => BypassCondition::Shield,
@@ -51,7 +55,7 @@ pub enum BypassPhase {
     Bypassed,
     /// Only hookwatch's own dry-run canaries reach the hook.
     Probation,
-    /// The fields are back; what is left to do is to forget that they were ever changed.
+    /// Fields that were changed are back; the annotation is still to be removed.
     Restored,
 }
 
