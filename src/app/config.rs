@@ -37,7 +37,7 @@ pub use record::RecordConfig;
 pub use serve::ServeConfig;
 
 /// A configuration file larger than this is not one.
-const MAX_FILE: usize = 1 << 20;
+const MAX_FILE: u64 = 1 << 20;
 
 /// What was given on the command line or in the environment; the same for every command that meets a cluster.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -355,11 +355,8 @@ fn text_or(file: &mut Section<'_>, key: &str, typed: Option<&str>, default: &str
 
 fn read(path: &Path) -> Result<String, ConfigError> {
     let key = path.display().to_string();
-    let bytes =
-        std::fs::read(path).map_err(|error| ConfigError::new(&key, format!("cannot be read: {error}")))?;
-    if bytes.len() > MAX_FILE {
-        return Err(ConfigError::new(key, "is larger than 1 MiB"));
-    }
+    let bytes = crate::io::file::read(path, MAX_FILE)
+        .map_err(|error| ConfigError::new(&key, format!("cannot be read: {error}")))?;
     String::from_utf8(bytes).map_err(|_| ConfigError::new(key, "is not UTF-8"))
 }
 

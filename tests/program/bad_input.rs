@@ -77,7 +77,7 @@ fn a_kubeconfig_that_cannot_be_used_is_bad_usage_and_the_mistake_in_it_is_named(
         ("text", b"just text".to_vec(), "it is no kubeconfig: line 1"),
         ("empty", Vec::new(), "it has no current-context"),
         ("binary", vec![0, 159, 146, 150], "it is not text"),
-        ("huge", huge.into_bytes(), "more than 8 MiB"),
+        ("huge", huge.into_bytes(), "larger than 8 MiB"),
     ];
     for (name, bytes, says) in cases {
         let path = file(name, &bytes);

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::app::{BadUsage, to_json};
 use crate::domain::audit::Finding;
+use crate::io::file;
 
 /// Larger files are not read, in bytes.
 const MAX_BYTES: u64 = 16 * 1024 * 1024;
@@ -44,12 +45,8 @@ impl AuditBaseline {
 
     pub(super) fn read(path: &Path) -> Result<Self, BadUsage> {
         let why = |why: String| BadUsage::new(format!("--baseline {}: {why}", path.display()));
-        let length = fs::metadata(path).map_err(|error| why(error.to_string()))?.len();
-        if length > MAX_BYTES {
-            return Err(why(format!("it is larger than {} MB", MAX_BYTES >> 20)));
-        }
-        let text = fs::read_to_string(path).map_err(|error| why(error.to_string()))?;
-        serde_json::from_str(&text).map_err(|error| why(format!("{error}; write it by --write-baseline")))
+        let text = file::read(path, MAX_BYTES).map_err(|error| why(error.to_string()))?;
+        serde_json::from_slice(&text).map_err(|error| why(format!("{error}; write it by --write-baseline")))
     }
 
     pub(super) fn write(&self, path: &Path) -> anyhow::Result<()> {

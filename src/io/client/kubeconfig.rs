@@ -4,7 +4,6 @@
 //! that holds no certificate it trusts nobody, and a client certificate that has expired it shows all the same. Each of
 //! these then looks like a fault of the cluster.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -17,6 +16,7 @@ use thiserror::Error;
 
 use crate::domain::text::{human, listed};
 use crate::domain::time::Time;
+use crate::io::file;
 
 /// Most bytes of a kubeconfig. One with the certificates of a thousand clusters has 5 MB.
 const MAX_FILE: u64 = 8 * 1024 * 1024;
@@ -36,9 +36,6 @@ pub enum Flaw {
         /// Why not.
         why: String,
     },
-    /// It is too large to be one.
-    #[error("it has more than {} MiB and is no kubeconfig", MAX_FILE >> 20)]
-    TooLarge,
     /// It is no text.
     #[error("it is not text and no kubeconfig")]
     Binary,
@@ -133,23 +130,13 @@ fn read_one(path: &Path) -> Result<Kubeconfig, Flaw> {
     Ok(Kubeconfig::read_from(path)?)
 }
 
-/// A whole file of a sensible size; one without an end, too, is given up.
+/// A file that belongs to a kubeconfig.
 fn bytes_of(what: &'static str, path: &Path) -> Result<Vec<u8>, Flaw> {
-    let unreadable = |error: std::io::Error| Flaw::Unreadable {
+    file::read(path, MAX_FILE).map_err(|error| Flaw::Unreadable {
         what,
         path: path.to_owned(),
         why: error.to_string(),
-    };
-    let file = std::fs::File::open(path).map_err(unreadable)?;
-    let mut bytes = Vec::new();
-    file.take(MAX_FILE + 1)
-        .read_to_end(&mut bytes)
-        .map_err(unreadable)?;
-    if bytes.len() as u64 > MAX_FILE {
-        Err(Flaw::TooLarge)
-    } else {
-        Ok(bytes)
-    }
+    })
 }
 
 /// Checks what a context refers to.

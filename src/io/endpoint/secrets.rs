@@ -1,5 +1,6 @@
 //! What is read from files: authorities, certificates, keys, passwords, tokens.
 
+use std::io::Error;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,9 +11,9 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_platform_verifier::BuilderVerifierExt;
-use tokio::io::AsyncReadExt;
 
 use super::{Auth, EndpointError};
+use crate::io::file;
 
 /// A larger file is none of these.
 const MAX_FILE: u64 = 1 << 20;
@@ -37,21 +38,19 @@ impl File {
             file: name.clone(),
             why,
         };
-        let content = async {
+        let path = path.to_owned();
+        let content = tokio::task::spawn_blocking(move || {
             // Opening a pipe would wait for somebody to write into it.
-            if !tokio::fs::metadata(path).await?.is_file() {
-                return Err(std::io::Error::other("is no file"));
+            if !std::fs::metadata(&path)?.is_file() {
+                return Err(Error::other("is no file"));
             }
-            let mut content = Vec::new();
-            let file = tokio::fs::File::open(path).await?;
-            file.take(MAX_FILE + 1).read_to_end(&mut content).await?;
-            Ok(content)
-        };
-        let content = content.await.map_err(|error| unusable(error.to_string()))?;
-        if content.len() as u64 > MAX_FILE {
-            return Err(unusable("is larger than 1 MiB".to_owned()));
+            file::read(&path, MAX_FILE)
+        });
+        let content = content.await.map_err(Error::other).flatten();
+        match content {
+            Ok(content) => Ok(Self { name, content }),
+            Err(error) => Err(unusable(error.to_string())),
         }
-        Ok(Self { name, content })
     }
 
     fn unusable(&self, why: impl Into<String>) -> EndpointError {

@@ -5,7 +5,7 @@
 //! `kubectl port-forward`) that ask for a loopback host. The latter keeps a website out that resolves its own name to
 //! 127.0.0.1. Whoever is asked by the API server to review a token waits for the API server; so nothing here asks it.
 
-use std::io::Read;
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -17,6 +17,8 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
+
+use crate::io::file;
 
 /// A token shorter than this could be guessed.
 const SHORTEST: usize = 16;
@@ -255,7 +257,7 @@ impl TokenFile {
             // A few bytes of a local file, at most once in a while.
             let token = read(&self.path);
             if let Err(error) = &token {
-                tracing::warn!(%error, "no token is accepted");
+                tracing::warn!(error = error as &dyn std::error::Error, "no token is accepted");
             }
             *held = CachedToken {
                 read: Instant::now(),
@@ -273,23 +275,22 @@ fn read(path: &Path) -> Result<Vec<u8>, TokenError> {
         path: path.to_owned(),
         source,
     };
-    let mut bytes = Vec::new();
-    let file = std::fs::File::open(path).map_err(unreadable)?;
-    file.take(LONGEST + 1)
-        .read_to_end(&mut bytes)
-        .map_err(unreadable)?;
+    let no_token = |what| TokenError::NoToken {
+        path: path.to_owned(),
+        what,
+    };
+    let bytes = file::read(path, LONGEST).map_err(|error| match error.kind() {
+        ErrorKind::FileTooLarge => no_token("too much"),
+        _ => unreadable(error),
+    })?;
     let token = bytes.trim_ascii();
     let what = match token.len() {
         0 => "nothing",
         length if length < SHORTEST => "too short a token",
-        _ if bytes.len() as u64 > LONGEST => "too much",
         _ if !token.iter().all(u8::is_ascii_graphic) => "other characters than a token has",
         _ => return Ok(token.to_vec()),
     };
-    Err(TokenError::NoToken {
-        path: path.to_owned(),
-        what,
-    })
+    Err(no_token(what))
 }
 
 #[cfg(test)]

@@ -7,13 +7,17 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 
+use crate::io::file;
+
 /// How long files that were read are good.
 const READ_ANEW: Duration = Duration::from_secs(60);
+/// A larger file is none of these, in bytes.
+const LONGEST: u64 = 1 << 20;
 
 /// Where certificates and keys are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,7 +39,7 @@ pub enum TlsError {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: rustls::pki_types::pem::Error,
+        source: pem::Error,
     },
     /// They do not go together, or hold something that TLS cannot use.
     #[error("the certificate {path} and its key cannot be used together")]
@@ -93,8 +97,12 @@ impl Tls {
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    CertificateDer::pem_file_iter(path)
-        .and_then(Iterator::collect)
+    pem(path, |text| CertificateDer::pem_slice_iter(text).collect())
+}
+
+fn pem<T>(path: &Path, parse: impl FnOnce(&[u8]) -> Result<T, pem::Error>) -> Result<T, TlsError> {
+    let text = file::read(path, LONGEST).map_err(pem::Error::Io);
+    text.and_then(|text| parse(&text))
         .map_err(|source| TlsError::File {
             path: path.to_owned(),
             source,
@@ -103,10 +111,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
 
 fn read(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
     let chain = certificates(&files.certificate)?;
-    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|source| TlsError::File {
-        path: files.key.clone(),
-        source,
-    })?;
+    let key = pem(&files.key, PrivateKeyDer::from_pem_slice)?;
     let pair = |source| TlsError::Pair {
         path: files.certificate.clone(),
         source,

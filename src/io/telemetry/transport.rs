@@ -20,6 +20,7 @@ use prost::Message;
 
 use super::settings::{Destination, Protocol};
 use crate::domain::text::bounded;
+use crate::io::file;
 use crate::io::report::metrics::Loss;
 
 /// Who sends.
@@ -160,9 +161,5 @@ impl Transport {
 
 /// The certificates or the key in a file.
 fn pem(path: &Path) -> Result<Vec<u8>, String> {
-    let failed = |error: std::io::Error| format!("{} cannot be read: {error}", path.display());
-    let file = std::fs::File::open(path).map_err(failed)?;
-    let mut text = Vec::new();
-    std::io::Read::read_to_end(&mut std::io::Read::take(file, LONGEST_FILE), &mut text).map_err(failed)?;
-    Ok(text)
+    file::read(path, LONGEST_FILE).map_err(|error| format!("{} cannot be read: {error}", path.display()))
 }
