@@ -10,6 +10,7 @@ pub mod cluster;
 mod coordination;
 pub mod daemon;
 pub mod endpoint;
+pub mod file;
 pub mod http;
 mod missing;
 pub mod observe;

@@ -59,7 +59,7 @@ pub struct AblateArguments {
     /// These rules and thresholds alone
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
-    /// Try the library's tests, too, with what changed nothing in the campaign
+    /// Try the core's tests, too, with what changed nothing in the campaign
     #[arg(long)]
     tests: bool,
     /// Also write what each change came to, as JSON, for `document`

@@ -27,7 +27,6 @@ mod demo;
 mod diagnose;
 #[path = "../support/engines.rs"]
 mod engines;
-mod fence;
 mod fidelity;
 mod formats;
 mod getting_started;

@@ -86,7 +86,7 @@ fn the_krew_manifest_has_the_checksum_of_each_archive_and_none_is_made_up() {
 #[test]
 fn the_sbom_has_every_dependency_with_its_licence_and_no_tool_of_the_tests() {
     let output = script("sbom", &[]);
-    if !output.status.success() && String::from_utf8_lossy(&output.stderr).contains("jq: ") {
+    if !output.status.success() && String::from_utf8_lossy(&output.stderr).contains("jq: command not found") {
         return skip("no jq on this machine, so no SBOM is made");
     }
     let sbom: Value = serde_json::from_str(&said(&output)).unwrap();
@@ -104,7 +104,8 @@ fn the_sbom_has_every_dependency_with_its_licence_and_no_tool_of_the_tests() {
     let table = |name: &str| {
         let (_, rest) = manifest.split_once(&format!("\n[{name}]\n")).unwrap();
         let lines = rest.lines().take_while(|line| !line.starts_with('['));
-        let names = lines.filter_map(|line| line.split_once(" = ").map(|(name, _)| name.to_owned()));
+        let lines = lines.filter(|line| !line.starts_with('#'));
+        let names = lines.filter_map(|line| line.split_once([' ', '.']).map(|(name, _)| name.to_owned()));
         names.collect::<Vec<String>>()
     };
     // Only the lab needs it, and what is released has no lab.

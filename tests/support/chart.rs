@@ -4,7 +4,7 @@
 mod template;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use template::{Templates, root};
@@ -18,15 +18,21 @@ pub struct Rendered {
     pub notes: String,
 }
 
+/// The chart's folder, whichever package the test is of.
+fn chart() -> PathBuf {
+    let packages = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+    let mut charts = packages.map(|package| package.join(CHART));
+    charts.find(|chart| chart.is_dir()).expect("the chart")
+}
+
 fn read(path: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(CHART).join(path);
+    let path = chart().join(path);
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 /// The files of a folder of the chart by their path within it.
 fn folder(name: &str) -> BTreeMap<String, String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(CHART).join(name);
-    let entries = std::fs::read_dir(path).unwrap();
+    let entries = std::fs::read_dir(chart().join(name)).unwrap();
     let paths = entries.map(|entry| format!("{name}/{}", entry.unwrap().file_name().to_string_lossy()));
     paths.map(|path| (path.clone(), read(&path))).collect()
 }

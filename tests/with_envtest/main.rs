@@ -49,7 +49,7 @@ mod objects;
 mod outage;
 mod played;
 #[allow(dead_code, reason = "the fence is explored in a test of its own")]
-#[path = "../program/fence/policy.rs"]
+#[path = "../../src/domain/tests/fence/policy.rs"]
 mod policy;
 mod privileges;
 mod replicas;
@@ -64,14 +64,14 @@ mod typed;
 mod versions;
 mod witness;
 #[allow(dead_code, reason = "the fence is explored in a test of its own")]
-#[path = "../program/fence/world.rs"]
+#[path = "../../src/domain/tests/fence/world.rs"]
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::time::Instant;
 
-// What objects an API server makes of writes, as the tests of the domain have it, name it so.
+// What is shared with the tests of the domain names it so.
 use hookwatch::domain;
 use hookwatch::lab::envtest::binaries;
 

@@ -1,4 +1,4 @@
-//! What tests/program/fence.rs explores, held against a real API server: of the same patches it lets through and refuses the same.
+//! What src/domain/tests/fence explores, held against a real API server: of the same patches it lets through and refuses the same.
 
 use hookwatch::domain::act::breaker::policy::PERMIT_ANNOTATION;
 use hookwatch::domain::act::bypass::OPT_OUT_ANNOTATION;

@@ -3,11 +3,18 @@
 //!
 //! One webhook and a finite set of patches make a finite set of objects: the sequences have no longest length.
 
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking, and helpers of an integration test count as code"
+)]
+
 #[allow(dead_code, reason = "it serves others too")]
-#[path = "../support/chart.rs"]
+#[path = "../../../../tests/support/chart.rs"]
 mod chart;
 #[allow(dead_code, reason = "it serves others too")]
-#[path = "../../src/domain/act/bypass/tests/objects.rs"]
+#[path = "../../act/bypass/tests/objects.rs"]
 mod objects;
 mod policy;
 mod world;
@@ -15,17 +22,17 @@ mod world;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 
-// What objects an API server makes of writes, as the tests of the domain have it, name it so.
-use hookwatch::domain;
-use hookwatch::domain::act::bypass::{OPT_OUT_ANNOTATION, STATE_ANNOTATION};
-use hookwatch::domain::act::fence::FENCE as NAME;
-use hookwatch::domain::cluster::condition::BypassCondition;
-use hookwatch::domain::cluster::hook::Added;
+// What other tests share names it so.
+use hookwatch_domain as domain;
+use hookwatch_domain::act::bypass::{OPT_OUT_ANNOTATION, STATE_ANNOTATION};
+use hookwatch_domain::act::fence::FENCE as NAME;
+use hookwatch_domain::cluster::condition::BypassCondition;
+use hookwatch_domain::cluster::hook::Added;
 use policy::{Policy, Request};
 use serde_json::{Value, json};
 
-const FENCE: &str = include_str!("../../deploy/base/fence.yaml");
-const LAUNDERING: &str = include_str!("fence/laundering.yaml");
+const FENCE: &str = include_str!("../../../../deploy/base/fence.yaml");
+const LAUNDERING: &str = include_str!("laundering.yaml");
 const CONFIGURATIONS: &str = "validatingwebhookconfigurations";
 /// What a clause keeps away, a thief would come to by so many steps.
 const NEAR: usize = 2;

@@ -1,13 +1,13 @@
 //! One webhook, its owner, an administrator, the daemon, and a thief of hookwatch's token who sends every patch that could
 //! get him further.
 
-use hookwatch::domain::act::breaker::policy::PERMIT_ANNOTATION;
-use hookwatch::domain::act::bypass::edit::{Author, Desired, Plan, plan};
-use hookwatch::domain::act::bypass::{
+use super::domain::act::breaker::policy::PERMIT_ANNOTATION;
+use super::domain::act::bypass::edit::{Author, Desired, Plan, plan};
+use super::domain::act::bypass::{
     BypassStanding, OPT_OUT_ANNOTATION, Rung, STATE_ANNOTATION, original, standing, touched,
 };
-use hookwatch::domain::cluster::condition::{BypassCondition, CONDITION_PREFIX};
-use hookwatch::domain::cluster::hook::Added;
+use super::domain::cluster::condition::{BypassCondition, CONDITION_PREFIX};
+use super::domain::cluster::hook::Added;
 use serde_json::{Value, json};
 
 use super::objects::{NOW, author, bypass, carried_out, configuration, hook, ignore, patched, spec, written};
