@@ -4,6 +4,9 @@ use std::fs::File;
 use std::io::{Error, ErrorKind, Read, Result};
 use std::path::Path;
 
+/// A larger file is no certificate, key, password or token, in bytes.
+pub const LONGEST_SECRET: u64 = 1 << 20;
+
 /// A whole file of at most `most` bytes. One without an end, too, is given up.
 ///
 /// # Errors

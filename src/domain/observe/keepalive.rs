@@ -74,7 +74,7 @@ impl PooledConnections {
             ProbeOutcome::TimedOut {
                 phase: ProbePhase::FirstByte | ProbePhase::Body,
             } => {
-                // A probe that had to dial met no connection that was kept, and somebody who took a new one.
+                // A probe that had to dial met no kept connection; the backend took the new one.
                 let dialled = report.phases.connect.is_some();
                 (!dialled).then_some(report.took)
             }
@@ -162,6 +162,17 @@ mod tests {
         }
     }
 
+    fn overdue(waiting: Duration) -> ProbeOverdue {
+        ProbeOverdue {
+            hook: hook(),
+            backend: backend(1),
+            connection: ConnectionKind::Kept,
+            started: at(1_100),
+            waiting,
+            phase: ProbePhase::FirstByte,
+        }
+    }
+
     const SILENCE: ProbeOutcome = ProbeOutcome::TimedOut {
         phase: ProbePhase::FirstByte,
     };
@@ -195,18 +206,9 @@ mod tests {
     fn a_call_that_is_late_is_silence_until_it_is_answered_after_all() {
         let id = hook();
         let mut kept = one_is_gone();
-        let mut overdue = ProbeOverdue {
-            hook: hook(),
-            backend: backend(1),
-            connection: ConnectionKind::Kept,
-            started: at(1_100),
-            waiting: Duration::from_secs(1),
-            phase: ProbePhase::FirstByte,
-        };
-        kept.overdue(&overdue);
+        kept.overdue(&overdue(Duration::from_secs(1)));
         assert_eq!(kept.silent(&id, at(2_100)), []);
-        overdue.waiting = t::late();
-        kept.overdue(&overdue);
+        kept.overdue(&overdue(t::late()));
         assert_eq!(kept.silent(&id, at(3_100)).len(), 1);
         let answer = ProbeOutcome::Answered(ProbeAnswer::Http { status: 405 });
         kept.finished(&report(1_100, 2_500, answer));
@@ -234,14 +236,7 @@ mod tests {
         let id = hook();
         let mut kept = one_is_gone();
         // While it waits nothing tells that it had to dial.
-        kept.overdue(&ProbeOverdue {
-            hook: hook(),
-            backend: backend(1),
-            connection: ConnectionKind::Kept,
-            started: at(1_100),
-            waiting: t::late(),
-            phase: ProbePhase::FirstByte,
-        });
+        kept.overdue(&overdue(t::late()));
         let mut dialled = report(1_100, 10_000, SILENCE);
         dialled.phases.connect = Some(Duration::from_millis(1));
         kept.finished(&dialled);

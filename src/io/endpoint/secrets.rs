@@ -15,9 +15,6 @@ use rustls_platform_verifier::BuilderVerifierExt;
 use super::{Auth, EndpointError};
 use crate::io::file;
 
-/// A larger file is none of these.
-const MAX_FILE: u64 = 1 << 20;
-
 /// What a client is made of, with the names of the files for what has to be said about them.
 #[derive(PartialEq, Eq)]
 pub(in crate::io) struct Material {
@@ -40,11 +37,11 @@ impl File {
         };
         let path = path.to_owned();
         let content = tokio::task::spawn_blocking(move || {
-            // Opening a pipe would wait for somebody to write into it.
+            // Opening a pipe waits for a writer.
             if !std::fs::metadata(&path)?.is_file() {
                 return Err(Error::other("is no file"));
             }
-            file::read(&path, MAX_FILE)
+            file::read(&path, file::LONGEST_SECRET)
         });
         let content = content.await.map_err(Error::other).flatten();
         match content {

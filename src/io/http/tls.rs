@@ -16,8 +16,6 @@ use crate::io::file;
 
 /// How long files that were read are good.
 const READ_ANEW: Duration = Duration::from_secs(60);
-/// A larger file is none of these, in bytes.
-const LONGEST: u64 = 1 << 20;
 
 /// Where certificates and keys are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,7 +99,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
 }
 
 fn pem<T>(path: &Path, parse: impl FnOnce(&[u8]) -> Result<T, pem::Error>) -> Result<T, TlsError> {
-    let text = file::read(path, LONGEST).map_err(pem::Error::Io);
+    let text = file::read(path, file::LONGEST_SECRET).map_err(pem::Error::Io);
     text.and_then(|text| parse(&text))
         .map_err(|source| TlsError::File {
             path: path.to_owned(),

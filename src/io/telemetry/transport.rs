@@ -27,8 +27,6 @@ use crate::io::report::metrics::Loss;
 const AGENT: &str = concat!("hookwatch/", env!("CARGO_PKG_VERSION"));
 /// The longest answer that is read, in bytes. One that means something has a sentence in it at most.
 const LONGEST_ANSWER: usize = 64 * 1024;
-/// A file with certificates or a key that is larger than this is something else.
-const LONGEST_FILE: u64 = 1 << 20;
 
 /// A request of one signal.
 pub(super) trait Payload: Message + Clone + Default + 'static {
@@ -161,5 +159,6 @@ impl Transport {
 
 /// The certificates or the key in a file.
 fn pem(path: &Path) -> Result<Vec<u8>, String> {
-    file::read(path, LONGEST_FILE).map_err(|error| format!("{} cannot be read: {error}", path.display()))
+    file::read(path, file::LONGEST_SECRET)
+        .map_err(|error| format!("{} cannot be read: {error}", path.display()))
 }

@@ -89,7 +89,7 @@ fn never() -> Vec<(&'static str, Request<'static>)> {
             with(|it| it["metadata"]["labels"] = json!({"a": "b"})),
         ),
         (
-            "somebody's annotation on the ledger",
+            "another annotation on the ledger",
             with(|it| it["metadata"]["annotations"] = json!({"a": "b"})),
         ),
     ]
@@ -200,7 +200,7 @@ fn explored(policy: &Policy, first: Value, look: Look) -> Explored {
 }
 
 /// A thief of the account's token changes nothing but what a bypass takes, within the owner's word and explained, and an
-/// administrator's `restore` brings back what the owner had, whoever did what before.
+/// administrator's `restore` brings back what the owner had, whatever others did before.
 #[test]
 fn no_sequence_of_patches_does_harm_or_leaves_what_restore_does_not_bring_back() {
     let explored = explored(&Policy::new(&shipped(), |_| true), world::owned(), ANYTHING);

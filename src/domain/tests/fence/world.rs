@@ -23,21 +23,21 @@ pub const WORDS: [(Option<&str>, Option<&str>); 5] = [
     (None, Some("skip-while-dead")),
 ];
 
-/// As its owner has it.
+/// The object as its owner applied it.
 pub fn owned() -> Value {
     let mut object = configuration(vec![hook(A, "Fail", 10, 1)], json!({}));
     object["metadata"]["finalizers"] = json!(["example.com/keep"]);
     object
 }
 
-/// The same, and nobody knows who wrote what.
+/// The same without managedFields: who wrote what is not known.
 pub fn nobodys() -> Value {
     let mut object = owned();
     object["metadata"]["managedFields"] = json!([]);
     object
 }
 
-/// Somebody's way from one object to the next.
+/// A write that leads from one object to the next.
 pub struct Move {
     pub what: String,
     pub after: Value,
@@ -195,7 +195,7 @@ fn odd() -> Vec<(&'static str, Change)> {
         ("an owner's permit", |o| {
             o["metadata"]["annotations"][PERMIT_ANNOTATION] = "skip-while-dead".into()
         }),
-        ("somebody's annotation", |o| {
+        ("an annotation of another owner", |o| {
             o["metadata"]["annotations"]["x"] = "y".into()
         }),
         ("a long annotation", |o| {
@@ -227,12 +227,12 @@ fn odd() -> Vec<(&'static str, Change)> {
                 .map(|all| all.retain(|it| it["manager"] != "owner"))
                 .unwrap_or_default()
         }),
-        ("a claim for somebody", |o| claim(o, "somebody")),
+        ("a claim for a stranger", |o| claim(o, "stranger")),
         ("a claim for hookwatch", |o| claim(o, "hookwatch")),
     ]
 }
 
-/// Says that somebody owns the time.
+/// Says that a manager owns `timeoutSeconds`.
 fn claim(object: &mut Value, manager: &str) {
     let key = format!("k:{}", json!({"name": A}));
     let claim = json!({"f:webhooks": {key: {"f:timeoutSeconds": {}}}});
@@ -263,8 +263,8 @@ pub fn others(object: &Value) -> Vec<Move> {
         let mut after = object.clone();
         with_text(&mut after, None);
         moves.push(moved(
-            "somebody wipes the annotation",
-            written(object, after, "somebody"),
+            "a stranger wipes the annotation",
+            written(object, after, "stranger"),
         ));
     }
     if let Ok(after) = carried_out(object, A, &ignore()) {
