@@ -22,15 +22,22 @@ struct Clause {
     program: Program,
     /// The places of the variables that it needs, those that these need before them.
     needs: Vec<usize>,
+    /// Whether it looks at the object that is written.
+    is_of_object: bool,
 }
 
-/// One request, as far as the fence looks at it.
+/// One request, as far as the fence looks at it, but for the object that it writes.
 pub struct Request<'a> {
     pub operation: &'a str,
     pub resource: &'a str,
     pub name: &'a str,
-    pub before: Value,
-    pub after: Value,
+    pub before: &'a Value,
+}
+
+/// A policy that knows a request but for the object that it writes.
+pub struct Asked<'a> {
+    policy: &'a Policy,
+    context: Context<'static, 'static>,
 }
 
 impl Policy {
@@ -63,6 +70,7 @@ impl Policy {
             Clause {
                 name: name.to_owned(),
                 program,
+                is_of_object: text.contains("object") || needs.iter().any(|place| known[*place].is_of_object),
                 needs,
             }
         };
@@ -89,30 +97,52 @@ impl Policy {
         self.validations.iter().map(|clause| clause.name.as_str())
     }
 
-    /// What it says against a request; `None` when it lets it through. What errs is refused (`failurePolicy: Fail`).
-    ///
-    /// A variable is evaluated when the first that needs it is, as an API server does it.
-    pub fn refusal(&self, request: &Request<'_>) -> Option<String> {
+    /// Evaluates the variables that do not look at the object that is written.
+    pub fn asked(&self, request: &Request<'_>) -> Asked<'_> {
         let mut context = Context::with_env(Arc::clone(&self.env));
         let asked = serde_json::json!({
             "operation": request.operation, "name": request.name, "resource": {"resource": request.resource},
         });
-        for (name, value) in [
-            ("request", &asked),
-            ("object", &request.after),
-            ("oldObject", &request.before),
-        ] {
+        for (name, value) in [("request", &asked), ("oldObject", request.before)] {
             context.add_variable_from_value(name, to_value(value).unwrap());
         }
-        let mut known = vec![false; self.variables.len()];
-        self.validations.iter().find_map(|clause| {
+        for variable in self.variables.iter().filter(|variable| !variable.is_of_object) {
+            variable.evaluate(&mut context);
+        }
+        Asked {
+            policy: self,
+            context,
+        }
+    }
+}
+
+impl Clause {
+    /// Adds a variable's value. One that errs is missing for what needs it, and for nothing else.
+    fn evaluate(&self, context: &mut Context<'_, '_>) {
+        if let Ok(value) = self.program.execute(context) {
+            context.add_variable_from_value(self.name.clone(), value);
+        }
+    }
+}
+
+impl Asked<'_> {
+    /// What the policy says against an object that is written; `None` when it lets it through. What errs is refused
+    /// (`failurePolicy: Fail`).
+    ///
+    /// A variable is evaluated when the first that needs it is, as an API server does it.
+    pub fn refusal(&self, after: &Value) -> Option<String> {
+        let Policy {
+            variables,
+            validations,
+            ..
+        } = self.policy;
+        let mut context = self.context.new_inner_scope();
+        context.add_variable_from_value("object", to_value(after).unwrap());
+        let mut known: Vec<bool> = variables.iter().map(|variable| !variable.is_of_object).collect();
+        validations.iter().find_map(|clause| {
             for place in &clause.needs {
-                let variable = &self.variables[*place];
-                // One that errs is missing for what needs it, and for nothing else.
-                if !std::mem::replace(&mut known[*place], true)
-                    && let Ok(value) = variable.program.execute(&context)
-                {
-                    context.add_variable_from_value(variable.name.clone(), value);
+                if !std::mem::replace(&mut known[*place], true) {
+                    variables[*place].evaluate(&mut context);
                 }
             }
             match clause.program.execute(&context) {
