@@ -44,7 +44,7 @@ pub struct AuditArguments {
     #[arg(long, value_name = "FILE")]
     pub baseline: Option<PathBuf>,
     /// Accept all findings of now: write them to a file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "if_down")]
     pub write_baseline: Option<PathBuf>,
     /// How to print what was found
     #[arg(long, value_enum, default_value_t)]
@@ -86,14 +86,14 @@ pub struct AuditReport {
 /// # Errors
 /// When there is no way to the cluster, a baseline cannot be read or written, or nothing can be printed.
 pub async fn audit(arguments: AuditArguments) -> anyhow::Result<ExitCode> {
+    if arguments.context.len() > 1 {
+        return several::audit(&arguments).await;
+    }
     let baseline = arguments.baseline.as_deref().map(AuditBaseline::read);
     let mut baseline = baseline.transpose()?.unwrap_or_default();
     if arguments.write_baseline.is_some() {
         // What was accepted before is written down with the rest.
         baseline = AuditBaseline::default();
-    }
-    if arguments.context.len() > 1 {
-        return several::audit(&arguments, &baseline).await;
     }
     let (estate, unreadable) = if arguments.paths.is_empty() {
         let context = arguments.context.first().map(String::as_str);
@@ -111,7 +111,7 @@ pub async fn audit(arguments: AuditArguments) -> anyhow::Result<ExitCode> {
         unreadable.extend(read.unreadable);
         (estate, unreadable)
     };
-    let report = report(&estate, &unreadable, &arguments, &baseline)?;
+    let report = report(&estate, &unreadable, &arguments, &baseline).map_err(BadUsage::new)?;
     if let Some(path) = &arguments.write_baseline {
         AuditBaseline::of(&report.findings).write(path)?;
         eprintln!(
@@ -169,16 +169,25 @@ pub fn exit_code(findings: &[Finding]) -> u8 {
     }
 }
 
+/// Why `--if-down` chooses no webhook of a cluster.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+enum NotChosen {
+    #[error("there is no webhook {1:?} in a configuration {0:?}")]
+    Missing(String, String),
+    #[error("{0}/{1} is both validating and mutating: say which by --kind")]
+    Ambiguous(String, String),
+}
+
 /// Finds and forecasts.
 ///
 /// # Errors
-/// When the webhook that was asked for is none.
+/// When the webhook that was asked for is none, or two.
 fn report(
     estate: &Estate,
     unreadable: &[UnreadableObject],
     arguments: &AuditArguments,
     baseline: &AuditBaseline,
-) -> Result<AuditReport, BadUsage> {
+) -> Result<AuditReport, NotChosen> {
     let auditor = Auditor::new(estate);
     let chosen = match &arguments.if_down {
         Some(target) => chosen(estate, target, arguments.kind)?,
@@ -213,7 +222,7 @@ fn chosen(
     estate: &Estate,
     (configuration, webhook): &(String, String),
     kind: Option<HookKind>,
-) -> Result<Vec<usize>, BadUsage> {
+) -> Result<Vec<usize>, NotChosen> {
     let fits = |at: &usize| {
         let id = &estate.subjects[*at].hook.id;
         &*id.configuration == configuration
@@ -221,14 +230,11 @@ fn chosen(
             && kind.is_none_or(|kind| id.kind == kind)
     };
     let found: Vec<usize> = (0..estate.subjects.len()).filter(fits).collect();
+    let (configuration, webhook) = (configuration.clone(), webhook.clone());
     match found.len() {
-        0 => Err(BadUsage::new(format!(
-            "there is no webhook {webhook:?} in a configuration {configuration:?}"
-        ))),
+        0 => Err(NotChosen::Missing(configuration, webhook)),
         1 => Ok(found),
-        _ => Err(BadUsage::new(format!(
-            "{configuration}/{webhook} is both validating and mutating: say which by --kind"
-        ))),
+        _ => Err(NotChosen::Ambiguous(configuration, webhook)),
     }
 }
 

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use super::baseline::AuditBaseline;
 use super::{
-    AuditArguments, AuditOutput, AuditReport, NOT_AUDITED, exit_code, formats, of_cluster, report, text,
+    AuditArguments, AuditOutput, AuditReport, NOT_AUDITED, NotChosen, exit_code, formats, of_cluster, report,
+    text,
 };
 use crate::app::progress::during;
 use crate::app::{BAD_USAGE, BadUsage, contexts, print, to_json};
@@ -16,36 +17,54 @@ use crate::domain::text::bounded;
 /// Every exit code, the worst last: a critical finding is not hidden by a context that is not there, nor that by a cluster
 /// that cannot be audited.
 const WORST_LAST: [u8; 5] = [0, 1, NOT_AUDITED, BAD_USAGE, 2];
+/// The code of a cluster that lacks the webhook of `--if-down`: it has no more to say than one without a finding.
+const NOT_THERE: u8 = 0;
 
+/// A report, or why there is none, with the exit code that stands for it.
 type Audited = Result<AuditReport, (u8, String)>;
 
 /// Audits the clusters of all contexts and prints one report on each.
-pub(super) async fn audit(arguments: &AuditArguments, baseline: &AuditBaseline) -> anyhow::Result<ExitCode> {
+pub(super) async fn audit(arguments: &AuditArguments) -> anyhow::Result<ExitCode> {
     if let Some(why) = refused(arguments) {
         return Err(BadUsage::new(why).into());
     }
     let audits = arguments.context.iter().map(|context| async move {
         let read = of_cluster(arguments, Some(context)).await;
-        let audited =
-            read.and_then(|(estate, unreadable)| Ok(report(&estate, &unreadable, arguments, baseline)?));
-        let audited = audited.map_err(|error| {
-            let is_usage = error.is::<BadUsage>();
-            let code = if is_usage { BAD_USAGE } else { NOT_AUDITED };
-            (code, bounded(&error.to_string()))
+        let audited = read.and_then(|(estate, unreadable)| {
+            Ok(report(&estate, &unreadable, arguments, &AuditBaseline::default())?)
         });
+        let audited = audited.map_err(|error| (code_of(&error), bounded(&error.to_string())));
         (context.as_str(), audited)
     });
     let what = format!("reading {} clusters", arguments.context.len());
     let audits: Vec<(&str, Audited)> = during(&what, join_all(audits)).await;
     print(&match arguments.output {
         AuditOutput::Json => to_json(&document(&audits))?,
-        _ => told(&audits),
+        // The last two are refused above.
+        AuditOutput::Text | AuditOutput::Sarif | AuditOutput::Junit => told(&audits),
     })?;
+    Ok(ExitCode::from(worst(&audits)))
+}
+
+fn code_of(error: &anyhow::Error) -> u8 {
+    match error.downcast_ref() {
+        Some(NotChosen::Missing(..)) => NOT_THERE,
+        Some(NotChosen::Ambiguous(..)) => BAD_USAGE,
+        None if error.is::<BadUsage>() => BAD_USAGE,
+        None => NOT_AUDITED,
+    }
+}
+
+/// The exit code of all. A webhook that no cluster has is bad usage.
+fn worst(audits: &[(&str, Audited)]) -> u8 {
+    if audits.iter().all(|(_, audited)| matches!(audited, Err((NOT_THERE, _)))) {
+        return BAD_USAGE;
+    }
     let codes = audits.iter().map(|(_, audited)| match audited {
         Ok(report) => exit_code(&report.findings),
         Err((code, _)) => *code,
     });
-    Ok(ExitCode::from(contexts::worst(&WORST_LAST, codes)))
+    contexts::worst(&WORST_LAST, codes)
 }
 
 /// Why several contexts do not go with the rest.
@@ -54,6 +73,8 @@ fn refused(arguments: &AuditArguments) -> Option<String> {
         "manifests are audited without any context"
     } else if arguments.write_baseline.is_some() {
         "--write-baseline takes the findings of one cluster: give one --context"
+    } else if arguments.baseline.is_some() {
+        "--baseline accepts findings of one cluster, and would hide those of others: give one --context"
     } else if matches!(arguments.output, AuditOutput::Sarif | AuditOutput::Junit) {
         "SARIF and JUnit are of one cluster: give one --context"
     } else {
@@ -81,4 +102,57 @@ fn told(audits: &[(&str, Audited)]) -> String {
         Err((_, why)) => format!("context {context}\nNOT AUDITED: {why}\n"),
     };
     audits.iter().map(one).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::domain::audit::Finding;
+    use crate::domain::audit::findings::UNREADABLE_INPUT;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: AuditArguments,
+    }
+
+    fn why(line: &str) -> Option<String> {
+        let words = ["audit", "--context", "a", "--context", "b"].into_iter();
+        let parsed = Line::try_parse_from(words.chain(line.split_whitespace())).unwrap();
+        refused(&parsed.arguments)
+    }
+
+    #[test]
+    fn what_would_mix_clusters_up_is_refused() {
+        assert_eq!(why(""), None);
+        assert_eq!(why("--if-down c/w --output json"), None);
+        for line in ["--baseline f", "--write-baseline f", "--output sarif", "--output junit", "f"] {
+            assert!(why(line).is_some(), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_cluster_without_the_webhook_hides_no_exit_code_and_a_webhook_that_none_has_is_bad_usage() {
+        let failed = |error: anyhow::Error| ("x", Err((code_of(&error), String::new())));
+        let missing = || failed(NotChosen::Missing("c".to_owned(), "w".to_owned()).into());
+        let unread = || failed(anyhow::anyhow!("no way to it"));
+        let warned = || {
+            let findings = vec![Finding::new(UNREADABLE_INPUT, String::new(), String::new())];
+            let report = AuditReport {
+                findings,
+                accepted: 0,
+                forecasts: Vec::new(),
+                hooks: 1,
+                is_cluster: true,
+                in_depth: true,
+            };
+            ("x", Ok(report))
+        };
+        assert_eq!(worst(&[missing(), warned()]), 1);
+        assert_eq!(worst(&[missing(), unread()]), NOT_AUDITED);
+        assert_eq!(worst(&[warned(), failed(BadUsage::new("no such context").into())]), BAD_USAGE);
+        assert_eq!(worst(&[missing(), missing()]), BAD_USAGE);
+    }
 }
