@@ -79,6 +79,8 @@ pub struct AuditReport {
     pub is_cluster: bool,
     /// Every write that suffers is told.
     pub in_depth: bool,
+    /// The arguments that lead to the same cluster, of kubectl as well, or to the same files; each with a space before it.
+    pub source: String,
 }
 
 /// Audits and prints.
@@ -96,8 +98,7 @@ pub async fn audit(arguments: AuditArguments) -> anyhow::Result<ExitCode> {
         baseline = AuditBaseline::default();
     }
     let (estate, unreadable) = if arguments.paths.is_empty() {
-        let context = arguments.context.first().map(String::as_str);
-        during("reading the cluster", of_cluster(&arguments, context)).await?
+        during("reading the cluster", of_cluster(&arguments)).await?
     } else {
         if let Some(why) = arguments.paths.iter().find_map(|path| missing(path)) {
             return Err(BadUsage::new(why).into());
@@ -134,10 +135,8 @@ pub async fn audit(arguments: AuditArguments) -> anyhow::Result<ExitCode> {
 ///
 /// # Errors
 /// When there is no way to it, or it shows no webhook configuration.
-async fn of_cluster(
-    arguments: &AuditArguments,
-    context: Option<&str>,
-) -> anyhow::Result<(Estate, Vec<UnreadableObject>)> {
+async fn of_cluster(arguments: &AuditArguments) -> anyhow::Result<(Estate, Vec<UnreadableObject>)> {
+    let context = arguments.context.first().map(String::as_str);
     let connection = Connection::open(arguments.kubeconfig.as_deref(), context).await;
     let connection = connection.map_err(BadUsage::new)?;
     let read = cluster::read(&connection).await;
@@ -215,7 +214,20 @@ fn report(
         hooks: estate.subjects.len(),
         is_cluster: estate.is_cluster,
         in_depth: arguments.if_down.is_some(),
+        source: source(arguments),
     })
+}
+
+fn source(arguments: &AuditArguments) -> String {
+    let word = |path: &Path| format!(" {}", text::shell_word(&path.to_string_lossy()));
+    if !arguments.paths.is_empty() {
+        return arguments.paths.iter().map(|path| word(path)).collect();
+    }
+    let kubeconfig = arguments.kubeconfig.as_deref();
+    let kubeconfig = kubeconfig.map(|path| format!(" --kubeconfig{}", word(path)));
+    let context = arguments.context.first();
+    let context = context.map(|context| format!(" --context {}", text::shell_word(context)));
+    [kubeconfig, context].into_iter().flatten().collect()
 }
 
 fn chosen(

@@ -29,9 +29,13 @@ pub(super) async fn audit(arguments: &AuditArguments) -> anyhow::Result<ExitCode
         return Err(BadUsage::new(why).into());
     }
     let audits = arguments.context.iter().map(|context| async move {
-        let read = of_cluster(arguments, Some(context)).await;
+        let of_one = AuditArguments {
+            context: vec![context.clone()],
+            ..arguments.clone()
+        };
+        let read = of_cluster(&of_one).await;
         let audited = read.and_then(|(estate, unreadable)| {
-            Ok(report(&estate, &unreadable, arguments, &AuditBaseline::default())?)
+            Ok(report(&estate, &unreadable, &of_one, &AuditBaseline::default())?)
         });
         let audited = audited.map_err(|error| (code_of(&error), bounded(&error.to_string())));
         (context.as_str(), audited)
@@ -147,6 +151,7 @@ mod tests {
                 hooks: 1,
                 is_cluster: true,
                 in_depth: true,
+                source: String::new(),
             };
             ("x", Ok(report))
         };

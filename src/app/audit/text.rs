@@ -1,5 +1,6 @@
 //! The report for people: what is critical first, then what would happen webhook by webhook.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use super::AuditReport;
@@ -36,7 +37,7 @@ pub(super) fn report(report: &AuditReport) -> String {
     }
     for finding in &report.findings {
         text.push('\n');
-        text.push_str(&about(finding, &report.forecasts));
+        text.push_str(&about(finding, report));
     }
     if report.hooks > 0 {
         text.push_str("\nForecast: what is lost if a webhook dies now, and between how many seconds\n");
@@ -47,7 +48,7 @@ pub(super) fn report(report: &AuditReport) -> String {
     text
 }
 
-fn about(finding: &Finding, forecasts: &[Forecast]) -> String {
+fn about(finding: &Finding, report: &AuditReport) -> String {
     let mut text = format!(
         "{} {}: {}\n  {}\n",
         finding.severity.as_str().to_uppercase(),
@@ -55,7 +56,7 @@ fn about(finding: &Finding, forecasts: &[Forecast]) -> String {
         finding.kind.title,
         clean(&finding.place()),
     );
-    let sentences = forecasts.iter().map(forecast_sentence);
+    let sentences = report.forecasts.iter().map(forecast_sentence);
     let mut rests = sentences.filter_map(|sentence| finding.message.strip_prefix(&*sentence));
     let message = match rests.next() {
         Some(rest) => format!("What is lost, and when, is in the forecast below.{rest}"),
@@ -64,24 +65,35 @@ fn about(finding: &Finding, forecasts: &[Forecast]) -> String {
     for line in wrap(&clean(&message), WIDTH) {
         let _ = writeln!(text, "  {line}");
     }
-    text.push_str(&patch(finding));
+    text.push_str(&patch(finding, report));
     text
 }
 
-/// The change, as a command.
-fn patch(finding: &Finding) -> String {
+/// The change, as a command for the cluster that was audited.
+fn patch(finding: &Finding, report: &AuditReport) -> String {
+    let source = &report.source;
+    let kubectl = format!("kubectl{}", if report.is_cluster { source } else { "" });
     match finding.command() {
         None => String::new(),
-        Some(PatchCommand::Line(line)) => format!("  {}\n", clean(&line)),
+        Some(PatchCommand::Line(line)) => format!("  {}\n", clean(&line.replacen("kubectl", &kubectl, 1))),
         Some(PatchCommand::File { bytes, object }) => format!(
             "  The patch has {:.1} KB. The same audit with --output json has it:\n  \
-             hookwatch audit --output json | jq '.findings[] | select(.id == \"{}\" and .object == \"{}\") | .patch' > patch.json\n  \
-             kubectl patch {object} --type json --patch-file patch.json\n",
+             hookwatch audit --output json{source} | jq '.findings[] | select(.id == \"{}\" and .object == \"{}\") | .patch' > patch.json\n  \
+             {kubectl} patch {object} --type json --patch-file patch.json\n",
             bytes as f64 / 1_000.0,
             finding.kind.id,
             clean(&finding.object),
         ),
     }
+}
+
+/// A text as one word of a shell's command line.
+pub(super) fn shell_word(text: &str) -> Cow<'_, str> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(format!("'{}'", text.replace('\'', r"'\''")))
 }
 
 /// The three forecasts of one webhook. Those that are the same are told once.
@@ -148,4 +160,50 @@ fn line_of(casualty: &Casualty) -> String {
         casualty.what.as_str(),
         clean(&format!("{perhaps}{}", casualty.why))
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::domain::audit::findings::UNREADABLE_INPUT;
+
+    fn patched(patch: serde_json::Value, is_cluster: bool, source: &str) -> String {
+        let finding = Finding {
+            patch: Some(patch),
+            ..Finding::new(UNREADABLE_INPUT, "ValidatingWebhookConfiguration/c/w".to_owned(), "")
+        };
+        let report = AuditReport {
+            findings: Vec::new(),
+            accepted: 0,
+            forecasts: Vec::new(),
+            hooks: 1,
+            is_cluster,
+            in_depth: false,
+            source: source.to_owned(),
+        };
+        super::patch(&finding, &report)
+    }
+
+    #[test]
+    fn a_command_is_for_the_cluster_that_was_audited_not_for_the_current_one() {
+        let (short, long) = (json!([]), json!(["x".repeat(10_000)]));
+        let line = patched(short.clone(), true, " --context prod");
+        let starts = |line: &str, with: &str| assert!(line.trim_start().starts_with(with), "{line}");
+        starts(&line, "kubectl --context prod patch validatingwebhookconfiguration c ");
+        starts(&patched(short, false, " deploy/"), "kubectl patch ");
+        let file = patched(long.clone(), true, " --context prod");
+        assert!(file.contains("audit --output json --context prod |"), "{file}");
+        assert!(file.contains("kubectl --context prod patch "), "{file}");
+        let file = patched(long, false, " deploy/");
+        assert!(file.contains("audit --output json deploy/ |"), "{file}");
+    }
+
+    #[test]
+    fn a_name_stays_one_word_of_a_shell() {
+        assert_eq!(shell_word("arn:aws:eks:eu-west-1:1:cluster/x"), "arn:aws:eks:eu-west-1:1:cluster/x");
+        assert_eq!(shell_word("it's; here"), r"'it'\''s; here'");
+        assert_eq!(shell_word(""), "''");
+    }
 }
