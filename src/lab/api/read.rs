@@ -12,6 +12,7 @@ use super::request::ResourceRequest;
 use super::select::Selection;
 use super::status::ApiFailure;
 use super::table;
+use super::write::scale_of;
 
 /// One object.
 pub(super) async fn get(
@@ -28,6 +29,9 @@ pub(super) async fn get(
         .store
         .get(request.kind, &request.namespace, &request.name)
         .ok_or_else(|| ApiFailure::not_found(request.kind, &request.name))?;
+    if request.subresource == "scale" {
+        return Ok(reply::value(200, &scale_of(&stored.object)));
+    }
     if table::wanted(accept) {
         let table = table::table(request.kind, stored.revision, &[stored]);
         return Ok(reply::value(200, &table));

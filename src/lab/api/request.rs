@@ -29,9 +29,10 @@ impl Query {
             .map(|(_, value)| value.as_str())
     }
 
-    /// Whether a parameter is set to something true.
+    /// Whether a parameter is set. As in a real API server everything is true but `0` and `false`, an empty value as well.
     pub(super) fn flag(&self, name: &str) -> bool {
-        self.get(name).is_some_and(|value| matches!(value, "true" | "1"))
+        let first = self.all(name).next();
+        first.is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
     }
 
     /// All values of a parameter.
@@ -87,9 +88,6 @@ pub(super) enum Verb {
     DeleteCollection,
     /// A request for a connection, `exec` for one.
     Connect,
-    /// Anything else.
-    #[strum(serialize = "other")]
-    Other,
 }
 
 impl Verb {
@@ -142,6 +140,8 @@ pub(super) enum Route {
     Discovery,
     /// Objects.
     Resource(ResourceRequest),
+    /// Objects, by a method that does nothing there.
+    MethodNotAllowed,
     /// Nothing.
     Nowhere,
 }
@@ -218,8 +218,13 @@ impl Route {
             return Self::Nowhere;
         }
         let way = kind.subresource(subresource).map(|subresource| subresource.way);
+        let verb = verb(method, name, way, &query, content_type);
+        // A review is asked for, and not kept.
+        let Some(verb) = verb.filter(|verb| kind.stored || *verb == Verb::Post) else {
+            return Self::MethodNotAllowed;
+        };
         Self::Resource(ResourceRequest {
-            verb: verb(method, name, way, &query, content_type),
+            verb,
             kind,
             namespace: namespace.to_owned(),
             name: name.to_owned(),
@@ -235,28 +240,23 @@ fn verb(
     way: Option<SubresourceKind>,
     query: &Query,
     content_type: &str,
-) -> Verb {
-    match (method.as_str(), name.is_empty()) {
+) -> Option<Verb> {
+    // Of the others there is nothing to be read or changed.
+    let is_kept = matches!(way, None | Some(SubresourceKind::Part | SubresourceKind::Scale));
+    Some(match (method.as_str(), name.is_empty()) {
         ("GET" | "HEAD", true) if query.flag("watch") => Verb::Watch,
         ("GET" | "HEAD", true) => Verb::List,
-        ("GET" | "HEAD", false) => Verb::Get,
+        ("GET" | "HEAD", false) if is_kept => Verb::Get,
         ("POST", true) => Verb::Post,
-        ("POST", false) if way == Some(SubresourceKind::Connect) => Verb::Connect,
-        ("POST", false)
-            if matches!(
-                way,
-                Some(SubresourceKind::Token | SubresourceKind::Eviction | SubresourceKind::Binding)
-            ) =>
-        {
-            Verb::Post
-        }
-        ("PUT", false) => Verb::Put,
-        ("PATCH", false) if content_type.starts_with("application/apply-patch+") => Verb::Apply,
-        ("PATCH", false) => Verb::Patch,
+        ("GET" | "POST", false) if way == Some(SubresourceKind::Connect) => Verb::Connect,
+        ("POST", false) if !is_kept => Verb::Post,
+        ("PUT", false) if is_kept => Verb::Put,
+        ("PATCH", false) if is_kept && content_type.starts_with("application/apply-patch+") => Verb::Apply,
+        ("PATCH", false) if is_kept => Verb::Patch,
         ("DELETE", false) if way.is_none() => Verb::Delete,
         ("DELETE", true) => Verb::DeleteCollection,
-        _ => Verb::Other,
-    }
+        _ => return None,
+    })
 }
 
 #[cfg(test)]
@@ -307,8 +307,60 @@ mod tests {
                 (namespace, name)
             );
         }
-        let status = resource("DELETE", "/api/v1/namespaces/a/pods/x/status", "").expect("served");
-        assert_eq!(status.verb, Verb::Other, "the Pod is not meant");
+    }
+
+    #[test]
+    fn below_an_object_only_that_is_done_which_the_api_server_does_there() {
+        let verb = |method: &str, below: &str| {
+            let method = Method::from_bytes(method.as_bytes()).expect("a method");
+            match Route::parse(&method, below, "", "application/json") {
+                Route::Resource(request) => Some(request.verb),
+                Route::MethodNotAllowed => None,
+                other => panic!("{method} {below}: {other:?}"),
+            }
+        };
+        let pod = |below: &str| format!("/api/v1/namespaces/a/pods/x/{below}");
+        let account = "/api/v1/namespaces/a/serviceaccounts/x/token";
+        let scale = "/apis/apps/v1/namespaces/a/deployments/x/scale";
+        let review = "/apis/authentication.k8s.io/v1/tokenreviews";
+        for (method, below, wanted) in [
+            ("GET", &*pod("status"), Some(Verb::Get)),
+            ("DELETE", &*pod("status"), None),
+            ("GET", &*pod("exec"), Some(Verb::Connect)),
+            ("POST", &*pod("exec"), Some(Verb::Connect)),
+            ("PUT", &*pod("exec"), None),
+            ("GET", &*pod("binding"), None),
+            ("PUT", &*pod("binding"), None),
+            ("PATCH", &*pod("eviction"), None),
+            ("POST", &*pod("eviction"), Some(Verb::Post)),
+            ("GET", account, None),
+            ("POST", account, Some(Verb::Post)),
+            ("GET", scale, Some(Verb::Get)),
+            ("PATCH", scale, Some(Verb::Patch)),
+            ("POST", scale, None),
+            ("DELETE", scale, None),
+            ("POST", review, Some(Verb::Post)),
+            ("GET", review, None),
+        ] {
+            assert_eq!(verb(method, below), wanted, "{method} {below}");
+        }
+    }
+
+    #[test]
+    fn a_flag_is_whatever_is_neither_zero_nor_false() {
+        for (query, is_set) in [
+            ("watch=true", true),
+            ("watch=1", true),
+            ("watch=yes", true),
+            ("watch=", true),
+            ("watch", true),
+            ("watch=0", false),
+            ("watch=False", false),
+            ("watch=false&watch=true", false),
+            ("limit=1", false),
+        ] {
+            assert_eq!(Query::parse(query).flag("watch"), is_set, "{query}");
+        }
     }
 
     #[test]

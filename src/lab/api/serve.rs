@@ -98,6 +98,7 @@ async fn plain(state: &ApiState, parts: &Parts, route: &Route) -> Response<Body>
             Some(document) => reply::value(200, &document),
             None => nothing_there(),
         },
+        Route::MethodNotAllowed => reply::failure(&ApiFailure::method_not_allowed()),
         _ if path.starts_with("/api/") || path.starts_with("/apis/") => {
             reply::failure(&ApiFailure::no_such_path())
         }

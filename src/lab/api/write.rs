@@ -6,6 +6,7 @@ mod review;
 mod subresource;
 
 pub(super) use object::prepare_new;
+pub(super) use subresource::scale_of;
 
 use std::sync::Arc;
 

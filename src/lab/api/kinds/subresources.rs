@@ -14,9 +14,9 @@ pub(in super::super) struct Subresource {
 /// What happens at a subresource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum SubresourceKind {
-    /// A part of the object itself is written by PUT and PATCH.
+    /// A part of the object itself is written by PUT and PATCH, and read with the rest of it.
     Part,
-    /// The number of replicas is written, as an object of its own.
+    /// The number of replicas is read and written, as an object of its own.
     Scale,
     /// Something is asked for by POST.
     Token,

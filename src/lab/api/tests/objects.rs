@@ -2,7 +2,8 @@
 
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Namespace, Secret};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Namespace, Pod, Secret};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, WatchEvent, WatchParams};
 use kube::runtime::watcher;
 use serde_json::json;
@@ -398,4 +399,36 @@ async fn the_end_of_the_server_ends_everything_it_had_open() {
     let ended = async { while let Some(Ok(_)) = watch.next().await {} };
     tokio::time::timeout(GUARD, ended).await.expect("an end");
     assert!(tokio::net::TcpStream::connect(address).await.is_err());
+}
+
+#[tokio::test]
+async fn the_scale_of_a_deployment_is_an_object_of_its_own() {
+    let lab = Lab::start().await;
+    let api: Api<Deployment> = Api::namespaced(lab.client.clone(), "default");
+    let deployment = json!({
+        "metadata": {"name": "d"},
+        "spec": {
+            "replicas": 2,
+            "selector": {"matchLabels": {"a": "b"}},
+            "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": []}},
+        },
+    });
+    let deployment = serde_json::from_value(deployment).expect("a Deployment");
+    let created = api.create(&PostParams::default(), &deployment).await;
+    let created = created.expect("created");
+    let scale = api.get_scale("d").await.expect("a Scale");
+    assert_eq!(scale.metadata.resource_version, created.metadata.resource_version);
+    assert_eq!(scale.spec.expect("a spec").replicas, Some(2));
+    let raw = lab.get("/apis/apps/v1/namespaces/default/deployments/d/scale").await;
+    assert!(raw.contains("\"Scale\"") && !raw.contains("template"), "{raw}");
+    assert_eq!(refusal(api.get_scale("none").await).0, 404);
+    let pods: Api<Pod> = Api::namespaced(lab.client.clone(), "default");
+    let bound = pods.get_subresource("binding", "p").await;
+    assert_eq!(
+        refusal(bound),
+        (
+            405,
+            "the server does not allow this method on the requested resource".to_owned()
+        )
+    );
 }

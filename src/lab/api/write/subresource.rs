@@ -152,7 +152,7 @@ impl WriteRequest<'_> {
 }
 
 /// The Scale of a Deployment.
-fn scale_of(deployment: &Value) -> Value {
+pub(in super::super) fn scale_of(deployment: &Value) -> Value {
     let mut metadata = json!({});
     for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
         metadata[field] = deployment["metadata"][field].clone();
