@@ -268,7 +268,7 @@ impl<'a> MatchSubject<'a> {
                         // Namespaces themselves are not spared, whatever they are called.
                         let resource = if resource == "*" { "pods" } else { resource };
                         let subresource = if subresource == "*" { "" } else { subresource };
-                        let (group, version) = (first(&rule.api_groups), first(&rule.api_versions));
+                        let (group, version) = (first(&rule.api_groups, ""), first(&rule.api_versions, "v1"));
                         resource != "namespaces"
                             && counts(resource)
                             && rule.scope != Scope::Cluster
@@ -288,7 +288,7 @@ impl<'a> MatchSubject<'a> {
             added: &self.hook.added,
         };
         let meets = |rule: &HookRule, namespace, operation, (group, resource, subresource)| {
-            let object = [group, first(&rule.api_versions), resource, subresource];
+            let object = [group, first(&rule.api_versions, "v1"), resource, subresource];
             asks(&RequestShape {
                 namespace,
                 namespace_labels: namespace.and_then(self.labels),
@@ -380,11 +380,11 @@ fn operations(rule: &HookRule) -> impl Iterator<Item = (&HookRule, &str)> {
     named.map(move |operation| (rule, operation))
 }
 
-/// The first of some names, with something for `*`.
-fn first(names: &[String]) -> &str {
-    match names.first().map_or("", String::as_str) {
-        "*" => "v1",
-        name => name,
+/// The first of some names, with something for `*` and for none.
+fn first<'a>(names: &'a [String], any: &'a str) -> &'a str {
+    match names.first().map(String::as_str) {
+        None | Some("*") => any,
+        Some(name) => name,
     }
 }
 
@@ -480,6 +480,16 @@ mod tests {
             only("kube-node-lease")
         ));
         assert!(!meets(&["CREATE"], "apps", &["deployments"], only("shop")));
+    }
+
+    #[test]
+    fn a_rule_for_every_group_is_asked_about_pods_of_the_core_group() {
+        let expression = "request.resource.group == \"\" && request.resource.version == \"v1\"";
+        for (group, is_met) in [("*", true), ("", true), ("apps", false)] {
+            let mut hook = asked(&["CREATE"], group, &["pods"], only("kube-system"));
+            hook.match_conditions = on_condition(&[expression]).match_conditions;
+            assert_eq!(spared(&hook) >= Spared::ControlPlane, is_met, "{group:?}");
+        }
     }
 
     #[test]
