@@ -54,7 +54,6 @@ pub struct PrometheusMemory {
     instances: BTreeMap<String, InstanceState>,
     source: Option<String>,
     state: TargetState,
-    missing: Vec<String>,
 }
 
 /// What a Prometheus says of now.
@@ -106,10 +105,12 @@ impl PrometheusMemory {
             );
             instance.resolution = known.map(|newest| scrape.at.since(newest));
             instance.newest = scrape.at;
-            self.missing = scrape.snapshot.missing();
+            self.state.missing = scrape.snapshot.missing();
             self.history.take(scrape);
         }
-        self.state.succeeded(at, self.missing.clone());
+        // Where nothing new was read it is as it was.
+        let missing = std::mem::take(&mut self.state.missing);
+        self.state.succeeded(at, missing);
         self.state.is_over(at, false)
     }
 
@@ -166,7 +167,7 @@ impl PrometheusMemory {
             resolution_seconds: resolution.map(|resolution| resolution.as_secs_f64()),
             failure: self.state.failure.as_ref().map(|failure| failure.why.clone()),
             failing_since: self.state.failing_since,
-            missing: self.missing.clone(),
+            missing: self.state.missing.clone(),
         })
     }
 }

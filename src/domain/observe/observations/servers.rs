@@ -34,7 +34,7 @@ pub struct TargetState {
     unanswered: VecDeque<Time>,
     readiness: ReadinessMemory,
     version: Option<String>,
-    missing: Vec<String>,
+    pub missing: Vec<String>,
 }
 
 /// All of them, and the nodes' heartbeats.
