@@ -221,20 +221,30 @@ impl Keeper {
         let nodes = nodes.unwrap_or_default();
         self.store.keep_nodes(&nodes);
         let needed = needed_feeds(&wanted, nodes);
-        self.feeds.retain(|key, _| needed.contains_key(key));
-        for (key, wanted) in needed {
-            let running = self.feeds.get(&key);
-            if running.is_none_or(|running| *running.wanted != wanted) {
-                self.start_feed(key, wanted);
+        for (key, wanted) in &needed {
+            let running = self.feeds.get(key);
+            if running.is_none_or(|running| *running.wanted != *wanted) {
+                self.start_feed(key.clone(), wanted.clone());
             }
         }
+        self.feeds.retain(|key, _| needed.contains_key(key));
     }
 
-    /// Starts a feed, in place of the one that reads for the same key, if there is one.
+    /// The feed whose work one for this key goes on with: its own, or of those that read the same by namespace, or in the
+    /// whole cluster, the one that was known good the longest time ago.
+    fn predecessor(&self, key: &FeedKey) -> Option<&RunningWatch> {
+        let overlapping = self.feeds.iter().filter(|((kind, namespace), running)| {
+            *kind == key.0 && (namespace.is_none() || key.1.is_none()) && running.known_good.is_some()
+        });
+        let oldest = || overlapping.map(|(_, running)| running).min_by_key(|it| it.known_good);
+        self.feeds.get(key).or_else(oldest)
+    }
+
+    /// Starts a feed, in place of those that read the same, if there are any. What they have read stays until it has read it.
     fn start_feed(&mut self, key: FeedKey, wanted: BTreeSet<Key>) {
-        let running = self.feeds.get(&key);
+        let before = self.predecessor(&key);
         // A feed that gets more to read was not worse before; only `WatchStore::covered` knows what is new.
-        let (health, known_good, settled) = running.map_or((InventoryHealth::Starting, None, false), |it| {
+        let (health, known_good, settled) = before.map_or((InventoryHealth::Starting, None, false), |it| {
             (it.health.clone(), it.known_good, it.settled)
         });
         let wanted = Arc::new(wanted);
@@ -722,6 +732,35 @@ mod tests {
         };
         assert_eq!(hooks.len(), MAX_NAMESPACES + 1);
         assert_eq!(hooks.iter().filter(found).count(), 1);
+    }
+
+    #[tokio::test]
+    async fn one_watch_in_place_of_many_is_as_old_as_they_were_until_it_has_read() {
+        let cluster = small();
+        let namespaces: Vec<_> = (1..MAX_NAMESPACES).map(|n| format!("n{n}")).collect();
+        let services = namespaces.iter().map(|namespace| (namespace.as_str(), "s"));
+        let services: Vec<_> = services.chain([("n", "s")]).collect();
+        cluster.set(VALIDATING, &[configuration("c", &services)]);
+        let server = serve("127.0.0.1:0", &cluster).await;
+        let watching = InventoryWatch::start(&server.connection().await, clock());
+        let mut views = watching.subscribe();
+        let many = until(&mut views, all_open).await;
+        assert_eq!(many.watches.len(), 5 + 2 * MAX_NAMESPACES);
+        until_watched(&cluster, MUTATING).await;
+        cluster.refuse("/api/v1/services", 500);
+        cluster.send(MUTATING, "ADDED", &configuration("m", &[("one-more", "s")]));
+        let of_services = |view: &InventoryView| {
+            let mut watches = view.watches.iter();
+            watches.find(|it| it.watch == "Services").cloned()
+        };
+        let view = until(&mut views, |view| of_services(view).is_some_and(|it| is_broken(&it))).await;
+        assert_eq!(view.watches.len(), 7);
+        assert!(of_services(&view).is_some_and(|it| it.known_good.is_some()), "{view:?}");
+        let hooks = &view.inventory.as_ref().expect("it was there").hooks;
+        let found = hooks.iter().filter(|hook| {
+            matches!(&hook.target, HookTarget::Service(target) if matches!(target.service, ServiceState::Found { .. }))
+        });
+        assert_eq!(found.count(), 1, "what was read is kept");
     }
 
     #[tokio::test]
