@@ -4,7 +4,7 @@
 //! that holds no certificate it trusts nobody, and a client certificate that has expired it shows all the same. Each of
 //! these then looks like a fault of the cluster.
 
-use std::path::{Path, PathBuf};
+use std::path::{MAIN_SEPARATOR, Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64::Engine;
@@ -118,16 +118,43 @@ fn read_one(path: &Path) -> Result<Kubeconfig, Flaw> {
     if text.contains('\0') {
         return Err(Flaw::Binary);
     }
-    // What was read tells what it is; what is used is read by kube, which finds files named in it relative to it.
-    if let Err(error) = Kubeconfig::from_yaml(text) {
+    let mut kubeconfig = Kubeconfig::from_yaml(text).map_err(|error| {
         let said = error.to_string();
         let said = said
             .strip_prefix("failed to parse kubeconfig YAML: ")
             .unwrap_or(&said);
         let first = said.lines().next().unwrap_or_default();
-        return Err(Flaw::NotOne(first.trim_start_matches("error: ").to_owned()));
+        Flaw::NotOne(first.trim_start_matches("error: ").to_owned())
+    })?;
+    if let Some(folder) = path.parent() {
+        resolve_paths(&mut kubeconfig, folder);
     }
-    Ok(Kubeconfig::read_from(path)?)
+    Ok(kubeconfig)
+}
+
+/// Finds what a kubeconfig names, as kubectl does: files in its own folder, and a plugin there unless it is a bare name. kube does
+/// the same only where it reads the file itself, and a pipe can be read once.
+fn resolve_paths(kubeconfig: &mut Kubeconfig, folder: &Path) {
+    let absolute = |named: &mut Option<String>| {
+        named.take_if(|path| path.is_empty());
+        let path = named.as_ref().map(|path| folder.join(path));
+        *named = path.and_then(|path| path.to_str().map(str::to_owned)).or(named.take());
+    };
+    let clusters = kubeconfig.clusters.iter_mut();
+    for cluster in clusters.filter_map(|named| named.cluster.as_mut()) {
+        absolute(&mut cluster.certificate_authority);
+    }
+    let users = kubeconfig.auth_infos.iter_mut();
+    for user in users.filter_map(|named| named.auth_info.as_mut()) {
+        for file in [&mut user.client_certificate, &mut user.client_key, &mut user.token_file] {
+            absolute(file);
+        }
+        if let Some(plugin) = &mut user.exec
+            && plugin.command.as_ref().is_some_and(|command| command.contains(MAIN_SEPARATOR))
+        {
+            absolute(&mut plugin.command);
+        }
+    }
 }
 
 /// A file that belongs to a kubeconfig.
@@ -254,6 +281,9 @@ fn check_certificate(user: &str, credentials: &AuthInfo, now: Time) -> Result<()
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+    use std::os::fd::AsRawFd as _;
+
     use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 
     use super::*;
@@ -306,6 +336,38 @@ mod tests {
         std::fs::write(&second, GOOD).expect("a file");
         let merged = read(&[first, second], None).expect("the second file names a context");
         assert_eq!(merged.current_context.as_deref(), Some("x"));
+    }
+
+    #[test]
+    fn a_kubeconfig_that_can_be_read_once_only_is_enough() {
+        let (reader, mut writer) = std::io::pipe().expect("a pipe");
+        writer.write_all(GOOD.as_bytes()).expect("written");
+        drop(writer);
+        let path = PathBuf::from(format!("/dev/fd/{}", reader.as_raw_fd()));
+        let merged = read(&[path], None).expect("a kubeconfig");
+        assert_eq!(merged.clusters.len(), 1);
+    }
+
+    #[test]
+    fn what_a_kubeconfig_names_is_found_in_its_folder() {
+        let mut named = kubeconfig(
+            "clusters: [{name: c, cluster: {server: 's', certificate-authority: ca.crt}}]\n\
+             users:\n\
+             - {name: a, user: {client-certificate: /etc/c.crt, client-key: k.pem, tokenFile: '', exec: {command: bin/login}}}\n\
+             - {name: b, user: {tokenFile: t, exec: {command: aws}}}\n",
+        );
+        resolve_paths(&mut named, Path::new("/home/me/.kube"));
+        let cluster = named.clusters[0].cluster.as_ref().expect("a cluster");
+        assert_eq!(cluster.certificate_authority.as_deref(), Some("/home/me/.kube/ca.crt"));
+        let of = |at: usize| {
+            let user = named.auth_infos[at].auth_info.as_ref().expect("a user");
+            let command = user.exec.as_ref().and_then(|exec| exec.command.as_deref());
+            let files = [&user.client_certificate, &user.client_key, &user.token_file];
+            (files.map(|file| file.as_deref()), command)
+        };
+        let key = Some("/home/me/.kube/k.pem");
+        assert_eq!(of(0), ([Some("/etc/c.crt"), key, None], Some("/home/me/.kube/bin/login")));
+        assert_eq!(of(1), ([None, None, Some("/home/me/.kube/t")], Some("aws")));
     }
 
     #[test]
