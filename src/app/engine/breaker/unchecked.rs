@@ -107,7 +107,17 @@ impl GapWatch {
             *widest = way.max(*widest);
             *earliest = since.min(*earliest);
         }
-        self.gaps.look(&open, now)
+        let were_left_out = self.gaps.left_out() > 0;
+        let over = self.gaps.look(&open, now);
+        let left_out = self.gaps.left_out();
+        if left_out > 0 && !were_left_out {
+            tracing::warn!(
+                webhooks = left_out,
+                "too many webhooks fail open: what these admit without review may not be listed afterwards; \
+                 `hookwatch unchecked CONFIG/WEBHOOK --since WHEN` lists it"
+            );
+        }
+        over
     }
 }
 

@@ -9,7 +9,7 @@ use crate::time::Time;
 
 /// What begins again within this time is the same gap.
 const SETTLES: Duration = Duration::from_secs(30);
-/// Most hooks that are remembered at once.
+/// Most hooks that are remembered at once, but for those that are bypassed: they are few, and hookwatch answers for them.
 const MOST: usize = 200;
 
 #[derive(Debug, Clone, Copy)]
@@ -22,7 +22,11 @@ struct OpenGap {
 
 /// Remembers which hooks do not check what they are to check.
 #[derive(Debug, Default)]
-pub struct Gaps(BTreeMap<HookId, OpenGap>);
+pub struct Gaps {
+    known: BTreeMap<HookId, OpenGap>,
+    /// How many hooks were not remembered the last time for want of room.
+    left_out: usize,
+}
 
 impl Gaps {
     /// Takes in which hooks do not now, why, and since when as far as is known. Says which gaps are over.
@@ -31,11 +35,14 @@ impl Gaps {
         open: &BTreeMap<HookId, (GapReason, Time)>,
         now: Time,
     ) -> Vec<(HookId, ReviewGap)> {
+        self.left_out = 0;
         for (hook, (way, since)) in open {
-            if !self.0.contains_key(hook) && self.0.len() >= MOST {
+            let is_full = *way == GapReason::FailedOpen && self.known.len() >= MOST;
+            if is_full && !self.known.contains_key(hook) {
+                self.left_out += 1;
                 continue;
             }
-            let known = self.0.entry(hook.clone()).or_insert(OpenGap {
+            let known = self.known.entry(hook.clone()).or_insert(OpenGap {
                 from: *since,
                 way: *way,
                 to: None,
@@ -45,7 +52,7 @@ impl Gaps {
             known.to = None;
         }
         let mut over = Vec::new();
-        self.0.retain(|hook, known| {
+        self.known.retain(|hook, known| {
             if open.contains_key(hook) {
                 return true;
             }
@@ -62,6 +69,12 @@ impl Gaps {
             !settled
         });
         over
+    }
+
+    /// How many hooks do not check what they are to check and are not remembered, as there are too many: if that ends before
+    /// there is room, nothing is told of it.
+    pub fn left_out(&self) -> usize {
+        self.left_out
     }
 }
 
@@ -111,13 +124,20 @@ mod tests {
     }
 
     #[test]
-    fn no_more_hooks_are_remembered_than_anybody_could_look_through() {
+    fn of_too_many_that_fail_open_the_rest_is_counted_and_no_bypass_is_left_out() {
         let mut gaps = Gaps::default();
-        let many = (0..MOST + 50).map(|number| {
-            let hook = HookId::new(HookKind::Mutating, &number.to_string(), "w");
-            (hook, (GapReason::FailedOpen, at(1)))
-        });
-        gaps.look(&many.collect(), at(1));
-        assert_eq!(gaps.0.len(), MOST);
+        let many = |count: usize| {
+            let hooks = (0..count).map(|number| HookId::new(HookKind::Mutating, &number.to_string(), "w"));
+            let open = hooks.map(|hook| (hook, (GapReason::FailedOpen, at(1))));
+            open.collect::<BTreeMap<_, _>>()
+        };
+        gaps.look(&many(MOST + 50), at(1));
+        assert_eq!((gaps.known.len(), gaps.left_out()), (MOST, 50));
+        let mut open = many(MOST);
+        open.extend(self::open(GapReason::Skipped, 2));
+        gaps.look(&open, at(100));
+        gaps.look(&many(MOST), at(200));
+        let told = gaps.look(&many(MOST), at(230));
+        assert!(told.iter().any(|(_, told)| *told == gap(2, 200, GapReason::Skipped)), "{told:?}");
     }
 }
