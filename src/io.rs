@@ -10,6 +10,7 @@ pub mod cluster;
 mod coordination;
 pub mod daemon;
 pub mod endpoint;
+mod error;
 pub mod file;
 pub mod http;
 mod missing;

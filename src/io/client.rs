@@ -19,6 +19,8 @@ use kube::Client;
 use kube::config::{Config, InClusterError, KubeConfigOptions};
 use thiserror::Error;
 
+use super::error::with_causes;
+
 pub(crate) mod answer;
 pub mod greeting;
 mod kubeconfig;
@@ -184,7 +186,7 @@ impl Connection {
                 .parse()
                 .map_err(|error| ConnectError::Build {
                     server: address.to_string(),
-                    why: answer::chain(&error),
+                    why: with_causes(&error),
                 })?;
         build(config).await
     }
@@ -245,8 +247,8 @@ async fn build(config: Config) -> Result<Client, ConnectError> {
     let building = tokio::task::spawn_blocking(move || stack::client(config));
     match tokio::time::timeout(BUILD_TIMEOUT, building).await {
         Ok(Ok(Ok(client))) => Ok(client),
-        Ok(Ok(Err(error))) => Err(failed(answer::chain(&error))),
-        Ok(Err(error)) => Err(failed(answer::chain(&error))),
+        Ok(Ok(Err(error))) => Err(failed(with_causes(&error))),
+        Ok(Err(error)) => Err(failed(with_causes(&error))),
         Err(_) => Err(failed(format!(
             "its credentials were not there within {} s; does the credential plugin wait for input?",
             BUILD_TIMEOUT.as_secs()

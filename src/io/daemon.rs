@@ -26,9 +26,9 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use self::tunnel::{Tunnel, TunnelError};
-use super::client::answer::chain;
 use super::endpoint::secrets::{Material, authorization};
 use super::endpoint::{Auth, EndpointError};
+use super::error::with_causes;
 use crate::domain::text::bounded;
 
 pub use address::{Address, BadAddress};
@@ -202,14 +202,14 @@ impl DaemonClient {
             .header(ACCEPT, "application/json, text/plain")
             .header(USER_AGENT, concat!("hookwatch/", env!("CARGO_PKG_VERSION")))
             .body(Empty::new())
-            .map_err(|error| self.unreachable(chain(&error)))?;
+            .map_err(|error| self.unreachable(with_causes(&error)))?;
         if let Some(authorization) = authorization(&self.files.auth).await? {
             request.headers_mut().insert(AUTHORIZATION, authorization);
         }
         let asking = async {
-            connection.ready().await.map_err(|error| chain(&error))?;
+            connection.ready().await.map_err(|error| with_causes(&error))?;
             let answer = connection.send_request(request).await;
-            let answer = answer.map_err(|error| chain(&error))?;
+            let answer = answer.map_err(|error| with_causes(&error))?;
             let status = answer.status();
             Ok::<_, String>((status, whole(answer.into_body(), most).await?))
         };
@@ -279,7 +279,7 @@ where
 {
     let (sender, connection) = http1::handshake(TokioIo::new(stream))
         .await
-        .map_err(|error| chain(&error))?;
+        .map_err(|error| with_causes(&error))?;
     // It ends when the sender is dropped; why it ended, the requests on it are told.
     tokio::spawn(async move {
         let _ = connection.await;
@@ -290,7 +290,7 @@ where
 async fn whole(mut body: Incoming, most: usize) -> Result<Bytes, String> {
     let mut read = Vec::new();
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| format!("the answer broke off: {}", chain(&error)))?;
+        let frame = frame.map_err(|error| format!("the answer broke off: {}", with_causes(&error)))?;
         if let Ok(data) = frame.into_data() {
             if read.len() + data.len() > most {
                 return Err(format!("the answer has more than {} kB", most >> 10));

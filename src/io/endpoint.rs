@@ -14,7 +14,7 @@ use reqwest::{Client, Method, RequestBuilder, Response, Url};
 use thiserror::Error;
 
 use self::secrets::Material;
-use crate::domain::text::bounded;
+use super::error::without_url;
 
 /// Bytes of an answer that are read for what it says, when it is a refusal.
 const MAX_ANSWER: usize = 2_048;
@@ -165,14 +165,7 @@ pub(super) async fn beginning(mut answer: Response) -> String {
     String::from_utf8_lossy(&read).into_owned()
 }
 
-/// An error with all its causes, each once: the last one says what it is about.
+/// That there is no way to a server, or that its answer broke off.
 pub(super) fn unreachable(error: &reqwest::Error) -> EndpointError {
-    let causes = std::iter::successors(std::error::Error::source(error), |cause| (*cause).source());
-    let mut said: Vec<String> = causes.map(ToString::to_string).collect();
-    if said.is_empty() {
-        // Its own words begin with the address, which the reader of this has already.
-        said.push("the request could not be made".to_owned());
-    }
-    said.dedup();
-    EndpointError::Unreachable(bounded(&said.join(": ")))
+    EndpointError::Unreachable(without_url(error))
 }

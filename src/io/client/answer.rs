@@ -3,7 +3,6 @@
 //! kube's own reader collects bodies without a bound, and an error body that is not a `Status` (a proxy's
 //! page, a load balancer's text) costs it the message. Here the HTTP status always survives.
 
-use std::error::Error;
 use std::time::Duration;
 
 use http_body_util::BodyExt;
@@ -11,11 +10,15 @@ use kube::client::Body;
 use serde::Deserialize;
 
 use super::request::RequestError;
-use crate::domain::text::bounded;
+use crate::domain::text::{bounded, bounded_to};
+use crate::io::error::{causes, with_causes};
 
 /// Most that is read of an answer whose body matters only as a message, in bytes. A denial quotes what the webhook said, at
 /// any length, and of a `Status` that is cut off not even the webhook's name can be read.
 const MAX_ERROR_BODY: usize = 1 << 20;
+/// Most that is kept of the message of a `Status`, in bytes: the name and the URL of a webhook, and why its call failed, stand
+/// within that, and what a webhook says at greater length fills no log.
+const MAX_STATUS_MESSAGE: usize = 4 << 10;
 /// Longest wait for the rest of a body whose status is already known: shorter than any request may take, so that the status
 /// survives a body that hangs.
 const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(1);
@@ -39,7 +42,7 @@ pub(crate) async fn each_chunk(
 ) -> Result<(), RequestError> {
     let mut bytes = 0;
     while let Some(frame) = body.frame().await {
-        let broke_off = |error| RequestError::Unfit(format!("the answer broke off: {}", chain(&error)));
+        let broke_off = |error| RequestError::Unfit(format!("the answer broke off: {}", with_causes(&error)));
         if let Ok(chunk) = frame.map_err(broke_off)?.into_data() {
             bytes += chunk.len();
             if bytes > limit {
@@ -80,7 +83,7 @@ fn message_of(body: &[u8]) -> String {
     if let Ok(StatusMessage { message }) = serde_json::from_slice(body)
         && !message.is_empty()
     {
-        return message;
+        return bounded_to(MAX_STATUS_MESSAGE, &message);
     }
     let text = bounded(String::from_utf8_lossy(body).trim());
     if text.is_empty() {
@@ -88,28 +91,6 @@ fn message_of(body: &[u8]) -> String {
     } else {
         text
     }
-}
-
-/// An error, then what caused it, then what caused that.
-pub(crate) fn causes<'a>(
-    error: &'a (dyn Error + 'static),
-) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
-    std::iter::successors(Some(error), |cause: &&'a (dyn Error + 'static)| (*cause).source())
-}
-
-/// An error with its causes, each said once, bounded.
-pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
-    for cause in causes(error).skip(1) {
-        let next = cause.to_string();
-        // Many of kube's errors print their source themselves.
-        if !text.contains(&next) {
-            text.push_str(": ");
-            text.push_str(&next);
-        }
-    }
-    // kube's name for "something below me".
-    bounded(text.strip_prefix("ServiceError: ").unwrap_or(&text))
 }
 
 /// Whether the request never left because there was no connection.
@@ -147,14 +128,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_a_long_denial_the_webhook_can_still_be_read() {
+    async fn of_a_long_denial_the_webhook_can_still_be_read_and_no_more_than_the_bound_is_kept() {
         let denial = format!(
             "admission webhook \"w.x\" denied the request: {}",
             "no ".repeat(100_000)
         );
         let status = serde_json::json!({"kind": "Status", "message": denial});
         let body = Body::from(status.to_string().into_bytes());
-        assert_eq!(error_message(body).await, denial);
+        let message = error_message(body).await;
+        assert_eq!(message, denial[..MAX_STATUS_MESSAGE]);
     }
 
     #[test]

@@ -10,7 +10,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use thiserror::Error;
 
-use super::answer::{chain, error_message, is_connect, query_value, read_body};
+use super::answer::{error_message, is_connect, query_value, read_body};
+use crate::io::error::with_causes;
 
 /// What objects are written and read as.
 pub(crate) const JSON: &str = "application/json";
@@ -92,7 +93,7 @@ impl<'a> ApiRequest<'a> {
         let request = self.head.body(Body::from(self.body));
         let request = request.map_err(|error| RequestError::Refused {
             status: 400,
-            message: chain(&error),
+            message: with_causes(&error),
             headers: Box::default(),
         })?;
         self.client.send(request).await.map_err(|error| {
@@ -101,7 +102,7 @@ impl<'a> ApiRequest<'a> {
             } else {
                 RequestError::NoAnswer
             };
-            how(chain(&error))
+            how(with_causes(&error))
         })
     }
 

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use crate::domain::text::bounded;
 use crate::io::client::Connection;
-use crate::io::client::answer::chain;
+use crate::io::error::with_causes;
 
 /// What selects the Pods of the daemon, as deploy/ labels them.
 pub const SELECTOR: &str = "app.kubernetes.io/name=hookwatch";
@@ -139,7 +139,7 @@ impl Tunnel {
 fn told(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if !status.message.is_empty() => bounded(&status.message),
-        other => chain(other),
+        other => with_causes(other),
     }
 }
 

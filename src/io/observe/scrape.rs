@@ -19,8 +19,8 @@ use crate::domain::observe::snapshot::{Complaints, Scrape, ScrapeFailure, Scrape
 use crate::domain::text::bounded;
 use crate::io::Clock;
 use crate::io::client::Connection;
-use crate::io::client::answer::chain;
 use crate::io::client::request::{ApiRequest, JSON, RequestError};
+use crate::io::error::with_causes;
 
 mod reader;
 mod readyz;
@@ -80,7 +80,7 @@ pub(in crate::io) async fn addresses(
     let slices = ApiRequest::get(connection.calls(), SLICES, JSON);
     let slices = slices.bytes(limit, MAX_REPLICAS_BODY).await;
     let slices = slices.map_err(|why| bounded(&why.to_string()))?;
-    targets::replicas(&slices).map_err(|error| chain(&error))
+    targets::replicas(&slices).map_err(|error| with_causes(&error))
 }
 
 /// Scrapes the API server's replicas.
@@ -213,7 +213,7 @@ impl Scraper {
             let frame = frame.map_err(|error| {
                 FailedScrape(
                     Reason::Truncated,
-                    format!("broke off after {bytes} bytes: {}", chain(&error)),
+                    format!("broke off after {bytes} bytes: {}", with_causes(&error)),
                 )
             })?;
             let Ok(chunk) = frame.into_data() else { continue };

@@ -20,8 +20,9 @@ use super::lines::Lines;
 use super::object::{self, Key, WatchedKind, WatchedObject};
 use super::page;
 use crate::domain::text::bounded;
-use crate::io::client::answer::{chain, query_value};
+use crate::io::client::answer::query_value;
 use crate::io::client::request::{self, ApiRequest, JSON, RequestError, within};
+use crate::io::error::with_causes;
 
 /// Objects asked for at once.
 const PAGE: usize = 250;
@@ -205,7 +206,7 @@ impl Feed {
                     objects.push((key, object));
                 }
             })
-            .map_err(|error| FeedTrouble::Lost(format!("the list is unreadable: {}", chain(&error))))?;
+            .map_err(|error| FeedTrouble::Lost(format!("the list is unreadable: {}", with_causes(&error))))?;
             if overflow {
                 return Err(FeedTrouble::Lost(format!(
                     "there are more than {MAX_OBJECTS} {kind}"
@@ -240,7 +241,7 @@ impl Feed {
             let frame = match timeout(SILENCE, body.frame()).await {
                 Ok(Some(Ok(frame))) => frame,
                 Ok(Some(Err(error))) => {
-                    let why = format!("the watch broke off: {}", chain(&error));
+                    let why = format!("the watch broke off: {}", with_causes(&error));
                     return WatchEnd::Trouble(Some(version), FeedTrouble::Lost(why));
                 }
                 // Whether it was dead or only quiet shows when it is opened again.
@@ -268,7 +269,7 @@ impl Feed {
         let mut event: Value = kind
             .lean()
             .read(line)
-            .map_err(|error| FeedTrouble::Lost(format!("an event is unreadable: {}", chain(&error))))?;
+            .map_err(|error| FeedTrouble::Lost(format!("an event is unreadable: {}", with_causes(&error))))?;
         let value = event["object"].take();
         let what = event["type"].as_str().unwrap_or_default();
         if what == "ERROR" {

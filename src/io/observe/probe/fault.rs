@@ -9,7 +9,7 @@ use super::parity::Objection;
 use super::text::bounded;
 use super::trust::Sighting;
 use crate::domain::observe::probe::{ProbeOutcome, ProbePhase, TlsFault};
-use crate::io::client::answer::causes;
+use crate::io::error::{causes, with_causes};
 
 /// A TCP connection that did not come about.
 pub(super) fn of_connect(error: &io::Error) -> ProbeOutcome {
@@ -103,10 +103,9 @@ pub(super) fn of_exchange(
     if reset && phase == ProbePhase::FirstByte && sighting.asked() {
         return ProbeOutcome::ClientCertificateWanted;
     }
-    let why = causes(error).map(ToString::to_string).collect::<Vec<_>>();
     ProbeOutcome::Lost {
         phase,
-        why: bounded(&why.join(": ")),
+        why: bounded(&with_causes(error)),
     }
 }
 

@@ -11,7 +11,7 @@ use tonic::{Code, Request, Status};
 
 use super::super::settings::Destination;
 use super::{AGENT, FailedExport, LONGEST_ANSWER, Payload, Rejected, pem};
-use crate::io::client::answer::{causes, chain};
+use crate::io::error::{causes, with_causes};
 use crate::io::report::metrics::Loss;
 
 /// A channel to one receiver.
@@ -27,7 +27,7 @@ impl Grpc {
     pub(super) fn open(destination: &Destination) -> Result<Self, String> {
         let mut endpoint = Endpoint::from(destination.endpoint.clone())
             .user_agent(AGENT)
-            .map_err(|error| chain(&error))?
+            .map_err(|error| with_causes(&error))?
             .connect_timeout(destination.timeout);
         if destination.endpoint.scheme_str() == Some("https") {
             let mut tls = match &destination.certificate {
@@ -37,7 +37,7 @@ impl Grpc {
             if let Some((certificate, key)) = &destination.identity {
                 tls = tls.identity(Identity::from_pem(pem(certificate)?, pem(key)?));
             }
-            endpoint = endpoint.tls_config(tls).map_err(|error| chain(&error))?;
+            endpoint = endpoint.tls_config(tls).map_err(|error| with_causes(&error))?;
         }
         Ok(Self {
             channel: endpoint.connect_lazy(),
@@ -86,7 +86,7 @@ fn failed(status: &Status) -> FailedExport {
     let source = std::error::Error::source(status);
     let mut why = format!("{:?}: {}", status.code(), status.message());
     if let Some(source) = source {
-        why = format!("{why}: {}", chain(source));
+        why = format!("{why}: {}", with_causes(source));
     }
     match status.code() {
         _ if source.is_some_and(is_lost) => FailedExport::for_now(Loss::Unreachable, None, &why),

@@ -12,7 +12,7 @@ use reqwest::{Certificate, Client, Identity, Response};
 
 use super::super::settings::Destination;
 use super::{AGENT, FailedExport, LONGEST_ANSWER, Payload, Rejected, pem};
-use crate::io::client::answer::chain;
+use crate::io::error::{with_causes, without_url};
 use crate::io::report::metrics::Loss;
 
 const PROTOBUF: HeaderValue = HeaderValue::from_static("application/x-protobuf");
@@ -35,7 +35,7 @@ impl Http {
         let tls = destination.endpoint.scheme_str() == Some("https");
         if let (true, Some(path)) = (tls, &destination.certificate) {
             let roots = Certificate::from_pem_bundle(&pem(path)?)
-                .map_err(|error| format!("{} is of no use: {}", path.display(), chain(&error)))?;
+                .map_err(|error| format!("{} is of no use: {}", path.display(), with_causes(&error)))?;
             builder = builder.tls_certs_only(roots);
         }
         if !tls {
@@ -45,10 +45,10 @@ impl Http {
         if let (true, Some((certificate, key))) = (tls, &destination.identity) {
             let both = [pem(certificate)?, pem(key)?].concat();
             let identity = Identity::from_pem(&both)
-                .map_err(|error| format!("{} is of no use: {}", certificate.display(), chain(&error)))?;
+                .map_err(|error| format!("{} is of no use: {}", certificate.display(), with_causes(&error)))?;
             builder = builder.identity(identity);
         }
-        let client = builder.build().map_err(|error| chain(&error))?;
+        let client = builder.build().map_err(|error| with_causes(&error))?;
         let mut headers = destination.headers.clone();
         headers.insert(CONTENT_TYPE, PROTOBUF);
         if destination.gzip {
@@ -102,13 +102,7 @@ fn broken(error: &reqwest::Error) -> FailedExport {
     } else {
         Loss::Unreachable
     };
-    // The URL may have a key in its query.
-    let why = error.to_string();
-    let why = match std::error::Error::source(error) {
-        Some(source) => chain(source),
-        None => why.split(" for url").next().unwrap_or_default().to_owned(),
-    };
-    FailedExport::for_now(loss, None, &why)
+    FailedExport::for_now(loss, None, &without_url(error))
 }
 
 /// Reads what a success says.
