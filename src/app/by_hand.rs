@@ -177,7 +177,7 @@ impl Session {
         let (servers, trouble) = during("looking for the API servers", servers(&connection, &[])).await;
         if let Some(trouble) = trouble {
             eprintln!(
-                "hookwatch: {trouble}; {:?} stands for all of them",
+                "hookwatch: {trouble}; {} stands for all of them",
                 connection.server()
             );
         }

@@ -135,9 +135,9 @@ impl Connection {
         &self.canaries
     }
 
-    /// The API server as configured.
-    pub fn server(&self) -> &Uri {
-        &self.config.cluster_url
+    /// The URL of the API server as configured, without a user and password that it may hold.
+    pub fn server(&self) -> String {
+        without_secrets(&self.config.cluster_url)
     }
 
     /// What it is called in metrics and messages: host and port, without anything secret that a URL may hold.
@@ -160,7 +160,7 @@ impl Connection {
 
     /// Whether the API server is reached at an address of this very host: then a loopback address means the same to both.
     pub fn is_beside_api_server(&self) -> bool {
-        server_host(self.server()).is_some_and(is_loopback)
+        server_host(&self.config.cluster_url).is_some_and(is_loopback)
             || self.server_address().is_some_and(|address| is_here(address.ip()))
     }
 
@@ -195,8 +195,14 @@ impl Connection {
 impl std::fmt::Debug for Connection {
     // Config's own Debug would print credentials that are not wrapped.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Connection({})", self.config.cluster_url)
+        write!(f, "Connection({})", self.server())
     }
+}
+
+fn without_secrets(url: &Uri) -> String {
+    let authority = url.authority().map_or("", |authority| authority.as_str());
+    let place = authority.rsplit('@').next().unwrap_or_default();
+    format!("{}://{place}{}", url.scheme_str().unwrap_or_default(), url.path())
 }
 
 /// The host of the configured server, an IPv6 address without its brackets.
@@ -231,7 +237,7 @@ fn adjusted(mut config: Config) -> Config {
 
 /// Credential plugins are run, and files read, while a client is built: not on a runtime thread.
 async fn build(config: Config) -> Result<Client, ConnectError> {
-    let server = config.cluster_url.to_string();
+    let server = without_secrets(&config.cluster_url);
     let plugin = config
         .auth_info
         .exec
@@ -427,6 +433,16 @@ mod tests {
         assert!(is_here(IpAddr::from([127, 0, 0, 3])));
         // For documentation only, so nobody has it.
         assert!(!is_here(IpAddr::from([203, 0, 113, 7])));
+    }
+
+    #[test]
+    fn a_password_in_the_url_of_the_server_is_not_shown() {
+        for (url, shown) in [
+            ("https://me:secret@api.example:6443/k8s/c-1?token=secret", "https://api.example:6443/k8s/c-1"),
+            ("https://[::1]:6443", "https://[::1]:6443/"),
+        ] {
+            assert_eq!(without_secrets(&url.parse().expect("a URL")), shown);
+        }
     }
 
     #[test]

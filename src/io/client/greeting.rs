@@ -123,7 +123,7 @@ impl Connection {
     /// # Errors
     /// What stands in the way of watching it, in one sentence with the next step.
     pub async fn greet(&self) -> Result<String, Obstacle> {
-        let server = self.server().to_string();
+        let server = self.server();
         let server = server.trim_end_matches('/');
         let about = self.ask(server, VERSION).await?;
         let version = about.as_ref().ok().and_then(|value| value["gitVersion"].as_str());
