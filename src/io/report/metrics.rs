@@ -4,10 +4,12 @@
 //! assessment at the moment somebody asks, so that a hook that is gone leaves no series behind. Labels come
 //! from closed sets; the open ones name hooks and API servers, and both are bounded. `docs/metrics.md` says how.
 
+#[macro_use]
+mod make;
+
 mod alertmanager;
 mod breaker;
 mod hooks;
-mod make;
 mod plane;
 mod probes;
 mod scrapes;
@@ -17,7 +19,7 @@ mod telemetry;
 use std::sync::{Mutex, PoisonError};
 
 use prometheus::proto::MetricFamily;
-use prometheus::{Gauge, GaugeVec, IntCounterVec, Registry};
+use prometheus::{GaugeVec, Registry};
 
 pub use self::alertmanager::Dropped;
 pub use self::hooks::MAX_HOOKS;
@@ -36,6 +38,24 @@ use make::Maker;
 /// A certificate's end by hook, `served` or `ca`.
 pub type CertificateEnd = (HookId, &'static str, Time);
 
+group! {
+    OwnMetrics:
+    inventory_current = gauge("inventory_current_timestamp_seconds"):
+        "When the inventory of webhooks was last known to be current; 0 before the first list.";
+    inventory_problems = gauge("inventory_problems"):
+        "Objects in the cluster that could not be made sense of; the API lists them.";
+    self_doubt = gauge("self_doubt"): "1 while every probe fails and the fault may be our own.";
+    breaker_mode = gauges("breaker_mode", &["mode"]):
+        "1 for what is done about a culprit now, 0 for the others.";
+    assessed_at = gauge("assessment_timestamp_seconds"): "When everything was last judged.";
+    changes = counters("verdict_changes_total", &["health"]): "Changes of a webhook's health.";
+    leader = passing("leader", &["by"]):
+        "1 for what this replica leads by, 0 else; no series in a daemon that takes no part in an election.";
+    leader_transitions = counters("leader_transitions_total", &["role"]):
+        "How often this replica became the leader, a follower, or neither.";
+    events = counters("events_total", &["outcome"]): "Kubernetes Events by what became of them.";
+}
+
 /// All metrics of the daemon.
 #[derive(Debug)]
 pub struct Metrics {
@@ -51,16 +71,8 @@ pub struct Metrics {
     probes: probes::ProbeMetrics,
     plane: plane::PlaneMetrics,
     scrapes: scrapes::ScrapeMetrics,
-    inventory_current: Gauge,
-    inventory_problems: Gauge,
-    self_doubt: Gauge,
-    breaker_mode: GaugeVec,
     breaker: breaker::BreakerMetrics,
-    assessed_at: Gauge,
-    changes: IntCounterVec,
-    leader: GaugeVec,
-    leader_transitions: IntCounterVec,
-    events: IntCounterVec,
+    own: OwnMetrics,
     servers: servers::ServerMetrics,
     alertmanager: alertmanager::PushMetrics,
     telemetry: TelemetryCounts,
@@ -85,34 +97,8 @@ impl Metrics {
             probes: probes::ProbeMetrics::new(&make)?,
             plane: plane::PlaneMetrics::new(&make)?,
             scrapes: scrapes::ScrapeMetrics::new(&make)?,
-            inventory_current: make.gauge(
-                "inventory_current_timestamp_seconds",
-                "When the inventory of webhooks was last known to be current; 0 before the first list.",
-            )?,
-            inventory_problems: make.gauge(
-                "inventory_problems",
-                "Objects in the cluster that could not be made sense of; the API lists them.",
-            )?,
-            self_doubt: make.gauge("self_doubt", "1 while every probe fails and the fault may be our own.")?,
-            breaker_mode: make.gauges(
-                "breaker_mode",
-                "1 for what is done about a culprit now, 0 for the others.",
-                &["mode"],
-            )?,
             breaker: breaker::BreakerMetrics::new(&make)?,
-            assessed_at: make.gauge("assessment_timestamp_seconds", "When everything was last judged.")?,
-            changes: make.counters("verdict_changes_total", "Changes of a webhook's health.", &["health"])?,
-            leader: make.passing(
-                "leader",
-                "1 for what this replica leads by, 0 else; no series in a daemon that takes no part in an election.",
-                &["by"],
-            )?,
-            leader_transitions: make.counters(
-                "leader_transitions_total",
-                "How often this replica became the leader, a follower, or neither.",
-                &["role"],
-            )?,
-            events: make.counters("events_total", "Kubernetes Events by what became of them.", &["outcome"])?,
+            own: OwnMetrics::new(&make)?,
             servers: servers::ServerMetrics::new(&make)?,
             alertmanager: alertmanager::PushMetrics::new(&make)?,
             telemetry: telemetry::counts(&make)?,
@@ -144,17 +130,23 @@ impl Metrics {
 
     /// Counts a change of a hook's health.
     pub fn verdict_changed(&self, verdict: &Verdict) {
-        self.changes.with_label_values(&[verdict.health.as_str()]).inc();
+        self.own
+            .changes
+            .with_label_values(&[verdict.health.as_str()])
+            .inc();
     }
 
     /// Counts a change of this replica's role.
     pub fn role_changed(&self, role: ReplicaRole) {
-        self.leader_transitions.with_label_values(&[role.as_str()]).inc();
+        self.own
+            .leader_transitions
+            .with_label_values(&[role.as_str()])
+            .inc();
     }
 
     /// Counts a Kubernetes Event.
     pub fn event_written(&self, outcome: EventOutcome) {
-        self.events.with_label_values(&[outcome.as_str()]).inc();
+        self.own.events.with_label_values(&[outcome.as_str()]).inc();
     }
 
     /// Everything as it is now, with the gauges as the assessment has them. What goes out by another way than
@@ -183,17 +175,17 @@ impl Metrics {
         self.scrapes.fill(&sources.scrapes, at);
         self.servers.fill(sources, at);
         let current = sources.inventory_age_seconds.map_or(0.0, |age| at - age);
-        self.inventory_current.set(current);
-        self.inventory_problems.set(assessment.problems.len() as f64);
-        self.self_doubt.set(flag(sources.self_doubt));
+        self.own.inventory_current.set(current);
+        self.own.inventory_problems.set(assessment.problems.len() as f64);
+        self.own.self_doubt.set(flag(sources.self_doubt));
         self.probes.fill(&sources.probes);
-        flag_each(&self.breaker_mode, AutoBreak::ALL, |mode| {
+        flag_each(&self.own.breaker_mode, AutoBreak::ALL, |mode| {
             assessment.breaker.effective == mode
         });
         self.breaker.fill(&assessment.breaker);
-        self.assessed_at.set(at);
+        self.own.assessed_at.set(at);
         if let Some(replica) = &assessment.replica {
-            flag_each(&self.leader, LeadershipObject::ALL, |by| {
+            flag_each(&self.own.leader, LeadershipObject::ALL, |by| {
                 replica.role == ReplicaRole::Leader && replica.by == Some(by)
             });
         }

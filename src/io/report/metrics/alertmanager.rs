@@ -1,13 +1,11 @@
 //! Metrics of the alerts that hookwatch pushes itself. Their label is the Alertmanager, as configured, and so bounded.
 
-use prometheus::{GaugeVec, IntCounterVec};
 use strum::{IntoStaticStr, VariantArray};
 
-use super::{Maker, Metrics, set};
-use crate::io::report::alertmanager::PushError;
-
+use super::{Metrics, set};
 use crate::domain::text::named;
 use crate::domain::time::Time;
+use crate::io::report::alertmanager::PushError;
 
 /// Why an Alertmanager was not told of an alert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantArray)]
@@ -23,39 +21,16 @@ pub enum Dropped {
 
 named!(Dropped, "The value of the `reason` label in metrics.", all);
 
-#[derive(Debug)]
-pub(super) struct PushMetrics {
-    sent: IntCounterVec,
-    failed: IntCounterVec,
-    dropped: IntCounterVec,
-    last_success: GaugeVec,
-}
-
-impl PushMetrics {
-    pub(super) fn new(make: &Maker<'_>) -> prometheus::Result<Self> {
-        Ok(Self {
-            sent: make.counters(
-                "alertmanager_alerts_sent_total",
-                "Alerts in pushes that the Alertmanager took; each counts as often as it is sent.",
-                &["alertmanager"],
-            )?,
-            failed: make.counters(
-                "alertmanager_pushes_failed_total",
-                "Pushes that the Alertmanager did not take, by reason.",
-                &["alertmanager", "reason"],
-            )?,
-            dropped: make.counters(
-                "alertmanager_alerts_dropped_total",
-                "Alerts, or ends of alerts, that the Alertmanager was not told of, by reason.",
-                &["alertmanager", "reason"],
-            )?,
-            last_success: make.gauges(
-                "alertmanager_last_success_timestamp_seconds",
-                "When the Alertmanager last took a push; 0 before the first.",
-                &["alertmanager"],
-            )?,
-        })
-    }
+group! {
+    PushMetrics:
+    sent = counters("alertmanager_alerts_sent_total", &["alertmanager"]):
+        "Alerts in pushes that the Alertmanager took; each counts as often as it is sent.";
+    failed = counters("alertmanager_pushes_failed_total", &["alertmanager", "reason"]):
+        "Pushes that the Alertmanager did not take, by reason.";
+    dropped = counters("alertmanager_alerts_dropped_total", &["alertmanager", "reason"]):
+        "Alerts, or ends of alerts, that the Alertmanager was not told of, by reason.";
+    last_success = gauges("alertmanager_last_success_timestamp_seconds", &["alertmanager"]):
+        "When the Alertmanager last took a push; 0 before the first.";
 }
 
 impl Metrics {

@@ -1,69 +1,32 @@
 //! Metrics of what the breaker does and does not do.
 
-use prometheus::{Gauge, GaugeVec, IntCounterVec};
 use strum::VariantNames as _;
 
-use super::{Maker, Metrics, flag, set};
+use super::{Metrics, flag, set};
 use crate::domain::act::breaker::{HeldBack, HookStanding, HookState, Rung};
 use crate::domain::act::fence::BreakerView;
 use crate::domain::time::Time;
 
-#[derive(Debug)]
-pub(super) struct BreakerMetrics {
-    bypassed: GaugeVec,
-    hooks: GaugeVec,
-    would_bypass: GaugeVec,
-    held_back: IntCounterVec,
-    held_back_now: GaugeVec,
-    actions: IntCounterVec,
-    disarmed: Gauge,
-    last_seen_bypassed: Gauge,
+group! {
+    BreakerMetrics:
+    bypassed = gauges("breaker_bypassed", &["rung"]): "Hooks that are bypassed now, by how far.";
+    hooks = gauges("breaker_hooks", &["state"]):
+        "Hooks that the breaker has to do with, by where they stand.";
+    would_bypass = gauges("breaker_would_bypass", &["rung"]):
+        "Hooks that would be bypassed now if the mode were on, by how far.";
+    held_back = counters("breaker_held_back_total", &["reason"]):
+        "How often a culprit began not to be bypassed, by the guard rail that held the breaker back.";
+    held_back_now = gauges("breaker_held_back", &["reason"]):
+        "Culprits that are not bypassed now, by the guard rail that holds the breaker back.";
+    actions = counters("breaker_actions_total", &["action", "outcome"]):
+        "Changes of webhook configurations, by action and outcome.";
+    disarmed = gauge("breaker_disarmed"):
+        "1 while autoBreak is on and hookwatch only plans, because the fence around its account is not proven.";
+    last_seen_bypassed = gauge("breaker_last_seen_bypassed_timestamp_seconds"):
+        "When a bypass was last seen in force; 0 when none was.";
 }
 
 impl BreakerMetrics {
-    pub(super) fn new(make: &Maker<'_>) -> prometheus::Result<Self> {
-        Ok(Self {
-            bypassed: make.gauges(
-                "breaker_bypassed",
-                "Hooks that are bypassed now, by how far.",
-                &["rung"],
-            )?,
-            hooks: make.gauges(
-                "breaker_hooks",
-                "Hooks that the breaker has to do with, by where they stand.",
-                &["state"],
-            )?,
-            would_bypass: make.gauges(
-                "breaker_would_bypass",
-                "Hooks that would be bypassed now if the mode were on, by how far.",
-                &["rung"],
-            )?,
-            held_back: make.counters(
-                "breaker_held_back_total",
-                "How often a culprit began not to be bypassed, by the guard rail that held the breaker back.",
-                &["reason"],
-            )?,
-            held_back_now: make.gauges(
-                "breaker_held_back",
-                "Culprits that are not bypassed now, by the guard rail that holds the breaker back.",
-                &["reason"],
-            )?,
-            actions: make.counters(
-                "breaker_actions_total",
-                "Changes of webhook configurations, by action and outcome.",
-                &["action", "outcome"],
-            )?,
-            disarmed: make.gauge(
-                "breaker_disarmed",
-                "1 while autoBreak is on and hookwatch only plans, because the fence around its account is not proven.",
-            )?,
-            last_seen_bypassed: make.gauge(
-                "breaker_last_seen_bypassed_timestamp_seconds",
-                "When a bypass was last seen in force; 0 when none was.",
-            )?,
-        })
-    }
-
     pub(super) fn fill(&self, breaker: &BreakerView) {
         self.disarmed.set(flag(breaker.is_disarmed()));
         for &rung in Rung::ALL {

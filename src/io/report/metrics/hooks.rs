@@ -3,9 +3,7 @@
 //! A large cluster has thousands of hooks, so each is worth a handful of series: one for what it is instead of one for
 //! everything it might be, a sum instead of a histogram, and beyond [`MAX_HOOKS`] none at all.
 
-use prometheus::{Gauge, GaugeVec};
-
-use super::{CertificateEnd, Maker, set};
+use super::{CertificateEnd, set};
 use crate::domain::audit::FindingSeverity;
 use crate::domain::audit::standing::Findings;
 use crate::domain::cluster::hook::HookId;
@@ -18,71 +16,29 @@ pub const MAX_HOOKS: usize = 2_000;
 
 const HOOK: [&str; 3] = ["kind", "configuration", "webhook"];
 
-#[derive(Debug)]
-pub(super) struct HookMetrics {
-    by_health: GaugeVec,
-    left_out: Gauge,
-    health: GaugeVec,
-    cause: GaugeVec,
-    confidence: GaugeVec,
-    excess_share: GaugeVec,
-    backends: GaugeVec,
-    risk: GaugeVec,
-    findings: GaugeVec,
-    certificate_not_after: GaugeVec,
+group! {
+    HookMetrics:
+    by_health = gauges("hooks", &["health"]): "All webhooks, by their health.";
+    left_out = gauge("hooks_without_series"):
+        "Hooks beyond the bound of those that have gauges of their own; the worst are the last to be among them.";
+    health = passing("hook_health", &hook_and("health")):
+        "1 for the health the webhook has now; no series for the others.";
+    cause = passing("hook_cause", &["kind", "configuration", "webhook", "cause", "effect", "incident"]):
+        "1 for what is wrong with a webhook and what that does; no series for a webhook that is well.";
+    confidence = passing("hook_confidence_ratio", &HOOK): "How sure the verdict on the webhook is, 0 to 1.";
+    excess_share = passing("hook_excess_share_ratio", &HOOK):
+        "Which part of the extra time per write is this webhook's, 0 to 1; no series without extra time.";
+    backends = passing("hook_backends", &hook_and("state")):
+        "Backends of the webhook by what direct probes say of them; no series for a state that none is in.";
+    risk = passing("hook_risk", &["kind", "configuration", "webhook", "risk", "severity"]):
+        "1 for each critical finding or warning of the audit about a webhook; of many, the worst have series.";
+    findings = passing("findings", &["severity"]):
+        "Findings of the last audit by severity; no series before the first.";
+    certificate_not_after = passing("certificate_not_after_timestamp_seconds", &hook_and("certificate")):
+        "When the first certificate of the webhook ends: the one its backends serve, or one in its caBundle.";
 }
 
 impl HookMetrics {
-    pub(super) fn new(make: &Maker<'_>) -> prometheus::Result<Self> {
-        Ok(Self {
-            by_health: make.gauges("hooks", "All webhooks, by their health.", &["health"])?,
-            left_out: make.gauge(
-                "hooks_without_series",
-                "Hooks beyond the bound of those that have gauges of their own; the worst are the last to be among them.",
-            )?,
-            health: make.passing(
-                "hook_health",
-                "1 for the health the webhook has now; no series for the others.",
-                &hook_and("health"),
-            )?,
-            cause: make.passing(
-                "hook_cause",
-                "1 for what is wrong with a webhook and what that does; no series for a webhook that is well.",
-                &["kind", "configuration", "webhook", "cause", "effect", "incident"],
-            )?,
-            confidence: make.passing(
-                "hook_confidence_ratio",
-                "How sure the verdict on the webhook is, 0 to 1.",
-                &HOOK,
-            )?,
-            excess_share: make.passing(
-                "hook_excess_share_ratio",
-                "Which part of the extra time per write is this webhook's, 0 to 1; no series without extra time.",
-                &HOOK,
-            )?,
-            backends: make.passing(
-                "hook_backends",
-                "Backends of the webhook by what direct probes say of them; no series for a state that none is in.",
-                &hook_and("state"),
-            )?,
-            risk: make.passing(
-                "hook_risk",
-                "1 for each critical finding or warning of the audit about a webhook; of many, the worst have series.",
-                &["kind", "configuration", "webhook", "risk", "severity"],
-            )?,
-            findings: make.passing(
-                "findings",
-                "Findings of the last audit by severity; no series before the first.",
-                &["severity"],
-            )?,
-            certificate_not_after: make.passing(
-                "certificate_not_after_timestamp_seconds",
-                "When the first certificate of the webhook ends: the one its backends serve, or one in its caBundle.",
-                &hook_and("certificate"),
-            )?,
-        })
-    }
-
     /// Fills the gauges as the assessment has them. Its hooks are in order, the worst first.
     pub(super) fn fill(&self, assessment: &Assessment) {
         let hooks = &assessment.hooks;

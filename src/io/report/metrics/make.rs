@@ -14,6 +14,52 @@ pub const SECONDS: [f64; 12] = [
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0,
 ];
 
+/// A group of metrics, a line for each: its field, how it is made, its name without the prefix, its labels, what it means.
+macro_rules! group {
+    ($group:ident: $($field:ident = $make:ident($name:literal $(, $labels:expr)?): $about:literal;)+) => {
+        #[derive(Debug)]
+        pub(super) struct $group {
+            $($field: made!($make),)+
+        }
+
+        impl $group {
+            pub(in crate::io::report::metrics) fn new(make: &$crate::io::report::metrics::make::Maker<'_>) -> prometheus::Result<Self> {
+                Ok(Self {
+                    $($field: make.$make($name, $about $(, $labels)?)?,)+
+                })
+            }
+        }
+    };
+}
+
+/// What a method of [`Maker`] makes.
+macro_rules! made {
+    (gauge) => {
+        prometheus::Gauge
+    };
+    (gauges) => {
+        prometheus::GaugeVec
+    };
+    (passing) => {
+        prometheus::GaugeVec
+    };
+    (counter) => {
+        prometheus::IntCounter
+    };
+    (counters) => {
+        prometheus::IntCounterVec
+    };
+    (amounts) => {
+        prometheus::CounterVec
+    };
+    (histogram) => {
+        prometheus::Histogram
+    };
+    (histograms) => {
+        prometheus::HistogramVec
+    };
+}
+
 /// One metric as it was registered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Declared {

@@ -1,58 +1,25 @@
 //! Metrics of how writes to the control plane go, and of the canaries that tell.
 
-use prometheus::{Gauge, GaugeVec, HistogramVec, IntCounterVec};
-
-use super::{Maker, Metrics, flag, flag_each, set};
+use super::{Metrics, flag, flag_each, set};
 use crate::domain::diagnose::verdict::ControlPlane;
 use crate::domain::observe::canary::CanaryReport;
 use crate::domain::vocabulary::{NotAHook, Writes};
 
-#[derive(Debug)]
-pub(super) struct PlaneMetrics {
-    writes: GaugeVec,
-    write_seconds: Gauge,
-    usual_write_seconds: Gauge,
-    not_a_hook: GaugeVec,
-    canaries: IntCounterVec,
-    canary_seconds: HistogramVec,
-    canary_late: GaugeVec,
+group! {
+    PlaneMetrics:
+    writes = gauges("control_plane_writes", &["state"]):
+        "1 for how writes to the control plane go now, 0 for the others.";
+    write_seconds = gauge("control_plane_write_seconds"): "Recent mean time per CREATE or UPDATE.";
+    usual_write_seconds = gauge("control_plane_usual_write_seconds"):
+        "Mean time per CREATE or UPDATE in calm times.";
+    not_a_hook = gauges("not_a_hook", &["cause"]):
+        "1 for what slows or blocks writes when it is no webhook, 0 for the others.";
+    canaries = counters("canaries_total", &["canary", "outcome"]): "Finished canaries by outcome.";
+    canary_seconds = histograms("canary_duration_seconds", &["canary"]): "Time per canary.";
+    canary_late = gauges("canary_overdue", &["canary"]): "1 while a canary is late by 2 s or more.";
 }
 
 impl PlaneMetrics {
-    pub(super) fn new(make: &Maker<'_>) -> prometheus::Result<Self> {
-        Ok(Self {
-            writes: make.gauges(
-                "control_plane_writes",
-                "1 for how writes to the control plane go now, 0 for the others.",
-                &["state"],
-            )?,
-            write_seconds: make.gauge(
-                "control_plane_write_seconds",
-                "Recent mean time per CREATE or UPDATE.",
-            )?,
-            usual_write_seconds: make.gauge(
-                "control_plane_usual_write_seconds",
-                "Mean time per CREATE or UPDATE in calm times.",
-            )?,
-            not_a_hook: make.gauges(
-                "not_a_hook",
-                "1 for what slows or blocks writes when it is no webhook, 0 for the others.",
-                &["cause"],
-            )?,
-            canaries: make.counters(
-                "canaries_total",
-                "Finished canaries by outcome.",
-                &["canary", "outcome"],
-            )?,
-            canary_seconds: make.histograms("canary_duration_seconds", "Time per canary.", &["canary"])?,
-            canary_late: make.gauges(
-                "canary_overdue",
-                "1 while a canary is late by 2 s or more.",
-                &["canary"],
-            )?,
-        })
-    }
-
     pub(super) fn fill(&self, plane: &ControlPlane) {
         flag_each(&self.writes, Writes::ALL, |state| plane.writes == state);
         let not_a_hook = plane.not_a_hook.as_ref().map(|found| found.cause);

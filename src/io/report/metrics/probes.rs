@@ -3,8 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
-use prometheus::{CounterVec, Gauge, HistogramVec, IntCounterVec};
-
 use super::hooks::{MAX_HOOKS, hook_and, labels};
 use super::{Maker, Metrics};
 use crate::domain::cluster::hook::HookId;
@@ -21,50 +19,34 @@ const OTHER: &str = "other";
 /// Connection and outcome.
 type Series = [&'static str; 2];
 
+group! {
+    ProbeSeries:
+    probes = counters("probes_total", &["kind", "configuration", "webhook", "connection", "outcome"]):
+        "Finished probes by outcome; one that webhooks of the same backend share counts for each of them.";
+    seconds = amounts("probe_seconds_total", &hook_and("connection")):
+        "Time that finished probes took; with hookwatch_probes_total the mean per webhook.";
+    times = histograms("probe_duration_seconds", &["connection"]):
+        "Time per probe, over all webhooks; a shared one counts once.";
+    phases = histograms("probe_phase_duration_seconds", &["phase"]):
+        "Time per phase of fresh probes, over all webhooks.";
+    targets = gauge("probe_targets"):
+        "Backends that are probed, each as webhooks with the same server name and trust meet it.";
+    late = gauge("probes_late_seconds"):
+        "How late the probe is that waits longest for its turn within the budget of probes; 0 while all are on time.";
+}
+
 #[derive(Debug)]
 pub(super) struct ProbeMetrics {
     /// Which series of `probes_total` each hook has: a vector can only be asked to drop an exact one.
     probed_as: Mutex<BTreeMap<HookId, BTreeSet<Series>>>,
-    probes: IntCounterVec,
-    seconds: CounterVec,
-    times: HistogramVec,
-    phases: HistogramVec,
-    targets: Gauge,
-    late: Gauge,
+    series: ProbeSeries,
 }
 
 impl ProbeMetrics {
     pub(super) fn new(make: &Maker<'_>) -> prometheus::Result<Self> {
         Ok(Self {
             probed_as: Mutex::default(),
-            probes: make.counters(
-                "probes_total",
-                "Finished probes by outcome; one that webhooks of the same backend share counts for each of them.",
-                &["kind", "configuration", "webhook", "connection", "outcome"],
-            )?,
-            seconds: make.amounts(
-                "probe_seconds_total",
-                "Time that finished probes took; with hookwatch_probes_total the mean per webhook.",
-                &hook_and("connection"),
-            )?,
-            times: make.histograms(
-                "probe_duration_seconds",
-                "Time per probe, over all webhooks; a shared one counts once.",
-                &["connection"],
-            )?,
-            phases: make.histograms(
-                "probe_phase_duration_seconds",
-                "Time per phase of fresh probes, over all webhooks.",
-                &["phase"],
-            )?,
-            targets: make.gauge(
-                "probe_targets",
-                "Backends that are probed, each as webhooks with the same server name and trust meet it.",
-            )?,
-            late: make.gauge(
-                "probes_late_seconds",
-                "How late the probe is that waits longest for its turn within the budget of probes; 0 while all are on time.",
-            )?,
+            series: ProbeSeries::new(make)?,
         })
     }
 
@@ -72,22 +54,24 @@ impl ProbeMetrics {
         let connection = report.connection.as_str();
         let (hook, [_, outcome]) = self.series_of(&report.hook, [connection, report.outcome.as_str()]);
         let took = report.took.as_secs_f64();
-        self.probes
+        let series = &self.series;
+        series
+            .probes
             .with_label_values(&[hook[0], hook[1], hook[2], connection, outcome])
             .inc();
-        self.seconds
+        series
+            .seconds
             .with_label_values(&[hook[0], hook[1], hook[2], connection])
             .inc_by(took);
         if report.shared {
             return;
         }
-        self.times.with_label_values(&[connection]).observe(took);
+        series.times.with_label_values(&[connection]).observe(took);
         if report.connection == ConnectionKind::Fresh {
             for phase in ProbePhase::ALL {
                 if let Some(took) = report.phases.get(phase) {
-                    self.phases
-                        .with_label_values(&[phase.as_str()])
-                        .observe(took.as_secs_f64());
+                    let phases = series.phases.with_label_values(&[phase.as_str()]);
+                    phases.observe(took.as_secs_f64());
                 }
             }
         }
@@ -121,12 +105,9 @@ impl ProbeMetrics {
                 let hook = labels(id);
                 for [connection, outcome] in &*series {
                     // An error would mean that the series is not there, which is what is wanted.
-                    let _ = self
-                        .probes
-                        .remove_label_values(&[hook[0], hook[1], hook[2], connection, outcome]);
-                    let _ = self
-                        .seconds
-                        .remove_label_values(&[hook[0], hook[1], hook[2], connection]);
+                    let of_outcome = [hook[0], hook[1], hook[2], *connection, *outcome];
+                    let _ = self.series.probes.remove_label_values(&of_outcome);
+                    let _ = self.series.seconds.remove_label_values(&of_outcome[..4]);
                 }
             }
             keep
@@ -134,8 +115,8 @@ impl ProbeMetrics {
     }
 
     pub(super) fn fill(&self, view: &ProbeView) {
-        self.targets.set(view.targets as f64);
-        self.late.set(view.late_seconds);
+        self.series.targets.set(view.targets as f64);
+        self.series.late.set(view.late_seconds);
     }
 }
 

@@ -1,42 +1,22 @@
 //! Metrics of hookwatch's own scrapes of API servers.
 
-use prometheus::{GaugeVec, Histogram, IntCounter, IntCounterVec};
-
-use super::{Maker, Metrics, set};
+use super::{Metrics, set};
 use crate::domain::observe::snapshot::{Scrape, ScrapeFailure};
 use crate::domain::observe::views::ScrapeView;
 
-#[derive(Debug)]
-pub(super) struct ScrapeMetrics {
-    scrapes: IntCounterVec,
-    seconds: Histogram,
-    bytes: IntCounter,
-    unreadable: IntCounter,
-    last_success: GaugeVec,
+group! {
+    ScrapeMetrics:
+    scrapes = counters("scrapes_total", &["result"]):
+        "Scrapes of API servers by result: success, or why they failed.";
+    seconds = histogram("scrape_duration_seconds"): "Time per successful scrape.";
+    bytes = counter("scrape_bytes_total"): "Bytes of metrics read.";
+    unreadable = counter("scrape_unreadable_total"):
+        "Lines that could not be read, and samples left out at a bound.";
+    last_success = passing("scrape_last_success_timestamp_seconds", &["target"]):
+        "When the target was last scraped.";
 }
 
 impl ScrapeMetrics {
-    pub(super) fn new(make: &Maker<'_>) -> prometheus::Result<Self> {
-        Ok(Self {
-            scrapes: make.counters(
-                "scrapes_total",
-                "Scrapes of API servers by result: success, or why they failed.",
-                &["result"],
-            )?,
-            seconds: make.histogram("scrape_duration_seconds", "Time per successful scrape.")?,
-            bytes: make.counter("scrape_bytes_total", "Bytes of metrics read.")?,
-            unreadable: make.counter(
-                "scrape_unreadable_total",
-                "Lines that could not be read, and samples left out at a bound.",
-            )?,
-            last_success: make.passing(
-                "scrape_last_success_timestamp_seconds",
-                "When the target was last scraped.",
-                &["target"],
-            )?,
-        })
-    }
-
     pub(super) fn fill(&self, scrapes: &[ScrapeView], at: f64) {
         for scrape in scrapes {
             if let Some(age) = scrape.age_seconds {

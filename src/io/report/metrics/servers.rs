@@ -1,74 +1,34 @@
 //! Metrics of the API servers themselves and of the nodes' heartbeats.
 
-use prometheus::{Gauge, GaugeVec, IntCounterVec};
-
-use super::{Maker, Metrics, flag, set};
+use super::{Metrics, flag, set};
 use crate::domain::observe::snapshot::ScrapeFailure;
 use crate::domain::observe::stored::PrometheusReading;
 use crate::domain::observe::views::{ScrapeView, Sources, StoredView};
 
-#[derive(Debug)]
-pub(super) struct ServerMetrics {
-    ready: GaugeVec,
-    failing_check: GaugeVec,
-    answering: GaugeVec,
-    version: GaugeVec,
-    oldest_lease: Gauge,
-    leases: Gauge,
-    late_leases: Gauge,
-    readings: IntCounterVec,
-    newest_sample: Gauge,
-    rests_on_stored: Gauge,
+group! {
+    ServerMetrics:
+    ready = passing("api_server_ready", &["target"]):
+        "1 when the API server says that it is ready, 0 when it says that it is not; no series when it does not say.";
+    failing_check = passing("api_server_failing_check", &["target", "check"]):
+        "1 for each check of /readyz that fails; at most 32 per API server.";
+    answering = passing("api_server_processes", &["target", "answers"]):
+        "Processes seen behind the target in the last five minutes that answer, or do not any more.";
+    version = passing("api_server_info", &["target", "version"]):
+        "Always 1; the release of the API server is a label.";
+    oldest_lease = gauge("oldest_node_lease_age_seconds"):
+        "For how long the node Lease that waits longest has not been seen to change; NaN when that is not known.";
+    leases = gauge("node_leases"): "Node Leases seen; NaN when they cannot be read.";
+    late_leases = gauge("node_leases_late"):
+        "Node Leases that have not been renewed for over 40 s; NaN when they cannot be read.";
+    readings = counters("prometheus_readings_total", &["result"]):
+        "Readings of the configured Prometheus by result: success, or why they failed.";
+    newest_sample = gauge("prometheus_newest_sample_timestamp_seconds"):
+        "When the newest scrape was made that the configured Prometheus has stored; NaN without one.";
+    rests_on_stored = gauge("prometheus_in_use"):
+        "1 while verdicts rest on the configured Prometheus, as no scrape of hookwatch's own succeeds; 0 otherwise.";
 }
 
 impl ServerMetrics {
-    pub(super) fn new(make: &Maker<'_>) -> prometheus::Result<Self> {
-        Ok(Self {
-            ready: make.passing(
-                "api_server_ready",
-                "1 when the API server says that it is ready, 0 when it says that it is not; no series when it does not say.",
-                &["target"],
-            )?,
-            failing_check: make.passing(
-                "api_server_failing_check",
-                "1 for each check of /readyz that fails; at most 32 per API server.",
-                &["target", "check"],
-            )?,
-            answering: make.passing(
-                "api_server_processes",
-                "Processes seen behind the target in the last five minutes that answer, or do not any more.",
-                &["target", "answers"],
-            )?,
-            version: make.passing(
-                "api_server_info",
-                "Always 1; the release of the API server is a label.",
-                &["target", "version"],
-            )?,
-            oldest_lease: make.gauge(
-                "oldest_node_lease_age_seconds",
-                "For how long the node Lease that waits longest has not been seen to change; NaN when that is not known.",
-            )?,
-            leases: make.gauge("node_leases", "Node Leases seen; NaN when they cannot be read.")?,
-            late_leases: make.gauge(
-                "node_leases_late",
-                "Node Leases that have not been renewed for over 40 s; NaN when they cannot be read.",
-            )?,
-            readings: make.counters(
-                "prometheus_readings_total",
-                "Readings of the configured Prometheus by result: success, or why they failed.",
-                &["result"],
-            )?,
-            newest_sample: make.gauge(
-                "prometheus_newest_sample_timestamp_seconds",
-                "When the newest scrape was made that the configured Prometheus has stored; NaN without one.",
-            )?,
-            rests_on_stored: make.gauge(
-                "prometheus_in_use",
-                "1 while verdicts rest on the configured Prometheus, as no scrape of hookwatch's own succeeds; 0 otherwise.",
-            )?,
-        })
-    }
-
     pub(super) fn fill(&self, sources: &Sources, at: f64) {
         self.fill_stored(sources.prometheus.as_ref(), at);
         for view in &sources.scrapes {
