@@ -1,6 +1,6 @@
 //! The third dashboard: what is bypassed, what would be, and what holds the breaker back.
 
-use super::grafana::{Dashboard, Panel};
+use super::grafana::{CLUSTER, Dashboard, Panel};
 
 /// Makes it.
 pub fn dashboard() -> Dashboard {
@@ -22,10 +22,7 @@ fn mode() -> Panel {
         "Mode in effect",
         "What is done about a culprit. on is plan for as long as the fence around hookwatch's account is not proven.",
     )
-    .query(
-        "max by (mode) (hookwatch_breaker_mode{cluster=~\"$cluster\"}) == 1",
-        "{{mode}}",
-    )
+    .present("mode", "hookwatch_breaker_mode", CLUSTER)
 }
 
 fn bypassed() -> Panel {
@@ -35,10 +32,7 @@ fn bypassed() -> Panel {
          or everything whose call fails.",
         "short",
     )
-    .query(
-        "max by (rung) (hookwatch_breaker_bypassed{cluster=~\"$cluster\"})",
-        "{{rung}}",
-    )
+    .each("rung", "hookwatch_breaker_bypassed", CLUSTER)
 }
 
 fn would_bypass() -> Panel {
@@ -47,10 +41,7 @@ fn would_bypass() -> Panel {
         "Those of which the mode alone says no: what on would do.",
         "short",
     )
-    .query(
-        "max by (rung) (hookwatch_breaker_would_bypass{cluster=~\"$cluster\"})",
-        "{{rung}}",
-    )
+    .each("rung", "hookwatch_breaker_would_bypass", CLUSTER)
 }
 
 fn states() -> Panel {
@@ -60,10 +51,7 @@ fn states() -> Panel {
          an administrator takes that back.",
         "short",
     )
-    .query(
-        "max by (state) (hookwatch_breaker_hooks{cluster=~\"$cluster\"})",
-        "{{state}}",
-    )
+    .each("state", "hookwatch_breaker_hooks", CLUSTER)
 }
 
 fn held_back() -> Panel {

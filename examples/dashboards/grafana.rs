@@ -125,6 +125,9 @@ fn annotation() -> Value {
     })
 }
 
+/// The series of the chosen clusters.
+pub const CLUSTER: &str = "cluster=~\"$cluster\"";
+
 /// The cause of every hook that fails.
 pub const FAILING: &str = "max by (kind, configuration, webhook, cause, effect) (\
     hookwatch_hook_cause{cluster=~\"$cluster\"} and ignoring (cause, effect, health, incident) \
@@ -321,6 +324,33 @@ impl Panel {
             format: newest.then_some("table"),
         });
         self
+    }
+
+    /// Adds these series of a metric, by the one label that the legend names.
+    pub fn each(self, label: &str, metric: &str, series: &str) -> Self {
+        self.by(label, format!("max by ({label}) ({metric}{{{series}}})"))
+    }
+
+    /// The same of those that are 1.
+    pub fn present(self, label: &str, metric: &str, series: &str) -> Self {
+        self.by(label, format!("max by ({label}) ({metric}{{{series}}}) == 1"))
+    }
+
+    /// Adds the rates of these series of a counter, by the one label that the legend names.
+    pub fn rates(self, label: &str, metric: &str, series: &str) -> Self {
+        let rates = format!("rate({metric}{{{series}}}[$__rate_interval])");
+        self.by(label, format!("sum by ({label}) ({rates})"))
+    }
+
+    /// Adds a quantile of these series of a histogram, by the one label that the legend names.
+    pub fn quantile(self, quantile: f64, label: &str, metric: &str, series: &str) -> Self {
+        let rates = format!("rate({metric}_bucket{{{series}}}[$__rate_interval])");
+        let expr = format!("histogram_quantile({quantile}, sum by (le, {label}) ({rates}))");
+        self.by(label, expr)
+    }
+
+    fn by(self, label: &str, expr: String) -> Self {
+        self.query(expr, &format!("{{{{{label}}}}}"))
     }
 
     /// Sets a unit for one column or series.

@@ -1,6 +1,9 @@
 //! The first dashboard: is the control plane writable, who is to blame, since when.
 
-use super::grafana::{Dashboard, FAILING, Panel};
+use super::grafana::{CLUSTER, Dashboard, FAILING, Panel};
+
+/// Writes, but for dry runs, in the API servers' own metrics.
+const WRITES: &str = "cluster=~\"$cluster\", verb=~\"POST|PUT|PATCH\", dry_run=\"\"";
 
 /// Makes it.
 pub fn dashboard() -> Dashboard {
@@ -27,10 +30,7 @@ fn writes() -> Panel {
          hang. delayed: they succeed, much more slowly than usual. unknown: neither canaries nor metrics tell.",
     )
     .coloured(&["flowing", "delayed", "blocked", "unknown"])
-    .query(
-        "max by (state) (hookwatch_control_plane_writes{cluster=~\"$cluster\"}) == 1",
-        "{{state}}",
-    )
+    .present("state", "hookwatch_control_plane_writes", CLUSTER)
 }
 
 fn culprits() -> Panel {
@@ -62,10 +62,7 @@ fn elsewhere() -> Panel {
         "Other causes",
         "What impairs writes when no webhook explains it. Bypassing a webhook would not help then.",
     )
-    .query(
-        "max by (cause) (hookwatch_not_a_hook{cluster=~\"$cluster\"}) == 1",
-        "{{cause}}",
-    )
+    .present("cause", "hookwatch_not_a_hook", CLUSTER)
     .when_empty("nothing")
 }
 
@@ -93,10 +90,7 @@ fn shares() -> Panel {
          The rest up to 100 % is no webhook's: etcd, load, flow control.",
         "percentunit",
     )
-    .query(
-        "max by (webhook) (hookwatch_hook_excess_share_ratio{cluster=~\"$cluster\"})",
-        "{{webhook}}",
-    )
+    .each("webhook", "hookwatch_hook_excess_share_ratio", CLUSTER)
     .when_empty("no extra time")
 }
 
@@ -124,11 +118,7 @@ fn api_server() -> Panel {
          falls while backends refuse connections, and stands still while they hang.",
         "s",
     )
-    .query(
-        "histogram_quantile(0.99, sum by (le, verb) (rate(apiserver_request_duration_seconds_bucket\
-         {cluster=~\"$cluster\", verb=~\"POST|PUT|PATCH\", dry_run=\"\"}[$__rate_interval])))",
-        "{{verb}}",
-    )
+    .quantile(0.99, "verb", "apiserver_request_duration_seconds", WRITES)
 }
 
 fn canaries() -> Panel {
@@ -139,10 +129,7 @@ fn canaries() -> Panel {
         "cps",
     )
     .coloured(&["written"])
-    .query(
-        "sum by (outcome) (rate(hookwatch_canaries_total{cluster=~\"$cluster\"}[$__rate_interval]))",
-        "{{outcome}}",
-    )
+    .rates("outcome", "hookwatch_canaries_total", CLUSTER)
 }
 
 fn canary_time() -> Panel {
@@ -152,11 +139,7 @@ fn canary_time() -> Panel {
          more right now.",
         "s",
     )
-    .query(
-        "histogram_quantile(0.9, sum by (le, canary) (rate(hookwatch_canary_duration_seconds_bucket\
-         {cluster=~\"$cluster\"}[$__rate_interval])))",
-        "{{canary}}",
-    )
+    .quantile(0.9, "canary", "hookwatch_canary_duration_seconds", CLUSTER)
     .query(
         "max by (canary) (hookwatch_canary_overdue{cluster=~\"$cluster\"})",
         "{{canary}} late",
@@ -171,10 +154,7 @@ fn probes() -> Panel {
         "cps",
     )
     .coloured(&["answered"])
-    .query(
-        "sum by (outcome) (rate(hookwatch_probes_total{cluster=~\"$cluster\"}[$__rate_interval]))",
-        "{{outcome}}",
-    )
+    .rates("outcome", "hookwatch_probes_total", CLUSTER)
 }
 
 fn hooks() -> Panel {
@@ -184,10 +164,7 @@ fn hooks() -> Panel {
         "none",
     )
     .coloured(&["healthy", "suspect", "failing", "unknown"])
-    .query(
-        "max by (health) (hookwatch_hooks{cluster=~\"$cluster\"})",
-        "{{health}}",
-    )
+    .each("health", "hookwatch_hooks", CLUSTER)
 }
 
 fn sources() -> Panel {
@@ -218,8 +195,5 @@ fn scrapes() -> Panel {
         "cps",
     )
     .coloured(&["success"])
-    .query(
-        "sum by (result) (rate(hookwatch_scrapes_total{cluster=~\"$cluster\"}[$__rate_interval]))",
-        "{{result}}",
-    )
+    .rates("result", "hookwatch_scrapes_total", CLUSTER)
 }

@@ -1,9 +1,12 @@
 //! The second dashboard: one hook in depth.
 
-use super::grafana::{Dashboard, Panel, variable};
+use super::grafana::{CLUSTER, Dashboard, Panel, variable};
 
 /// The selector of the hook that was chosen.
 const HOOK: &str = "cluster=~\"$cluster\", configuration=~\"$configuration\", webhook=~\"$webhook\"";
+
+/// What the API servers count of it.
+const CALLS: &str = "cluster=~\"$cluster\", name=~\"$webhook\"";
 
 /// Makes it.
 pub fn dashboard() -> Dashboard {
@@ -43,10 +46,7 @@ fn health() -> Panel {
          enough is seen to tell.",
     )
     .coloured(&["healthy", "suspect", "failing", "unknown"])
-    .query(
-        format!("max by (health) (hookwatch_hook_health{{{HOOK}}}) == 1"),
-        "{{health}}",
-    )
+    .present("health", "hookwatch_hook_health", HOOK)
 }
 
 fn cause() -> Panel {
@@ -67,10 +67,7 @@ fn confidence() -> Panel {
         "How sure the verdict is. A verdict of 0.9 is wrong one time in ten.",
         "percentunit",
     )
-    .query(
-        format!("max by (webhook) (hookwatch_hook_confidence_ratio{{{HOOK}}})"),
-        "{{webhook}}",
-    )
+    .each("webhook", "hookwatch_hook_confidence_ratio", HOOK)
 }
 
 fn certificates() -> Panel {
@@ -152,11 +149,7 @@ fn probe_phases() -> Panel {
         "Where direct calls spend their time: name resolution, TCP, TLS, first byte, body. Counted over all hooks.",
         "s",
     )
-    .query(
-        "histogram_quantile(0.9, sum by (le, phase) (rate(hookwatch_probe_phase_duration_seconds_bucket\
-         {cluster=~\"$cluster\"}[$__rate_interval])))",
-        "{{phase}}",
-    )
+    .quantile(0.9, "phase", "hookwatch_probe_phase_duration_seconds", CLUSTER)
 }
 
 fn calls() -> Panel {
@@ -166,11 +159,7 @@ fn calls() -> Panel {
          Two configurations that use the same name cannot be told apart here.",
         "s",
     )
-    .query(
-        "histogram_quantile(0.99, sum by (le, operation) (rate(apiserver_admission_webhook_admission_duration_seconds_bucket\
-         {cluster=~\"$cluster\", name=~\"$webhook\"}[$__rate_interval])))",
-        "{{operation}}",
-    )
+    .quantile(0.99, "operation", "apiserver_admission_webhook_admission_duration_seconds", CALLS)
 }
 
 fn failures() -> Panel {
@@ -180,11 +169,7 @@ fn failures() -> Panel {
          failed and the write was refused. skipped: it failed and the write passed without the hook.",
         "cps",
     )
-    .query(
-        "sum by (error_type) (rate(apiserver_admission_webhook_rejection_count\
-         {cluster=~\"$cluster\", name=~\"$webhook\"}[$__rate_interval]))",
-        "{{error_type}}",
-    )
+    .rates("error_type", "apiserver_admission_webhook_rejection_count", CALLS)
     .query(
         "sum by (name) (rate(apiserver_admission_webhook_fail_open_count\
          {cluster=~\"$cluster\", name=~\"$webhook\"}[$__rate_interval]))",
@@ -199,9 +184,5 @@ fn codes() -> Panel {
         "As the API servers count them; empty where this Prometheus does not scrape them.",
         "cps",
     )
-    .query(
-        "sum by (code) (rate(apiserver_admission_webhook_request_total\
-         {cluster=~\"$cluster\", name=~\"$webhook\"}[$__rate_interval]))",
-        "{{code}}",
-    )
+    .rates("code", "apiserver_admission_webhook_request_total", CALLS)
 }
