@@ -10,14 +10,16 @@ pub mod stage;
 
 use std::sync::Arc;
 
+use hookwatch::domain::text::named;
 use hookwatch::domain::vocabulary::{Cause, NotAHook};
+use strum::IntoStaticStr;
 
 use crate::model::At;
 use crate::model::cluster::Cluster;
 use crate::random::Random;
 
 /// What is wrong.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, IntoStaticStr)]
 pub enum Kind {
     Slow,
     Hanging,
@@ -41,6 +43,8 @@ pub enum Kind {
     StaleConnection,
     ReplicaDown,
 }
+
+named!(Kind, "The name as it stands in reports.");
 
 impl Kind {
     /// All of them with how often each is drawn, in hundredths (of more than a hundred).
@@ -66,32 +70,6 @@ impl Kind {
         (Self::StaleConnection, 7.5),
         (Self::ReplicaDown, 7.0),
     ];
-
-    /// The name as it stands in reports.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Slow => "Slow",
-            Self::Hanging => "Hanging",
-            Self::Refused => "Refused",
-            Self::NoEndpoints => "NoEndpoints",
-            Self::NoService => "NoService",
-            Self::Erroring => "Erroring",
-            Self::TlsInvalid => "TlsInvalid",
-            Self::Partial => "Partial",
-            Self::FailingOpen => "FailingOpen",
-            Self::Denying => "Denying",
-            Self::EtcdSlow => "EtcdSlow",
-            Self::Overloaded => "Overloaded",
-            Self::QueuedByFlowControl => "QueuedByFlowControl",
-            Self::ApiServerDown => "ApiServerDown",
-            Self::Unexplained => "Unexplained",
-            Self::Noise => "Noise",
-            Self::Unreachable => "Unreachable",
-            Self::RolloutGap => "RolloutGap",
-            Self::StaleConnection => "StaleConnection",
-            Self::ReplicaDown => "ReplicaDown",
-        }
-    }
 
     /// Which causes of a hook say it rightly.
     pub const fn causes(self) -> &'static [Cause] {
@@ -166,6 +144,20 @@ pub struct Fault {
     pub severity: f64,
     /// What exactly was done.
     pub note: String,
+}
+
+impl Fault {
+    /// One that is none of slowness.
+    pub fn new(kind: Kind, hooks: Vec<usize>, (from, until): (At, At), note: String) -> Self {
+        Self {
+            kind,
+            hooks,
+            from,
+            until,
+            severity: 0.0,
+            note,
+        }
+    }
 }
 
 /// A rollout that may have cost calls without being the fault.

@@ -58,17 +58,10 @@ fn service(name: &str, backends: u8, index: u8) -> Service {
 
 fn hook(kind: HookKind, name: &str, service: usize, rule: Rule) -> HookSpec {
     HookSpec {
-        id: HookId::new(kind, name, name),
-        service,
         path: "/",
-        rules: vec![rule],
-        spares: Vec::new(),
         fails: kind == HookKind::Validating,
         timeout: if kind == HookKind::Validating { 10 } else { 5 } * SECOND,
-        denies: Timeline::always(0.0),
-        dry_run_safe: true,
-        registered: Timeline::always(true),
-        series: 0,
+        ..HookSpec::new(HookId::new(kind, name, name), service, rule)
     }
 }
 
@@ -98,26 +91,14 @@ fn cluster() -> Cluster {
             .collect(),
         think: 0.022,
     };
-    let all = |resources| Rule {
-        operations: vec!["CREATE", "UPDATE"],
-        groups: vec!["*"],
-        resources,
-    };
+    let everything = Rule::new(&["CREATE", "UPDATE"], &["*"], &["*/*"]);
+    let some = Rule::new(&["CREATE"], &[""], &["secrets", "configmaps"]);
     let mut cluster = Cluster {
         replicas: vec![ReplicaSpec::new(Release::New)],
         services: vec![service("opa", 3, 0), service("mutator", 2, 1)],
         hooks: vec![
-            hook(HookKind::Validating, OPA, 0, all(vec!["*/*"])),
-            hook(
-                HookKind::Mutating,
-                MUTATOR,
-                1,
-                Rule {
-                    operations: vec!["CREATE"],
-                    groups: vec![""],
-                    resources: vec!["secrets", "configmaps"],
-                },
-            ),
+            hook(HookKind::Validating, OPA, 0, everything),
+            hook(HookKind::Mutating, MUTATOR, 1, some),
         ],
         classes,
         workers: (0..4).map(worker).collect(),
@@ -237,9 +218,7 @@ fn agrees(name: &str, change: impl FnOnce(&mut Cluster)) -> Vec<Snapshot> {
 }
 
 fn all(service: &mut Service, until: At, manner: Manner) {
-    for backend in &mut service.backends {
-        backend.behave(HEAD + ON, until, manner);
-    }
+    service.behave(HEAD + ON, until, manner);
 }
 
 /// Seconds per call of the catch-all hook and writes a second, between two scrapes.

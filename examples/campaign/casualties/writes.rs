@@ -144,10 +144,7 @@ impl<'a> Writes<'a> {
             let met = meet(&service.backends[kept.backend].to_api, attempt(true));
             return (met, Some((kept.backend, kept.opened)));
         }
-        let listed: Vec<usize> = (0..service.backends.len())
-            .filter(|backend| *service.backends[*backend].listed.at(now))
-            .collect();
-        match self.random.pick(&listed) {
+        match self.random.pick(&service.listed(now)) {
             _ if !service.exists.at(now) => (at_once(End::NoService), None),
             None => (at_once(End::NoEndpoints), None),
             Some(_) if !service.trusted.at(now) => (at_once(End::Tls), None),

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use clap::ValueEnum;
 
-use super::{Fault, Gap, Incident, Kind, elsewhere, faults, life, noise, stage};
+use super::noise::Noise;
+use super::{Fault, Incident, Kind, elsewhere, faults, life, stage};
 use crate::model::cluster::Cluster;
 use crate::model::{At, SECOND, as_seconds, seconds};
 use crate::random::Random;
@@ -76,22 +77,20 @@ fn staged(kind: Kind, random: &mut Random) -> Option<Incident> {
         Kind::Noise => 2 + random.below(4),
         _ => random.weighted([0.4, 0.35, 0.25]),
     };
-    let (mut said, mut gaps) = (Vec::new(), Vec::new());
+    let mut noise = Noise::default();
     for _ in 0..happenings {
         let at = begin + seconds(random.between(30.0, as_seconds(end - begin)));
         let taken = taken(&cluster, &found);
-        if let Some(what) = noise::add(&mut cluster, at, &taken, &mut gaps, random) {
-            said.push(format!("at {:.0} s: {what}", as_seconds(at)));
-        }
+        noise.add(&mut cluster, at, &taken, random);
     }
-    Some(finished(cluster, end + TAIL, found, (said, gaps), random))
+    Some(finished(cluster, end + TAIL, found, noise, random))
 }
 
 pub(super) fn finished(
     cluster: Cluster,
     end: At,
     faults: Vec<Fault>,
-    (noise, gaps): (Vec<String>, Vec<Gap>),
+    noise: Noise,
     random: &mut Random,
 ) -> Incident {
     Incident {
@@ -99,8 +98,8 @@ pub(super) fn finished(
         begin: HEAD,
         end,
         faults,
-        noise,
-        gaps,
+        noise: noise.said,
+        gaps: noise.gaps,
         pauses: Vec::new(),
         world: random.fork(),
         observers: random.fork(),
@@ -108,7 +107,7 @@ pub(super) fn finished(
 }
 
 /// Services that a fault has befallen.
-fn taken(cluster: &Cluster, found: &[Fault]) -> Vec<usize> {
+pub(super) fn taken(cluster: &Cluster, found: &[Fault]) -> Vec<usize> {
     let hooks = found.iter().flat_map(|fault| &fault.hooks);
     hooks.map(|hook| cluster.hooks[*hook].service).collect()
 }
@@ -152,40 +151,32 @@ fn second(
 pub fn quiet(seed: u64, index: u64, length: At) -> Incident {
     let mut random = Random::of(seed ^ 0x0051_1e70, index);
     let mut cluster = stage::cluster(&mut random);
-    let (mut said, mut gaps) = (Vec::new(), Vec::new());
+    let mut noise = Noise::default();
     // That such a hook is slow is no false alarm; to bypass it would be.
     let always_slow = random
         .chance(0.3)
         .then(|| stage::take_long(&mut cluster, &mut random));
-    let faults = always_slow.map(|(hooks, severity)| Fault {
-        kind: Kind::Slow,
-        hooks,
-        from: 0,
-        until: HEAD + length,
-        severity,
-        note: format!("always takes {severity:.1} s"),
+    let faults = always_slow.map(|(hooks, severity)| {
+        let note = format!("always takes {severity:.1} s");
+        let fault = Fault::new(Kind::Slow, hooks, (0, HEAD + length), note);
+        Fault { severity, ..fault }
     });
     let mut at = HEAD + seconds(random.exponential(600.0));
     while at < HEAD + length {
-        if let Some(what) = noise::add(&mut cluster, at, &[], &mut gaps, &mut random) {
-            said.push(format!("at {:.0} s: {what}", as_seconds(at)));
-        }
+        noise.add(&mut cluster, at, &[], &mut random);
         at += seconds(random.exponential(1_200.0));
     }
     let mut pauses = Vec::new();
     let mut at = HEAD + seconds(random.exponential(600.0));
     while at < HEAD + length {
         let until = at + seconds(random.log_between(0.3, 10.0));
-        said.push(format!(
-            "at {:.0} s: hookwatch stands still for {:.1} s",
-            as_seconds(at),
-            as_seconds(until - at)
-        ));
+        let stands = format!("hookwatch stands still for {:.1} s", as_seconds(until - at));
+        noise.say(at, &stands);
         pauses.push((at, until));
         at = until + seconds(random.exponential(900.0));
     }
     let faults = faults.into_iter().collect();
-    let quiet = finished(cluster, HEAD + length, faults, (said, gaps), &mut random);
+    let quiet = finished(cluster, HEAD + length, faults, noise, &mut random);
     Incident { pauses, ..quiet }
 }
 

@@ -23,14 +23,7 @@ pub fn inject(
         Kind::Unexplained => unexplained(cluster, from, until, random),
         _ => return None,
     };
-    Some(Fault {
-        kind,
-        hooks: Vec::new(),
-        from,
-        until,
-        severity: 0.0,
-        note,
-    })
+    Some(Fault::new(kind, Vec::new(), (from, until), note))
 }
 
 fn etcd_slow(cluster: &mut Cluster, from: At, until: At, random: &mut Random) -> String {

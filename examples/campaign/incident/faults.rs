@@ -105,14 +105,8 @@ pub fn inject(
         }
         _ => return None,
     };
-    Some(Fault {
-        kind,
-        hooks,
-        from,
-        until,
-        severity,
-        note,
-    })
+    let fault = Fault::new(kind, hooks, (from, until), note);
+    Some(Fault { severity, ..fault })
 }
 
 /// Picks a Service that the fault can befall, and whose hooks are called often enough for it to be felt.

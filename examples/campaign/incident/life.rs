@@ -1,11 +1,12 @@
 //! Incidents as they happen in life: many hooks that share their backends, chains of hooks whose failures are ignored,
 //! API servers that die and come back, and the first hook of a cluster, which never answers.
 
-use hookwatch::domain::cluster::hook::{HookId, HookKind};
+use hookwatch::domain::cluster::hook::HookKind;
 
-use super::draw::{HEAD, TAIL, finished};
-use super::{Fault, Gap, Incident, Kind, faults, noise, stage};
-use crate::model::cluster::{Cluster, HookSpec, Routing, Rule, Service};
+use super::draw::{HEAD, TAIL, finished, taken};
+use super::noise::Noise;
+use super::{Fault, Incident, Kind, faults, stage};
+use crate::model::cluster::{Cluster, HookSpec, Routing, Rule};
 use crate::model::manner::Manner;
 use crate::model::timeline::Timeline;
 use crate::model::traffic::Place;
@@ -36,61 +37,21 @@ fn span(random: &mut Random) -> (At, At) {
     (from, from + seconds(random.between(60.0, 200.0)))
 }
 
-/// A hook as its owner has it.
-struct Wanted {
-    service: usize,
-    kind: HookKind,
-    name: String,
-    fails: bool,
-    timeout: At,
-    rule: Rule,
-    spares: Vec<Place>,
-}
-
-fn hook(wanted: Wanted, configuration: &str) -> HookSpec {
-    let Wanted {
-        service,
-        kind,
-        name,
-        fails,
-        timeout,
-        rule,
-        spares,
-    } = wanted;
-    let (mutating, path) = match kind {
-        HookKind::Mutating => ("mutating", "/mutate"),
-        _ => ("validating", "/validate"),
-    };
-    HookSpec {
-        id: HookId::new(kind, &format!("{configuration}-{mutating}"), &name),
-        service,
-        path,
-        rules: vec![rule],
-        spares,
-        fails,
-        timeout,
-        denies: Timeline::always(0.0),
-        dry_run_safe: true,
-        registered: Timeline::always(true),
-        series: 0,
-    }
-}
-
-fn rule(operations: &[&'static str], groups: &[&'static str], resources: &[&'static str]) -> Rule {
-    Rule {
-        operations: operations.to_vec(),
-        groups: groups.to_vec(),
-        resources: resources.to_vec(),
-    }
-}
-
 /// What a policy engine asks to be shown: mostly everything.
 fn engines_rule(random: &mut Random) -> Rule {
     match random.weighted([0.45, 0.25, 0.15, 0.15]) {
-        0 => rule(&["CREATE", "UPDATE"], &["*"], &["*"]),
-        1 => rule(&["*"], &["*"], &["*/*"]),
-        2 => rule(&["CREATE", "UPDATE"], &["", "apps"], &["pods", "deployments"]),
-        _ => rule(&["CREATE", "UPDATE"], &[""], &["configmaps", "secrets"]),
+        0 => Rule::new(&["CREATE", "UPDATE"], &["*"], &["*"]),
+        1 => Rule::new(&["*"], &["*"], &["*/*"]),
+        2 => Rule::new(&["CREATE", "UPDATE"], &["", "apps"], &["pods", "deployments"]),
+        _ => Rule::new(&["CREATE", "UPDATE"], &[""], &["configmaps", "secrets"]),
+    }
+}
+
+const fn kind(mutating: bool) -> HookKind {
+    if mutating {
+        HookKind::Mutating
+    } else {
+        HookKind::Validating
     }
 }
 
@@ -109,14 +70,6 @@ fn service(name: &str, cluster: &mut Cluster, random: &mut Random) -> usize {
     index
 }
 
-/// Puts hooks in the order in which they are called.
-fn settle(cluster: &mut Cluster) {
-    cluster
-        .hooks
-        .sort_by(|a, b| a.id.configuration.cmp(&b.id.configuration));
-    cluster.number_series();
-}
-
 /// One fault for each hook: each of them has to be named.
 fn each(cluster: &Cluster, fault: &Fault) -> Vec<Fault> {
     let one = |hook: &usize| Fault {
@@ -131,11 +84,7 @@ fn each(cluster: &Cluster, fault: &Fault) -> Vec<Fault> {
 fn shared(random: &mut Random) -> Option<Incident> {
     let mut cluster = stage::cluster(random);
     let service = service("engine", &mut cluster, random);
-    let spares = match random.weighted([0.5, 0.3, 0.2]) {
-        0 => Vec::new(),
-        1 => vec![Place::KubeSystem],
-        _ => vec![Place::KubeSystem, Place::NodeLeases, Place::Hookwatch],
-    };
+    let spares = stage::spares(random);
     let pair = random.chance(0.5);
     let count = if pair { 2 } else { 2 + random.below(11) };
     for number in 0..count {
@@ -145,22 +94,16 @@ fn shared(random: &mut Random) -> Option<Incident> {
         } else {
             random.chance(if mutating { 0.3 } else { 0.7 })
         };
-        let wanted = Wanted {
-            service,
-            kind: if mutating {
-                HookKind::Mutating
-            } else {
-                HookKind::Validating
-            },
-            name: format!("hook-{number}.engine.example.com"),
+        let (timeout, rule) = (engines_timeout(random), engines_rule(random));
+        let name = format!("hook-{number}.engine.example.com");
+        cluster.hooks.push(HookSpec {
             fails,
-            timeout: engines_timeout(random),
-            rule: engines_rule(random),
+            timeout,
             spares: spares.clone(),
-        };
-        cluster.hooks.push(hook(wanted, "engine"));
+            ..stage::hook("engine", &name, kind(mutating), service, rule)
+        });
     }
-    settle(&mut cluster);
+    cluster.settle();
     let kind = [Kind::Hanging, Kind::Refused, Kind::Slow][random.weighted([0.5, 0.25, 0.25])];
     let others: Vec<usize> = (0..service).collect();
     let mut fault = faults::inject(&mut cluster, kind, span(random), &others, random)?;
@@ -183,30 +126,24 @@ fn chain(random: &mut Random) -> Incident {
         };
         services.push(service);
         let last = number + 1 == count && random.chance(0.4);
-        let wanted = Wanted {
-            service,
-            kind: if last {
-                HookKind::Validating
-            } else {
-                HookKind::Mutating
-            },
-            name: format!("{name}.example.com"),
+        let rule = Rule::new(&["CREATE", "UPDATE"], &["*"], &["*"]);
+        let webhook = format!("{name}.example.com");
+        cluster.hooks.push(HookSpec {
             fails: false,
             timeout: (1 + random.below(10)) as At * SECOND,
-            rule: rule(&["CREATE", "UPDATE"], &["*"], &["*"]),
             spares: if random.chance(0.2) {
                 vec![Place::KubeSystem]
             } else {
                 Vec::new()
             },
-        };
-        cluster.hooks.push(hook(wanted, &name));
+            ..stage::hook(&name, &webhook, kind(!last), service, rule)
+        });
     }
-    settle(&mut cluster);
+    cluster.settle();
     let (from, until) = span(random);
     let manner = [Manner::Vanished, Manner::Stopped, Manner::Silent][random.below(3)];
     for service in &services {
-        hang(&mut cluster.services[*service], (from, until), manner);
+        cluster.services[*service].behave(from, until, manner);
     }
     let hooks = (0..cluster.hooks.len()).filter(|hook| services.contains(&cluster.hooks[*hook].service));
     let hooks: Vec<usize> = hooks.collect();
@@ -220,25 +157,8 @@ fn chain(random: &mut Random) -> Incident {
             "each on its own"
         }
     );
-    let found = each(&cluster, &fault(Kind::Hanging, hooks, (from, until), note));
+    let found = each(&cluster, &Fault::new(Kind::Hanging, hooks, (from, until), note));
     with_noise(cluster, found, random)
-}
-
-fn hang(service: &mut Service, (from, until): (At, At), manner: Manner) {
-    for backend in &mut service.backends {
-        backend.behave(from, until, manner);
-    }
-}
-
-fn fault(kind: Kind, hooks: Vec<usize>, (from, until): (At, At), note: String) -> Fault {
-    Fault {
-        kind,
-        hooks,
-        from,
-        until,
-        severity: 0.0,
-        note,
-    }
 }
 
 /// An API server dies and comes back, and refuses everybody until it has read who may do what. No hook is at fault.
@@ -262,14 +182,14 @@ fn death(random: &mut Random) -> Incident {
         as_seconds(gone),
         as_seconds(forbids)
     );
-    let (mut found, mut said) = (Vec::new(), Vec::new());
+    let (mut found, mut noise) = (Vec::new(), Noise::default());
     match of {
-        1 => found.push(fault(Kind::ApiServerDown, Vec::new(), (from, until), note)),
+        1 => found.push(Fault::new(Kind::ApiServerDown, Vec::new(), (from, until), note)),
         // Behind a load balancer nobody is told which of them it is.
-        _ if cluster.balanced => said.push(note),
-        _ => found.push(fault(Kind::ReplicaDown, Vec::new(), (from, until), note)),
+        _ if cluster.balanced => noise.said.push(note),
+        _ => found.push(Fault::new(Kind::ReplicaDown, Vec::new(), (from, until), note)),
     }
-    finished(cluster, until + forbids + TAIL, found, (said, Vec::new()), random)
+    finished(cluster, until + forbids + TAIL, found, noise, random)
 }
 
 /// The first hook of a small cluster is shown everything and hangs from its first second.
@@ -287,47 +207,33 @@ fn first(random: &mut Random) -> Incident {
     }
     let service = service("first", &mut cluster, random);
     let resources = if random.chance(0.5) { "*/*" } else { "*" };
-    let wanted = Wanted {
-        service,
-        kind: if random.chance(0.7) {
-            HookKind::Validating
-        } else {
-            HookKind::Mutating
-        },
-        name: "first.example.com".to_owned(),
-        fails: true,
+    let (kind, rule) = (kind(!random.chance(0.7)), Rule::new(&["*"], &["*"], &[resources]));
+    let mut hook = HookSpec {
         timeout: [10, 5, 30][random.weighted([0.8, 0.1, 0.1])] * SECOND,
-        rule: rule(&["*"], &["*"], &[resources]),
-        spares: Vec::new(),
+        ..stage::hook("first", "first.example.com", kind, service, rule)
     };
     let (from, until) = span(random);
-    let mut hook = hook(wanted, "first");
     hook.registered = Timeline::always(false);
     hook.registered.set(from, true);
     cluster.hooks.push(hook);
-    settle(&mut cluster);
+    cluster.settle();
     let manner = [Manner::Stopped, Manner::Silent, Manner::Vanished][random.below(3)];
-    hang(&mut cluster.services[service], (0, until), manner);
+    cluster.services[service].behave(0, until, manner);
     let note = format!("the first hook, shown {resources}, from its first second on: {manner:?}");
-    let found = vec![fault(Kind::Hanging, vec![0], (from, until), note)];
-    finished(cluster, until + TAIL, found, (Vec::new(), Vec::new()), random)
+    let found = vec![Fault::new(Kind::Hanging, vec![0], (from, until), note)];
+    finished(cluster, until + TAIL, found, Noise::default(), random)
 }
 
 /// In a third of all incidents something happens besides, as on any day.
 fn with_noise(mut cluster: Cluster, found: Vec<Fault>, random: &mut Random) -> Incident {
     let until = found.iter().map(|fault| fault.until).max().unwrap_or(HEAD);
-    let taken: Vec<usize> = found
-        .iter()
-        .flat_map(|fault| fault.hooks.iter().map(|hook| cluster.hooks[*hook].service))
-        .collect();
-    let (mut said, mut gaps): (Vec<String>, Vec<Gap>) = (Vec::new(), Vec::new());
+    let taken = taken(&cluster, &found);
+    let mut noise = Noise::default();
     if random.chance(0.33) {
         let at = HEAD + seconds(random.between(30.0, as_seconds(until - HEAD)));
-        if let Some(what) = noise::add(&mut cluster, at, &taken, &mut gaps, random) {
-            said.push(format!("at {:.0} s: {what}", as_seconds(at)));
-        }
+        noise.add(&mut cluster, at, &taken, random);
     }
-    finished(cluster, until + TAIL, found, (said, gaps), random)
+    finished(cluster, until + TAIL, found, noise, random)
 }
 
 #[cfg(test)]

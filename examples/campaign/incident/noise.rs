@@ -5,14 +5,34 @@ use super::{Gap, elsewhere};
 use crate::model::cluster::{Cluster, Release, Routing, Serving};
 use crate::model::timeline::Timeline;
 use crate::model::traffic::{Class, Place, Verb};
-use crate::model::{At, SECOND, seconds};
+use crate::model::{At, SECOND, as_seconds, seconds};
 use crate::random::Random;
 
 /// No test of how many writes an API server can take.
 const BUSIEST: f64 = 40.0;
 
-/// Adds something of the sort at an instant; the words say what. Services that are `taken` are left alone.
-pub fn add(
+/// What happened besides the faults.
+#[derive(Debug, Default)]
+pub struct Noise {
+    /// In words, with the instant.
+    pub said: Vec<String>,
+    pub gaps: Vec<Gap>,
+}
+
+impl Noise {
+    /// Lets something of the sort happen. Services that are `taken` are left alone.
+    pub fn add(&mut self, cluster: &mut Cluster, at: At, taken: &[usize], random: &mut Random) {
+        if let Some(what) = one(cluster, at, taken, &mut self.gaps, random) {
+            self.say(at, &what);
+        }
+    }
+
+    pub fn say(&mut self, at: At, what: &str) {
+        self.said.push(format!("at {:.0} s: {what}", as_seconds(at)));
+    }
+}
+
+fn one(
     cluster: &mut Cluster,
     at: At,
     taken: &[usize],

@@ -17,12 +17,8 @@ pub struct Rollout {
 
 impl Rollout {
     /// Replaces every Pod of a Service, from an instant on; says when that is done.
-    pub fn run(self, service: &mut Service, index: usize, at: At, random: &mut Random) -> At {
-        let old: Vec<usize> = (0..service.backends.len())
-            .filter(|backend| *service.backends[*backend].listed.at(at))
-            .collect();
-        let mut at = at;
-        for leaving in old {
+    pub fn run(self, service: &mut Service, index: usize, mut at: At, random: &mut Random) -> At {
+        for leaving in service.listed(at) {
             let number = service.backends.len() as u8 + 100;
             let mut new = Backend::new(([10, 0, index as u8, number], 8443).into());
             let serves = at + seconds(self.early);

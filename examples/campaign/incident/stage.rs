@@ -122,11 +122,7 @@ pub fn cluster(random: &mut Random) -> Cluster {
     if cluster.hooks.len() >= 2 && random.chance(0.04) {
         share_a_name(&mut cluster);
     }
-    // Configurations are called in the order of their names.
-    cluster
-        .hooks
-        .sort_by(|a, b| a.id.configuration.cmp(&b.id.configuration));
-    cluster.number_series();
+    cluster.settle();
     cluster
 }
 
@@ -143,17 +139,28 @@ fn share_a_name(cluster: &mut Cluster) {
     }
 }
 
+/// Namespaces that a policy leaves out.
+pub fn spares(random: &mut Random) -> Vec<Place> {
+    match random.weighted([0.5, 0.3, 0.2]) {
+        0 => Vec::new(),
+        1 => vec![Place::KubeSystem],
+        _ => vec![Place::KubeSystem, Place::NodeLeases, Place::Hookwatch],
+    }
+}
+
+/// A webhook in the configuration of its kind.
+pub fn hook(configuration: &str, webhook: &str, kind: HookKind, service: usize, rule: Rule) -> HookSpec {
+    let configuration = format!("{configuration}-{}", kind.as_str());
+    HookSpec::new(HookId::new(kind, &configuration, webhook), service, rule)
+}
+
 fn add_hooks(cluster: &mut Cluster, pattern: &Pattern, number: usize, random: &mut Random) {
     let service = cluster.services.len();
     let name = format!("{}-{number}", pattern.name);
     cluster.services.push(self::service(&name, service, random));
     let fails = random.chance(0.65);
     let timeout = [10, 5, 3, 30, 15, 2, 1][random.weighted([6.0, 1.5, 0.8, 0.8, 0.4, 0.3, 0.2])];
-    let spares = match random.weighted([0.5, 0.3, 0.2]) {
-        0 => Vec::new(),
-        1 => vec![Place::KubeSystem],
-        _ => vec![Place::KubeSystem, Place::NodeLeases, Place::Hookwatch],
-    };
+    let spares = spares(random);
     // One configuration may hold several entries for the same Service.
     let entries = if random.chance(0.15) { 2 } else { 1 };
     for kind in pattern.kinds {
@@ -162,29 +169,19 @@ fn add_hooks(cluster: &mut Cluster, pattern: &Pattern, number: usize, random: &m
                 0 => format!("{name}.example.com"),
                 _ => format!("{name}-{entry}.example.com"),
             };
-            let mutating = *kind == HookKind::Mutating;
-            let configuration = format!("{name}-{}", if mutating { "mutating" } else { "validating" });
             let denies = if random.chance(0.3) {
                 random.between(0.0, 0.05)
             } else {
                 0.0
             };
+            let rule = Rule::new(pattern.operations, pattern.groups, pattern.resources);
             cluster.hooks.push(HookSpec {
-                id: HookId::new(*kind, &configuration, &webhook),
-                service,
-                path: if mutating { "/mutate" } else { "/validate" },
-                rules: vec![Rule {
-                    operations: pattern.operations.to_vec(),
-                    groups: pattern.groups.to_vec(),
-                    resources: pattern.resources.to_vec(),
-                }],
                 spares: spares.clone(),
                 fails,
                 timeout: timeout * SECOND,
                 denies: Timeline::always(denies),
                 dry_run_safe: random.chance(0.94),
-                registered: Timeline::always(true),
-                series: 0,
+                ..hook(&name, &webhook, *kind, service, rule)
             });
         }
     }

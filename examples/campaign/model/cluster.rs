@@ -76,6 +76,22 @@ pub struct Service {
     pub probe_latency: f64,
 }
 
+impl Service {
+    /// Its backends that are ready endpoints then.
+    pub fn listed(&self, at: At) -> Vec<usize> {
+        let all = 0..self.backends.len();
+        all.filter(|backend| *self.backends[*backend].listed.at(at))
+            .collect()
+    }
+
+    /// All its backends behave like this towards everybody for a while.
+    pub fn behave(&mut self, from: At, until: At, manner: Manner) {
+        for backend in &mut self.backends {
+            backend.behave(from, until, manner);
+        }
+    }
+}
+
 /// One rule of a hook: the API's words, `*` for all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
@@ -83,6 +99,16 @@ pub struct Rule {
     pub groups: Vec<&'static str>,
     /// `pods`, `pods/status`, `*` (no subresources) or `*/*`.
     pub resources: Vec<&'static str>,
+}
+
+impl Rule {
+    pub fn new(operations: &[&'static str], groups: &[&'static str], resources: &[&'static str]) -> Self {
+        Self {
+            operations: operations.to_vec(),
+            groups: groups.to_vec(),
+            resources: resources.to_vec(),
+        }
+    }
 }
 
 /// One entry of a webhook configuration.
@@ -107,6 +133,26 @@ pub struct HookSpec {
 }
 
 impl HookSpec {
+    /// One that is there from the beginning and lets everything pass; where its call fails or takes 10 s, the write is refused.
+    pub fn new(id: HookId, service: usize, rule: Rule) -> Self {
+        Self {
+            path: match id.kind {
+                HookKind::Mutating => "/mutate",
+                _ => "/validate",
+            },
+            id,
+            service,
+            rules: vec![rule],
+            spares: Vec::new(),
+            fails: true,
+            timeout: 10 * SECOND,
+            denies: Timeline::always(0.0),
+            dry_run_safe: true,
+            registered: Timeline::always(true),
+            series: 0,
+        }
+    }
+
     /// Whether the API server calls it for such a write.
     pub fn matches(&self, class: &Class) -> bool {
         let among = |words: &[&str], word: &str| words.iter().any(|known| *known == "*" || *known == word);
@@ -252,6 +298,13 @@ impl Cluster {
             classes.map(|class| hook.matches(class)).collect::<Vec<_>>()
         };
         self.hooks.iter().flat_map(row).collect()
+    }
+
+    /// Puts the hooks in the order in which they are called, which is that of their configurations' names.
+    pub fn settle(&mut self) {
+        self.hooks
+            .sort_by(|a, b| a.id.configuration.cmp(&b.id.configuration));
+        self.number_series();
     }
 
     /// Gives every hook its row in the metrics: hooks of one kind and name share one.

@@ -1,10 +1,14 @@
 //! Who writes what, and how often.
 
+use hookwatch::domain::text::named;
+use strum::IntoStaticStr;
+
 use super::timeline::Timeline;
 use super::{At, SECOND};
 
 /// A verb as the API server's metrics spell it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "UPPERCASE")]
 pub enum Verb {
     Post,
     Put,
@@ -14,18 +18,9 @@ pub enum Verb {
     List,
 }
 
-impl Verb {
-    /// The `verb` label.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Post => "POST",
-            Self::Put => "PUT",
-            Self::Patch => "PATCH",
-            Self::Delete => "DELETE",
-            Self::List => "LIST",
-        }
-    }
+named!(Verb, "The `verb` label.");
 
+impl Verb {
     /// What admission calls it.
     pub const fn operation(self) -> &'static str {
         match self {

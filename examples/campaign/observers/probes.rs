@@ -156,11 +156,8 @@ impl Probes {
 fn attempt(cluster: &Cluster, row: &Row, now: At, random: &mut Random) -> (Met, bool) {
     let service = &cluster.services[row.service];
     let limit = now + row.hook.timeout.as_micros() as At;
-    let listed: Vec<usize> = (0..service.backends.len())
-        .filter(|at| *service.backends[*at].listed.at(now))
-        .collect();
     let backend = match row.backend.path {
-        BackendPath::ClusterIp => random.pick(&listed),
+        BackendPath::ClusterIp => random.pick(&service.listed(now)),
         BackendPath::Url => Some(0),
         BackendPath::Endpoint => {
             let is =

@@ -172,10 +172,7 @@ impl World {
         if !service.exists.at(now) {
             return (at_once(End::NoService), None);
         }
-        let listed: Vec<usize> = (0..service.backends.len())
-            .filter(|at| *service.backends[*at].listed.at(now))
-            .collect();
-        let Some(backend) = self.random.pick(&listed) else {
+        let Some(backend) = self.random.pick(&service.listed(now)) else {
             let end = match service.routing {
                 Routing::Endpoints => End::NoEndpoints,
                 Routing::ClusterIp | Routing::Url => End::Refused,

@@ -30,23 +30,8 @@ fn service(latency: f64, backends: u8) -> Service {
 }
 
 fn hook(name: &str, kind: HookKind, service: usize) -> HookSpec {
-    HookSpec {
-        id: HookId::new(kind, name, name),
-        service,
-        path: "/",
-        rules: vec![Rule {
-            operations: vec!["*"],
-            groups: vec!["*"],
-            resources: vec!["*/*"],
-        }],
-        spares: Vec::new(),
-        fails: true,
-        timeout: 10 * SECOND,
-        denies: Timeline::always(0.0),
-        dry_run_safe: true,
-        registered: Timeline::always(true),
-        series: 0,
-    }
+    let all = Rule::new(&["*"], &["*"], &["*/*"]);
+    HookSpec::new(HookId::new(kind, name, name), service, all)
 }
 
 fn cluster(services: Vec<Service>, hooks: Vec<HookSpec>, rate: f64) -> Cluster {
