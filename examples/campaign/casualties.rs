@@ -7,8 +7,6 @@
 
 mod writes;
 
-use hookwatch::domain::act::breaker::{Rung, To};
-
 use crate::breaking::Act;
 use crate::incident::Incident;
 use crate::model::bypass::Form;
@@ -116,13 +114,7 @@ fn reckon(leaders: &[Leader], nodes: &mut [Node], end: At) -> Casualties {
 fn forms(incident: &Incident, acts: &[Act]) -> Vec<Timeline<Form>> {
     let mut forms = vec![Timeline::always(Form::Original); incident.cluster.hooks.len()];
     for act in acts {
-        let form = match act.to {
-            To::Original => Form::Original,
-            To::Probation => Form::OnProbation,
-            To::Bypass(Rung::Shield) => Form::Shielded,
-            To::Bypass(Rung::Skip) => Form::Skipped,
-        };
-        forms[act.hook].set(act.at, form);
+        forms[act.hook].set(act.at, act.to.into());
     }
     forms
 }

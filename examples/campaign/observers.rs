@@ -107,6 +107,11 @@ impl Coming {
         self.queue.insert((at, self.order), later);
     }
 
+    /// Plans that this is seen.
+    fn tell(&mut self, at: At, event: Event) {
+        self.plan(at, Later::Event(Box::new(event)));
+    }
+
     fn next(&self) -> At {
         self.queue.first_key_value().map_or(At::MAX, |((at, _), _)| *at)
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hookwatch::domain::act::breaker::{
     Action, Book, BypassState, Ceiling, ObjectChange, Observation, ObservedHook, Permit, ResourceVersion,
-    Rung, To, WriteOutcome,
+    Rung, Ticket, To, WriteOutcome,
 };
 use hookwatch::domain::cluster::hook::{HookId, HookKind};
 
@@ -91,19 +91,11 @@ impl Store {
 
     /// Does what is asked for; `None` when nothing was.
     pub(super) fn serve(&mut self, action: &Action, now: At) -> Option<Served> {
-        let answer = |answer| {
-            Some(Served {
-                answer,
-                reformed: None,
-            })
-        };
-        match action {
+        Some(match action {
             Action::ReadLedger => {
                 let (version, book) = self.ledger.clone().unzip();
-                answer(Observation::Ledger {
-                    version,
-                    book: book.unwrap_or_default(),
-                })
+                let book = book.unwrap_or_default();
+                Served::answer(Observation::Ledger { version, book })
             }
             Action::WriteLedger {
                 ticket,
@@ -119,21 +111,16 @@ impl Store {
                 } else {
                     WriteOutcome::Conflict
                 };
-                answer(Observation::Outcome {
-                    ticket: *ticket,
-                    outcome,
-                })
+                Served::outcome(*ticket, outcome)
             }
             Action::Read { ticket, hook } => {
                 let states = self.objects.get(&configuration(hook))?;
-                answer(Observation::Read {
-                    ticket: *ticket,
-                    view: Some(self.view(states.last()?, hook)),
-                })
+                let view = self.view(states.last()?, hook);
+                Served::read(*ticket, Some(view))
             }
-            Action::Change(change) => self.change(change, now),
-            Action::Tell(_) => None,
-        }
+            Action::Change(change) => return self.change(change, now),
+            Action::Tell(_) => return None,
+        })
     }
 
     fn view(&self, object: &Object, id: &HookId) -> ObservedHook {
@@ -163,73 +150,59 @@ impl Store {
         let version = self.version();
         let newest = self.objects.get(&configuration(id))?.last()?;
         if newest.version != change.expects.version || self.view(newest, id).shown != change.expects.shown {
-            let outcome = WriteOutcome::Conflict;
-            return Some(Served {
-                answer: Observation::Outcome {
-                    ticket: change.ticket,
-                    outcome,
-                },
-                reformed: None,
-            });
+            return Some(Served::outcome(change.ticket, WriteOutcome::Conflict));
         }
         let mut object = Object {
             since: now,
             version,
             ours: newest.ours.clone(),
         };
-        let form = match change.to {
-            To::Original => {
-                object.ours.remove(&id.webhook);
-                Form::Original
-            }
-            To::Probation => {
-                let rung = object.ours.get(&id.webhook).map_or(Rung::Skip, |(rung, _)| *rung);
-                object.ours.insert(Arc::clone(&id.webhook), (rung, true));
-                Form::OnProbation
-            }
-            To::Bypass(rung) => {
-                object.ours.insert(Arc::clone(&id.webhook), (rung, false));
-                match rung {
-                    Rung::Shield => Form::Shielded,
-                    Rung::Skip => Form::Skipped,
-                }
-            }
+        let before = object.ours.remove(&id.webhook);
+        let ours = match change.to {
+            To::Original => None,
+            To::Probation => Some((before.map_or(Rung::Skip, |(rung, _)| rung), true)),
+            To::Bypass(rung) => Some((rung, false)),
         };
+        object
+            .ours
+            .extend(ours.map(|ours| (Arc::clone(&id.webhook), ours)));
         let applied = WriteOutcome::Applied(self.view(&object, id));
         self.objects.get_mut(&configuration(id))?.push(object);
         Some(Served {
-            answer: Observation::Outcome {
-                ticket: change.ticket,
-                outcome: applied,
-            },
-            reformed: Some((hook, form)),
+            reformed: Some((hook, change.to.into())),
+            ..Served::outcome(change.ticket, applied)
         })
     }
 }
 
 impl Served {
-    /// Nobody takes it.
-    pub(super) fn refused(action: &Action) -> Option<Self> {
-        let refused = || WriteOutcome::Refused("no API server answers".into());
-        let answer = match action {
-            Action::ReadLedger => Observation::NoLedger,
-            Action::Read { ticket, .. } => Observation::Read {
-                ticket: *ticket,
-                view: None,
-            },
-            Action::WriteLedger { ticket, .. } => Observation::Outcome {
-                ticket: *ticket,
-                outcome: refused(),
-            },
-            Action::Change(change) => Observation::Outcome {
-                ticket: change.ticket,
-                outcome: refused(),
-            },
-            Action::Tell(_) => return None,
-        };
-        Some(Self {
+    fn answer(answer: Observation) -> Self {
+        Self {
             answer,
             reformed: None,
+        }
+    }
+
+    fn outcome(ticket: Ticket, outcome: WriteOutcome) -> Self {
+        Self::answer(Observation::Outcome { ticket, outcome })
+    }
+
+    fn read(ticket: Ticket, view: Option<ObservedHook>) -> Self {
+        Self::answer(Observation::Read { ticket, view })
+    }
+
+    /// Nobody takes it.
+    pub(super) fn refused(action: &Action) -> Option<Self> {
+        let refused = |ticket| {
+            let why = WriteOutcome::Refused("no API server answers".into());
+            Self::outcome(ticket, why)
+        };
+        Some(match action {
+            Action::ReadLedger => Self::answer(Observation::NoLedger),
+            Action::Read { ticket, .. } => Self::read(*ticket, None),
+            Action::WriteLedger { ticket, .. } => refused(*ticket),
+            Action::Change(change) => refused(change.ticket),
+            Action::Tell(_) => return None,
         })
     }
 }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use hookwatch::domain::act::breaker::{Rung, To};
+
 use super::*;
 use crate::incident::draw;
 use crate::model::manner::Manner;

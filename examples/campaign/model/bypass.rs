@@ -1,5 +1,7 @@
 //! What a bypass changes of a hook, as the API server goes by it.
 
+use hookwatch::domain::act::breaker::{Rung, To};
+
 use super::traffic::{Class, Place};
 
 /// How a hook stands in its configuration.
@@ -14,6 +16,17 @@ pub enum Form {
     Skipped,
     /// A match condition spares everything but hookwatch's dry runs.
     OnProbation,
+}
+
+impl From<To> for Form {
+    fn from(to: To) -> Self {
+        match to {
+            To::Original => Self::Original,
+            To::Probation => Self::OnProbation,
+            To::Bypass(Rung::Shield) => Self::Shielded,
+            To::Bypass(Rung::Skip) => Self::Skipped,
+        }
+    }
 }
 
 impl Form {

@@ -7,7 +7,7 @@ use hookwatch::domain::observe::canary::{
 };
 use hookwatch::domain::watchdog::Event;
 
-use super::{Coming, Later};
+use super::Coming;
 use crate::model::cluster::{Cluster, Serving};
 use crate::model::inventory::time;
 use crate::model::traffic::Place;
@@ -129,10 +129,7 @@ impl Canaries {
             started: time(now),
             waiting: Duration::from_micros(waiting),
         };
-        coming.plan(
-            now + waiting,
-            Later::Event(Box::new(Event::CanaryOverdue(overdue))),
-        );
+        coming.tell(now + waiting, Event::CanaryOverdue(overdue));
         match self.connect(&cluster, now, random) {
             Some(replica) => world.canary(class, out.number, Some(replica), now),
             // A process that says nothing is waited for; one that is gone is not.
@@ -173,7 +170,7 @@ impl Canaries {
                 created: false,
                 outcome: CanaryOutcome::TimedOut,
             };
-            coming.plan(now, Later::Event(Box::new(Event::CanaryWritten(report))));
+            coming.tell(now, Event::CanaryWritten(report));
         }
     }
 
@@ -209,7 +206,7 @@ impl Canaries {
                     },
                 },
             };
-            coming.plan(at, Later::Event(Box::new(Event::CanaryWritten(report))));
+            coming.tell(at, Event::CanaryWritten(report));
         }
     }
 }

@@ -11,7 +11,7 @@ use hookwatch::domain::observe::probe::{
 };
 use hookwatch::domain::watchdog::{Attention, Event};
 
-use super::{Coming, Later, Pace};
+use super::{Coming, Pace};
 use crate::model::cluster::Cluster;
 use crate::model::inventory::time;
 use crate::model::manner::{Attempt, End, Manner, Met, Stage, meet, was_gone};
@@ -233,10 +233,7 @@ fn announce(row: &Row, now: At, (met, reuse): (Met, bool), coming: &mut Coming) 
                     _ => ProbePhase::FirstByte,
                 },
             };
-            coming.plan(
-                now + mark,
-                Later::Event(Box::new(Event::ProbeOverdue(Box::new(overdue)))),
-            );
+            coming.tell(now + mark, Event::ProbeOverdue(Box::new(overdue)));
         }
     }
     let report = ProbeReport {
@@ -254,7 +251,7 @@ fn announce(row: &Row, now: At, (met, reuse): (Met, bool), coming: &mut Coming) 
         certificates: CertificateFacts::default(),
         shared: false,
     };
-    coming.plan(met.ended, Later::Event(Box::new(Event::Probed(Box::new(report)))));
+    coming.tell(met.ended, Event::Probed(Box::new(report)));
 }
 
 /// A probe asks for no review, so that any answer is a living server's.

@@ -82,6 +82,7 @@ impl Scrapes {
         random: &mut Random,
         coming: &mut Coming,
     ) {
+        use ScrapeFailureReason::{Forbidden, TimedOut, Truncated, Unreachable};
         if self.out.contains(&target) {
             return;
         }
@@ -94,33 +95,19 @@ impl Scrapes {
                 reason,
                 why: why.to_owned(),
             };
-            coming.plan(at, Later::Event(Box::new(Event::ScrapeFailed(failure))));
+            coming.tell(at, Event::ScrapeFailed(failure));
         };
         match spec.serving.at(now) {
-            Serving::Down => {
-                return fail(
-                    now + SECOND / 500,
-                    ScrapeFailureReason::Unreachable,
-                    "connection refused",
-                );
-            }
-            Serving::Hung => return fail(now + TIMEOUT, ScrapeFailureReason::TimedOut, "no answer in 10 s"),
+            Serving::Down => return fail(now + SECOND / 500, Unreachable, "connection refused"),
+            Serving::Hung => return fail(now + TIMEOUT, TimedOut, "no answer in 10 s"),
             Serving::Up if *spec.forbids.at(now) => {
-                return fail(
-                    now + SECOND / 500,
-                    ScrapeFailureReason::Forbidden,
-                    "HTTP 403 Forbidden",
-                );
+                return fail(now + SECOND / 500, Forbidden, "HTTP 403 Forbidden");
             }
             Serving::Up => {}
         }
         // Now and then one breaks off, and now and then one takes long.
         if random.chance(0.004) {
-            return fail(
-                now + SECOND / 10,
-                ScrapeFailureReason::Truncated,
-                "the body broke off",
-            );
+            return fail(now + SECOND / 10, Truncated, "the body broke off");
         }
         let mut took = random.log_normal(0.08, 0.4) * spec.load.at(now);
         if random.chance(0.01) {
@@ -128,7 +115,7 @@ impl Scrapes {
         }
         let took = seconds(took);
         if took >= TIMEOUT {
-            return fail(now + TIMEOUT, ScrapeFailureReason::TimedOut, "no answer in 10 s");
+            return fail(now + TIMEOUT, TimedOut, "no answer in 10 s");
         }
         let asked = Asked {
             target,
@@ -156,7 +143,7 @@ impl Scrapes {
                 reason: ScrapeFailureReason::Unreachable,
                 why: "connection reset".to_owned(),
             };
-            coming.plan(at, Later::Event(Box::new(Event::ScrapeFailed(failure))));
+            coming.tell(at, Event::ScrapeFailed(failure));
             return Vec::new();
         };
         let release = *world.cluster.replicas[asked.replica].release.at(at);
@@ -176,10 +163,7 @@ impl Scrapes {
             snapshot,
             complaints: Complaints::default(),
         };
-        coming.plan(
-            asked.ends,
-            Later::Event(Box::new(Event::Scraped(Box::new(scrape)))),
-        );
+        coming.tell(asked.ends, Event::Scraped(Box::new(scrape)));
         vec![Seen::Reading(Box::new(Reading {
             replica: asked.replica,
             process,
