@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use hookwatch::domain::act::breaker::Judged;
-use hookwatch::domain::cluster::hook::{HookId, HookKind};
+use hookwatch::domain::diagnose::scene::Subject;
 use hookwatch::domain::diagnose::verdict::Verdict;
 use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::thresholds;
@@ -13,6 +13,7 @@ use hookwatch::domain::watchdog::{Event, Watchdog, WatchdogEffect};
 
 use crate::breaking::{Breaking, Broken, Farthest};
 use crate::incident::Incident;
+use crate::model::cluster::HookSpec;
 use crate::model::inventory::{instant, time};
 use crate::model::world::{Ledger, World};
 use crate::model::{At, SECOND};
@@ -109,30 +110,19 @@ pub struct Manner {
     pub in_full: bool,
 }
 
-type Key = (HookKind, Option<Arc<str>>, Arc<str>);
-
 /// Writes down what changes.
 struct Scribe {
-    index: HashMap<Key, usize>,
+    index: HashMap<Subject, usize>,
     trace: Trace,
     in_full: bool,
 }
 
 impl Scribe {
-    fn new(hooks: &[HookId], in_full: bool) -> Self {
-        let key = |id: &HookId| {
-            (
-                id.kind,
-                Some(Arc::clone(&id.configuration)),
-                Arc::clone(&id.webhook),
-            )
-        };
+    fn new(hooks: &[HookSpec], in_full: bool) -> Self {
+        let ids = hooks.iter().map(|hook| hook.id.clone());
+        let subjects = ids.map(|id| (id.kind, Some(id.configuration), id.webhook));
         Self {
-            index: hooks
-                .iter()
-                .enumerate()
-                .map(|(index, id)| (key(id), index))
-                .collect(),
+            index: subjects.zip(0..).collect(),
             trace: Trace {
                 hooks: vec![Vec::new(); hooks.len()],
                 ..Trace::default()
@@ -143,12 +133,7 @@ impl Scribe {
 
     fn note(&mut self, at: At, assessment: &Assessment) {
         for verdict in &assessment.hooks {
-            let key = (
-                verdict.kind,
-                verdict.configuration.clone(),
-                Arc::clone(&verdict.webhook),
-            );
-            match self.index.get(&key) {
+            match self.index.get(&verdict.subject()) {
                 Some(index) => note_verdict(&mut self.trace.hooks[*index], at, verdict, self.in_full),
                 None if verdict.health == Health::Failing => {
                     self.trace.strangers.push((at, verdict.webhook.to_string()));
@@ -251,7 +236,6 @@ pub fn play(incident: &Incident, manner: Manner) -> Played {
 /// The same, with every assessment handed to `each`, those after the incident's end included.
 pub fn play_with(incident: &Incident, manner: Manner, each: &mut dyn FnMut(At, &Assessment)) -> Played {
     let cluster = Arc::clone(&incident.cluster);
-    let ids: Vec<HookId> = cluster.hooks.iter().map(|hook| hook.id.clone()).collect();
     let mut world = World::new(Arc::clone(&cluster), incident.world.clone());
     let mut observers = Observers::new(
         Arc::clone(&cluster),
@@ -266,7 +250,7 @@ pub fn play_with(incident: &Incident, manner: Manner, each: &mut dyn FnMut(At, &
     let canaries_at = observers.canaries_at();
     let mut watchdog = Watchdog::new("hookwatch");
     let mut naive = Naive::new(&cluster);
-    let mut scribe = Scribe::new(&ids, manner.in_full);
+    let mut scribe = Scribe::new(&cluster.hooks, manner.in_full);
     let mut tick = incident.begin;
     let mut pauses = Pauses::new(&incident.pauses);
     loop {

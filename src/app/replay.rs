@@ -14,6 +14,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::domain::cluster::hook::HookKind;
+use crate::domain::diagnose::scene::Subject;
 use crate::domain::diagnose::verdict::Verdict;
 use crate::domain::recording::Player;
 use crate::domain::report::assessment::Assessment;
@@ -64,14 +65,12 @@ pub struct Replay {
     pub last: Option<Arc<Assessment>>,
     /// What of the recording could not be used.
     pub complaints: Vec<String>,
-    told: BTreeMap<Who, (Health, Option<Cause>)>,
+    /// A folder of scrapes knows no configuration.
+    told: BTreeMap<Subject, (Health, Option<Cause>)>,
 }
 
 /// Is handed every assessment of a replay with its instant.
 pub type Each<'a> = &'a mut dyn FnMut(Time, &Assessment);
-
-/// Kind, configuration and webhook's name. A folder of scrapes knows no configuration.
-type Who = (HookKind, Option<Arc<str>>, Arc<str>);
 
 /// One change of one hook.
 #[derive(Debug, Clone, PartialEq)]
@@ -258,13 +257,8 @@ impl Replay {
     }
 
     fn take_verdict(&mut self, at: Time, verdict: &Verdict) {
-        let who = (
-            verdict.kind,
-            verdict.configuration.clone(),
-            Arc::clone(&verdict.webhook),
-        );
         let state = (verdict.health, verdict.cause);
-        if self.told.insert(who, state) != Some(state) {
+        if self.told.insert(verdict.subject(), state) != Some(state) {
             self.turns.push(Turn {
                 at,
                 verdict: verdict.clone(),

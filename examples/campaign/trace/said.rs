@@ -2,18 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::sync::Arc;
 
 use hookwatch::domain::act::breaker::To;
 use hookwatch::domain::cluster::hook::{HookId, HookKind};
+use hookwatch::domain::diagnose::scene::Subject;
 use hookwatch::domain::diagnose::verdict::{ControlPlane, Verdict};
 use hookwatch::domain::report::assessment::Assessment;
 
 use crate::breaking::Act;
 use crate::model::At;
-
-/// Kind, configuration where it is known, and webhook's name.
-type Who = (HookKind, Option<Arc<str>>, Arc<str>);
 
 /// What was said of one hook, or of the control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,7 +83,7 @@ fn name(kind: HookKind, configuration: Option<&str>, webhook: &str) -> String {
 /// tabs between them.
 #[derive(Debug, Default)]
 pub struct Scribe {
-    hooks: BTreeMap<Who, Said>,
+    hooks: BTreeMap<Subject, Said>,
     plane: Option<Said>,
     lines: Vec<(At, String)>,
 }
@@ -95,12 +92,7 @@ impl Scribe {
     pub fn note(&mut self, at: At, assessment: &Assessment) {
         let mut now = BTreeMap::new();
         for verdict in &assessment.hooks {
-            let who = (
-                verdict.kind,
-                verdict.configuration.clone(),
-                Arc::clone(&verdict.webhook),
-            );
-            now.entry(who).or_insert_with(|| hook(verdict));
+            now.entry(verdict.subject()).or_insert_with(|| hook(verdict));
         }
         let before = std::mem::take(&mut self.hooks);
         for (who, said) in &now {
@@ -122,7 +114,7 @@ impl Scribe {
         }
     }
 
-    fn write_hook(&mut self, at: At, (kind, configuration, webhook): &Who, said: Said) {
+    fn write_hook(&mut self, at: At, (kind, configuration, webhook): &Subject, said: Said) {
         let (name, confidence) = (name(*kind, configuration.as_deref(), webhook), confidence(said));
         let [health, cause, effect] = said.words;
         let line = format!("hook\t{name}\t{health}\t{cause}\t{effect}\t{confidence}");
