@@ -9,8 +9,8 @@ use std::sync::Arc;
 use clap::ValueEnum;
 use hookwatch::domain::act::breaker::action::NoticeKind;
 use hookwatch::domain::act::breaker::{
-    Action, Breaker, BreakerSettings, HeldBack, HookState, Judged, Matches, Observation, Pattern, Policy,
-    PolicyRule, Rung, To,
+    Action, Breaker, BreakerSettings, HeldBack, Judged, Matches, Observation, Pattern, Policy, PolicyRule,
+    Rung, To,
 };
 use hookwatch::domain::act::fence::AutoBreak;
 use hookwatch::domain::cluster::hook::HookId;
@@ -252,7 +252,7 @@ impl Breaking {
 
     /// Asks every API server that answers what it goes by, which may be a moment old.
     fn look(&mut self, now: At) {
-        let involved = self.involved();
+        let involved = self.breaker.involved();
         let at_work = !self.causes.is_empty() || !involved.is_empty();
         for hook in self.causes.keys().cloned().chain(involved) {
             self.followed.insert(hook, now + LINGER);
@@ -289,15 +289,6 @@ impl Breaking {
             self.told.clone_from(&names);
             self.take(Observation::Servers(names), now);
         }
-    }
-
-    /// Hooks that are not, or may not be, as their owners have them.
-    fn involved(&self) -> Vec<HookId> {
-        let stages = self.breaker.stages();
-        let changed = stages.filter(|(_, stage)| *stage != HookState::Enforcing);
-        let noted = self.breaker.book().into_iter().flat_map(|book| &book.entries);
-        let noted = noted.filter(|(_, entry)| entry.counts()).map(|(hook, _)| hook);
-        changed.map(|(hook, _)| hook).chain(noted).cloned().collect()
     }
 }
 

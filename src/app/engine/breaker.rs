@@ -333,21 +333,13 @@ impl Driver {
             self.jobs
                 .spawn(async move { Done::User(own_user(&connection).await) });
         }
-        let at_work = !self.observed_configs.culprits.is_empty() || self.leads && !self.involved().is_empty();
+        let at_work =
+            !self.observed_configs.culprits.is_empty() || self.leads && !self.breaker.involved().is_empty();
         for server in self.observed_configs.due(&self.writer, at_work, now) {
             let writer = Arc::clone(&self.writer);
             self.jobs
                 .spawn(async move { Done::Configs(ObservedLists::from(&writer, &server).await) });
         }
-    }
-
-    /// Hooks that are not, or may not be, as their owners have them.
-    fn involved(&self) -> BTreeSet<HookId> {
-        let stages = self.breaker.stages();
-        let changed = stages.filter(|(_, stage)| *stage != HookState::Enforcing);
-        let noted = self.breaker.book().into_iter().flat_map(|book| &book.entries);
-        let noted = noted.filter(|(_, entry)| entry.counts()).map(|(hook, _)| hook);
-        changed.map(|(hook, _)| hook).chain(noted).cloned().collect()
     }
 
     fn read_ledger(&mut self) {

@@ -364,6 +364,14 @@ impl Breaker {
         self.concerned().map(|(hook, _)| (hook, self.stage(hook)))
     }
 
+    /// The hooks that are not, or may not be, as their owners have them.
+    pub fn involved(&self) -> BTreeSet<HookId> {
+        let changed = self.stages().filter(|(_, stage)| *stage != HookState::Enforcing);
+        let noted = self.book().into_iter().flat_map(|book| &book.entries);
+        let noted = noted.filter(|(_, entry)| entry.counts()).map(|(hook, _)| hook);
+        changed.map(|(hook, _)| hook).chain(noted).cloned().collect()
+    }
+
     /// The hooks about which there may be something to decide: few, of however many that are watched.
     fn concerned(&self) -> impl Iterator<Item = (&HookId, &HookMemory)> {
         let noted = |id: &HookId| self.book().is_some_and(|book| book.entries.contains_key(id));

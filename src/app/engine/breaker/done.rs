@@ -60,7 +60,7 @@ impl Driver {
                 Vec::new()
             }
             Done::Configs(observed) => {
-                let mut concerned = self.involved();
+                let mut concerned = self.breaker.involved();
                 concerned.extend(self.observed_configs.culprits.iter().cloned());
                 self.observed_configs.take(observed, concerned, self.now())
             }
