@@ -66,17 +66,14 @@ fn writer(writer: SparedWriter) -> String {
 }
 
 fn what(line: &SparedWrites) -> String {
-    let objects = match line.what {
-        SparedObjects::Within => {
-            let named = SHIELDED_NAMESPACES.map(|namespace| format!("`{namespace}`"));
-            return format!(
-                "All objects in {} and hookwatch's own namespace, except Namespaces",
-                named.join(", ")
-            );
-        }
-        SparedObjects::Objects(objects) => objects,
-    };
-    let name = |(group, resource, subresource): &(&str, &str, &str)| {
+    if line.what == SparedObjects::Within {
+        let named = SHIELDED_NAMESPACES.map(|namespace| format!("`{namespace}`"));
+        return format!(
+            "All objects in {} and hookwatch's own namespace, except Namespaces",
+            named.join(", ")
+        );
+    }
+    let name = |(group, resource, subresource): (&str, &str, &str)| {
         let below = if subresource.is_empty() {
             String::new()
         } else {
@@ -89,7 +86,7 @@ fn what(line: &SparedWrites) -> String {
         };
         format!("`{resource}{of}{below}`")
     };
-    let names: Vec<String> = objects.iter().map(name).collect();
+    let names: Vec<String> = line.what.objects().map(name).collect();
     format!("{} {}", line.operations.join(", "), names.join(" "))
 }
 

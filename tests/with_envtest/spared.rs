@@ -3,9 +3,7 @@
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use hookwatch::domain::cluster::condition::BypassCondition;
-use hookwatch::domain::cluster::condition::spare::{
-    LINES, Object, SparedObjects, SparedWriter, SparedWrites,
-};
+use hookwatch::domain::cluster::condition::spare::{LINES, Object, SparedWriter, SparedWrites};
 use hookwatch::domain::cluster::hook::Added;
 use hookwatch::lab::backend::{BackendRole, Behaviour, LabBackend};
 use hookwatch::lab::certs::Authority;
@@ -340,23 +338,19 @@ async fn register(cluster: &Cluster, backend: &LabBackend, authority: &Authority
 
 /// What of a line's writes an API server takes: a subresource is not deleted, and not all are made.
 fn writes(line: &SparedWrites) -> Vec<Write> {
-    let SparedObjects::Objects(objects) = line.what else {
-        return Vec::new();
-    };
-    let served = objects
-        .iter()
-        .filter(|(group, ..)| *group != "internal.apiserver.k8s.io");
+    let objects = line.what.objects();
+    let served = objects.filter(|(group, ..)| *group != "internal.apiserver.k8s.io");
     let each = served.flat_map(|object| {
-        let takes = |operation: &str| match object.2 {
+        let takes = move |operation: &str| match object.2 {
             "token" | "binding" => operation == "CREATE",
             "" if object.1.ends_with("reviews") => operation == "CREATE",
             "" => true,
             _ => operation == "UPDATE",
         };
         let operations = line.operations.iter().filter(move |operation| takes(operation));
-        operations.map(|operation| Write {
+        operations.map(move |operation| Write {
             operation,
-            object: *object,
+            object,
             namespace: "default",
         })
     });

@@ -120,12 +120,10 @@ fn by_condition(subject: &AuditedHook, own: Option<String>) -> Scoping {
             })
         })
     };
-    let lines = LINES.iter().filter(|line| match line.what {
-        SparedObjects::Within => true,
-        SparedObjects::Objects(objects) => line
-            .operations
-            .iter()
-            .any(|operation| objects.iter().any(|object| asked(operation, *object))),
+    let lines = LINES.iter().filter(|line| {
+        let mut operations = line.operations.iter();
+        let named = |operation| line.what.objects().any(|object| asked(operation, object));
+        line.what == SparedObjects::Within || operations.any(|operation| named(operation))
     });
     let mut named: Vec<String> = lines
         .map(|line| line.name.replace(" and in hookwatch's own", ""))

@@ -41,9 +41,12 @@ pub enum SparedObjects {
     /// All objects in [`SHIELDED_NAMESPACES`] and in hookwatch's own namespace, but for Namespaces themselves, whose
     /// labels open and close other doors.
     Within,
-    /// Objects of these kinds, wherever they are: group, resource, subresource.
-    Objects(&'static [Object]),
+    /// Objects of these kinds, wherever they are.
+    Objects(&'static [Group]),
 }
+
+/// A group, and what of it: `resource` and `resource/subresource`, a space between any two.
+pub type Group = (&'static str, &'static str);
 
 /// Group, resource and subresource.
 pub type Object = (&'static str, &'static str, &'static str);
@@ -56,17 +59,15 @@ const UPDATE: &[&str] = &["UPDATE"];
 const MANAGER: &str = "system:kube-controller-manager";
 
 /// What a hook needs in its namespace to come back.
-const OWN: [Object; 7] = [
-    ("", "pods", ""),
-    ("", "pods", "binding"),
-    ("", "serviceaccounts", "token"),
-    ("apps", "replicasets", ""),
-    ("apps", "replicasets", "status"),
-    ("apps", "deployments", ""),
-    ("apps", "deployments", "status"),
+const OWN: &[Group] = &[
+    ("", "pods pods/binding serviceaccounts/token"),
+    (
+        "apps",
+        "replicasets replicasets/status deployments deployments/status",
+    ),
 ];
 /// What leaders renew.
-const LEASES: Object = ("coordination.k8s.io", "leases", "");
+const LEASES: &[Group] = &[("coordination.k8s.io", "leases")];
 
 /// The lines, the widest first.
 ///
@@ -86,12 +87,11 @@ pub const LINES: [SparedWrites; 13] = [
         writer: SparedWriter::Anyone,
         operations: ALL,
         what: SparedObjects::Objects(&[
-            ("authentication.k8s.io", "tokenreviews", ""),
-            ("authentication.k8s.io", "selfsubjectreviews", ""),
-            ("authorization.k8s.io", "subjectaccessreviews", ""),
-            ("authorization.k8s.io", "localsubjectaccessreviews", ""),
-            ("authorization.k8s.io", "selfsubjectaccessreviews", ""),
-            ("authorization.k8s.io", "selfsubjectrulesreviews", ""),
+            ("authentication.k8s.io", "tokenreviews selfsubjectreviews"),
+            (
+                "authorization.k8s.io",
+                "subjectaccessreviews localsubjectaccessreviews selfsubjectaccessreviews selfsubjectrulesreviews",
+            ),
         ]),
         risk: "Nothing: reviews are not stored.",
     },
@@ -100,13 +100,10 @@ pub const LINES: [SparedWrites; 13] = [
         writer: SparedWriter::Group("system:nodes"),
         operations: ALL,
         what: SparedObjects::Objects(&[
-            ("", "nodes", ""),
-            ("", "nodes", "status"),
-            ("", "pods", "status"),
-            ("", "serviceaccounts", "token"),
-            ("storage.k8s.io", "csinodes", ""),
-            ("certificates.k8s.io", "certificatesigningrequests", ""),
-            ("resource.k8s.io", "resourceslices", ""),
+            ("", "nodes nodes/status pods/status serviceaccounts/token"),
+            ("storage.k8s.io", "csinodes"),
+            ("certificates.k8s.io", "certificatesigningrequests"),
+            ("resource.k8s.io", "resourceslices"),
         ]),
         risk: "A token for an admitted Pod. The node authorizer and NodeRestriction keep a node to its own objects.",
     },
@@ -114,14 +111,14 @@ pub const LINES: [SparedWrites; 13] = [
         name: "Removal of Pods that their node has stopped",
         writer: SparedWriter::Group("system:nodes"),
         operations: &["DELETE"],
-        what: SparedObjects::Objects(&[("", "pods", "")]),
+        what: SparedObjects::Objects(&[("", "pods")]),
         risk: "Removal of a Pod whose deletion the webhook already reviewed.",
     },
     SparedWrites {
         name: "Certificate requests of joining nodes",
         writer: SparedWriter::Group("system:bootstrappers"),
         operations: &["CREATE"],
-        what: SparedObjects::Objects(&[("certificates.k8s.io", "certificatesigningrequests", "")]),
+        what: SparedObjects::Objects(&[("certificates.k8s.io", "certificatesigningrequests")]),
         risk: "Nothing: tenants have no bootstrap token, and a request alone grants nothing.",
     },
     SparedWrites {
@@ -131,10 +128,10 @@ pub const LINES: [SparedWrites; 13] = [
             MANAGER,
         ]),
         operations: UPDATE,
-        what: SparedObjects::Objects(&[
-            ("certificates.k8s.io", "certificatesigningrequests", "approval"),
-            ("certificates.k8s.io", "certificatesigningrequests", "status"),
-        ]),
+        what: SparedObjects::Objects(&[(
+            "certificates.k8s.io",
+            "certificatesigningrequests/approval certificatesigningrequests/status",
+        )]),
         risk: "Nothing: the controller approves only what authorization lets a node request.",
     },
     SparedWrites {
@@ -142,31 +139,27 @@ pub const LINES: [SparedWrites; 13] = [
         writer: SparedWriter::Users(&["system:apiserver"]),
         operations: ALL,
         what: SparedObjects::Objects(&[
-            ("rbac.authorization.k8s.io", "clusterroles", ""),
-            ("rbac.authorization.k8s.io", "clusterrolebindings", ""),
-            ("rbac.authorization.k8s.io", "roles", ""),
-            ("rbac.authorization.k8s.io", "rolebindings", ""),
-            ("scheduling.k8s.io", "priorityclasses", ""),
-            ("flowcontrol.apiserver.k8s.io", "flowschemas", ""),
-            ("flowcontrol.apiserver.k8s.io", "flowschemas", "status"),
-            ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations", ""),
+            (
+                "rbac.authorization.k8s.io",
+                "clusterroles clusterrolebindings roles rolebindings",
+            ),
+            ("scheduling.k8s.io", "priorityclasses"),
             (
                 "flowcontrol.apiserver.k8s.io",
-                "prioritylevelconfigurations",
-                "status",
+                "flowschemas flowschemas/status prioritylevelconfigurations prioritylevelconfigurations/status",
             ),
-            ("apiregistration.k8s.io", "apiservices", ""),
-            ("apiregistration.k8s.io", "apiservices", "status"),
-            ("apiextensions.k8s.io", "customresourcedefinitions", "status"),
-            ("internal.apiserver.k8s.io", "storageversions", ""),
-            ("internal.apiserver.k8s.io", "storageversions", "status"),
-            ("networking.k8s.io", "servicecidrs", ""),
-            ("networking.k8s.io", "servicecidrs", "status"),
-            ("networking.k8s.io", "ipaddresses", ""),
-            ("discovery.k8s.io", "endpointslices", ""),
-            ("", "endpoints", ""),
-            ("", "services", ""),
-            ("", "resourcequotas", "status"),
+            ("apiregistration.k8s.io", "apiservices apiservices/status"),
+            ("apiextensions.k8s.io", "customresourcedefinitions/status"),
+            (
+                "internal.apiserver.k8s.io",
+                "storageversions storageversions/status",
+            ),
+            (
+                "networking.k8s.io",
+                "servicecidrs servicecidrs/status ipaddresses",
+            ),
+            ("discovery.k8s.io", "endpointslices"),
+            ("", "endpoints services resourcequotas/status"),
         ]),
         risk: "An IPAddress for an admitted Service, and the usage of a quota.",
     },
@@ -174,12 +167,10 @@ pub const LINES: [SparedWrites; 13] = [
         name: "Scheduling: bindings of Pods, and the volumes chosen for them",
         writer: SparedWriter::Users(&["system:kube-scheduler"]),
         operations: &["CREATE", "UPDATE"],
-        what: SparedObjects::Objects(&[
-            ("", "pods", "binding"),
-            ("", "pods", "status"),
-            ("", "persistentvolumes", ""),
-            ("", "persistentvolumeclaims", ""),
-        ]),
+        what: SparedObjects::Objects(&[(
+            "",
+            "pods/binding pods/status persistentvolumes persistentvolumeclaims",
+        )]),
         risk: "Their admitted Pod starts, and their claim is bound to a matching volume.",
     },
     SparedWrites {
@@ -191,7 +182,7 @@ pub const LINES: [SparedWrites; 13] = [
             "system:cloud-controller-manager",
         ]),
         operations: UPDATE,
-        what: SparedObjects::Objects(&[("", "nodes", ""), ("", "nodes", "status"), ("", "pods", "status")]),
+        what: SparedObjects::Objects(&[("", "nodes nodes/status pods/status")]),
         risk: "Nothing: these writes follow from the state of nodes.",
     },
     SparedWrites {
@@ -203,7 +194,7 @@ pub const LINES: [SparedWrites; 13] = [
             MANAGER,
         ]),
         operations: ALL,
-        what: SparedObjects::Objects(&[("discovery.k8s.io", "endpointslices", ""), ("", "endpoints", "")]),
+        what: SparedObjects::Objects(&[("discovery.k8s.io", "endpointslices"), ("", "endpoints")]),
         risk: "Endpoints derived from admitted Services, Pods and Endpoints. A tenant's own EndpointSlice is not spared.",
     },
     SparedWrites {
@@ -213,10 +204,7 @@ pub const LINES: [SparedWrites; 13] = [
             MANAGER,
         ]),
         operations: ALL,
-        what: SparedObjects::Objects(&[
-            ("storage.k8s.io", "volumeattachments", ""),
-            ("", "nodes", "status"),
-        ]),
+        what: SparedObjects::Objects(&[("storage.k8s.io", "volumeattachments"), ("", "nodes/status")]),
         risk: "The volume of an admitted Pod is attached to its node.",
     },
     SparedWrites {
@@ -228,19 +216,17 @@ pub const LINES: [SparedWrites; 13] = [
             MANAGER,
         ]),
         operations: &["UPDATE", "DELETE"],
-        what: SparedObjects::Objects(&[
-            ("", "persistentvolumes", ""),
-            ("", "persistentvolumes", "status"),
-            ("", "persistentvolumeclaims", ""),
-            ("", "persistentvolumeclaims", "status"),
-        ]),
+        what: SparedObjects::Objects(&[(
+            "",
+            "persistentvolumes persistentvolumes/status persistentvolumeclaims persistentvolumeclaims/status",
+        )]),
         risk: "Their admitted claim is bound to a matching volume; the volume of a claim they deleted is removed.",
     },
     SparedWrites {
         name: "Status of PodDisruptionBudgets",
         writer: SparedWriter::Users(&["system:serviceaccount:kube-system:disruption-controller", MANAGER]),
         operations: UPDATE,
-        what: SparedObjects::Objects(&[("policy", "poddisruptionbudgets", "status")]),
+        what: SparedObjects::Objects(&[("policy", "poddisruptionbudgets/status")]),
         risk: "The count of their own Pods.",
     },
 ];
@@ -258,24 +244,20 @@ impl<'a> Spare<'a> {
     /// Objects of the kinds that it spares, each with an operation and, where only that one counts, its namespace; but for
     /// those that are spared for where they are.
     pub fn objects(self) -> impl Iterator<Item = (&'static str, Object, Option<&'a str>)> {
-        let lines = LINES.iter().filter_map(|line| match line.what {
-            SparedObjects::Within => None,
-            SparedObjects::Objects(objects) => Some((line.operations, objects)),
-        });
-        let lines = lines.flat_map(|(operations, objects)| {
-            let each = move |operation: &&'static str| {
-                let operation = *operation;
-                objects.iter().map(move |object| (operation, *object, None))
+        let lines = LINES.iter().flat_map(|line| {
+            let each = move |operation: &'static str| {
+                line.what.objects().map(move |object| (operation, object, None))
             };
-            operations.iter().flat_map(each)
+            line.operations.iter().copied().flat_map(each)
         });
-        let own = self.added.own.iter();
-        let own = own.flat_map(|namespace| OWN.map(|object| (object, namespace.as_str())));
-        let leases = self.added.leases.iter();
-        let added = own.chain(leases.map(|namespace| (LEASES, namespace.as_str())));
-        let added = added.flat_map(|(object, namespace)| {
-            let each = move |operation: &'static str| (operation, object, Some(namespace));
-            ALL.iter().copied().map(each)
+        let own = self.added.own.iter().map(|namespace| (OWN, namespace));
+        let added = own.chain(self.added.leases.iter().map(|namespace| (LEASES, namespace)));
+        let added = added.flat_map(|(groups, namespace)| {
+            let each = move |object| {
+                ALL.iter()
+                    .map(move |operation| (*operation, object, Some(namespace.as_str())))
+            };
+            objects(groups).flat_map(each)
         });
         lines.chain(added)
     }
@@ -300,9 +282,7 @@ impl<'a> Spare<'a> {
                 && by.is_none_or(|by| line.writer.is(by))
                 && match line.what {
                     SparedObjects::Within => within,
-                    SparedObjects::Objects(objects) => {
-                        objects.contains(&(request.group, request.resource, request.subresource))
-                    }
+                    SparedObjects::Objects(groups) => names(groups, request),
                 }
         };
         request.operation != "CONNECT" && (LINES.iter().any(of) || spares_added(self.added, request))
@@ -334,10 +314,33 @@ impl SparedWrites {
                     r#"[request.resource.group, request.resource.resource] != ["", "namespaces"]"#.to_owned(),
                 );
             }
-            SparedObjects::Objects(objects) => terms.push(is(objects)),
+            SparedObjects::Objects(groups) => terms.push(is(groups)),
         }
         all(&terms)
     }
+}
+
+impl SparedObjects {
+    /// The kinds, in the order of the table; none where they are spared for where they are.
+    pub fn objects(self) -> impl Iterator<Item = Object> {
+        objects(match self {
+            Self::Within => &[],
+            Self::Objects(groups) => groups,
+        })
+    }
+}
+
+fn objects(groups: &'static [Group]) -> impl Iterator<Item = Object> {
+    groups.iter().flat_map(|(group, kinds)| {
+        kinds.split(' ').map(|kind| {
+            let (resource, subresource) = kind.split_once('/').unwrap_or((kind, ""));
+            (*group, resource, subresource)
+        })
+    })
+}
+
+fn names(groups: &'static [Group], request: &RequestShape<'_>) -> bool {
+    objects(groups).any(|object| object == (request.group, request.resource, request.subresource))
 }
 
 impl SparedWriter {
@@ -358,10 +361,8 @@ fn within(namespaces: &[&str]) -> String {
 }
 
 /// About one of these, and no subresource of theirs but those that are named.
-fn is(objects: &[Object]) -> String {
-    let objects = objects
-        .iter()
-        .map(|(group, resource, subresource)| list(&[group, resource, subresource]));
+fn is(groups: &'static [Group]) -> String {
+    let objects = objects(groups).map(|(group, resource, subresource)| list(&[group, resource, subresource]));
     let objects: Vec<String> = objects.collect();
     let subresource = r#"has(request.subResource) ? request.subResource : """#;
     format!(
@@ -373,17 +374,16 @@ fn is(objects: &[Object]) -> String {
 /// The terms for what an owner added. They stand behind those of the table, where the fence puts them, too.
 fn terms(added: &Added) -> impl Iterator<Item = String> {
     let own = added.own.iter();
-    let own = own.map(|namespace| all(&[within(&[namespace]), is(&OWN)]));
+    let own = own.map(|namespace| all(&[within(&[namespace]), is(OWN)]));
     let namespaces: Vec<&str> = added.leases.iter().map(String::as_str).collect();
-    let leases = (!namespaces.is_empty()).then(|| all(&[within(&namespaces), is(&[LEASES])]));
+    let leases = (!namespaces.is_empty()).then(|| all(&[within(&namespaces), is(LEASES)]));
     own.chain(leases)
 }
 
 /// Whether a request is spared for what an owner added; any writer counts.
 fn spares_added(added: &Added, request: &RequestShape<'_>) -> bool {
-    let object = (request.group, request.resource, request.subresource);
     request.namespace.is_some_and(|namespace| {
-        let own = added.own.as_deref() == Some(namespace) && OWN.contains(&object);
-        own || object == LEASES && added.leases.iter().any(|listed| listed == namespace)
+        let own = added.own.as_deref() == Some(namespace) && names(OWN, request);
+        own || added.leases.iter().any(|listed| listed == namespace) && names(LEASES, request)
     })
 }

@@ -5,7 +5,7 @@ use proptest::sample::{select, subsequence};
 use serde_json::{Value, json};
 
 use super::{Program, Variables};
-use crate::domain::cluster::condition::spare::{LINES, Spare, SparedObjects, SparedWriter};
+use crate::domain::cluster::condition::spare::{LINES, Spare, SparedWriter};
 use crate::domain::cluster::hook::Added;
 use crate::domain::cluster::matching::conditions::{
     ConditionCompiler, ConditionOutcome, ConditionRequest, RequestObject,
@@ -23,10 +23,7 @@ const NAMESPACES: [&str; 6] = [
 
 /// Every object of the table, what an owner can add, and what is near to them.
 fn objects() -> Vec<(&'static str, &'static str, &'static str)> {
-    let listed = LINES.iter().flat_map(|line| match line.what {
-        SparedObjects::Within => &[][..],
-        SparedObjects::Objects(objects) => objects,
-    });
+    let listed = LINES.iter().flat_map(|line| line.what.objects());
     let near = [
         ("", "pods", ""),
         ("", "pods", "exec"),
@@ -40,7 +37,7 @@ fn objects() -> Vec<(&'static str, &'static str, &'static str)> {
         ("apps", "replicasets", "status"),
         ("coordination.k8s.io", "leases", ""),
     ];
-    listed.copied().chain(near).collect()
+    listed.chain(near).collect()
 }
 
 /// Every writer of the table, and others.
