@@ -138,28 +138,6 @@ pub enum Effect {
 
 named!(Effect, "The name as it stands in reports, labels and JSON.", all);
 
-/// What a match condition of hookwatch's lets through to a hook, as it stands on the object, whoever put it there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, IntoStaticStr)]
-#[serde(rename_all = "snake_case")]
-#[strum(serialize_all = "snake_case")]
-pub enum Bypass {
-    /// Everything but what keeps the control plane alive.
-    Shield,
-    /// Nothing but hookwatch's own dry runs.
-    Probation,
-    /// Nothing.
-    Skip,
-}
-
-named!(Bypass, "The name as it stands in JSON and on the page.");
-
-impl Bypass {
-    /// Whether no user's write is shown to the hook.
-    pub const fn is_for_everybody(self) -> bool {
-        matches!(self, Self::Probation | Self::Skip)
-    }
-}
-
 /// Whether the control plane takes writes.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, IntoStaticStr, VariantArray,

@@ -15,21 +15,34 @@ pub mod spare;
 #[cfg(test)]
 mod tests;
 
-use strum::VariantArray;
+use serde::Serialize;
+use strum::{IntoStaticStr, VariantArray};
 
 use self::spare::Spare;
-use super::hook::{Added, MatchCondition};
+use super::hook::{Added, Hook, MatchCondition};
+use crate::text::named;
 
-/// One of the conditions that hookwatch writes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, VariantArray)]
+/// One of the conditions that hookwatch writes, from the one that lets most through to the hook to the one that lets
+/// least.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, IntoStaticStr, VariantArray,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum BypassCondition {
     /// Spares what keeps the control plane alive and enforces everything else.
     Shield,
-    /// Spares everything.
-    Skip,
     /// Lets nothing through to the hook but hookwatch's own dry-run canaries.
     Probation,
+    /// Spares everything.
+    Skip,
 }
+
+named!(
+    BypassCondition,
+    "The name as it stands in JSON and on the page.",
+    all
+);
 
 /// What every name of a condition of hookwatch's begins with.
 pub const CONDITION_PREFIX: &str = "hookwatch.dev/";
@@ -44,9 +57,24 @@ impl MatchCondition {
 /// Namespaces whose objects keep the control plane alive, besides hookwatch's own.
 pub const SHIELDED_NAMESPACES: [&str; 2] = ["kube-system", "kube-node-lease"];
 
+impl Hook {
+    /// What limits what is shown to it, as it stands on the object, whoever put it there; the one that lets least through.
+    pub fn bypass(&self) -> Option<BypassCondition> {
+        let has = |name| {
+            self.match_conditions
+                .iter()
+                .any(|condition| condition.name == name)
+        };
+        let mut least_first = BypassCondition::ALL.iter().copied().rev();
+        least_first.find(|bypass| has(bypass.name()))
+    }
+}
+
 impl BypassCondition {
-    /// All of them.
-    pub const ALL: &'static [Self] = Self::VARIANTS;
+    /// Whether no user's write is shown to the hook.
+    pub const fn is_for_everybody(self) -> bool {
+        matches!(self, Self::Probation | Self::Skip)
+    }
 
     /// The condition's `name` in `matchConditions`: a qualified name, so that nobody else's can be meant.
     pub const fn name(self) -> &'static str {

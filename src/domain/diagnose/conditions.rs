@@ -8,11 +8,12 @@ use super::evidence::Evidence;
 use super::passing::Stale;
 use super::probes::ProbeEvidence;
 use super::scene::Scene;
+use crate::cluster::condition::BypassCondition;
 use crate::cluster::hook::{Backend, BackendAddress, HookKind};
 use crate::observe::probing::{BackendState, Dead};
 use crate::thresholds as t;
 use crate::time::Time;
-use crate::vocabulary::{Bypass, Cause, Health};
+use crate::vocabulary::{Cause, Health};
 
 /// What a rule found.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -129,7 +130,7 @@ impl Evidence<'_> {
     }
 
     pub(super) fn has_passed_probation(&self) -> bool {
-        self.uncalled && self.bypass == Some(Bypass::Probation) && self.canary_passed.is_some()
+        self.uncalled && self.bypass == Some(BypassCondition::Probation) && self.canary_passed.is_some()
     }
 
     pub(super) fn stale(&self, is: impl Fn(&Stale) -> bool) -> Option<Hit> {

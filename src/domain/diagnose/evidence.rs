@@ -13,6 +13,7 @@ use super::extension::Theirs;
 use super::probes::ProbeEvidence;
 use super::scene::{Before, Scene, Subject};
 use crate::cluster::changes::HookChangeKind;
+use crate::cluster::condition::BypassCondition;
 use crate::cluster::hook::{Backend, FailurePolicy, Hook, HookKind};
 use crate::observe::canaries::CanaryAccusation;
 use crate::observe::canary::{CallFailureReason, CanaryTarget};
@@ -22,7 +23,7 @@ use crate::observe::probing::{BackendState, Dead};
 use crate::observe::rollouts::RolloutGap;
 use crate::thresholds as t;
 use crate::time::Time;
-use crate::vocabulary::{Bypass, Cause, Health};
+use crate::vocabulary::{Cause, Health};
 
 /// A refused canary that named the hook.
 #[derive(Debug)]
@@ -99,7 +100,7 @@ pub struct Evidence<'a> {
     /// A hook that is called at the same place was named a moment ago, by witnesses of its own.
     pub named_beside: bool,
     /// How a match condition of hookwatch's limits what is shown to it.
-    pub bypass: Option<Bypass>,
+    pub bypass: Option<BypassCondition>,
     /// What the API server says of a hook that takes no part in admission.
     pub theirs: Option<Theirs>,
     /// Nothing but probes and hookwatch's own canaries can say anything of it, as it is bypassed.
@@ -150,7 +151,7 @@ impl<'a> Evidence<'a> {
             without_backends_since: id.and_then(|id| seen.without_backends.get(id)).copied(),
             other_named: scene.another_fails_since(&subject),
             named_beside: hook.is_some_and(|hook| scene.is_named_beside(hook)),
-            bypass: hook.and_then(Bypass::of),
+            bypass: hook.and_then(Hook::bypass),
             theirs: None,
             uncalled: false,
             api_says_so: false,
@@ -202,7 +203,7 @@ impl<'a> Evidence<'a> {
         }
         let mut named = self.accusations.iter().map(|accusation| &accusation.named);
         let accused = named.any(|named| named.current && self.is_news(named.started));
-        let fails_its_probation = self.bypass == Some(Bypass::Probation) && accused;
+        let fails_its_probation = self.bypass == Some(BypassCondition::Probation) && accused;
         self.uncalled = self.structural.is_none() && self.is_uncalled() && !fails_its_probation;
         if self.uncalled {
             // What was counted before says nothing of how it is now.
@@ -311,12 +312,12 @@ impl<'a> Evidence<'a> {
 
     /// No user's write is shown to the hook.
     pub fn is_uncalled(&self) -> bool {
-        self.bypass.is_some_and(Bypass::is_for_everybody)
+        self.bypass.is_some_and(BypassCondition::is_for_everybody)
     }
 
     /// The control plane's own writes skip it.
     pub fn is_shielded(&self) -> bool {
-        self.bypass == Some(Bypass::Shield)
+        self.bypass == Some(BypassCondition::Shield)
     }
 
     /// It was named a moment ago.

@@ -1,8 +1,9 @@
 //! A verdict in one sentence, and what a person would do next; and the whole control plane in one.
 
+use crate::cluster::condition::BypassCondition;
 use crate::cluster::hook::HookKind;
 use crate::diagnose::verdict::{NonHookCause, Verdict};
-use crate::vocabulary::{Bypass, Cause, Effect, Health, Writes};
+use crate::vocabulary::{Cause, Effect, Health, Writes};
 
 /// Hooks told of beside the culprits.
 const BESIDE: usize = 5;
@@ -77,11 +78,11 @@ fn affected(verdict: &Verdict, cause: Cause) -> &'static str {
 /// What a bypass makes of that; `None` where there is none.
 fn bypassed(verdict: &Verdict, spared: Option<bool>) -> Option<String> {
     let rung = match verdict.bypass? {
-        Bypass::Skip => return Some("; it is bypassed (skip): no write reaches it".to_owned()),
-        Bypass::Probation => {
+        BypassCondition::Skip => return Some("; it is bypassed (skip): no write reaches it".to_owned()),
+        BypassCondition::Probation => {
             return Some("; it is on probation: only hookwatch's dry runs reach it".to_owned());
         }
-        Bypass::Shield => "; it is bypassed (shield)",
+        BypassCondition::Shield => "; it is bypassed (shield)",
     };
     let own = match spared {
         Some(true) => "the control plane's own writes flow",
@@ -104,10 +105,10 @@ pub fn advice(verdict: &Verdict) -> Option<&'static str> {
     Some(match (verdict.kind, verdict.bypass) {
         (kind @ (HookKind::Conversion | HookKind::Aggregated), _) => advice_on_extension(kind, cause),
         (_, Some(bypass)) if verdict.health != Health::Healthy => match bypass {
-            Bypass::Shield => {
+            BypassCondition::Shield => {
                 "Fix the webhook. Until then tenants' writes that match it are refused or wait; control-plane writes pass."
             }
-            Bypass::Skip | Bypass::Probation => {
+            BypassCondition::Skip | BypassCondition::Probation => {
                 "Fix the webhook. Until it is restored, objects are admitted without its review."
             }
         },
@@ -159,7 +160,7 @@ fn of_writes(writes: Writes, verdicts: &[Verdict], elsewhere: Option<&NonHookCau
     };
     let culprits = || verdicts.iter().filter(|verdict| is_culprit(verdict));
     // Canaries are among what a shield spares, and say nothing of the rest.
-    let shielded = culprits().any(|verdict| verdict.bypass == Some(Bypass::Shield));
+    let shielded = culprits().any(|verdict| verdict.bypass == Some(BypassCondition::Shield));
     let state = match writes {
         Writes::Flowing if shielded => "Some writes flow",
         Writes::Flowing => "Writes flow",

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use crate::cluster::condition::BypassCondition;
 use crate::cluster::hook::{Backend, HookId, HookKind};
 use crate::observe::canary::CanaryTarget;
 use crate::observe::views::CanaryView;
 use crate::time::Time;
-use crate::vocabulary::{BackendHealth, Bypass, Cause, Effect, Health, NotAHook, Writes};
+use crate::vocabulary::{BackendHealth, Cause, Effect, Health, NotAHook, Writes};
 
 /// The judgement of one hook at one instant.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -56,7 +57,7 @@ pub struct Verdict {
     /// Which canaries its rules and selectors match; whether one reaches it is up to `bypass` as well.
     pub canaries: Vec<CanaryTarget>,
     /// How a match condition of hookwatch's limits what is shown to it.
-    pub bypass: Option<Bypass>,
+    pub bypass: Option<BypassCondition>,
     /// How a person gets writes past it, while it holds them up and is not bypassed.
     pub by_hand: Option<BypassByHand>,
 }
@@ -147,7 +148,7 @@ impl Verdict {
 
     /// It takes part in admission, and users' writes reach it.
     pub fn is_asked(&self) -> bool {
-        self.kind.is_admission() && !matches!(self.bypass, Some(Bypass::Skip | Bypass::Probation))
+        self.kind.is_admission() && !self.bypass.is_some_and(BypassCondition::is_for_everybody)
     }
 
     /// All backends that it has are dead by our probes.

@@ -5,6 +5,7 @@ use super::evidence::Evidence;
 use super::extension::{Theirs, aggregator, concerned};
 use super::probes::ProbeEvidence;
 use super::scope;
+use crate::cluster::condition::BypassCondition;
 use crate::cluster::hook::{Backend, BackendPath, HookTarget, ServiceState, ServiceTarget};
 use crate::diagnose::verdict::{BackendView, Verdict};
 use crate::observe::canary::CallFailureReason;
@@ -12,7 +13,7 @@ use crate::observe::probing::{BackendState, Dead};
 use crate::text::{capital, human, human_seconds};
 use crate::thresholds as t;
 use crate::time::Time;
-use crate::vocabulary::{BackendHealth, Bypass, Cause, Effect, Health};
+use crate::vocabulary::{BackendHealth, Cause, Effect, Health};
 
 /// Things told one by one; the rest is a number.
 const TOLD: usize = 3;
@@ -122,8 +123,8 @@ fn uncalled(evidence: &Evidence<'_>) -> Option<Vec<String>> {
     let when = evidence.reconfigured;
     let when = when.map_or_else(String::new, |at| format!(" since {at}"));
     let whom = match bypass {
-        Bypass::Probation => "only hookwatch's dry runs reach it",
-        Bypass::Shield | Bypass::Skip => "no write reaches it",
+        BypassCondition::Probation => "only hookwatch's dry runs reach it",
+        BypassCondition::Shield | BypassCondition::Skip => "no write reaches it",
     };
     let mut said = vec![format!(
         "It is bypassed{when}: {whom}. Calls counted before that are ignored."

@@ -24,7 +24,6 @@ use crate::cluster::inventory::InventoryHealth::{Current, Limited, Stale, Starti
 use crate::cluster::inventory::{Inventory, WatchReport};
 use crate::thresholds as t;
 use crate::time::Time;
-use crate::vocabulary::Bypass;
 
 pub use coverage::Coverage;
 pub use meets::{Meetings, Meets, Spared};
@@ -71,8 +70,8 @@ impl Observations {
                 without_backends.insert(hook.id.clone(), since);
             }
         }
-        let mut bypasses = inventory.hooks.iter().filter_map(|hook| Bypass::of(hook));
-        self.canaries.spare(bypasses.next().is_some());
+        self.canaries
+            .spare(inventory.hooks.iter().any(|hook| hook.bypass().is_some()));
         self.meetings
             .take(&inventory, &self.coverage.own_namespace, &self.coverage.further);
         self.coverage.take(&inventory, &self.meetings);

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::attention::{is_news, is_trouble};
 use super::{Evidence, Watchdog, for_breaker, judge_all};
 use crate::act::breaker::Judged;
+use crate::cluster::condition::BypassCondition;
 use crate::cluster::hook::HookKind;
 use crate::diagnose::LOST_PATH;
 use crate::diagnose::plane::{LastWitnessed, PlaneEvidence};
@@ -19,7 +20,7 @@ use crate::observe::history::{History, Windows};
 use crate::observe::observations::{Observations, Sick};
 use crate::observe::stored::StoredWindows;
 use crate::time::Time;
-use crate::vocabulary::{Bypass, Cause, Health, NotAHook, Writes};
+use crate::vocabulary::{Cause, Health, NotAHook, Writes};
 
 /// The memory of the rounds without a Prometheus.
 #[derive(Debug, Default)]
@@ -183,7 +184,9 @@ pub(super) fn remembered(
         let known = before.get(&subject);
         let named = known.is_some_and(|known| known.named);
         // Of a hook that is bypassed no call says that it is well; of a shielded one those that it is still asked about.
-        let asked = verdict.bypass.is_none_or(|bypass| bypass == Bypass::Shield);
+        let asked = verdict
+            .bypass
+            .is_none_or(|bypass| bypass == BypassCondition::Shield);
         let is_well = verdict.health == Health::Healthy && asked;
         let is_cleared = named && is_well;
         let cleared = known.and_then(|known| known.cleared);

@@ -10,6 +10,7 @@ use hookwatch::domain::act::fence::{AutoBreak, BreakerView};
 use hookwatch::domain::audit::Finding;
 use hookwatch::domain::audit::findings::{CONTROL_PLANE_IN_REACH, FindingKind};
 use hookwatch::domain::audit::standing::{Audited, Findings};
+use hookwatch::domain::cluster::condition::BypassCondition;
 use hookwatch::domain::cluster::hook::{Backend, BackendAddress, BackendPath, HookId, HookKind, ProbeLevel};
 use hookwatch::domain::diagnose::verdict::{BackendView, BypassByHand, Verdict};
 use hookwatch::domain::observe::canary::{CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget};
@@ -18,7 +19,7 @@ use hookwatch::domain::observe::probe::{
 };
 use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::time::Time;
-use hookwatch::domain::vocabulary::{BackendHealth, Bypass, Cause, Effect, Health, Writes};
+use hookwatch::domain::vocabulary::{BackendHealth, Cause, Effect, Health, Writes};
 use hookwatch::domain::watchdog::{Event, LoggedChange};
 use hookwatch::io::report::page::past::Past;
 use serde_json::json;
@@ -311,7 +312,7 @@ pub fn bypassed() -> (Assessment, Past) {
     culprit.effect = Effect::None;
     culprit.excess_share = None;
     culprit.advice = Some("Fix the webhook. Until it is restored, objects are admitted without its review.");
-    culprit.bypass = Some(Bypass::Skip);
+    culprit.bypass = Some(BypassCondition::Skip);
     culprit.summary =
         "validating-webhook.openpolicyagent.org (opa) does not answer; it is bypassed (skip): no write is \
                        shown to it."

@@ -8,21 +8,6 @@ use crate::cluster::inventory::Inventory;
 use crate::observe::canary::{CanaryTarget, FurtherCanary};
 use crate::observe::observations::canary_write::CanaryWrite;
 use crate::observe::observations::meets::Meetings;
-use crate::vocabulary::Bypass;
-
-impl Bypass {
-    /// How a match condition of hookwatch's limits what is shown to a hook; the one that lets least through.
-    pub fn of(hook: &Hook) -> Option<Self> {
-        let limits = |condition: &str| match condition {
-            name if name == BypassCondition::Shield.name() => Some(Self::Shield),
-            name if name == BypassCondition::Probation.name() => Some(Self::Probation),
-            name if name == BypassCondition::Skip.name() => Some(Self::Skip),
-            _ => None,
-        };
-        let conditions = hook.match_conditions.iter();
-        conditions.filter_map(|condition| limits(&condition.name)).max()
-    }
-}
 
 /// Which canary meets which hook.
 #[derive(Debug, Default)]
@@ -110,10 +95,10 @@ impl Coverage {
             let namespace = &*canary.namespace;
             namespace == self.own_namespace || SHIELDED_NAMESPACES.contains(&namespace)
         };
-        match Bypass::of(hook) {
-            None | Some(Bypass::Probation) => false,
-            Some(Bypass::Skip) => true,
-            Some(Bypass::Shield) => {
+        match hook.bypass() {
+            None | Some(BypassCondition::Probation) => false,
+            Some(BypassCondition::Skip) => true,
+            Some(BypassCondition::Shield) => {
                 let further = self.further.iter().find(|canary| canary.target == target);
                 CanaryTarget::ALL.contains(&target) || further.is_some_and(spared)
             }

@@ -150,10 +150,11 @@ mod tests {
     use super::*;
     use crate::act::breaker::{HookState, Rung};
     use crate::act::fence::{BreakerView, Proof};
+    use crate::cluster::condition::BypassCondition;
     use crate::cluster::hook::{HookId, HookKind};
     use crate::report::alerts::tests::{calm, verdict};
     use crate::time::Time;
-    use crate::vocabulary::{Bypass, Cause, Effect};
+    use crate::vocabulary::{Cause, Effect};
 
     fn standing(webhook: &str, stage: HookState) -> HookStanding {
         let hook = HookId::new(HookKind::Validating, "policy", webhook);
@@ -216,7 +217,7 @@ mod tests {
         assessment.breaker = BreakerView::new(AutoBreak::On, Some(&Proof::Unneeded));
         let mut verdict = verdict("w", Health::Failing, Cause::Hanging, Effect::Blocking);
         verdict.summary = "It hangs.".to_owned();
-        verdict.bypass = Some(Bypass::Shield);
+        verdict.bypass = Some(BypassCondition::Shield);
         let hook = verdict.hook().unwrap();
         let stage = HookState::Bypassed {
             rung: Rung::Shield,

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::act::breaker::{CanaryWord, HookFacts, Judged, Witness};
 use crate::act::fence::MaySkip;
+use crate::cluster::condition::BypassCondition;
 use crate::cluster::hook::MatchCondition;
 use crate::observe::canary::FurtherCanary;
-use crate::vocabulary::Bypass;
 
 impl Incident {
     pub(super) fn judged(&mut self, ms: u64) -> Judged {
@@ -406,7 +406,7 @@ fn a_hook_that_is_skipped_is_well_when_its_backends_are_whatever_was_counted_bef
     let assessment = incident.tick(27 * SECOND + 20);
     let verdict = &assessment.hooks[0];
     assert_eq!((verdict.health, verdict.effect), (Health::Healthy, Effect::None));
-    assert_eq!(verdict.bypass, Some(Bypass::Skip));
+    assert_eq!(verdict.bypass, Some(BypassCondition::Skip));
     assert!(
         verdict.summary.contains("it is bypassed (skip)"),
         "{}",
@@ -455,7 +455,7 @@ fn a_hook_that_is_skipped_and_does_not_answer_goes_on_failing_and_harms_no_write
         assert_judged(verdict, Health::Failing, Some(Cause::Hanging));
         assert_eq!(
             (verdict.effect, verdict.bypass),
-            (Effect::None, Some(Bypass::Skip))
+            (Effect::None, Some(BypassCondition::Skip))
         );
         let summary = &verdict.summary;
         assert!(
@@ -482,7 +482,7 @@ fn a_hook_that_is_shielded_goes_on_being_named_though_every_canary_is_spared() {
         let verdict = &during.hooks[0];
         assert_eq!(
             (verdict.health, verdict.effect, verdict.bypass),
-            (Health::Failing, Effect::Blocking, Some(Bypass::Shield))
+            (Health::Failing, Effect::Blocking, Some(BypassCondition::Shield))
         );
         let summary = &verdict.summary;
         assert!(

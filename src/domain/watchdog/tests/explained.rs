@@ -1,8 +1,8 @@
 //! What a verdict says beside who it is.
 
 use super::*;
+use crate::cluster::condition::BypassCondition;
 use crate::diagnose::summary::of_control_plane;
-use crate::vocabulary::Bypass;
 
 fn says(verdict: &Verdict, words: &str) -> bool {
     verdict.evidence.iter().any(|sentence| sentence.contains(words))
@@ -147,11 +147,11 @@ fn a_webhook_that_is_skipped_and_fails_is_told_beside_what_blocks_writes() {
         of_control_plane(writes, std::slice::from_ref(&verdict), None, &[])
     };
     assert!(top(None, Writes::Blocked).starts_with("Writes are blocked; opa"));
-    assert!(top(Some(Bypass::Shield), Writes::Blocked).starts_with("Writes are blocked; opa"));
-    let skipped = top(Some(Bypass::Skip), Writes::Blocked);
+    assert!(top(Some(BypassCondition::Shield), Writes::Blocked).starts_with("Writes are blocked; opa"));
+    let skipped = top(Some(BypassCondition::Skip), Writes::Blocked);
     assert!(
         skipped.starts_with("Writes are blocked; the cause is not known yet. Beside that: opa"),
         "{skipped}"
     );
-    assert!(top(Some(Bypass::Skip), Writes::Flowing).starts_with("Writes flow; opa"));
+    assert!(top(Some(BypassCondition::Skip), Writes::Flowing).starts_with("Writes flow; opa"));
 }

@@ -11,10 +11,11 @@ use super::text::{Foreign, clock, within};
 use super::timeline::{called, tone};
 use crate::domain::act::breaker::HookStanding;
 use crate::domain::audit::{Finding, FindingSeverity};
+use crate::domain::cluster::condition::BypassCondition;
 use crate::domain::cluster::hook::Backend;
 use crate::domain::diagnose::verdict::{BackendView, Verdict};
 use crate::domain::report::assessment::Assessment;
-use crate::domain::vocabulary::{BackendHealth, Bypass, Effect, Health};
+use crate::domain::vocabulary::{BackendHealth, Effect, Health};
 
 /// With no more hooks than this every one is shown in full.
 pub(super) const ALL_IN_FULL: usize = 30;
@@ -129,7 +130,7 @@ impl HookContext<'_> {
     fn breaker(&self, verdict: &Verdict) -> Option<String> {
         let stands = self.stands.and_then(breaker::state);
         stands.or_else(|| match verdict.bypass? {
-            Bypass::Probation => Some("on probation".to_owned()),
+            BypassCondition::Probation => Some("on probation".to_owned()),
             bypass => Some(format!("bypassed ({})", bypass.as_str())),
         })
     }

@@ -8,11 +8,12 @@ use super::leading;
 use super::text::{Foreign, clock, within};
 use crate::domain::act::fence::BreakerView;
 use crate::domain::act::leadership::ReplicaView;
+use crate::domain::cluster::condition::BypassCondition;
 use crate::domain::diagnose::verdict::Verdict;
 use crate::domain::observe::views::{ScrapeView, StoredView};
 use crate::domain::report::assessment::Assessment;
 use crate::domain::text::{human, human_seconds};
-use crate::domain::vocabulary::{Bypass, Health, Writes};
+use crate::domain::vocabulary::{Health, Writes};
 
 /// Room for each list, in bytes.
 const LIST: usize = 4_000;
@@ -73,7 +74,7 @@ fn tone(assessment: &Assessment) -> &'static str {
 
 /// It fails, and no write reaches it.
 fn is_out_of_the_way(verdict: &Verdict) -> bool {
-    verdict.bypass.is_some_and(Bypass::is_for_everybody)
+    verdict.bypass.is_some_and(BypassCondition::is_for_everybody)
 }
 
 fn elsewhere(assessment: &Assessment) -> Markup {
