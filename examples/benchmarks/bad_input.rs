@@ -92,7 +92,7 @@ async fn beside<T: 'static>(others: impl AsyncFnOnce(&Client) -> anyhow::Result<
         others(client).await
     };
     let watched = Watched::start(3, SERVICE + 1, with_namespace).await?;
-    let (begun, before) = (Instant::now(), watched.daemon.cpu()?);
+    let (begun, before) = (Instant::now(), watched.daemon.process.cpu()?);
     let mut found = Samples::default();
     for _ in 0..FAULTS {
         let took = watched.breaks().await?;
@@ -102,8 +102,8 @@ async fn beside<T: 'static>(others: impl AsyncFnOnce(&Client) -> anyhow::Result<
     }
     Ok(Cost {
         found,
-        share: (watched.daemon.cpu()? - before) / seconds(begun.elapsed()),
-        memory: watched.daemon.memory()?,
+        share: (watched.daemon.process.cpu()? - before) / seconds(begun.elapsed()),
+        memory: watched.daemon.process.memory()?,
     })
 }
 
@@ -124,17 +124,12 @@ async fn bundles(client: &Client) -> anyhow::Result<Vec<LabBackend>> {
     estate::register_service(client, SERVICE, &addresses).await?;
     let mut webhooks = Vec::new();
     for nth in 0..BUNDLES {
-        let bundle = format!(
-            "{}{}",
-            authority.pem(),
-            Authority::new(&format!("of {nth}"))?.pem()
+        let (name, own) = (
+            format!("w{nth}.example.com"),
+            Authority::new(&format!("of {nth}"))?,
         );
-        webhooks.push(estate::webhook(
-            &format!("w{nth}.example.com"),
-            SERVICE,
-            0,
-            &bundle,
-        ));
+        let bundle = format!("{}{}", authority.pem(), own.pem());
+        webhooks.push(estate::webhook(&name, SERVICE, 0, &bundle));
     }
     for (nth, some) in webhooks.chunks(50).enumerate() {
         estate::register(client, &format!("bundles-{nth}"), some).await?;
@@ -200,7 +195,7 @@ async fn one_webhook(client: &Client, hosts: &[IpAddr]) -> anyhow::Result<Vec<La
 }
 
 async fn changes(client: &Client) -> anyhow::Result<(Vec<LabBackend>, JoinSet<anyhow::Result<()>>)> {
-    let hosts = [IpAddr::from([127, 0, 36, 1]), IpAddr::from([127, 0, 36, 2])];
+    let hosts = [1, 2].map(|host| IpAddr::from([127, 0, 36, host]));
     let (backends, addresses, authority) = backends(BackendRole::Validating, &hosts).await?;
     let [first, second] = addresses[..] else {
         anyhow::bail!("two backends");

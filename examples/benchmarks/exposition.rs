@@ -1,6 +1,5 @@
 //! How fast an API server's metrics are read, in both formats, against the least that can be done and against others.
 
-use std::hint::black_box;
 use std::io::Read;
 use std::path::Path;
 
@@ -10,7 +9,7 @@ use hookwatch::domain::observe::exposition::protobuf::ProtobufExposition;
 use hookwatch::domain::observe::snapshot::Snapshot;
 
 use crate::document::{Section, Table};
-use crate::noise::{Samples, Work, in_turn};
+use crate::noise::{Samples, Work, in_turn, work};
 use crate::{heap, metric_family, peers, tools};
 
 /// As a connection hands a body out.
@@ -60,14 +59,9 @@ pub fn measure(quick: bool) -> anyhow::Result<Section> {
     let protobuf = metric_family::encode(&text);
     let rounds = if quick { 7 } else { 21 };
     let mut fast: Vec<Work<'_>> = vec![
-        (
-            "line scan (the limit)",
-            Box::new(|| {
-                black_box(peers::line_scan(text.as_bytes()));
-            }),
-        ),
-        ("hookwatch, text", Box::new(|| drop(read_text(text.as_bytes())))),
-        ("hookwatch, protobuf", Box::new(|| drop(read_protobuf(&protobuf)))),
+        work("line scan (the limit)", || peers::line_scan(text.as_bytes())),
+        work("hookwatch, text", || read_text(text.as_bytes())),
+        work("hookwatch, protobuf", || read_protobuf(&protobuf)),
     ];
     let took = in_turn(rounds, &mut fast);
     drop(fast);
@@ -130,49 +124,29 @@ fn slow(
     let megabytes = text.len() as f64 / 1e6;
     peers::prost_decode(protobuf)?;
     let promtool = tools::find("promtool");
+    let prost = work("prost 0.14, generated messages (Rust)", || {
+        peers::prost_decode(protobuf)
+    });
     let mut works: Vec<(Work<'_>, f64)> = vec![
         (
-            (
-                "every line split, labels in a map",
-                Box::new(|| {
-                    black_box(peers::naive(text));
-                }),
-            ),
+            work("every line split, labels in a map", || peers::naive(text)),
             megabytes,
         ),
         (
-            (
-                "prometheus-parse 0.2 (Rust)",
-                Box::new(|| {
-                    black_box(peers::prometheus_parse(text));
-                }),
-            ),
+            work("prometheus-parse 0.2 (Rust)", || peers::prometheus_parse(text)),
             megabytes,
         ),
-        (
-            (
-                "prost 0.14, generated messages (Rust)",
-                Box::new(|| drop(peers::prost_decode(protobuf))),
-            ),
-            protobuf.len() as f64 / 1e6,
-        ),
+        (prost, protobuf.len() as f64 / 1e6),
     ];
     if let Some(binary) = &promtool {
         // That it works.
         peers::promtool(binary, real)?;
-        works.push((
-            (
-                "promtool check metrics (Prometheus' own parser in Go, and its lints)",
-                Box::new(|| {
-                    black_box(peers::promtool(binary, text).is_ok());
-                }),
-            ),
-            megabytes,
-        ));
+        let name = "promtool check metrics (Prometheus' own parser in Go, and its lints)";
+        works.push((work(name, || peers::promtool(binary, text)), megabytes));
     }
-    let measured = works.into_iter().map(|((name, work), megabytes)| {
-        let ours: Work<'_> = ("ours", Box::new(|| drop(read_text(text.as_bytes()))));
-        let took = in_turn(rounds, &mut [(name, work), ours]);
+    let measured = works.into_iter().map(|(other, megabytes)| {
+        let (name, ours) = (other.0, work("ours", || read_text(text.as_bytes())));
+        let took = in_turn(rounds, &mut [other, ours]);
         let [other, ours] = &took[..] else {
             anyhow::bail!("two readers");
         };

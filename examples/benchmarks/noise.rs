@@ -86,6 +86,11 @@ pub fn digits(value: f64) -> String {
 /// A piece of work by its name.
 pub type Work<'a> = (&'static str, Box<dyn FnMut() + 'a>);
 
+/// A piece of work whose outcome counts as needed.
+pub fn work<'a, T>(name: &'static str, mut does: impl FnMut() -> T + 'a) -> Work<'a> {
+    (name, Box::new(move || drop(black_box(does()))))
+}
+
 /// Seconds of CPU that each takes, in rounds in which all take turns; a round begins with another one each time.
 pub fn in_turn(rounds: usize, works: &mut [Work<'_>]) -> Vec<Samples> {
     let mut took = vec![Samples::default(); works.len()];

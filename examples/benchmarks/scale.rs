@@ -5,14 +5,13 @@ use std::time::Duration;
 
 use hookwatch::lab::api::{ApiServer, ApiServerOptions};
 use hookwatch::lab::cluster::client_for;
-use hookwatch::lab::directory::PrivateDirectory;
-use hookwatch::lab::ports::free_address;
 use tokio::runtime::Runtime;
 
 use crate::apiservers;
 use crate::document::{Section, Table};
-use crate::estate::{self, Size};
+use crate::estate::{self, Daemon, RELEASE, Size};
 use crate::noise::{Samples, digits};
+use crate::process::Process;
 
 /// Webhooks, Services of three endpoints each, and API servers with 60 MB of metrics instead of the lab's own.
 #[derive(Clone, Copy)]
@@ -41,6 +40,7 @@ const GOAL: Scale = scale(2_000, 40, 5);
 const QUICK: [Scale; 1] = [scale(1_000, 40, 0)];
 
 /// What was measured of one.
+#[derive(Default)]
 struct Cost {
     daemon: Samples,
     memory: f64,
@@ -136,19 +136,16 @@ async fn watch(size: Scale, quick: bool) -> anyhow::Result<Cost> {
         },
     )
     .await?;
-    let directory = PrivateDirectory::create()?;
-    let address = free_address()?;
-    let kubeconfig = directory.write("kubeconfig", &kubeconfig)?;
-    let daemon = estate::start_daemon(Path::new("target/release/hookwatch"), &kubeconfig, address)?;
+    let daemon = Daemon::start(Path::new(RELEASE), &kubeconfig)?;
     tokio::time::sleep(Duration::from_secs(warm_up)).await;
-    let (mut cost, mut spent) = (Cost::new(), Vec::new());
-    let mut handshakes = estate::handshakes(address).await?;
+    let (mut cost, mut spent) = (Cost::default(), Vec::new());
+    let mut handshakes = daemon.handshakes().await?;
     let mut before = asked(&mut webhooks)?;
-    spent.push(daemon.cpu()?);
+    spent.push(daemon.process.cpu()?);
     let mut served = cpu(&webhooks)?;
     for _ in 0..windows {
         tokio::time::sleep(Duration::from_secs(10)).await;
-        spent.push(daemon.cpu()?);
+        spent.push(daemon.process.cpu()?);
         let now = cpu(&webhooks)?;
         let endpoints = (ENDPOINTS * size.services) as f64;
         cost.backend.push((now - served) / 10.0 / endpoints);
@@ -158,29 +155,17 @@ async fn watch(size: Scale, quick: bool) -> anyhow::Result<Cost> {
         cost.daemon.push((pair[1] - pair[0]) / 10.0);
     }
     let seconds = 10.0 * f64::from(windows);
-    handshakes = estate::handshakes(address).await? - handshakes;
+    handshakes = daemon.handshakes().await? - handshakes;
     before = asked(&mut webhooks)? - before;
     (cost.handshakes, cost.requests) = (handshakes / seconds, before / seconds);
-    cost.memory = daemon.memory()?;
+    cost.memory = daemon.process.memory()?;
     if let Some(servers) = servers {
         eprintln!("  a scrape has {} bytes", servers.bytes);
     }
     Ok(cost)
 }
 
-impl Cost {
-    fn new() -> Self {
-        Self {
-            daemon: Samples::default(),
-            memory: 0.0,
-            backend: Samples::default(),
-            handshakes: 0.0,
-            requests: 0.0,
-        }
-    }
-}
-
-fn asked(webhooks: &mut [crate::process::Process]) -> anyhow::Result<f64> {
+fn asked(webhooks: &mut [Process]) -> anyhow::Result<f64> {
     let mut sum = 0.0;
     for webhook in webhooks {
         sum += webhook.ask("")?.trim().parse::<f64>()?;
@@ -188,6 +173,6 @@ fn asked(webhooks: &mut [crate::process::Process]) -> anyhow::Result<f64> {
     Ok(sum)
 }
 
-fn cpu(webhooks: &[crate::process::Process]) -> anyhow::Result<f64> {
-    webhooks.iter().map(crate::process::Process::cpu).sum()
+fn cpu(webhooks: &[Process]) -> anyhow::Result<f64> {
+    webhooks.iter().map(Process::cpu).sum()
 }

@@ -6,15 +6,13 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use hookwatch::lab::api::{ApiServer, ApiServerOptions};
 use hookwatch::lab::cluster::client_for;
-use hookwatch::lab::directory::PrivateDirectory;
 use tokio::runtime::Runtime;
 
 use crate::document::{Section, Table};
-use crate::estate::{self, Size};
+use crate::estate::{self, Daemon, RELEASE, Size};
 use crate::noise::{Samples, digits, seconds};
-use hookwatch::lab::ports::free_address;
+use crate::process::Process;
 
-const BINARY: &str = "target/release/hookwatch";
 /// Gives up when nothing was judged by then.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -26,21 +24,17 @@ pub fn measure(quick: bool) -> anyhow::Result<Section> {
     let runtime = Runtime::new()?;
     // After a minute it knows that there is one API server alone.
     let (runs, settle, idle) = if quick { (3, 5, 5) } else { (9, 75, 60) };
-    let (mut ready, mut judged, mut share, mut memory) = (
-        Samples::default(),
-        Samples::default(),
-        Samples::default(),
-        Samples::default(),
-    );
+    let [mut ready, mut judged, mut share, mut memory] = <[Samples; 4]>::default();
     runtime.block_on(async {
         for run in 0..runs {
             let started = start(&mut ready, &mut judged).await?;
             if run == 0 {
                 tokio::time::sleep(Duration::from_secs(settle)).await;
-                let before = started.daemon.cpu()?;
+                let daemon = &started.daemon.process;
+                let before = daemon.cpu()?;
                 tokio::time::sleep(Duration::from_secs(idle)).await;
-                share.push((started.daemon.cpu()? - before) / idle as f64 * 100.0);
-                memory.push(started.daemon.memory()? / 1e6);
+                share.push((daemon.cpu()? - before) / idle as f64 * 100.0);
+                memory.push(daemon.memory()? / 1e6);
             }
         }
         anyhow::Ok(())
@@ -48,7 +42,7 @@ pub fn measure(quick: bool) -> anyhow::Result<Section> {
     let mut section = Section::new("A start, and idling");
     section.say("`hookwatch run` beside the embedded control plane with three webhooks on one Service with two endpoints.");
     let mut table = Table::new(&["What", "Measured"]);
-    let binary = std::fs::metadata(BINARY).with_context(|| format!("looking at {BINARY}"))?;
+    let binary = std::fs::metadata(RELEASE).with_context(|| format!("looking at {RELEASE}"))?;
     for (what, found) in [
         (
             "Start to the first assessment, ms".to_owned(),
@@ -75,10 +69,9 @@ pub fn measure(quick: bool) -> anyhow::Result<Section> {
 }
 
 struct Started {
-    daemon: crate::process::Process,
+    daemon: Daemon,
     _server: ApiServer,
-    _webhooks: Vec<crate::process::Process>,
-    _directory: PrivateDirectory,
+    _webhooks: Vec<Process>,
 }
 
 async fn start(ready: &mut Samples, judged: &mut Samples) -> anyhow::Result<Started> {
@@ -92,14 +85,11 @@ async fn start(ready: &mut Samples, judged: &mut Samples) -> anyhow::Result<Star
         host: None,
     };
     let webhooks = estate::build(&client, size).await?;
-    let directory = PrivateDirectory::create()?;
-    let kubeconfig = directory.write("kubeconfig", &server.kubeconfig())?;
-    let address = free_address()?;
     let begun = Instant::now();
-    let daemon = estate::start_daemon(Path::new(BINARY), &kubeconfig, address)?;
+    let daemon = Daemon::start(Path::new(RELEASE), &server.kubeconfig())?;
     let mut first = None;
     loop {
-        let seen = estate::assessment(address).await;
+        let seen = estate::assessment(daemon.address).await;
         if seen.is_some() && first.is_none() {
             first = Some(begun.elapsed());
         }
@@ -122,6 +112,5 @@ async fn start(ready: &mut Samples, judged: &mut Samples) -> anyhow::Result<Star
         daemon,
         _server: server,
         _webhooks: webhooks,
-        _directory: directory,
     })
 }

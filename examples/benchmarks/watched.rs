@@ -1,7 +1,7 @@
 //! A daemon that watches one webhook that breaks, beside whatever else is there.
 
 use std::any::Any;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -10,14 +10,11 @@ use hookwatch::lab::api::{ApiServer, ApiServerOptions};
 use hookwatch::lab::backend::{BackendRole, Behaviour, LabBackend};
 use hookwatch::lab::certs::Authority;
 use hookwatch::lab::cluster::client_for;
-use hookwatch::lab::directory::PrivateDirectory;
 use kube::Client;
 use serde_json::Value;
 
-use crate::estate;
+use crate::estate::{self, Daemon, RELEASE};
 use crate::noise::seconds;
-use crate::process::Process;
-use hookwatch::lab::ports::free_address;
 
 const WEBHOOK: &str = "broken.example.com";
 /// How often the daemon is asked what it knows: the resolution of what is measured.
@@ -27,13 +24,11 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A daemon, what it watches, and the webhook that breaks.
 pub struct Watched {
-    pub daemon: Process,
+    pub daemon: Daemon,
     broken: LabBackend,
-    address: SocketAddr,
     // They end with this.
     _server: ApiServer,
     _others: Box<dyn Any>,
-    _directory: PrivateDirectory,
 }
 
 impl Watched {
@@ -56,17 +51,11 @@ impl Watched {
         let broken = LabBackend::start_group(&hosts, BackendRole::Validating, &certificate).await?;
         let broken = broken.into_iter().next().context("a backend")?;
         estate::add(&client, service, WEBHOOK, broken.address(), &authority.pem()).await?;
-        let directory = PrivateDirectory::create()?;
-        let kubeconfig = directory.write("kubeconfig", &server.kubeconfig())?;
-        let address = free_address()?;
-        let daemon = estate::start_daemon(Path::new("target/release/hookwatch"), &kubeconfig, address)?;
         let watched = Self {
-            daemon,
+            daemon: Daemon::start(Path::new(RELEASE), &server.kubeconfig())?,
             broken,
-            address,
             _server: server,
             _others: others,
-            _directory: directory,
         };
         watched.until(is_healthy).await?;
         Ok(watched)
@@ -96,7 +85,7 @@ impl Watched {
     async fn until(&self, is_wanted: impl Fn(&Value) -> bool) -> anyhow::Result<()> {
         let begun = Instant::now();
         loop {
-            let assessment = estate::assessment(self.address).await;
+            let assessment = estate::assessment(self.daemon.address).await;
             let hooks = assessment.as_ref().and_then(|seen| seen["hooks"].as_array());
             let is_it = |hook: &&Value| hook["webhook"] == WEBHOOK;
             let hook = hooks.and_then(|hooks| hooks.iter().find(is_it));

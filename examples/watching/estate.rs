@@ -7,6 +7,8 @@ use std::process::{Command, Stdio};
 use anyhow::Context;
 use hookwatch::lab::backend::{BackendRole, LabBackend};
 use hookwatch::lab::certs::Authority;
+use hookwatch::lab::directory::PrivateDirectory;
+use hookwatch::lab::ports::free_address;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
@@ -109,34 +111,51 @@ pub async fn create_namespace(client: &Client) -> anyhow::Result<()> {
     post(client, "", "Namespace", "namespaces", namespace).await
 }
 
-/// The daemon, serving its metrics and page at this address.
-///
-/// # Errors
-/// When it does not start.
-pub fn start_daemon(binary: &Path, kubeconfig: &Path, address: SocketAddr) -> anyhow::Result<Process> {
-    let mut command = Command::new(binary);
-    command
-        .args(["run", "--listen", &address.to_string(), "--kubeconfig"])
-        .arg(kubeconfig)
-        // As in the image.
-        .env("MALLOC_ARENA_MAX", "1");
-    command.stderr(Stdio::null());
-    Process::start(&mut command)
+/// What `cargo build --release` makes.
+pub const RELEASE: &str = "target/release/hookwatch";
+
+/// A daemon, serving its metrics and page at this address.
+pub struct Daemon {
+    pub process: Process,
+    pub address: SocketAddr,
+    _directory: PrivateDirectory,
 }
 
-/// Handshakes that the daemon has made so far.
-///
-/// # Errors
-/// When it does not say.
-pub async fn handshakes(address: SocketAddr) -> anyhow::Result<f64> {
-    const SERIES: &str = "hookwatch_probe_phase_duration_seconds_count{phase=\"tls\"} ";
-    let text = reqwest::get(format!("http://{address}/metrics"))
-        .await?
-        .text()
-        .await?;
-    let found = text.lines().find_map(|line| line.strip_prefix(SERIES));
-    let found = found.context("the daemon has made no handshake yet: the machine is too busy to measure")?;
-    Ok(found.parse()?)
+impl Daemon {
+    /// # Errors
+    /// When it does not start.
+    pub fn start(binary: &Path, kubeconfig: &str) -> anyhow::Result<Self> {
+        let directory = PrivateDirectory::create()?;
+        let address = free_address()?;
+        let mut command = Command::new(binary);
+        command
+            .args(["run", "--listen", &address.to_string(), "--kubeconfig"])
+            .arg(directory.write("kubeconfig", kubeconfig)?)
+            // As in the image.
+            .env("MALLOC_ARENA_MAX", "1")
+            .stderr(Stdio::null());
+        Ok(Self {
+            process: Process::start(&mut command)?,
+            address,
+            _directory: directory,
+        })
+    }
+
+    /// Handshakes that it has made so far.
+    ///
+    /// # Errors
+    /// When it does not say.
+    pub async fn handshakes(&self) -> anyhow::Result<f64> {
+        const SERIES: &str = "hookwatch_probe_phase_duration_seconds_count{phase=\"tls\"} ";
+        let text = reqwest::get(format!("http://{}/metrics", self.address))
+            .await?
+            .text()
+            .await?;
+        let found = text.lines().find_map(|line| line.strip_prefix(SERIES));
+        let found =
+            found.context("the daemon has made no handshake yet: the machine is too busy to measure")?;
+        Ok(found.parse()?)
+    }
 }
 
 /// The daemon's newest assessment, once there is one.
@@ -191,12 +210,13 @@ pub async fn register_service(
     let of_one_port = addresses.chunk_by(|one, next| one.port() == next.port());
     let slices = of_one_port.flat_map(|same| same.chunks(IN_A_SLICE));
     for (nth, addresses) in slices.enumerate() {
+        let slice = slice(service, nth, addresses);
         post(
             client,
             "discovery.k8s.io",
             "EndpointSlice",
             "endpointslices",
-            slice(service, nth, addresses),
+            slice,
         )
         .await?;
     }
@@ -289,16 +309,13 @@ pub fn webhook(name: &str, service: usize, path: usize, bundle: &str) -> Value {
 /// # Errors
 /// When the API server refuses it.
 pub async fn register(client: &Client, name: &str, webhooks: &[Value]) -> anyhow::Result<()> {
-    let (kind, plural) = (
-        "ValidatingWebhookConfiguration",
-        "validatingwebhookconfigurations",
-    );
+    let (group, kind) = ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration");
     let configuration = json!({"metadata": {"name": name}, "webhooks": webhooks});
     post(
         client,
-        "admissionregistration.k8s.io",
+        group,
         kind,
-        plural,
+        "validatingwebhookconfigurations",
         configuration,
     )
     .await

@@ -10,7 +10,7 @@
 mod estate;
 mod process;
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, UdpSocket};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -19,9 +19,8 @@ use hookwatch::lab::api::{ApiServer, ApiServerOptions};
 use hookwatch::lab::cluster::client_for;
 use hookwatch::lab::directory::PrivateDirectory;
 use hookwatch::lab::envtest::Envtest;
-use hookwatch::lab::ports::free_address;
 
-use estate::Size;
+use estate::{Daemon, Size};
 use process::Process;
 
 /// Until every webhook was found and probed.
@@ -39,7 +38,7 @@ struct Arguments {
     #[arg(long, default_value_t = 60)]
     seconds: u64,
     /// The hookwatch to measure
-    #[arg(long, default_value = "target/release/hookwatch")]
+    #[arg(long, default_value = estate::RELEASE)]
     hookwatch: PathBuf,
     /// Beside a real kube-apiserver, which is found as the tests find it
     #[arg(long)]
@@ -74,27 +73,16 @@ fn own_address() -> anyhow::Result<IpAddr> {
 }
 
 async fn measure(arguments: &Arguments) -> anyhow::Result<()> {
-    let directory = PrivateDirectory::create()?;
     if arguments.real {
+        let directory = PrivateDirectory::create()?;
         let server = Envtest::start(directory.path()).await?;
-        return watch(
-            arguments,
-            &directory,
-            &server.kubeconfig(),
-            Some(server.api_server_id()),
-        )
-        .await;
+        return watch(arguments, &server.kubeconfig(), Some(server.api_server_id())).await;
     }
     let server = ApiServer::start(ApiServerOptions::default()).await?;
-    watch(arguments, &directory, &server.kubeconfig(), None).await
+    watch(arguments, &server.kubeconfig(), None).await
 }
 
-async fn watch(
-    arguments: &Arguments,
-    directory: &PrivateDirectory,
-    kubeconfig: &str,
-    server: Option<u32>,
-) -> anyhow::Result<()> {
+async fn watch(arguments: &Arguments, kubeconfig: &str, server: Option<u32>) -> anyhow::Result<()> {
     let client = client_for(kubeconfig).await?;
     let size = Size {
         webhooks: arguments.webhooks,
@@ -104,14 +92,12 @@ async fn watch(
         host: arguments.real.then(own_address).transpose()?,
     };
     let mut webhooks = estate::build(&client, size).await?;
-    let address = free_address()?;
-    let kubeconfig = directory.write("kubeconfig", kubeconfig)?;
-    let daemon = estate::start_daemon(&arguments.hookwatch, &kubeconfig, address)?;
+    let daemon = Daemon::start(&arguments.hookwatch, kubeconfig)?;
     tokio::time::sleep(WARM_UP).await;
     let served = || server.map_or(Ok(0.0), process::cpu_of);
-    let (before, served_before) = (figures(&mut webhooks, &daemon, address).await?, served()?);
+    let (before, served_before) = (figures(&mut webhooks, &daemon).await?, served()?);
     tokio::time::sleep(Duration::from_secs(arguments.seconds)).await;
-    let (after, served_after) = (figures(&mut webhooks, &daemon, address).await?, served()?);
+    let (after, served_after) = (figures(&mut webhooks, &daemon).await?, served()?);
     let per_second = |at: usize| (after[at] - before[at]) / arguments.seconds as f64;
     println!(
         "{} webhooks with {} paths at two endpoints: {:.1} handshakes/s, {:.1} requests/s; hookwatch {:.2} % of a core and \
@@ -121,7 +107,7 @@ async fn watch(
         per_second(0),
         per_second(1) + per_second(2),
         per_second(3) * 100.0,
-        daemon.memory()? / 1e6,
+        daemon.process.memory()? / 1e6,
         per_second(4) * 100.0,
         per_second(5) * 100.0
     );
@@ -133,20 +119,15 @@ async fn watch(
 }
 
 /// Handshakes, requests at both webhooks, and the CPU time of all three.
-async fn figures(
-    webhooks: &mut [Process],
-    daemon: &Process,
-    address: SocketAddr,
-) -> anyhow::Result<[f64; 6]> {
-    let handshakes = estate::handshakes(address).await?;
+async fn figures(webhooks: &mut [Process], daemon: &Daemon) -> anyhow::Result<[f64; 6]> {
     let [one, two] = webhooks else {
         anyhow::bail!("two webhooks");
     };
     Ok([
-        handshakes,
+        daemon.handshakes().await?,
         one.ask("")?.trim().parse()?,
         two.ask("")?.trim().parse()?,
-        daemon.cpu()?,
+        daemon.process.cpu()?,
         one.cpu()?,
         two.cpu()?,
     ])

@@ -29,55 +29,31 @@ pub struct HotPath {
     pub run: fn(usize) -> anyhow::Result<()>,
 }
 
+const fn path(
+    name: &'static str,
+    what: &'static str,
+    times: [usize; 2],
+    run: fn(usize) -> anyhow::Result<()>,
+) -> HotPath {
+    HotPath {
+        name,
+        what,
+        times,
+        run,
+    }
+}
+
+#[rustfmt::skip] // a table
 pub const ALL: [HotPath; 8] = [
-    HotPath {
-        name: "exposition-text",
-        what: "a scrape of 2.3 MB read as text",
-        times: [1, 3],
-        run: text,
-    },
-    HotPath {
-        name: "exposition-protobuf",
-        what: "a scrape of 24 kB read as protobuf",
-        times: [10, 110],
-        run: protobuf,
-    },
-    HotPath {
-        name: "tick-3",
-        what: "a tick of the watchdog with 3 quiet webhooks",
-        times: [2, 22],
-        run: |times| ticks(3, times),
-    },
-    HotPath {
-        name: "tick-1000",
-        what: "a tick of the watchdog with 1,000 quiet webhooks",
-        times: [1, 6],
-        run: |times| ticks(1_000, times),
-    },
-    HotPath {
-        name: "schedule-1000",
-        what: "a tenth of a second of the schedule with 1,000 backends",
-        times: [100, 200],
-        run: |times| schedule(1_000, times),
-    },
-    HotPath {
-        name: "page-100",
-        what: "the status page with 100 webhooks",
-        times: [2, 12],
-        run: page,
-    },
-    HotPath {
-        name: "json-100",
-        what: "the assessment of 100 webhooks as JSON",
-        times: [5, 55],
-        run: json,
-    },
-    HotPath {
-        name: "cel",
-        what: "four match conditions evaluated for one request",
-        times: [10, 110],
-        run: cel,
-    },
+    path("exposition-text", "a scrape of 2.3 MB read as text", [1, 3], text),
+    path("exposition-protobuf", "a scrape of 24 kB read as protobuf", [10, 110], protobuf),
+    path("tick-3", "a tick of the watchdog with 3 quiet webhooks", [2, 22], |times| ticks(3, times)),
+    path("tick-1000", "a tick of the watchdog with 1,000 quiet webhooks", [1, 6], |times| ticks(1_000, times)),
+    path("schedule-1000", "a tenth of a second of the schedule with 1,000 backends", [100, 200],
+        |times| schedule(1_000, times)),
+    path("page-100", "the status page with 100 webhooks", [2, 12], page),
+    path("json-100", "the assessment of 100 webhooks as JSON", [5, 55], json),
+    path("cel", "four match conditions evaluated for one request", [10, 110], cel),
 ];
 
 fn fixture(name: &str) -> PathBuf {
