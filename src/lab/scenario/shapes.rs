@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use super::table::{QUIET, USUAL, all_of, at_opa, failing, suspect};
-use super::{Arranged, Fault, Scenario};
+use super::Scenario;
+use super::table::{QUIET, USUAL, all_of, arranged, at_opa, failing, one_of, suspect};
 use crate::lab::backend::Behaviour;
-use crate::lab::cluster::{HookShape, LabHook};
+use crate::lab::cluster::HookShape;
+use crate::lab::cluster::LabHook::{Opa, Policy};
 
 /// All of them.
 pub static SHAPES: [Scenario; 7] = [
@@ -13,52 +14,42 @@ pub static SHAPES: [Scenario; 7] = [
         name: "hang-quiet-cluster",
         summary: "As gke-opa-outage, with a write of a user every two seconds.",
         symptom: "every create and update hangs for 10 s",
-        expected: &[failing(LabHook::Opa, "Hanging")],
+        expected: &[failing(Opa, "Hanging")],
         hardly_any_users: true,
-        faults: &[all_of(LabHook::Opa, Behaviour::HangAfterTls)],
+        faults: &[all_of(Opa, Behaviour::HangAfterTls)],
         ..QUIET
     },
     Scenario {
         name: "connections-reset",
         summary: "The catch-all validating webhook's backends reset every connection.",
         symptom: "every create and update fails at once",
-        expected: &[failing(LabHook::Opa, "Refused")],
-        faults: &[all_of(LabHook::Opa, Behaviour::Reset)],
+        expected: &[failing(Opa, "Refused")],
+        faults: &[all_of(Opa, Behaviour::Reset)],
         ..QUIET
     },
     Scenario {
         name: "slow-4s",
         summary: "The catch-all validating webhook takes 4 s longer.",
         symptom: "every create and update takes 4 s; leaders, which give each attempt 5 s, live on that",
-        expected: &[failing(LabHook::Opa, "Slow")],
-        faults: &[all_of(LabHook::Opa, Behaviour::Slow(Duration::from_secs(4)))],
+        expected: &[failing(Opa, "Slow")],
+        faults: &[all_of(Opa, Behaviour::Slow(Duration::from_secs(4)))],
         ..QUIET
     },
     Scenario {
         name: "slow-6s",
         summary: "The catch-all validating webhook takes 6 s longer.",
         symptom: "every create and update takes 6 s; leaders, which give each attempt 5 s, cannot renew",
-        expected: &[failing(LabHook::Opa, "Slow")],
-        faults: &[all_of(LabHook::Opa, Behaviour::Slow(Duration::from_secs(6)))],
+        expected: &[failing(Opa, "Slow")],
+        faults: &[all_of(Opa, Behaviour::Slow(Duration::from_secs(6)))],
         ..QUIET
     },
     Scenario {
         name: "one-of-two-hung",
         summary: "One of the two backends of a catch-all mutating webhook takes requests and answers none.",
         symptom: "about half of all creates and updates hang for 10 s",
-        expected: &[suspect(LabHook::Policy, "Partial")],
-        arranged: &[Arranged {
-            hook: LabHook::Policy,
-            shape: HookShape {
-                at: LabHook::Policy,
-                ..USUAL
-            },
-        }],
-        faults: &[Fault::Behave {
-            hook: LabHook::Policy,
-            backends: 1,
-            behaviour: Behaviour::HangAfterTls,
-        }],
+        expected: &[suspect(Policy, "Partial")],
+        arranged: &[arranged(Policy, HookShape { at: Policy, ..USUAL })],
+        faults: &[one_of(Policy, Behaviour::HangAfterTls)],
         ..QUIET
     },
     Scenario {
@@ -66,39 +57,36 @@ pub static SHAPES: [Scenario; 7] = [
         summary: "Twelve webhooks of one configuration, as policy engines register them, share a Service that takes every \
                   request and answers none.",
         symptom: "every create and update hangs for 10 s",
-        expected: &[failing(LabHook::Opa, "Hanging")],
-        arranged: &[Arranged {
-            hook: LabHook::Opa,
-            shape: HookShape {
+        expected: &[failing(Opa, "Hanging")],
+        arranged: &[arranged(
+            Opa,
+            HookShape {
                 siblings: 11,
                 ..USUAL
             },
-        }],
-        faults: &[all_of(LabHook::Opa, Behaviour::HangAfterTls)],
+        )],
+        faults: &[all_of(Opa, Behaviour::HangAfterTls)],
         ..QUIET
     },
     Scenario {
         name: "two-services-hang",
         summary: "As ignore-hang, and each of the two hooks has a Service of its own.",
         symptom: "every create and update takes 20 s; clients that wait less give up, leaders and kubelets included",
-        expected: &[
-            failing(LabHook::Policy, "Hanging"),
-            failing(LabHook::Opa, "Hanging"),
-        ],
+        expected: &[failing(Policy, "Hanging"), failing(Opa, "Hanging")],
         arranged: &[
-            Arranged {
-                hook: LabHook::Policy,
-                shape: HookShape {
-                    at: LabHook::Policy,
+            arranged(
+                Policy,
+                HookShape {
+                    at: Policy,
                     ignores: true,
                     ..USUAL
                 },
-            },
-            at_opa(LabHook::Opa, true, 10),
+            ),
+            at_opa(Opa, true, 10),
         ],
         faults: &[
-            all_of(LabHook::Policy, Behaviour::HangAfterTls),
-            all_of(LabHook::Opa, Behaviour::HangAfterTls),
+            all_of(Policy, Behaviour::HangAfterTls),
+            all_of(Opa, Behaviour::HangAfterTls),
         ],
         ..QUIET
     },

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::{Arranged, Expected, ExpectedHealth, Fault, Scenario};
 use crate::lab::backend::Behaviour;
-use crate::lab::cluster::{HookShape, LabHook};
+use crate::lab::cluster::HookShape;
+use crate::lab::cluster::LabHook::{self, Opa, Policy, Quota};
 
 /// Of a fault this long every node's Lease is too old in the end: it is good for 40 s and was renewed up to 10 s before.
 const LEASES_EXPIRE: Duration = Duration::from_secs(45);
@@ -31,7 +32,7 @@ pub(super) const QUIET: Scenario = Scenario {
 
 /// A catch-all webhook as the others are, at the Service of the validating one.
 pub(super) const USUAL: HookShape = HookShape {
-    at: LabHook::Opa,
+    at: Opa,
     ignores: false,
     timeout_seconds: 10,
     only_namespaces: false,
@@ -46,104 +47,91 @@ pub static SCENARIOS: [Scenario; 28] = [
         name: "validating-slow",
         summary: "Every backend of the catch-all validating hook takes 800 ms longer.",
         symptom: "every kubectl apply takes a second; nothing fails",
-        expected: &[failing(LabHook::Opa, "Slow")],
-        faults: &[all_of(LabHook::Opa, Behaviour::Slow(Duration::from_millis(800)))],
+        expected: &[failing(Opa, "Slow")],
+        faults: &[all_of(Opa, Behaviour::Slow(Duration::from_millis(800)))],
         ..QUIET
     },
     Scenario {
         name: "validating-hang",
         summary: "All three backends of the catch-all validating hook stop, as under SIGSTOP.",
         symptom: "every create and update hangs; for 10 s nothing even fails",
-        expected: &[failing(LabHook::Opa, "Hanging")],
-        faults: &[all_of(LabHook::Opa, Behaviour::Stopped)],
+        expected: &[failing(Opa, "Hanging")],
+        faults: &[all_of(Opa, Behaviour::Stopped)],
         ..QUIET
     },
     Scenario {
         name: "validating-refused",
         summary: "All three backends of the catch-all validating hook are killed.",
         symptom: "every create and update fails at once; request latency falls",
-        expected: &[failing(LabHook::Opa, "Refused")],
-        faults: &[all_of(LabHook::Opa, Behaviour::Refused)],
+        expected: &[failing(Opa, "Refused")],
+        faults: &[all_of(Opa, Behaviour::Refused)],
         ..QUIET
     },
     Scenario {
         name: "one-of-three-refused",
         summary: "One of the three backends of the catch-all validating hook is killed.",
         symptom: "a few writes fail, or none at all",
-        expected: &[suspect(LabHook::Opa, "Partial")],
-        faults: &[Fault::Behave {
-            hook: LabHook::Opa,
-            backends: 1,
-            behaviour: Behaviour::Refused,
-        }],
+        expected: &[suspect(Opa, "Partial")],
+        faults: &[one_of(Opa, Behaviour::Refused)],
         ..QUIET
     },
     Scenario {
         name: "mutating-hang-fail-open",
         summary: "Both backends of the mutating hook accept connections and never answer; its policy is Ignore.",
         symptom: "new Secrets and ConfigMaps take 5 s each and go in unmutated; nothing fails",
-        expected: &[Expected {
-            effect: Some("Delaying"),
-            ..failing(LabHook::Policy, "Hanging")
-        }],
-        faults: &[all_of(LabHook::Policy, Behaviour::AcceptAndHang)],
+        expected: &[failing(Policy, "Hanging").with("Delaying")],
+        faults: &[all_of(Policy, Behaviour::AcceptAndHang)],
         ..QUIET
     },
     Scenario {
         name: "validating-http-500",
         summary: "Every backend of the catch-all validating hook answers 500.",
         symptom: "every create and update fails at once",
-        expected: &[failing(LabHook::Opa, "Erroring")],
-        faults: &[all_of(
-            LabHook::Opa,
-            Behaviour::HttpStatus(500, Cow::Borrowed("boom")),
-        )],
+        expected: &[failing(Opa, "Erroring")],
+        faults: &[all_of(Opa, Behaviour::HttpStatus(500, Cow::Borrowed("boom")))],
         ..QUIET
     },
     Scenario {
         name: "not-an-admission-review",
         summary: "Every backend of the catch-all validating hook answers 200 with some other JSON.",
         symptom: "every create and update fails at once",
-        expected: &[failing(LabHook::Opa, "Erroring")],
-        faults: &[all_of(LabHook::Opa, Behaviour::NotAnAdmissionReview)],
+        expected: &[failing(Opa, "Erroring")],
+        faults: &[all_of(Opa, Behaviour::NotAnAdmissionReview)],
         ..QUIET
     },
     Scenario {
         name: "ca-mismatch",
         summary: "The catch-all validating hook's caBundle is replaced by that of another authority.",
         symptom: "every create and update fails with an x509 error",
-        expected: &[failing(LabHook::Opa, "TlsInvalid")],
-        faults: &[Fault::WrongCaBundle(LabHook::Opa)],
+        expected: &[failing(Opa, "TlsInvalid")],
+        faults: &[Fault::WrongCaBundle(Opa)],
         ..QUIET
     },
     Scenario {
         name: "certificate-expired",
         summary: "The backends of the catch-all validating hook serve a certificate that has expired.",
         symptom: "every create and update fails with an x509 error",
-        expected: &[failing(LabHook::Opa, "TlsInvalid")],
-        faults: &[Fault::ExpiredCertificates(LabHook::Opa)],
+        expected: &[failing(Opa, "TlsInvalid")],
+        faults: &[Fault::ExpiredCertificates(Opa)],
         ..QUIET
     },
     Scenario {
         name: "no-endpoints",
         summary: "The Deployment behind the catch-all validating hook is scaled to zero: no endpoints, no backends.",
         symptom: "every create and update fails at once",
-        expected: &[failing(LabHook::Opa, "NoEndpoints")],
+        expected: &[failing(Opa, "NoEndpoints")],
         // The API server resolves only when it dials: as long as backends live, its pooled connections hide that
         // the slice is empty.
-        faults: &[
-            Fault::NoEndpoints(LabHook::Opa),
-            all_of(LabHook::Opa, Behaviour::Refused),
-        ],
+        faults: &[Fault::NoEndpoints(Opa), all_of(Opa, Behaviour::Refused)],
         ..QUIET
     },
     Scenario {
         name: "deny-storm",
         summary: "The catch-all validating hook denies everything. It works; it is no fault of its own.",
         symptom: "every create and update is denied by policy",
-        expected: &[suspect(LabHook::Opa, "Denying")],
+        expected: &[suspect(Opa, "Denying")],
         faults: &[all_of(
-            LabHook::Opa,
+            Opa,
             Behaviour::Deny(403, Cow::Borrowed("denied by the lab's policy")),
         )],
         ..QUIET
@@ -172,13 +160,10 @@ pub static SCENARIOS: [Scenario; 28] = [
         name: "two-culprits",
         summary: "The catch-all validating hook answers 500 while the mutating one hangs.",
         symptom: "every create and update fails, some of them only after 5 s",
-        expected: &[
-            failing(LabHook::Opa, "Erroring"),
-            failing(LabHook::Policy, "Hanging"),
-        ],
+        expected: &[failing(Opa, "Erroring"), failing(Policy, "Hanging")],
         faults: &[
-            all_of(LabHook::Opa, Behaviour::HttpStatus(500, Cow::Borrowed("boom"))),
-            all_of(LabHook::Policy, Behaviour::AcceptAndHang),
+            all_of(Opa, Behaviour::HttpStatus(500, Cow::Borrowed("boom"))),
+            all_of(Policy, Behaviour::AcceptAndHang),
         ],
         ..QUIET
     },
@@ -187,9 +172,9 @@ pub static SCENARIOS: [Scenario; 28] = [
         summary: "Two of the three backends of the catch-all validating hook vanish with their nodes, behind open \
                   connections; their endpoints are removed at once.",
         symptom: "some creates and updates hang for 10 s and fail, then everything works again",
-        expected: &[failing(LabHook::Opa, "StaleConnection")],
+        expected: &[failing(Opa, "StaleConnection")],
         faults: &[Fault::Vanish {
-            hook: LabHook::Opa,
+            hook: Opa,
             backends: 2,
         }],
         ..QUIET
@@ -199,11 +184,8 @@ pub static SCENARIOS: [Scenario; 28] = [
         summary: "The mutating hook is rolled out again and again; its Pods are Ready before they serve, and stop \
                   while they are listed. Its policy is Ignore.",
         symptom: "a few new Secrets and ConfigMaps go in unmutated; nothing fails",
-        expected: &[Expected {
-            effect: Some("FailingOpen"),
-            ..failing(LabHook::Policy, "RolloutGap")
-        }],
-        faults: &[Fault::RestartWithoutEnd(LabHook::Policy)],
+        expected: &[failing(Policy, "RolloutGap").with("FailingOpen")],
+        faults: &[Fault::RestartWithoutEnd(Policy)],
         ..QUIET
     },
     Scenario {
@@ -211,9 +193,9 @@ pub static SCENARIOS: [Scenario; 28] = [
         summary: "All three backends of the catch-all validating hook are on one node; 4 s later that is NotReady, \
                   and 4 s after that it is lost.",
         symptom: "nothing for 8 s; then every create and update hangs",
-        expected: &[failing(LabHook::Opa, "Hanging")],
+        expected: &[failing(Opa, "Hanging")],
         foreseen: Some("which is NotReady"),
-        faults: &[Fault::OnlyNodeLost(LabHook::Opa)],
+        faults: &[Fault::OnlyNodeLost(Opa)],
         ..QUIET
     },
     Scenario {
@@ -221,13 +203,10 @@ pub static SCENARIOS: [Scenario; 28] = [
         summary: "The catch-all validating hook takes every request and answers none, as in the outage that \
                   hookwatch was made after: its sockets accept, its process hangs. A second API server starts in the meantime.",
         symptom: "every create and update hangs for 10 s, the control plane's own and the nodes' Leases included",
-        expected: &[Expected {
-            effect: Some("Blocking"),
-            ..failing(LabHook::Opa, "Hanging")
-        }],
+        expected: &[failing(Opa, "Hanging").with("Blocking")],
         lasts_at_least: LEASES_EXPIRE,
         starts_api_server: true,
-        faults: &[all_of(LabHook::Opa, Behaviour::HangAfterTls)],
+        faults: &[all_of(Opa, Behaviour::HangAfterTls)],
         ..QUIET
     },
     Scenario {
@@ -235,8 +214,8 @@ pub static SCENARIOS: [Scenario; 28] = [
         summary: "A firewall drops every packet between the control plane and the pods of the catch-all validating \
                   hook, which is healthy and answers all other clients.",
         symptom: "every create and update hangs for 10 s and fails; the hook's own metrics and logs are fine",
-        expected: &[failing(LabHook::Opa, "Unreachable")],
-        faults: &[Fault::Firewall(LabHook::Opa)],
+        expected: &[failing(Opa, "Unreachable")],
+        faults: &[Fault::Firewall(Opa)],
         ..QUIET
     },
     Scenario {
@@ -245,18 +224,12 @@ pub static SCENARIOS: [Scenario; 28] = [
                   Service and 10 s; it takes every request and answers none.",
         symptom: "every create and update takes 20 s; clients that wait less give up, leaders and kubelets included",
         expected: &[
-            Expected {
-                effect: Some("Blocking"),
-                ..failing(LabHook::Policy, "Hanging")
-            },
-            Expected {
-                effect: Some("Blocking"),
-                ..failing(LabHook::Opa, "Hanging")
-            },
+            failing(Policy, "Hanging").with("Blocking"),
+            failing(Opa, "Hanging").with("Blocking"),
         ],
         lasts_at_least: LEASES_EXPIRE,
-        arranged: &[at_opa(LabHook::Policy, true, 10), at_opa(LabHook::Opa, true, 10)],
-        faults: &[all_of(LabHook::Opa, Behaviour::HangAfterTls)],
+        arranged: &[at_opa(Policy, true, 10), at_opa(Opa, true, 10)],
+        faults: &[all_of(Opa, Behaviour::HangAfterTls)],
         ..QUIET
     },
     Scenario {
@@ -265,26 +238,23 @@ pub static SCENARIOS: [Scenario; 28] = [
                   alone share a Service and 10 s; it takes every request and answers none.",
         symptom: "every create and update hangs for 20 s and is refused",
         expected: &[
-            failing(LabHook::Policy, "Hanging"),
-            Expected {
-                effect: Some("Blocking"),
-                ..failing(LabHook::Opa, "Hanging")
-            },
-            failing(LabHook::Quota, "Hanging"),
+            failing(Policy, "Hanging"),
+            failing(Opa, "Hanging").with("Blocking"),
+            failing(Quota, "Hanging"),
         ],
         lasts_at_least: LEADERS_EXIT,
         arranged: &[
-            at_opa(LabHook::Policy, true, 10),
-            at_opa(LabHook::Opa, false, 10),
-            Arranged {
-                hook: LabHook::Quota,
-                shape: HookShape {
+            at_opa(Policy, true, 10),
+            at_opa(Opa, false, 10),
+            arranged(
+                Quota,
+                HookShape {
                     only_namespaces: true,
                     ..USUAL
                 },
-            },
+            ),
         ],
-        faults: &[all_of(LabHook::Opa, Behaviour::HangAfterTls)],
+        faults: &[all_of(Opa, Behaviour::HangAfterTls)],
         ..QUIET
     },
     Scenario {
@@ -293,17 +263,11 @@ pub static SCENARIOS: [Scenario; 28] = [
                   they fail, share a Service that takes every request and answers none.",
         symptom: "every create and update takes 4 s; nothing fails, and nothing is checked",
         expected: &[
-            Expected {
-                effect: Some("Delaying"),
-                ..failing(LabHook::Policy, "Hanging")
-            },
-            Expected {
-                effect: Some("Delaying"),
-                ..failing(LabHook::Opa, "Hanging")
-            },
+            failing(Policy, "Hanging").with("Delaying"),
+            failing(Opa, "Hanging").with("Delaying"),
         ],
-        arranged: &[at_opa(LabHook::Policy, true, 1), at_opa(LabHook::Opa, true, 3)],
-        faults: &[all_of(LabHook::Opa, Behaviour::HangAfterTls)],
+        arranged: &[at_opa(Policy, true, 1), at_opa(Opa, true, 3)],
+        faults: &[all_of(Opa, Behaviour::HangAfterTls)],
         ..QUIET
     },
     Scenario {
@@ -311,25 +275,13 @@ pub static SCENARIOS: [Scenario; 28] = [
         summary: "A mutating and a validating hook, each with a Service of its own, take 2.6 s longer each.",
         symptom: "every create and update takes 5.2 s; leaders, which give each attempt 5 s, cannot renew",
         expected: &[
-            Expected {
-                effect: Some("Blocking"),
-                ..failing(LabHook::Policy, "Slow")
-            },
-            Expected {
-                effect: Some("Blocking"),
-                ..failing(LabHook::Opa, "Slow")
-            },
+            failing(Policy, "Slow").with("Blocking"),
+            failing(Opa, "Slow").with("Blocking"),
         ],
-        arranged: &[Arranged {
-            hook: LabHook::Policy,
-            shape: HookShape {
-                at: LabHook::Policy,
-                ..USUAL
-            },
-        }],
+        arranged: &[arranged(Policy, HookShape { at: Policy, ..USUAL })],
         faults: &[
-            all_of(LabHook::Policy, Behaviour::Slow(Duration::from_millis(2_600))),
-            all_of(LabHook::Opa, Behaviour::Slow(Duration::from_millis(2_600))),
+            all_of(Policy, Behaviour::Slow(Duration::from_millis(2_600))),
+            all_of(Opa, Behaviour::Slow(Duration::from_millis(2_600))),
         ],
         ..QUIET
     },
@@ -338,19 +290,16 @@ pub static SCENARIOS: [Scenario; 28] = [
         summary: "All Pods of the catch-all validating webhook are gone, and it reviews its own Pods: the ReplicaSet \
                   controller cannot replace them. The owner's annotation spares them under a shield.",
         symptom: "every create and update is refused at once, the webhook's own Pods included",
-        expected: &[Expected {
-            effect: Some("Blocking"),
-            ..failing(LabHook::Opa, "Refused")
-        }],
+        expected: &[failing(Opa, "Refused").with("Blocking")],
         lasts_at_least: LEADERS_EXIT,
-        arranged: &[Arranged {
-            hook: LabHook::Opa,
-            shape: HookShape {
+        arranged: &[arranged(
+            Opa,
+            HookShape {
                 spares_itself: false,
                 ..USUAL
             },
-        }],
-        faults: &[Fault::PodsGone(LabHook::Opa)],
+        )],
+        faults: &[Fault::PodsGone(Opa)],
         ..QUIET
     },
     Scenario {
@@ -358,25 +307,19 @@ pub static SCENARIOS: [Scenario; 28] = [
         summary: "The catch-all validating webhook takes every request and answers none. At the same instant the leading \
                   replica of hookwatch is killed; one follower is left.",
         symptom: "every create and update hangs for 10 s, and hookwatch has no leader",
-        expected: &[Expected {
-            effect: Some("Blocking"),
-            ..failing(LabHook::Opa, "Hanging")
-        }],
+        expected: &[failing(Opa, "Hanging").with("Blocking")],
         lasts_at_least: LEADERS_EXIT,
         loses_leader: true,
-        faults: &[all_of(LabHook::Opa, Behaviour::HangAfterTls)],
+        faults: &[all_of(Opa, Behaviour::HangAfterTls)],
         ..QUIET
     },
     Scenario {
         name: "first-hook-hang",
         summary: "A cluster gets its first webhook, a catch-all that hangs from its first call.",
         symptom: "every create and update hangs for 10 s as soon as the webhook is registered",
-        expected: &[Expected {
-            effect: Some("Blocking"),
-            ..failing(LabHook::Opa, "Hanging")
-        }],
+        expected: &[failing(Opa, "Hanging").with("Blocking")],
         lasts_at_least: LEADERS_EXIT,
-        faults: &[Fault::FirstHook(LabHook::Opa)],
+        faults: &[Fault::FirstHook(Opa)],
         ..QUIET
     },
     Scenario {
@@ -384,15 +327,15 @@ pub static SCENARIOS: [Scenario; 28] = [
         summary: "The tunnel between the control plane and all webhooks accepts connections and delivers nothing.",
         symptom: "every create and update hangs for 10 s; no webhook answers, and hookwatch cannot reach any either",
         expected: &[
-            failing(LabHook::Opa, "Hanging"),
-            failing(LabHook::Policy, "Hanging"),
-            failing(LabHook::Quota, "Hanging"),
+            failing(Opa, "Hanging"),
+            failing(Policy, "Hanging"),
+            failing(Quota, "Hanging"),
         ],
         lasts_at_least: LEADERS_EXIT,
         faults: &[
-            all_of(LabHook::Opa, Behaviour::AcceptAndHang),
-            all_of(LabHook::Policy, Behaviour::AcceptAndHang),
-            all_of(LabHook::Quota, Behaviour::AcceptAndHang),
+            all_of(Opa, Behaviour::AcceptAndHang),
+            all_of(Policy, Behaviour::AcceptAndHang),
+            all_of(Quota, Behaviour::AcceptAndHang),
         ],
         ..QUIET
     },
@@ -416,22 +359,41 @@ pub(super) const fn suspect(hook: LabHook, cause: &'static str) -> Expected {
     }
 }
 
+impl Expected {
+    pub(super) const fn with(self, effect: &'static str) -> Self {
+        Self {
+            effect: Some(effect),
+            ..self
+        }
+    }
+}
+
+pub(super) const fn arranged(hook: LabHook, shape: HookShape) -> Arranged {
+    Arranged { hook, shape }
+}
+
 /// Asked about everything, at the Service of the catch-all validating hook.
 pub(super) const fn at_opa(hook: LabHook, ignores: bool, timeout_seconds: u8) -> Arranged {
-    Arranged {
-        hook,
-        shape: HookShape {
-            ignores,
-            timeout_seconds,
-            ..USUAL
-        },
-    }
+    let shape = HookShape {
+        ignores,
+        timeout_seconds,
+        ..USUAL
+    };
+    arranged(hook, shape)
 }
 
 pub(super) const fn all_of(hook: LabHook, behaviour: Behaviour) -> Fault {
     Fault::Behave {
         hook,
         backends: hook.backends(),
+        behaviour,
+    }
+}
+
+pub(super) const fn one_of(hook: LabHook, behaviour: Behaviour) -> Fault {
+    Fault::Behave {
+        hook,
+        backends: 1,
         behaviour,
     }
 }
