@@ -47,44 +47,17 @@ const fn pattern(
     }
 }
 
+#[rustfmt::skip] // a table
 const PATTERNS: [Pattern; 9] = [
     pattern("policy", VALIDATING, ALL, ALL, &["*/*"], 3.0),
     pattern("governance", BOTH, WRITES, ALL, &["*"], 2.0),
     pattern("sidecar", MUTATING, CREATE, CORE, &["pods"], 2.0),
-    pattern(
-        "defaults",
-        MUTATING,
-        CREATE,
-        CORE,
-        &["secrets", "configmaps"],
-        1.5,
-    ),
-    pattern(
-        "images",
-        VALIDATING,
-        WRITES,
-        &["", "apps"],
-        &["pods", "deployments"],
-        2.0,
-    ),
-    pattern(
-        "certificates",
-        BOTH,
-        WRITES,
-        &["cert-manager.io"],
-        &["certificates"],
-        1.5,
-    ),
+    pattern("defaults", MUTATING, CREATE, CORE, &["secrets", "configmaps"], 1.5),
+    pattern("images", VALIDATING, WRITES, &["", "apps"], &["pods", "deployments"], 2.0),
+    pattern("certificates", BOTH, WRITES, &["cert-manager.io"], &["certificates"], 1.5),
     pattern("network", VALIDATING, WRITES, CORE, &["services"], 1.0),
     pattern("audit", VALIDATING, ALL, ALL, &["*/*"], 1.0),
-    pattern(
-        "config",
-        VALIDATING,
-        WRITES,
-        CORE,
-        &["configmaps", "secrets"],
-        1.5,
-    ),
+    pattern("config", VALIDATING, WRITES, CORE, &["configmaps", "secrets"], 1.5),
 ];
 
 /// Draws the cluster.

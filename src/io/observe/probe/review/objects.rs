@@ -20,31 +20,18 @@ pub(super) struct ReviewedKind {
 
 /// Namespaced kinds first, and among them the one that matters least to anybody: a wildcard rule gets a
 /// ConfigMap.
+#[rustfmt::skip] // a table
 pub(super) const KINDS: [ReviewedKind; 21] = [
-    namespaced(
-        "",
-        "configmaps",
-        "ConfigMap",
-        |_| json!({"data": {"probe": "true"}}),
-    ),
-    namespaced(
-        "",
-        "secrets",
-        "Secret",
-        |_| json!({"type": "Opaque", "data": {"probe": "dHJ1ZQ=="}}),
-    ),
+    namespaced("", "configmaps", "ConfigMap", |_| json!({"data": {"probe": "true"}})),
+    namespaced("", "secrets", "Secret", |_| json!({"type": "Opaque", "data": {"probe": "dHJ1ZQ=="}})),
     namespaced("", "serviceaccounts", "ServiceAccount", |_| json!({})),
     namespaced("", "services", "Service", |_| {
         let port = json!({"name": "https", "protocol": "TCP", "port": 443, "targetPort": 8443});
         json!({"spec": {"type": "ClusterIP", "sessionAffinity": "None", "ports": [port],
             "selector": {"app": "hookwatch-probe"}}})
     }),
-    namespaced(
-        "coordination.k8s.io",
-        "leases",
-        "Lease",
-        |_| json!({"spec": {"holderIdentity": "hookwatch-probe", "leaseDurationSeconds": 15}}),
-    ),
+    namespaced("coordination.k8s.io", "leases", "Lease",
+        |_| json!({"spec": {"holderIdentity": "hookwatch-probe", "leaseDurationSeconds": 15}})),
     namespaced("", "pods", "Pod", |_| json!({"spec": pod_spec("Always")})),
     namespaced("", "persistentvolumeclaims", "PersistentVolumeClaim", |_| {
         json!({"spec": {"accessModes": ["ReadWriteOnce"], "volumeMode": "Filesystem",
@@ -56,12 +43,8 @@ pub(super) const KINDS: [ReviewedKind; 21] = [
                 "rollingUpdate": {"maxUnavailable": "25%", "maxSurge": "25%"}},
             "selector": selector(), "template": template("Always")}})
     }),
-    namespaced(
-        "apps",
-        "replicasets",
-        "ReplicaSet",
-        |_| json!({"spec": {"replicas": 1, "selector": selector(), "template": template("Always")}}),
-    ),
+    namespaced("apps", "replicasets", "ReplicaSet",
+        |_| json!({"spec": {"replicas": 1, "selector": selector(), "template": template("Always")}})),
     namespaced("apps", "statefulsets", "StatefulSet", |_| {
         json!({"spec": {"replicas": 1, "serviceName": "hookwatch-probe", "podManagementPolicy": "OrderedReady",
             "updateStrategy": {"type": "RollingUpdate"}, "selector": selector(), "template": template("Always")}})
@@ -80,48 +63,19 @@ pub(super) const KINDS: [ReviewedKind; 21] = [
         let path = json!({"path": "/", "pathType": "Prefix", "backend": {"service": service}});
         json!({"spec": {"rules": [{"host": "hookwatch-probe.invalid", "http": {"paths": [path]}}]}})
     }),
-    namespaced(
-        "networking.k8s.io",
-        "networkpolicies",
-        "NetworkPolicy",
-        |_| json!({"spec": {"podSelector": selector(), "policyTypes": ["Ingress"]}}),
-    ),
-    namespaced(
-        "policy",
-        "poddisruptionbudgets",
-        "PodDisruptionBudget",
-        |_| json!({"spec": {"maxUnavailable": 1, "selector": selector()}}),
-    ),
-    namespaced(
-        "rbac.authorization.k8s.io",
-        "roles",
-        "Role",
-        |_| json!({"rules": []}),
-    ),
-    namespaced(
-        "rbac.authorization.k8s.io",
-        "rolebindings",
-        "RoleBinding",
-        |namespace| {
-            let account =
-                json!({"kind": "ServiceAccount", "name": "hookwatch-probe", "namespace": namespace});
-            json!({"subjects": [account], "roleRef": {
+    namespaced("networking.k8s.io", "networkpolicies", "NetworkPolicy",
+        |_| json!({"spec": {"podSelector": selector(), "policyTypes": ["Ingress"]}})),
+    namespaced("policy", "poddisruptionbudgets", "PodDisruptionBudget",
+        |_| json!({"spec": {"maxUnavailable": 1, "selector": selector()}})),
+    namespaced("rbac.authorization.k8s.io", "roles", "Role", |_| json!({"rules": []})),
+    namespaced("rbac.authorization.k8s.io", "rolebindings", "RoleBinding", |namespace| {
+        let account = json!({"kind": "ServiceAccount", "name": "hookwatch-probe", "namespace": namespace});
+        json!({"subjects": [account], "roleRef": {
             "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "hookwatch-probe"}})
-        },
-    ),
-    cluster(
-        "",
-        "namespaces",
-        "Namespace",
-        |_| json!({"spec": {"finalizers": ["kubernetes"]}}),
-    ),
+    }),
+    cluster("", "namespaces", "Namespace", |_| json!({"spec": {"finalizers": ["kubernetes"]}})),
     cluster("", "nodes", "Node", |_| json!({"spec": {"unschedulable": true}})),
-    cluster(
-        "rbac.authorization.k8s.io",
-        "clusterroles",
-        "ClusterRole",
-        |_| json!({"rules": []}),
-    ),
+    cluster("rbac.authorization.k8s.io", "clusterroles", "ClusterRole", |_| json!({"rules": []})),
 ];
 
 type Rest = fn(&str) -> Value;
