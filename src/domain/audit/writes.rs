@@ -12,6 +12,7 @@ use super::Function::{
     self, ApiServerStart, KubeSystemPods, LeaderElection, NamespaceCreate, NamespaceDelete, NodeHeartbeat,
     OwnPods, PodScheduling, ServiceEndpoints, TenantWrites, TokenRequest,
 };
+use crate::cluster::matching::requesters::{ADMIN, API_SERVER, MANAGER, SCHEDULER, controller, node, user};
 use crate::cluster::matching::{LEASES, RequestShape, Requester};
 use crate::thresholds as t;
 
@@ -55,43 +56,9 @@ pub enum ObjectScope {
     Namespace,
 }
 
-const fn controller(user: &'static str) -> Requester<'static> {
-    Requester {
-        user,
-        groups: &[
-            "system:serviceaccounts",
-            "system:serviceaccounts:kube-system",
-            "system:authenticated",
-        ],
-    }
-}
-
-const fn component(user: &'static str) -> Requester<'static> {
-    Requester {
-        user,
-        groups: &["system:authenticated"],
-    }
-}
-
-const SCHEDULER: Requester<'static> = component("system:kube-scheduler");
-const MANAGER: Requester<'static> = component("system:kube-controller-manager");
-const NODE: Requester<'static> = Requester {
-    user: "system:node:node-1",
-    groups: &["system:nodes", "system:authenticated"],
-};
-const API_SERVER: Requester<'static> = Requester {
-    user: "system:apiserver",
-    groups: &["system:masters", "system:authenticated"],
-};
-const ADMIN: Requester<'static> = Requester {
-    user: "kubernetes-admin",
-    groups: &["kubeadm:cluster-admins", "system:authenticated"],
-};
+const NODE: Requester<'static> = node("system:node:node-1");
 /// Who a tenant is.
-pub(super) const TENANT: Requester<'static> = Requester {
-    user: "tenant",
-    groups: &["system:authenticated"],
-};
+pub(super) const TENANT: Requester<'static> = user("tenant");
 const REPLICAS: Requester<'static> = controller("system:serviceaccount:kube-system:replicaset-controller");
 const DAEMONS: Requester<'static> = controller("system:serviceaccount:kube-system:daemon-set-controller");
 const SLICES: Requester<'static> = controller("system:serviceaccount:kube-system:endpointslice-controller");

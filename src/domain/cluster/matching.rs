@@ -8,6 +8,7 @@
 pub mod conditions;
 pub mod equivalent;
 mod expression;
+pub mod requesters;
 
 use super::hook::{
     Hook, HookRule, Labels, MatchPolicy, Scope, Selector, SelectorOperator, SelectorRequirement,

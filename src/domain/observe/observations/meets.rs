@@ -9,6 +9,7 @@ use crate::cluster::condition::spare::Spare;
 use crate::cluster::hook::{Hook, HookId, HookRule, Labels, MatchCondition, Scope};
 use crate::cluster::inventory::Inventory;
 use crate::cluster::matching::conditions::{ConditionCompiler, ConditionRequest, MatchConditions};
+use crate::cluster::matching::requesters::{ADMIN, API_SERVER, MANAGER, SCHEDULER, by, controller, node};
 use crate::cluster::matching::{LEASES, RequestShape, Requester};
 use crate::observe::canary::{CanaryTarget, FurtherCanary, OBJECT};
 use crate::observe::observations::canary_write::{CONFIG_MAPS, CanaryWrite};
@@ -32,15 +33,8 @@ const WRITERS: [Requester<'static>; 7] = [
     SCHEDULER,
     MANAGER,
     NODE,
-    by("system:apiserver", &["system:masters", "system:authenticated"]),
-    by(
-        "system:serviceaccount:kube-system:generic-garbage-collector",
-        &[
-            "system:serviceaccounts",
-            "system:serviceaccounts:kube-system",
-            "system:authenticated",
-        ],
-    ),
+    API_SERVER,
+    controller("system:serviceaccount:kube-system:generic-garbage-collector"),
     by(
         "system:serviceaccount:default:default",
         &[
@@ -49,14 +43,9 @@ const WRITERS: [Requester<'static>; 7] = [
             "system:authenticated",
         ],
     ),
-    by(
-        "kubernetes-admin",
-        &["kubeadm:cluster-admins", "system:authenticated"],
-    ),
+    ADMIN,
 ];
-const SCHEDULER: Requester<'static> = by("system:kube-scheduler", &["system:authenticated"]);
-const MANAGER: Requester<'static> = by("system:kube-controller-manager", &["system:authenticated"]);
-const NODE: Requester<'static> = by("system:node:x", &["system:nodes", "system:authenticated"]);
+const NODE: Requester<'static> = node("system:node:x");
 
 /// Renewals that every cluster's leaders and nodes make, every few seconds: namespace, name, who.
 const RENEWALS: [(&str, &str, Requester<'static>); 3] = [
@@ -64,10 +53,6 @@ const RENEWALS: [(&str, &str, Requester<'static>); 3] = [
     ("kube-system", "kube-controller-manager", MANAGER),
     ("kube-node-lease", SOME_NAME, NODE),
 ];
-
-const fn by(user: &'static str, groups: &'static [&'static str]) -> Requester<'static> {
-    Requester { user, groups }
-}
 
 /// How much of what a shield spares a hook is asked about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
