@@ -18,6 +18,7 @@ pub mod observe;
 pub mod recorder;
 pub mod report;
 pub mod telemetry;
+pub mod wall;
 
 #[cfg(test)]
 mod testing;

@@ -30,7 +30,7 @@ use crate::domain::act::fence::BreakerView;
 use crate::domain::act::leadership::{LeadershipObject, ReplicaView};
 use crate::domain::cluster::inventory::InventoryHealth;
 use crate::domain::diagnose::verdict::{ControlPlane, Verdict};
-use crate::domain::time::{Time, WallReading};
+use crate::domain::time::Time;
 use crate::domain::vocabulary::{Health, Writes};
 use crate::domain::watchdog::{Attention, Event, LoggedChange, Watchdog};
 use crate::io::Clock;
@@ -50,15 +50,6 @@ pub fn clock() -> Clock {
     let began = steady();
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Arc::new(move || Time::from_unix(wall + steady().saturating_sub(began)))
-}
-
-/// What this clock and the wall clock show now.
-fn read_wall(clock: &Clock) -> WallReading {
-    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    WallReading {
-        ours: clock(),
-        wall: Time::from_unix(wall),
-    }
 }
 
 /// Time since some instant. It goes on while the machine sleeps, where the system has such a clock: a leader that was

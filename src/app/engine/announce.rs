@@ -107,7 +107,7 @@ impl Announce {
     async fn write(&self, said: &Announcement, at: Time, last: &mut EventOutcome) -> EventOutcome {
         let mut pauses = PAUSES.into_iter();
         // Once, as an attempt whose answer was lost is known again by its date.
-        let date = self.metrics.wall().date(at);
+        let date = self.metrics.wall.date(at);
         loop {
             if !self.leadership.is_leader_now() {
                 let is_anothers = matches!(self.leadership.standing(), ReplicaStanding::Following { .. });

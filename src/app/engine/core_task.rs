@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::announce::Announcements;
 use super::breaker::Judgement;
-use super::{audit, log, read_wall};
+use super::{audit, log};
 use crate::domain::cluster::hook::HookId;
 use crate::domain::report::assessment::Assessment;
 use crate::domain::thresholds::stood_still;
@@ -45,7 +45,7 @@ impl Core {
         let mut certificates_read = Instant::now();
         let mut not_before = (self.clock)();
         loop {
-            self.shown.metrics.read_wall(read_wall(&self.clock));
+            self.shown.metrics.wall.look(&self.clock);
             let now = (self.clock)();
             let due = self.watchdog.due().max(not_before);
             // It wakes up more often than it judges, so as to notice that it stood still.

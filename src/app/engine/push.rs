@@ -135,7 +135,7 @@ impl Sender {
 
     async fn push(&mut self, batch: &Batch) {
         let sent = (self.clock)();
-        let body = match body(batch, &self.envelope, sent, self.metrics.wall()) {
+        let body = match body(batch, &self.envelope, sent, self.metrics.wall.reading()) {
             Ok(body) => body,
             Err(error) => {
                 tracing::error!(%error, "alerts cannot be written as JSON");

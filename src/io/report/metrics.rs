@@ -16,7 +16,7 @@ mod scrapes;
 mod servers;
 mod telemetry;
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use prometheus::proto::MetricFamily;
 use prometheus::{GaugeVec, Registry};
@@ -32,7 +32,8 @@ use crate::domain::act::leadership::{LeadershipObject, ReplicaRole};
 use crate::domain::cluster::hook::HookId;
 use crate::domain::diagnose::verdict::Verdict;
 use crate::domain::report::assessment::Assessment;
-use crate::domain::time::{Time, WallReading};
+use crate::domain::time::Time;
+use crate::io::wall::WallClock;
 use make::Maker;
 
 /// A certificate's end by hook, `served` or `ca`.
@@ -63,7 +64,7 @@ pub struct Metrics {
     /// Held while the gauges are filled and read, so that two readers never mix.
     gathering: Mutex<()>,
     /// By which timestamps are published.
-    wall: Mutex<WallReading>,
+    pub wall: WallClock,
     declared: Vec<Declared>,
     /// Gauges whose series come and go.
     passing: Vec<GaugeVec>,
@@ -90,7 +91,7 @@ impl Metrics {
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1.0);
         let metrics = Self {
             gathering: Mutex::new(()),
-            wall: Mutex::default(),
+            wall: WallClock::default(),
             declared: Vec::new(),
             passing: Vec::new(),
             hooks: hooks::HookMetrics::new(&make)?,
@@ -115,17 +116,6 @@ impl Metrics {
     /// Every metric there can be, by name, whether or not it has a series yet.
     pub fn declared(&self) -> &[Declared] {
         &self.declared
-    }
-
-    /// The newest reading of the wall clock. What hookwatch tells others is dated by it.
-    pub fn wall(&self) -> WallReading {
-        *self.wall.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes in another reading of the wall clock, which a step or a pause of the machine may have set.
-    pub fn read_wall(&self, reading: WallReading) {
-        let mut wall = self.wall.lock().unwrap_or_else(PoisonError::into_inner);
-        *wall = wall.renewed(reading);
     }
 
     /// Counts a change of a hook's health.
@@ -168,7 +158,7 @@ impl Metrics {
     }
 
     fn fill(&self, assessment: &Assessment) {
-        let at = self.wall().date(assessment.at).unix_seconds();
+        let at = self.wall.date(assessment.at).unix_seconds();
         let sources = &assessment.sources;
         self.hooks.fill(assessment);
         self.plane.fill(&assessment.control_plane);

@@ -47,7 +47,7 @@ impl MetricSource {
 
     /// Everything as it is now, in requests of a bounded size, each with the number of its data points.
     pub(super) fn requests(&self) -> Vec<(ExportMetricsServiceRequest, u64)> {
-        let wall = self.shown.metrics.wall();
+        let wall = self.shown.metrics.wall.reading();
         let times = PointTimes {
             // Another beginning would say that the counters began again, so that it is moved only where it would be later than
             // the wall clock that was set back.

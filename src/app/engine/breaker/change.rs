@@ -74,7 +74,7 @@ impl Driver {
         outcome: &WriteOutcome,
         report: &PatchReport,
     ) {
-        let date = self.links.metrics.wall().date(self.now());
+        let date = self.links.metrics.wall.date(self.now());
         let record = AuditRecord::new(&change.hook, desired, &self.author(), report, date);
         let (action, outcome): (_, &str) = (record.action, outcome.into());
         self.links.metrics.acted(action, outcome);

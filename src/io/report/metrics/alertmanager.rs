@@ -60,7 +60,7 @@ impl Metrics {
             .sent
             .with_label_values(&[alertmanager])
             .inc_by(alerts as u64);
-        let at = self.wall().date(at).unix_seconds();
+        let at = self.wall.date(at).unix_seconds();
         set(&metrics.last_success, &[alertmanager], at);
     }
 

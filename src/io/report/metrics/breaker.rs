@@ -63,7 +63,7 @@ impl Metrics {
 
     /// Notes that a bypass is in force now.
     pub fn seen_bypassed(&self, at: Time) {
-        let at = self.wall().date(at).unix_seconds();
+        let at = self.wall.date(at).unix_seconds();
         self.breaker.last_seen_bypassed.set(at);
     }
 }
