@@ -112,7 +112,7 @@ fn backends() -> Panel {
 fn probe_outcomes() -> Panel {
     Panel::stacked(
         "Probes by outcome and connection",
-        "Direct calls by hookwatch: on a fresh connection each, and on one that is kept alive as the API server \
+        "Direct calls by hookwatch: on a fresh connection each, and on a pooled one, kept as the API server \
          keeps its own.",
         "cps",
     )

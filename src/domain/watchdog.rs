@@ -106,7 +106,7 @@ impl Watchdog {
             Event::Readiness(report) => seen.servers.take_readiness(report),
             Event::NodeLeases(reading) => seen.servers.node_leases.take(reading),
             Event::Probed(report) => {
-                seen.kept.finished(&report);
+                seen.pooled.finished(&report);
                 // A probe that comes back after its backend left the inventory says nothing of any.
                 if let Some(memory) = seen.memory(&report.hook, &report.backend) {
                     memory.finished((*report).clone());
@@ -114,7 +114,7 @@ impl Watchdog {
                 }
             }
             Event::ProbeOverdue(overdue) => {
-                seen.kept.overdue(&overdue);
+                seen.pooled.overdue(&overdue);
                 if let Some(memory) = seen.memory(&overdue.hook, &overdue.backend) {
                     memory.overdue(*overdue);
                 }

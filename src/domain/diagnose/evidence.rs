@@ -17,8 +17,8 @@ use crate::cluster::condition::BypassCondition;
 use crate::cluster::hook::{Backend, FailurePolicy, Hook, HookKind};
 use crate::observe::canaries::CanaryAccusation;
 use crate::observe::canary::{CallFailureReason, CanaryTarget};
-use crate::observe::keepalive::DeadConnection;
 use crate::observe::observations::Spared;
+use crate::observe::pooled::DeadConnection;
 use crate::observe::probing::{BackendState, Dead};
 use crate::observe::rollouts::RolloutGap;
 use crate::thresholds as t;
@@ -199,7 +199,7 @@ impl<'a> Evidence<'a> {
         let (seen, now, hook) = (self.scene.seen, self.scene.now, self.hook);
         if let Some(hook) = hook {
             self.gap = seen.rollouts.gap(&hook.id, !self.ambiguous, &seen.changes, now);
-            self.silent = seen.kept.silent(&hook.id, now);
+            self.silent = seen.pooled.silent(&hook.id, now);
         }
         let mut named = self.accusations.iter().map(|accusation| &accusation.named);
         let accused = named.any(|named| named.current && self.is_news(named.started));

@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::canaries::Canaries;
 use super::canary::CanaryReport;
 use super::history::{History, Windows};
-use super::keepalive::PooledConnections;
+use super::pooled::PooledConnections;
 use super::probing::{BackendMemory, BackendState};
 use super::rollouts::Rollouts;
 use super::schedule::{ProbePace, Stretch};
@@ -43,7 +43,7 @@ pub struct Observations {
     pub(crate) backends: BTreeMap<HookId, BTreeMap<Backend, BackendMemory>>,
     pub(crate) without_backends: BTreeMap<HookId, Time>,
     pub(crate) changes: Changes,
-    pub(crate) kept: PooledConnections,
+    pub(crate) pooled: PooledConnections,
     pub(crate) rollouts: Rollouts,
     pub(crate) history: History,
     pub(crate) servers: Servers,
@@ -77,7 +77,7 @@ impl Observations {
         self.coverage.take(&inventory, &self.meetings);
         self.changes.take(self.inventory.as_deref(), &inventory, now);
         let there = inventory.hooks.iter().map(|hook| (&hook.id, hook.backends()));
-        self.kept.take(now, there);
+        self.pooled.take(now, there);
         self.rollouts.keep_only(|hook| backends.contains_key(hook), now);
         (self.backends, self.without_backends) = (backends, without_backends);
         self.inventory = Some(inventory);

@@ -22,9 +22,9 @@ mod bundle;
 mod dial;
 mod exchange;
 mod fault;
-mod keepalive;
 mod parity;
 mod plan;
+mod pool;
 mod progress;
 mod review;
 mod taken;
@@ -47,8 +47,8 @@ use crate::io::Clock;
 
 use dial::Dial;
 use exchange::{Link, ProbeReply};
-use keepalive::Pool;
 use plan::{ProbePlan, Uids};
+use pool::Pool;
 use progress::Progress;
 use trust::{Sighting, Trust, TrustStore};
 
@@ -351,7 +351,7 @@ impl Prober {
     }
 
     /// How many connections are kept idle now.
-    pub fn kept(&self) -> usize {
+    pub fn pooled(&self) -> usize {
         self.pool.len()
     }
 

@@ -35,7 +35,7 @@ async fn the_first_kept_probe_dials_and_the_next_ones_do_not() {
         assert!(report.phases.first_byte.is_some());
         assert_eq!(report.certificates.served_not_after.is_some(), nth == 0);
     }
-    assert_eq!((server.accepted(), prober.kept()), (1, 1));
+    assert_eq!((server.accepted(), prober.pooled()), (1, 1));
 }
 
 #[tokio::test]
@@ -58,10 +58,10 @@ async fn a_fresh_probe_leaves_the_kept_connection_alone() {
     let prober = prober();
     let fresh = || request(hook(&authority.pem()), server.address, ProbeLevel::Review);
     run(&prober, fresh()).await;
-    assert_eq!(prober.kept(), 0);
+    assert_eq!(prober.pooled(), 0);
     run(&prober, kept(hook(&authority.pem()), &server)).await;
     run(&prober, fresh()).await;
-    assert_eq!((server.accepted(), prober.kept()), (3, 1));
+    assert_eq!((server.accepted(), prober.pooled()), (3, 1));
 }
 
 #[tokio::test]
@@ -198,7 +198,7 @@ async fn a_forgotten_connection_is_closed() {
     let target = target(&request);
     run(&prober, request).await;
     prober.forget(&target);
-    assert_eq!(prober.kept(), 0);
+    assert_eq!(prober.pooled(), 0);
     ends.recv().await.expect("the connection ends");
 }
 
@@ -215,7 +215,7 @@ async fn no_more_connections_are_kept_than_allowed() {
         run(&prober, kept(hook(&authority.pem()), &server)).await;
         servers.push(server);
     }
-    assert_eq!(prober.kept(), 2);
+    assert_eq!(prober.pooled(), 2);
     for server in &servers {
         run(&prober, kept(hook(&authority.pem()), server)).await;
     }

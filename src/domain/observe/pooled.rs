@@ -74,7 +74,7 @@ impl PooledConnections {
             ProbeOutcome::TimedOut {
                 phase: ProbePhase::FirstByte | ProbePhase::Body,
             } => {
-                // A probe that had to dial met no kept connection; the backend took the new one.
+                // A probe that had to dial met no pooled connection; the backend took the new one.
                 let dialled = report.phases.connect.is_some();
                 (!dialled).then_some(report.took)
             }
