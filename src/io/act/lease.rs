@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::domain::act::leadership::{Bid, BidOutcome, HolderRecord};
 use crate::domain::time::Time;
 use crate::io::client::Connection;
-use crate::io::client::answer::query_value;
+use crate::io::client::answer::percent_encoded;
 use crate::io::client::request::RequestError;
 use crate::io::coordination::{READ_DEADLINE, WRITE_DEADLINE, ask, unread, version, written};
 
@@ -47,12 +47,12 @@ impl LeaseObject {
     fn collection(&self) -> String {
         format!(
             "/apis/coordination.k8s.io/v1/namespaces/{}/leases",
-            query_value(&self.namespace)
+            percent_encoded(&self.namespace)
         )
     }
 
     fn path(&self) -> String {
-        format!("{}/{}", self.collection(), query_value(&self.name))
+        format!("{}/{}", self.collection(), percent_encoded(&self.name))
     }
 
     /// Its record; `None` when there is no such Lease.

@@ -99,8 +99,8 @@ pub(super) fn is_connect(error: &kube::Error) -> bool {
     sent.is_some_and(|error| error.is_connect())
 }
 
-/// A query value with everything escaped that is not plainly safe.
-pub(crate) fn query_value(value: &str) -> String {
+/// A value of a query or a segment of a path, with everything escaped that is not plainly safe.
+pub(crate) fn percent_encoded(value: &str) -> String {
     use std::fmt::Write as _;
     let mut escaped = String::with_capacity(value.len());
     for byte in value.bytes() {
@@ -140,9 +140,9 @@ mod tests {
     }
 
     #[test]
-    fn a_query_value_cannot_leave_its_place() {
+    fn what_is_percent_encoded_cannot_leave_its_place() {
         assert_eq!(
-            query_value("kubernetes.io/x in (a,b)&c"),
+            percent_encoded("kubernetes.io/x in (a,b)&c"),
             "kubernetes.io%2Fx%20in%20%28a%2Cb%29%26c"
         );
     }

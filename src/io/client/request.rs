@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use thiserror::Error;
 
-use super::answer::{error_message, is_connect, query_value, read_body};
+use super::answer::{error_message, is_connect, percent_encoded, read_body};
 use crate::io::error::with_causes;
 
 /// What objects are written and read as.
@@ -158,7 +158,7 @@ pub(crate) fn page(path: &str, limit: usize, next: &str) -> String {
     let mut target = format!("{path}?limit={limit}");
     if !next.is_empty() {
         target.push_str("&continue=");
-        target.push_str(&query_value(next));
+        target.push_str(&percent_encoded(next));
     }
     target
 }

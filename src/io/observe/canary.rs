@@ -24,7 +24,7 @@ use crate::domain::observe::canary::{
 use crate::domain::time::Time;
 use crate::io::Clock;
 use crate::io::client::Connection;
-use crate::io::client::answer::{query_value, read_body};
+use crate::io::client::answer::{percent_encoded, read_body};
 use crate::io::client::request::{ApiRequest, JSON, RequestError, within};
 use crate::io::missing::MissingFeatures;
 
@@ -290,7 +290,7 @@ impl<'a> CanaryObject<'a> {
         format!(
             "{}/namespaces/{}/{}",
             self.base,
-            query_value(self.namespace),
+            percent_encoded(self.namespace),
             self.resource
         )
     }

@@ -9,7 +9,7 @@ use kube::Client;
 use serde_json::{Map, Value};
 
 use crate::domain::cluster::hook::HookKind;
-use crate::io::client::answer::query_value;
+use crate::io::client::answer::percent_encoded;
 use crate::io::client::request::{ApiRequest, JSON, RequestError};
 
 /// Largest answer that is read: etcd keeps objects of up to 1.5 MiB, and a list has many.
@@ -37,7 +37,7 @@ pub(super) fn list(kind: HookKind, name: Option<&str>) -> String {
         Some(name) => format!(
             "{}?fieldSelector={}",
             kind.path(),
-            query_value(&format!("metadata.name={name}"))
+            percent_encoded(&format!("metadata.name={name}"))
         ),
         None => kind.path().to_owned(),
     }
@@ -53,7 +53,7 @@ pub(super) fn patch(kind: HookKind, name: &str, limit: Duration) -> String {
     format!(
         "{}/{}?fieldManager={}&timeout={}s",
         kind.path(),
-        query_value(name),
+        percent_encoded(name),
         crate::domain::act::bypass::FIELD_MANAGER,
         limit.as_secs().max(1)
     )

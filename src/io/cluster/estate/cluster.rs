@@ -14,7 +14,7 @@ use super::objects::text;
 use super::{EstateObject, UnreadableObject};
 use crate::domain::audit::estate::{Key, Unlisted};
 use crate::io::client::Connection;
-use crate::io::client::answer::query_value;
+use crate::io::client::answer::percent_encoded;
 use crate::io::client::request::{ApiRequest, JSON, METADATA, RequestError, items, page};
 use crate::io::cluster::inventory::convert::service::SERVICE_LABEL;
 use crate::io::cluster::inventory::object::{KindNames, WatchedKind};
@@ -196,7 +196,7 @@ impl ClusterLister {
             self.unread("/api/v1/nodes", "read one by one", &RequestError::Unfit(why));
         }
         for name in names.into_iter().take(MAX_NODES) {
-            let path = format!("/api/v1/nodes/{}", query_value(&name));
+            let path = format!("/api/v1/nodes/{}", percent_encoded(&name));
             match self.get(&path, JSON).await {
                 // The later of two objects of one name counts: this one has more than its metadata.
                 Ok(value) => self.contents.objects.push(EstateObject::of_cluster(value)),

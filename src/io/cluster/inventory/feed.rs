@@ -20,7 +20,7 @@ use super::lines::Lines;
 use super::object::{self, Key, WatchedKind, WatchedObject};
 use super::page;
 use crate::domain::text::bounded;
-use crate::io::client::answer::query_value;
+use crate::io::client::answer::percent_encoded;
 use crate::io::client::request::{self, ApiRequest, JSON, RequestError, within};
 use crate::io::error::with_causes;
 
@@ -224,7 +224,7 @@ impl Feed {
         let target = format!(
             "{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={}",
             self.spec.path(),
-            query_value(&version)
+            percent_encoded(&version)
         );
         let mut body = match within(OPEN_TIMEOUT, self.get(target, "").open()).await {
             Ok(answer) => answer.into_body(),
@@ -343,13 +343,13 @@ impl FeedSpec {
         let mut names = self.wanted.iter().map(|(_, name)| name.as_str());
         match (self.kind, self.wanted.len()) {
             (WatchedKind::Services | WatchedKind::Nodes, 1) => {
-                let name = query_value(names.next()?);
+                let name = percent_encoded(names.next()?);
                 Some(format!("fieldSelector=metadata.name%3D{name}"))
             }
             (WatchedKind::EndpointSlices, 1..=MAX_SELECTED) => {
                 let names = names.collect::<Vec<_>>().join(",");
                 let label = object::SERVICE_LABEL;
-                let selector = query_value(&format!("{label} in ({names})"));
+                let selector = percent_encoded(&format!("{label} in ({names})"));
                 Some(format!("labelSelector={selector}"))
             }
             _ => None,

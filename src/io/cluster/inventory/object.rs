@@ -24,7 +24,7 @@ use super::lean::Lean;
 use crate::domain::cluster::hook::{Hook, Labels};
 use crate::domain::cluster::inventory::{NodeState, Problem};
 use crate::domain::text::bounded;
-use crate::io::client::answer::query_value;
+use crate::io::client::answer::percent_encoded;
 use crate::io::client::request::base;
 
 /// A kind that is watched.
@@ -75,7 +75,7 @@ impl KindNames {
     pub(in crate::io::cluster) fn path(self, namespace: Option<&str>) -> String {
         let (base, resource) = (base(self.group, "v1"), self.resource);
         match namespace {
-            Some(namespace) => format!("{base}/namespaces/{}/{resource}", query_value(namespace)),
+            Some(namespace) => format!("{base}/namespaces/{}/{resource}", percent_encoded(namespace)),
             None => format!("{base}/{resource}"),
         }
     }

@@ -2,7 +2,7 @@
 
 use http::Method;
 
-use super::{CanaryWriter, JSON, OBJECT, interpret, query_value};
+use super::{CanaryWriter, JSON, OBJECT, interpret, percent_encoded};
 use crate::domain::observe::canary::{CanaryOutcome, FurtherCanary};
 use crate::io::client::request::base;
 
@@ -12,7 +12,7 @@ const BUSY: [u16; 2] = [408, 429];
 /// Sends it. A field that the API server does not know is a mistake of whoever wrote it, and is said.
 pub(super) async fn create(canaries: &CanaryWriter, canary: &FurtherCanary) -> CanaryOutcome {
     let (group, version) = canary.group_version();
-    let base = base(&query_value(group), &query_value(version));
+    let base = base(&percent_encoded(group), &percent_encoded(version));
     let path = format!("{base}/namespaces/{}/{}", canary.namespace, canary.resource);
     let strict = "&fieldValidation=Strict";
     let answer = canaries
