@@ -45,28 +45,26 @@ pub struct ReplicaView {
 impl ReplicaView {
     /// What a report means at this instant; `before` is what was shown last.
     pub fn of(report: &ReplicaReport, before: Option<&Self>, now: Time) -> Self {
-        let (role, holder, by) = match &report.standing {
+        let (role, leads, why) = match &report.standing {
             ReplicaStanding::Leading { by, until } if now < *until => {
-                (ReplicaRole::Leader, Some(&report.identity), Some(*by))
+                (ReplicaRole::Leader, Some((&report.identity, *by)), None)
             }
-            ReplicaStanding::Following { holder, by } => (ReplicaRole::Follower, Some(holder), Some(*by)),
-            ReplicaStanding::Leading { .. } | ReplicaStanding::Undecided(_) => {
-                (ReplicaRole::Unknown, None, None)
+            ReplicaStanding::Following { holder, by } => (ReplicaRole::Follower, Some((holder, *by)), None),
+            ReplicaStanding::Leading { .. } => {
+                (ReplicaRole::Unknown, None, Some("it could not renew in time"))
             }
-        };
-        let why = match &report.standing {
-            ReplicaStanding::Leading { until, .. } if now >= *until => Some("it could not renew in time"),
             ReplicaStanding::Undecided(Undecided::LeaseBlocked) => {
-                Some("the Lease cannot be written, and no replica has acquired the ledger yet")
+                let why = "the Lease cannot be written, and no replica has acquired the ledger yet";
+                (ReplicaRole::Unknown, None, Some(why))
             }
             // The second without a leader that every start and every handover takes is no trouble.
-            _ => None,
+            ReplicaStanding::Undecided(_) => (ReplicaRole::Unknown, None, None),
         };
         let mut view = Self {
             identity: Arc::clone(&report.identity),
             role,
-            holder: holder.cloned(),
-            by,
+            holder: leads.map(|(holder, _)| Arc::clone(holder)),
+            by: leads.map(|(_, by)| by),
             since: now,
             trouble: report.trouble.clone().or(why.map(str::to_owned)),
         };
