@@ -285,27 +285,23 @@ fn log_verdict(first: bool, verdict: &Verdict, trace: Option<TraceId>) {
     let evidence = verdict.evidence.join(" ");
     let (confidence, summary) = (verdict.confidence, &verdict.summary);
     let trace_id = trace.map(tracing::field::display);
+    macro_rules! trouble {
+        ($level:ident) => {
+            tracing::$level!(
+                webhook,
+                configuration,
+                health,
+                cause,
+                confidence,
+                evidence,
+                trace_id,
+                "{summary}"
+            )
+        };
+    }
     match verdict.health {
-        Health::Failing => tracing::error!(
-            webhook,
-            configuration,
-            health,
-            cause,
-            confidence,
-            evidence,
-            trace_id,
-            "{summary}"
-        ),
-        Health::Suspect => tracing::warn!(
-            webhook,
-            configuration,
-            health,
-            cause,
-            confidence,
-            evidence,
-            trace_id,
-            "{summary}"
-        ),
+        Health::Failing => trouble!(error),
+        Health::Suspect => trouble!(warn),
         // The first look at a hook that is well, or not known yet, is no news.
         _ if first => tracing::debug!(webhook, configuration, health, "{summary}"),
         _ => tracing::info!(webhook, configuration, health, evidence, trace_id, "{summary}"),

@@ -8,7 +8,7 @@ use kube::Client;
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::lease::{LeaseRecord, LeaseStore, RemoteLease, now};
+use super::lease::{LeaseRecord, LeaseStore, RemoteLease, now, within};
 use super::ledger::LossLedger;
 use super::requests::{RequestFailure, send};
 use crate::lab::api::random;
@@ -112,11 +112,11 @@ impl<S: LeaseStore> Heartbeat<S> {
     /// Reads the Lease or makes it, however long that takes; true when it was made.
     async fn ensure(&self) -> (LeaseRecord, bool) {
         loop {
-            match bounded(self.lease.get()).await {
+            match within(ATTEMPT_LIMIT, self.lease.get()).await {
                 Ok(lease) => return (lease, false),
                 Err(RequestFailure::NotFound) => {
                     let began = Instant::now();
-                    if let Ok(lease) = bounded(self.lease.create(&self.wanted(""))).await {
+                    if let Ok(lease) = within(ATTEMPT_LIMIT, self.lease.create(&self.wanted(""))).await {
                         self.ledger.renewed(&self.node, began);
                         return (lease, true);
                     }
@@ -130,7 +130,7 @@ impl<S: LeaseStore> Heartbeat<S> {
     async fn update(&mut self, mut base: LeaseRecord) -> bool {
         for _ in 0..MAX_UPDATE_RETRIES {
             let began = Instant::now();
-            match bounded(self.lease.replace(&self.wanted(&base.version))).await {
+            match within(ATTEMPT_LIMIT, self.lease.replace(&self.wanted(&base.version))).await {
                 Ok(lease) => {
                     self.latest = Some(lease);
                     self.ledger.renewed(&self.node, began);
@@ -153,13 +153,6 @@ impl<S: LeaseStore> Heartbeat<S> {
             version: version.to_owned(),
         }
     }
-}
-
-/// Cuts a request as the kubelet's heartbeat client does.
-async fn bounded<T>(request: impl Future<Output = Result<T, RequestFailure>>) -> Result<T, RequestFailure> {
-    timeout(ATTEMPT_LIMIT, request)
-        .await
-        .unwrap_or(Err(RequestFailure::Failed))
 }
 
 #[cfg(test)]

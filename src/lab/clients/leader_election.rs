@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout, timeout_at};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout_at};
 
-use super::lease::{LeaseRecord, LeaseStore, RemoteLease, now};
+use super::lease::{LeaseRecord, LeaseStore, RemoteLease, now, within};
 use super::ledger::LossLedger;
 use super::requests::RequestFailure;
 use crate::lab::api::random;
@@ -126,7 +126,7 @@ impl<S: LeaseStore> Elector<S> {
                 renewed: renewed.clone(),
                 ..held
             };
-            if let Ok(written) = bounded(self.lease.replace(&wanted)).await {
+            if let Ok(written) = within(ATTEMPT_LIMIT, self.lease.replace(&wanted)).await {
                 self.observe(written);
                 return true;
             }
@@ -139,9 +139,11 @@ impl<S: LeaseStore> Elector<S> {
             transitions: 0,
             version: String::new(),
         };
-        let found = match bounded(self.lease.get()).await {
+        let found = match within(ATTEMPT_LIMIT, self.lease.get()).await {
             Ok(found) => found,
-            Err(RequestFailure::NotFound) => return self.take(bounded(self.lease.create(&wanted)).await),
+            Err(RequestFailure::NotFound) => {
+                return self.take(within(ATTEMPT_LIMIT, self.lease.create(&wanted)).await);
+            }
             Err(_) => return false,
         };
         if self.observed.as_ref() != Some(&found) {
@@ -156,7 +158,7 @@ impl<S: LeaseStore> Elector<S> {
         } else {
             wanted.transitions = found.transitions + 1;
         }
-        let written = bounded(self.lease.replace(&wanted)).await;
+        let written = within(ATTEMPT_LIMIT, self.lease.replace(&wanted)).await;
         self.take(written)
     }
 
@@ -171,15 +173,10 @@ impl<S: LeaseStore> Elector<S> {
     }
 }
 
-/// Cuts a request as client-go's HTTP client does.
-async fn bounded<T>(request: impl Future<Output = Result<T, RequestFailure>>) -> Result<T, RequestFailure> {
-    timeout(ATTEMPT_LIMIT, request)
-        .await
-        .unwrap_or(Err(RequestFailure::Failed))
-}
-
 #[cfg(test)]
 mod tests {
+    use tokio::time::timeout;
+
     use super::super::lease::tests::{MemoryLease, Writes};
     use super::*;
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::Client;
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use super::requests::{RequestFailure, recorded, send};
 use crate::lab::workload::WorkloadRecord;
@@ -30,6 +31,16 @@ pub(super) struct LeaseRecord {
 /// The present as the API server takes it: microseconds and nothing finer.
 pub(super) fn now() -> String {
     format!("{:.6}", Timestamp::now())
+}
+
+/// Cuts a request off after so long, as HTTP clients do.
+pub(super) async fn within<T>(
+    limit: Duration,
+    request: impl Future<Output = Result<T, RequestFailure>>,
+) -> Result<T, RequestFailure> {
+    timeout(limit, request)
+        .await
+        .unwrap_or(Err(RequestFailure::Failed))
 }
 
 /// Where one Lease is kept.
