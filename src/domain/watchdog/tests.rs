@@ -3,6 +3,7 @@
 mod acting;
 mod auditing;
 mod by_hand;
+mod bypassed;
 mod costs;
 mod covered;
 mod dead;

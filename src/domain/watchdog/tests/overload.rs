@@ -1,6 +1,7 @@
 //! A swamped API server hears the answers of webhooks late: none of them is slow for that.
 
-use super::acting::{changed, outage};
+use super::acting::changed;
+use super::bypassed::outage;
 use super::*;
 use crate::observe::snapshot::ByRequestKind;
 

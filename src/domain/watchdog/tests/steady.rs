@@ -1,6 +1,7 @@
 //! What is said once stays said until something new is known.
 
-use super::acting::{changed, outage};
+use super::acting::changed;
+use super::bypassed::outage;
 use super::*;
 
 /// Calls of two seconds: some are answered, some ran into their timeout.
