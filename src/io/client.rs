@@ -438,7 +438,10 @@ mod tests {
     #[test]
     fn a_password_in_the_url_of_the_server_is_not_shown() {
         for (url, shown) in [
-            ("https://me:secret@api.example:6443/k8s/c-1?token=secret", "https://api.example:6443/k8s/c-1"),
+            (
+                "https://me:secret@api.example:6443/k8s/c-1?token=secret",
+                "https://api.example:6443/k8s/c-1",
+            ),
             ("https://[::1]:6443", "https://[::1]:6443/"),
         ] {
             assert_eq!(without_secrets(&url.parse().expect("a URL")), shown);

@@ -61,7 +61,10 @@ fn code_of(error: &anyhow::Error) -> u8 {
 
 /// The exit code of all. A webhook that no cluster has is bad usage.
 fn worst(audits: &[(&str, Audited)]) -> u8 {
-    if audits.iter().all(|(_, audited)| matches!(audited, Err((NOT_THERE, _)))) {
+    if audits
+        .iter()
+        .all(|(_, audited)| matches!(audited, Err((NOT_THERE, _))))
+    {
         return BAD_USAGE;
     }
     let codes = audits.iter().map(|(_, audited)| match audited {
@@ -132,7 +135,13 @@ mod tests {
     fn what_would_mix_clusters_up_is_refused() {
         assert_eq!(why(""), None);
         assert_eq!(why("--if-down c/w --output json"), None);
-        for line in ["--baseline f", "--write-baseline f", "--output sarif", "--output junit", "f"] {
+        for line in [
+            "--baseline f",
+            "--write-baseline f",
+            "--output sarif",
+            "--output junit",
+            "f",
+        ] {
             assert!(why(line).is_some(), "{line}");
         }
     }
@@ -157,7 +166,10 @@ mod tests {
         };
         assert_eq!(worst(&[missing(), warned()]), 1);
         assert_eq!(worst(&[missing(), unread()]), NOT_AUDITED);
-        assert_eq!(worst(&[warned(), failed(BadUsage::new("no such context").into())]), BAD_USAGE);
+        assert_eq!(
+            worst(&[warned(), failed(BadUsage::new("no such context").into())]),
+            BAD_USAGE
+        );
         assert_eq!(worst(&[missing(), missing()]), BAD_USAGE);
     }
 }

@@ -172,7 +172,11 @@ mod tests {
     fn patched(patch: serde_json::Value, is_cluster: bool, source: &str) -> String {
         let finding = Finding {
             patch: Some(patch),
-            ..Finding::new(UNREADABLE_INPUT, "ValidatingWebhookConfiguration/c/w".to_owned(), "")
+            ..Finding::new(
+                UNREADABLE_INPUT,
+                "ValidatingWebhookConfiguration/c/w".to_owned(),
+                "",
+            )
         };
         let report = AuditReport {
             findings: Vec::new(),
@@ -191,7 +195,10 @@ mod tests {
         let (short, long) = (json!([]), json!(["x".repeat(10_000)]));
         let line = patched(short.clone(), true, " --context prod");
         let starts = |line: &str, with: &str| assert!(line.trim_start().starts_with(with), "{line}");
-        starts(&line, "kubectl --context prod patch validatingwebhookconfiguration c ");
+        starts(
+            &line,
+            "kubectl --context prod patch validatingwebhookconfiguration c ",
+        );
         starts(&patched(short, false, " deploy/"), "kubectl patch ");
         let file = patched(long.clone(), true, " --context prod");
         assert!(file.contains("audit --output json --context prod |"), "{file}");
@@ -202,7 +209,10 @@ mod tests {
 
     #[test]
     fn a_name_stays_one_word_of_a_shell() {
-        assert_eq!(shell_word("arn:aws:eks:eu-west-1:1:cluster/x"), "arn:aws:eks:eu-west-1:1:cluster/x");
+        assert_eq!(
+            shell_word("arn:aws:eks:eu-west-1:1:cluster/x"),
+            "arn:aws:eks:eu-west-1:1:cluster/x"
+        );
         assert_eq!(shell_word("it's; here"), r"'it'\''s; here'");
         assert_eq!(shell_word(""), "''");
     }

@@ -138,7 +138,9 @@ fn resolve_paths(kubeconfig: &mut Kubeconfig, folder: &Path) {
     let absolute = |named: &mut Option<String>| {
         named.take_if(|path| path.is_empty());
         let path = named.as_ref().map(|path| folder.join(path));
-        *named = path.and_then(|path| path.to_str().map(str::to_owned)).or(named.take());
+        *named = path
+            .and_then(|path| path.to_str().map(str::to_owned))
+            .or(named.take());
     };
     let clusters = kubeconfig.clusters.iter_mut();
     for cluster in clusters.filter_map(|named| named.cluster.as_mut()) {
@@ -146,11 +148,18 @@ fn resolve_paths(kubeconfig: &mut Kubeconfig, folder: &Path) {
     }
     let users = kubeconfig.auth_infos.iter_mut();
     for user in users.filter_map(|named| named.auth_info.as_mut()) {
-        for file in [&mut user.client_certificate, &mut user.client_key, &mut user.token_file] {
+        for file in [
+            &mut user.client_certificate,
+            &mut user.client_key,
+            &mut user.token_file,
+        ] {
             absolute(file);
         }
         if let Some(plugin) = &mut user.exec
-            && plugin.command.as_ref().is_some_and(|command| command.contains(MAIN_SEPARATOR))
+            && plugin
+                .command
+                .as_ref()
+                .is_some_and(|command| command.contains(MAIN_SEPARATOR))
         {
             absolute(&mut plugin.command);
         }
@@ -358,7 +367,10 @@ mod tests {
         );
         resolve_paths(&mut named, Path::new("/home/me/.kube"));
         let cluster = named.clusters[0].cluster.as_ref().expect("a cluster");
-        assert_eq!(cluster.certificate_authority.as_deref(), Some("/home/me/.kube/ca.crt"));
+        assert_eq!(
+            cluster.certificate_authority.as_deref(),
+            Some("/home/me/.kube/ca.crt")
+        );
         let of = |at: usize| {
             let user = named.auth_infos[at].auth_info.as_ref().expect("a user");
             let command = user.exec.as_ref().and_then(|exec| exec.command.as_deref());
@@ -366,7 +378,10 @@ mod tests {
             (files.map(|file| file.as_deref()), command)
         };
         let key = Some("/home/me/.kube/k.pem");
-        assert_eq!(of(0), ([Some("/etc/c.crt"), key, None], Some("/home/me/.kube/bin/login")));
+        assert_eq!(
+            of(0),
+            ([Some("/etc/c.crt"), key, None], Some("/home/me/.kube/bin/login"))
+        );
         assert_eq!(of(1), ([None, None, Some("/home/me/.kube/t")], Some("aws")));
     }
 

@@ -236,7 +236,11 @@ impl Keeper {
         let overlapping = self.feeds.iter().filter(|((kind, namespace), running)| {
             *kind == key.0 && (namespace.is_none() || key.1.is_none()) && running.known_good.is_some()
         });
-        let oldest = || overlapping.map(|(_, running)| running).min_by_key(|it| it.known_good);
+        let oldest = || {
+            overlapping
+                .map(|(_, running)| running)
+                .min_by_key(|it| it.known_good)
+        };
         self.feeds.get(key).or_else(oldest)
     }
 
@@ -753,9 +757,15 @@ mod tests {
             let mut watches = view.watches.iter();
             watches.find(|it| it.watch == "Services").cloned()
         };
-        let view = until(&mut views, |view| of_services(view).is_some_and(|it| is_broken(&it))).await;
+        let view = until(&mut views, |view| {
+            of_services(view).is_some_and(|it| is_broken(&it))
+        })
+        .await;
         assert_eq!(view.watches.len(), 7);
-        assert!(of_services(&view).is_some_and(|it| it.known_good.is_some()), "{view:?}");
+        assert!(
+            of_services(&view).is_some_and(|it| it.known_good.is_some()),
+            "{view:?}"
+        );
         let hooks = &view.inventory.as_ref().expect("it was there").hooks;
         let found = hooks.iter().filter(|hook| {
             matches!(&hook.target, HookTarget::Service(target) if matches!(target.service, ServiceState::Found { .. }))

@@ -95,10 +95,9 @@ pub fn agrees_with_what_is_explored() -> Outcome {
                 operation: "UPDATE",
                 resource: "validatingwebhookconfigurations",
                 name: NAME,
-                before: before.clone(),
-                after: patch.object.clone(),
+                before: &before,
             };
-            let expected = policy.refusal(&request);
+            let expected = policy.asked(&request).refusal(&patch.object);
             let change = serde_json::to_value(json_patch::diff(&before, &patch.object)).unwrap();
             let answer = send(&change).await;
             let what = format!(

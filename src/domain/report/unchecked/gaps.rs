@@ -138,6 +138,10 @@ mod tests {
         gaps.look(&open, at(100));
         gaps.look(&many(MOST), at(200));
         let told = gaps.look(&many(MOST), at(230));
-        assert!(told.iter().any(|(_, told)| *told == gap(2, 200, GapReason::Skipped)), "{told:?}");
+        assert!(
+            told.iter()
+                .any(|(_, told)| *told == gap(2, 200, GapReason::Skipped)),
+            "{told:?}"
+        );
     }
 }

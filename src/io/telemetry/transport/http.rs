@@ -44,8 +44,9 @@ impl Http {
         }
         if let (true, Some((certificate, key))) = (tls, &destination.identity) {
             let both = [pem(certificate)?, pem(key)?].concat();
-            let identity = Identity::from_pem(&both)
-                .map_err(|error| format!("{} is of no use: {}", certificate.display(), with_causes(&error)))?;
+            let identity = Identity::from_pem(&both).map_err(|error| {
+                format!("{} is of no use: {}", certificate.display(), with_causes(&error))
+            })?;
             builder = builder.identity(identity);
         }
         let client = builder.build().map_err(|error| with_causes(&error))?;

@@ -1,8 +1,8 @@
 //! Objects, watches and patches, as an ordinary client sees them.
 
 use futures::{StreamExt, TryStreamExt};
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Pod, Secret};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, WatchEvent, WatchParams};
 use kube::runtime::watcher;
@@ -419,7 +419,9 @@ async fn the_scale_of_a_deployment_is_an_object_of_its_own() {
     let scale = api.get_scale("d").await.expect("a Scale");
     assert_eq!(scale.metadata.resource_version, created.metadata.resource_version);
     assert_eq!(scale.spec.expect("a spec").replicas, Some(2));
-    let raw = lab.get("/apis/apps/v1/namespaces/default/deployments/d/scale").await;
+    let raw = lab
+        .get("/apis/apps/v1/namespaces/default/deployments/d/scale")
+        .await;
     assert!(raw.contains("\"Scale\"") && !raw.contains("template"), "{raw}");
     assert_eq!(refusal(api.get_scale("none").await).0, 404);
     let pods: Api<Pod> = Api::namespaced(lab.client.clone(), "default");
