@@ -193,15 +193,14 @@ impl Served {
 
     /// Nobody takes it.
     pub(super) fn refused(action: &Action) -> Option<Self> {
-        let refused = |ticket| {
-            let why = WriteOutcome::Refused("no API server answers".into());
-            Self::outcome(ticket, why)
-        };
         Some(match action {
             Action::ReadLedger => Self::answer(Observation::NoLedger),
             Action::Read { ticket, .. } => Self::read(*ticket, None),
-            Action::WriteLedger { ticket, .. } => refused(*ticket),
-            Action::Change(change) => refused(change.ticket),
+            Action::WriteLedger { ticket, .. } => {
+                let why = WriteOutcome::Refused("no API server answers".into());
+                Self::outcome(*ticket, why)
+            }
+            Action::Change(change) => Self::outcome(change.ticket, WriteOutcome::GaveUp),
             Action::Tell(_) => return None,
         })
     }

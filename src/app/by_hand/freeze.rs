@@ -87,7 +87,10 @@ impl Session {
                 // It is not clear whether it was written: reading tells.
                 WriteOutcome::Ambiguous => may_be_written = true,
                 // Another client was faster.
-                WriteOutcome::Conflict | WriteOutcome::Gone | WriteOutcome::Applied(_) => {}
+                WriteOutcome::Conflict
+                | WriteOutcome::Gone
+                | WriteOutcome::GaveUp
+                | WriteOutcome::Applied(_) => {}
                 WriteOutcome::Refused(why) => return Err(why.to_string()),
             }
         }

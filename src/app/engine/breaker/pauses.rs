@@ -1,5 +1,5 @@
-//! Exponential backoff after writes that met a conflict or whose outcome is unknown, so that retries do not add to the
-//! load on an API server in trouble.
+//! Exponential backoff after writes that met a conflict, that no API server took, or whose outcome is unknown, so that retries
+//! do not add to the load on an API server in trouble.
 //!
 //! The driver holds such an outcome back for the pause, and the breaker starts no other write to that hook or ledger
 //! until it has the outcome. To the breaker this is only a slower answer, so its guarantees do not depend on the pause.
@@ -16,7 +16,7 @@ const FIRST: Duration = Duration::from_millis(200);
 /// for an outcome by default (`BreakerTimes::request_life`).
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// Counts conflicts and unknown outcomes in a row, for each hook and, under `None`, for the ledger.
+/// Counts writes in a row that came to none of the definite answers, for each hook and, under `None`, for the ledger.
 #[derive(Default)]
 pub(super) struct WriteBackoff {
     in_a_row: BTreeMap<Option<HookId>, u32>,
@@ -27,7 +27,7 @@ impl WriteBackoff {
     pub(super) fn after(&mut self, target: Option<&HookId>, outcome: &WriteOutcome) -> Option<Duration> {
         let target = target.cloned();
         match outcome {
-            WriteOutcome::Ambiguous | WriteOutcome::Conflict => {
+            WriteOutcome::Ambiguous | WriteOutcome::Conflict | WriteOutcome::GaveUp => {
                 let in_a_row = self.in_a_row.entry(target).or_default();
                 let pause = FIRST.saturating_mul(2_u32.saturating_pow(*in_a_row)).min(LONGEST);
                 *in_a_row = in_a_row.saturating_add(1);

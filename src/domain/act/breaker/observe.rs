@@ -171,7 +171,7 @@ impl Breaker {
                 hook.sees(view, now);
                 self.has_changed(&id, &version);
             }
-            WriteOutcome::Conflict | WriteOutcome::Gone => {}
+            WriteOutcome::Conflict | WriteOutcome::Gone | WriteOutcome::GaveUp => {}
             WriteOutcome::Refused(why) => {
                 let skip = pending.to == To::Bypass(Rung::Skip);
                 hook.refused(&why, skip, now, &self.settings.times);
@@ -225,7 +225,7 @@ impl Breaker {
                     }
                 }
             }
-            WriteOutcome::Conflict | WriteOutcome::Gone => ledger.unsure = true,
+            WriteOutcome::Conflict | WriteOutcome::Gone | WriteOutcome::GaveUp => ledger.unsure = true,
             WriteOutcome::Refused(_) | WriteOutcome::Ambiguous | WriteOutcome::Applied(_) => {
                 if matches!(outcome, WriteOutcome::Refused(_)) {
                     ledger.rest_until = Some(now + retry);

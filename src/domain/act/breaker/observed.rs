@@ -78,6 +78,8 @@ pub enum WriteOutcome {
     Conflict,
     /// The object, or the entry in it, is gone; nothing was done.
     Gone,
+    /// No API server took it in time; nothing was done.
+    GaveUp,
     /// It was refused, with this said; nothing was done.
     Refused(Arc<str>),
     /// It was sent, and whether it was done is not known. It may still be done.

@@ -164,7 +164,7 @@ impl PatchSession<'_> {
         let mut object = match self.object(hook.kind, &hook.configuration).await {
             Ok(Some(object)) => object,
             Ok(None) => return settle(members, &gone()),
-            Err(outcome) => return settle(members, &refused(&outcome)),
+            Err(outcome) => return settle(members, &not_done(outcome)),
         };
         // Where an API server refuses what it was asked for, it is asked for each change alone.
         let mut at_once = usize::MAX;
@@ -179,7 +179,7 @@ impl PatchSession<'_> {
             };
             let reply = match self.write(&hook, &patch).await {
                 Ok(reply) => reply,
-                Err(outcome) => return settle(members, &refused(&outcome)),
+                Err(outcome) => return settle(members, &not_done(outcome)),
             };
             let mut settles = |told: (WriteOutcome, PatchOutcome)| {
                 for (place, _) in &draft.whose {
@@ -213,7 +213,7 @@ impl PatchSession<'_> {
                     let refusal = PatchRefusal::ByServer { status, message };
                     settles(refused(&PatchOutcome::Refused(refusal)));
                 }
-                ApiReply::NotNow(why, _) => settles(refused(&PatchOutcome::GaveUp(why))),
+                ApiReply::NotNow(why, _) => settles(not_done(PatchOutcome::GaveUp(why))),
             }
         }
     }
@@ -342,6 +342,14 @@ fn settle(members: &mut [BatchMember<'_>], told: &(WriteOutcome, PatchOutcome)) 
 /// There is no such webhook, or no such configuration.
 fn gone() -> (WriteOutcome, PatchOutcome) {
     (WriteOutcome::Gone, PatchOutcome::Gone)
+}
+
+/// Nothing was written: it was refused, or no API server answered in time.
+fn not_done(outcome: PatchOutcome) -> (WriteOutcome, PatchOutcome) {
+    match outcome {
+        PatchOutcome::GaveUp(_) => (WriteOutcome::GaveUp, outcome),
+        outcome => refused(&outcome),
+    }
 }
 
 /// It did not come to what was wanted, and why.

@@ -259,6 +259,36 @@ async fn together(
     (told.into_iter().map(|(told, _)| told).collect(), object, patches)
 }
 
+#[tokio::test]
+async fn what_no_api_server_takes_in_time_is_not_taken_for_a_refusal() {
+    for takes_reads in [true, false] {
+        let api = TestServer::start(move |asked| {
+            if is_read(asked) && takes_reads {
+                listed()
+            } else {
+                TestReply::status(429, "too many requests")
+            }
+        })
+        .await;
+        let connection = api.connection().await;
+        let patience = RetryPolicy {
+            whole: Duration::from_millis(300),
+            first_wait: Duration::from_millis(10),
+            ..RetryPolicy::default()
+        };
+        let servers = vec![ApiServerClient::new("api", connection.calls().clone(), true)];
+        let writer = ConfigWriter::new(servers, clock(), patience);
+        let expects = Expects {
+            uid: "u".into(),
+            version: ResourceVersion::new("1"),
+            shown: BypassState::Original,
+        };
+        let change = (HookId::new(HookKind::Validating, "c", "w"), skip(), expects);
+        let told = soon(writer.together(&[change], &author())).await;
+        assert_eq!(told[0].0, WriteOutcome::GaveUp, "{:?}", told[0].1);
+    }
+}
+
 fn conditions(object: &Value) -> usize {
     let webhooks = object["webhooks"].as_array().unwrap();
     webhooks

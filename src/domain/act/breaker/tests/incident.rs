@@ -74,6 +74,8 @@ pub(super) struct Incident {
     pub(super) ledger_refuses: bool,
     /// It can be read all the same.
     pub(super) ledger_is_read_only: bool,
+    /// Outcomes that come with the next second.
+    late: Vec<Observation>,
 }
 
 impl Incident {
@@ -119,6 +121,7 @@ impl Incident {
             refuses_skips: false,
             ledger_refuses: false,
             ledger_is_read_only: false,
+            late: Vec::new(),
         };
         incident.begin();
         incident
@@ -196,10 +199,16 @@ impl Incident {
                     self.version += 1;
                     WriteOutcome::Applied(self.view())
                 });
-                Some(Observation::Outcome {
+                let gave_up = outcome == WriteOutcome::GaveUp;
+                let told = Observation::Outcome {
                     ticket: change.ticket,
                     outcome,
-                })
+                };
+                if gave_up {
+                    self.late.push(told);
+                    return None;
+                }
+                Some(told)
             }
         }
     }
@@ -222,6 +231,9 @@ impl Incident {
     pub(super) fn wait(&mut self, seconds: u64) {
         for _ in 0..seconds {
             self.now += 1;
+            for told in std::mem::take(&mut self.late) {
+                self.observe(told);
+            }
             let view = self.view();
             self.observe(Observation::Shows {
                 hook: self.id.clone(),

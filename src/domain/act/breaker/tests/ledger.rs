@@ -197,3 +197,17 @@ fn a_webhook_that_is_well_and_as_its_owner_has_it_needs_no_decision() {
         "though its object is followed"
     );
 }
+
+#[test]
+fn a_change_that_no_api_server_took_is_no_refusal_and_is_made_as_soon_as_one_takes_it() {
+    let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
+    incident.refuses = Some(WriteOutcome::GaveUp);
+    incident.fails(Cause::Hanging);
+    incident.wait(300);
+    let refused = NoticeKind::HeldBack(HeldBack::Refused);
+    assert!(!incident.news.contains(&refused), "{:?}", incident.news);
+    incident.refuses = None;
+    incident.wait(2);
+    assert_eq!(incident.changes, [To::Bypass(Rung::Shield)]);
+    assert_eq!(incident.ledger.1.entries[&hook()].reverts, 0);
+}
