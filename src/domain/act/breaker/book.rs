@@ -137,6 +137,9 @@ pub struct BookEntry {
     /// How often the hook failed again after it had been put back.
     #[serde(default)]
     pub relapses: u8,
+    /// How often another client put the bypass back that was over.
+    #[serde(default)]
+    pub put_back: u8,
     /// Somebody keeps taking it away: left alone.
     #[serde(default)]
     pub contested: bool,
@@ -229,6 +232,7 @@ mod tests {
             seen: ResourceVersion::new("7"),
             reverts: 1,
             relapses: 2,
+            put_back: 4,
             contested: false,
             spent: true,
             by_hand: false,

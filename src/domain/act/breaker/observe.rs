@@ -345,7 +345,11 @@ impl HookMemory {
     fn sees(&mut self, view: ObservedHook, now: Time) {
         match view.shown {
             BypassState::Ours { rung, probation } => {
-                self.bypassed_since.get_or_insert(now);
+                if self.bypassed_since.is_none() {
+                    self.bypassed_since = Some(now);
+                    // What another replica has bypassed failed for that one, however long it has been well here.
+                    self.well_since = self.well_since.map(|_| now);
+                }
                 // It has served. If the object is as its owner has it after this, somebody took the bypass away.
                 (self.licence, self.restored) = (None, false);
                 if probation {

@@ -137,6 +137,7 @@ fn line_of_another(incident: &mut Incident) {
         seen: ResourceVersion::new(&incident.version.to_string()),
         reverts: 0,
         relapses: 0,
+        put_back: 0,
         contested: false,
         spent: false,
         by_hand: false,
@@ -210,4 +211,16 @@ fn a_change_that_no_api_server_took_is_no_refusal_and_is_made_as_soon_as_one_tak
     incident.wait(2);
     assert_eq!(incident.changes, [To::Bypass(Rung::Shield)]);
     assert_eq!(incident.ledger.1.entries[&hook()].reverts, 0);
+}
+
+#[test]
+fn a_bypass_of_another_replica_is_not_restored_before_the_webhook_has_been_well_under_it() {
+    let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
+    incident.wait(300);
+    line_of_another(&mut incident);
+    incident.somebody_writes(ours(Rung::Shield, false));
+    incident.wait(25);
+    assert_eq!(incident.changes, []);
+    incident.wait(15);
+    assert_eq!(incident.changes, [To::Original]);
 }
