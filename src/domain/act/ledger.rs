@@ -6,7 +6,8 @@
 //!
 //! Replicas of different releases read each other's ledgers. Keys of the ledger and of its actor that a release does not
 //! know it keeps as they are: that is the room for what later ones will write down there. It rewrites the breaker's
-//! [`book`] with the fields that it knows and no others, and a bid replaces a ledger that cannot be read.
+//! [`book`] with the fields that it knows and no others, and a bid replaces a ledger that cannot be read. Of what makes no
+//! sense a copy is kept.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use serde_json::{Map, Value};
 
 use super::breaker::book::{self, Book};
 use super::leadership::{Bid, HolderRecord, UNREADABLE};
-use crate::text::bounded;
+use crate::text::{bounded, bounded_to};
 
 /// The object that holds it, a ValidatingWebhookConfiguration.
 pub const OBJECT: &str = "hookwatch-ledger";
@@ -28,6 +29,10 @@ pub const MAX_BYTES: usize = 128 << 10;
 const MAX_IDENTITY: usize = 300;
 /// The layout that this release writes.
 const VERSION: u64 = 1;
+/// The key under which a copy is kept of what made no sense.
+const COPY: &str = "unreadable";
+/// Most bytes of that copy.
+const MAX_COPY: usize = 16 << 10;
 
 /// What stands in the annotation.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -72,7 +77,32 @@ pub enum LedgerReading {
     Unreadable {
         /// What is wrong with it.
         why: String,
+        /// What stands there, as far as a copy of it is kept.
+        text: String,
     },
+}
+
+impl Ledger {
+    /// The breaker's part, and what of it makes no sense.
+    fn book(&self) -> (Book, Vec<Value>) {
+        Book::read(self.rest.get(book::KEY).unwrap_or(&Value::Null))
+    }
+
+    fn keep_copy(&mut self, text: &str) {
+        self.rest
+            .insert(COPY.to_owned(), bounded_to(MAX_COPY, text).into());
+    }
+
+    /// The annotation. None when it would be larger than [`MAX_BYTES`] without the copy, too.
+    fn text(mut self) -> Option<String> {
+        let text = serde_json::to_string(&self).ok()?;
+        if text.len() <= MAX_BYTES {
+            return Some(text);
+        }
+        self.rest.remove(COPY)?;
+        let text = serde_json::to_string(&self).ok()?;
+        (text.len() <= MAX_BYTES).then_some(text)
+    }
 }
 
 impl LedgerReading {
@@ -82,7 +112,10 @@ impl LedgerReading {
         if text.trim().is_empty() {
             return Self::Ledger(Ledger::default());
         }
-        let unreadable = |why: String| Self::Unreadable { why: bounded(&why) };
+        let unreadable = |why: String| Self::Unreadable {
+            why: bounded(&why),
+            text: bounded_to(MAX_COPY, text),
+        };
         if text.len() > MAX_BYTES {
             return unreadable(format!("it has {} bytes, {MAX_BYTES} are read", text.len()));
         }
@@ -114,19 +147,32 @@ impl LedgerReading {
         }
     }
 
-    /// The breaker's part.
+    /// The breaker's part, as far as it makes sense.
     ///
     /// # Errors
-    /// What is wrong with the annotation or with that part of it.
+    /// What is wrong with the annotation.
     pub fn book(&self) -> Result<Book, String> {
         match self {
-            Self::Unreadable { why } => Err(why.clone()),
-            Self::Ledger(ledger) => match ledger.rest.get(book::KEY) {
-                None | Some(Value::Null) => Ok(Book::default()),
-                Some(book) => {
-                    serde_json::from_value(book.clone()).map_err(|error| bounded(&error.to_string()))
-                }
-            },
+            Self::Unreadable { why, .. } => Err(why.clone()),
+            Self::Ledger(ledger) => Ok(ledger.book().0),
+        }
+    }
+
+    /// What is wrong with it and what comes of that, as the rest of a sentence about it; `None` when all of it makes sense.
+    pub fn complaint(&self) -> Option<String> {
+        match self {
+            Self::Unreadable { why, .. } => Some(format!(
+                "is unreadable and will be replaced, an order to freeze in it as well; a copy stays in it as {COPY:?}: {why}"
+            )),
+            Self::Ledger(ledger) => {
+                let (_, nonsense) = ledger.book();
+                let first = bounded(&nonsense.first()?.to_string());
+                Some(format!(
+                    "has {} parts that make no sense and count as nothing, unless it is an order to freeze; the breaker's next \
+                     write leaves a copy in it as {COPY:?}: {first}",
+                    nonsense.len()
+                ))
+            }
         }
     }
 
@@ -135,6 +181,10 @@ impl LedgerReading {
     pub fn with_book(&self, book: &Book) -> Option<String> {
         let Self::Ledger(ledger) = self else { return None };
         let mut ledger = ledger.clone();
+        let (_, nonsense) = ledger.book();
+        if !nonsense.is_empty() {
+            ledger.keep_copy(&Value::Array(nonsense).to_string());
+        }
         ledger.version = ledger.version.max(VERSION);
         if *book == Book::default() {
             ledger.rest.remove(book::KEY);
@@ -142,8 +192,7 @@ impl LedgerReading {
             let text = serde_json::to_value(book).ok()?;
             ledger.rest.insert(book::KEY.to_owned(), text);
         }
-        let text = serde_json::to_string(&ledger).ok()?;
-        (text.len() <= MAX_BYTES).then_some(text)
+        ledger.text()
     }
 
     /// The annotation with this bid in it; `now` is the wall clock's time as people write it. None when it would be
@@ -151,7 +200,11 @@ impl LedgerReading {
     pub fn with(&self, bid: &Bid, now: &str) -> Option<String> {
         let mut ledger = match self {
             Self::Ledger(ledger) => ledger.clone(),
-            Self::Unreadable { .. } => Ledger::default(),
+            Self::Unreadable { text, .. } => {
+                let mut ledger = Ledger::default();
+                ledger.keep_copy(text);
+                ledger
+            }
         };
         ledger.version = ledger.version.max(VERSION);
         let before = ledger.actor.take();
@@ -168,8 +221,7 @@ impl LedgerReading {
                 rest: same.map(|actor| actor.rest).unwrap_or_default(),
             }
         });
-        let text = serde_json::to_string(&ledger).ok()?;
-        (text.len() <= MAX_BYTES).then_some(text)
+        ledger.text()
     }
 }
 
@@ -274,11 +326,32 @@ mod tests {
     }
 
     #[test]
-    fn a_book_that_makes_no_sense_is_said_and_not_written_over() {
-        assert!(LedgerReading::of(Some(r#"{"breaker": 3}"#)).book().is_err());
+    fn a_book_that_makes_no_sense_is_said_and_replaced_and_a_copy_is_kept() {
+        let text = r#"{"breaker": {"entries": [{"place": "haunted"}]}, "actor": {"identity": "a"}}"#;
+        let reading = LedgerReading::of(Some(text));
+        assert_eq!(reading.book(), Ok(Book::default()));
+        assert!(reading.complaint().is_some_and(|why| why.contains("haunted")));
+        let written = reading.with_book(&Book::default()).expect("it fits");
+        let reading = LedgerReading::of(Some(&written));
+        assert_eq!((reading.book(), reading.complaint()), (Ok(Book::default()), None));
+        assert_eq!(reading.record("2").holder.as_deref(), Some("a"));
+        assert_eq!(value(Some(written))["unreadable"], r#"[{"place":"haunted"}]"#);
         let nonsense = LedgerReading::of(Some("nonsense"));
-        assert!(nonsense.book().is_err());
+        assert!(nonsense.book().is_err() && nonsense.complaint().is_some());
         assert_eq!(nonsense.with_book(&Book::default()), None);
+    }
+
+    #[test]
+    fn a_copy_of_what_made_no_sense_takes_no_room_from_the_ledger() {
+        let text = json!({"kept": "x".repeat(100 << 10), "breaker": "x".repeat(MAX_COPY)}).to_string();
+        for (begun, kept) in [(0, true), (900, false)] {
+            let book = Book {
+                begun: vec![crate::time::Time::from_unix_millis(4); begun],
+                ..Book::default()
+            };
+            let written = LedgerReading::of(Some(&text)).with_book(&book);
+            assert_eq!(value(written).get("unreadable").is_some(), kept, "{begun}");
+        }
     }
 
     #[test]
@@ -298,6 +371,8 @@ mod tests {
             assert_eq!(reading.record("1").holder.as_deref(), Some("unreadable"));
             let written = value(reading.with(&bid(Some("a")), NOW));
             assert_eq!(written["actor"]["identity"], "a");
+            let copy = written["unreadable"].as_str().expect("a copy");
+            assert!(text.starts_with(copy) && (copy.len() == MAX_COPY || copy == text));
         }
     }
 

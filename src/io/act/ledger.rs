@@ -110,7 +110,7 @@ impl LedgerObject {
         }
     }
 
-    /// Who holds it; `None` when there is no such object. With what is to be said when it is unreadable.
+    /// Who holds it; `None` when there is no such object. With what is to be said when it is not readable as a whole.
     ///
     /// # Errors
     /// A sentence that says why it could not be read.
@@ -118,14 +118,9 @@ impl LedgerObject {
         let Some((version, reading)) = self.fetch().await? else {
             return Ok((None, None));
         };
-        let said = match &reading {
-            LedgerReading::Ledger(_) => None,
-            LedgerReading::Unreadable { why } => Some(format!(
-                "annotation {ANNOTATION} of {} is unreadable and will be replaced, an order to freeze in it as \
-                 well: {why}",
-                Self::what()
-            )),
-        };
+        let said = reading
+            .complaint()
+            .map(|why| format!("annotation {ANNOTATION} of {} {why}", Self::what()));
         Ok((Some(reading.record(&version)), said))
     }
 

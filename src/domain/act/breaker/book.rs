@@ -7,11 +7,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
 
 use super::observed::Stake;
 use super::policy::Rung;
 use crate::cluster::hook::HookId;
+use crate::text::bounded;
 use crate::time::Time;
 use crate::vocabulary::Cause;
 
@@ -31,8 +34,7 @@ impl ResourceVersion {
 }
 
 /// What replicas agree on.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize)]
 pub struct Book {
     /// Who froze the breaker and why; nothing new is done as long as it stands here.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,11 +43,7 @@ pub struct Book {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub begun: Vec<Time>,
     /// A line per hook that is bypassed, is about to be, or was of late.
-    #[serde(
-        skip_serializing_if = "BTreeMap::is_empty",
-        serialize_with = "write",
-        deserialize_with = "read"
-    )]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", serialize_with = "write")]
     pub entries: BTreeMap<HookId, BookEntry>,
 }
 
@@ -55,6 +53,36 @@ const LINE: usize = 400;
 const FULL: usize = 112 << 10;
 
 impl Book {
+    /// What makes sense in the text of a book, and what does not. A line that makes none counts as none, for what is bypassed
+    /// stands on the objects. An order to freeze that makes none is one all the same.
+    pub fn read(text: &Value) -> (Self, Vec<Value>) {
+        let mut nonsense = Vec::new();
+        if !(text.is_object() || text.is_null()) {
+            nonsense.push(text.clone());
+        }
+        let order = text.get("frozen");
+        let order = order.filter(|order| !matches!(order, Value::Null | Value::Bool(false)));
+        let frozen = order.map(|order| {
+            Freeze::deserialize(order).unwrap_or_else(|error| {
+                nonsense.push(order.clone());
+                Freeze {
+                    by: "an unknown client".into(),
+                    reason: bounded(&format!("the order in the ledger cannot be read: {error}")).into(),
+                    at: Time::default(),
+                }
+            })
+        });
+        let begun = sensible(text.get("begun"), &mut nonsense);
+        let lines: Vec<BookLine<BookEntry>> = sensible(text.get("entries"), &mut nonsense);
+        let entries = lines.into_iter().map(|line| (line.hook, line.entry)).collect();
+        let book = Self {
+            frozen,
+            begun,
+            entries,
+        };
+        (book, nonsense)
+    }
+
     /// Whether a line more fits. The last quarter is kept for webhooks that Leases meet: an installer of broken webhooks could
     /// otherwise use up the room of one that all wait for.
     pub(super) fn has_room(&self, stake: Stake) -> bool {
@@ -191,9 +219,21 @@ fn write<S: Serializer>(entries: &BTreeMap<HookId, BookEntry>, serializer: S) ->
     }))
 }
 
-fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<HookId, BookEntry>, D::Error> {
-    let lines = Vec::<BookLine<BookEntry>>::deserialize(deserializer)?;
-    Ok(lines.into_iter().map(|line| (line.hook, line.entry)).collect())
+/// Those of a list that make sense; the others are `nonsense`.
+fn sensible<T: DeserializeOwned>(list: Option<&Value>, nonsense: &mut Vec<Value>) -> Vec<T> {
+    let list = match list {
+        None | Some(Value::Null) => &[],
+        Some(Value::Array(list)) => list.as_slice(),
+        Some(other) => std::slice::from_ref(other),
+    };
+    let read = list.iter().filter_map(|item| match T::deserialize(item) {
+        Ok(item) => Some(item),
+        Err(_) => {
+            nonsense.push(item.clone());
+            None
+        }
+    });
+    read.collect()
 }
 
 /// A rung by its name. One that only another release knows, as an earlier one knew `ignore`, is taken for the farthest.
@@ -216,8 +256,14 @@ fn cause<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Cause, D::Error> 
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::cluster::hook::HookKind;
+
+    fn read(text: &str) -> (Book, Vec<Value>) {
+        Book::read(&serde_json::from_str(text).unwrap())
+    }
 
     #[test]
     fn a_book_reads_back_as_it_was_written_and_an_empty_one_takes_no_room() {
@@ -259,19 +305,35 @@ mod tests {
         };
         let written = serde_json::to_string(&lines).unwrap();
         assert!(written.len() <= book.bytes(), "{written}");
-        assert_eq!(serde_json::from_str::<Book>(&text).unwrap(), book, "{text}");
+        assert_eq!(read(&text), (book, Vec::new()), "{text}");
         assert_eq!(serde_json::to_string(&Book::default()).unwrap(), "{}");
-        assert_eq!(serde_json::from_str::<Book>("{}").unwrap(), Book::default());
+        assert_eq!(read("{}"), (Book::default(), Vec::new()));
         let newer = text
             .replace("Hanging", "Haunted")
             .replace("\"skip\"", "\"ignore\"")
             .replace("\"spent\"", "\"extra\":1,\"spent\"");
-        let newer = serde_json::from_str::<Book>(&newer).unwrap();
+        let (newer, nonsense) = read(&newer);
+        assert_eq!(nonsense, Vec::<Value>::new());
         assert!(
             newer
                 .entries
                 .values()
                 .all(|entry| (entry.cause, entry.rung, entry.spent) == (Cause::Slow, Rung::Skip, true))
         );
+    }
+    #[test]
+    fn what_makes_no_sense_costs_neither_the_lines_beside_it_nor_an_order_to_freeze() {
+        let line = |place: &str| {
+            json!({"hook": HookId::new(HookKind::Validating, "c", "w"), "place": place, "rung": "skip",
+                "cause": "Hanging", "by": "a", "since": Time::default(), "at": Time::default(), "seen": "7"})
+        };
+        let (good, bad) = (line("held"), line("haunted"));
+        let text = json!({"frozen": "please", "begun": ["soon"], "entries": [good, bad, 3]});
+        let (book, nonsense) = Book::read(&text);
+        assert_eq!(nonsense, [json!("please"), json!("soon"), bad, json!(3)]);
+        assert_eq!(book.entries.len(), 1);
+        assert!(book.frozen.is_some_and(|order| order.sentence().contains("hookwatch unfreeze")));
+        assert_eq!(Book::read(&json!(3)), (Book::default(), vec![json!(3)]));
+        assert_eq!(Book::read(&json!({"frozen": false})), (Book::default(), Vec::new()));
     }
 }

@@ -10,7 +10,7 @@ impl LedgerObject {
     /// The book, with the version of the ledger; `None` for the version when there is no ledger.
     ///
     /// # Errors
-    /// A sentence that says why it could not be read, or makes no sense.
+    /// A sentence that says why the ledger could not be read, or makes no sense.
     pub async fn read_book(&self) -> Result<(Option<ResourceVersion>, Book), String> {
         let Some((version, reading)) = self.fetch().await? else {
             return Ok((None, Book::default()));
