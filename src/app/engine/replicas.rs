@@ -23,8 +23,6 @@ use crate::io::client::Connection;
 
 /// Longest time that letting go may take when the daemon stops.
 const FAREWELL: Duration = Duration::from_secs(3);
-/// Longest pause between two rounds of a replica that cannot read or may not write.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Whether this replica leads, for whoever is about to act.
 #[derive(Clone)]
@@ -93,7 +91,6 @@ pub(super) fn spawn(
         reported: None,
         troubles: Default::default(),
         writing: JoinSet::new(),
-        in_vain: 0,
         jitter: RandomState::new(),
         round: 0,
     };
@@ -129,8 +126,6 @@ struct Election {
     troubles: Troubles,
     /// The write of the Lease that is under way: at most one. A hook may hold it for half a minute.
     writing: JoinSet<LeaseWritten>,
-    /// Rounds in a row that came to nothing.
-    in_vain: u32,
     jitter: RandomState,
     round: u64,
 }
@@ -162,15 +157,9 @@ impl Election {
     async fn rounds(&mut self) {
         let began = tokio::time::Instant::now();
         self.candidate.begin_round(self.now());
-        let complete = self.steps().await;
-        let leads = self.candidate.leads(self.now());
-        self.in_vain = if complete || leads { 0 } else { self.in_vain + 1 };
-        let pause = self.terms.round() * (1 << self.in_vain.min(6));
-        let pause = pause.min(LONGEST_PAUSE.max(self.terms.round()));
+        self.steps().await;
         self.round += 1;
-        // Replicas that were started together do not ask together for ever: up to a fifth less.
-        let toss = u32::try_from(self.jitter.hash_one(self.round) % 200).unwrap_or_default();
-        let until = began + pause * (1_000 - toss) / 1_000;
+        let until = began + self.terms.pause(self.jitter.hash_one(self.round));
         loop {
             tokio::select! {
                 () = sleep_until(until) => return,
@@ -182,9 +171,8 @@ impl Election {
         }
     }
 
-    /// Takes every step of a round. False when it came to nothing.
-    async fn steps(&mut self) -> bool {
-        let mut complete = true;
+    /// Takes every step of a round.
+    async fn steps(&mut self) {
         loop {
             while let Some(written) = self.writing.try_join_next() {
                 self.lease_written(written);
@@ -193,18 +181,17 @@ impl Election {
             // Before anything is waited for: asking for the next step is what makes a leader step down.
             self.report().await;
             match step {
-                None => break,
-                Some(ClaimStep::Read(place)) => complete &= self.read(place).await,
+                None => return,
+                Some(ClaimStep::Read(place)) => self.read(place).await,
                 Some(ClaimStep::Write(LeadershipObject::Lease, bid)) if bid.holder.is_some() => {
-                    complete &= self.bid_for_lease(bid).await;
+                    self.bid_for_lease(bid).await;
                 }
-                Some(ClaimStep::Write(place, bid)) => complete &= self.write(place, bid).await,
+                Some(ClaimStep::Write(place, bid)) => self.write(place, bid).await,
             }
         }
-        complete
     }
 
-    async fn read(&mut self, place: LeadershipObject) -> bool {
+    async fn read(&mut self, place: LeadershipObject) {
         let patience = self.terms.round();
         let reading = async {
             match place {
@@ -223,25 +210,24 @@ impl Election {
             Ok((found, trouble)) => {
                 self.candidate.read(place, found, now);
                 self.troubles.reading[place as usize] = trouble;
-                true
             }
             Err(why) => {
                 self.candidate.not_read(place);
                 self.troubles.reading[place as usize] = Some(why);
-                false
             }
         }
     }
 
     /// Writes the Lease, and does not wait for it longer than it may take.
-    async fn bid_for_lease(&mut self, bid: Bid) -> bool {
+    async fn bid_for_lease(&mut self, bid: Bid) {
         let (lease, sent) = (self.lease.clone(), self.now());
         self.writing.spawn(async move {
             let (written, said) = lease.write(&bid, sent).await;
             (bid, sent, written, said)
         });
         match timeout(self.terms.round(), self.writing.join_next()).await {
-            Ok(written) => written.is_none_or(|written| self.lease_written(written)),
+            Ok(Some(written)) => self.lease_written(written),
+            Ok(None) => {}
             Err(_) => {
                 self.candidate.late();
                 // Once a refusal has named the hook, that is the better sentence.
@@ -249,19 +235,15 @@ impl Election {
                     let waited = self.terms.round().as_secs_f32();
                     format!("writing the Lease takes longer than {waited} s; a webhook may be holding it")
                 });
-                true
             }
         }
     }
 
-    /// True unless the Lease cannot be written for a reason that the ledger does not help with.
-    fn lease_written(&mut self, written: Result<LeaseWritten, JoinError>) -> bool {
+    fn lease_written(&mut self, written: Result<LeaseWritten, JoinError>) {
         let Some((bid, sent, written, said)) = finished(written) else {
-            return true;
+            return;
         };
         let in_time = self.now().since(sent) <= self.terms.round();
-        // Where it is refused, the ledger decides.
-        let fine = written != BidOutcome::Unclear;
         match &written {
             BidOutcome::Done { .. } if !in_time => {}
             BidOutcome::Conflict => {}
@@ -270,11 +252,10 @@ impl Election {
         let now = self.now();
         self.candidate
             .written(LeadershipObject::Lease, &bid, written, sent, now);
-        fine
     }
 
     /// Writes what no hook can hold up, or what is not worth more patience.
-    async fn write(&mut self, place: LeadershipObject, bid: Bid) -> bool {
+    async fn write(&mut self, place: LeadershipObject, bid: Bid) {
         let sent = self.now();
         let writing = async {
             match place {
@@ -287,11 +268,9 @@ impl Election {
             let said = format!("the {place} was not written within {} s", patience.as_secs_f32());
             (BidOutcome::Unclear, Some(said))
         });
-        let fine = !matches!(written, BidOutcome::Refused | BidOutcome::Unclear);
         self.troubles.writing[place as usize] = said;
         let now = self.now();
         self.candidate.written(place, &bid, written, sent, now);
-        fine
     }
 
     /// Tells where it stands, when that has changed.

@@ -75,9 +75,6 @@ pub struct Candidate {
     under_way: Option<Bid>,
     /// Writes of the Lease are refused, or are late: the ledger decides.
     blocked: bool,
-    /// When the Lease may be written again, and how often in a row it was not.
-    again: Time,
-    in_vain: u32,
 }
 
 impl Candidate {
@@ -95,8 +92,6 @@ impl Candidate {
             answered: 0,
             under_way: None,
             blocked: false,
-            again: Time::default(),
-            in_vain: 0,
         }
     }
 
@@ -191,7 +186,7 @@ impl Candidate {
         if self.blocked && ledger_is_due {
             return Some(self.bid_for_ledger());
         }
-        if self.under_way.is_none() && now >= self.again && !self.round(LeadershipObject::Lease).bid {
+        if self.under_way.is_none() && !self.round(LeadershipObject::Lease).bid {
             self.round(LeadershipObject::Lease).bid = true;
             let bid = self.lease.bid();
             self.under_way = Some(bid.clone());
@@ -268,7 +263,6 @@ impl Candidate {
                 if lease {
                     // One that comes too late to lead by is as good as blocked.
                     self.blocked = at.since(sent) > self.terms.round();
-                    (self.again, self.in_vain) = (at, 0);
                 }
                 self.round(place).fresh = counts;
                 self.answered += 1;
@@ -282,14 +276,7 @@ impl Candidate {
             }
             BidOutcome::Conflict => self.round(place).fresh = false,
             // Who may not write the ledger does not wait for it: the Lease may be free again.
-            BidOutcome::Refused => {
-                if lease {
-                    self.blocked = true;
-                    let wait = self.terms.round() * (1 << self.in_vain.min(8));
-                    self.again = at + wait.min(self.terms.term * 2);
-                    self.in_vain += 1;
-                }
-            }
+            BidOutcome::Refused => self.blocked |= lease,
             BidOutcome::Unclear => {
                 self.round(place).fresh = false;
                 self.over = true;

@@ -38,7 +38,7 @@ proptest! {
         world.run(200_000);
         world.faults = CALM;
         world.hooks = [Hooks::Well, Hooks::Refuse, Hooks::HangAndFail, Hooks::HangAndIgnore][after];
-        // Requests of before are given up, a dead leader runs out, and the wait for a refused Lease ends.
+        // Requests of before are given up, and a dead leader runs out.
         world.run(300_000);
         world.led = 0;
         world.run(320_000);
@@ -344,8 +344,18 @@ fn who_may_not_write_the_ledger_leads_again_as_soon_as_the_lease_can_be_written(
         );
         at = at + TERMS.round();
     }
-    at = at + TERMS.term * 2;
     play(&mut candidate, at, false);
     assert!(candidate.leads(at));
     assert_eq!(ledger_bids, 11, "once a round");
+}
+
+#[test]
+fn a_round_begins_within_a_round_however_many_came_to_nothing() {
+    for toss in 0..1_000 {
+        let pause = TERMS.pause(toss);
+        assert!(
+            pause <= TERMS.round() && pause >= TERMS.round() * 4 / 5,
+            "{pause:?}"
+        );
+    }
 }
