@@ -156,13 +156,13 @@ pub fn ledger(data: &[u8]) {
         return;
     };
     let reading = LedgerReading::of(Some(annotation));
-    let record = reading.record("1");
+    let record = reading.record("u", "1");
     let book = reading.book();
     if let Ok(book) = &book
         && let Some(written) = reading.with_book(book)
     {
         let again = LedgerReading::of(Some(&written));
-        assert_eq!(again.record("1"), record, "another one holds it");
+        assert_eq!(again.record("u", "1"), record, "another one holds it");
         assert_eq!(again.book().as_ref(), Ok(book), "the book changes on the way");
     }
     let bid = Bid {
@@ -174,7 +174,7 @@ pub fn ledger(data: &[u8]) {
     };
     if let Some(written) = reading.with(&bid, "2026-11-21T00:11:02Z") {
         assert_eq!(
-            LedgerReading::of(Some(&written)).record("2").holder.as_deref(),
+            LedgerReading::of(Some(&written)).record("u", "2").holder.as_deref(),
             Some("a")
         );
     }

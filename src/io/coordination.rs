@@ -60,6 +60,12 @@ pub(super) fn version(object: &Value) -> Option<&str> {
         .filter(|version| !version.is_empty())
 }
 
+/// `metadata.uid`; empty where there is none.
+pub(super) fn uid(object: &Value) -> &str {
+    let uid = object.pointer("/metadata/uid").and_then(Value::as_str);
+    uid.unwrap_or_default()
+}
+
 /// What became of a write of `what`, and what is to be said of it.
 pub(super) fn written(answer: Answer, what: &str, created: bool) -> (BidOutcome, Option<String>) {
     let (status, message) = match answer {

@@ -137,7 +137,7 @@ fn the_seeds_get_as_far_as_what_they_are_of() {
         ["a.example.com", "b.example.com"]
     );
     let held = LedgerReading::of(Some(&text("ledger/actor.json")))
-        .record("1")
+        .record("u", "1")
         .holder;
     assert_eq!(held.as_deref(), Some("hookwatch-0"));
     let frozen = LedgerReading::of(Some(&text("ledger/book.json"))).book().unwrap();

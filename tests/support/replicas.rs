@@ -85,7 +85,7 @@ impl Lab {
         );
         let annotation = object.metadata.annotations?.remove(ledger::ANNOTATION)?;
         ledger::LedgerReading::of(Some(&annotation))
-            .record("1")
+            .record("u", "1")
             .holder
             .map(|holder| holder.to_string())
     }

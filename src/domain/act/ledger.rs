@@ -130,8 +130,8 @@ impl LedgerReading {
         }
     }
 
-    /// Who holds it, for the election. `version` is the object's `resourceVersion`.
-    pub fn record(&self, version: &str) -> HolderRecord {
+    /// Who holds it, for the election, in an object of this `metadata.uid` and `resourceVersion`.
+    pub fn record(&self, uid: &str, version: &str) -> HolderRecord {
         let actor = match self {
             Self::Ledger(ledger) => ledger.actor.as_ref(),
             Self::Unreadable { .. } => None,
@@ -143,6 +143,7 @@ impl LedgerReading {
             },
             term: Duration::from_secs(actor.map_or(0, |actor| actor.seconds)),
             transitions: actor.map_or(0, |actor| actor.transitions),
+            uid: uid.to_owned(),
             version: version.to_owned(),
         }
     }
@@ -250,7 +251,7 @@ mod tests {
     #[test]
     fn a_ledger_without_anything_is_nobodys() {
         for text in [None, Some(""), Some(" "), Some("{}")] {
-            let record = LedgerReading::of(text).record("7");
+            let record = LedgerReading::of(text).record("u", "7");
             assert_eq!((record.holder, record.version.as_str()), (None, "7"), "{text:?}");
         }
     }
@@ -260,7 +261,7 @@ mod tests {
         let first = LedgerReading::of(None)
             .with(&bid(Some("a")), NOW)
             .expect("it fits");
-        let record = LedgerReading::of(Some(&first)).record("2");
+        let record = LedgerReading::of(Some(&first)).record("u", "2");
         assert_eq!(record.holder.as_deref(), Some("a"));
         assert_eq!(record.term, Duration::from_secs(15), "never less than is meant");
         assert_eq!(record.transitions, 4);
@@ -282,7 +283,7 @@ mod tests {
         let released = LedgerReading::of(Some(&second))
             .with(&bid(None), NOW)
             .expect("it fits");
-        assert_eq!(LedgerReading::of(Some(&released)).record("3").holder, None);
+        assert_eq!(LedgerReading::of(Some(&released)).record("u", "3").holder, None);
     }
 
     #[test]
@@ -317,7 +318,7 @@ mod tests {
         };
         let text = reading.with_book(&book).expect("it fits");
         let reading = LedgerReading::of(Some(&text));
-        assert_eq!(reading.record("2").holder.as_deref(), Some("a"));
+        assert_eq!(reading.record("u", "2").holder.as_deref(), Some("a"));
         let renewed = reading.with(&bid(Some("b")), NOW).expect("it fits");
         let reading = LedgerReading::of(Some(&renewed));
         assert_eq!(reading.book(), Ok(book));
@@ -334,7 +335,7 @@ mod tests {
         let written = reading.with_book(&Book::default()).expect("it fits");
         let reading = LedgerReading::of(Some(&written));
         assert_eq!((reading.book(), reading.complaint()), (Ok(Book::default()), None));
-        assert_eq!(reading.record("2").holder.as_deref(), Some("a"));
+        assert_eq!(reading.record("u", "2").holder.as_deref(), Some("a"));
         assert_eq!(value(Some(written))["unreadable"], r#"[{"place":"haunted"}]"#);
         let nonsense = LedgerReading::of(Some("nonsense"));
         assert!(nonsense.book().is_err() && nonsense.complaint().is_some());
@@ -368,7 +369,7 @@ mod tests {
         ] {
             let reading = LedgerReading::of(Some(text));
             assert!(matches!(reading, LedgerReading::Unreadable { .. }));
-            assert_eq!(reading.record("1").holder.as_deref(), Some("unreadable"));
+            assert_eq!(reading.record("u", "1").holder.as_deref(), Some("unreadable"));
             let written = value(reading.with(&bid(Some("a")), NOW));
             assert_eq!(written["actor"]["identity"], "a");
             let copy = written["unreadable"].as_str().expect("a copy");
@@ -387,7 +388,7 @@ mod tests {
         #[test]
         fn whatever_was_read_can_be_written_and_read_again(text in "\\PC{0,200}") {
             if let Some(written) = LedgerReading::of(Some(&text)).with(&bid(Some("a")), NOW) {
-                let again = LedgerReading::of(Some(&written)).record("1");
+                let again = LedgerReading::of(Some(&written)).record("u", "1");
                 prop_assert_eq!(again.holder.as_deref(), Some("a"));
             }
         }

@@ -13,7 +13,7 @@ use crate::domain::time::Time;
 use crate::io::client::Connection;
 use crate::io::client::answer::percent_encoded;
 use crate::io::client::request::RequestError;
-use crate::io::coordination::{READ_DEADLINE, WRITE_DEADLINE, ask, unread, version, written};
+use crate::io::coordination::{READ_DEADLINE, WRITE_DEADLINE, ask, uid, unread, version, written};
 
 /// Reads and writes one Lease.
 #[derive(Clone)]
@@ -98,6 +98,7 @@ fn record(object: &Value) -> HolderRecord {
         holder: holder.filter(|holder| !holder.is_empty()).map(Into::into),
         term: std::time::Duration::from_secs(spec["leaseDurationSeconds"].as_u64().unwrap_or_default()),
         transitions: spec["leaseTransitions"].as_u64().unwrap_or_default(),
+        uid: uid(object).to_owned(),
         version: version(object).unwrap_or_default().to_owned(),
     }
 }

@@ -14,7 +14,7 @@ use crate::domain::act::ledger::{ANNOTATION, LedgerReading, OBJECT};
 use crate::domain::time::Time;
 use crate::io::client::Connection;
 use crate::io::client::request::RequestError;
-use crate::io::coordination::{Answer, READ_DEADLINE, ask, is_of_the_server, unread, version, written};
+use crate::io::coordination::{Answer, READ_DEADLINE, ask, is_of_the_server, uid, unread, version, written};
 
 const COLLECTION: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 
@@ -83,11 +83,11 @@ impl LedgerObject {
         format!("ValidatingWebhookConfiguration {OBJECT:?}")
     }
 
-    /// What stands in it, with its version; `None` when there is no such object.
+    /// What stands in it, with its uid and its version; `None` when there is no such object.
     ///
     /// It is never older than what was read or written before. What others have written a moment ago may be missing, as in an
     /// answer that is on its way: every write has a precondition.
-    async fn fetch(&self) -> Result<Option<(String, LedgerReading)>, String> {
+    async fn fetch(&self) -> Result<Option<(String, String, LedgerReading)>, String> {
         // A list filtered by name: it takes no permission but the one that the inventory takes.
         let mut path = format!("{COLLECTION}?fieldSelector=metadata.name%3D{OBJECT}");
         if let Some(seen) = self.seen.lock().ok().and_then(|mut seen| seen.take()) {
@@ -105,7 +105,10 @@ impl LedgerObject {
             return Ok(None);
         };
         match version(object) {
-            Some(version) => Ok(Some((version.to_owned(), self.remember(object, version)))),
+            Some(version) => {
+                let reading = self.remember(object, version);
+                Ok(Some((uid(object).to_owned(), version.to_owned(), reading)))
+            }
             None => Err(unread(Ok(Value::Null), &Self::what())),
         }
     }
@@ -115,13 +118,13 @@ impl LedgerObject {
     /// # Errors
     /// A sentence that says why it could not be read.
     pub async fn read(&self) -> Result<(Option<HolderRecord>, Option<String>), String> {
-        let Some((version, reading)) = self.fetch().await? else {
+        let Some((uid, version, reading)) = self.fetch().await? else {
             return Ok((None, None));
         };
         let said = reading
             .complaint()
             .map(|why| format!("annotation {ANNOTATION} of {} {why}", Self::what()));
-        Ok((Some(reading.record(&version)), said))
+        Ok((Some(reading.record(&uid, &version)), said))
     }
 
     /// Writes a bid, and creates the object for it where there is none. With what is to be said of it, when it failed.

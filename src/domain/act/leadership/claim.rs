@@ -36,6 +36,13 @@ struct ObservedClaim {
     free_at: Time,
 }
 
+impl ObservedClaim {
+    /// Whether it is the object with this uid.
+    fn is_of(&self, uid: &str) -> bool {
+        self.record.as_ref().is_some_and(|record| record.uid == uid)
+    }
+}
+
 impl Claim {
     pub(super) fn new(me: Arc<str>, terms: Terms) -> Self {
         Self {
@@ -57,9 +64,12 @@ impl Claim {
         let term = found.as_ref().map_or(self.terms.term, |record| record.term);
         let term = term.max(self.terms.term).min(Terms::LONGEST);
         let other = match &found {
-            Some(record) => record.holder.clone().filter(|holder| *holder != self.me),
-            // An object that was deleted under its holder does not tell the holder.
-            None => before.and_then(|seen| seen.other.filter(|_| at < seen.free_at)),
+            Some(HolderRecord {
+                holder: Some(holder), ..
+            }) => Some(Arc::clone(holder)).filter(|holder| *holder != self.me),
+            Some(record) if before.as_ref().is_some_and(|seen| seen.is_of(&record.uid)) => None,
+            // One that was deleted under its holder, and perhaps made anew, does not tell the holder.
+            _ => before.and_then(|seen| seen.other.filter(|_| at < seen.free_at)),
         };
         self.seen = Some(ObservedClaim {
             record: found,
@@ -119,19 +129,21 @@ impl Claim {
         if bid.precondition.as_ref() == Some(&version) {
             return false;
         }
-        let current = self.seen.as_ref().and_then(|seen| seen.record.as_ref());
-        let current = current.map(|record| &record.version);
+        let record = self.seen.as_ref().and_then(|seen| seen.record.as_ref());
+        let current = record.map(|record| &record.version);
         if current == Some(&version) {
             return true;
         }
         if current != bid.precondition.as_ref() {
             return false;
         }
+        let uid = record.map(|record| record.uid.clone()).unwrap_or_default();
         self.seen = Some(ObservedClaim {
             record: Some(HolderRecord {
                 holder: bid.holder.clone(),
                 term: bid.term,
                 transitions: bid.transitions,
+                uid,
                 version,
             }),
             other: None,

@@ -169,6 +169,7 @@ fn a_write_that_changed_nothing_is_no_renewal() {
         holder: Some("me".into()),
         term: TERMS.term,
         transitions: 0,
+        uid: "u".into(),
         version: "7".into(),
     };
     assert_eq!(candidate.next(at), Some(ClaimStep::Read(LeadershipObject::Lease)));
@@ -198,6 +199,7 @@ fn an_object_that_is_deleted_under_its_holder_is_waited_for() {
         holder: Some("other".into()),
         term: Duration::ZERO,
         transitions: 3,
+        uid: "u".into(),
         version: "1".into(),
     };
     claim.read(Some(held), at(0));
@@ -208,6 +210,48 @@ fn an_object_that_is_deleted_under_its_holder_is_waited_for() {
 }
 
 #[test]
+fn two_never_lead_when_the_lease_is_deleted_under_a_leader_that_is_cut_off() {
+    for anew in [false, true] {
+        let mut world = world(3);
+        world.run(30_000);
+        let leads = |world: &World, at: usize| world.actors[at].candidate.leads(world.local(at));
+        let leader = (0..3).find(|at| leads(&world, *at)).expect("a leader");
+        world.actors[leader].cut = world.now + 60_000;
+        world.delete_lease(anew);
+        world.run(60_000);
+        assert!((0..3).any(|at| at != leader && leads(&world, at)), "{anew}");
+    }
+}
+
+#[test]
+fn an_object_that_is_made_anew_under_its_holder_is_waited_for_and_one_that_is_released_is_not() {
+    let at = Time::from_unix_millis;
+    let record = |holder: Option<&str>, uid: &str, version: &str| {
+        Some(HolderRecord {
+            holder: holder.map(Into::into),
+            term: Duration::ZERO,
+            transitions: 0,
+            uid: uid.into(),
+            version: version.into(),
+        })
+    };
+    for (uid, deleted, hold) in [
+        ("new", false, claim::Hold::Other("other".into())),
+        ("new", true, claim::Hold::Other("other".into())),
+        ("old", false, claim::Hold::Free),
+    ] {
+        let mut claim = claim::Claim::new("me".into(), TERMS);
+        claim.read(record(Some("other"), "old", "1"), at(0));
+        if deleted {
+            claim.read(None, at(500));
+        }
+        claim.read(record(None, uid, "2"), at(1_000));
+        assert_eq!(claim.hold(at(2_000)), hold, "{uid} {deleted}");
+        assert_eq!(claim.hold(at(16_000)), claim::Hold::Free);
+    }
+}
+
+#[test]
 fn what_is_read_again_unchanged_runs_out_and_what_is_renewed_does_not() {
     let mut claim = claim::Claim::new("me".into(), TERMS);
     let at = Time::from_unix_millis;
@@ -215,6 +259,7 @@ fn what_is_read_again_unchanged_runs_out_and_what_is_renewed_does_not() {
         holder: Some("other".into()),
         term: Duration::from_secs(term),
         transitions: 3,
+        uid: "u".into(),
         version: version.into(),
     };
     claim.read(Some(held("1", 15)), at(0));

@@ -12,7 +12,7 @@ impl LedgerObject {
     /// # Errors
     /// A sentence that says why the ledger could not be read, or makes no sense.
     pub async fn read_book(&self) -> Result<(Option<ResourceVersion>, Book), String> {
-        let Some((version, reading)) = self.fetch().await? else {
+        let Some((_, version, reading)) = self.fetch().await? else {
             return Ok((None, Book::default()));
         };
         let book = reading.book().map_err(|why| {

@@ -46,6 +46,8 @@ impl Chance {
 pub struct Object {
     /// Holder, transitions and the renewal's time as the writer's wall clock had it.
     pub content: Option<(Option<Arc<str>>, u64, u64)>,
+    /// Another one each time it is made.
+    pub uid: u64,
     pub version: u64,
 }
 
@@ -304,6 +306,14 @@ impl World {
         }
     }
 
+    /// Somebody deletes the Lease, and makes it `anew` without a holder.
+    pub fn delete_lease(&mut self, anew: bool) {
+        let object = &mut self.objects[0];
+        object.content = anew.then_some((None, 0, 0));
+        object.uid += 1;
+        object.version += 1;
+    }
+
     /// Takes the next step, or ends the round.
     pub fn advance(&mut self, at: usize) {
         let local = self.local(at);
@@ -350,6 +360,7 @@ impl World {
                         holder,
                         term: TERMS.term,
                         transitions,
+                        uid: object.uid.to_string(),
                         version: object.version.to_string(),
                     });
                 if number != 0 && life == self.actors[at].life {
@@ -403,6 +414,7 @@ impl World {
         }
         let content = Some((bid.holder.clone(), bid.transitions, wall));
         if object.content != content {
+            object.uid += u64::from(!exists);
             object.content = content;
             object.version += 1;
         }
