@@ -182,7 +182,8 @@ impl Election {
             self.report().await;
             match step {
                 None => return,
-                Some(ClaimStep::Read(place)) => self.read(place).await,
+                Some(ClaimStep::Read(place)) => self.read(place, false).await,
+                Some(ClaimStep::Confirm(place)) => self.read(place, true).await,
                 Some(ClaimStep::Write(LeadershipObject::Lease, bid)) if bid.holder.is_some() => {
                     self.bid_for_lease(bid).await;
                 }
@@ -191,11 +192,13 @@ impl Election {
         }
     }
 
-    async fn read(&mut self, place: LeadershipObject) {
+    /// Reads an object; as it is stored, where `confirms`.
+    async fn read(&mut self, place: LeadershipObject, confirms: bool) {
         let patience = self.terms.round();
         let reading = async {
             match place {
                 LeadershipObject::Lease => self.lease.read().await.map(|found| (found, None)),
+                LeadershipObject::Ledger if confirms => self.ledger.read_stored().await,
                 LeadershipObject::Ledger => self.ledger.read().await,
             }
         };

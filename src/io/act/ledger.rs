@@ -127,6 +127,17 @@ impl LedgerObject {
         Ok((Some(reading.record(&uid, &version)), said))
     }
 
+    /// The same as it is stored, with all that was written before.
+    ///
+    /// # Errors
+    /// As for [`Self::read`].
+    pub async fn read_stored(&self) -> Result<(Option<HolderRecord>, Option<String>), String> {
+        if let Ok(mut seen) = self.seen.lock() {
+            *seen = None;
+        }
+        self.read().await
+    }
+
     /// Writes a bid, and creates the object for it where there is none. With what is to be said of it, when it failed.
     pub async fn write(&self, bid: &Bid, now: Time) -> (BidOutcome, Option<String>) {
         let Some(reading) = self.reading_of(bid.precondition.as_deref()) else {
@@ -311,6 +322,8 @@ mod tests {
         soon(ledger.read())
             .await
             .expect_err("what the breaker wrote counts as well");
+        assert_eq!(soon(ledger.read()).await, Ok((None, None)));
+        assert_eq!(soon(ledger.read_stored()).await, Ok((None, None)));
         let asked = server.asked();
         let reads = asked.iter().filter(|asked| asked.method == "GET");
         let versions: Vec<Option<&str>> = reads
@@ -325,7 +338,10 @@ mod tests {
             "7&resourceVersionMatch=NotOlderThan",
             "9&resourceVersionMatch=NotOlderThan",
         );
-        assert_eq!(versions, [None, Some(seven), Some(nine), None, Some(nine)]);
+        assert_eq!(
+            versions,
+            [None, Some(seven), Some(nine), None, Some(nine), None, None]
+        );
     }
 
     #[tokio::test]

@@ -25,8 +25,10 @@ use crate::time::Time;
 /// What to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClaimStep {
-    /// Read the object.
+    /// Read the object, from a memory if need be that may lag behind.
     Read(LeadershipObject),
+    /// Read it as it is stored: this replica begins to lead by what it shows.
+    Confirm(LeadershipObject),
     /// Write this into it.
     Write(LeadershipObject, Bid),
 }
@@ -151,7 +153,12 @@ impl Candidate {
         for &place in LeadershipObject::ALL {
             if !self.round(place).fresh {
                 self.round(place).asked = self.answered;
-                return Some(ClaimStep::Read(place));
+                // While it leads no other replica can have begun to: they saw its name, and wait for it to run out.
+                let waits = self.unconfirmed.filter(|waiting| waiting.belief.by == place.other());
+                return Some(match waits {
+                    Some(_) if !self.leads(now) => ClaimStep::Confirm(place),
+                    _ => ClaimStep::Read(place),
+                });
             }
         }
         let (lease, ledger) = (self.lease.hold(now), self.ledger.hold(now));

@@ -311,7 +311,7 @@ fn a_read_that_was_under_way_when_a_late_write_came_back_confirms_nothing() {
     assert!(!candidate.leads(at));
     assert_eq!(
         candidate.next(at),
-        Some(ClaimStep::Read(LeadershipObject::Ledger)),
+        Some(ClaimStep::Confirm(LeadershipObject::Ledger)),
         "it asks again"
     );
     candidate.read(LeadershipObject::Ledger, None, at);
@@ -336,13 +336,12 @@ fn a_late_renewal_of_the_lease_does_not_shorten_what_the_ledger_has_given() {
     };
     let done = || BidOutcome::Done { version: "1".into() };
     candidate.written(LeadershipObject::Ledger, &ledger, done(), at, at);
-    let confirms = |candidate: &mut Candidate, place| {
-        assert_eq!(candidate.next(at), Some(ClaimStep::Read(place)));
-        candidate.read(place, None, at);
-    };
-    confirms(&mut candidate, LeadershipObject::Lease);
+    let (begins, goes_on) = (LeadershipObject::Lease, LeadershipObject::Ledger);
+    assert_eq!(candidate.next(at), Some(ClaimStep::Confirm(begins)));
+    candidate.read(begins, None, at);
     candidate.written(LeadershipObject::Lease, &bid, done(), start, at);
-    confirms(&mut candidate, LeadershipObject::Ledger);
+    assert_eq!(candidate.next(at), Some(ClaimStep::Read(goes_on)));
+    candidate.read(goes_on, None, at);
     assert!(candidate.leads(start + TERMS.deadline() + TERMS.round()));
 }
 
@@ -358,7 +357,7 @@ fn who_may_not_write_the_ledger_leads_again_as_soon_as_the_lease_can_be_written(
             steps += 1;
             assert!(steps < 12, "a round ends");
             match step {
-                ClaimStep::Read(place) => candidate.read(place, None, at),
+                ClaimStep::Read(place) | ClaimStep::Confirm(place) => candidate.read(place, None, at),
                 ClaimStep::Write(LeadershipObject::Ledger, bid) => {
                     ledger_bids += 1;
                     candidate.written(LeadershipObject::Ledger, &bid, BidOutcome::Refused, at, at);

@@ -77,6 +77,8 @@ pub struct Actor {
     /// Until when it has no connection.
     pub cut: u64,
     pub gone: bool,
+    /// The newest version of the ledger that it has seen; all there is before it has seen one.
+    pub seen: u64,
 }
 
 /// How much goes wrong.
@@ -97,6 +99,8 @@ pub struct World {
     pub queue: BinaryHeap<Reverse<(u64, u64, usize)>>,
     pub happenings: Vec<Option<(u64, Happening)>>,
     pub objects: [Object; 2],
+    /// The ledger as an API server remembers it, and since when.
+    pub memory: (u64, Object),
     pub actors: Vec<Actor>,
     pub chance: Chance,
     pub faults: Faults,
@@ -114,6 +118,7 @@ impl World {
             queue: BinaryHeap::new(),
             happenings: Vec::new(),
             objects: Default::default(),
+            memory: Default::default(),
             actors: Vec::new(),
             chance: Chance(seed | 1),
             faults,
@@ -134,6 +139,7 @@ impl World {
                 life: 0,
                 cut: 0,
                 gone: false,
+                seen: u64::MAX,
             });
             let begins = world.chance.below(3_000);
             world.later(at, begins, Happening::Round);
@@ -226,6 +232,9 @@ impl World {
             }
             Happening::WriteAnswered(step, bid, place, outcome, sent) => {
                 let sent = Time::from_unix_millis(sent);
+                if let (LeadershipObject::Ledger, BidOutcome::Done { version }) = (place, &outcome) {
+                    actor.seen = version.parse().unwrap();
+                }
                 actor.candidate.written(place, &bid, outcome, sent, local);
                 if step == actor.waiting {
                     self.advance(at);
@@ -234,8 +243,10 @@ impl World {
             Happening::Lost(step, what, sent) => {
                 let sent = Time::from_unix_millis(sent);
                 match what {
-                    ClaimStep::Read(place) if step == actor.waiting => actor.candidate.not_read(place),
-                    ClaimStep::Read(_) => return,
+                    ClaimStep::Read(place) | ClaimStep::Confirm(place) if step == actor.waiting => {
+                        actor.candidate.not_read(place);
+                    }
+                    ClaimStep::Read(_) | ClaimStep::Confirm(_) => return,
                     ClaimStep::Write(place, bid) => {
                         actor
                             .candidate
@@ -257,6 +268,7 @@ impl World {
                 actor.waiting += 1;
                 actor.name = format!("r{at}-{}", actor.life).into();
                 actor.candidate = Candidate::new(Arc::clone(&actor.name), TERMS);
+                actor.seen = u64::MAX;
                 self.later(at, 500, Happening::Round);
             }
             Happening::Resign => {
@@ -351,11 +363,16 @@ impl World {
     pub fn arrives(&mut self, at: usize, life: u64, number: u64, step: ClaimStep, sent: u64) {
         let back = self.delay();
         match step {
-            ClaimStep::Read(place) => {
-                let object = &self.objects[place as usize];
+            ClaimStep::Read(place) | ClaimStep::Confirm(place) => {
+                let object = match step {
+                    ClaimStep::Read(LeadershipObject::Ledger) => self.remembered(at),
+                    _ => self.objects[place as usize].clone(),
+                };
+                if place == LeadershipObject::Ledger {
+                    self.actors[at].seen = object.version;
+                }
                 let found = object
                     .content
-                    .clone()
                     .map(|(holder, transitions, _)| HolderRecord {
                         holder,
                         term: TERMS.term,
@@ -398,6 +415,16 @@ impl World {
                 }
             }
         }
+    }
+
+    /// The ledger from an API server's memory, which lags, and shows nobody less than they have seen.
+    fn remembered(&mut self, at: usize) -> Object {
+        let lag = self.chance.below(self.faults.delay + 1);
+        let (since, object) = &self.memory;
+        if self.now > since + lag || object.version < self.actors[at].seen {
+            self.memory = (self.now, self.objects[1].clone());
+        }
+        self.memory.1.clone()
     }
 
     /// As an API server does it: the precondition, and no new version for content that is the same.
