@@ -237,6 +237,9 @@ struct HookMemory {
     /// Since when the line in the book is as it is.
     line_since: Time,
     licence: Option<Licence>,
+    /// The version to which this replica's changes of the object's other hooks have taken it from the one in the line, with
+    /// nobody else's in between.
+    carried_to: Option<ResourceVersion>,
     /// Since when it is bypassed, as far as we saw.
     bypassed_since: Option<Time>,
     probation_since: Option<Time>,
@@ -287,6 +290,8 @@ struct RefusedChange {
 struct PendingChange {
     ticket: Ticket,
     sent: Time,
+    /// The version of the object that it is made to.
+    from: ResourceVersion,
     to: To,
 }
 

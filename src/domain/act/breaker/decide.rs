@@ -235,7 +235,8 @@ impl Breaker {
         if clean && refused {
             return self.give_up_line(hook, entry);
         }
-        let untouched = unchanged || clean || hook.restored || entry.by_hand;
+        let carried = hook.carried_to.as_ref() == Some(&view.version);
+        let untouched = unchanged || carried || clean || hook.restored || entry.by_hand;
         let reverts = if untouched {
             entry.reverts
         } else {
@@ -246,7 +247,7 @@ impl Breaker {
         let mine = entry.by == self.settings.identity;
         if let Ok(choice) = &justified
             && (!contested || !guards.on(Guard::Contested))
-            && (!untouched || mine || rested)
+            && (!untouched || carried || mine || rested)
         {
             let line = BookEntry {
                 since: entry.since,

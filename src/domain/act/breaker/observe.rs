@@ -169,7 +169,7 @@ impl Breaker {
                 let (id, version) = (id.clone(), view.version.clone());
                 hook.restored = pending.to == To::Original;
                 hook.sees(view, now);
-                self.has_changed(&id, &version);
+                self.has_changed(&id, &pending.from, &version);
             }
             WriteOutcome::Conflict | WriteOutcome::Gone | WriteOutcome::GaveUp => {}
             WriteOutcome::Refused(why) => {
@@ -191,14 +191,20 @@ impl Breaker {
         }
     }
 
-    /// The object of a hook has this version now: what was read of the others in it is older.
-    fn has_changed(&mut self, id: &HookId, version: &ResourceVersion) {
+    /// A change of a hook took its object from one version to the next: what was read of the others in it is older.
+    fn has_changed(&mut self, id: &HookId, from: &ResourceVersion, version: &ResourceVersion) {
+        let book = self.memory.ledger.known.as_ref().map(|(_, book)| book);
         let others = self.memory.hooks.iter_mut();
         let others = others.filter(|(other, _)| {
             (other.kind, &other.configuration) == (id.kind, &id.configuration) && *other != id
         });
-        for (_, other) in others {
+        for (id, other) in others {
             other.read.take_if(|(_, read)| read.version != *version);
+            let line = book.and_then(|book| book.entries.get(id));
+            let since = [other.carried_to.as_ref(), line.map(|line| &line.seen)];
+            if since.contains(&Some(from)) {
+                other.carried_to = Some(version.clone());
+            }
         }
     }
 

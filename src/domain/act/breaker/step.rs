@@ -170,6 +170,7 @@ impl Breaker {
                 hook.pending = Some(PendingChange {
                     ticket,
                     sent: now,
+                    from: view.version.clone(),
                     to,
                 });
                 actions.push(Action::Change(ObjectChange {

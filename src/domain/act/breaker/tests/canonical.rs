@@ -101,6 +101,8 @@ impl World {
                 }
                 if let Some(pending) = &mut hook.pending {
                     pending.sent = at_most(pending.sent, 2);
+                    // No other hook is in its object.
+                    pending.from = version(0);
                 }
                 hook.relapses = hook.relapses.min(1);
             }

@@ -41,6 +41,27 @@ pub(super) fn view(version: &str, shown: BypassState) -> ObservedHook {
     }
 }
 
+/// The line of another replica that is about to shield a hook, whose object has this version.
+pub(super) fn held_by_another(version: u64, now: Time) -> BookEntry {
+    BookEntry {
+        place: EntryStage::Held,
+        rung: Rung::Shield,
+        cause: Cause::Hanging,
+        stake: Stake::Met,
+        by: "another".into(),
+        since: now,
+        at: now,
+        seen: ResourceVersion::new(&version.to_string()),
+        reverts: 0,
+        relapses: 0,
+        put_back: 0,
+        contested: false,
+        spent: false,
+        by_hand: false,
+        skips: None,
+    }
+}
+
 pub(super) fn ours(rung: Rung, probation: bool) -> BypassState {
     BypassState::Ours { rung, probation }
 }

@@ -1,7 +1,7 @@
 //! What is done where the ledger cannot be read or cannot be written.
 
 use super::super::*;
-use super::incident::{Incident, at, hook, ours, policy};
+use super::incident::{Incident, at, held_by_another, hook, ours, policy};
 use crate::act::fence::AutoBreak;
 use crate::vocabulary::Cause;
 
@@ -126,23 +126,7 @@ fn a_ledger_that_can_be_read_and_not_written_is_told_and_nothing_is_bypassed() {
 
 /// A line of another replica, for the object as it is now.
 fn line_of_another(incident: &mut Incident) {
-    let line = BookEntry {
-        place: EntryStage::Held,
-        rung: Rung::Shield,
-        cause: Cause::Hanging,
-        stake: Stake::Met,
-        by: "another".into(),
-        since: at(incident.now),
-        at: at(incident.now),
-        seen: ResourceVersion::new(&incident.version.to_string()),
-        reverts: 0,
-        relapses: 0,
-        put_back: 0,
-        contested: false,
-        spent: false,
-        by_hand: false,
-        skips: None,
-    };
+    let line = held_by_another(incident.version, at(incident.now));
     write_ledger(incident, Some(line));
 }
 
@@ -223,4 +207,23 @@ fn a_bypass_of_another_replica_is_not_restored_before_the_webhook_has_been_well_
     assert_eq!(incident.changes, []);
     incident.wait(15);
     assert_eq!(incident.changes, [To::Original]);
+}
+
+#[test]
+fn a_line_whose_bypass_was_restored_by_a_replica_that_died_is_closed_and_what_its_owner_changed_since_is_left_alone() {
+    let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
+    incident.fails(Cause::Hanging);
+    incident.wait(5);
+    incident.ledger_refuses = true;
+    incident.is_well();
+    incident.wait(120);
+    assert_eq!(incident.changes, [To::Bypass(Rung::Shield), To::Original]);
+    assert!(incident.ledger.1.entries[&hook()].counts(), "it could not be written");
+    incident.breaker = Breaker::new(BreakerSettings::new("next", AutoBreak::On, policy(&[Rung::Shield])));
+    incident.begin();
+    incident.somebody_writes(BypassState::Original);
+    incident.ledger_refuses = false;
+    incident.wait(60);
+    assert!(!incident.ledger.1.entries[&hook()].counts());
+    assert_eq!(incident.changes.len(), 2);
 }

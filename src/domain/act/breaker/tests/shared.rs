@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::*;
-use super::incident::{at, ours, policy, view};
+use super::incident::{at, held_by_another, ours, policy, view};
 use crate::act::fence::AutoBreak;
 use crate::act::ledger::LedgerReading;
 use crate::cluster::hook::HookKind;
@@ -132,8 +132,13 @@ impl Outage {
             }),
             Action::Change(ObjectChange { ticket, hook, to, .. }) => {
                 let To::Bypass(rung) = to else { return None };
-                let object = self.objects.get_mut(&hook)?;
-                *object = (object.0 + 1, ours(rung, false));
+                let version = self.objects.get(&hook)?.0 + 1;
+                for (id, object) in &mut self.objects {
+                    if id.configuration == hook.configuration {
+                        object.0 = version;
+                    }
+                }
+                self.objects.get_mut(&hook)?.1 = ours(rung, false);
                 let outcome = WriteOutcome::Applied(self.view(&hook));
                 Some(Observation::Outcome { ticket, outcome })
             }
@@ -445,4 +450,24 @@ fn hooks_that_fail_together_are_shielded_at_one_time_and_a_merely_slow_one_short
     };
     assert_eq!(shielded_after(Cause::Hanging, Effect::Blocking), 2);
     assert_eq!(shielded_after(Cause::Slow, Effect::Delaying), 0);
+}
+
+#[test]
+fn what_another_replica_never_began_was_not_reverted_when_we_changed_its_object_meanwhile() {
+    let mut outage = Outage::with(policy(&[Rung::Shield]), true, &[]);
+    let [ours, theirs] = ["ours", "theirs"].map(|name| HookId::new(HookKind::Validating, "one", name));
+    for id in [&ours, &theirs] {
+        outage.objects.insert(id.clone(), (1, BypassState::Original));
+        outage.facts.insert(id.clone(), hangs("one"));
+    }
+    let line = held_by_another(1, at(outage.now));
+    outage.ledger = (2, Book::default());
+    outage.ledger.1.entries.insert(theirs.clone(), line);
+    outage.observe(Observation::LedgerShows(ResourceVersion::new("2")));
+    for _ in 0..10 {
+        outage.goes_on();
+    }
+    assert_eq!(outage.bypassed("one", Rung::Shield), 2);
+    let line = &outage.ledger.1.entries[&theirs];
+    assert_eq!((&*line.by, line.reverts), ("me", 0));
 }
