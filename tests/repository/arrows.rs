@@ -53,18 +53,19 @@ const ROOMS: [(&str, &[&str]); 8] = [
 ];
 
 /// The rooms of `io`, likewise.
-const ROOMS_OF_IO: [(&str, &[&str]); 13] = [
+const ROOMS_OF_IO: [(&str, &[&str]); 14] = [
     ("file", &[]),
     ("client", &["file"]),
     ("endpoint", &["file"]),
     ("missing", &[]),
     ("recorder", &[]),
+    ("wall", &[]),
     ("coordination", &["client"]),
     ("daemon", &["client", "endpoint"]),
     ("cluster", &["client"]),
     ("observe", &["client", "endpoint", "missing"]),
     ("act", &["client", "coordination", "observe"]),
-    ("report", &["client", "endpoint", "coordination", "cluster"]),
+    ("report", &["wall", "client", "endpoint", "coordination", "cluster"]),
     ("http", &["file", "report"]),
     ("telemetry", &["file", "client", "report"]),
 ];
