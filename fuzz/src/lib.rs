@@ -174,7 +174,10 @@ pub fn ledger(data: &[u8]) {
     };
     if let Some(written) = reading.with(&bid, "2026-11-21T00:11:02Z") {
         assert_eq!(
-            LedgerReading::of(Some(&written)).record("u", "2").holder.as_deref(),
+            LedgerReading::of(Some(&written))
+                .record("u", "2")
+                .holder
+                .as_deref(),
             Some("a")
         );
     }

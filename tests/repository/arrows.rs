@@ -65,7 +65,10 @@ const ROOMS_OF_IO: [(&str, &[&str]); 14] = [
     ("cluster", &["client"]),
     ("observe", &["client", "endpoint", "missing"]),
     ("act", &["client", "coordination", "observe"]),
-    ("report", &["wall", "client", "endpoint", "coordination", "cluster"]),
+    (
+        "report",
+        &["wall", "client", "endpoint", "coordination", "cluster"],
+    ),
     ("http", &["file", "report"]),
     ("telemetry", &["file", "client", "report"]),
 ];

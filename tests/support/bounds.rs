@@ -166,7 +166,9 @@ fn closed_set(metric: &str, label: &str) -> Option<Vec<&'static str>> {
         ("hook_backends", "state") => all_of(BackendHealth::ALL),
         ("breaker_hooks", "state") => HookState::VARIANTS.to_vec(),
         ("breaker_held_back_total" | "breaker_held_back", "reason") => all_of(HeldBack::ALL),
-        ("breaker_actions_total", "outcome") => vec!["applied", "conflict", "gave_up", "gone", "refused", "unclear"],
+        ("breaker_actions_total", "outcome") => {
+            vec!["applied", "conflict", "gave_up", "gone", "refused", "unclear"]
+        }
         (_, "action") => vec!["bypass", "probation", "restore"],
         (_, "rung") => all_of(Rung::ALL),
         (_, "state") => all_of(Writes::ALL),

@@ -332,8 +332,14 @@ mod tests {
         let (book, nonsense) = Book::read(&text);
         assert_eq!(nonsense, [json!("please"), json!("soon"), bad, json!(3)]);
         assert_eq!(book.entries.len(), 1);
-        assert!(book.frozen.is_some_and(|order| order.sentence().contains("hookwatch unfreeze")));
+        assert!(
+            book.frozen
+                .is_some_and(|order| order.sentence().contains("hookwatch unfreeze"))
+        );
         assert_eq!(Book::read(&json!(3)), (Book::default(), vec![json!(3)]));
-        assert_eq!(Book::read(&json!({"frozen": false})), (Book::default(), Vec::new()));
+        assert_eq!(
+            Book::read(&json!({"frozen": false})),
+            (Book::default(), Vec::new())
+        );
     }
 }

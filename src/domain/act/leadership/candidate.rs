@@ -154,7 +154,9 @@ impl Candidate {
             if !self.round(place).fresh {
                 self.round(place).asked = self.answered;
                 // While it leads no other replica can have begun to: they saw its name, and wait for it to run out.
-                let waits = self.unconfirmed.filter(|waiting| waiting.belief.by == place.other());
+                let waits = self
+                    .unconfirmed
+                    .filter(|waiting| waiting.belief.by == place.other());
                 return Some(match waits {
                     Some(_) if !self.leads(now) => ClaimStep::Confirm(place),
                     _ => ClaimStep::Read(place),

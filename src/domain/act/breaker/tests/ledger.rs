@@ -210,7 +210,8 @@ fn a_bypass_of_another_replica_is_not_restored_before_the_webhook_has_been_well_
 }
 
 #[test]
-fn a_line_whose_bypass_was_restored_by_a_replica_that_died_is_closed_and_what_its_owner_changed_since_is_left_alone() {
+fn a_line_whose_bypass_was_restored_by_a_replica_that_died_is_closed_and_what_its_owner_changed_since_is_left_alone()
+ {
     let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
     incident.fails(Cause::Hanging);
     incident.wait(5);
@@ -218,8 +219,15 @@ fn a_line_whose_bypass_was_restored_by_a_replica_that_died_is_closed_and_what_it
     incident.is_well();
     incident.wait(120);
     assert_eq!(incident.changes, [To::Bypass(Rung::Shield), To::Original]);
-    assert!(incident.ledger.1.entries[&hook()].counts(), "it could not be written");
-    incident.breaker = Breaker::new(BreakerSettings::new("next", AutoBreak::On, policy(&[Rung::Shield])));
+    assert!(
+        incident.ledger.1.entries[&hook()].counts(),
+        "it could not be written"
+    );
+    incident.breaker = Breaker::new(BreakerSettings::new(
+        "next",
+        AutoBreak::On,
+        policy(&[Rung::Shield]),
+    ));
     incident.begin();
     incident.somebody_writes(BypassState::Original);
     incident.ledger_refuses = false;

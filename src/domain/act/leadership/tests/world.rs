@@ -371,15 +371,13 @@ impl World {
                 if place == LeadershipObject::Ledger {
                     self.actors[at].seen = object.version;
                 }
-                let found = object
-                    .content
-                    .map(|(holder, transitions, _)| HolderRecord {
-                        holder,
-                        term: TERMS.term,
-                        transitions,
-                        uid: object.uid.to_string(),
-                        version: object.version.to_string(),
-                    });
+                let found = object.content.map(|(holder, transitions, _)| HolderRecord {
+                    holder,
+                    term: TERMS.term,
+                    transitions,
+                    uid: object.uid.to_string(),
+                    version: object.version.to_string(),
+                });
                 if number != 0 && life == self.actors[at].life {
                     self.later(at, back, Happening::ReadAnswered(number, place, found));
                 }
