@@ -202,7 +202,8 @@ impl std::fmt::Debug for Connection {
 fn without_secrets(url: &Uri) -> String {
     let authority = url.authority().map_or("", |authority| authority.as_str());
     let place = authority.rsplit('@').next().unwrap_or_default();
-    format!("{}://{place}{}", url.scheme_str().unwrap_or_default(), url.path())
+    let scheme = url.scheme().map(|scheme| format!("{scheme}://"));
+    format!("{}{place}{}", scheme.unwrap_or_default(), url.path())
 }
 
 /// The host of the configured server, an IPv6 address without its brackets.
@@ -443,6 +444,7 @@ mod tests {
                 "https://api.example:6443/k8s/c-1",
             ),
             ("https://[::1]:6443", "https://[::1]:6443/"),
+            ("api.example:6443", "api.example:6443"),
         ] {
             assert_eq!(without_secrets(&url.parse().expect("a URL")), shown);
         }

@@ -78,9 +78,10 @@ fn patch(finding: &Finding, report: &AuditReport) -> String {
         Some(PatchCommand::Line(line)) => format!("  {}\n", clean(&line.replacen("kubectl", &kubectl, 1))),
         Some(PatchCommand::File { bytes, object }) => format!(
             "  The patch has {:.1} KB. The same audit with --output json has it:\n  \
-             hookwatch audit --output json{source} | jq '.findings[] | select(.id == \"{}\" and .object == \"{}\") | .patch' > patch.json\n  \
+             hookwatch audit --output json{} | jq '.findings[] | select(.id == \"{}\" and .object == \"{}\") | .patch' > patch.json\n  \
              {kubectl} patch {object} --type json --patch-file patch.json\n",
             bytes as f64 / 1_000.0,
+            clean(source),
             finding.kind.id,
             clean(&finding.object),
         ),

@@ -75,9 +75,9 @@ impl Terms {
         self.term / 5
     }
 
-    /// Time from the beginning of a round to that of the next, whatever came of it: an API server that answers again has a
-    /// leader within a round. Up to a fifth less than [`round`](Self::round), by a random `toss`, or replicas that were started
-    /// together would ask together for ever.
+    /// Least time from the beginning of a round to that of the next, whatever came of it: an API server that answers again is
+    /// asked soon. Up to a fifth less than [`round`](Self::round), by a random `toss`, or replicas that were started together
+    /// would ask together for ever.
     pub fn pause(self, toss: u64) -> Duration {
         let less = u32::try_from(toss % 200).unwrap_or_default();
         self.round() * (1_000 - less) / 1_000

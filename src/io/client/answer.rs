@@ -83,7 +83,8 @@ fn message_of(body: &[u8]) -> String {
     if let Ok(StatusMessage { message }) = serde_json::from_slice(body)
         && !message.is_empty()
     {
-        return bounded_to(MAX_STATUS_MESSAGE, &message);
+        // A line break would be dropped, and the words around it be one.
+        return bounded_to(MAX_STATUS_MESSAGE, &message.replace('\n', " "));
     }
     let text = bounded(String::from_utf8_lossy(body).trim());
     if text.is_empty() {

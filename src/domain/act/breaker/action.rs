@@ -114,8 +114,7 @@ pub enum NoticeKind {
     Limit,
     /// Somebody took the bypass away.
     Reverted,
-    /// Another client keeps taking the bypass away, and it is left alone; or keeps putting it back, and it is restored ever
-    /// later.
+    /// Somebody keeps doing so: it is left alone.
     Contested,
     /// Several webhooks of the object have this name now: nobody can tell which of them was changed.
     #[strum(serialize = "ForeignChange")]

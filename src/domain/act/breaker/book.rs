@@ -141,6 +141,7 @@ pub enum EntryStage {
 #[serde(rename_all = "camelCase")]
 pub struct BookEntry {
     /// Where it stands.
+    #[serde(deserialize_with = "stage")]
     pub place: EntryStage,
     /// The rung that was chosen.
     #[serde(deserialize_with = "rung")]
@@ -165,9 +166,6 @@ pub struct BookEntry {
     /// How often the hook failed again after it had been put back.
     #[serde(default)]
     pub relapses: u8,
-    /// How often another client put the bypass back that was over.
-    #[serde(default)]
-    pub put_back: u8,
     /// Somebody keeps taking it away: left alone.
     #[serde(default)]
     pub contested: bool,
@@ -236,6 +234,12 @@ fn sensible<T: DeserializeOwned>(list: Option<&Value>, nonsense: &mut Vec<Value>
     read.collect()
 }
 
+/// A stage by its name. One that only another release knows counts, as what is bypassed does.
+fn stage<'de, D: Deserializer<'de>>(deserializer: D) -> Result<EntryStage, D::Error> {
+    let name = Value::deserialize(deserializer)?;
+    Ok(EntryStage::deserialize(name).unwrap_or(EntryStage::Held))
+}
+
 /// A rung by its name. One that only another release knows, as an earlier one knew `ignore`, is taken for the farthest.
 fn rung<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Rung, D::Error> {
     let name = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
@@ -278,7 +282,6 @@ mod tests {
             seen: ResourceVersion::new("7"),
             reverts: 1,
             relapses: 2,
-            put_back: 4,
             contested: false,
             spent: true,
             by_hand: false,
@@ -310,24 +313,23 @@ mod tests {
         assert_eq!(read("{}"), (Book::default(), Vec::new()));
         let newer = text
             .replace("Hanging", "Haunted")
+            .replace("\"leaving\"", "\"lingering\"")
             .replace("\"skip\"", "\"ignore\"")
             .replace("\"spent\"", "\"extra\":1,\"spent\"");
         let (newer, nonsense) = read(&newer);
         assert_eq!(nonsense, Vec::<Value>::new());
-        assert!(
-            newer
-                .entries
-                .values()
-                .all(|entry| (entry.cause, entry.rung, entry.spent) == (Cause::Slow, Rung::Skip, true))
-        );
+        assert!(newer.entries.values().all(
+            |entry| (entry.cause, entry.rung, entry.place) == (Cause::Slow, Rung::Skip, EntryStage::Held)
+        ));
     }
+
     #[test]
     fn what_makes_no_sense_costs_neither_the_lines_beside_it_nor_an_order_to_freeze() {
-        let line = |place: &str| {
-            json!({"hook": HookId::new(HookKind::Validating, "c", "w"), "place": place, "rung": "skip",
-                "cause": "Hanging", "by": "a", "since": Time::default(), "at": Time::default(), "seen": "7"})
+        let line = |at: Value| {
+            json!({"hook": HookId::new(HookKind::Validating, "c", "w"), "place": "held", "rung": "skip",
+                "cause": "Hanging", "by": "a", "since": Time::default(), "at": at, "seen": "7"})
         };
-        let (good, bad) = (line("held"), line("haunted"));
+        let (good, bad) = (line(json!(Time::default())), line(json!("soon")));
         let text = json!({"frozen": "please", "begun": ["soon"], "entries": [good, bad, 3]});
         let (book, nonsense) = Book::read(&text);
         assert_eq!(nonsense, [json!("please"), json!("soon"), bad, json!(3)]);

@@ -198,7 +198,6 @@ impl Breaker {
             seen: view.version.clone(),
             reverts: over.map_or(0, |entry| entry.reverts),
             relapses: over.map_or(0, |entry| entry.relapses),
-            put_back: over.map_or(0, |entry| entry.put_back),
             contested: over.is_some_and(|entry| entry.contested),
             spent: over.is_some_and(|entry| entry.spent),
             by_hand: false,
@@ -253,7 +252,6 @@ impl Breaker {
                 since: entry.since,
                 reverts,
                 relapses: entry.relapses,
-                put_back: entry.put_back,
                 skips: entry.skips,
                 ..self.line(hook, None, choice.rung, view)
             };
@@ -358,19 +356,9 @@ impl Breaker {
         // A backup that was made during the bypass, and is applied once that is over, has the bypass in it. Through the
         // book all the same: another replica may have bypassed it a moment ago, and this one not have heard of it.
         let needed = hook.facts.is_none() || hook.fails() || by_hand;
-        let put_back = over.filter(|entry| entry.place == EntryStage::Out && !by_hand);
-        // A client that has the bypass in its manifest would put it back at once, every time.
-        if let Some(entry) = put_back
-            && entry.put_back > 0
-            && hook.now.since(hook.line_since) < self.doubled(u32::from(entry.put_back))
-        {
-            return BreakerStep::default().says(
-                NoticeKind::Contested,
-                "Contested: another client puts the bypass back after each restore, so hookwatch waits longer before the next one.",
-            );
-        }
+        let is_old = over.is_some_and(|entry| entry.place == EntryStage::Out) && !needed;
         let mut line = BookEntry {
-            place: if put_back.is_some() && !needed {
+            place: if is_old {
                 EntryStage::Leaving
             } else {
                 EntryStage::Held
@@ -378,7 +366,6 @@ impl Breaker {
             by_hand,
             ..self.line(hook, over, rung, view)
         };
-        line.put_back = line.put_back.saturating_add(u8::from(put_back.is_some()));
         if rung == Rung::Skip && hook.ignores() {
             line.skips = Some(Skips::begun(line.skips, hook.now));
         }

@@ -37,6 +37,11 @@ struct ObservedClaim {
 }
 
 impl ObservedClaim {
+    /// Whether it names a holder.
+    fn names_a_holder(&self) -> bool {
+        self.record.as_ref().is_some_and(|record| record.holder.is_some())
+    }
+
     /// Whether it is the object with this uid.
     fn is_of(&self, uid: &str) -> bool {
         self.record.as_ref().is_some_and(|record| record.uid == uid)
@@ -63,18 +68,33 @@ impl Claim {
         let before = self.seen.take();
         let term = found.as_ref().map_or(self.terms.term, |record| record.term);
         let term = term.max(self.terms.term).min(Terms::LONGEST);
-        let other = match &found {
+        let (other, free_at) = match &found {
             Some(HolderRecord {
                 holder: Some(holder), ..
-            }) => Some(Arc::clone(holder)).filter(|holder| *holder != self.me),
-            Some(record) if before.as_ref().is_some_and(|seen| seen.is_of(&record.uid)) => None,
-            // One that was deleted under its holder, and perhaps made anew, does not tell the holder.
-            _ => before.and_then(|seen| seen.other.filter(|_| at < seen.free_at)),
+            }) => (
+                Some(Arc::clone(holder)).filter(|holder| *holder != self.me),
+                at + term,
+            ),
+            // Its holder let it go.
+            Some(record)
+                if before
+                    .as_ref()
+                    .is_some_and(|seen| seen.names_a_holder() && seen.is_of(&record.uid)) =>
+            {
+                (None, at)
+            }
+            // One that was deleted under its holder, and perhaps created again, does not tell the holder, who may have renewed it
+            // until then.
+            _ => match before.filter(|seen| at < seen.free_at) {
+                Some(seen) if seen.names_a_holder() => (seen.other, at + term),
+                Some(seen) => (seen.other, seen.free_at),
+                None => (None, at),
+            },
         };
         self.seen = Some(ObservedClaim {
             record: found,
-            free_at: if other.is_some() { at + term } else { at },
             other,
+            free_at,
         });
     }
 

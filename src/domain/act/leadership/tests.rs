@@ -247,6 +247,9 @@ fn an_object_that_is_made_anew_under_its_holder_is_waited_for_and_one_that_is_re
         }
         claim.read(record(None, uid, "2"), at(1_000));
         assert_eq!(claim.hold(at(2_000)), hold, "{uid} {deleted}");
+        // Others write something else into it.
+        claim.read(record(None, uid, "3"), at(3_000));
+        assert_eq!(claim.hold(at(4_000)), hold, "{uid} {deleted}");
         assert_eq!(claim.hold(at(16_000)), claim::Hold::Free);
     }
 }
@@ -394,7 +397,7 @@ fn who_may_not_write_the_ledger_leads_again_as_soon_as_the_lease_can_be_written(
 }
 
 #[test]
-fn a_round_begins_within_a_round_however_many_came_to_nothing() {
+fn rounds_begin_at_most_a_round_apart_and_not_all_together() {
     for toss in 0..1_000 {
         let pause = TERMS.pause(toss);
         assert!(

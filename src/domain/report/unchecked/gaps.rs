@@ -36,11 +36,15 @@ impl Gaps {
         now: Time,
     ) -> Vec<(HookId, ReviewGap)> {
         self.left_out = 0;
+        let failing = |gap: &&OpenGap| gap.way == GapReason::FailedOpen;
+        let mut remembered = self.known.values().filter(failing).count();
         for (hook, (way, since)) in open {
-            let is_full = *way == GapReason::FailedOpen && self.known.len() >= MOST;
-            if is_full && !self.known.contains_key(hook) {
-                self.left_out += 1;
-                continue;
+            if *way == GapReason::FailedOpen && !self.known.contains_key(hook) {
+                if remembered >= MOST {
+                    self.left_out += 1;
+                    continue;
+                }
+                remembered += 1;
             }
             let known = self.known.entry(hook.clone()).or_insert(OpenGap {
                 from: *since,

@@ -111,7 +111,6 @@ impl World {
             for entry in book.entries.values_mut() {
                 entry.relapses = entry.relapses.min(1);
                 entry.reverts = entry.reverts.min(3);
-                entry.put_back = entry.put_back.min(1);
                 if let Some(skips) = &mut entry.skips {
                     skips.times = skips.times.min(1);
                 }

@@ -187,21 +187,3 @@ fn a_name_that_occurs_twice_is_a_reason_of_its_own() {
         incident.news
     );
 }
-
-#[test]
-fn a_bypass_that_another_client_puts_back_after_each_restore_is_restored_ever_later() {
-    let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
-    incident.fails(Cause::Hanging);
-    incident.wait(5);
-    incident.is_well();
-    incident.wait(60);
-    for _ in 0..720 {
-        if !incident.shown.is_ours() {
-            incident.somebody_writes(ours(Rung::Shield, false));
-        }
-        incident.wait(10);
-    }
-    let restores = incident.changes.iter().filter(|to| **to == To::Original);
-    assert!((6..=9).contains(&restores.count()), "{:?}", incident.changes);
-    assert!(incident.pages > 0 && incident.news.contains(&NoticeKind::Contested));
-}
