@@ -1,12 +1,29 @@
 //! The texts of conditions.
 
 use super::*;
-use crate::cluster::hook::Added;
+use crate::cluster::hook::{Added, HookId, HookKind, HookTarget};
 
 #[test]
 fn every_name_carries_the_prefix() {
     for &condition in BypassCondition::ALL {
         assert!(condition.name().starts_with(CONDITION_PREFIX));
+    }
+}
+
+#[test]
+fn of_two_conditions_on_a_webhook_the_one_that_lets_least_through_limits_it() {
+    use BypassCondition::{Probation, Shield, Skip};
+    let mut hook = Hook::new(
+        HookId::new(HookKind::Validating, "c", "w"),
+        HookTarget::Invalid(String::new()),
+    );
+    assert_eq!(hook.bypass(), None);
+    for (condition, limits) in [(Shield, Shield), (Skip, Skip), (Probation, Skip)] {
+        hook.match_conditions.push(MatchCondition {
+            name: condition.name().into(),
+            expression: "true".into(),
+        });
+        assert_eq!(hook.bypass(), Some(limits));
     }
 }
 
