@@ -54,7 +54,6 @@ pub(super) fn held_by_another(version: u64, now: Time) -> BookEntry {
         seen: ResourceVersion::new(&version.to_string()),
         reverts: 0,
         relapses: 0,
-        put_back: 0,
         contested: false,
         spent: false,
         by_hand: false,
