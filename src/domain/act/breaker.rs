@@ -238,7 +238,7 @@ struct HookMemory {
     line_since: Time,
     licence: Option<Licence>,
     /// The version to which this replica's changes of the object's other hooks have taken it from the one in the line, with
-    /// nobody else's in between.
+    /// no other client's in between.
     carried_to: Option<ResourceVersion>,
     /// Since when it is bypassed, as far as we saw.
     bypassed_since: Option<Time>,

@@ -96,7 +96,7 @@ pub struct HolderRecord {
     pub term: Duration,
     /// How often it has changed hands.
     pub transitions: u64,
-    /// `metadata.uid`: another one where the object was deleted and made anew. Empty where no answer told it.
+    /// `metadata.uid`: another one where the object was deleted and created again. Empty where no answer told it.
     pub uid: String,
     /// `resourceVersion`: equal for equal content and never used again.
     pub version: String,

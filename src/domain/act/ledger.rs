@@ -169,7 +169,7 @@ impl LedgerReading {
                 let (_, nonsense) = ledger.book();
                 let first = bounded(&nonsense.first()?.to_string());
                 Some(format!(
-                    "has {} parts that make no sense and count as nothing, unless it is an order to freeze; the breaker's next \
+                    "makes no sense in {} places, which count as nothing, but for an order to freeze, which holds; the breaker's next \
                      write leaves a copy in it as {COPY:?}: {first}",
                     nonsense.len()
                 ))

@@ -58,7 +58,7 @@ impl MatchCondition {
 pub const SHIELDED_NAMESPACES: [&str; 2] = ["kube-system", "kube-node-lease"];
 
 impl Hook {
-    /// What limits what is shown to it, as it stands on the object, whoever put it there; the one that lets least through.
+    /// What limits what is shown to it, as it stands on the object, hookwatch's or not; the one that lets least through.
     pub fn bypass(&self) -> Option<BypassCondition> {
         let has = |name| {
             self.match_conditions

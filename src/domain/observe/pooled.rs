@@ -147,6 +147,13 @@ mod tests {
         }
     }
 
+    /// A probe that had to dial, and was not answered.
+    fn dialled(ms: u64) -> ProbeReport {
+        let mut report = report(ms, 10_000, SILENCE);
+        report.phases.connect = Some(Duration::from_millis(1));
+        report
+    }
+
     fn report(ms: u64, took: u64, outcome: ProbeOutcome) -> ProbeReport {
         ProbeReport {
             hook: hook(),
@@ -225,9 +232,7 @@ mod tests {
         };
         kept.finished(&report(1_100, 1, broken));
         assert_eq!(kept.silent(&id, at(2_000)), []);
-        let mut dialled = report(1_200, 10_000, SILENCE);
-        dialled.phases.connect = Some(Duration::from_millis(1));
-        kept.finished(&dialled);
+        kept.finished(&dialled(1_200));
         assert_eq!(kept.silent(&id, at(12_000)), []);
     }
 
@@ -237,9 +242,7 @@ mod tests {
         let mut kept = one_is_gone();
         // While it waits nothing tells that it had to dial.
         kept.overdue(&overdue(t::late()));
-        let mut dialled = report(1_100, 10_000, SILENCE);
-        dialled.phases.connect = Some(Duration::from_millis(1));
-        kept.finished(&dialled);
+        kept.finished(&dialled(1_100));
         assert_eq!(kept.silent(&id, at(12_000)), []);
     }
 

@@ -211,20 +211,20 @@ fn an_object_that_is_deleted_under_its_holder_is_waited_for() {
 
 #[test]
 fn two_never_lead_when_the_lease_is_deleted_under_a_leader_that_is_cut_off() {
-    for anew in [false, true] {
+    for again in [false, true] {
         let mut world = world(3);
         world.run(30_000);
         let leads = |world: &World, at: usize| world.actors[at].candidate.leads(world.local(at));
         let leader = (0..3).find(|at| leads(&world, *at)).expect("a leader");
         world.actors[leader].cut = world.now + 60_000;
-        world.delete_lease(anew);
+        world.delete_lease(again);
         world.run(60_000);
-        assert!((0..3).any(|at| at != leader && leads(&world, at)), "{anew}");
+        assert!((0..3).any(|at| at != leader && leads(&world, at)), "{again}");
     }
 }
 
 #[test]
-fn an_object_that_is_made_anew_under_its_holder_is_waited_for_and_one_that_is_released_is_not() {
+fn an_object_that_is_created_again_under_its_holder_is_waited_for_and_one_that_is_released_is_not() {
     let at = Time::from_unix_millis;
     let record = |holder: Option<&str>, uid: &str, version: &str| {
         Some(HolderRecord {

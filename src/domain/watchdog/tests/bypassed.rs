@@ -64,18 +64,24 @@ pub(super) fn outage(opa: &Hook) -> Incident {
     incident
 }
 
-/// What somebody sees who looks during the outage.
-#[test]
-fn a_hook_that_is_skipped_and_does_not_answer_goes_on_failing_and_harms_no_write() {
-    let opa = hook("opa", 2);
-    let mut incident = outage(&opa);
-    incident.inventory(14 * SECOND, vec![changed(&opa, "hookwatch.dev/skip")]);
+/// The outage goes on under a bypass: what is shown every two seconds.
+fn under_bypass(opa: &Hook, condition: &str, mut shown: impl FnMut(&mut Incident, u64, &Assessment)) {
+    let mut incident = outage(opa);
+    incident.inventory(14 * SECOND, vec![changed(opa, condition)]);
     for step in 0..4 {
         let at = (16 + 2 * step) * SECOND;
         // The canaries pass it by; that they get through does not clear it.
         incident.canary(at, 5, CanaryOutcome::Written);
-        incident.silent(at, &opa, 2 * SECOND);
+        incident.silent(at, opa, 2 * SECOND);
         let during = incident.tick(at + 2 * SECOND + 10);
+        shown(&mut incident, at + 2 * SECOND + 20, &during);
+    }
+}
+
+#[test]
+fn a_hook_that_is_skipped_and_does_not_answer_goes_on_failing_and_harms_no_write() {
+    let opa = hook("opa", 2);
+    under_bypass(&opa, "hookwatch.dev/skip", |incident, later, during| {
         let verdict = &during.hooks[0];
         assert_judged(verdict, Health::Failing, Some(Cause::Hanging));
         assert_eq!(
@@ -90,20 +96,13 @@ fn a_hook_that_is_skipped_and_does_not_answer_goes_on_failing_and_harms_no_write
         let first = &verdict.evidence[0];
         assert!(first.starts_with("It is bypassed since"), "{first}");
         // To the breaker it is what it would be.
-        assert!(incident.facts(at + 2 * SECOND + 20, &opa).harms_writes());
-    }
+        assert!(incident.facts(later, &opa).harms_writes());
+    });
 }
 
 #[test]
 fn a_hook_that_is_shielded_goes_on_being_named_though_every_canary_is_spared() {
-    let opa = hook("opa", 2);
-    let mut incident = outage(&opa);
-    incident.inventory(14 * SECOND, vec![changed(&opa, "hookwatch.dev/shield")]);
-    for step in 0..4 {
-        let at = (16 + 2 * step) * SECOND;
-        incident.canary(at, 5, CanaryOutcome::Written);
-        incident.silent(at, &opa, 2 * SECOND);
-        let during = incident.tick(at + 2 * SECOND + 10);
+    under_bypass(&hook("opa", 2), "hookwatch.dev/shield", |_, _, during| {
         let verdict = &during.hooks[0];
         assert_eq!(
             (verdict.health, verdict.effect, verdict.bypass),
@@ -116,7 +115,7 @@ fn a_hook_that_is_shielded_goes_on_being_named_though_every_canary_is_spared() {
         );
         let headline = &during.control_plane.summary;
         assert!(!headline.starts_with("Writes flow"), "{headline}");
-    }
+    });
 }
 
 /// Else what goes further than a shield would have to wait until the first calls have timed out.

@@ -5,8 +5,8 @@ use super::incident::{Incident, at, held_by_another, hook, ours, policy};
 use crate::act::fence::AutoBreak;
 use crate::vocabulary::Cause;
 
-#[test]
-fn a_restore_does_not_wait_for_a_ledger_that_cannot_be_written() {
+/// A webhook that was shielded and restored, and a ledger that takes no writes since before the restore.
+fn restored_without_a_ledger() -> Incident {
     let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
     incident.fails(Cause::Hanging);
     incident.wait(5);
@@ -14,6 +14,12 @@ fn a_restore_does_not_wait_for_a_ledger_that_cannot_be_written() {
     incident.is_well();
     incident.wait(120);
     assert_eq!(incident.changes, [To::Bypass(Rung::Shield), To::Original]);
+    incident
+}
+
+#[test]
+fn a_restore_does_not_wait_for_a_ledger_that_cannot_be_written() {
+    let mut incident = restored_without_a_ledger();
     incident.ledger_refuses = false;
     incident.wait(30);
     let line = &incident.ledger.1.entries[&hook()];
@@ -210,15 +216,8 @@ fn a_bypass_of_another_replica_is_not_restored_before_the_webhook_has_been_well_
 }
 
 #[test]
-fn a_line_whose_bypass_was_restored_by_a_replica_that_died_is_closed_and_what_its_owner_changed_since_is_left_alone()
- {
-    let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
-    incident.fails(Cause::Hanging);
-    incident.wait(5);
-    incident.ledger_refuses = true;
-    incident.is_well();
-    incident.wait(120);
-    assert_eq!(incident.changes, [To::Bypass(Rung::Shield), To::Original]);
+fn what_a_replica_restored_before_it_died_is_closed_in_the_ledger_and_not_touched_again() {
+    let mut incident = restored_without_a_ledger();
     assert!(
         incident.ledger.1.entries[&hook()].counts(),
         "it could not be written"

@@ -318,10 +318,10 @@ impl World {
         }
     }
 
-    /// Somebody deletes the Lease, and makes it `anew` without a holder.
-    pub fn delete_lease(&mut self, anew: bool) {
+    /// Deletes the Lease, and creates it `again` without a holder.
+    pub fn delete_lease(&mut self, again: bool) {
         let object = &mut self.objects[0];
-        object.content = anew.then_some((None, 0, 0));
+        object.content = again.then_some((None, 0, 0));
         object.uid += 1;
         object.version += 1;
     }
@@ -415,7 +415,7 @@ impl World {
         }
     }
 
-    /// The ledger from an API server's memory, which lags, and shows nobody less than they have seen.
+    /// The ledger from an API server's memory, which lags, and shows no replica less than that one has seen.
     fn remembered(&mut self, at: usize) -> Object {
         let lag = self.chance.below(self.faults.delay + 1);
         let (since, object) = &self.memory;

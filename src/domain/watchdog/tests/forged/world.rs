@@ -19,7 +19,7 @@ pub(super) struct World {
     /// What was done, in order.
     taken: Vec<(HookId, To)>,
     pub(super) now: u64,
-    /// What the breaker was told last, for whoever reads a failure.
+    /// What the breaker was told last, for the message of a failure.
     pub(super) last: String,
 }
 
