@@ -41,9 +41,5 @@ pub fn measure(_quick: bool) -> anyhow::Result<Section> {
         "What being watched costs an API server is in [Sizing](sizing.md#load-on-the-api-server), measured by `HOOKWATCH_MEASURE=1 cargo \
          test --test with_envtest scraping_costs`. The README's first build took 9 minutes on two cores in November 2026.",
     );
-    section.skip(
-        "A Prometheus with alert rules beside it",
-        "this program does not start one",
-    );
     Ok(section)
 }
