@@ -33,7 +33,6 @@ use self::director::Director;
 use self::pages::Pages;
 use self::played::Played;
 use self::stage::DemoStage;
-use self::survival::survive;
 use self::teller::Teller;
 use crate::app::progress::during;
 use crate::app::{print, to_json};
@@ -50,7 +49,7 @@ pub use self::flaps::Flaps;
 pub use self::judge::SeenVerdict;
 pub use self::pages::DeliveredPage;
 pub use self::report::{DemoReport, ExpectedVerdict};
-pub use self::survival::{Survival, WithoutBreaker};
+pub use self::survival::{Survival, WithoutBreaker, survive};
 
 /// The scenario of a demo that was not asked for another: the one that latency alone sees last.
 const DEFAULT_SCENARIO: &str = "validating-hang";

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use hookwatch::app::demo::{BreakerReport, DemoOptions, DemoReport, Timing, run, start_daemon};
+use hookwatch::app::demo::{BreakerReport, DemoOptions, DemoReport, Timing, run, start_daemon, survive};
 use hookwatch::app::engine::{Engine, clock};
 use hookwatch::domain::act::bypass::edit::{Author, Desired, Why};
 use hookwatch::domain::act::bypass::{ObjectWriter, Rung, touched};
@@ -185,6 +185,52 @@ fn a_hook_that_blocks_its_own_pods_comes_back_by_itself_under_its_shield() {
         "{breaker:?}"
     );
     helps(&breaker);
+}
+
+/// Longer than leaders (10 to 12 s) survive an outage that nothing is done about.
+const LASTING: Duration = Duration::from_secs(20);
+
+/// Plays an outage with the breaker: all culprits are named, something is shielded, no innocent is, and nothing is lost.
+fn nothing_is_lost(scenario: &str) {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let scenario = by_name(scenario).unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let playing = survive(
+        ControlPlaneKind::Embedded,
+        scenario,
+        (Timing::default(), LASTING),
+        Some(Rung::Shield),
+        start_daemon,
+    );
+    let survival = runtime.block_on(playing).unwrap();
+    survives(survival.casualties);
+    assert!(survival.verdict_after_seconds.is_some(), "{survival:?}");
+    assert!(survival.bypassed_after_seconds.is_some(), "{survival:?}");
+    assert_eq!(survival.innocents_bypassed, [""; 0], "{survival:?}");
+}
+
+macro_rules! outages_that_cost_nothing {
+    ($($test:ident: $name:literal,)*) => {
+        $(
+            #[test]
+            fn $test() {
+                nothing_is_lost($name);
+            }
+        )*
+    };
+}
+
+// What of the survival table is not played above.
+outages_that_cost_nothing! {
+    nothing_is_lost_to_ignored_hooks_with_short_timeouts: "ignore-default-hang",
+    nothing_is_lost_to_slow_hooks_that_only_together_pass_a_deadline: "slow-chain",
+    nothing_is_lost_to_the_first_webhook_of_a_cluster: "first-hook-hang",
+    nothing_is_lost_to_a_hook_that_refuses_connections: "validating-refused",
+    nothing_is_lost_to_a_hook_that_resets_connections: "connections-reset",
+    nothing_is_lost_to_an_expired_certificate: "certificate-expired",
+    nothing_is_lost_to_a_hook_that_takes_4_s: "slow-4s",
+    nothing_is_lost_to_a_hook_that_takes_6_s: "slow-6s",
+    nothing_is_lost_to_a_hook_of_which_one_backend_hangs: "one-of-two-hung",
 }
 
 /// The hook works; that it says no is no fault.

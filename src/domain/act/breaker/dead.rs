@@ -10,7 +10,7 @@ use super::action::{NoticeKind, To};
 use super::book::{BookEntry, Skips};
 use super::choice::Choice;
 use super::guards::{Guard, HeldBack};
-use super::observed::{HookFacts, ObservedHook};
+use super::observed::{Doubt, HookFacts, ObservedHook};
 use super::policy::{Permit, PolicyRule, Rung};
 use super::step::{BreakerStep, Counts};
 use super::{Breaker, HookAt, HookMemory};
@@ -59,6 +59,12 @@ impl Breaker {
         } else {
             waits.then_some("it was skipped a short while ago")
         }
+    }
+
+    /// Whether a skip would not begin any more, by who may have brought about what is seen.
+    fn is_doubtful(&self, facts: &HookFacts) -> bool {
+        let doubt = facts.ambiguous || facts.doubt.is_some_and(Doubt::outlives_its_calls);
+        doubt && self.settings.guards.on(Guard::WeakEvidence)
     }
 
     fn is_dead(&self, facts: &HookFacts) -> bool {
@@ -112,6 +118,8 @@ impl Breaker {
             Some("Its failurePolicy is no longer Ignore: shielded instead.")
         } else if !self.is_dead(facts) {
             Some("The proof that it is dead no longer holds: shielded instead.")
+        } else if self.is_doubtful(facts) {
+            Some("What speaks of it may come from a tenant: shielded instead.")
         } else if !permitted {
             Some("The skip is no longer permitted: shielded instead.")
         } else {

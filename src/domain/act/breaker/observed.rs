@@ -180,6 +180,11 @@ pub enum Doubt {
 }
 
 impl Doubt {
+    /// Whether it can hold of a hook that is skipped: that no failed call of it is counted says nothing then.
+    pub(super) fn outlives_its_calls(self) -> bool {
+        self != Self::SilentTogether
+    }
+
     /// Why it does not go further, as a part of a sentence.
     pub const fn sentence(self) -> &'static str {
         match self {

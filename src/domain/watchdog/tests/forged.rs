@@ -314,6 +314,25 @@ fn whoever_fights_the_controller_for_the_endpoints_gets_at_most_a_shield() {
     assert_eq!(lost.furthest(&opa), Some(Rung::Skip), "{}", lost.last);
 }
 
+/// At a path of its own, which hangs, beside that of a hook that works.
+#[test]
+fn a_broken_hook_that_shares_the_service_of_a_security_hook_on_purpose_harms_itself_alone() {
+    let (opa, mut broken) = (hook("opa", 2), hook("broken", 2));
+    broken.target = opa.target.clone();
+    if let HookTarget::Service(target) = &mut broken.target {
+        target.path = "/hangs".into();
+    }
+    let mut world = World::calm(&[&opa, &broken], &all());
+    for _ in 0..120 {
+        world.incident.answers(world.now - SECOND, &opa);
+        world.incident.count_calls("opa", 20.0, 0.004);
+        world.hangs(&broken, 0.0);
+        world.step();
+    }
+    assert_eq!(world.furthest(&opa), None, "{}", world.last);
+    assert_eq!(world.furthest(&broken), Some(Rung::Skip), "{}", world.last);
+}
+
 #[test]
 fn a_part_of_the_backends_and_denials_never_lead_past_a_shield() {
     let opa = hook("opa", 3);

@@ -173,6 +173,29 @@ fn an_owner_who_sets_the_policy_to_fail_gets_a_shield_at_once() {
 }
 
 #[test]
+fn a_skip_becomes_a_shield_once_a_tenant_may_have_brought_about_what_is_seen() {
+    let doubts: [fn(&mut HookFacts); 3] = [
+        |facts| facts.ambiguous = true,
+        |facts| facts.doubt = Some(Doubt::EndpointsByHand),
+        |facts| facts.doubt = Some(Doubt::EndpointsUnsettled),
+    ];
+    for doubted in doubts {
+        let mut incident = skipped();
+        doubted(&mut incident.facts);
+        incident.wait(1);
+        assert_eq!(incident.changes, [SHIELD, SKIP, SHIELD]);
+    }
+}
+
+#[test]
+fn that_no_failed_call_is_counted_for_a_hook_that_is_skipped_does_not_end_its_skip() {
+    let mut incident = skipped();
+    incident.facts.doubt = Some(Doubt::SilentTogether);
+    incident.wait(60);
+    assert_eq!(incident.changes, [SHIELD, SKIP]);
+}
+
+#[test]
 fn each_relapse_doubles_the_wait_for_another_skip() {
     let mut incident = skipped();
     for wait in [60, 120, 240, 480] {
