@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use hookwatch::app::demo::{BreakerReport, DemoOptions, DemoReport, Timing, run, start_daemon, survive};
+use hookwatch::app::demo::{
+    BreakerReport, DemoOptions, DemoReport, Survival, Timing, run, start_daemon, survive,
+};
 use hookwatch::app::engine::{Engine, clock};
 use hookwatch::domain::act::bypass::edit::{Author, Desired, Why};
 use hookwatch::domain::act::bypass::{ObjectWriter, Rung, touched};
@@ -190,8 +192,8 @@ fn a_hook_that_blocks_its_own_pods_comes_back_by_itself_under_its_shield() {
 /// Longer than leaders (10 to 12 s) survive an outage that nothing is done about.
 const LASTING: Duration = Duration::from_secs(20);
 
-/// Plays an outage with the breaker: all culprits are named, something is shielded, no innocent is, and nothing is lost.
-fn nothing_is_lost(scenario: &str) {
+/// Plays an outage with the breaker: all culprits are named, no innocent is shielded, and nothing is lost.
+fn nothing_is_lost(scenario: &str) -> Survival {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let scenario = by_name(scenario).unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -205,8 +207,8 @@ fn nothing_is_lost(scenario: &str) {
     let survival = runtime.block_on(playing).unwrap();
     survives(survival.casualties);
     assert!(survival.verdict_after_seconds.is_some(), "{survival:?}");
-    assert!(survival.bypassed_after_seconds.is_some(), "{survival:?}");
     assert_eq!(survival.innocents_bypassed, [""; 0], "{survival:?}");
+    survival
 }
 
 macro_rules! outages_that_cost_nothing {
@@ -214,7 +216,8 @@ macro_rules! outages_that_cost_nothing {
         $(
             #[test]
             fn $test() {
-                nothing_is_lost($name);
+                let survival = nothing_is_lost($name);
+                assert!(survival.bypassed_after_seconds.is_some(), "{survival:?}");
             }
         )*
     };
@@ -230,7 +233,12 @@ outages_that_cost_nothing! {
     nothing_is_lost_to_an_expired_certificate: "certificate-expired",
     nothing_is_lost_to_a_hook_that_takes_4_s: "slow-4s",
     nothing_is_lost_to_a_hook_that_takes_6_s: "slow-6s",
-    nothing_is_lost_to_a_hook_of_which_one_backend_hangs: "one-of-two-hung",
+}
+
+/// Every other call is answered at once, so that the breaker may take its time.
+#[test]
+fn nothing_is_lost_to_a_hook_of_which_one_backend_hangs() {
+    nothing_is_lost("one-of-two-hung");
 }
 
 /// The hook works; that it says no is no fault.

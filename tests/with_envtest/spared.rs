@@ -109,6 +109,17 @@ impl Write {
     }
 }
 
+/// Each user by itself.
+fn each(by: SparedWriter) -> Vec<SparedWriter> {
+    match by {
+        SparedWriter::Users(users) => {
+            let alone = |user| SparedWriter::Users(std::slice::from_ref(user));
+            users.iter().map(alone).collect()
+        }
+        by => vec![by],
+    }
+}
+
 /// Whether objects of a kind are in namespaces.
 fn scope(resource: &str) -> bool {
     matches!(
@@ -380,11 +391,13 @@ fn table() -> Played {
         for line in &LINES {
             for write in writes(line) {
                 let (operation, object) = (write.operation, write.object);
-                let (asked, said) = write.is_asked(line.writer, &cluster.admin, &backend).await;
-                if asked {
-                    wrong.push(format!("{operation} {object:?} by {:?}: {said}", line.writer));
+                for by in each(line.writer) {
+                    let (asked, said) = write.is_asked(by, &cluster.admin, &backend).await;
+                    if asked {
+                        wrong.push(format!("{operation} {object:?} by {by:?}: {said}"));
+                    }
+                    tried += 1;
                 }
-                tried += 1;
                 if line.writer == SparedWriter::Anyone {
                     continue;
                 }
@@ -393,10 +406,12 @@ fn table() -> Played {
                     wrong.push(format!("{operation} {object:?} by a person: {said}"));
                 }
             }
-            // Whoever writes: a tenant's Pod.
-            let (asked, said) = tenants_pod.is_asked(line.writer, &cluster.admin, &backend).await;
-            if !asked {
-                wrong.push(format!("a tenant's Pod by {:?}: {said}", line.writer));
+            // Of each of them: a tenant's Pod.
+            for by in each(line.writer) {
+                let (asked, said) = tenants_pod.is_asked(by, &cluster.admin, &backend).await;
+                if !asked {
+                    wrong.push(format!("a tenant's Pod by {by:?}: {said}"));
+                }
             }
         }
         println!("{tried} writes by their writers, each by a person as well");
