@@ -81,7 +81,7 @@ pub struct DemoArguments {
     /// Run Prometheus and Alertmanager with the shipped rules around it, and show each page arriving and ending
     ///
     /// Both have to be installed. The rules wait as long as they do in production: 15 s before a page
-    /// for a hook that blocks writes, 45 s for one that delays them.
+    /// for a hook that blocks writes, 30 s for one that delays them.
     #[arg(long)]
     pub with_prometheus: bool,
     /// Let the daemon bypass the culprit, so far and no farther: shield or skip
