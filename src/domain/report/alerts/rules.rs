@@ -93,11 +93,11 @@ macro_rules! rules {
 
 rules! {
     WRITES_BLOCKED = AlertRule::new("HookwatchWritesBlocked", AlertSeverity::Critical, 15);
-    WRITES_DELAYED = AlertRule::new("HookwatchWritesDelayed", AlertSeverity::Warning, 45);
+    WRITES_DELAYED = AlertRule::new("HookwatchWritesDelayed", AlertSeverity::Warning, 30);
     NOT_A_HOOK = AlertRule::cause("HookwatchNotAHook", AlertSeverity::Warning, 120);
     NOT_A_HOOK_BLOCKING = AlertRule::cause("HookwatchNotAHook", AlertSeverity::Critical, 15);
     HOOK_BLOCKING = AlertRule::cause("HookwatchHookFailing", AlertSeverity::Critical, 15);
-    HOOK_DELAYING = AlertRule::cause("HookwatchHookFailing", AlertSeverity::Warning, 45);
+    HOOK_DELAYING = AlertRule::cause("HookwatchHookFailing", AlertSeverity::Warning, 30);
     API_FAILING = AlertRule::new("HookwatchApiFailing", AlertSeverity::Warning, 120);
     HOOK_FAILING_OPEN = AlertRule::new("HookwatchHookFailingOpen", AlertSeverity::Warning, 120);
     HOOK_PARTIAL = AlertRule::at_risk("Partial", AlertSeverity::Warning, 600);
