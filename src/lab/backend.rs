@@ -585,10 +585,12 @@ mod tests {
     async fn close_after_answer_takes_no_second_request_on_a_connection() {
         let lab = Lab::start(BackendRole::Validating).await;
         lab.behave(Behaviour::CloseAfterAnswer).await;
-        let client = lab.connect().await.unwrap();
-        let (status, client) = within(client.review_later()).await.unwrap().unwrap();
-        assert_eq!(status, StatusCode::OK);
-        assert!(within(client.review_later()).await.unwrap().is_err());
+        for method in [Method::POST, Method::GET] {
+            let mut client = lab.connect().await.unwrap();
+            let response = within(client.send(method.clone(), &Value::Null)).await.unwrap();
+            within(response.into_body().collect()).await.unwrap();
+            assert!(within(client.review_later()).await.unwrap().is_err(), "{method}");
+        }
         assert_eq!(lab.ask().await.0, StatusCode::OK, "a new connection is served");
     }
 

@@ -53,36 +53,34 @@ pub(super) async fn answer(
 
     // Read again: whoever hung until the fault was removed gets the answer of today.
     let current = behaviour.borrow().clone();
-    match &current {
+    let body = body.ok().map(|body| body.to_bytes());
+    let mut answer = match &current {
         Behaviour::HttpStatus(status, body) => {
             let status = StatusCode::from_u16(*status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-            return text(status, body);
+            text(status, body)
         }
-        Behaviour::EndlessBody => return endless(behaviour),
-        _ => {}
-    }
-    if role == BackendRole::Aggregated {
-        return others::discover(&path);
-    }
-    if !is_review {
-        return text(StatusCode::METHOD_NOT_ALLOWED, "only POST is served here\n");
-    }
-    let body = body.ok().map(|body| body.to_bytes());
-    if role == BackendRole::Conversion {
-        return others::convert(body.as_ref());
-    }
-    let Some(review) = body.and_then(|body| serde_json::from_slice::<Value>(&body).ok()) else {
-        return text(StatusCode::BAD_REQUEST, "the body is not JSON\n");
-    };
-    let mut answer = match review_answer(&review, role, &current) {
-        Some(answer) => json_answer(&answer),
-        None => text(StatusCode::BAD_REQUEST, "the body is not an AdmissionReview\n"),
+        Behaviour::EndlessBody => endless(behaviour),
+        _ if role == BackendRole::Aggregated => others::discover(&path),
+        _ if !is_review => text(StatusCode::METHOD_NOT_ALLOWED, "only POST is served here\n"),
+        _ if role == BackendRole::Conversion => others::convert(body.as_ref()),
+        _ => reviewed(body, role, &current),
     };
     if current == Behaviour::CloseAfterAnswer {
         let close = HeaderValue::from_static("close");
         answer.headers_mut().insert(header::CONNECTION, close);
     }
     answer
+}
+
+/// The answer to a POST with this body, if it could be read.
+fn reviewed(body: Option<Bytes>, role: BackendRole, behaviour: &Behaviour) -> Response<AnswerBody> {
+    let Some(review) = body.and_then(|body| serde_json::from_slice::<Value>(&body).ok()) else {
+        return text(StatusCode::BAD_REQUEST, "the body is not JSON\n");
+    };
+    match review_answer(&review, role, behaviour) {
+        Some(answer) => json_answer(&answer),
+        None => text(StatusCode::BAD_REQUEST, "the body is not an AdmissionReview\n"),
+    }
 }
 
 /// The body of the answer to `review`; `None` when that is no AdmissionReview with a uid.
