@@ -17,7 +17,7 @@ use crate::estate::{self, Daemon, RELEASE};
 use crate::noise::seconds;
 
 const WEBHOOK: &str = "broken.example.com";
-/// How often the daemon is asked what it knows: the resolution of what is measured.
+/// How often the daemon's log is read: the resolution of what is measured.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Gives up when a verdict has not changed by then.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -57,7 +57,7 @@ impl Watched {
             _server: server,
             _others: others,
         };
-        watched.until(is_healthy).await?;
+        watched.is_healthy().await?;
         Ok(watched)
     }
 
@@ -66,10 +66,8 @@ impl Watched {
     /// # Errors
     /// When it is not found.
     pub async fn breaks(&self) -> anyhow::Result<f64> {
-        self.broken.behave(Behaviour::AcceptAndHang).await?;
-        let begun = Instant::now();
-        self.until(|hook| hook["cause"] == "Hanging").await?;
-        Ok(seconds(begun.elapsed()))
+        self.until(Behaviour::AcceptAndHang, |verdict| verdict["cause"] == "Hanging")
+            .await
     }
 
     /// Lets it answer again, and waits until that is found.
@@ -77,27 +75,46 @@ impl Watched {
     /// # Errors
     /// When it is not found.
     pub async fn recovers(&self) -> anyhow::Result<()> {
-        self.broken.behave(Behaviour::Healthy).await?;
-        self.until(is_healthy).await
+        self.until(Behaviour::Healthy, |verdict| verdict["health"] == "healthy")
+            .await?;
+        Ok(())
     }
 
-    /// Until the verdict on the webhook that breaks is as wanted.
-    async fn until(&self, is_wanted: impl Fn(&Value) -> bool) -> anyhow::Result<()> {
+    /// Lets the webhook behave so, and gives the seconds until the daemon logs such a verdict on it. Reading its log costs the
+    /// daemon nothing, whatever else it watches; asking it would.
+    async fn until(&self, behaviour: Behaviour, is_it: impl Fn(&Value) -> bool) -> anyhow::Result<f64> {
+        let before = std::fs::read_to_string(self.daemon.log())?.len();
+        self.broken.behave(behaviour).await?;
+        let begun = Instant::now();
+        loop {
+            let log = std::fs::read_to_string(self.daemon.log())?;
+            let logged = log.get(before..).unwrap_or_default().lines();
+            // The last line may be half written.
+            let logged: Vec<Value> = logged
+                .filter_map(|line| serde_json::from_str(line).ok())
+                .collect();
+            let mut verdicts = logged.iter().filter(|line| line["webhook"] == WEBHOOK);
+            if verdicts.any(&is_it) {
+                return Ok(seconds(begun.elapsed()));
+            }
+            anyhow::ensure!(begun.elapsed() < PATIENCE, "no such verdict: {logged:?}");
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Until the daemon has found the webhook and judged it healthy, of which it logs nothing.
+    async fn is_healthy(&self) -> anyhow::Result<()> {
         let begun = Instant::now();
         loop {
             let assessment = estate::assessment(self.daemon.address).await;
             let hooks = assessment.as_ref().and_then(|seen| seen["hooks"].as_array());
             let is_it = |hook: &&Value| hook["webhook"] == WEBHOOK;
             let hook = hooks.and_then(|hooks| hooks.iter().find(is_it));
-            if hook.is_some_and(&is_wanted) {
+            if hook.is_some_and(|hook| hook["health"] == "Healthy") {
                 return Ok(());
             }
             anyhow::ensure!(begun.elapsed() < PATIENCE, "the verdict stays {hook:?}");
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(Duration::from_secs(1)).await;
         }
     }
-}
-
-fn is_healthy(hook: &Value) -> bool {
-    hook["health"] == "Healthy"
 }

@@ -1,8 +1,9 @@
 //! Webhooks to be watched: Services with endpoints, and the processes that serve them.
 
+use std::fs::File;
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::Context;
 use hookwatch::lab::backend::{BackendRole, LabBackend};
@@ -114,11 +115,13 @@ pub async fn create_namespace(client: &Client) -> anyhow::Result<()> {
 /// What `cargo build --release` makes.
 pub const RELEASE: &str = "target/release/hookwatch";
 
+const LOG: &str = "log";
+
 /// A daemon, serving its metrics and page at this address.
 pub struct Daemon {
     pub process: Process,
     pub address: SocketAddr,
-    _directory: PrivateDirectory,
+    directory: PrivateDirectory,
 }
 
 impl Daemon {
@@ -133,12 +136,19 @@ impl Daemon {
             .arg(directory.write("kubeconfig", kubeconfig)?)
             // As in the image.
             .env("MALLOC_ARENA_MAX", "1")
-            .stderr(Stdio::null());
+            .env("HOOKWATCH_LOG_FORMAT", "json")
+            .stderr(File::create(directory.path().join(LOG))?);
         Ok(Self {
             process: Process::start(&mut command)?,
             address,
-            _directory: directory,
+            directory,
         })
+    }
+
+    /// Where it logs, as lines of JSON.
+    #[allow(dead_code, reason = "one of the two examples does not read it")]
+    pub fn log(&self) -> PathBuf {
+        self.directory.path().join(LOG)
     }
 
     /// Handshakes that it has made so far.
