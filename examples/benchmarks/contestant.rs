@@ -75,16 +75,12 @@ impl Way {
             "kept" => (ProbeLevel::Http, ConnectionKind::Kept),
             other => anyhow::bail!("no way to probe is called {other}"),
         };
-        let limits = ProbeLimits {
-            pooled: targets,
-            ..ProbeLimits::default()
-        };
         let provider = if name == HYBRID {
             Arc::new(default_provider())
         } else {
             agreeing_on_x25519()
         };
-        let prober = Prober::new(provider, limits, Arc::new(now))?;
+        let prober = Prober::new(provider, ProbeLimits::default(), Arc::new(now))?;
         Ok(Self::Prober(
             Arc::new(prober),
             Arc::new(hook(ca, targets, port)),
