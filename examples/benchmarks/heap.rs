@@ -13,6 +13,7 @@ use crate::{metric_family, peers, tools};
 
 /// The sizes that are compared.
 const SIZES: [usize; 2] = [6_000_000, 60_000_000];
+const QUICK: [usize; 2] = [3_000_000, 12_000_000];
 
 /// What was allocated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +49,7 @@ pub fn child(format: &str) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// When a body cannot be made, or Valgrind is there and does not say what it should.
-pub fn measure(section: &mut Section, real: &str) -> anyhow::Result<()> {
+pub fn measure(section: &mut Section, real: &str, quick: bool) -> anyhow::Result<()> {
     if tools::find("valgrind").is_none() {
         section.skip("Allocations", "there is no valgrind on this machine");
         return Ok(());
@@ -61,7 +62,7 @@ pub fn measure(section: &mut Section, real: &str) -> anyhow::Result<()> {
     ]);
     let mut found = Vec::new();
     for format in ["text", "protobuf"] {
-        for size in SIZES {
+        for size in if quick { QUICK } else { SIZES } {
             let body = peers::grown(real, size, true);
             let skipped = body.lines().count() - real.lines().count();
             let body = match format {

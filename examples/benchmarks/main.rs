@@ -38,17 +38,18 @@ use std::process::Command;
 
 use anyhow::Context;
 use clap::Parser;
+use clap::builder::PossibleValuesParser;
 use tokio::runtime::Runtime;
 
 use document::Section;
 
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// Less of everything: a few minutes in all
+    /// Less of everything: under two minutes in all, on two cores
     #[arg(long)]
     quick: bool,
-    /// Measure this alone (exposition, probe, scale, found, bad-input, start or stored); can be repeated
-    #[arg(long)]
+    /// Measure this alone; can be repeated
+    #[arg(long, value_parser = PossibleValuesParser::new(ALL.map(|(name, _)| name)))]
     only: Vec<String>,
     /// Where to write the document; it is printed otherwise
     #[arg(long)]

@@ -73,7 +73,8 @@ pub fn prometheus_parse(text: &str) -> usize {
     prometheus_parse::Scrape::parse(lines).map_or(0, |scrape| scrape.samples.len())
 }
 
-/// `promtool check metrics`: Prometheus' own parser in Go, and the lints that come with it.
+/// `promtool check metrics`: the parser of text of Prometheus' client library in Go (expfmt), which keeps every sample, and the lints.
+/// A Prometheus server has another parser, which is not measured.
 ///
 /// # Errors
 /// When it does not start, or finds the body to be no exposition.
