@@ -1,6 +1,7 @@
 //! How soon it is noticed that a webhook broke: by hookwatch, and by the alerts of a real Prometheus on hookwatch's metrics, on
 //! the API server's own, and on probes of each endpoint by the blackbox exporter. All of them watch the same fault.
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -28,8 +29,22 @@ use crate::tools;
 use hookwatch::lab::ports::free_address;
 
 const HOOK: LabHook = LabHook::Opa;
-/// Faults of each kind.
-const RUNS: usize = 30;
+/// What breaks the webhook, and in how many labs.
+const FAULTS: [(&str, Fault, usize); 5] = [
+    ("hangs", Fault::Behaves(Behaviour::AcceptAndHang), 30),
+    ("refuses connections", Fault::Behaves(Behaviour::Refused), 30),
+    (
+        "answers after 6 s",
+        Fault::Behaves(Behaviour::Slow(Duration::from_secs(6))),
+        12,
+    ),
+    (
+        "answers 500",
+        Fault::Behaves(Behaviour::HttpStatus(500, Cow::Borrowed("broken\n"))),
+        12,
+    ),
+    ("certificate expired", Fault::CertificateExpired, 12),
+];
 /// Labs that are played at the same time: each waits for a minute or two.
 const AT_ONCE: usize = 6;
 /// Each lab is watched for so long before its fault.
@@ -57,6 +72,21 @@ const ALERTS: [&str; 3] = [
     "EndpointDown",
 ];
 
+/// What becomes of every backend of the webhook.
+enum Fault {
+    Behaves(Behaviour),
+    CertificateExpired,
+}
+
+impl Fault {
+    async fn begin(&self, cluster: &Cluster) -> anyhow::Result<()> {
+        match self {
+            Self::Behaves(behaviour) => cluster.behave(HOOK, usize::MAX, behaviour).await,
+            Self::CertificateExpired => cluster.renew_certificates(HOOK, true).await,
+        }
+    }
+}
+
 /// How many seconds after the fault each noticed it.
 type Noticed = [Option<f64>; NOTICES.len()];
 
@@ -80,30 +110,26 @@ pub fn measure(quick: bool) -> anyhow::Result<Section> {
     };
     section.say(&format!(
         "A webhook for everything with `failurePolicy: Fail` breaks on the embedded control plane, to which eight writes a second \
-         are sent. hookwatch runs with default settings and may shield. A real Prometheus scrapes hookwatch, the API server and a \
+         are sent. hookwatch runs with default settings, but it may shield, leads without a Lease and protects nothing by a fence. \
+         A real Prometheus scrapes hookwatch, the API server and a \
          blackbox exporter that probes each endpoint, and evaluates rules, all every {} s; the alerts are \
-         [those that are shipped](../alerts/), and `probe_success == 0` for a minute. Seconds from the fault, {RUNS} faults of each \
-         kind, each in a new lab: median, quartiles and worst.",
+         [those that are shipped](../alerts/), and `probe_success == 0` for a minute. Seconds from the fault, each \
+         in a new lab: median, quartiles and worst. {AT_ONCE} labs are played at once and share the machine's cores.",
         INTERVAL.as_secs()
     ));
-    let mut head = vec!["Fault"];
+    let mut head = vec!["Fault", "Times"];
     head.extend(NOTICES);
     let mut table = Table::new(&head);
     let runtime = Runtime::new()?;
-    for (name, behaviour) in [
-        ("hangs", Behaviour::AcceptAndHang),
-        ("refuses connections", Behaviour::Refused),
-    ] {
-        let runs = futures::stream::iter(0..RUNS).map(|run| {
-            let behaviour = behaviour.clone();
-            async move {
-                let noticed = play(run, &behaviour, (prometheus, exporter)).await?;
-                eprintln!("  {name}, {run}: {noticed:.1?}");
-                anyhow::Ok(noticed)
-            }
+    for (name, fault, times) in &FAULTS {
+        let runs = futures::stream::iter(0..*times).map(|run| async move {
+            let later = INTERVAL.mul_f64(run as f64 / *times as f64);
+            let noticed = play(later, fault, (prometheus, exporter)).await?;
+            eprintln!("  {name}, {run}: {noticed:.1?}");
+            anyhow::Ok(noticed)
         });
         let all: Vec<Noticed> = runtime.block_on(runs.buffer_unordered(AT_ONCE).try_collect())?;
-        let mut row = vec![name.to_owned()];
+        let mut row = vec![(*name).to_owned(), times.to_string()];
         row.extend((0..NOTICES.len()).map(|who| cell(&all, who)));
         table.row(&row);
     }
@@ -121,10 +147,10 @@ fn cell(all: &[Noticed], who: usize) -> String {
     }
 }
 
-/// One lab, from its start to the end of its fault.
+/// One lab, from its start to the end of its fault, which begins so much after the calm.
 async fn play(
-    run: usize,
-    behaviour: &Behaviour,
+    later: Duration,
+    fault: &Fault,
     (prometheus, exporter): (&Path, &Path),
 ) -> anyhow::Result<Noticed> {
     let server = ApiServer::start(ApiServerOptions::default()).await?;
@@ -146,8 +172,8 @@ async fn play(
         &cluster,
     )?;
     let (_prometheus, at) = start_prometheus(prometheus, &directory, &scrapes)?;
-    tokio::time::sleep(CALM + INTERVAL.mul_f64(run as f64 / RUNS as f64)).await;
-    cluster.behave(HOOK, usize::MAX, behaviour).await?;
+    tokio::time::sleep(CALM + later).await;
+    fault.begin(&cluster).await?;
     let noticed = watch(daemon.address, at, Instant::now()).await;
     daemon.stop().await;
     Ok(noticed)
