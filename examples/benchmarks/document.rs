@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::noise::Samples;
+use super::noise::Samples;
 
 /// A table with a head.
 pub struct Table {

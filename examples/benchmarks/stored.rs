@@ -4,9 +4,9 @@ use std::path::Path;
 
 use anyhow::Context;
 
-use crate::document::{Section, Table};
-use crate::noise::Samples;
-use crate::survival;
+use super::document::{Section, Table};
+use super::noise::Samples;
+use super::survival;
 
 /// Adds it up.
 ///

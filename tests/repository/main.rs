@@ -11,6 +11,7 @@
 mod alerts;
 mod arrows;
 mod audit;
+mod benchmarks;
 #[path = "../support/bounds.rs"]
 mod bounds;
 mod chart;

@@ -2,7 +2,7 @@
 
 #[path = "../../examples/survival/table.rs"]
 #[allow(dead_code, reason = "the line for whoever waits is the example's alone")]
-mod table;
+pub(super) mod table;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
