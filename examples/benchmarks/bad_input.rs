@@ -38,7 +38,8 @@ pub fn measure(quick: bool) -> anyhow::Result<Section> {
     }
     section.say(&format!(
         "`hookwatch run` with default settings beside the embedded control plane, which has what the first column says. All backends serve \
-         TLS. A webhook elsewhere hangs {FAULTS} times: seconds from the fault to the verdict, in five phases of the daemon's rhythm. CPU and memory over all of that."
+         TLS. A webhook elsewhere hangs {FAULTS} times: seconds from the fault to the verdict, in five phases of \
+         the daemon's rhythm. CPU and memory over all of that."
     ));
     let mut table = Table::new(&[
         "What is there",
