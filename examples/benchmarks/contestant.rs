@@ -1,7 +1,7 @@
 //! The processes that are measured while they probe: hookwatch's own prober, and a bare handshake of the same TLS library.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -153,8 +153,8 @@ async fn bare_handshake(
 ///
 /// # Errors
 /// When the line is something else.
-pub async fn run(way: &str, ca: &Path, targets: usize, port: u16) -> anyhow::Result<()> {
-    let way = Way::new(way, &std::fs::read(ca)?, targets, port)?;
+pub async fn run(way: String, ca: PathBuf, targets: usize, port: u16) -> anyhow::Result<()> {
+    let way = Way::new(&way, &std::fs::read(ca)?, targets, port)?;
     let mut next = 0;
     println!("ready");
     loop {

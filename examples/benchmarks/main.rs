@@ -94,7 +94,9 @@ impl Part {
         } else if let Some(authority_into) = &self.serve_targets {
             Runtime::new()?.block_on(contestant::serve(authority_into))?;
         } else if let (Some(way), Some(ca)) = (&self.probe, &self.ca) {
-            Runtime::new()?.block_on(contestant::run(way, ca, self.targets, self.port))?;
+            let probing = contestant::run(way.clone(), ca.clone(), self.targets, self.port);
+            // On a worker's thread, from which a daemon's schedule starts its probes, too.
+            Runtime::new()?.block_on(async { tokio::spawn(probing).await? })?;
         } else if let Some(megabytes) = self.serve_metrics {
             Runtime::new()?.block_on(apiservers::serve(megabytes))?;
         } else if let Some(process) = self.serve {

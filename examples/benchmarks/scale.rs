@@ -87,7 +87,7 @@ pub fn measure(quick: bool) -> anyhow::Result<Section> {
         "`hookwatch run` with default settings beside the embedded control plane, in quiet: its CPU and memory, and that of the \
          webhooks. Three processes serve one endpoint of each Service. Of those the CPU is per endpoint: what a webhook with a process \
          of its own would spend. Each spread over windows of ten seconds, from 75 s after the start on; in a quick run one, after 12 s. \
-         In the last row one webhook more hangs, on a Service of its own, and began to 15 s before.",
+         In the last row one webhook more hangs, on a Service of its own, since 15 s before.",
     );
     let mut table = Table::new(&[
         "Webhooks",
