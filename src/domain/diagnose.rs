@@ -101,7 +101,6 @@ fn verdict(
     verdict.evidence = words::evidence(evidence, own.collect(), &verdict);
     verdict.advice = summary::advice(&verdict);
     verdict.summary = summary::of_hook(&verdict, evidence.spared_pass());
-    verdict.by_hand = verdict.bypass_by_hand(evidence.has_spared());
     verdict
 }
 

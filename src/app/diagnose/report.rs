@@ -172,3 +172,81 @@ fn about<'a>(verdict: &Verdict, found: impl Iterator<Item = &'a Finding>) -> Str
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::domain::cluster::hook::HookKind;
+    use crate::domain::diagnose::verdict::BypassByHand;
+    use crate::domain::time::Time;
+    use crate::domain::vocabulary::{Cause, Effect};
+    use crate::domain::watchdog::{Event, Watchdog, WatchdogEffect};
+
+    /// What is known of a cluster of which nothing was heard.
+    fn nothing_heard() -> Assessment {
+        let effects = Watchdog::new("hookwatch").handle(Event::Tick, Time::default());
+        let published = effects.into_iter().find_map(|effect| match effect {
+            WatchdogEffect::Publish(assessment, _) => Some(Arc::unwrap_or_clone(assessment)),
+            _ => None,
+        });
+        published.unwrap()
+    }
+
+    fn hanging() -> Verdict {
+        Verdict {
+            kind: HookKind::Validating,
+            configuration: Some("policy".into()),
+            webhook: "opa".into(),
+            incident: "opa/opa:443".to_owned(),
+            health: Health::Failing,
+            cause: Some(Cause::Hanging),
+            effect: Effect::Blocking,
+            needs_shield: false,
+            fails_open: false,
+            webhook_confidence: 0.9,
+            confidence: 0.9,
+            rule: "no-data",
+            excess_share: None,
+            since: None,
+            summary: "opa does not answer.".to_owned(),
+            evidence: vec!["A canary waits.".to_owned()],
+            advice: Some("Restart it."),
+            backends: Vec::new(),
+            canaries: Vec::new(),
+            bypass: None,
+            by_hand: Some(BypassByHand {
+                command: "hookwatch break policy/opa --kind Validating --reason TEXT".to_owned(),
+                meaning: "It shields the webhook.",
+            }),
+        }
+    }
+
+    #[test]
+    fn the_report_says_what_gives_up_next_at_once_and_with_each_culprit_the_command_that_bypasses_it() {
+        let mut assessment = nothing_heard();
+        let clocks = [
+            "Leaders exit in 6 s at most.",
+            "Nodes turn NotReady in 51 s at most.",
+        ];
+        assessment.control_plane.clocks = clocks.map(str::to_owned).into();
+        assessment.hooks = vec![hanging()];
+        let summary = assessment.control_plane.summary.clone();
+        let said = report(&Look {
+            conclusion: Conclusion::HookFailing,
+            obstacle: None,
+            assessment: Some(Arc::new(assessment)),
+        });
+        let head = format!("A WEBHOOK IS FAILING\n  {summary}\n");
+        assert!(said.starts_with(&head), "{said}");
+        let told = format!(
+            "\n  {}\n  {}\n\nFAILING Hanging: opa does not",
+            clocks[0], clocks[1]
+        );
+        assert!(said.contains(&told), "{said}");
+        let next = "\n  - A canary waits.\n  next: Restart it.\n  to bypass it: hookwatch break policy/opa --kind Validating \
+                    --reason TEXT\n    It shields the webhook.\n";
+        assert!(said.contains(next), "{said}");
+    }
+}

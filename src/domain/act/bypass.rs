@@ -26,6 +26,9 @@ pub const OPT_OUT_ANNOTATION: &str = "hookwatch.dev/breaker";
 /// Longest bypass that a person can ask for at once.
 pub const LONGEST_BY_HAND: Duration = Duration::from_secs(7 * 24 * 3_600);
 
+/// The release from which on API servers know `matchConditions` without being asked to.
+pub const MATCH_CONDITIONS_SINCE: (u32, u32) = (1, 28);
+
 /// The field manager of every write of hookwatch's. The fence lets no other gain ownership of a field.
 pub const FIELD_MANAGER: &str = "hookwatch";
 

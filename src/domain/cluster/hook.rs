@@ -247,6 +247,9 @@ pub struct Hook {
     /// What the annotation `hookwatch.dev/spare` on the configuration adds to what a shield of this hook spares.
     #[serde(default)]
     pub added: Added,
+    /// What the annotation `hookwatch.dev/breaker` on the configuration says, by which its owner permits less than the rules do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub breaker: Option<String>,
     /// What its object says beside that.
     #[serde(default)]
     pub written: WrittenEntry,
@@ -281,6 +284,7 @@ impl Hook {
             review_versions: Vec::new(),
             probe_level: None,
             added: Added::default(),
+            breaker: None,
             written: WrittenEntry::default(),
             other: None,
             problems: Vec::new(),

@@ -322,8 +322,7 @@ impl<'a> Evidence<'a> {
 
     /// It lost its path at once with all others.
     pub fn lost_its_path(&self) -> bool {
-        self.hook
-            .is_some_and(|hook| self.scene.lost_its_path(&hook.id))
+        self.hook.is_some_and(|hook| self.scene.lost_its_path(&hook.id))
     }
 
     /// It was named a moment ago.

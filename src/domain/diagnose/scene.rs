@@ -342,7 +342,9 @@ fn path_is_lost(
     // What was late or silent before the rest is another fault, and the one that canaries may be waiting for.
     let is_older = |since: Option<Time>| since.is_some_and(|since| first.since(since) >= t::between_probes());
     let is_left_out = |(kind, configuration, webhook): &Subject| {
-        let mut left_out = long_dead.iter().map(|id| (id.kind, &id.configuration, &id.webhook));
+        let mut left_out = long_dead
+            .iter()
+            .map(|id| (id.kind, &id.configuration, &id.webhook));
         left_out.any(|id| (id.0, Some(id.1), id.2) == (*kind, configuration.as_ref(), webhook))
     };
     let was_late = |(subject, known): (&Subject, &Before)| {

@@ -99,25 +99,6 @@ impl Verdict {
         })
     }
 
-    /// How a person gets writes past it. `has_spared`: it is asked about writes that a shield spares. `None` also for names
-    /// that a shell would read as more than a word; the API server admits none.
-    pub(super) fn bypass_by_hand(&self, has_spared: bool) -> Option<BypassByHand> {
-        let harms = matches!(self.effect, Effect::Blocking | Effect::Delaying);
-        if !harms || self.health != Health::Failing || self.bypass.is_some() || !self.kind.is_admission() {
-            return None;
-        }
-        let (rung, meaning) = if has_spared {
-            let meaning = "It shields the webhook: control-plane writes skip it. With --rung skip all writes pass without review.";
-            ("", meaning)
-        } else {
-            let meaning = "All writes then pass without review. A shield would not help: no control-plane write matches the webhook.";
-            (" --rung skip", meaning)
-        };
-        let hook = self.as_argument()?;
-        let command = format!("hookwatch break {hook}{rung} --reason TEXT");
-        Some(BypassByHand { command, meaning })
-    }
-
     /// The command that restores the hook, where it is bypassed.
     pub fn restore_command(&self) -> Option<String> {
         self.bypass?;
@@ -125,7 +106,7 @@ impl Verdict {
     }
 
     /// The hook as commands take it; `None` where its names cannot be pasted into a shell as they are.
-    fn as_argument(&self) -> Option<String> {
+    pub(crate) fn as_argument(&self) -> Option<String> {
         let (configuration, webhook) = (self.configuration.as_deref()?, &*self.webhook);
         let is_word = |name: &str| {
             name.chars()

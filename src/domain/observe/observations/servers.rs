@@ -249,6 +249,14 @@ impl Servers {
         said
     }
 
+    /// The oldest release that any of them is of, as far as they said.
+    pub fn oldest_release(&self) -> Option<(u32, u32)> {
+        let releases = self.targets.values();
+        releases
+            .filter_map(|state| release(state.version.as_deref()?))
+            .min()
+    }
+
     /// Every scrape target for people.
     pub fn views(&self, history: &History, now: Time) -> Vec<ScrapeView> {
         let views = self.targets.iter().map(|(target, state)| {
@@ -267,6 +275,13 @@ impl Servers {
         });
         views.collect()
     }
+}
+
+/// Major and minor of a `gitVersion` like `v1.33.1-gke.100`.
+fn release(version: &str) -> Option<(u32, u32)> {
+    let mut numbers = version.trim_start_matches('v').split('.');
+    let mut next = || numbers.next()?.parse().ok();
+    Some((next()?, next()?))
 }
 
 impl Sick {

@@ -1,8 +1,13 @@
 //! What a person is told to type.
 
+use serde_json::json;
+
 use super::*;
-use crate::cluster::hook::Labels;
+use crate::act::bypass::edit::{Author, Desired, MAX_CONDITIONS, Plan, Why, plan};
+use crate::act::bypass::{ObjectWriter, Rung};
+use crate::cluster::hook::{Labels, MatchCondition};
 use crate::diagnose::verdict::BypassByHand;
+use crate::observe::readiness::{Readiness, ReadyReport};
 
 /// The label that every namespace has.
 fn named(namespace: &str) -> Labels {
@@ -11,12 +16,17 @@ fn named(namespace: &str) -> Labels {
 
 /// What is said of a hook that refuses every call, and is asked about Deployments where `selector` says.
 fn told(selector: Selector) -> Option<BypassByHand> {
+    said(|policy| policy.namespace_selector = selector, "v1.36.2")
+}
+
+/// The same after a change of the hook, beside an API server of a release.
+fn said(change: impl FnOnce(&mut Hook), release: &str) -> Option<BypassByHand> {
     let mut policy = hook("policy", 1);
     for rule in &mut policy.rules {
         rule.api_groups = vec!["apps".into()];
         rule.resources = vec!["deployments".into()];
     }
-    policy.namespace_selector = selector;
+    change(&mut policy);
     let mut incident = Incident::with(Vec::new());
     let namespaces =
         ["kube-system", "kube-node-lease", "hookwatch"].map(|name| (name.to_owned(), named(name)));
@@ -27,6 +37,17 @@ fn told(selector: Selector) -> Option<BypassByHand> {
         ..Inventory::default()
     };
     incident.event(0, Event::Inventory(Arc::new(inventory)));
+    for (target, version) in [("one", "v1.36.2"), ("two", release)] {
+        incident.event(
+            1,
+            Event::Readiness(ReadyReport {
+                target: target.into(),
+                at: Incident::at(1),
+                readiness: Readiness::Ready,
+                version: Some(version.to_owned()),
+            }),
+        );
+    }
     for second in [2, 4, 6, 8, 10] {
         incident.probe(second * SECOND - 10, &policy, 0, ProbeOutcome::Refused);
         let series = incident.count_calls("policy", 20.0, 0.001);
@@ -51,4 +72,95 @@ fn a_shield_is_told_of_where_it_spares_something_and_a_skip_where_only_tenants_a
     let tenants = told(only_shop).unwrap();
     assert!(tenants.command.contains("--rung skip"), "{tenants:?}");
     assert!(tenants.meaning.contains("without review"), "{tenants:?}");
+}
+
+fn conditions(count: usize) -> Vec<MatchCondition> {
+    let condition = |number| MatchCondition {
+        name: format!("c{number}"),
+        expression: "true".into(),
+    };
+    (0..count).map(condition).collect()
+}
+
+/// Does to an object what the command says, and tells whether that changes anything.
+fn works(command: &str, conditions: &[MatchCondition], breaker: Option<&str>, release: &str) -> bool {
+    let conditions = conditions.iter();
+    let conditions: Vec<_> = conditions
+        .map(|one| json!({"name": one.name, "expression": one.expression}))
+        .collect();
+    let mut object = json!({
+        "metadata": {"name": "policy-configuration", "uid": "u"},
+        "webhooks": [{"name": "policy", "failurePolicy": "Fail", "timeoutSeconds": 10, "matchConditions": conditions}],
+    });
+    if let Some(breaker) = breaker.filter(|_| !command.contains(" hookwatch.dev/breaker- && ")) {
+        object["metadata"]["annotations"]["hookwatch.dev/breaker"] = breaker.into();
+    }
+    let why = Why {
+        reason: "TEXT".into(),
+        evidence: Vec::new(),
+        expires: None,
+    };
+    let desired = match command.split_once("--rung ").map(|(_, rest)| rest) {
+        None => Desired::Bypass {
+            rung: Rung::Shield,
+            why,
+        },
+        Some(rest) if rest.starts_with("ignore ") => Desired::Ignore { why },
+        Some(_) => Desired::Bypass {
+            rung: Rung::Skip,
+            why,
+        },
+    };
+    let author = Author {
+        namespace: "hookwatch".into(),
+        account: "system:serviceaccount:hookwatch:hookwatch".into(),
+        writer: ObjectWriter {
+            identity: "person@host".into(),
+            version: "0.1.0".into(),
+        },
+        match_conditions: release != "v1.27.16-gke.1",
+        fenced: false,
+    };
+    let planned = plan(&object, "policy", &desired, &author, Incident::at(0));
+    matches!(planned, Ok(Plan::Edit(_)))
+}
+
+#[test]
+fn what_is_printed_is_never_refused_by_the_edit_whatever_release_conditions_and_owner_permit() {
+    for release in ["v1.27.16-gke.1", "v1.28.0", "v1.36.2"] {
+        for count in [0, MAX_CONDITIONS - 1, MAX_CONDITIONS] {
+            for breaker in [None, Some("off"), Some("shield"), Some(" Skip"), Some("what?")] {
+                let conditions = conditions(count);
+                let change = |policy: &mut Hook| {
+                    policy.match_conditions.clone_from(&conditions);
+                    policy.breaker = breaker.map(str::to_owned);
+                };
+                let BypassByHand { command, meaning } = said(change, release).unwrap();
+                let case = format!("{release}, {count}, {breaker:?}: {command}: {meaning}");
+                assert!(works(&command, &conditions, breaker, release), "{case}");
+                let needs_more = release == "v1.27.16-gke.1" || count == MAX_CONDITIONS;
+                assert_eq!(command.contains("--rung ignore"), needs_more, "{case}");
+                let forbidden = match breaker {
+                    Some("off" | "what?") => true,
+                    Some("shield") => needs_more,
+                    _ => false,
+                };
+                assert_eq!(
+                    command.starts_with("kubectl annotate Validating"),
+                    forbidden,
+                    "{case}"
+                );
+                assert_eq!(meaning.contains("ask the owner first"), forbidden, "{case}");
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_is_printed_where_failures_are_ignored_after_a_second_already_and_no_shield_is_possible() {
+    let ignored = |policy: &mut Hook| {
+        policy.failure_policy = FailurePolicy::Ignore;
+        policy.timeout = Duration::from_secs(1);
+    };
+    assert_eq!(said(ignored, "v1.27.3"), None);
 }

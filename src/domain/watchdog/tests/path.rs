@@ -140,7 +140,8 @@ fn beside_one_dead_for(seconds: u64, outcome: &ProbeOutcome, written: bool) -> (
 }
 
 #[test]
-fn a_webhook_that_was_dead_long_before_and_held_no_canary_up_does_not_hide_that_the_path_of_the_rest_was_lost() {
+fn a_webhook_that_was_dead_long_before_and_held_no_canary_up_does_not_hide_that_the_path_of_the_rest_was_lost()
+ {
     for outcome in [ProbeOutcome::Refused, HANGS] {
         let (lost, stale) = beside_one_dead_for(50, &outcome, true);
         for facts in &lost {

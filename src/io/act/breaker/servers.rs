@@ -6,6 +6,7 @@ use futures::future::join_all;
 use kube::Client;
 
 use super::request::{ApiReply, send};
+use crate::domain::act::bypass::MATCH_CONDITIONS_SINCE;
 use crate::io::client::Connection;
 use crate::io::observe::scrape::addresses;
 
@@ -97,8 +98,7 @@ async fn knows(client: &Client) -> bool {
         digits.parse::<u32>().ok()
     };
     match (number("major"), number("minor")) {
-        // On by default since 1.28.
-        (Some(major), Some(minor)) => (major, minor) >= (1, 28),
+        (Some(major), Some(minor)) => (major, minor) >= MATCH_CONDITIONS_SINCE,
         _ => true,
     }
 }

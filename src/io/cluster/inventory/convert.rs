@@ -15,6 +15,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use x509_parser::prelude::GeneralName;
 
+use crate::domain::act::bypass::OPT_OUT_ANNOTATION;
 use crate::domain::act::fence::PROOF;
 use crate::domain::cluster::hook::{
     Added, FailurePolicy, Hook, HookId, HookKind, HookRule, HookTarget, MatchCondition, MatchPolicy,
@@ -38,6 +39,8 @@ const DEFAULT_SERVICE_PORT: i32 = 443;
 /// Certificates of one bundle, and names of one certificate, that are kept.
 const MAX_TRUSTED: usize = 20;
 const MAX_NAMES: usize = 20;
+/// Characters kept of an annotation that is no known word.
+const MAX_SAID: usize = 100;
 
 /// Keys of annotations whose controllers fill `caBundle` in.
 const INJECTORS: [&str; 4] = [
@@ -187,6 +190,7 @@ fn hook(kind: HookKind, metadata: &ObjectMeta, at: usize, entry: WebhookEntry) -
         review_versions: entry.review_versions,
         probe_level,
         added,
+        breaker: annotation(metadata, OPT_OUT_ANNOTATION).map(|text| text.chars().take(MAX_SAID).collect()),
         target,
         other: None,
         problems: problems.sentences,
