@@ -39,7 +39,7 @@ use super::report::announcement::Announcer;
 use super::report::assessment::Assessment;
 use super::thresholds as t;
 use super::time::Time;
-use super::vocabulary::{Health, Writes};
+use super::vocabulary::{Effect, Health, Writes};
 
 use alone::{Alone, Lesson, elsewhere, plane, remembered, temper, temper_elsewhere};
 use auditing::Auditing;
@@ -357,7 +357,16 @@ impl Watchdog {
         let failing = verdicts.iter().find(|verdict| verdict.health == Health::Failing);
         let failing = failing.map(|verdict| &*verdict.webhook);
         let symptoms = seen.servers.symptoms(&seen.history, failing, sick, now);
-        let clocks = (writes == Writes::Blocked).then(|| deadlines::running(&seen.canaries, since, now));
+        // A slow hook may keep writes past their deadline that are not said to be blocked.
+        let blocking = verdicts
+            .iter()
+            .filter(|it| it.fails_admission() && it.effect == Effect::Blocking);
+        let held_up = match writes {
+            Writes::Blocked => Some(since),
+            _ => blocking.filter_map(|it| it.since).min(),
+        };
+        let release = seen.servers.oldest_release();
+        let clocks = held_up.map(|since| deadlines::running(&seen.canaries, release, since, now));
         ControlPlane {
             writes,
             since,

@@ -54,7 +54,8 @@ const LEADERS: GivenUp = (
 );
 const NODES: GivenUp = (
     t::kubelet_attempt,
-    "kubelets give an attempt up after 10 s, and a node is NotReady 50 to 55 s after its last renewal",
+    "kubelets give an attempt up after 10 s, and a node is NotReady 50 to 55 s after its last renewal (40 to 45 s before \
+     Kubernetes 1.32; at the defaults)",
 );
 const KUBELETS: GivenUp = (t::kubelet_attempt, "kubelets give an attempt up after 10 s");
 const LONGEST: GivenUp = (t::longest_write, "the API server gives a write up after 34 s");
@@ -110,9 +111,9 @@ struct Bill<'a> {
 pub struct Costs<'a> {
     /// Those that are waited for.
     hooks: BTreeSet<&'a HookId>,
-    /// Those of classes whose deadline is passed.
-    passed: Vec<Bill<'a>>,
-    /// Those of classes whose deadline would be passed if no hook were shielded; empty where none is.
+    /// Those of all classes that pay anything.
+    bills: Vec<Bill<'a>>,
+    /// The same if no hook were shielded; empty where none is.
     without_shields: Vec<Bill<'a>>,
 }
 
@@ -172,17 +173,17 @@ impl<'a> Costs<'a> {
         let shielded = till.waited.iter().any(|one| one.evidence.is_shielded());
         let tenants = Class::of_tenants(till.waited.iter().map(|one| one.hook));
         let classes: Vec<_> = CLASSES.iter().cloned().chain(tenants).collect();
-        let passed = |shields| {
-            let bills = classes
-                .iter()
-                .filter_map(|class| till.passed(class, labels, shields));
-            bills.collect()
+        let bills = |shields| {
+            let bills = classes.iter();
+            bills
+                .filter_map(|class| till.bill(class, labels, shields))
+                .collect()
         };
         let failing = till.waited.iter().filter(|one| one.health == Health::Failing);
         Self {
             hooks: failing.map(|one| &one.hook.id).collect(),
-            passed: passed(true),
-            without_shields: if shielded { passed(false) } else { Vec::new() },
+            bills: bills(true),
+            without_shields: if shielded { bills(false) } else { Vec::new() },
         }
     }
 
@@ -190,7 +191,7 @@ impl<'a> Costs<'a> {
     /// deadline. `None` where nothing waits for it.
     pub fn effect(&self, hook: &HookId) -> Option<Effect> {
         self.hooks.get(hook)?;
-        if self.passed.iter().any(|bill| bill.is_passed_by(hook)) {
+        if self.bills.iter().any(|bill| bill.is_passed_by(hook)) {
             Some(Effect::Blocking)
         } else {
             Some(Effect::Delaying)
@@ -202,17 +203,30 @@ impl<'a> Costs<'a> {
         self.without_shields.iter().any(|bill| bill.is_passed_by(hook))
     }
 
-    /// Whose deadline is passed for this hook, the soonest, as a sentence.
+    /// Whose deadline is passed for this hook, the soonest, as a sentence; where none is, who pays most of the time that there
+    /// is.
     pub fn sentence(&self, hook: &HookId) -> Option<String> {
-        let bill = self.passed.iter().find(|bill| bill.is_passed_by(hook))?;
-        Some(bill.sentence())
+        if let Some(bill) = self.bills.iter().find(|bill| bill.is_passed_by(hook)) {
+            return Some(bill.sentence());
+        }
+        let within = |bill: &&Bill<'_>| bill.has(hook) && bill.part() < 1.0;
+        let within = self.bills.iter().filter(within);
+        // Of those that pay as much of it the first.
+        let dearest = within.reduce(|dearest, bill| {
+            if bill.part() > dearest.part() {
+                bill
+            } else {
+                dearest
+            }
+        });
+        dearest.map(Bill::sentence_within)
     }
 }
 
 impl<'a> Till<'_, 'a> {
-    /// What a request of a class pays for the hooks that it meets, where that is past its deadline: with the shields that
-    /// are in place, or as if there were none.
-    fn passed(
+    /// What a request of a class pays for the hooks that it meets, where it pays anything and canaries do not show that it is in
+    /// time: with the shields that are in place, or as if there were none.
+    fn bill(
         &self,
         class: &Class<'a>,
         labels: impl Fn(&str) -> Option<&'a Labels>,
@@ -244,7 +258,7 @@ impl<'a> Till<'_, 'a> {
             class: class.clone(),
             chain,
         };
-        (!in_time && bill.total() >= (class.deadline)()).then_some(bill)
+        (!in_time && bill.total() > Duration::ZERO).then_some(bill)
     }
 }
 
@@ -387,15 +401,40 @@ impl Bill<'_> {
         self.chain.is_passed_by(hook, (self.class.deadline)())
     }
 
-    fn sentence(&self) -> String {
+    /// Whether the hook is one of those that are paid for.
+    fn has(&self, hook: &HookId) -> bool {
+        let mut paid = self.chain.mutating.iter().chain(&self.chain.validating);
+        paid.any(|(other, _)| other.id == *hook)
+    }
+
+    /// Which part of its time a request pays.
+    fn part(&self) -> f64 {
+        self.total().as_secs_f64() / (self.class.deadline)().as_secs_f64()
+    }
+
+    /// Who is paid how much, as a list.
+    fn told(&self) -> String {
         let paid = |(hook, cost): &(&Hook, Duration)| format!("{} {}", hook.id.webhook, human(*cost));
         let mutating = self.chain.mutating.iter().map(paid);
         let slowest = self.chain.validating.iter().max_by_key(|(_, cost)| *cost);
         let told: Vec<String> = mutating.chain(slowest.map(paid)).take(TOLD).collect();
+        told.join(", then ")
+    }
+
+    fn sentence(&self) -> String {
         let (total, Class { name, then, .. }) = (human(self.total()), &self.class);
+        format!("{name} waits {total} for webhooks now ({}); {then}.", self.told())
+    }
+
+    fn sentence_within(&self) -> String {
+        let (total, deadline, name) = (
+            human(self.total()),
+            human((self.class.deadline)()),
+            &self.class.name,
+        );
         format!(
-            "{name} waits {total} for webhooks now ({}); {then}.",
-            told.join(", then ")
+            "{name} waits {total} of its {deadline} for webhooks now ({}).",
+            self.told()
         )
     }
 }

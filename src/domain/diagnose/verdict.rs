@@ -162,7 +162,7 @@ pub struct ControlPlane {
     pub since: Time,
     /// One sentence, with the culprit where there is one.
     pub summary: String,
-    /// What gives up next while writes are blocked, and when, as sentences.
+    /// What gives up next while writes are blocked, or a webhook keeps them past their deadline, and when, as sentences.
     pub clocks: Vec<String>,
     /// Mean time per write of late, in seconds.
     pub write_seconds: Option<f64>,

@@ -2,14 +2,18 @@
 
 use std::time::Duration;
 
-use crate::observe::canaries::Canaries;
+use crate::observe::canaries::{Canaries, CanaryMemory};
 use crate::observe::canary::{CanaryOutcome, CanaryTarget};
+use crate::thresholds as t;
 use crate::time::Time;
 
 /// Something that gives up when its writes do not get through for so long.
 struct Clock {
     /// The canary that stands for its writes.
     canary: CanaryTarget,
+    /// When one of these writes is given up: one that takes as long is as good as refused.
+    attempt: fn() -> Duration,
+    /// The latest that it happens, at the defaults.
     after: Duration,
     /// What happens then, to be followed by when.
     what: &'static str,
@@ -19,49 +23,55 @@ struct Clock {
 
 /// Defaults of Kubernetes 1.36. Leader election: renewed for 10 s, each attempt cut at 5 s
 /// (`component-base/config/options/leaderelectionconfig.go`, `client-go/tools/leaderelection`). Nodes:
-/// `--node-monitor-grace-period` is 50 s. Repair by the cloud: about 10 min on GKE, and as long elsewhere.
+/// `--node-monitor-grace-period` is 50 s, and it is looked at every 5 s (`--node-monitor-period`). Repair by the cloud: about
+/// 10 min on GKE, and as long elsewhere.
 const CLOCKS: [Clock; 3] = [
     Clock {
         canary: CanaryTarget::KubeSystem,
+        attempt: t::leader_attempt,
         after: Duration::from_secs(10),
         what: "Leaders lose their Lease and exit",
         why: "10 s without a renewal",
     },
     Clock {
         canary: CanaryTarget::NodeLease,
-        after: Duration::from_secs(50),
+        attempt: t::kubelet_attempt,
+        after: Duration::from_secs(55),
         what: "Nodes turn NotReady",
-        why: "about 50 s without a renewed Lease",
+        why: "at the defaults 50 to 55 s without a renewed Lease",
     },
     Clock {
         canary: CanaryTarget::NodeLease,
+        attempt: t::kubelet_attempt,
         after: Duration::from_secs(600),
         what: "Clouds that repair nodes begin to replace them",
         why: "they usually wait 10 min",
     },
 ];
 
+/// Of the second of [`CLOCKS`] before Kubernetes 1.32, where `--node-monitor-grace-period` was 40 s.
+const NODES_BEFORE: (u32, u32) = (1, 32);
+const NODES_THEN: Clock = Clock {
+    after: Duration::from_secs(45),
+    why: "at the defaults 40 to 45 s without a renewed Lease",
+    ..CLOCKS[1]
+};
+
 /// What runs out, the first first, while writes are blocked since an instant; only as far as a canary shows that such
-/// writes do not get through.
-pub fn running(canaries: &Canaries, since: Time, now: Time) -> Vec<String> {
-    let blocked: Vec<CanaryTarget> = canaries
-        .iter()
-        .filter(|(_, memory)| {
-            let refused = memory.latest(now).is_some_and(|report| {
-                matches!(
-                    report.outcome,
-                    CanaryOutcome::CallFailed(_)
-                        | CanaryOutcome::TimedOut
-                        | CanaryOutcome::Unreachable { .. }
-                )
-            });
-            refused || memory.hung_for(now).is_some()
-        })
-        .map(|(target, _)| target)
-        .collect();
-    CLOCKS
-        .iter()
-        .filter(|clock| blocked.contains(&clock.canary))
+/// writes do not get through in time. `release`: the oldest of the API servers, where that is known. Nodes are watched by
+/// kube-controller-manager, which may be of another.
+pub fn running(canaries: &Canaries, release: Option<(u32, u32)>, since: Time, now: Time) -> Vec<String> {
+    let [leaders, nodes, repair] = CLOCKS;
+    let is_older = release.is_some_and(|release| release < NODES_BEFORE);
+    let nodes = if is_older { NODES_THEN } else { nodes };
+    let runs = |clock: &Clock| {
+        canaries
+            .get(clock.canary)
+            .is_some_and(|it| is_held_up(it, clock, now))
+    };
+    [leaders, nodes, repair]
+        .into_iter()
+        .filter(runs)
         .map(|clock| {
             let due = since + clock.after;
             let when = if due > now {
@@ -72,6 +82,16 @@ pub fn running(canaries: &Canaries, since: Time, now: Time) -> Vec<String> {
             format!("{}{when} ({}).", clock.what, clock.why)
         })
         .collect()
+}
+
+/// Whether a canary shows that writes like it do not get through, or not before they are given up.
+fn is_held_up(memory: &CanaryMemory, clock: &Clock, now: Time) -> bool {
+    use CanaryOutcome::{CallFailed, TimedOut, Unreachable};
+    let is_lost = memory.latest(now).is_some_and(|report| {
+        let is_refused = matches!(report.outcome, CallFailed(_) | TimedOut | Unreachable { .. });
+        is_refused || report.took >= (clock.attempt)()
+    });
+    is_lost || memory.hung_for(now).is_some()
 }
 
 /// Whole seconds, or minutes from two on.
@@ -106,13 +126,51 @@ mod tests {
             created: false,
             outcome: CanaryOutcome::Written,
         });
-        let told = running(&canaries, at(0), at(12));
+        let told = running(&canaries, None, at(0), at(12));
         assert_eq!(told.len(), 2, "{told:?}");
         assert!(
-            told[0] == "Nodes turn NotReady in 38 s at most (about 50 s without a renewed Lease).",
+            told[0]
+                == "Nodes turn NotReady in 43 s at most (at the defaults 50 to 55 s without a renewed Lease).",
             "{told:?}"
         );
         assert!(told[1].contains("replace them in 10 min at most"), "{told:?}");
+    }
+
+    #[test]
+    fn before_kubernetes_1_32_nodes_are_given_ten_seconds_less() {
+        let mut canaries = Canaries::default();
+        canaries.overdue(&CanaryOverdue {
+            target: CanaryTarget::NodeLease,
+            started: at(0),
+            waiting: Duration::from_secs(12),
+        });
+        let nodes = |release| running(&canaries, release, at(0), at(12)).swap_remove(0);
+        let before = nodes(Some((1, 31)));
+        assert_eq!(
+            before,
+            "Nodes turn NotReady in 33 s at most (at the defaults 40 to 45 s without a renewed Lease)."
+        );
+        for since in [Some((1, 32)), Some((1, 36)), None] {
+            assert!(nodes(since).contains("in 43 s at most"), "{since:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_too_late_for_its_client_is_as_good_as_refused() {
+        let mut canaries = Canaries::default();
+        for target in [CanaryTarget::KubeSystem, CanaryTarget::NodeLease] {
+            canaries.finished(CanaryReport {
+                target,
+                started: at(2),
+                took: Duration::from_secs(6),
+                created: false,
+                outcome: CanaryOutcome::Written,
+            });
+        }
+        // A leader gives it up after 5 s, a kubelet after 10 s.
+        let told = running(&canaries, None, at(0), at(9));
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].starts_with("Leaders lose their Lease"), "{told:?}");
     }
 
     #[test]
@@ -125,7 +183,7 @@ mod tests {
             created: false,
             outcome: CanaryOutcome::TimedOut,
         });
-        let told = running(&canaries, at(0), at(31));
+        let told = running(&canaries, None, at(0), at(31));
         assert_eq!(told.len(), 1);
         assert!(
             told[0].starts_with("Leaders lose their Lease and exit: expected 21 s ago at the latest (10 s"),

@@ -197,7 +197,7 @@ impl NodeLeasesView {
         let oldest = self.oldest_age_seconds.filter(|_| self.late > 0)?;
         Some(format!(
             "{} of {} nodes have not renewed their lease for over {} s (the oldest for {oldest:.0} s): they become \
-             NotReady at about 50 s.",
+             NotReady at about 50 s (40 s before Kubernetes 1.32).",
             self.late,
             self.nodes,
             LATE.as_secs(),

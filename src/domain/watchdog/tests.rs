@@ -160,6 +160,10 @@ fn a_hook_whose_failures_are_ignored_delays_and_blocks_what_it_keeps_past_its_de
             .iter()
             .any(|said| said.contains("leaders give an attempt up after 5 s"));
         assert_eq!(told, effect == Effect::Blocking, "{:?}", verdict.evidence);
+        let within =
+            "A renewal of a leader's Lease waits 4.0 s of its 5.0 s for webhooks now (mutator 4.0 s).";
+        let told = verdict.evidence.iter().any(|said| said == within);
+        assert_eq!(told, effect == Effect::Delaying, "{:?}", verdict.evidence);
     }
 }
 
