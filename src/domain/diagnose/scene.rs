@@ -16,6 +16,9 @@ use crate::thresholds as t;
 use crate::time::Time;
 use crate::vocabulary::{Cause, Health, NotAHook};
 
+/// Every backend of every hook with what its probes add up to.
+pub type BackendStates<'a> = BTreeMap<&'a HookId, Vec<(Backend, BackendState)>>;
+
 /// Who a verdict is about: kind, configuration where known, webhook.
 pub type Subject = (HookKind, Option<Arc<str>>, Arc<str>);
 
@@ -62,7 +65,7 @@ pub struct Scene<'a> {
     /// The inventory has been old for a while: addresses may have changed.
     pub inventory_is_old: bool,
     /// Every backend of every hook with what its probes add up to.
-    pub states: BTreeMap<&'a HookId, Vec<(Backend, BackendState)>>,
+    pub states: BackendStates<'a>,
     pub(super) excess: Excess<'a>,
     /// Writes have all but stopped being answered.
     pub stalled: bool,
@@ -243,7 +246,7 @@ fn failing_since(before: &BTreeMap<Subject, Before>) -> Vec<(Time, &Subject)> {
 
 fn slow(
     seen: &Observations,
-    states: &BTreeMap<&HookId, Vec<(Backend, BackendState)>>,
+    states: &BackendStates<'_>,
     late: &BTreeSet<CanaryTarget>,
 ) -> BTreeMap<CanaryTarget, Duration> {
     let mut slow = BTreeMap::new();
@@ -264,7 +267,7 @@ fn slow(
 
 fn hanging<'a>(
     seen: &'a Observations,
-    states: &BTreeMap<&'a HookId, Vec<(Backend, BackendState)>>,
+    states: &BackendStates<'a>,
     late: &BTreeSet<CanaryTarget>,
 ) -> BTreeSet<&'a HookId> {
     let is_late = |target: &CanaryTarget| late.contains(target);
@@ -277,11 +280,7 @@ fn hanging<'a>(
 
 /// Hooks of which all backends were dead long before what canaries wait for now: since they died, each canary that waits was
 /// written at once. So it does not wait for them, and what they died of is another fault.
-fn long_dead<'a>(
-    seen: &Observations,
-    states: &BTreeMap<&'a HookId, Vec<(Backend, BackendState)>>,
-    now: Time,
-) -> BTreeSet<&'a HookId> {
+fn long_dead<'a>(seen: &Observations, states: &BackendStates<'a>, now: Time) -> BTreeSet<&'a HookId> {
     let canaries = seen.canaries.iter().map(|(_, memory)| memory);
     let waiting = canaries.filter(|memory| memory.in_vain_since(now).is_some());
     let passed = waiting.map(|memory| memory.passed_at(now));
@@ -311,10 +310,7 @@ fn long_dead<'a>(
 /// against the others.
 fn path_is_lost(
     seen: &Observations,
-    (states, long_dead): (
-        &BTreeMap<&HookId, Vec<(Backend, BackendState)>>,
-        &BTreeSet<&HookId>,
-    ),
+    (states, long_dead): (&BackendStates<'_>, &BTreeSet<&HookId>),
     before: &BTreeMap<Subject, Before>,
     now: Time,
 ) -> bool {
