@@ -12,18 +12,58 @@ use crate::time::Time;
 /// to a tenth early. No budget is smaller.
 const ALONE: f64 = 2.25;
 
+/// While one on a pooled connection waits, it is owed one probe for so many fresh ones that begin.
+const FRESH_PER_KEPT: f64 = 3.0;
+
 /// Refills evenly up to so much.
 #[derive(Debug, Clone, Copy)]
 struct Meter {
     tokens: f64,
     at: Time,
+    /// A probe on a pooled connection had to wait, and none has begun since.
+    kept_waits: bool,
+    /// So many probes are owed to pooled connections: fresh ones leave as much, however many of them are due.
+    owed: f64,
 }
 
 impl Meter {
-    fn has(&mut self, wanted: f64, (rate, burst): (f64, f64), now: Time) -> bool {
+    fn new(tokens: f64, at: Time) -> Self {
+        Self {
+            tokens,
+            at,
+            kept_waits: false,
+            owed: 0.0,
+        }
+    }
+
+    /// Whether a probe may begin. One on a pooled connection leaves `spare` for fresh ones, unless it is owed its turn.
+    fn has(&mut self, connection: ConnectionKind, spare: f64, (rate, burst): (f64, f64), now: Time) -> bool {
         let gained = now.since(self.at).as_secs_f64() * rate;
         (self.tokens, self.at) = ((self.tokens + gained).min(burst), now);
-        self.tokens >= wanted
+        let leaves = match connection {
+            ConnectionKind::Fresh => self.owed.floor(),
+            ConnectionKind::Kept if self.owed >= 1.0 => 0.0,
+            ConnectionKind::Kept => spare,
+        };
+        let may = self.tokens >= 1.0 + leaves;
+        self.kept_waits |= connection == ConnectionKind::Kept && !may;
+        may
+    }
+
+    fn take(&mut self, connection: ConnectionKind, spare: f64) {
+        match connection {
+            ConnectionKind::Fresh if self.kept_waits => {
+                self.owed = (self.owed + 1.0 / FRESH_PER_KEPT).min(spare.max(1.0));
+            }
+            ConnectionKind::Fresh => {}
+            ConnectionKind::Kept => {
+                // Where there is enough for both, nothing is owed.
+                let plenty = self.tokens >= 1.0 + spare;
+                self.owed = if plenty { 0.0 } else { (self.owed - 1.0).max(0.0) };
+                self.kept_waits = false;
+            }
+        }
+        self.tokens -= 1.0;
     }
 }
 
@@ -53,17 +93,14 @@ impl ProbeBudget {
             if let Some((_, known)) = self.backends.get_mut(*backend) {
                 *known = *attended;
             } else {
-                let meter = Meter {
-                    tokens: f64::MAX,
-                    at: Time::default(),
-                };
+                let meter = Meter::new(f64::MAX, Time::default());
                 self.backends.insert((*backend).clone(), (meter, *attended));
             }
         }
     }
 
-    /// Takes one probe of a backend out. Those on pooled connections leave something for fresh ones, which are then never
-    /// late because of them.
+    /// Takes one probe of a backend out. Those on pooled connections leave something for fresh ones, which are late because
+    /// of them only where there is too little for both: then at least one in four is theirs.
     ///
     /// # Errors
     /// Where there is none left now.
@@ -77,27 +114,19 @@ impl ProbeBudget {
         let most = f64::from(rates.per_second);
         // A quarter of a second's probes may begin together.
         let burst = (most / 4.0).max(3.0);
-        let fresh = connection == ConnectionKind::Fresh;
-        let (of_all, of_backend) = if fresh {
-            (1.0, 1.0)
-        } else {
-            (1.0 + burst / 4.0, 2.0)
-        };
-        let total = self.total.get_or_insert(Meter {
-            tokens: burst,
-            at: now,
-        });
-        if !total.has(of_all, (most, burst), now) {
+        let (of_all, of_backend) = (burst / 4.0, 1.0);
+        let total = self.total.get_or_insert(Meter::new(burst, now));
+        if !total.has(connection, of_all, (most, burst), now) {
             return Err(UsedUp::Total);
         }
         if let Some((meter, attended)) = self.backends.get_mut(backend) {
             let rate = rates.of_backend(*attended);
-            if !meter.has(of_backend, (rate, rate.max(2.0) + 1.0), now) {
+            if !meter.has(connection, of_backend, (rate, rate.max(2.0) + 1.0), now) {
                 return Err(UsedUp::Backend);
             }
-            meter.tokens -= 1.0;
+            meter.take(connection, of_backend);
         }
-        total.tokens -= 1.0;
+        total.take(connection, of_all);
         Ok(())
     }
 }

@@ -62,6 +62,58 @@ fn two_thousand_bundles_at_one_backend_share_its_budget_and_others_are_on_time()
     );
 }
 
+/// How often each target was probed on one kind of connection, the least and the most.
+fn least_and_most(sim: &Sim, connection: ConnectionKind) -> (usize, usize) {
+    let counts = sim.schedule.targets.keys().map(|target| {
+        let of_it =
+            |(_, made): &&(Time, ScheduledProbe)| made.target == *target && made.connection == connection;
+        sim.made.iter().filter(of_it).count()
+    });
+    let counts: Vec<usize> = counts.collect();
+    let (least, most) = (counts.iter().min(), counts.iter().max());
+    (*least.expect("a target"), *most.expect("a target"))
+}
+
+#[test]
+fn pooled_probes_get_a_fair_share_of_a_backend_that_many_trust_settings_have_in_common() {
+    for (count, attended, span) in [(10, false, 200), (10, true, 80), (100, false, 2_000)] {
+        let mut hooks: Vec<Hook> = (0..count).map(|nth| hook(nth, 0, "/", 0..1)).collect();
+        for (nth, hook) in hooks.iter_mut().enumerate() {
+            hook.ca_bundle = format!("bundle {nth}").into_bytes().into();
+        }
+        let mut sim = Sim::new(hooks, 7);
+        sim.attend((0..count).filter(|_| attended));
+        sim.run(s(100));
+        sim.made.clear();
+        sim.run(s(span));
+        let (fresh, kept) = (sim.made(ConnectionKind::Fresh), sim.made(ConnectionKind::Kept));
+        assert!(
+            kept * 5 >= fresh && kept * 2 <= fresh,
+            "{count}: {fresh} fresh, {kept} kept"
+        );
+        for &connection in ConnectionKind::ALL {
+            let (least, most) = least_and_most(&sim, connection);
+            assert!(least * 3 >= most * 2, "{count} {connection:?}: {least} to {most}");
+        }
+    }
+}
+
+#[test]
+fn pooled_probes_get_a_fair_share_of_all_probes_a_second() {
+    let hooks = (0..300)
+        .map(|service| hook(service, service, "/", 0..4))
+        .collect();
+    let mut sim = Sim::new(hooks, 8);
+    sim.run(s(60));
+    sim.made.clear();
+    sim.run(s(60));
+    assert!(most_in_a_second(&sim) <= 250, "{}", most_in_a_second(&sim));
+    let (fresh, kept) = (sim.made(ConnectionKind::Fresh), sim.made(ConnectionKind::Kept));
+    assert!(kept * 5 >= fresh && kept <= fresh, "{fresh} fresh, {kept} kept");
+    assert!(least_and_most(&sim, ConnectionKind::Kept).0 >= 1);
+    assert!(least_and_most(&sim, ConnectionKind::Fresh).0 >= 60 / 12);
+}
+
 #[test]
 fn a_service_with_a_thousand_endpoints_waits_for_itself() {
     let mut hooks = vec![hook(0, 0, "/", 0..1_000)];

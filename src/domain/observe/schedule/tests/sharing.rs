@@ -72,6 +72,36 @@ fn different_paths_are_asked_in_turn_and_the_backend_gets_no_more_than_its_budge
 }
 
 #[test]
+fn paths_that_are_well_keep_their_turn_while_others_of_the_backend_are_in_doubt() {
+    let mut sim = Sim::new(paths(60), 43);
+    sim.run(s(40));
+    sim.meeting(|attempt, _| {
+        if attempt.ask.request.len() == 2 {
+            Meets::Loses
+        } else {
+            Meets::Answers
+        }
+    });
+    // Ten of them are.
+    let tick = |sim: &mut Sim, span: u64| {
+        for _ in 0..span * 10 {
+            sim.step();
+            sim.attend_to_the_troubled();
+        }
+    };
+    tick(&mut sim, 60);
+    sim.made.clear();
+    tick(&mut sim, 120);
+    for nth in 10..60 {
+        let of_it = sim.made.iter().filter(|(_, attempt)| {
+            attempt.connection == ConnectionKind::Kept && path(attempt) == format!("/{nth}")
+        });
+        // A quarter of five a second.
+        assert!(of_it.count() >= 120 * 5 / 4 / 60, "path {nth}");
+    }
+}
+
+#[test]
 fn a_fault_of_the_backend_is_found_for_all_hooks_as_soon_as_for_one_alone() {
     for meets in [Meets::Refuses, Meets::HandshakeHangs] {
         for seed in 0..8 {
