@@ -262,10 +262,10 @@ impl Schedule {
             let Some(target) = self.targets.get_mut(&key) else {
                 continue;
             };
-            if wanted.second && free <= room.scarce || !target.permits(&wanted, now) {
+            if !target.permits(&wanted, now) {
                 continue;
             }
-            let taken = if free == 0 {
+            let taken = if free == 0 || wanted.second && free <= room.scarce {
                 Err(UsedUp::Concurrency)
             } else {
                 self.budget.take(&key.backend, wanted.connection, &rates, now)

@@ -204,6 +204,21 @@ fn that_hung_probes_leave_no_place_for_others_is_said() {
 }
 
 #[test]
+fn that_second_looks_wait_because_half_of_the_places_are_taken_is_said() {
+    let hooks = (0..70).map(|service| hook(service, service, "/", 0..1)).collect();
+    let mut sim = Sim::new(hooks, 9);
+    sim.meeting(|_, _| Meets::HandshakeHangs);
+    sim.attend(0..70);
+    sim.run(s(8));
+    let said = stretches(&sim);
+    let first = said.first().expect("it is said");
+    assert!(
+        first.concurrency && !first.total && first.backends.is_empty(),
+        "{first:?}"
+    );
+}
+
+#[test]
 fn one_broken_of_a_thousand_is_found_as_soon_as_alone() {
     let found = |count: usize, seed: u64| {
         let hooks = (0..count)
