@@ -217,7 +217,7 @@ mod tests {
             canaries: Vec::new(),
             bypass: None,
             by_hand: Some(BypassByHand {
-                command: "hookwatch break policy/opa --kind Validating --reason TEXT".to_owned(),
+                command: "hookwatch break policy/opa --kind validating --reason TEXT".to_owned(),
                 meaning: "It shields the webhook.",
             }),
         }
@@ -245,7 +245,7 @@ mod tests {
             clocks[0], clocks[1]
         );
         assert!(said.contains(&told), "{said}");
-        let next = "\n  - A canary waits.\n  next: Restart it.\n  to bypass it: hookwatch break policy/opa --kind Validating \
+        let next = "\n  - A canary waits.\n  next: Restart it.\n  to bypass it: hookwatch break policy/opa --kind validating \
                     --reason TEXT\n    It shields the webhook.\n";
         assert!(said.contains(next), "{said}");
     }
