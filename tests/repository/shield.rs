@@ -43,9 +43,6 @@ metadata:
 | `self` | Pods, their bindings and tokens, ReplicaSets and Deployments in the namespace of the webhook's own Service, for any writer. The webhook can then come back when it blocks its own Pods. It adds nothing for a webhook with a URL, or in `default` and `kube-public`. | During the shield, users who may create Pods in that namespace create them without review. |
 | `leases=NAMESPACE+NAMESPACE` | Leases in up to eight namespaces, for any writer: the namespaces where operators, autoscalers and CSI drivers elect their leaders. | During the shield, users who may write Leases there write them without review. |
 
-Renewals in the namespaces of `leases=` have a leader's deadline of 5 s: a webhook that keeps them longer blocks, and is shielded. In other
-namespaces a shield would not spare them, so a webhook that costs operators their leaders there only delays.
-
 hookwatch ignores any other item and reports it (`problems` in the assessment). The annotation does not permit a bypass; the
 policy and `hookwatch.dev/breaker` do. hookwatch cannot change the annotation. The [fence](../deploy/README.md#the-fence) derives
 the condition from the object as it was before the write. Removing a shield never depends on the annotation.

@@ -28,9 +28,6 @@ const TOLD: usize = 4;
 /// Kinds of tenants' objects told apart, beside those in [`CLASSES`].
 const TENANTS: usize = 64;
 
-/// Namespaces of operators' Leases told apart.
-const OPERATORS: usize = 64;
-
 /// Requests of one kind.
 #[derive(Debug, Clone)]
 struct Class<'a> {
@@ -43,7 +40,7 @@ struct Class<'a> {
     /// Operation, group, version, resource, subresource.
     what: [&'a str; 5],
     /// Where its objects are; `None` for those without a namespace.
-    namespace: Option<&'a str>,
+    namespace: Option<&'static str>,
     /// The canaries that are held up by whatever holds these requests up, whatever a hook's own matchConditions say.
     canaries: &'static [CanaryTarget],
 }
@@ -174,9 +171,8 @@ impl<'a> Costs<'a> {
             waited,
         };
         let shielded = till.waited.iter().any(|one| one.evidence.is_shielded());
-        let hooks = || till.waited.iter().map(|one| one.hook);
-        let others = Class::of_operators(hooks()).chain(Class::of_tenants(hooks()));
-        let classes: Vec<_> = CLASSES.iter().cloned().chain(others).collect();
+        let tenants = Class::of_tenants(till.waited.iter().map(|one| one.hook));
+        let classes: Vec<_> = CLASSES.iter().cloned().chain(tenants).collect();
         let bills = |shields| {
             let bills = classes.iter();
             bills
@@ -309,27 +305,6 @@ fn cost(evidence: &Evidence<'_>, cause: Option<Cause>) -> Option<Duration> {
 }
 
 impl<'a> Class<'a> {
-    /// Renewals of leaders in the namespaces that owners of these hooks name in `hookwatch.dev/spare`: there a shield spares them.
-    /// In others it would not, and to be shielded for them would help no one.
-    fn of_operators(hooks: impl Iterator<Item = &'a Hook>) -> impl Iterator<Item = Self> {
-        let namespaces: BTreeSet<&str> = hooks
-            .flat_map(|hook| &hook.added.leases)
-            .map(|it| &**it)
-            .collect();
-        let what = CLASSES[0].what;
-        namespaces
-            .into_iter()
-            .take(OPERATORS)
-            .map(move |namespace| Class {
-                name: Cow::Owned(format!("A renewal of a leader's Lease in {namespace}")),
-                deadline: LEADERS.0,
-                then: LEADERS.1,
-                what,
-                namespace: Some(namespace),
-                canaries: &[],
-            })
-    }
-
     /// Tenants' writes of what these hooks name in their rules: one that is asked about Ingresses alone costs those.
     fn of_tenants(hooks: impl Iterator<Item = &'a Hook>) -> impl Iterator<Item = Self> {
         let named: BTreeSet<_> = hooks.flat_map(|hook| &hook.rules).flat_map(named).collect();

@@ -16,9 +16,6 @@ use crate::thresholds as t;
 use crate::time::Time;
 use crate::vocabulary::{Cause, Health, NotAHook};
 
-/// Every backend of every hook with what its probes add up to.
-pub type BackendStates<'a> = BTreeMap<&'a HookId, Vec<(Backend, BackendState)>>;
-
 /// Who a verdict is about: kind, configuration where known, webhook.
 pub type Subject = (HookKind, Option<Arc<str>>, Arc<str>);
 
@@ -65,7 +62,7 @@ pub struct Scene<'a> {
     /// The inventory has been old for a while: addresses may have changed.
     pub inventory_is_old: bool,
     /// Every backend of every hook with what its probes add up to.
-    pub states: BackendStates<'a>,
+    pub states: BTreeMap<&'a HookId, Vec<(Backend, BackendState)>>,
     pub(super) excess: Excess<'a>,
     /// Writes have all but stopped being answered.
     pub stalled: bool,
@@ -246,7 +243,7 @@ fn failing_since(before: &BTreeMap<Subject, Before>) -> Vec<(Time, &Subject)> {
 
 fn slow(
     seen: &Observations,
-    states: &BackendStates<'_>,
+    states: &BTreeMap<&HookId, Vec<(Backend, BackendState)>>,
     late: &BTreeSet<CanaryTarget>,
 ) -> BTreeMap<CanaryTarget, Duration> {
     let mut slow = BTreeMap::new();
@@ -267,7 +264,7 @@ fn slow(
 
 fn hanging<'a>(
     seen: &'a Observations,
-    states: &BackendStates<'a>,
+    states: &BTreeMap<&'a HookId, Vec<(Backend, BackendState)>>,
     late: &BTreeSet<CanaryTarget>,
 ) -> BTreeSet<&'a HookId> {
     let is_late = |target: &CanaryTarget| late.contains(target);
@@ -280,7 +277,11 @@ fn hanging<'a>(
 
 /// Hooks of which all backends were dead long before what canaries wait for now: since they died, each canary that waits was
 /// written at once. So it does not wait for them, and what they died of is another fault.
-fn long_dead<'a>(seen: &Observations, states: &BackendStates<'a>, now: Time) -> BTreeSet<&'a HookId> {
+fn long_dead<'a>(
+    seen: &Observations,
+    states: &BTreeMap<&'a HookId, Vec<(Backend, BackendState)>>,
+    now: Time,
+) -> BTreeSet<&'a HookId> {
     let canaries = seen.canaries.iter().map(|(_, memory)| memory);
     let waiting = canaries.filter(|memory| memory.in_vain_since(now).is_some());
     let passed = waiting.map(|memory| memory.passed_at(now));
@@ -310,7 +311,10 @@ fn long_dead<'a>(seen: &Observations, states: &BackendStates<'a>, now: Time) -> 
 /// against the others.
 fn path_is_lost(
     seen: &Observations,
-    (states, long_dead): (&BackendStates<'_>, &BTreeSet<&HookId>),
+    (states, long_dead): (
+        &BTreeMap<&HookId, Vec<(Backend, BackendState)>>,
+        &BTreeSet<&HookId>,
+    ),
     before: &BTreeMap<Subject, Before>,
     now: Time,
 ) -> bool {

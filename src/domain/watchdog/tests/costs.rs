@@ -3,16 +3,12 @@
 use super::acting::{changed, witnesses};
 use super::*;
 use crate::act::breaker::Witness;
-use crate::cluster::hook::{Added, Labels, SelectorOperator, SelectorRequirement};
 
 /// Mutating hooks that fail open and hang from 11 s on, the canaries of these targets with them; what is said of the
 /// first one 3 s later.
 fn hanging(hooks: &[Hook], late: &[CanaryTarget]) -> Verdict {
     let all: Vec<&Hook> = hooks.iter().collect();
-    begins_to_hang(Incident::calm(&all), hooks, late)
-}
-
-fn begins_to_hang(mut incident: Incident, hooks: &[Hook], late: &[CanaryTarget]) -> Verdict {
+    let mut incident = Incident::calm(&all);
     for hook in hooks {
         incident.probe_late(11 * SECOND, hook, 0, 2 * SECOND);
     }
@@ -63,75 +59,6 @@ fn a_webhook_with_conditions_of_its_owner_blocks_what_the_canaries_for_it_wait_f
         ..conditional
     };
     assert_eq!(effect(&shorter, &[NodeLease]), Effect::Delaying);
-}
-
-/// Its owner has taken the control plane's namespaces out of what it is asked about; operators' leaders still meet it.
-#[test]
-fn renewals_in_the_namespaces_that_the_owner_has_a_shield_spare_have_a_leaders_deadline() {
-    let label = "kubernetes.io/metadata.name";
-    let control_plane = ["kube-system", "kube-node-lease"].map(str::to_owned);
-    let effect = |leases: &[&str], seconds| {
-        let mut opa = mutating("opa", seconds);
-        opa.rules[0].resources = vec!["leases".into(), "configmaps".into()];
-        opa.namespace_selector.expressions = vec![SelectorRequirement {
-            key: label.to_owned(),
-            operator: SelectorOperator::NotIn,
-            values: control_plane.to_vec(),
-        }];
-        opa.added = Added {
-            own: None,
-            leases: leases.iter().map(|name| (*name).to_owned()).collect(),
-        };
-        let mut incident = Incident::calm(&[&opa]);
-        let labelled = control_plane
-            .clone()
-            .map(|name| (name.clone(), Labels::from([(label.to_owned(), name)])));
-        let inventory = Inventory {
-            at: Incident::at(10_500),
-            hooks: vec![Arc::new(opa.clone())],
-            namespaces: labelled.into(),
-            ..Inventory::default()
-        };
-        incident.event(10_500, Event::Inventory(Arc::new(inventory)));
-        let verdict = begins_to_hang(incident, &[opa], &[CanaryTarget::OwnNamespace]);
-        assert_judged(&verdict, Health::Failing, Some(Cause::Hanging));
-        verdict.effect
-    };
-    assert_eq!(effect(&["operators"], 10), Effect::Blocking);
-    assert_eq!(effect(&["operators"], 4), Effect::Delaying);
-    // Where a shield does not spare them it would not help.
-    assert_eq!(effect(&[], 10), Effect::Delaying);
-}
-
-/// Every write is taken, none is refused: and no leader waits for it.
-#[test]
-fn a_leaders_clock_runs_while_a_slow_webhook_keeps_writes_past_its_deadline_that_are_not_blocked() {
-    let clocks = |took: u64| {
-        let opa = hook("opa", 1);
-        let mut incident = Incident::calm(&[&opa]);
-        for second in [12, 20, 28] {
-            let ms = second * SECOND;
-            incident.probe_taking(ms, took, &opa, 0, alive());
-            incident.canary(ms, took, CanaryOutcome::Written);
-            let each = took as f64 / 1_000.0;
-            incident.count_writes(20.0, each + 0.005, 0.004);
-            incident.count_calls("opa", 20.0, each);
-            incident.scrape(ms + took + 10);
-            incident.tick(ms + took + 20);
-        }
-        let assessment = incident.tick(36 * SECOND);
-        let verdict = &assessment.hooks[0];
-        assert_judged(verdict, Health::Failing, Some(Cause::Slow));
-        assert_ne!(assessment.control_plane.writes, Writes::Blocked);
-        (verdict.effect, assessment.control_plane.clocks.clone())
-    };
-    let (effect, past) = clocks(6_000);
-    assert_eq!(effect, Effect::Blocking);
-    assert!(
-        past.len() == 1 && past[0].starts_with("Leaders lose their Lease"),
-        "{past:?}"
-    );
-    assert_eq!(clocks(3_000), (Effect::Delaying, Vec::new()));
 }
 
 #[test]
