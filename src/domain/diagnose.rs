@@ -137,7 +137,7 @@ pub const LOST_PATH: &str = "lost path";
 /// By what it is one incident with others. A path is lost in one moment and stays so for each until a backend answers.
 fn incident(evidence: &Evidence<'_>) -> String {
     let was = evidence.before.is_some_and(|before| before.on_lost_path) && evidence.worst().is_some();
-    if evidence.is_admission() && (evidence.lost_its_path() || was) {
+    if evidence.is_admission() && (evidence.scene.path_lost || was) {
         return LOST_PATH.to_owned();
     }
     let place = evidence.hook.and_then(|hook| hook.target.place());

@@ -246,7 +246,7 @@ impl Evidence<'_> {
         // When nothing of anything answers us, writes may hang for another reason than the one that we are blind for; not if
         // all fell silent at once and a canary waits since.
         let waits = (late.is_some() || stalled && !explained) && (way_is_open || self.is_alone());
-        let waits = waits || late.is_some() && self.lost_its_path();
+        let waits = waits || late.is_some() && self.scene.path_lost;
         // A hook that was never reached from here hangs always; it is the one only if there is no other, and if the
         // canary waits for an answer rather than for a connection to an API server that hangs itself.
         let connected = late.is_some_and(|late| late >= t::connected() || self.came_with_a_change(late));

@@ -320,11 +320,6 @@ impl<'a> Evidence<'a> {
         self.bypass == Some(BypassCondition::Shield)
     }
 
-    /// It lost its path at once with all others.
-    pub fn lost_its_path(&self) -> bool {
-        self.hook.is_some_and(|hook| self.scene.lost_its_path(&hook.id))
-    }
-
     /// It was named a moment ago.
     pub fn was_failing(&self) -> bool {
         self.before.is_some_and(|before| before.health == Health::Failing)

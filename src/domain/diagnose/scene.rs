@@ -55,10 +55,8 @@ pub struct Scene<'a> {
     pub ruled_out: Option<(Time, String)>,
     /// Every probe of everything fails and nothing shows that this is not our own fault.
     pub self_doubt: bool,
-    /// The path to all webhooks was lost at once, those apart that were dead long before.
-    path_lost: bool,
-    /// By [`long_dead`].
-    long_dead: BTreeSet<&'a HookId>,
+    /// The path to all webhooks was lost at once.
+    pub path_lost: bool,
     /// The inventory has been old for a while: addresses may have changed.
     pub inventory_is_old: bool,
     /// Every backend of every hook with what its probes add up to.
@@ -100,7 +98,6 @@ impl<'a> Scene<'a> {
         now: Time,
     ) -> Self {
         let states = seen.states(now);
-        let long_dead = long_dead(seen, &states, now);
         let mut listed: BTreeMap<&str, Vec<&Hook>> = BTreeMap::new();
         for hook in seen.hooks().filter(|hook| hook.id.kind.is_admission()) {
             listed.entry(&hook.id.webhook).or_default().push(hook);
@@ -122,8 +119,7 @@ impl<'a> Scene<'a> {
             ruled_out: plane.ruled_out(elsewhere.as_ref()),
             elsewhere,
             self_doubt: seen.self_doubt(&states, now),
-            path_lost: path_is_lost(seen, (&states, &long_dead), before, now),
-            long_dead,
+            path_lost: path_is_lost(seen, &states, before, now),
             inventory_is_old: seen.inventory_is_old(now),
             excess: plane.excess(),
             stalled: plane.stalled(),
@@ -162,16 +158,11 @@ impl<'a> Scene<'a> {
         (answers || waiting >= t::late_at_most()).then_some(waiting)
     }
 
-    /// Whether a hook lost its path at once with all others.
-    pub fn lost_its_path(&self, hook: &HookId) -> bool {
-        self.path_lost && !self.long_dead.contains(hook)
-    }
-
-    /// Whether the path to the hook and all others is lost for the API server, too: a canary hangs. Where hookwatch alone
-    /// reaches none, canaries pass.
-    pub fn path_hangs(&self, hook: &HookId) -> bool {
+    /// Whether the path to all webhooks is lost for the API server, too: a canary hangs. Where hookwatch alone reaches none,
+    /// canaries pass.
+    pub fn path_hangs(&self) -> bool {
         let mut canaries = self.seen.canaries.iter();
-        self.lost_its_path(hook) && canaries.any(|(_, memory)| self.hung_for(memory).is_some())
+        self.path_lost && canaries.any(|(_, memory)| self.hung_for(memory).is_some())
     }
 
     /// Whether another hook that is called where this one is, or that lost the same path, was named a moment ago. What is
@@ -182,7 +173,7 @@ impl<'a> Scene<'a> {
             return false;
         }
         let at = |place: &String| self.named.at.get(place).copied().unwrap_or(0);
-        self.path_hangs(&hook.id) || hook.target.place().is_some_and(|place| at(&place) > itself)
+        self.path_hangs() || hook.target.place().is_some_and(|place| at(&place) > itself)
     }
 
     /// Since when another hook is failing that was a moment ago.
@@ -275,52 +266,16 @@ fn hanging<'a>(
     hooks.map(|(id, _)| *id).collect()
 }
 
-/// Hooks of which all backends were dead long before what canaries wait for now: since they died, each canary that waits was
-/// written at once. So it does not wait for them, and what they died of is another fault.
-fn long_dead<'a>(
-    seen: &Observations,
-    states: &BTreeMap<&'a HookId, Vec<(Backend, BackendState)>>,
-    now: Time,
-) -> BTreeSet<&'a HookId> {
-    let canaries = seen.canaries.iter().map(|(_, memory)| memory);
-    let waiting = canaries.filter(|memory| memory.in_vain_since(now).is_some());
-    let passed = waiting.map(|memory| memory.passed_at(now));
-    // One of which it is not known speaks against none of them.
-    let Some(passed) = passed.min().flatten() else {
-        return BTreeSet::new();
-    };
-    let died_long_before = |backends: &[(Backend, BackendState)]| {
-        let mut probed = counted(backends).into_iter().peekable();
-        probed.peek().is_some()
-            && probed.all(|(_, state)| match state {
-                BackendState::Dead(dead) => {
-                    dead.since <= passed && now.since(dead.since) > t::path_lost_for()
-                }
-                _ => false,
-            })
-    };
-    let dead = states
-        .iter()
-        .filter(|(id, backends)| id.kind.is_admission() && died_long_before(backends));
-    dead.map(|(id, _)| *id).collect()
-}
-
 /// Whether the path to all webhooks was lost at once: at three places or more, every backend fell silent lately, all within
 /// a few seconds, and none answers. Then it is one fault, and a canary that waits for any of them speaks against each. Only
-/// the owners of all their backends could feign that. Hooks that are `long_dead` are not counted, nor is theirs what speaks
-/// against the others.
+/// the owners of all their backends could feign that.
 fn path_is_lost(
     seen: &Observations,
-    (states, long_dead): (
-        &BTreeMap<&HookId, Vec<(Backend, BackendState)>>,
-        &BTreeSet<&HookId>,
-    ),
+    states: &BTreeMap<&HookId, Vec<(Backend, BackendState)>>,
     before: &BTreeMap<Subject, Before>,
     now: Time,
 ) -> bool {
-    let hooks = seen
-        .hooks()
-        .filter(|hook| hook.id.kind.is_admission() && !long_dead.contains(&hook.id));
+    let hooks = seen.hooks().filter(|hook| hook.id.kind.is_admission());
     let mut places = BTreeSet::new();
     let mut fell = BTreeSet::new();
     for hook in hooks {
@@ -341,20 +296,14 @@ fn path_is_lost(
     };
     // What was late or silent before the rest is another fault, and the one that canaries may be waiting for.
     let is_older = |since: Option<Time>| since.is_some_and(|since| first.since(since) >= t::between_probes());
-    let is_left_out = |(kind, configuration, webhook): &Subject| {
-        let mut left_out = long_dead
-            .iter()
-            .map(|id| (id.kind, &id.configuration, &id.webhook));
-        left_out.any(|id| (id.0, Some(id.1), id.2) == (*kind, configuration.as_ref(), webhook))
-    };
-    let was_late = |(subject, known): (&Subject, &Before)| {
+    let was_late = |known: &Before| {
         let late = matches!(known.cause, Some(Cause::Hanging | Cause::Slow));
-        known.health == Health::Failing && late && is_older(known.since) && !is_left_out(subject)
+        known.health == Health::Failing && late && is_older(known.since)
     };
     let mut canaries = seen.canaries.iter();
     now.since(*first) <= t::path_lost_for()
         && last.since(*first) <= t::path_lost_within()
         && places.len() as f64 >= t::path_places()
-        && !before.iter().any(was_late)
+        && !before.values().any(was_late)
         && !canaries.any(|(_, memory)| is_older(memory.in_vain_since(now)))
 }

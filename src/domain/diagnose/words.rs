@@ -149,7 +149,7 @@ pub fn beside(evidence: &Evidence<'_>) -> Vec<String> {
     } else {
         ""
     };
-    let other = if evidence.lost_its_path() {
+    let other = if evidence.scene.path_lost {
         "Another webhook that lost its path at the same moment"
     } else {
         "Another webhook at the same Service or address"

@@ -341,7 +341,7 @@ impl<'a> FactFinder<'a> {
             return false;
         }
         // Where the path to all of them is lost, a canary that waits for any speaks against each that some canary meets.
-        if self.scene.path_hangs(&hook.id) {
+        if self.scene.path_hangs() {
             return true;
         }
         let reaching = self.scene.seen.coverage.reaching(hook);
@@ -366,7 +366,7 @@ impl<'a> FactFinder<'a> {
             .iter()
             .filter_map(|target| self.suspects.get(target))
             .peekable();
-        if self.scene.lost_its_path(&hook.id) || suspected.peek().is_none() {
+        if self.scene.path_lost || suspected.peek().is_none() {
             return Beside::Nothing;
         }
         let (place, silent) = (hook.target.place(), silent_since(evidence));

@@ -5,9 +5,6 @@ use crate::act::breaker::{Doubt, HookFacts, Judged};
 use crate::diagnose::LOST_PATH;
 
 const HOOKS: [&str; 3] = ["one", "two", "three"];
-const HANGS: ProbeOutcome = ProbeOutcome::TimedOut {
-    phase: ProbePhase::Connect,
-};
 
 /// What the breaker is told of each when a canary waits and so many milliseconds before now the backends of each fell
 /// silent; `None` for one that answers.
@@ -105,65 +102,6 @@ fn where_one_webhook_fell_silent_before_the_rest_it_is_no_lost_path() {
         let [one, two, _] = told([recent, recent, other]);
         assert!(one.witnesses.len() < 2 && two.witnesses.len() < 2, "{other:?}");
         assert_ne!(one.place, two.place);
-    }
-}
-
-/// What the breaker is told of three that fell silent together, and of a fourth that had then been dead for so many seconds,
-/// while canaries were `written` at once.
-fn beside_one_dead_for(seconds: u64, outcome: &ProbeOutcome, written: bool) -> ([HookFacts; 3], HookFacts) {
-    let hooks = HOOKS.map(|name| hook(name, 2));
-    let stale = hook("stale", 1);
-    let mut incident = Incident::calm(&[&hooks[0], &hooks[1], &hooks[2], &stale]);
-    let fell = 71 * SECOND;
-    for second in (0..=seconds).rev() {
-        let now = fell - second * SECOND - 100;
-        incident.probe(now, &stale, 0, outcome.clone());
-        for hook in &hooks {
-            incident.answers(now, hook);
-        }
-        if written {
-            incident.canary(now, 5, CanaryOutcome::Written);
-        }
-        incident.scrape(now + 20);
-        incident.tick(now + 30);
-    }
-    for hook in &hooks {
-        incident.silent(fell, hook, 2 * SECOND);
-    }
-    incident.canary_late(fell);
-    incident.scrape(fell + 2_050);
-    incident.tick(fell + 2_100);
-    incident.tick(fell + 2_300);
-    let judged = Judged::clone(&incident.judged);
-    let facts = |hook: &Hook| judged.hooks[&hook.id].clone();
-    (hooks.each_ref().map(facts), facts(&stale))
-}
-
-#[test]
-fn a_webhook_that_was_dead_long_before_and_held_no_canary_up_does_not_hide_that_the_path_of_the_rest_was_lost()
- {
-    for outcome in [ProbeOutcome::Refused, HANGS] {
-        let (lost, stale) = beside_one_dead_for(50, &outcome, true);
-        for facts in &lost {
-            assert_eq!(facts.witnesses.len(), 2, "{outcome:?}: {facts:?}");
-            assert_eq!(facts.place.as_deref(), Some(LOST_PATH));
-        }
-        // What it died of was another fault, and no canary waits for it.
-        assert!(stale.witnesses.len() < 2, "{outcome:?}: {stale:?}");
-        assert_ne!(stale.place.as_deref(), Some(LOST_PATH));
-    }
-}
-
-#[test]
-fn beside_a_webhook_that_died_shortly_before_or_that_canaries_may_wait_for_no_path_is_known_to_be_lost() {
-    for (seconds, written) in [(15, true), (50, false)] {
-        for outcome in [ProbeOutcome::Refused, HANGS] {
-            let (others, _) = beside_one_dead_for(seconds, &outcome, written);
-            for facts in &others {
-                let place = facts.place.as_deref();
-                assert_ne!(place, Some(LOST_PATH), "{seconds} s, {outcome:?}");
-            }
-        }
     }
 }
 
