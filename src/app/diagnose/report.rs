@@ -218,7 +218,7 @@ mod tests {
             bypass: None,
             by_hand: Some(BypassByHand {
                 command: "hookwatch break policy/opa --kind validating --reason TEXT".to_owned(),
-                meaning: "It shields the webhook.",
+                meaning: "It shields the webhook.".to_owned(),
             }),
         }
     }

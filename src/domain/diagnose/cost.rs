@@ -111,9 +111,11 @@ struct Bill<'a> {
 pub struct Costs<'a> {
     /// Those that are waited for.
     hooks: BTreeSet<&'a HookId>,
-    /// Those of all classes that pay anything.
-    bills: Vec<Bill<'a>>,
-    /// The same if no hook were shielded; empty where none is.
+    /// Those of classes whose deadline is passed.
+    passed: Vec<Bill<'a>>,
+    /// Those of classes that pay less than that.
+    within: Vec<Bill<'a>>,
+    /// Those of classes whose deadline would be passed if no hook were shielded; empty where none is.
     without_shields: Vec<Bill<'a>>,
 }
 
@@ -173,17 +175,18 @@ impl<'a> Costs<'a> {
         let shielded = till.waited.iter().any(|one| one.evidence.is_shielded());
         let tenants = Class::of_tenants(till.waited.iter().map(|one| one.hook));
         let classes: Vec<_> = CLASSES.iter().cloned().chain(tenants).collect();
-        let bills = |shields| {
+        let bills = |shields| -> (Vec<_>, Vec<_>) {
             let bills = classes.iter();
-            bills
-                .filter_map(|class| till.bill(class, labels, shields))
-                .collect()
+            let bills = bills.filter_map(|class| till.bill(class, labels, shields));
+            bills.partition(|bill| bill.part() >= 1.0)
         };
+        let (passed, within) = bills(true);
         let failing = till.waited.iter().filter(|one| one.health == Health::Failing);
         Self {
             hooks: failing.map(|one| &one.hook.id).collect(),
-            bills: bills(true),
-            without_shields: if shielded { bills(false) } else { Vec::new() },
+            passed,
+            within,
+            without_shields: if shielded { bills(false).0 } else { Vec::new() },
         }
     }
 
@@ -191,7 +194,7 @@ impl<'a> Costs<'a> {
     /// deadline. `None` where nothing waits for it.
     pub fn effect(&self, hook: &HookId) -> Option<Effect> {
         self.hooks.get(hook)?;
-        if self.bills.iter().any(|bill| bill.is_passed_by(hook)) {
+        if self.passed.iter().any(|bill| bill.is_passed_by(hook)) {
             Some(Effect::Blocking)
         } else {
             Some(Effect::Delaying)
@@ -203,22 +206,16 @@ impl<'a> Costs<'a> {
         self.without_shields.iter().any(|bill| bill.is_passed_by(hook))
     }
 
-    /// Whose deadline is passed for this hook, the soonest, as a sentence; where none is, who pays most of the time that there
+    /// Whose deadline is passed for this hook, the soonest, as a sentence; where none is, who pays it most of the time that there
     /// is.
     pub fn sentence(&self, hook: &HookId) -> Option<String> {
-        if let Some(bill) = self.bills.iter().find(|bill| bill.is_passed_by(hook)) {
+        if let Some(bill) = self.passed.iter().find(|bill| bill.is_passed_by(hook)) {
             return Some(bill.sentence());
         }
-        let within = |bill: &&Bill<'_>| bill.has(hook) && bill.part() < 1.0;
-        let within = self.bills.iter().filter(within);
+        self.hooks.get(hook)?;
+        let within = self.within.iter().filter(|bill| bill.names(hook));
         // Of those that pay as much of it the first.
-        let dearest = within.reduce(|dearest, bill| {
-            if bill.part() > dearest.part() {
-                bill
-            } else {
-                dearest
-            }
-        });
+        let dearest = within.rev().max_by(|a, b| a.part().total_cmp(&b.part()));
         dearest.map(Bill::sentence_within)
     }
 }
@@ -401,24 +398,26 @@ impl Bill<'_> {
         self.chain.is_passed_by(hook, (self.class.deadline)())
     }
 
-    /// Whether the hook is one of those that are paid for.
-    fn has(&self, hook: &HookId) -> bool {
-        let mut paid = self.chain.mutating.iter().chain(&self.chain.validating);
-        paid.any(|(other, _)| other.id == *hook)
-    }
-
-    /// Which part of its time a request pays.
+    /// Which part of its time a request pays; from 1 on the deadline is passed.
     fn part(&self) -> f64 {
         self.total().as_secs_f64() / (self.class.deadline)().as_secs_f64()
     }
 
+    /// Who is named with what is paid: mutating hooks, and the slowest of the others, which are asked at once.
+    fn named(&self) -> impl Iterator<Item = &(&Hook, Duration)> {
+        let slowest = self.chain.validating.iter().max_by_key(|(_, cost)| *cost);
+        self.chain.mutating.iter().chain(slowest).take(TOLD)
+    }
+
+    fn names(&self, hook: &HookId) -> bool {
+        self.named().any(|(named, _)| named.id == *hook)
+    }
+
     /// Who is paid how much, as a list.
     fn told(&self) -> String {
-        let paid = |(hook, cost): &(&Hook, Duration)| format!("{} {}", hook.id.webhook, human(*cost));
-        let mutating = self.chain.mutating.iter().map(paid);
-        let slowest = self.chain.validating.iter().max_by_key(|(_, cost)| *cost);
-        let told: Vec<String> = mutating.chain(slowest.map(paid)).take(TOLD).collect();
-        told.join(", then ")
+        let paid = self.named();
+        let paid = paid.map(|(hook, cost)| format!("{} {}", hook.id.webhook, human(*cost)));
+        paid.collect::<Vec<_>>().join(", then ")
     }
 
     fn sentence(&self) -> String {

@@ -67,8 +67,8 @@ pub struct Verdict {
 pub struct BypassByHand {
     /// The command.
     pub command: String,
-    /// What it does, in a sentence or two.
-    pub meaning: &'static str,
+    /// What it does, in a few sentences.
+    pub meaning: String,
 }
 
 /// One backend as a person sees it.

@@ -318,6 +318,13 @@ impl CanaryMemory {
         self.recent(now).filter(quick).map(|report| report.started).max()
     }
 
+    /// When the newest one came back that was written and took less than this.
+    pub fn written_within(&self, limit: Duration, now: Time) -> Option<Time> {
+        let in_time = |report: &&CanaryReport| is_written(report) && report.took < limit;
+        let ended = self.recent(now).filter(in_time);
+        ended.map(|report| report.started + report.took).max()
+    }
+
     /// Whether what is sent since an instant gets through at once; `None` while nothing tells.
     pub fn passes_since(&self, since: Time, now: Time) -> Option<bool> {
         if self.late_since(now).is_some() {

@@ -57,23 +57,22 @@ const NODES_THEN: Clock = Clock {
     ..CLOCKS[1]
 };
 
-/// What runs out, the first first, while writes are blocked since an instant; only as far as a canary shows that such
-/// writes do not get through in time. `release`: the oldest of the API servers, where that is known. Nodes are watched by
-/// kube-controller-manager, which may be of another.
+/// What runs out, the first first, while writes are held up since an instant, or since a canary of the kind last got through in
+/// time; only as far as a canary shows that such writes do not. `release`: the oldest of the API servers, where that is known.
+/// Nodes are watched by kube-controller-manager, which may be of another.
 pub fn running(canaries: &Canaries, release: Option<(u32, u32)>, since: Time, now: Time) -> Vec<String> {
     let [leaders, nodes, repair] = CLOCKS;
     let is_older = release.is_some_and(|release| release < NODES_BEFORE);
     let nodes = if is_older { NODES_THEN } else { nodes };
-    let runs = |clock: &Clock| {
-        canaries
-            .get(clock.canary)
-            .is_some_and(|it| is_held_up(it, clock, now))
-    };
     [leaders, nodes, repair]
         .into_iter()
-        .filter(runs)
-        .map(|clock| {
-            let due = since + clock.after;
+        .filter_map(|clock| {
+            let memory = canaries.get(clock.canary)?;
+            let through = memory.written_within((clock.attempt)(), now);
+            is_held_up(memory, &clock, now)
+                .then(|| (through.unwrap_or(since).max(since) + clock.after, clock))
+        })
+        .map(|(due, clock)| {
             let when = if due > now {
                 format!(" in {} at most", lasting(due.since(now)))
             } else {
@@ -171,6 +170,25 @@ mod tests {
         let told = running(&canaries, None, at(0), at(9));
         assert_eq!(told.len(), 1, "{told:?}");
         assert!(told[0].starts_with("Leaders lose their Lease"), "{told:?}");
+    }
+
+    #[test]
+    fn a_clock_begins_when_a_canary_last_got_through_in_time_though_the_fault_is_older() {
+        let mut canaries = Canaries::default();
+        for (started, took) in [(1_790, 3), (1_795, 6)] {
+            canaries.finished(CanaryReport {
+                target: CanaryTarget::KubeSystem,
+                started: at(started),
+                took: Duration::from_secs(took),
+                created: false,
+                outcome: CanaryOutcome::Written,
+            });
+        }
+        let told = running(&canaries, None, at(0), at(1_801));
+        assert!(
+            told[0].starts_with("Leaders lose their Lease and exit in 2 s at most"),
+            "{told:?}"
+        );
     }
 
     #[test]

@@ -12,11 +12,11 @@ const SHIELD: &str =
     "It shields the webhook: control-plane writes skip it. With --rung skip all writes pass without review.";
 const SKIP: &str = "All writes then pass without review. A shield would not help: no control-plane write matches the webhook.";
 const TOO_OLD: &str = "A shield needs Kubernetes 1.28 on every API server. With this each write waits for the webhook for 1 s at most, \
-     and passes without review when the call fails.";
+     and passes without review when the call fails. It stays so until `hookwatch restore`.";
 const NO_ROOM: &str = "A shield needs room for a match condition, and the webhook has as many as there may be. With this each write waits \
-     for it for 1 s at most, and passes without review when the call fails.";
+     for it for 1 s at most, and passes without review when the call fails. It stays so until `hookwatch restore`.";
 const FORBIDDEN: &str = "The owner's annotation hookwatch.dev/breaker does not permit this: ask the owner first. The first command takes it \
-     away, the second bypasses the webhook.";
+     away, so put it back afterwards; the second bypasses the webhook.";
 
 /// How a person gets writes past a hook that holds them up. `None` where no bypass would, and for names that a shell would read as
 /// more than a word; the API server admits none.
@@ -41,13 +41,14 @@ pub(super) fn by_hand(evidence: &Evidence<'_>, verdict: &Verdict) -> Option<Bypa
     }
     let command = format!("hookwatch break {name}{rung} --reason TEXT");
     if Ceiling::read(hook.breaker.as_deref()).permits(needs) {
+        let meaning = meaning.to_owned();
         return Some(BypassByHand { command, meaning });
     }
     let kind = hook.id.kind.configuration_kind();
     let object = format!("{kind} {}", hook.id.configuration);
     Some(BypassByHand {
         command: format!("kubectl annotate {object} {OPT_OUT_ANNOTATION}- && {command}"),
-        meaning: FORBIDDEN,
+        meaning: format!("{FORBIDDEN} {meaning}"),
     })
 }
 

@@ -38,7 +38,7 @@ pub struct Stretch {
     pub late: Duration,
     /// What its interval should be.
     pub interval: Duration,
-    /// Whether as many probes are under way as may be.
+    /// Whether so many probes were under way that others waited: as many as may be, or half of that, where second looks wait.
     #[serde(default)]
     pub concurrency: bool,
     /// Whether the budget of all probes is used up.
@@ -56,7 +56,7 @@ impl Stretch {
         let mut said = Vec::new();
         if self.concurrency {
             said.push(format!(
-                "probes.concurrency is used up: probes come up to {every} apart instead of {instead}; raise it, or fix the \
+                "probes.concurrency is too low: probes come up to {every} apart instead of {instead}; raise it, or fix the \
                  webhooks that do not answer"
             ));
         }

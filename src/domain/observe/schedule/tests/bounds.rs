@@ -198,7 +198,7 @@ fn that_hung_probes_leave_no_place_for_others_is_said() {
     assert!(first.concurrency && !first.total, "{first:?}");
     let sentences = first.sentences();
     assert!(
-        sentences[0].starts_with("probes.concurrency is used up"),
+        sentences[0].starts_with("probes.concurrency is too low"),
         "{sentences:?}"
     );
 }
