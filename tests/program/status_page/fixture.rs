@@ -133,7 +133,7 @@ pub fn failing(webhook: &str, since: Time) -> Verdict {
         backends: well.backends.into_iter().map(hanging).collect(),
         by_hand: Some(BypassByHand {
             command: format!("hookwatch break opa/{webhook} --reason TEXT"),
-            meaning: "It shields the webhook.",
+            meaning: "It shields the webhook.".to_owned(),
         }),
         configuration: well.configuration,
         ..healthy(webhook)
