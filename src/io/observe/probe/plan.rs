@@ -247,6 +247,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
+    use crate::domain::cluster::hook::{HookId, HookRule, Scope};
 
     #[test]
     fn uids_look_like_uuids_and_never_repeat() {
@@ -260,6 +261,41 @@ mod tests {
             assert_eq!(&uid[14..15], "4", "{uid}");
             assert!(matches!(&uid[19..20], "8" | "9" | "a" | "b"), "{uid}");
         }
+    }
+
+    #[test]
+    fn reviews_that_differ_in_nothing_that_a_webhook_sees_are_one_request() {
+        let subject = ReviewSubject {
+            namespace: "hookwatch".to_owned(),
+            username: "hookwatch".to_owned(),
+            groups: Vec::new(),
+        };
+        let hook = |kind, name: &str| {
+            let id = HookId::new(kind, "policies", name);
+            Hook {
+                rules: vec![HookRule {
+                    operations: vec!["CREATE".to_owned()],
+                    api_groups: vec![String::new()],
+                    api_versions: vec!["v1".to_owned()],
+                    resources: vec!["configmaps".to_owned()],
+                    scope: Scope::All,
+                }],
+                review_versions: vec!["v1".to_owned()],
+                ..Hook::new(id, HookTarget::Invalid(String::new()))
+            }
+        };
+        let asked = |hook: &Hook| ask_of(hook, ProbeLevel::Review, &subject);
+        let one = hook(HookKind::Validating, "one.example.com");
+        assert_eq!(
+            asked(&one),
+            asked(&hook(HookKind::Validating, "other.example.com"))
+        );
+        assert_ne!(asked(&one), asked(&hook(HookKind::Mutating, "other.example.com")));
+        let longer = Hook {
+            timeout: one.timeout + Duration::from_secs(1),
+            ..one.clone()
+        };
+        assert_ne!(asked(&one), asked(&longer), "the URL has the timeout");
     }
 
     #[test]

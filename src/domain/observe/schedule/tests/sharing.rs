@@ -346,3 +346,53 @@ fn each_time_another_canary_waits_every_backend_is_probed_once_and_not_more() {
         assert_eq!(sim.made(ConnectionKind::Fresh), fresh, "canary {waiting}");
     }
 }
+
+#[test]
+fn a_cluster_ip_is_one_more_backend_that_all_hooks_of_its_service_share() {
+    let with_cluster_ip = |nth| {
+        let mut hook = hook(nth, 0, "/", 0..2);
+        if let HookTarget::Service(target) = &mut hook.target
+            && let ServiceState::Found { cluster_ip, .. } = &mut target.service
+        {
+            *cluster_ip = Some([10, 96, 0, 1].into());
+        }
+        hook
+    };
+    let mut sim = Sim::new((0..50).map(with_cluster_ip).collect(), 37);
+    assert_eq!(sim.schedule.len(), 3);
+    sim.run(s(50));
+    for &connection in ConnectionKind::ALL {
+        let made = sim.made.iter().filter(|(_, attempt)| {
+            attempt.connection == connection && attempt.target.backend.path == BackendPath::ClusterIp
+        });
+        let made = made.count();
+        assert!((10..=12).contains(&made), "{connection:?}: {made}");
+    }
+    assert_eq!(sim.told, sim.made.len() * 50);
+}
+
+#[test]
+fn equal_requests_are_asked_once_and_hooks_of_other_levels_share_no_more_than_the_connection() {
+    let mut sim = Sim::new((0..3).map(|nth| hook(nth, 0, "/", 0..1)).collect(), 41);
+    let asked = sim.hooks.iter().enumerate().map(|(nth, hook)| {
+        let review = Ask {
+            level: ProbeLevel::Review,
+            request: "POST /".into(),
+        };
+        (Arc::clone(hook), Some(if nth == 0 { http(hook) } else { review }))
+    });
+    let asked: Vec<_> = asked.collect();
+    sim.schedule.take_inventory(&asked, true, sim.now);
+    assert_eq!(sim.schedule.len(), 1);
+    sim.run(s(50));
+    let mut kept: BTreeMap<(bool, usize), usize> = BTreeMap::new();
+    for (_, attempt) in &sim.made {
+        if attempt.connection == ConnectionKind::Kept {
+            let is_review = attempt.ask.level == ProbeLevel::Review;
+            *kept.entry((is_review, attempt.hooks.len())).or_default() += 1;
+        }
+    }
+    let asked: Vec<(bool, usize)> = kept.keys().copied().collect();
+    assert_eq!(asked, [(false, 1), (true, 2)]);
+    assert!(kept.values().all(|times| (10..=12).contains(times)), "{kept:?}");
+}
