@@ -354,7 +354,7 @@ fn a_cluster_ip_is_one_more_backend_that_all_hooks_of_its_service_share() {
         if let HookTarget::Service(target) = &mut hook.target
             && let ServiceState::Found { cluster_ip, .. } = &mut target.service
         {
-            *cluster_ip = Some([10, 96, 0, 1].into());
+            *cluster_ip = Some(([10, 96, 0, 1], 443).into());
         }
         hook
     };
