@@ -223,8 +223,7 @@ macro_rules! outages_that_cost_nothing {
     };
 }
 
-// What of the survival table is not played above; `slow-chain` is shielded so closely before a leader is lost that a busy machine would
-// decide.
+// More of the survival table. Not `slow-chain`: its shield comes so closely before a leader is lost that a busy machine would decide.
 outages_that_cost_nothing! {
     nothing_is_lost_to_ignored_hooks_with_short_timeouts: "ignore-default-hang",
     nothing_is_lost_to_the_first_webhook_of_a_cluster: "first-hook-hang",

@@ -110,21 +110,32 @@ mod tests {
         Time::from_unix_millis(1_000_000 + seconds * 1_000)
     }
 
-    #[test]
-    fn only_clocks_whose_writes_do_not_get_through_are_told_with_the_time_they_have_left() {
+    /// Of a canary that took so many seconds.
+    fn report(target: CanaryTarget, started: u64, took: u64, outcome: CanaryOutcome) -> CanaryReport {
+        CanaryReport {
+            target,
+            started: at(started),
+            took: Duration::from_secs(took),
+            created: false,
+            outcome,
+        }
+    }
+
+    /// That a canary of the nodes has been out for 12 s.
+    fn nodes_wait() -> Canaries {
         let mut canaries = Canaries::default();
         canaries.overdue(&CanaryOverdue {
             target: CanaryTarget::NodeLease,
             started: at(0),
             waiting: Duration::from_secs(12),
         });
-        canaries.finished(CanaryReport {
-            target: CanaryTarget::KubeSystem,
-            started: at(10),
-            took: Duration::from_millis(5),
-            created: false,
-            outcome: CanaryOutcome::Written,
-        });
+        canaries
+    }
+
+    #[test]
+    fn only_clocks_whose_writes_do_not_get_through_are_told_with_the_time_they_have_left() {
+        let mut canaries = nodes_wait();
+        canaries.finished(report(CanaryTarget::KubeSystem, 10, 0, CanaryOutcome::Written));
         let told = running(&canaries, None, at(0), at(12));
         assert_eq!(told.len(), 2, "{told:?}");
         assert!(
@@ -137,12 +148,7 @@ mod tests {
 
     #[test]
     fn before_kubernetes_1_32_nodes_are_given_ten_seconds_less() {
-        let mut canaries = Canaries::default();
-        canaries.overdue(&CanaryOverdue {
-            target: CanaryTarget::NodeLease,
-            started: at(0),
-            waiting: Duration::from_secs(12),
-        });
+        let canaries = nodes_wait();
         let nodes = |release| running(&canaries, release, at(0), at(12)).swap_remove(0);
         let before = nodes(Some((1, 31)));
         assert_eq!(
@@ -158,13 +164,7 @@ mod tests {
     fn what_is_written_too_late_for_its_client_is_as_good_as_refused() {
         let mut canaries = Canaries::default();
         for target in [CanaryTarget::KubeSystem, CanaryTarget::NodeLease] {
-            canaries.finished(CanaryReport {
-                target,
-                started: at(2),
-                took: Duration::from_secs(6),
-                created: false,
-                outcome: CanaryOutcome::Written,
-            });
+            canaries.finished(report(target, 2, 6, CanaryOutcome::Written));
         }
         // A leader gives it up after 5 s, a kubelet after 10 s.
         let told = running(&canaries, None, at(0), at(9));
@@ -176,13 +176,12 @@ mod tests {
     fn a_clock_begins_when_a_canary_last_got_through_in_time_though_the_fault_is_older() {
         let mut canaries = Canaries::default();
         for (started, took) in [(1_790, 3), (1_795, 6)] {
-            canaries.finished(CanaryReport {
-                target: CanaryTarget::KubeSystem,
-                started: at(started),
-                took: Duration::from_secs(took),
-                created: false,
-                outcome: CanaryOutcome::Written,
-            });
+            canaries.finished(report(
+                CanaryTarget::KubeSystem,
+                started,
+                took,
+                CanaryOutcome::Written,
+            ));
         }
         let told = running(&canaries, None, at(0), at(1_801));
         assert!(
@@ -194,13 +193,7 @@ mod tests {
     #[test]
     fn a_clock_that_has_run_out_says_since_when() {
         let mut canaries = Canaries::default();
-        canaries.finished(CanaryReport {
-            target: CanaryTarget::KubeSystem,
-            started: at(20),
-            took: Duration::from_secs(10),
-            created: false,
-            outcome: CanaryOutcome::TimedOut,
-        });
+        canaries.finished(report(CanaryTarget::KubeSystem, 20, 10, CanaryOutcome::TimedOut));
         let told = running(&canaries, None, at(0), at(31));
         assert_eq!(told.len(), 1);
         assert!(

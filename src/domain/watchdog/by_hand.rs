@@ -28,7 +28,7 @@ pub(super) fn by_hand(evidence: &Evidence<'_>, verdict: &Verdict) -> Option<Bypa
     let (hook, name) = (evidence.hook?, verdict.as_argument()?);
     let oldest = evidence.scene.seen.servers.oldest_release();
     let is_old = oldest.is_some_and(|release| release < MATCH_CONDITIONS_SINCE);
-    let is_full = hook.match_conditions.len() >= MAX_CONDITIONS;
+    let is_full = hook.owners_conditions().count() >= MAX_CONDITIONS;
     // To have its failures ignored takes as much permission as to skip it.
     let (rung, needs, meaning) = match (is_old, is_full) {
         (true, _) => (" --rung ignore", Rung::Skip, TOO_OLD),

@@ -21,7 +21,9 @@ pub(super) fn clocks(
         Writes::Blocked => Some(since),
         _ => blocking.filter_map(|it| it.since).min(),
     };
-    let release = seen.servers.oldest_release();
-    let told = held_up.map(|since| deadlines::running(&seen.canaries, release, since, now));
+    let told = held_up.map(|since| {
+        let release = seen.servers.oldest_release();
+        deadlines::running(&seen.canaries, release, since, now)
+    });
     told.unwrap_or_default()
 }

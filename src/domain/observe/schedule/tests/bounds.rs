@@ -34,12 +34,18 @@ fn stretches(sim: &Sim) -> Vec<&Stretch> {
         .collect()
 }
 
+/// So many hooks at one backend, each with a `caBundle` of its own.
+fn bundles(count: usize) -> Vec<Hook> {
+    let with_own = |nth| Hook {
+        ca_bundle: format!("bundle {nth}").into_bytes().into(),
+        ..hook(nth, 0, "/", 0..1)
+    };
+    (0..count).map(with_own).collect()
+}
+
 #[test]
 fn two_thousand_bundles_at_one_backend_share_its_budget_and_others_are_on_time() {
-    let mut hooks: Vec<Hook> = (0..2_000).map(|nth| hook(nth, 0, "/", 0..1)).collect();
-    for (nth, hook) in hooks.iter_mut().enumerate() {
-        hook.ca_bundle = format!("bundle {nth}").into_bytes().into();
-    }
+    let mut hooks = bundles(2_000);
     hooks.extend((1..20).map(|service| hook(2_000 + service, service, "/", 0..1)));
     let mut sim = Sim::new(hooks, 1);
     sim.run(s(60));
@@ -77,11 +83,7 @@ fn least_and_most(sim: &Sim, connection: ConnectionKind) -> (usize, usize) {
 #[test]
 fn pooled_probes_get_a_fair_share_of_a_backend_that_many_trust_settings_have_in_common() {
     for (count, attended, span) in [(10, false, 200), (10, true, 80), (100, false, 2_000)] {
-        let mut hooks: Vec<Hook> = (0..count).map(|nth| hook(nth, 0, "/", 0..1)).collect();
-        for (nth, hook) in hooks.iter_mut().enumerate() {
-            hook.ca_bundle = format!("bundle {nth}").into_bytes().into();
-        }
-        let mut sim = Sim::new(hooks, 7);
+        let mut sim = Sim::new(bundles(count), 7);
         sim.attend((0..count).filter(|_| attended));
         sim.run(s(100));
         sim.made.clear();
