@@ -79,8 +79,23 @@ pub fn document(results: &BTreeMap<String, Vec<Value>>) -> String {
         };
         let _ = writeln!(text, "| `{name}` | {} | {without} |", cells(&with).join(" | "));
     }
+    let ready = |breaker: bool| {
+        let runs = results.get(STARTS_API_SERVER).unwrap_or(&none);
+        let runs: Vec<&Value> = runs.iter().filter(|run| run["with_breaker"] == breaker).collect();
+        spread(&runs, "api_server_ready_after_seconds")
+    };
+    let _ = write!(
+        text,
+        "\nWith the fault of `{STARTS_API_SERVER}` another API server starts, which finds that it has a ClusterRole to make. Ready after, \
+         s: {}; without hookwatch {}.\n",
+        ready(true),
+        ready(false)
+    );
     text
 }
+
+/// The outage in which an API server starts.
+const STARTS_API_SERVER: &str = "gke-opa-outage";
 
 const HEAD: &str = "\
 # Who survives
@@ -88,9 +103,9 @@ const HEAD: &str = "\
 <!-- Written by the tests from survival.jsonl: `HOOKWATCH_BLESS=1 cargo test --test repository survival`. -->
 
 What a webhook's outage costs a control plane, with hookwatch and without it: a real kube-apiserver, etcd,
-kube-controller-manager and kube-scheduler 1.36.2 on two cores, default settings and no rules. Simulated are the kubelets of three
-nodes, and the bootstrap writes of an API server that starts meanwhile. Each run is 40 s of the fault, or 60 s, to the end of a
-node's grace. Times count from the fault; a leader lives if a renewal begins 5 s after it at the latest, in the unlucky phase.
+kube-controller-manager and kube-scheduler 1.36.2 on two cores, default settings and no rules. Only the kubelets of three nodes are
+simulated. Each run is 40 s of the fault, or 60 s, to the end of a node's grace. Times count from the fault; a leader lives if a
+renewal begins 5 s after it at the latest, in the unlucky phase.
 \"Bypassed\" is when the bypass is in force. The control plane's first write after that comes later, because leaders write every
 2 s and kubelets every 10 s.
 

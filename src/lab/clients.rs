@@ -10,6 +10,7 @@ mod requests;
 mod startup;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use anyhow::Context;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
@@ -27,6 +28,7 @@ use self::ledger::LossLedger;
 use self::node_lifecycle::NodeLifecycle;
 use self::real::{READ_LIMIT, RealLeader, watch_nodes};
 use self::requests::ClientIdentity;
+use self::startup::StartingServer;
 use super::cluster::client_for;
 use super::control_plane::{BackendReach, LabControlPlane};
 use super::envtest::Controller;
@@ -121,11 +123,14 @@ impl ControlPlaneClients {
 
         let start_api_server = Arc::new(Notify::new());
         let started = Arc::clone(&start_api_server);
-        let client = API_SERVER.client(&kubeconfig).await?;
+        let server = match control_plane.second_launch()? {
+            Some(launch) => StartingServer::real(launch, client_for(&kubeconfig).await?).await?,
+            None => StartingServer::Simulated(API_SERVER.client(&kubeconfig).await?),
+        };
         let noted = Arc::clone(&ledger);
         tasks.spawn(async move {
             started.notified().await;
-            startup::start(client, &noted).await;
+            server.run(&noted).await;
         });
         Ok(Self {
             leaders,
@@ -140,9 +145,16 @@ impl ControlPlaneClients {
         self.leaders
     }
 
-    /// Starts an API server: what it writes before it serves. Once; a second call does nothing.
+    /// Starts another API server. Once; a second call does nothing.
     pub fn start_api_server(&self) {
         self.start_api_server.notify_one();
+    }
+
+    /// When that API server was ready.
+    pub fn api_server_started_at(&self) -> Option<Instant> {
+        self.ledger
+            .server_started_at()
+            .map(tokio::time::Instant::into_std)
     }
 
     /// Counts casualties from now on, for instance when a fault is injected.

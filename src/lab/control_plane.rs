@@ -8,7 +8,7 @@ use anyhow::Context;
 
 use super::api::{ApiServer, ApiServerOptions, USUAL_MILLICORES};
 use super::cluster::client_for;
-use super::envtest::{Controller, Envtest, Throttle, namespace};
+use super::envtest::{Controller, Envtest, SecondLaunch, Throttle, namespace};
 use super::script::Script;
 use super::workload::ReadFlood;
 
@@ -130,6 +130,17 @@ impl LabControlPlane {
         match self {
             Self::Embedded(_) => Ok(None),
             Self::Envtest(envtest) => envtest.controllers(),
+        }
+    }
+
+    /// Another API server of a real one, not started yet.
+    ///
+    /// # Errors
+    /// When no port is free.
+    pub fn second_launch(&self) -> anyhow::Result<Option<SecondLaunch>> {
+        match self {
+            Self::Embedded(_) => Ok(None),
+            Self::Envtest(envtest) => envtest.second_launch().map(Some),
         }
     }
 

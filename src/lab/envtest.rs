@@ -25,8 +25,8 @@ use tokio::time::Instant;
 use self::binaries::Binaries;
 pub use self::controllers::Controller;
 use self::process::{Process, ProcessGuard};
-pub use self::server::SecondApiServer;
-use self::server::{Launch, Origin};
+use self::server::{Launch, Origin, second_host};
+pub use self::server::{SecondApiServer, SecondLaunch};
 pub use self::throttle::Throttle;
 use super::certs::Authority;
 use super::cluster::client_for;
@@ -327,7 +327,8 @@ struct EnvtestFiles {
 impl EnvtestFiles {
     fn write(directory: &Path, host: IpAddr) -> anyhow::Result<Self> {
         let authority = Authority::new("hookwatch lab API server")?;
-        let serving = authority.issue_names(&[NAMES.as_slice(), &[&host.to_string()]].concat())?;
+        let [first, second] = [host, second_host(host)].map(|host| host.to_string());
+        let serving = authority.issue_names(&[NAMES.as_slice(), &[&first, &second]].concat())?;
         let accounts = rcgen::KeyPair::generate().context("making the key of service account tokens")?;
         let token = token()?;
         std::fs::create_dir(directory).with_context(|| format!("making {}", directory.display()))?;

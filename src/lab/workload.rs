@@ -96,6 +96,11 @@ impl LabWorkload {
         self.record.first_success()
     }
 
+    /// How many times as long as usual a write takes that was begun since flows are counted and succeeded, by the medians.
+    pub fn slowdown(&self) -> Option<f64> {
+        self.record.slowdown()
+    }
+
     /// As [`Self::first_success`], among the control plane's own writes.
     pub fn first_of_control_plane(&self) -> Option<FirstSuccess> {
         self.record.first_of_control_plane()

@@ -16,8 +16,8 @@ const OLDER: [(&str, &str, &str); 2] = [
     (
         "1.33",
         "Kubernetes 1.33.13",
-        "The same outages with an API server, a controller manager and a scheduler of that release; the runs are in \
-         [survival-1.33.jsonl](survival-1.33.jsonl).",
+        "The same outages with an API server, a controller manager and a scheduler of that release; of the API server that \
+         starts meanwhile only the bootstrap writes. The runs are in [survival-1.33.jsonl](survival-1.33.jsonl).",
     ),
     (
         "1.27",

@@ -31,6 +31,11 @@ pub struct BreakerReport {
     pub first_write_after_seconds: Option<f64>,
     /// The same in probe intervals.
     pub first_write_after_intervals: Option<f64>,
+    /// How many times as long as usual the writes took that succeeded under the bypass, by the medians.
+    pub writes_take_times_usual: Option<f64>,
+    /// From the removal of the fault until every API server asked the webhooks that were skipped about all that a shield does
+    /// not spare; `None` when none was skipped.
+    pub asked_again_after_seconds: Option<f64>,
     /// Namespaces to which writes went through at once under the bypass.
     pub flowing: Vec<String>,
     /// Namespaces to which they went on to wait or to be refused.
@@ -58,6 +63,8 @@ pub struct BreakerFollower {
     bypassed_at: Option<Instant>,
     first_write: Option<Duration>,
     flows: Vec<Flow>,
+    slowdown: Option<f64>,
+    asked_again: Option<Duration>,
     restored: bool,
     objections: Vec<String>,
 }
@@ -75,6 +82,8 @@ impl BreakerFollower {
             bypassed_at: None,
             first_write: None,
             flows: Vec::new(),
+            slowdown: None,
+            asked_again: None,
             restored: false,
             objections: Vec::new(),
         }
@@ -198,9 +207,29 @@ impl BreakerFollower {
         Some(DemoEvent::Breaker { label, text })
     }
 
-    /// What is to be told at the end of the fault: how writes went under the bypass, and which of the culprits were not
-    /// bypassed and why.
-    pub fn under_the_fault(&mut self, flows: Vec<Flow>, verdicts: &[SeenVerdict]) -> Vec<DemoEvent> {
+    /// Looks whether what was skipped is asked again, `after` the fault was removed.
+    pub fn observe_return(&mut self, after: Duration, assessment: &ShownAssessment) {
+        let skipped = self.bypassed.iter().any(|(_, rung)| rung == "skip");
+        let standings = &assessment.breaker.hooks;
+        // A skip that ends and a shield that begins are not effective while an API server does not go by them.
+        let skips = |standing: &ShownStanding| {
+            standing.state.as_str() == "bypassed"
+                && (!standing.effective || standing.rung.as_ref().is_some_and(|rung| rung.as_str() == "skip"))
+        };
+        if skipped && self.asked_again.is_none() && !standings.iter().any(skips) {
+            self.asked_again = Some(after);
+        }
+    }
+
+    /// What is to be told at the end of the fault: how writes went under the bypass, how many times as long as usual they
+    /// took, and which of the culprits were not bypassed and why.
+    pub fn under_the_fault(
+        &mut self,
+        flows: Vec<Flow>,
+        slowdown: Option<f64>,
+        verdicts: &[SeenVerdict],
+    ) -> Vec<DemoEvent> {
+        self.slowdown = slowdown;
         let mut events = Vec::new();
         let told = |label, flows: Vec<&Flow>, what: &dyn Fn(u64, u64) -> String| {
             let names: Vec<&str> = flows.iter().map(|flow| flow.namespace.as_str()).collect();
@@ -364,6 +393,11 @@ impl BreakerFollower {
             bypassed_after_seconds: self.bypassed_after.map(rounded),
             first_write_after_seconds: first_write.map(rounded),
             first_write_after_intervals: first_write.map(in_intervals),
+            writes_take_times_usual: self
+                .slowdown
+                .filter(|_| self.has_bypassed())
+                .map(|times| (times * 100.0).round() / 100.0),
+            asked_again_after_seconds: self.asked_again.map(rounded),
             flowing: namespaces(true),
             waiting: namespaces(false),
             held_back: self.held_back(),

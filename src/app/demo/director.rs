@@ -145,8 +145,8 @@ impl<'a> Director<'a> {
             self.tell(DemoEvent::NoFailure)?;
         }
         if let Some(breaking) = &mut self.breaking {
-            let flows = self.stage.workload.flows();
-            for event in breaking.under_the_fault(flows, self.judge.verdicts()) {
+            let (flows, slowdown) = (self.stage.workload.flows(), self.stage.workload.slowdown());
+            for event in breaking.under_the_fault(flows, slowdown, self.judge.verdicts()) {
                 self.teller.tell(event)?;
             }
         }
@@ -221,6 +221,7 @@ impl<'a> Director<'a> {
             control_plane_write_begun_after_seconds: workload
                 .first_of_control_plane()
                 .map(|first| after(first.began)),
+            api_server_ready_after_seconds: self.stage.clients.api_server_started_at().map(after),
             innocents_bypassed: bypassed.iter().filter(|name| innocent(name)).cloned().collect(),
             bypassed,
             held_back: breaking.map(BreakerFollower::held_back).unwrap_or_default(),
@@ -306,6 +307,9 @@ impl<'a> Director<'a> {
             }
             if breaking.bypassed_at() != before {
                 self.stage.workload.count_flows();
+            }
+            if let Some(removed) = self.moments.removed {
+                breaking.observe_return(removed.elapsed(), assessment);
             }
         }
         if phase != DemoPhase::Baseline

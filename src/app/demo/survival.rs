@@ -38,6 +38,8 @@ pub struct Survival {
     /// Until the first of the control plane's own writes was begun that succeeded at once; of a real leader's that is
     /// when its renewal was seen.
     pub control_plane_write_begun_after_seconds: Option<f64>,
+    /// Until another API server was ready that was started with the fault; `None` where none was, or when it never was.
+    pub api_server_ready_after_seconds: Option<f64>,
     /// The webhooks that were bypassed, the first one first.
     pub bypassed: Vec<String>,
     /// Those among them that had no part in it.

@@ -41,6 +41,8 @@ struct LossState {
     /// The nodes that are marked NotReady now.
     marked: BTreeSet<String>,
     servers_not_started: u64,
+    /// When the API server that starts was ready.
+    server_started: Option<Instant>,
     /// Timeouts before the count began.
     timed_out_before: u64,
 }
@@ -73,6 +75,14 @@ impl LossLedger {
 
     pub(super) fn server_not_started(&self) {
         self.lock().servers_not_started += 1;
+    }
+
+    pub(super) fn server_started(&self) {
+        self.lock().server_started = Some(Instant::now());
+    }
+
+    pub(super) fn server_started_at(&self) -> Option<Instant> {
+        self.lock().server_started
     }
 
     /// A node's Lease was written now, by a renewal that began at `began`.

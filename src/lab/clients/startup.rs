@@ -1,14 +1,19 @@
-//! An API server that starts, as far as it has to write before it serves: the post-start hook `rbac/bootstrap-roles`
-//! (`pkg/registry/rbac/rest/storage_rbac.go`). A new version brings changed ClusterRoles, and cannot start without them.
+//! An API server that starts while another one serves. It has to write before it is ready: the post-start hook
+//! `rbac/bootstrap-roles` (`pkg/registry/rbac/rest/storage_rbac.go`). A new version brings changed ClusterRoles, and cannot
+//! start without them. Beside a real API server it is a real one; beside the lab's own only these writes are played.
 
 use std::time::Duration;
 
+use anyhow::Context;
+use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::Client;
+use kube::api::{Api, DeleteParams};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::ledger::LossLedger;
 use super::requests::{RequestFailure, send};
+use crate::lab::envtest::SecondLaunch;
 
 /// Between two attempts.
 const POLL: Duration = Duration::from_secs(1);
@@ -23,16 +28,58 @@ const RESTART_AFTER: Duration = Duration::from_secs(10);
 /// ClusterRoles that the new version brings.
 pub(super) const ROLES: [&str; 3] = ["system:lab-viewer", "system:lab-editor", "system:lab-controller"];
 const AGENT: &str = "kube-apiserver/v1.36.2 (linux/amd64)";
+/// A ClusterRole that every API server makes at its start if it is missing, and that no part of a lab needs.
+const MISSING_ROLE: &str = "system:monitoring";
+/// Longest start of a real API server. One that cannot write gives up by itself well before.
+const REAL_LIMIT: Duration = Duration::from_secs(120);
 
-/// Starts an API server, again and again until it has started. One that gave up counts once.
-pub(super) async fn start(client: Client, ledger: &LossLedger) {
-    let mut gave_up = false;
-    while !bootstrap(|| reconcile(&client)).await {
-        if !gave_up {
-            ledger.server_not_started();
+/// The API server that is to start.
+pub(super) enum StartingServer {
+    /// Its writes alone.
+    Simulated(Client),
+    /// A process.
+    Real(SecondLaunch),
+}
+
+impl StartingServer {
+    /// One that finds a ClusterRole missing, as one of a new version does.
+    ///
+    /// # Errors
+    /// When the API server that serves does not delete it.
+    pub(super) async fn real(launch: SecondLaunch, admin: Client) -> anyhow::Result<Self> {
+        let roles: Api<ClusterRole> = Api::all(admin);
+        let deleted = roles.delete(MISSING_ROLE, &DeleteParams::default()).await;
+        deleted.context("deleting a role that the next API server makes")?;
+        Ok(Self::Real(launch))
+    }
+
+    /// Starts it, again and again until it is ready, and keeps it running. One that gave up counts once.
+    pub(super) async fn run(self, ledger: &LossLedger) {
+        let mut gave_up = false;
+        loop {
+            match &self {
+                Self::Simulated(client) => {
+                    if bootstrap(|| reconcile(client)).await {
+                        ledger.server_started();
+                        return;
+                    }
+                }
+                Self::Real(launch) => {
+                    if let Ok(server) = launch.start()
+                        && server.ready(REAL_LIMIT).await.is_ok()
+                    {
+                        ledger.server_started();
+                        // It serves until it is dropped.
+                        return std::future::pending().await;
+                    }
+                }
+            }
+            if !gave_up {
+                ledger.server_not_started();
+            }
+            gave_up = true;
+            sleep(RESTART_AFTER).await;
         }
-        gave_up = true;
-        sleep(RESTART_AFTER).await;
     }
 }
 

@@ -16,7 +16,7 @@ const ENTERED: &str = "HOOKWATCH_DEMO_NAMESPACE";
 /// The ways to a namespace: as root, and as anybody where user namespaces are allowed.
 const WAYS: [&[&str]; 2] = [&["--net"], &["--user", "--map-root-user", "--net"]];
 /// The addresses that are made: of TEST-NET-1 (RFC 5737), which belongs to nobody.
-const ADDRESSES: std::ops::RangeInclusive<u8> = 1..=9;
+const ADDRESSES: std::ops::RangeInclusive<u8> = 1..=10;
 
 /// One of the addresses that live in the namespace only.
 pub const fn address(last: u8) -> IpAddr {

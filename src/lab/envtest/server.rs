@@ -1,14 +1,15 @@
 //! API servers beside or after the first one, on the same etcd.
 
 use std::ffi::OsString;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::Signal;
 
 use super::process::{Process, ProcessGuard};
-use super::{Envtest, EnvtestFiles, api_server_arguments, kubeconfig, ready};
+use super::{Envtest, EnvtestFiles, api_server_arguments, kubeconfig, namespace, ready};
 use crate::lab::ports::free_port;
 
 /// How a process of the control plane is started, and started again.
@@ -42,6 +43,19 @@ pub(super) struct Origin {
     pub files: EnvtestFiles,
 }
 
+/// The last byte of a second API server's address in a namespace. With the first one's it would take that one's place
+/// among the endpoints of the Service `kubernetes`.
+const SECOND_ADDRESS: u8 = 10;
+
+/// How another API server of the same cluster is started.
+#[derive(Debug)]
+pub struct SecondLaunch {
+    launch: Launch,
+    guard: Arc<ProcessGuard>,
+    address: SocketAddr,
+    kubeconfig: String,
+}
+
 /// Another API server of the same cluster. Dropping it kills it.
 #[derive(Debug)]
 pub struct SecondApiServer {
@@ -66,14 +80,21 @@ impl Envtest {
         self.ready().await
     }
 
-    /// Starts a second API server on the same etcd, with the same keys and users, on a port of its own, and waits for
-    /// nothing: whether it becomes ready may be the question.
+    /// Starts a second API server ([`Self::second_launch`]), and waits for nothing: whether it becomes ready may be the
+    /// question.
     ///
     /// # Errors
     /// When it cannot be started.
-    pub fn second(&mut self) -> anyhow::Result<SecondApiServer> {
-        let host = self.address.ip();
-        let address = SocketAddr::from((host, free_port()?));
+    pub fn second(&self) -> anyhow::Result<SecondApiServer> {
+        self.second_launch()?.start()
+    }
+
+    /// A second API server on the same etcd, with the same keys and users, on a port of its own, not started yet.
+    ///
+    /// # Errors
+    /// When no port is free.
+    pub fn second_launch(&self) -> anyhow::Result<SecondLaunch> {
+        let address = SocketAddr::from((second_host(self.address.ip()), free_port()?));
         let Origin {
             launch: first,
             etcd_port,
@@ -85,10 +106,34 @@ impl Envtest {
             arguments: api_server_arguments(files, *etcd_port, address),
             directory: first.directory.clone(),
         };
-        Ok(SecondApiServer {
-            process: launch.start(&self.guard)?,
+        Ok(SecondLaunch {
+            launch,
+            guard: Arc::clone(&self.guard),
             address,
             kubeconfig: kubeconfig(&files.authority.pem(), address, &files.token),
+        })
+    }
+}
+
+/// Where the second API server listens if the first one listens at `first`.
+pub(super) const fn second_host(first: IpAddr) -> IpAddr {
+    if first.is_loopback() {
+        first
+    } else {
+        namespace::address(SECOND_ADDRESS)
+    }
+}
+
+impl SecondLaunch {
+    /// Starts it, and waits for nothing.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(&self) -> anyhow::Result<SecondApiServer> {
+        Ok(SecondApiServer {
+            process: self.launch.start(&self.guard)?,
+            address: self.address,
+            kubeconfig: self.kubeconfig.clone(),
         })
     }
 }

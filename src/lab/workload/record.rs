@@ -261,6 +261,21 @@ impl WorkloadRecord {
         self.lock().flows(Instant::now())
     }
 
+    /// How many times as long as usual a write takes, by the medians: of those that succeeded and were begun since flows are
+    /// counted, and of all before the fault. `None` without any.
+    pub(super) fn slowdown(&self) -> Option<f64> {
+        let state = self.lock();
+        let since = state.counted_since?;
+        let writes = state.writes.iter();
+        let took =
+            writes.filter(|(ended, took, _)| ended.checked_sub(*took).is_some_and(|began| began >= since));
+        let now = median(
+            took.filter(|(.., succeeded)| *succeeded)
+                .map(|(_, took, _)| *took),
+        )?;
+        (!state.usual.is_zero()).then(|| now.as_secs_f64() / state.usual.as_secs_f64())
+    }
+
     pub(super) fn forget_failures(&self) {
         self.lock().first_failure = None;
     }
@@ -268,6 +283,12 @@ impl WorkloadRecord {
     fn lock(&self) -> MutexGuard<'_, RecordState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn median(durations: impl Iterator<Item = Duration>) -> Option<Duration> {
+    let mut durations: Vec<Duration> = durations.collect();
+    durations.sort_unstable();
+    durations.get(durations.len() / 2).copied()
 }
 
 fn is_asked(hooks: &[LabHook], request: &str) -> bool {
@@ -334,11 +355,9 @@ impl RecordState {
             .iter()
             .filter(|(ended, ..)| now.saturating_duration_since(*ended) <= window);
         let (succeeded, failed): (Vec<_>, Vec<_>) = within.partition(|(.., succeeded)| *succeeded);
-        let mut durations: Vec<Duration> = succeeded.iter().map(|(_, took, _)| *took).collect();
-        durations.sort_unstable();
         Recent {
-            writes_per_second: durations.len() as f64 / window.as_secs_f64(),
-            median: durations.get(durations.len() / 2).copied(),
+            writes_per_second: succeeded.len() as f64 / window.as_secs_f64(),
+            median: median(succeeded.iter().map(|(_, took, _)| *took)),
             failed: failed.len() as u64,
         }
     }
@@ -409,6 +428,26 @@ mod tests {
         let (tenant, nodes) = (flow("team-a").unwrap(), flow("kube-node-lease").unwrap());
         assert_eq!((tenant.at_once, tenant.late, tenant.failed), (0, 1, 1));
         assert!(nodes.is_free() && !tenant.is_free() && flow("team-b").is_none());
+    }
+
+    #[test]
+    fn the_slowdown_counts_what_was_begun_since_flows_are_counted() {
+        let record = WorkloadRecord::default();
+        let write = |began: Instant, millis: u64| {
+            let ticket = record.begins(began, "create secrets in team-a");
+            record.wrote(began + Duration::from_millis(millis), ticket);
+        };
+        let before = Instant::now();
+        write(before, 10);
+        record.await_success(&[LabHook::Opa]);
+        assert_eq!(record.slowdown(), None, "nothing is counted");
+        record.count_flows();
+        assert_eq!(record.slowdown(), None, "nothing was begun since");
+        write(before, 10_000);
+        for millis in [1, 20, 40] {
+            write(Instant::now(), millis);
+        }
+        assert_eq!(record.slowdown(), Some(2.0));
     }
 
     #[test]
