@@ -30,9 +30,15 @@ use hookwatch::lab::ports::free_address;
 
 const HOOK: LabHook = LabHook::Opa;
 /// What breaks the webhook, and in how many labs.
-const FAULTS: [(&str, Fault, usize); 5] = [
+const FAULTS: [(&str, Fault, usize); 6] = [
     ("hangs", Fault::Behaves(Behaviour::AcceptAndHang), 30),
     ("refuses connections", Fault::Behaves(Behaviour::Refused), 30),
+    // Many times as long as usual and within every deadline: a warning, not a page.
+    (
+        "answers after 1 s",
+        Fault::Behaves(Behaviour::Slow(Duration::from_secs(1))),
+        12,
+    ),
     (
         "answers after 6 s",
         Fault::Behaves(Behaviour::Slow(Duration::from_secs(6))),

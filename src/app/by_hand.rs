@@ -141,6 +141,12 @@ pub async fn restore(arguments: RestoreArguments) -> anyhow::Result<ExitCode> {
         }
     } else if session.agreed() {
         for (hook, object) in shown {
+            if arguments.expired && session.was_renewed(&hook).await {
+                session.say(&format!(
+                    "{hook} was bypassed again meanwhile; it is left as it is."
+                ));
+                continue;
+            }
             session.carry_out(&hook, &object, &Desired::Restore).await;
         }
         if session.well {
@@ -264,6 +270,16 @@ impl Session {
             }
         }
         left
+    }
+
+    /// Whether a bypass that was to be over is no longer, for those before it may have taken minutes. One that cannot be read
+    /// is told of by the restore.
+    async fn was_renewed(&self, hook: &HookId) -> bool {
+        let reading = self.writer.read(hook.kind, &hook.configuration);
+        let object = during(&format!("reading {}", hook.configuration), reading).await;
+        let now = (self.clock)();
+        let goes_on = |object: serde_json::Value| !standing(&object, &hook.webhook).is_over(now);
+        object.ok().flatten().is_some_and(goes_on)
     }
 
     /// Shows what would be changed, and returns it if there is anything to do.

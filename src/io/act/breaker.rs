@@ -297,13 +297,20 @@ impl<'a> PatchSession<'a> {
                     let why = "the answer is no list: something other than an API server answers".to_owned();
                     self.failed(server, why, None).await?;
                 }
-                ApiReply::Refused(status, message) => {
-                    return Err(PatchOutcome::Refused(PatchRefusal::ByServer { status, message }));
-                }
+                ApiReply::Refused(status, message) => return Err(self.refusal(status, message)),
                 ApiReply::NotNow(why, wait) => self.failed(server, why, wait).await?,
                 ApiReply::Unclear(why) => self.failed(server, why, None).await?,
             }
         }
+    }
+
+    /// What an API server answered that refuses. One that does not know us, or what we may do, may be the only one: the next
+    /// session asks another.
+    fn refusal(&self, status: u16, message: String) -> PatchOutcome {
+        if matches!(status, 401 | 403) {
+            self.writer.next();
+        }
+        PatchOutcome::Refused(PatchRefusal::ByServer { status, message })
     }
 
     async fn failed(

@@ -59,7 +59,7 @@ impl LedgerObject {
         let mut answer = self.ask(Method::GET, path, None).await;
         for _ in 1..self.clients.len() {
             match &answer {
-                Err(why) if is_of_the_server(why) => answer = self.ask(Method::GET, path, None).await,
+                Err(why) if another_may_answer(why) => answer = self.ask(Method::GET, path, None).await,
                 _ => break,
             }
         }
@@ -73,7 +73,7 @@ impl LedgerObject {
             return Err(RequestError::NoConnection("no API server is known".to_owned()));
         };
         let answer = ask(client, method, path, body, READ_DEADLINE).await;
-        if answer.as_ref().is_err_and(is_of_the_server) {
+        if answer.as_ref().is_err_and(another_may_answer) {
             self.turn.fetch_add(1, Ordering::Relaxed);
         }
         answer
@@ -205,6 +205,11 @@ impl LedgerObject {
         }
         reading
     }
+}
+
+/// Whether another API server may answer better: not only one in trouble, but one that does not know us as well.
+fn another_may_answer(why: &RequestError) -> bool {
+    is_of_the_server(why) || matches!(why, RequestError::Refused { status: 401, .. })
 }
 
 #[cfg(test)]

@@ -107,7 +107,10 @@ impl Breaker {
     ) -> BreakerStep {
         let culprit = hook.fails();
         match (entry, &view.shown) {
-            (Some(_), BypassState::Gone) if self.everywhere(&hook) => strike_out(),
+            // Of one that is restored no API server goes by a bypass any more.
+            (Some(entry), BypassState::Gone) if entry.place == EntryStage::Out || self.everywhere(&hook) => {
+                strike_out()
+            }
             (_, BypassState::Gone) => BreakerStep::default(),
             (None, BypassState::Original) if !culprit => BreakerStep::default(),
             (None, BypassState::Original) => self.begin(hook, None, view),

@@ -44,7 +44,7 @@ impl Breaker {
         }
         let limit = self.has_reached_limit(hook, entry, rule);
         if limit && rule.at_limit(rung) == AtLimit::Restore {
-            return self.leave(hook, entry, true, "The bypass reached its limit.");
+            return self.at_limit(hook, entry, rule, rung);
         }
         let step = if probation {
             self.on_probation(hook, entry, rung)
@@ -62,10 +62,16 @@ impl Breaker {
         if let Ok(choice) = justified
             && choice.rung > rung
             && !probation
+            // Its time counts from the beginning of the bypass, so that it would be over at once.
+            && !limit
             && !hook.ignores()
             && let Ok(counts) = self.room_for_more(hook.id, entry, choice.rung, hook.now)
         {
             return self.move_to(hook, entry, &choice, counts);
+        }
+        if rung < entry.rung && hook.now.since(hook.line_since) >= self.settings.times.patience {
+            // The step up was refused, or has failed, and cannot arrive any more: another webhook may have its place.
+            return self.rewrite(entry, |line| line.rung = rung, Counts::Nothing, hook.now);
         }
         if limit {
             return BreakerStep::default().says(
@@ -120,6 +126,21 @@ impl Breaker {
             .map_or(Duration::ZERO, |since| hook.now.since(since));
         let lasted = own.max(hook.now.since(entry.since));
         lasted >= rule.longest() && self.settings.guards.on(Guard::Longest)
+    }
+
+    /// A bypass that has reached its limit and is not to stay: of one that goes further the shield stays while the webhook fails,
+    /// if its rule has it stay.
+    fn at_limit(&self, hook: HookAt<'_>, entry: &BookEntry, rule: &PolicyRule, rung: Rung) -> BreakerStep {
+        let shield = Rung::Shield;
+        if rung > shield
+            && rule.at_limit(shield) == AtLimit::Hold
+            && let Ok(choice) = self.justify(hook, Some(entry), shield)
+        {
+            return self.move_to(hook, entry, &choice, Counts::Nothing);
+        }
+        // What is well by now may be bypassed again when it fails.
+        let spent = hook.well_since.is_none();
+        self.leave(hook, entry, spent, "The bypass reached its limit.")
     }
 
     /// A bypass that is as it is to be: made by the breaker, by a person, or by another client where nothing may be done.

@@ -7,10 +7,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::request::{ApiReply, is_conflict, patch, read_on_new_connection, send};
-use super::{
-    ApiServerClient, ConfigWriter, PatchOutcome, PatchRefusal, PatchReport, PatchSession, PatchStep,
-    RetryPolicy,
-};
+use super::{ApiServerClient, ConfigWriter, PatchOutcome, PatchReport, PatchSession, PatchStep, RetryPolicy};
 use crate::domain::act::breaker::{Expects, ObservedHook, ResourceVersion, WriteOutcome};
 use crate::domain::act::bypass::edit::{Author, Desired, Edit, FieldChange, Plan, plan};
 use crate::domain::cluster::hook::{HookId, HookKind};
@@ -210,8 +207,7 @@ impl PatchSession<'_> {
                 }
                 ApiReply::Refused(..) if draft.whose.len() > 1 => at_once = 1,
                 ApiReply::Refused(status, message) => {
-                    let refusal = PatchRefusal::ByServer { status, message };
-                    settles(refused(&PatchOutcome::Refused(refusal)));
+                    settles(refused(&self.refusal(status, message)));
                 }
                 ApiReply::NotNow(why, _) => settles(not_done(PatchOutcome::GaveUp(why))),
             }

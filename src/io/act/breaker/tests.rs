@@ -117,6 +117,23 @@ async fn a_refusal_is_final_and_told_in_the_api_servers_words() {
 }
 
 #[tokio::test]
+async fn after_an_api_server_that_does_not_know_us_another_one_is_asked() {
+    for status in [401, 403] {
+        let stranger = TestServer::start(move |_| TestReply::status(status, "Unauthorized")).await;
+        let other = TestServer::start(|_| listed()).await;
+        let mut servers = Vec::new();
+        for (name, server) in [("stranger", &stranger), ("other", &other)] {
+            let calls = server.connection().await.calls().clone();
+            servers.push(ApiServerClient::new(name, calls, true));
+        }
+        let writer = ConfigWriter::new(servers, clock(), RetryPolicy::default());
+        assert!(soon(writer.read(HookKind::Validating, "c")).await.is_err());
+        let read = soon(writer.read(HookKind::Validating, "c")).await.unwrap();
+        assert_eq!(read, Some(object()), "{status}");
+    }
+}
+
+#[tokio::test]
 async fn what_only_needs_time_gets_it() {
     let count = AtomicUsize::new(0);
     let (report, _) = skipped(

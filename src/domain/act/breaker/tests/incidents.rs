@@ -239,6 +239,72 @@ fn at_its_limit_a_skip_is_restored_and_a_shield_stays_and_both_page() {
 }
 
 #[test]
+fn at_its_limit_a_skip_becomes_the_shield_that_its_rule_has_stay() {
+    let mut incident = Incident::new(AutoBreak::On, Rung::ALL);
+    incident.fails(Cause::Hanging);
+    incident.wait(7_400);
+    let (shield, skip) = (To::Bypass(Rung::Shield), To::Bypass(Rung::Skip));
+    assert_eq!(incident.changes, [shield, skip, shield]);
+}
+
+#[test]
+fn a_skip_that_did_not_come_about_takes_no_place_of_one_while_its_shield_stands() {
+    let mut incident = Incident::new(AutoBreak::On, Rung::ALL);
+    incident.fails(Cause::Slow);
+    incident.wait(5);
+    incident.refuses_skips = true;
+    incident.fails(Cause::Hanging);
+    incident.wait(5);
+    assert_eq!(incident.ledger.1.entries[&hook()].rung, Rung::Skip);
+    incident.fails(Cause::Slow);
+    incident.wait(130);
+    assert_eq!(incident.ledger.1.entries[&hook()].rung, Rung::Shield);
+    assert_eq!(incident.changes, [To::Bypass(Rung::Shield)]);
+}
+
+/// The time of a skip counts from the beginning of the bypass: it would end at once, and the shield with it.
+#[test]
+fn a_shield_that_has_reached_its_limit_is_not_raised_to_a_skip() {
+    let mut incident = Incident::new(AutoBreak::On, Rung::ALL);
+    incident.ceiling = Ceiling::At(Rung::Shield);
+    incident.fails(Cause::Hanging);
+    incident.wait(3_700);
+    incident.ceiling = Ceiling::Open;
+    incident.version += 1;
+    incident.wait(3_700);
+    assert_eq!(incident.changes, [To::Bypass(Rung::Shield)]);
+}
+
+#[test]
+fn a_webhook_that_is_well_when_its_bypass_reaches_its_limit_is_bypassed_when_it_fails_again() {
+    let mut incident = Incident::new(AutoBreak::On, &[Rung::Skip]);
+    incident.fails(Cause::Hanging);
+    incident.wait(3_595);
+    incident.is_well();
+    incident.wait(20);
+    assert_eq!(incident.changes, [To::Bypass(Rung::Skip), To::Original]);
+    incident.fails(Cause::Hanging);
+    incident.wait(30);
+    assert_eq!(incident.changes.len(), 3, "{:?}", incident.news);
+}
+
+/// No API server says any more what it goes by, once nobody follows the webhook.
+#[test]
+fn the_ledger_forgets_a_restored_webhook_that_was_deleted() {
+    let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
+    incident.fails(Cause::Hanging);
+    incident.wait(10);
+    incident.is_well();
+    incident.wait(60);
+    assert_eq!(incident.ledger.1.entries[&hook()].place, EntryStage::Out);
+    let silent = BTreeSet::from(["s".into(), "silent".into()]);
+    incident.observe(Observation::Servers(silent));
+    incident.somebody_writes(BypassState::Gone);
+    incident.wait(60);
+    assert_eq!(incident.ledger.1, Book::default());
+}
+
+#[test]
 fn each_relapse_makes_the_wait_longer_and_in_the_end_it_is_called_flapping() {
     let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
     let mut waits = Vec::new();
