@@ -86,8 +86,8 @@ pub fn document(results: &BTreeMap<String, Vec<Value>>) -> String {
     };
     let _ = write!(
         text,
-        "\nWith the fault of `{STARTS_API_SERVER}` another API server starts, which finds that it has a ClusterRole to make. Ready after, \
-         s: {}; without hookwatch {}.\n",
+        "\nWith the fault of `{STARTS_API_SERVER}` another API server starts, which finds that it has a ClusterRole to \
+         make.\nReady after, s: {}; without hookwatch {}.\n",
         ready(true),
         ready(false)
     );

@@ -50,7 +50,7 @@ pub fn tests() -> Vec<Named> {
 
 async fn counters_never_mix() {
     let directory = PrivateDirectory::create().unwrap();
-    let mut envtest = Envtest::start(directory.path()).await.unwrap();
+    let envtest = Envtest::start(directory.path()).await.unwrap();
     let second = envtest.second().unwrap();
     second.ready(LIMIT).await.unwrap();
     let balancer = Balancer::start(vec![envtest.address(), second.address()])
@@ -91,7 +91,7 @@ async fn counters_never_mix() {
 
 async fn the_silent_one_is_named() {
     let directory = PrivateDirectory::create().unwrap();
-    let mut envtest = Envtest::start(directory.path()).await.unwrap();
+    let envtest = Envtest::start(directory.path()).await.unwrap();
     let second = envtest.second().unwrap();
     second.ready(LIMIT).await.unwrap();
     let cluster = Cluster::start(&envtest.kubeconfig(), BackendReach::Url)
@@ -162,7 +162,7 @@ async fn the_silent_one_is_named() {
 /// Seed 000 on a current release: what the second one writes at start meets a hook that hangs.
 async fn the_second_cannot_start() {
     let directory = PrivateDirectory::create().unwrap();
-    let mut envtest = Envtest::start(directory.path()).await.unwrap();
+    let envtest = Envtest::start(directory.path()).await.unwrap();
     let cluster = Cluster::start(&envtest.kubeconfig(), BackendReach::Url)
         .await
         .unwrap();

@@ -434,7 +434,7 @@ async fn expiry(cluster: &Cluster) {
 fn two_api_servers() -> Played {
     play(async {
         let directory = PrivateDirectory::create().unwrap();
-        let mut envtest = Envtest::start(directory.path()).await.unwrap();
+        let envtest = Envtest::start(directory.path()).await.unwrap();
         let second = envtest.second().unwrap();
         second.ready(Duration::from_secs(120)).await.unwrap();
         let addresses = [envtest.address(), second.address()];
