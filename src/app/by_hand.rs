@@ -55,6 +55,14 @@ struct Session {
     records: Vec<AuditRecord>,
 }
 
+/// A change that was made.
+struct ChangeMade {
+    hook: HookId,
+    uid: String,
+    report: PatchReport,
+    at: Time,
+}
+
 /// Bypasses one hook.
 ///
 /// # Errors
@@ -70,7 +78,8 @@ pub async fn break_hook(arguments: BreakArguments) -> anyhow::Result<ExitCode> {
     let desired = arguments.rung.desired(why);
     let (hook, object) = session.find(&arguments.target, arguments.kind).await?;
     if session.show(&hook, &object, &desired).await.is_some() && session.agreed() {
-        session.carry_out(&hook, &object, &desired).await;
+        let made = session.carry_out(&hook, &object, &desired, false).await;
+        session.follow_up(&desired, made.as_slice()).await;
     }
     session.end()
 }
@@ -140,15 +149,12 @@ pub async fn restore(arguments: RestoreArguments) -> anyhow::Result<ExitCode> {
             session.say("Nothing to restore.");
         }
     } else if session.agreed() {
-        for (hook, object) in shown {
-            if arguments.expired && session.was_renewed(&hook).await {
-                session.say(&format!(
-                    "{hook} was bypassed again meanwhile; it is left as it is."
-                ));
-                continue;
-            }
-            session.carry_out(&hook, &object, &Desired::Restore).await;
+        let mut made = Vec::new();
+        for (hook, object) in &shown {
+            let restored = session.carry_out(hook, object, &Desired::Restore, arguments.expired);
+            made.extend(restored.await);
         }
+        session.follow_up(&Desired::Restore, &made).await;
         if session.well {
             session.say(
                 "A daemon with autoBreak: on bypasses it again while it fails. To prevent that, run hookwatch freeze now.",
@@ -272,16 +278,6 @@ impl Session {
         left
     }
 
-    /// Whether a bypass that was to be over is no longer, for those before it may have taken minutes. One that cannot be read
-    /// is told of by the restore.
-    async fn was_renewed(&self, hook: &HookId) -> bool {
-        let reading = self.writer.read(hook.kind, &hook.configuration);
-        let object = during(&format!("reading {}", hook.configuration), reading).await;
-        let now = (self.clock)();
-        let goes_on = |object: serde_json::Value| !standing(&object, &hook.webhook).is_over(now);
-        object.ok().flatten().is_some_and(goes_on)
-    }
-
     /// Shows what would be changed, and returns it if there is anything to do.
     async fn show(
         &mut self,
@@ -370,8 +366,21 @@ impl Session {
         agreed
     }
 
-    async fn carry_out(&mut self, hook: &HookId, object: &serde_json::Value, desired: &Desired) {
-        let work = self.writer.carry_out(hook, desired, &self.author);
+    /// Makes the change; what came of it where it is as desired then. `only_expired`: unless its bypass goes on.
+    async fn carry_out(
+        &mut self,
+        hook: &HookId,
+        object: &serde_json::Value,
+        desired: &Desired,
+        only_expired: bool,
+    ) -> Option<ChangeMade> {
+        let work = async {
+            if only_expired {
+                self.writer.restore_expired(hook, &self.author).await
+            } else {
+                self.writer.carry_out(hook, desired, &self.author).await
+            }
+        };
         let report = during(&format!("changing {}", hook.object()), work).await;
         let now = (self.clock)();
         let record = AuditRecord::new(hook, desired, &self.author, &report, now);
@@ -382,14 +391,33 @@ impl Session {
         match &report.outcome {
             PatchOutcome::Applied | PatchOutcome::AlreadySo => {
                 self.say(&format!("{}: {}.", hook.object(), show::done(desired)));
-                self.see(hook, desired).await;
+                return Some(ChangeMade {
+                    hook: hook.clone(),
+                    uid: object["metadata"]["uid"].as_str().unwrap_or_default().to_owned(),
+                    report,
+                    at: now,
+                });
             }
             PatchOutcome::Gone => self.say(&format!("{}: there is no such webhook any more.", hook.object())),
+            PatchOutcome::Renewed => {
+                self.say(&format!("{}: {}.", hook.object(), report.outcome.told()));
+            }
             outcome => self.failed(&format!("{}: {}.", hook.object(), outcome.told())),
         }
-        if report.outcome == PatchOutcome::Applied {
-            let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
-            self.announce(hook, uid, desired, &report, now).await;
+        None
+    }
+
+    /// Says of changes that were made which API servers go by them, and writes their Events. It comes after all of them, as it
+    /// may take a minute for each.
+    async fn follow_up(&self, desired: &Desired, made: &[ChangeMade]) {
+        for change in made {
+            self.see(&change.hook, desired).await;
+        }
+        for change in made
+            .iter()
+            .filter(|it| it.report.outcome == PatchOutcome::Applied)
+        {
+            self.announce(change, desired).await;
         }
     }
 
@@ -411,7 +439,7 @@ impl Session {
     }
 
     /// Says which API servers go by it.
-    async fn see(&mut self, hook: &HookId, desired: &Desired) {
+    async fn see(&self, hook: &HookId, desired: &Desired) {
         let asking = self.writer.shown(hook, desired, &self.author);
         for shown in during(
             "asking each API server whether it has the change in force",
@@ -420,20 +448,25 @@ impl Session {
         .await
         {
             match shown.propagated {
-                Ok(()) => self.say(&format!("  API server {} has it in force.", shown.server)),
+                Ok(()) => self.say(&format!(
+                    "{}: API server {} has it in force.",
+                    hook.object(),
+                    shown.server
+                )),
                 Err(why) => self.say(&format!(
-                    "  API server {}: not known whether it has it in force: {why}",
+                    "{}: API server {}: not known whether it has it in force: {why}",
+                    hook.object(),
                     shown.server
                 )),
             }
         }
     }
 
-    async fn announce(&self, hook: &HookId, uid: &str, desired: &Desired, report: &PatchReport, now: Time) {
+    async fn announce(&self, change: &ChangeMade, desired: &Desired) {
         let (reason, warning) = show::event(desired);
-        let note = show::note(hook, desired, report, &self.author);
-        let said = of_action(hook, uid, reason, warning, &note);
-        let writing = self.events.write(&said, now);
+        let note = show::note(&change.hook, desired, &change.report, &self.author);
+        let said = of_action(&change.hook, &change.uid, reason, warning, &note);
+        let writing = self.events.write(&said, change.at);
         if let (outcome, Some(why)) = during("writing the Event", writing).await
             && outcome != EventOutcome::Written
         {

@@ -387,6 +387,23 @@ mod tests {
     }
 
     #[test]
+    fn a_mistake_in_the_file_is_found_though_a_flag_says_otherwise_and_one_in_the_flag_is_named_by_it() {
+        let wrong = |file: &str, flag: &str| {
+            let typed = ConfigArguments {
+                auto_break: Some(flag.to_owned()),
+                ..ConfigArguments::default()
+            };
+            let read = Config::parse(&format!("autoBreak: {file}"), &typed);
+            let errors = read.err().unwrap_or_default();
+            errors.into_iter().map(|error| error.key).collect::<Vec<_>>()
+        };
+        assert_eq!(wrong("sideways", "plan"), ["autoBreak"]);
+        assert_eq!(wrong("on", "sideways"), ["--auto-break"]);
+        assert_eq!(wrong("off", "on"), [""; 0]);
+        assert_eq!(keys("scrapes:\n  interval: 10"), ["scrapes.interval"]);
+    }
+
+    #[test]
     fn every_mistake_is_found_at_once_and_named_by_its_key() {
         let text = "
 namespace: Not_A_Name

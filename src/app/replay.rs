@@ -65,7 +65,7 @@ pub struct Replay {
     pub last: Option<Arc<Assessment>>,
     /// What of the recording could not be used.
     pub complaints: Vec<String>,
-    /// A folder of scrapes knows no configuration.
+    /// Health and cause of each hook as of its last turn. A folder of scrapes knows no configuration.
     told: BTreeMap<Subject, (Health, Option<Cause>)>,
 }
 
@@ -93,9 +93,9 @@ pub struct NonHookCauseChange {
 /// A hook that was named.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Culprit {
-    /// Validating or mutating.
+    /// What kind of hook it is.
     pub kind: HookKind,
-    /// The webhook's name.
+    /// Its name; metrics alone do not say which configuration it stands in.
     pub webhook: Arc<str>,
     /// What was wrong with it.
     pub cause: Cause,
@@ -110,6 +110,8 @@ pub struct Culprit {
 /// The result for programs.
 #[derive(Debug, Serialize)]
 pub struct Document {
+    observations: usize,
+    complaints: Vec<String>,
     verdicts: Vec<VerdictLine>,
     not_a_hook: Vec<ElsewhereLine>,
 }
@@ -117,6 +119,7 @@ pub struct Document {
 #[derive(Debug, Serialize)]
 struct VerdictLine {
     at_unix_ms: u64,
+    kind: HookKind,
     webhook: Arc<str>,
     configuration: Option<Arc<str>>,
     cause: Option<Cause>,
@@ -218,13 +221,14 @@ impl Replay {
             }
             Ok(())
         })?;
-        self.complaints.append(&mut complaints);
+        self.complaints.extend(complaints);
         Ok(())
     }
 
     fn ended(mut self, player: &Player) -> anyhow::Result<Self> {
-        if let Some(complaint) = self.complaints.first().filter(|_| !player.has_begun()) {
-            anyhow::bail!("nothing was recorded: {complaint}");
+        if !player.has_begun() {
+            let why = self.complaints.first().map_or("it is empty", String::as_str);
+            anyhow::bail!("nothing was recorded: {why}");
         }
         if player.lost > 0 {
             self.complaints.push(format!(
@@ -301,11 +305,14 @@ impl Replay {
     /// The result for programs: one entry per change.
     pub fn document(&self) -> Document {
         Document {
+            observations: self.observations,
+            complaints: self.complaints.clone(),
             verdicts: self
                 .turns
                 .iter()
                 .map(|Turn { at, verdict }| VerdictLine {
                     at_unix_ms: at.unix_millis(),
+                    kind: verdict.kind,
                     webhook: Arc::clone(&verdict.webhook),
                     configuration: verdict.configuration.clone(),
                     cause: verdict.cause,
@@ -349,13 +356,15 @@ impl Replay {
         for cause in &elsewhere {
             text.push_str(&format!("not a hook: {}, {}\n", cause.as_str(), cause.sentence()));
         }
-        if self.culprits.is_empty() && elsewhere.is_empty() {
+        if self.last.is_none() {
+            text.push_str("nothing was judged\n");
+        } else if self.culprits.is_empty() && elsewhere.is_empty() {
             text.push_str("no culprit\n");
         }
         text
     }
 
-    /// All changes in the order in which they came, as text.
+    /// All changes by their instants, as text.
     fn timeline(&self) -> Vec<(Time, String)> {
         let turns = self.turns.iter().map(|Turn { at, verdict }| {
             let cause = verdict
@@ -430,5 +439,7 @@ mod tests {
     fn of_parts_that_are_all_cut_in_their_first_line_nothing_was_recorded() {
         let error = replay_part(&CUT).unwrap_err().to_string();
         assert!(error.starts_with("nothing was recorded: "), "{error}");
+        let error = replay_part(b"").unwrap_err().to_string();
+        assert_eq!(error, "nothing was recorded: it is empty");
     }
 }

@@ -20,7 +20,7 @@ pub use top::{TopArguments, top};
 /// Where a daemon listens that was told nothing else.
 const HERE: &str = "http://127.0.0.1:9880";
 
-/// Which daemon is asked, and what it is shown.
+/// Which daemon is asked, and what it is shown to prove who asks.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct ServerArguments {
     /// Address of the daemon [default: http://127.0.0.1:9880, or with --cluster a Pod]
@@ -59,6 +59,18 @@ pub struct ServerArguments {
     pub token_file: Option<PathBuf>,
 }
 
+/// Refuses files that only TLS uses where the daemon is asked without it: they would be left out without a word.
+fn needs_tls(files: &DaemonFiles, address: &Address) -> Result<(), BadUsage> {
+    let given = files.ca.is_some() || files.certificate.is_some();
+    if address.encrypted || !given {
+        return Ok(());
+    }
+    Err(BadUsage::new(
+        "--ca-file, --cert-file and --key-file are for a daemon that serves TLS: give an https:// address, or in a cluster \
+         --ca-file as well",
+    ))
+}
+
 impl ServerArguments {
     /// Whether it is reached through the API server. `in_cluster` is what counts where nothing is said; an address beside
     /// `cluster` comes from the environment.
@@ -82,6 +94,7 @@ impl ServerArguments {
                 Some(address) => address.clone(),
                 None => HERE.parse()?,
             };
+            needs_tls(&files, &address)?;
             return Ok(DaemonClient::new(address, DaemonRoute::Direct, files));
         }
         let connection = Connection::open(self.kubeconfig.as_deref(), self.context.as_deref()).await;
@@ -97,6 +110,7 @@ impl ServerArguments {
             port: 9880,
             prefix: String::new(),
         };
+        needs_tls(&files, &address)?;
         let tunnel = Tunnel::new(connection, self.namespace.clone());
         Ok(DaemonClient::new(
             address,
@@ -125,8 +139,12 @@ impl ServerArguments {
                 })
             }
             AskError::Tunnel(_) => Some(without),
-            AskError::Refused { status: 401, .. } => Some("give --token-file".to_owned()),
-            AskError::Refused { .. } => Some("give --token-file, or --cert-file and --key-file".to_owned()),
+            AskError::Refused { status: 401, .. } => {
+                Some("give --token-file, with the token that the daemon wants now".to_owned())
+            }
+            AskError::Refused { .. } => {
+                Some("if it wants a certificate, give --cert-file and --key-file".to_owned())
+            }
             AskError::NotYet { .. } | AskError::Trust(_) => None,
         }
     }

@@ -102,7 +102,7 @@ impl Player {
             }
             RecordingLine::Observed(at, event) => Ok(Some((at, self.playing()?.core.handle(event, at)))),
             RecordingLine::Lost(_, count) => {
-                self.lost += count;
+                self.lost = self.lost.saturating_add(count);
                 Ok(None)
             }
         }

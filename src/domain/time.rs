@@ -89,6 +89,15 @@ impl WallReading {
         }
     }
 
+    /// The instant of the daemon's clock that a date of the wall clock, as it is set now, is or was.
+    pub fn instant(self, date: Time) -> Time {
+        let swapped = Self {
+            ours: self.wall,
+            wall: self.ours,
+        };
+        swapped.date(date)
+    }
+
     /// The newer reading where the wall clock has been set in between or has drifted by a second, else this one.
     pub fn renewed(self, newer: Self) -> Self {
         let expected = self.date(newer.ours);
@@ -174,6 +183,9 @@ mod tests {
             assert_eq!(stepped.date(at(60_000)), at(wall));
             assert_eq!(stepped.date(at(59_000)), at(wall - 1_000));
             assert_eq!(stepped.date(at(61_000)), at(wall + 1_000));
+            for instant in [59_000, 60_000, 61_000] {
+                assert_eq!(stepped.instant(stepped.date(at(instant))), at(instant));
+            }
         }
     }
 

@@ -183,16 +183,22 @@ impl Section<'_> {
         }
     }
 
+    /// An interval or a limit for one answer.
     pub(super) fn duration(&mut self, key: &str, default: Duration, at_least: Duration) -> Duration {
         // What was seen a minute ago says little about now: with longer intervals verdicts would come and go.
         const AT_MOST: Duration = Duration::from_secs(60);
         self.span(key, default, at_least..=AT_MOST)
     }
 
-    /// A duration that may be longer than what is between two looks.
+    /// A duration with an upper bound of its own.
     pub(super) fn span(&mut self, key: &str, default: Duration, range: RangeInclusive<Duration>) -> Duration {
-        let Some(text) = self.text(key) else {
-            return default;
+        let text = match self.take(key) {
+            None | Some(Value::Null) => return default,
+            Some(Value::String(text)) => text,
+            Some(other) => {
+                self.error(key, format!("must be a duration like 5s or 2m, not {other}"));
+                return default;
+            }
         };
         let why = match humantime::parse_duration(&text) {
             Ok(duration) if range.contains(&duration) => return duration,
@@ -207,37 +213,32 @@ impl Section<'_> {
         default
     }
 
-    pub(super) fn level(&mut self, key: &str, default: ProbeLevel) -> ProbeLevel {
-        // YAML 1.1 readers turn a bare `off` into false; both spellings mean it.
-        if self.keys.get(key) == Some(&Value::Bool(false)) {
-            self.take(key);
-            return ProbeLevel::Off;
+    /// YAML 1.1 readers turn a bare `on` or `off` into a truth value; here it is the word again.
+    fn restore_word(&mut self, key: &str) {
+        if let Some(Value::Bool(on)) = self.keys.get(key) {
+            let word = if *on { "on" } else { "off" };
+            self.keys.insert(key.to_owned(), word.into());
         }
+    }
+
+    pub(super) fn level(&mut self, key: &str, default: ProbeLevel) -> ProbeLevel {
+        self.restore_word(key);
         self.read(key, ProbeLevel::parse).unwrap_or(default)
     }
 
-    pub(super) fn auto_break(&mut self, key: &str, argument: Option<&str>) -> AutoBreak {
-        // As for levels: a bare `on` or `off` may have become a truth value.
-        let file = match self.keys.get(key) {
-            Some(Value::Bool(on)) => {
-                let mode = if *on { AutoBreak::On } else { AutoBreak::Off };
-                self.take(key);
-                Some(mode.as_str().to_owned())
-            }
-            _ => self.text(key),
-        };
-        let Some(text) = argument.or(file.as_deref()) else {
-            return AutoBreak::default();
-        };
-        AutoBreak::parse(text).unwrap_or_else(|why| {
-            self.error(key, why);
-            AutoBreak::default()
-        })
+    /// What the flag says, else the file. A mistake in either is found.
+    pub(super) fn auto_break(&mut self, key: &str, flag: Option<&str>) -> AutoBreak {
+        self.restore_word(key);
+        let file = self.read(key, AutoBreak::parse);
+        let flag = flag.and_then(|text| {
+            let read = AutoBreak::parse(text);
+            read.map_err(|why| self.error("--auto-break", why)).ok()
+        });
+        flag.or(file).unwrap_or_default()
     }
 
     pub(super) fn refuse_the_rest(&mut self) {
-        let unknown: Vec<String> = self.keys.keys().cloned().collect();
-        for key in unknown {
+        for (key, _) in std::mem::take(&mut self.keys) {
             self.error(&key, "is not a key of hookwatch");
         }
     }

@@ -113,7 +113,7 @@ impl BreakerTask {
             audit: config.audit_log.clone().map(AuditLog::new),
             namespace: config.namespace.clone(),
             account: own_account(&config.namespace),
-            writer: Arc::new(writer(vec![configured], &self.clock)),
+            writer: Arc::new(writer(vec![configured], &self.dates())),
             ledger: LedgerObject::new(&self.connection),
             match_conditions: None,
             leads: false,
@@ -129,14 +129,20 @@ impl BreakerTask {
         };
         Box::pin(driver.run())
     }
+
+    /// The wall clock as it is set now: what stands in a configuration is compared with other machines' clocks.
+    fn dates(&self) -> Clock {
+        let (clock, metrics) = (Arc::clone(&self.clock), Arc::clone(&self.metrics));
+        Arc::new(move || metrics.wall.date(clock()))
+    }
 }
 
-fn writer(servers: Vec<ApiServerClient>, clock: &Clock) -> ConfigWriter {
+fn writer(servers: Vec<ApiServerClient>, dates: &Clock) -> ConfigWriter {
     let patience = RetryPolicy {
         whole: TIME_FOR_A_CHANGE,
         ..RetryPolicy::default()
     };
-    ConfigWriter::new(servers, Arc::clone(clock), patience)
+    ConfigWriter::new(servers, Arc::clone(dates), patience)
 }
 
 impl Driver {
@@ -228,15 +234,13 @@ impl Driver {
             });
         }
         for changes in changes.into_values() {
-            self.change(changes, now);
+            self.change(changes);
         }
     }
 
     /// Makes changes of one object.
-    fn change(&mut self, changes: Vec<ObjectChange>, now: Time) {
-        let desired_states = changes
-            .into_iter()
-            .map(|change| (self.desired(&change, now), change));
+    fn change(&mut self, changes: Vec<ObjectChange>) {
+        let desired_states = changes.into_iter().map(|change| (self.desired(&change), change));
         let desired_states: Vec<(Desired, ObjectChange)> = desired_states.collect();
         let author = self.author();
         let writer = Arc::clone(&self.writer);
@@ -276,10 +280,7 @@ impl Driver {
                     (facts.ceiling, facts.permit) = (owner.ceiling, owner.permit);
                 }
                 // Its owner may have said something that was not read yet.
-                None => {
-                    facts.ceiling = Ceiling::Unreadable;
-                    judged.unread |= facts.harms_writes();
-                }
+                None => facts.ceiling = Ceiling::Unread,
             }
         }
         self.observed_configs.culprits = judged
@@ -412,11 +413,13 @@ impl Driver {
             self.links.metrics.seen_bypassed(now);
         }
         let assessment = self.links.judged.borrow().as_ref().map(|(it, _)| Arc::clone(it));
-        let since = |hook: &HookId| self.observed_configs.since(hook);
+        let wall = self.links.metrics.wall.reading();
+        let since = |hook: &HookId| Some(wall.instant(self.observed_configs.since(hook)?));
         let ended = self.gaps.update(stages, assessment.as_deref(), since, now);
         // Every replica keeps track of gaps; only the leader reports them.
         for (hook, gap) in self.gaps.ended.due(ended, self.leads, now) {
             let (lister, writer) = (self.gaps.lister.clone(), Arc::clone(&self.writer));
+            let gap = gap.dated(wall);
             self.jobs
                 .spawn(async move { Done::Listed(lister.list(hook, gap, writer).await.map(Box::new)) });
         }

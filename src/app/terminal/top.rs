@@ -20,13 +20,13 @@ use super::view::text::CleanText;
 use super::view::{ViewModel, screen};
 use super::{ServerArguments, TerminalGuard};
 use crate::app::{BadUsage, every};
-use crate::io::daemon::DaemonClient;
+use crate::io::daemon::{AskError, DaemonClient};
 
 /// Between two questions.
 const EVERY: Duration = Duration::from_secs(1);
-/// An answer that took long is waited for so many times as long before the next question. Never so long that the daemon
-/// closes the connection, which it does after 5 s.
-const SHARE: u32 = 3;
+/// After an answer that took long, the next question waits so many times as long: a quarter of the time is spent asking.
+const PATIENCE: u32 = 3;
+/// But no longer than this: the daemon closes a connection that was idle for 5 s.
 const SELDOM: Duration = Duration::from_secs(4);
 /// Ages are shown in seconds.
 const TICK: Duration = Duration::from_secs(1);
@@ -58,20 +58,17 @@ pub async fn top(arguments: TopArguments, program: &str, in_cluster: bool) -> an
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let colour =
         !arguments.no_color && set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb");
-    let hints = arguments.server.clone();
-    let hint = {
-        let program = program.to_owned();
-        move |error: &_| hints.hint(error, &program, in_cluster)
-    };
+    let (server, program) = (arguments.server, program.to_owned());
+    let hint = move |error: &AskError| server.hint(error, &program, in_cluster);
     let mut known = ViewModel {
         server: CleanText::new(&daemon.name()),
         ..ViewModel::default()
     };
-    // Both end with the process: the one waits for the daemon, the other for a key.
     let (tell, mut heard) = mpsc::channel(1);
     let asker = tokio::spawn(ask(daemon, hint, tell));
     let guard = TerminalGuard::take()?;
     let (typed, mut events) = mpsc::channel(16);
+    // Ends with the process: it waits for a key.
     std::thread::Builder::new()
         .name("keys".to_owned())
         .spawn(move || read(&typed))?;
@@ -85,7 +82,7 @@ pub async fn top(arguments: TopArguments, program: &str, in_cluster: bool) -> an
 /// Asks again and again, never faster than the daemon can bear, and says what came of it.
 async fn ask(
     mut daemon: DaemonClient,
-    hint: impl Fn(&crate::io::daemon::AskError) -> Option<String>,
+    hint: impl Fn(&AskError) -> Option<String>,
     tell: mpsc::Sender<Heard>,
 ) {
     loop {
@@ -103,7 +100,7 @@ async fn ask(
         if tell.send(heard).await.is_err() {
             return;
         }
-        sleep((began.elapsed() * SHARE).clamp(EVERY, SELDOM)).await;
+        sleep((began.elapsed() * PATIENCE).clamp(EVERY, SELDOM)).await;
     }
 }
 
@@ -134,7 +131,8 @@ async fn show(
     let [terminate, interrupt, hangup] = &mut stop;
     let (mut state, mut room) = (ScreenState::default(), ScreenRoom::default());
     let mut answered = Instant::now();
-    let mut held_back: Option<Heard> = None;
+    // While it is paused: what was seen last, and the trouble since.
+    let mut held_back: Vec<(Heard, Instant)> = Vec::new();
     let mut tick = every(TICK);
     loop {
         known.age = answered.elapsed();
@@ -150,8 +148,11 @@ async fn show(
             _ = interrupt.recv() => return Ok(()),
             _ = hangup.recv() => return Ok(()),
             news = heard.recv() => match news {
-                Some(news) if state.paused => held_back = Some(news),
-                Some(news) => take(known, news, &mut answered),
+                Some(news) if state.paused => {
+                    held_back.retain(|(held, _)| held.is_ok() && news.is_err());
+                    held_back.push((news, Instant::now()));
+                }
+                Some(news) => take(known, news, Instant::now(), &mut answered),
                 None => anyhow::bail!("the task that asks the daemon has ended"),
             },
             event = events.recv() => match event {
@@ -159,8 +160,10 @@ async fn show(
                     if state.key(key, known.seen.as_deref(), room) == Next::Quit {
                         return Ok(());
                     }
-                    if let Some(news) = held_back.take_if(|_| !state.paused) {
-                        take(known, news, &mut answered);
+                    if !state.paused {
+                        for (news, came) in held_back.drain(..) {
+                            take(known, news, came, &mut answered);
+                        }
                     }
                 }
                 // A new size is found out when it is drawn.
@@ -172,14 +175,14 @@ async fn show(
     }
 }
 
-/// Takes in what came of a question. What was seen last stays when there is no answer.
-fn take(known: &mut ViewModel, news: Heard, answered: &mut Instant) {
+/// Takes in what came of a question, and when. What was seen last stays when there is no answer.
+fn take(known: &mut ViewModel, news: Heard, came: Instant, answered: &mut Instant) {
     match news {
         Ok((seen, silent)) => {
             known.history.heard(&seen);
             known.seen = Some(seen);
             (known.silent, known.trouble) = (silent, None);
-            *answered = Instant::now();
+            *answered = came;
         }
         Err(trouble) => known.trouble = Some(trouble),
     }

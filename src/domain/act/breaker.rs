@@ -225,6 +225,7 @@ struct Licence {
 struct HookMemory {
     facts: Option<HookFacts>,
     failing_since: Option<Time>,
+    /// Since when it is well; later by the times in which it was merely suspected.
     well_since: Option<Time>,
     /// What each API server shows.
     shows: BTreeMap<Arc<str>, ObservedHook>,

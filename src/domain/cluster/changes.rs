@@ -115,6 +115,11 @@ impl Changes {
         changes.filter(move |change| change.at >= since)
     }
 
+    /// Whether some changes of one hook since an instant may be forgotten: there were as many as are kept.
+    pub fn is_cut(&self, hook: &HookId, since: Time) -> bool {
+        self.of(hook, since).count() >= KEPT
+    }
+
     /// The hooks, by kind and webhook name, whose endpoints changed since an instant.
     pub fn moved_since(&self, since: Time) -> BTreeSet<(HookKind, &str)> {
         let moved = self.of_hooks.iter().filter(|(_, changes)| {

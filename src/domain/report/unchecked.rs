@@ -17,7 +17,7 @@ use crate::cluster::condition::spare::Spare;
 use crate::cluster::hook::{Hook, Labels};
 use crate::cluster::matching::RequestShape;
 use crate::text::dotted;
-use crate::time::Time;
+use crate::time::{Time, WallReading};
 
 pub use gaps::Gaps;
 pub use report::{NotListed, ObjectTally, Unchecked, UncheckedObjects};
@@ -55,6 +55,17 @@ pub struct ReviewGap {
     pub to: Time,
     /// Why.
     pub way: GapReason,
+}
+
+impl ReviewGap {
+    /// The same by the wall clock, by which the API server dates objects.
+    pub fn dated(self, wall: WallReading) -> Self {
+        Self {
+            from: wall.date(self.from),
+            to: wall.date(self.to),
+            way: self.way,
+        }
+    }
 }
 
 /// A kind of objects as an API server serves it.

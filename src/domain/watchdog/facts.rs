@@ -135,7 +135,10 @@ impl<'a> FactFinder<'a> {
         let beside = self.beside(evidence, hook, evidence.covered_by);
         let elsewhere = self.elsewhere || beside == Beside::Another;
         let canary = self.canary_word(evidence, hook, elsewhere);
-        let is_well = canary != CanaryWord::Failed && is_well_though_uncalled(evidence, verdict.cause);
+        // A denial is an answer, so that one that denies most calls is as it is to be.
+        let denies = verdict.health == Health::Suspect && verdict.cause == Some(Cause::Denying);
+        let is_well =
+            canary != CanaryWord::Failed && (denies || is_well_though_uncalled(evidence, verdict.cause));
         let accused = matches!(verdict.health, Health::Suspect | Health::Failing) && !is_well;
         let witnesses = accused.then(|| self.witnesses(evidence, hook, verdict));
         let matters = accused || evidence.bypass.is_some();
@@ -272,7 +275,16 @@ impl<'a> FactFinder<'a> {
             // No refusal tells which of them it was not there for.
             FailurePolicy::Ignore => self.own_calls(hook, window).len(),
         };
-        let failed = counted_calls(hook, window).map_or(0.0, HookSeries::failed);
+        // Dry runs, such as canaries, are refused for a hook that takes none, and counted as the API server's own error.
+        let refused = |series: &HookSeries| {
+            if hook.dry_run_safe {
+                0.0
+            } else {
+                series.rejections.internal
+            }
+        };
+        let failed = |series: &HookSeries| series.failed() - refused(series);
+        let failed = counted_calls(hook, window).map_or(0.0, failed);
         failed - own_failed as f64 * t::replicas()
     }
 

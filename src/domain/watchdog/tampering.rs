@@ -76,12 +76,13 @@ impl Tampering {
     }
 }
 
-/// One endpoint left more than once lately. That it is removed after it was not Ready any more is the same departure.
+/// One endpoint left more than once lately, or may have, of more changes than are kept. That it is removed after it was not
+/// Ready any more is the same departure.
 fn is_unsettled(hook: &Hook, changes: &Changes, now: Time) -> bool {
     use HookChangeKind::{EndpointGone, EndpointReady, EndpointUnready};
     let mut left: BTreeMap<SocketAddr, bool> = BTreeMap::new();
-    let mut changes = changes.of(&hook.id, now.before(t::unsettled()));
-    changes.any(|change| match change.what {
+    let since = now.before(t::unsettled());
+    let leaves_again = changes.of(&hook.id, since).any(|change| match change.what {
         EndpointGone(address) | EndpointUnready(address) => {
             left.insert(address, false).is_some_and(|back| back)
         }
@@ -90,7 +91,8 @@ fn is_unsettled(hook: &Hook, changes: &Changes, now: Time) -> bool {
             false
         }
         _ => false,
-    })
+    });
+    leaves_again || changes.is_cut(&hook.id, since)
 }
 
 /// It is named, and in a span that began after the trouble did the API server counted calls that were answered.

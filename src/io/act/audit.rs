@@ -105,6 +105,7 @@ impl PatchOutcome {
             Self::Applied | Self::AlreadySo | Self::Gone => None,
             Self::Refused(why) => Some(why.to_string()),
             Self::Contended => Some("others keep changing the object".to_owned()),
+            Self::Renewed => Some("it was bypassed again meanwhile, and is left as it is".to_owned()),
             Self::GaveUp(why) => Some(why.clone()),
         }
     }

@@ -123,6 +123,8 @@ pub enum PatchOutcome {
     Refused(PatchRefusal),
     /// Others kept changing the object.
     Contended,
+    /// The bypass that was to be over goes on: it was renewed meanwhile.
+    Renewed,
     /// No API server gave an answer to go by. What was written, if anything, can be taken up from there.
     GaveUp(String),
 }

@@ -29,13 +29,13 @@ use items::ItemCutter;
 pub const INTERVAL: Duration = Duration::from_secs(10);
 /// The same where there are more than [`MANY`].
 pub const LONG_INTERVAL: Duration = Duration::from_secs(15);
-/// So many nodes make a list of half a megabyte.
+/// So many nodes make a list of 0.7 MB.
 pub const MANY: usize = 1_000;
 /// Longest wait for a whole list.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Most bytes of a list. A Lease has about 700, so that this is enough for 40,000.
 const MAX_BYTES: usize = 32 * 1024 * 1024;
-/// Most bytes of one Lease; larger ones are passed over.
+/// Most bytes of one Lease; larger ones are counted and not kept.
 const MAX_LEASE: usize = 64 * 1024;
 /// Longest name or time that is kept, in bytes. A node's name has 253 at most.
 const MAX_TEXT: usize = 253;
@@ -106,8 +106,8 @@ fn trouble(why: RequestError) -> LeaseTrouble {
     }
 }
 
-/// Keeps what matters of one Lease; what is no Lease of a node is passed over.
-fn take(list: &mut LeaseList, item: &[u8]) {
+/// Keeps what matters of one Lease, and counts one that is not kept; what is no Lease of a node is passed over.
+fn take(list: &mut LeaseList, item: Option<&[u8]>) {
     #[derive(Deserialize)]
     struct Lease {
         metadata: Metadata,
@@ -123,15 +123,20 @@ fn take(list: &mut LeaseList, item: &[u8]) {
         renew_time: Option<String>,
         lease_duration_seconds: Option<u32>,
     }
+    let Some(item) = item else {
+        list.left_out += 1;
+        return;
+    };
     let Ok(Lease { metadata, spec }) = serde_json::from_slice(item) else {
         return;
     };
     let spec = spec.unwrap_or_default();
     let renewed = spec.renew_time.unwrap_or_default();
-    if metadata.name == OBJECT || metadata.name.len() > MAX_TEXT || renewed.len() > MAX_TEXT {
+    if metadata.name == OBJECT {
         return;
     }
-    if list.leases.len() >= MAX_NODES {
+    let is_long = metadata.name.len() > MAX_TEXT || renewed.len() > MAX_TEXT;
+    if is_long || list.leases.len() >= MAX_NODES {
         list.left_out += 1;
         return;
     }

@@ -1,13 +1,9 @@
 //! What a change of the breaker's says on the object, in the log and in the audit log.
 
-use std::sync::Arc;
-
 use super::Driver;
-use crate::domain::act::breaker::{AtLimit, ObjectChange, Rung, To, WriteOutcome};
+use crate::domain::act::breaker::{ObjectChange, To, WriteOutcome};
 use crate::domain::act::bypass::ObjectWriter;
 use crate::domain::act::bypass::edit::{Author, Desired, Why};
-use crate::domain::time::Time;
-use crate::domain::vocabulary::Cause;
 use crate::io::act::audit::AuditRecord;
 use crate::io::act::breaker::PatchReport;
 
@@ -25,7 +21,7 @@ impl Driver {
         }
     }
 
-    pub(super) fn desired(&self, change: &ObjectChange, now: Time) -> Desired {
+    pub(super) fn desired(&self, change: &ObjectChange) -> Desired {
         let rung = match change.to {
             To::Bypass(rung) => rung,
             To::Probation => return Desired::Probation,
@@ -33,35 +29,15 @@ impl Driver {
         };
         let hook = &change.hook;
         let judgement = self.links.judged.borrow().clone();
-        let judged = judgement.as_ref().and_then(|(_, judged)| judged.hooks.get(hook));
-        let while_dead = rung == Rung::Skip && judged.is_some_and(|facts| facts.ignores);
         let assessment = judgement.as_ref().map(|(assessment, _)| assessment);
         let mut verdicts = assessment.iter().flat_map(|it| &it.hooks);
         let verdict = verdicts.find(|verdict| verdict.hook().as_ref() == Some(hook));
-        // What the breaker acts on comes first: what is published may rest on a Prometheus.
-        let judged_cause = judged.and_then(|facts| facts.cause);
-        let cause = judged_cause
-            .or(verdict.and_then(|verdict| verdict.cause))
-            .unwrap_or(Cause::Slow);
-        let subject = self
-            .observed_configs
-            .owner(hook)
-            .map(|owner| Arc::clone(&owner.subject))
-            .unwrap_or_default();
-        let rule = self.policy.rule(hook, &subject, cause);
-        // What stays at its limit until somebody comes has no end that `restore --expired` could go by.
-        let ends = rule.at_limit(rung) == AtLimit::Restore;
-        let expires = if while_dead {
-            Some(now + rule.longest_dead())
-        } else {
-            ends.then(|| now + rule.longest())
-        };
         Desired::Bypass {
             rung,
             why: Why {
                 reason: change.why.to_string(),
                 evidence: verdict.map_or_else(Vec::new, |verdict| verdict.evidence.clone()),
-                expires,
+                expires: change.until.map(|until| self.links.metrics.wall.date(until)),
             },
         }
     }

@@ -48,7 +48,7 @@ impl Driver {
                 // Those that were known are needed most when the one that would name them is in trouble.
                 if complete || self.writer.clients().len() < 2 {
                     self.match_conditions = Some(know);
-                    self.writer = Arc::new(writer(servers, &self.links.clock));
+                    self.writer = Arc::new(writer(servers, &self.links.dates()));
                     self.ledger = self.ledger.over(self.writer.clients());
                 }
                 Vec::new()

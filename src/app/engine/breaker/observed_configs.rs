@@ -93,7 +93,7 @@ impl ObservedConfigs {
         self.owner(hook).map_or("", |owner| &owner.uid)
     }
 
-    /// Since when a hook is bypassed, by what stands on its object.
+    /// Since when a hook is bypassed, by what stands on its object: a date of the wall clock.
     pub(super) fn since(&self, hook: &HookId) -> Option<Time> {
         self.since.get(hook).copied()
     }

@@ -9,6 +9,7 @@ use super::observed::{BypassState, Ticket};
 use super::policy::Rung;
 use crate::cluster::hook::HookId;
 use crate::text::named;
+use crate::time::Time;
 
 /// One thing to do. Every one with a ticket is answered by one observation that bears it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +47,8 @@ pub struct ObjectChange {
     pub hook: HookId,
     /// To what.
     pub to: To,
+    /// When a bypass is to be over, for what restores it if no daemon does; `None` for one that stays at its limit.
+    pub until: Option<Time>,
     /// What the object has to be for it. The request must fail where it is not.
     pub expects: Expects,
     /// Why, for the annotation, the Event and the audit log.

@@ -167,6 +167,7 @@ pub(super) fn choose(facts: &HookFacts, bounds: &RungBounds<'_>) -> Result<Choic
     match bounds.ceiling {
         Ceiling::Off => return Err(HeldBack::OptedOut),
         Ceiling::Unreadable => return Err(HeldBack::AnnotationUnreadable),
+        Ceiling::Unread => return Err(HeldBack::NotRead),
         Ceiling::Open | Ceiling::At(_) => {}
     }
     let judged: Vec<(Rung, Option<Against>)> = Rung::ALL
@@ -309,6 +310,7 @@ mod tests {
             chosen(Rung::ALL, Ceiling::Unreadable),
             Err(HeldBack::AnnotationUnreadable)
         );
+        assert_eq!(chosen(Rung::ALL, Ceiling::Unread), Err(HeldBack::NotRead));
         assert_eq!(chosen(&[], Ceiling::Open), Err(HeldBack::Policy));
     }
 

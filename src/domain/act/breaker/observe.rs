@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::action::{Action, Notice, NoticeKind, To};
 use super::book::{Book, ResourceVersion};
@@ -48,7 +49,8 @@ impl Breaker {
 
     fn judged(&mut self, mut judged: Judged, now: Time) {
         let hooks = std::mem::take(&mut judged.hooks);
-        self.memory.judged = Some((now, judged));
+        let before = self.memory.judged.replace((now, judged));
+        let since_before = before.map_or(Duration::ZERO, |(at, _)| now.since(at));
         for (id, hook) in &mut self.memory.hooks {
             if !hooks.contains_key(id) {
                 (hook.facts, hook.failing_since, hook.well_since) = (None, None, None);
@@ -61,11 +63,14 @@ impl Breaker {
                 hook.facts.as_ref().is_some_and(HookFacts::is_merely_slow) && !facts.is_merely_slow();
             let since = hook.failing_since.filter(|_| !gets_worse);
             hook.failing_since = facts.harms_writes().then(|| since.unwrap_or(now));
-            // One that nothing would shield now needs no shield any more.
-            let needless = hook.rung() == Some(Rung::Shield) && facts.is_merely_slow();
-            let well = facts.health == Health::Healthy || needless;
-            hook.well_since = well.then(|| hook.well_since.unwrap_or(now));
+            let fails = facts.health == Health::Failing;
             hook.facts = Some(facts);
+            hook.well_since = match hook.well_since {
+                since if hook.is_well() => Some(since.unwrap_or(now)),
+                // What is merely suspected holds its way back up, and only a failure begins it again.
+                Some(since) if !fails => Some(since + since_before),
+                _ => None,
+            };
         }
         let book = self.memory.ledger.known.as_ref().map(|(_, book)| book);
         let told = |id: &HookId| book.is_some_and(|book| book.entries.contains_key(id));
@@ -310,6 +315,13 @@ impl HookMemory {
             && self.pending.is_none()
             && self.told.is_none()
             && self.leaving_since.is_none()
+    }
+
+    /// Whether it is well by the last judgement. One that nothing would shield now needs no shield any more.
+    pub(super) fn is_well(&self) -> bool {
+        let needless = |facts: &HookFacts| facts.is_merely_slow() && self.rung() == Some(Rung::Shield);
+        let well = |facts: &HookFacts| facts.health == Health::Healthy || needless(facts);
+        self.facts.as_ref().is_some_and(well)
     }
 
     /// Whether its failures are ignored.

@@ -34,6 +34,8 @@ pub enum Ceiling {
     Off,
     /// Nobody can tell what the owner means. Nothing is done, for it was meant to take something away.
     Unreadable,
+    /// What the owner says has not been read yet. Nothing is done until it is.
+    Unread,
 }
 
 impl Ceiling {
@@ -52,7 +54,7 @@ impl Ceiling {
         match self {
             Self::Open => true,
             Self::At(highest) => rung <= highest,
-            Self::Off | Self::Unreadable => false,
+            Self::Off | Self::Unreadable | Self::Unread => false,
         }
     }
 }

@@ -13,6 +13,7 @@ use super::step::{BreakerStep, Counts, Does, put_back, strike_out};
 use super::{Breaker, HookAt, HookMemory};
 use crate::act::bypass::LONGEST_BY_HAND;
 use crate::act::fence::AutoBreak;
+use crate::cluster::hook::HookId;
 use crate::time::Time;
 use crate::vocabulary::Cause;
 
@@ -128,6 +129,20 @@ impl Breaker {
         lasted >= rule.longest() && self.settings.guards.on(Guard::Longest)
     }
 
+    /// When a bypass at this rung is to be over by the rule that has it restored; `None` where that has it stay.
+    pub(super) fn ends(&self, id: &HookId, rung: Rung, now: Time) -> Option<Time> {
+        let hook = self.memory.hooks.get(id)?;
+        let entry = self.book().and_then(|book| book.entries.get(id));
+        let cause = entry.map(|entry| entry.cause).or(hook.cause());
+        let rule = self.rule(id, hook, cause.unwrap_or(Cause::Slow));
+        if entry.is_some_and(|entry| is_skip_while_dead(hook, entry, rung)) {
+            let skips = entry.and_then(|entry| entry.skips);
+            return Some(skips.map_or(now, |skips| skips.since) + rule.longest_dead());
+        }
+        let is_restored = rule.at_limit(rung) == AtLimit::Restore;
+        is_restored.then(|| entry.map_or(now, |entry| entry.since) + rule.longest())
+    }
+
     /// A bypass that has reached its limit and is not to stay: of one that goes further the shield stays while the webhook fails,
     /// if its rule has it stay.
     fn at_limit(&self, hook: HookAt<'_>, entry: &BookEntry, rule: &PolicyRule, rung: Rung) -> BreakerStep {
@@ -180,12 +195,12 @@ impl Breaker {
         )
     }
 
-    /// How long a hook has been well, by a judgement that is fresh.
+    /// How long a hook that is well, by a judgement that is fresh, has been so since it last failed.
     fn well_for(&self, hook: HookAt<'_>) -> Option<Duration> {
         let judged = self.memory.judged.as_ref();
         let known = self.is_fresh(hook.now) && judged.is_some_and(|(_, judged)| !judged.self_doubt);
         hook.well_since
-            .filter(|_| known)
+            .filter(|_| known && hook.is_well())
             .map(|since| hook.now.since(since))
     }
 

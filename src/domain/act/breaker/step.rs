@@ -151,38 +151,47 @@ impl Breaker {
                     return;
                 }
             }
-            Does::Change { to, why } => {
-                let ticket = self.ticket();
-                let versioned = self.settings.guards.on(Guard::Version);
-                let Some(hook) = self.memory.hooks.get_mut(id) else {
-                    return;
-                };
-                let Some((_, view)) = &hook.read else { return };
-                let expects = Expects {
-                    uid: Arc::clone(&view.uid),
-                    version: if versioned {
-                        view.version.clone()
-                    } else {
-                        ResourceVersion::new("")
-                    },
-                    shown: view.shown.clone(),
-                };
-                hook.pending = Some(PendingChange {
-                    ticket,
-                    sent: now,
-                    from: view.version.clone(),
-                    to,
-                });
-                actions.push(Action::Change(ObjectChange {
-                    ticket,
-                    hook: id.clone(),
-                    to,
-                    expects,
-                    why,
-                }));
-            }
+            Does::Change { to, why } => match self.change(id, to, why, now) {
+                Some(change) => actions.push(Action::Change(change)),
+                None => return,
+            },
         }
         self.tell(id, step.says, actions);
+    }
+
+    /// Notes that a hook's object is about to be changed; `None` where it is not known what the object is.
+    fn change(&mut self, id: &HookId, to: To, why: Arc<str>, now: Time) -> Option<ObjectChange> {
+        let ticket = self.ticket();
+        let versioned = self.settings.guards.on(Guard::Version);
+        let until = match to {
+            To::Bypass(rung) => self.ends(id, rung, now),
+            To::Probation | To::Original => None,
+        };
+        let hook = self.memory.hooks.get_mut(id)?;
+        let (_, view) = hook.read.as_ref()?;
+        let expects = Expects {
+            uid: Arc::clone(&view.uid),
+            version: if versioned {
+                view.version.clone()
+            } else {
+                ResourceVersion::new("")
+            },
+            shown: view.shown.clone(),
+        };
+        hook.pending = Some(PendingChange {
+            ticket,
+            sent: now,
+            from: view.version.clone(),
+            to,
+        });
+        Some(ObjectChange {
+            ticket,
+            hook: id.clone(),
+            to,
+            until,
+            expects,
+            why,
+        })
     }
 
     /// Has a hook's object read, unless that is under way.
@@ -238,7 +247,7 @@ impl Breaker {
             Counts::Nothing => {}
             Counts::Begins => book.begun.push(now),
             Counts::TakesBack(then) => {
-                if let Some(at) = book.begun.iter().position(|begun| begun == then) {
+                if let Some(at) = book.begun.iter().position(|begun| *begun == now.min(*then)) {
                     book.begun.remove(at);
                 }
             }
@@ -255,7 +264,9 @@ impl Breaker {
     /// The book as it stands, to be written anew.
     fn draft(&mut self, now: Time) -> Option<Writing> {
         let mut book = self.book()?.clone();
-        book.begun = begun(&book, now, self.settings.policy.rate_window).collect();
+        // One that is yet to come would never be past.
+        let begun = begun(&book, now, self.settings.policy.rate_window).map(|begun| begun.min(now));
+        book.begun = begun.collect();
         Some(Writing {
             ticket: self.ticket(),
             sent: now,

@@ -198,7 +198,7 @@ impl MatchConditions {
         let said = self
             .programs
             .iter()
-            .map(|condition| said(condition.as_deref(), &context, knows));
+            .map(|condition| said(condition.as_deref(), &context, knows, asked.kind.is_some()));
         said.max().unwrap_or(ConditionOutcome::True)
     }
 
@@ -241,18 +241,19 @@ impl ConditionRequest<'_> {
     }
 }
 
-/// What one condition comes to, given whether the object and the old object are known.
+/// What one condition comes to, given whether the object and the old object, and the kind, are known.
 fn said(
     condition: Option<&CompiledCondition>,
     context: &Context<'_, '_>,
     (object, old): (bool, bool),
+    kind: bool,
 ) -> ConditionOutcome {
     let Some(CompiledCondition { program, mentions }) = condition else {
         return ConditionOutcome::Unknown;
     };
     let unknown = mentions.unknowable || mentions.object && !object || mentions.old_object && !old;
     match program.execute(context) {
-        _ if mentions.field => ConditionOutcome::Unknown,
+        _ if mentions.unknown_field || mentions.kind && !kind => ConditionOutcome::Unknown,
         Ok(Value::Bool(true)) => ConditionOutcome::True,
         Ok(Value::Bool(false)) => ConditionOutcome::False,
         Ok(_) | Err(_) if unknown => ConditionOutcome::Unknown,

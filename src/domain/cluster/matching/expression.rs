@@ -30,8 +30,9 @@ pub(super) const CALLS: [&str; 18] = [
     "size",
 ];
 
-/// What is evaluated in a forecast besides. None of them makes a long text of a short one.
-pub(super) const FURTHER_CALLS: [&str; 20] = [
+/// What is evaluated in a forecast besides. None of them makes a long text of a short one: `join` is not here, as a list of
+/// single characters is joined by a long text.
+pub(super) const FURTHER_CALLS: [&str; 19] = [
     op::SUBSTRACT,
     op::NEGATE,
     op::OPT_INDEX,
@@ -47,15 +48,14 @@ pub(super) const FURTHER_CALLS: [&str; 20] = [
     "lastIndexOf",
     "substring",
     "split",
-    "join",
     "string",
     "int",
     "exists_one",
     "type",
 ];
 
-/// The authorizer's functions and others of Kubernetes that have no meaning here: an expression that calls them is evaluated
-/// around them (`apiserver/pkg/cel/library`).
+/// The authorizer's functions and others of Kubernetes that have no meaning here (`apiserver/pkg/cel/library`): calling one is an
+/// error, which makes the answer unknown unless the rest of the expression decides it.
 pub(super) const UNKNOWN: [&str; 20] = [
     "group",
     "resource",
@@ -81,6 +81,8 @@ pub(super) const UNKNOWN: [&str; 20] = [
 
 /// Fields of a request that [`super::conditions::ConditionRequest`] does not know.
 const UNKNOWN_FIELDS: [&str; 3] = ["options", "extra", "uid"];
+/// Calls that select a field by a text, as `.field` does.
+const SELECTS: [&str; 3] = [op::OPT_SELECT, op::INDEX, op::OPT_INDEX];
 
 /// What an expression asks about that may not be known.
 #[derive(Debug, Clone, Copy, Default)]
@@ -90,7 +92,20 @@ pub(super) struct Mentions {
     /// The authorizer, or a function that has no meaning here.
     pub(super) unknowable: bool,
     /// A field of a request that is not known, for which `has` would say that it is absent.
-    pub(super) field: bool,
+    pub(super) unknown_field: bool,
+    /// The name of the request's kind, for which it would say so where that is not known.
+    pub(super) kind: bool,
+}
+
+impl Mentions {
+    /// Takes in that a field of an expression is selected.
+    fn select(&mut self, operand: &IdedExpr, field: &str) {
+        if is_request(operand) {
+            self.unknown_field |= UNKNOWN_FIELDS.contains(&field);
+            // `request.kind` itself has its group and version.
+            self.kind |= field == "kind" && !matches!(operand.expr, Expr::Ident(_));
+        }
+    }
 }
 
 /// What an expression is made of; `None` for a message or what is no expression, which are not evaluated.
@@ -119,7 +134,8 @@ fn parts(expression: &IdedExpr) -> Option<Vec<&IdedExpr>> {
     })
 }
 
-/// Whether an expression calls nothing but these, is not nested too deep, and has no loop within a loop.
+/// Whether an expression calls nothing but these, is not nested too deep, and has no loop within a loop, nor over
+/// what a loop makes.
 pub(super) fn may_be_evaluated(expression: &IdedExpr, calls: &[&str]) -> bool {
     let mut open = vec![(expression, 0, false)];
     while let Some((expression, depth, looping)) = open.pop() {
@@ -158,19 +174,17 @@ pub(super) fn mentions(expression: &IdedExpr) -> Mentions {
         },
         Expr::Call(call) => {
             found.unknowable |= UNKNOWN.contains(&&*call.func_name);
-            let named = |argument: &IdedExpr| literal(argument).is_some_and(is_unknown);
-            let selects = [op::OPT_SELECT, op::INDEX, op::OPT_INDEX].contains(&&*call.func_name);
-            found.field |=
-                selects && call.args.iter().any(named) && call.args.first().is_some_and(is_request);
+            if SELECTS.contains(&&*call.func_name)
+                && let [operand, field, ..] = &call.args[..]
+                && let Some(field) = literal(field)
+            {
+                found.select(operand, field);
+            }
         }
-        Expr::Select(select) => found.field |= is_unknown(&select.field) && is_request(&select.operand),
+        Expr::Select(select) => found.select(&select.operand, &select.field),
         _ => {}
     });
     found
-}
-
-fn is_unknown(field: &str) -> bool {
-    UNKNOWN_FIELDS.contains(&field)
 }
 
 /// The text of a literal.
@@ -181,11 +195,12 @@ fn literal(expression: &IdedExpr) -> Option<&str> {
     }
 }
 
-/// Whether it is the request or a part of it.
+/// Whether it is the request or a part of it, by its own name.
 fn is_request(expression: &IdedExpr) -> bool {
     match &expression.expr {
         Expr::Ident(name) => name == "request",
         Expr::Select(select) => is_request(&select.operand),
+        Expr::Call(call) if SELECTS.contains(&&*call.func_name) => call.args.first().is_some_and(is_request),
         _ => false,
     }
 }

@@ -155,3 +155,24 @@ fn a_late_canary_that_came_back_before_the_shield_speaks_against_nobody() {
     let after = incident.facts(14 * SECOND, &shielded);
     assert!(!after.witnesses.contains(&Witness::Canary), "{after:?}");
 }
+
+/// A tenant whose writes it denies could else keep its shield up.
+#[test]
+fn a_webhook_that_denies_most_of_what_still_reaches_it_is_well_to_the_breaker() {
+    let opa = hook("opa", 1);
+    let mut incident = outage(&opa);
+    let shielded = changed(&opa, "hookwatch.dev/shield");
+    incident.inventory(14 * SECOND, vec![shielded.clone()]);
+    for step in 0..20 {
+        let at = (16 + 2 * step) * SECOND;
+        incident.answers(at, &shielded);
+        incident.canary(at, 5, CanaryOutcome::Written);
+        incident.count_calls("opa", 10.0, 0.01).rejections.denied += 10.0;
+        incident.scrape(at);
+        incident.tick(at + 10);
+    }
+    let verdict = incident.verdict(55 * SECOND, "opa");
+    assert_judged(&verdict, Health::Suspect, Some(Cause::Denying));
+    let facts = incident.facts(55 * SECOND + 10, &opa);
+    assert_eq!((facts.health, facts.cause), (Health::Healthy, None));
+}

@@ -450,3 +450,25 @@ fn an_endpoint_that_is_removed_after_it_was_not_ready_has_left_once() {
     assert_eq!(doubt(16, &opa), None);
     assert_eq!(doubt(18, &unready), Some(Doubt::EndpointsUnsettled));
 }
+
+/// Who may write an EndpointSlice could else have the departures of the real endpoint forgotten.
+#[test]
+fn endpoints_that_change_more_often_than_is_remembered_are_unsettled() {
+    let opa = hook("opa", 1);
+    let mut incident = Incident::calm(&[&opa]);
+    let others = |first: u8| {
+        let mut hook = without(&hook("opa", first + 39), 1);
+        if let HookTarget::Service(target) = &mut hook.target
+            && let ServiceState::Found { endpoints, .. } = &mut target.service
+        {
+            endpoints.drain(..usize::from(first) - 2);
+        }
+        hook
+    };
+    for (second, first) in [(12, 2), (16, 42)] {
+        incident.inventory(second * SECOND, vec![others(first)]);
+        incident.inventory((second + 2) * SECOND, vec![opa.clone()]);
+    }
+    let facts = incident.facts(18 * SECOND + 100, &opa);
+    assert_eq!(facts.doubt, Some(Doubt::EndpointsUnsettled));
+}

@@ -1,6 +1,7 @@
 //! Incidents in which the first look misleads: evidence that fits two hooks, or that is old, or our own.
 
 use super::*;
+use crate::act::breaker::Witness;
 use crate::cluster::hook::UrlTarget;
 
 fn failing(assessment: &Assessment) -> Vec<&str> {
@@ -467,4 +468,23 @@ fn dry_runs_that_are_refused_for_a_hook_that_takes_none_do_not_speak_against_it(
             "{second} s"
         );
     }
+}
+
+#[test]
+fn dry_runs_that_are_refused_for_a_hook_that_takes_none_are_no_witness() {
+    let mut legacy = hook("legacy", 1);
+    legacy.dry_run_safe = false;
+    let mut incident = Incident::calm(&[&legacy]);
+    let gone = hook("legacy", 0);
+    let gone = Hook {
+        dry_run_safe: false,
+        ..gone
+    };
+    incident.inventory(12 * SECOND, vec![gone.clone()]);
+    for second in (13..25).step_by(2) {
+        incident.count_calls("legacy", 6.0, 0.0).rejections.internal += 6.0;
+        incident.scrape(second * SECOND);
+    }
+    let facts = incident.facts(25 * SECOND, &gone);
+    assert_eq!(facts.witnesses, [Witness::Probes].into(), "{facts:?}");
 }

@@ -10,6 +10,7 @@ use super::request::{ApiReply, is_conflict, patch, read_on_new_connection, send}
 use super::{ApiServerClient, ConfigWriter, PatchOutcome, PatchReport, PatchSession, PatchStep, RetryPolicy};
 use crate::domain::act::breaker::{Expects, ObservedHook, ResourceVersion, WriteOutcome};
 use crate::domain::act::bypass::edit::{Author, Desired, Edit, FieldChange, Plan, plan};
+use crate::domain::act::bypass::standing;
 use crate::domain::cluster::hook::{HookId, HookKind};
 use crate::io::client::Connection;
 use crate::io::client::request::items;
@@ -19,8 +20,20 @@ impl ConfigWriter {
     /// Brings a webhook to its desired state. Dropping the future stops between two requests; what is then there is the original, or
     /// says how to get back to it.
     pub async fn carry_out(&self, hook: &HookId, desired: &Desired, author: &Author) -> PatchReport {
+        self.carry(BatchMember::new(hook, desired, None), author).await
+    }
+
+    /// Restores a webhook whose bypass is over by then, as [`Self::carry_out`] does.
+    pub async fn restore_expired(&self, hook: &HookId, author: &Author) -> PatchReport {
+        let member = BatchMember {
+            only_expired: true,
+            ..BatchMember::new(hook, &Desired::Restore, None)
+        };
+        self.carry(member, author).await
+    }
+
+    async fn carry(&self, mut member: BatchMember<'_>, author: &Author) -> PatchReport {
         let mut session = PatchSession::new(self);
-        let mut member = BatchMember::new(hook, desired, None);
         let mut conflicts = 0;
         let outcome = loop {
             session.settle(std::slice::from_mut(&mut member), author).await;
@@ -107,6 +120,8 @@ struct BatchMember<'a> {
     desired: &'a Desired,
     /// The uid and the version that its object has to have; `None` where any will do.
     expects: Option<(&'a str, ResourceVersion)>,
+    /// Nothing is changed while its bypass is not over.
+    only_expired: bool,
     /// What became of it, once that is known.
     told: Option<(WriteOutcome, PatchOutcome)>,
     changes: Vec<FieldChange>,
@@ -122,6 +137,7 @@ impl<'a> BatchMember<'a> {
             hook,
             desired,
             expects,
+            only_expired: false,
             told: None,
             changes: Vec::new(),
             unclear: None,
@@ -266,6 +282,10 @@ impl PatchSession<'_> {
             return None;
         }
         let now = (self.writer.clock)();
+        if member.only_expired && !standing(left, &member.hook.webhook).is_over(now) {
+            member.told = Some(refused(&PatchOutcome::Renewed));
+            return None;
+        }
         let planned = plan(left, &member.hook.webhook, member.desired, author, now);
         if let Some(sent) = member.unclear.take()
             && !matches!(&planned, Ok(Plan::Edit(edit)) if edit.changes == sent)

@@ -8,6 +8,7 @@ use super::*;
 use crate::domain::act::breaker::{BypassState, Expects, ResourceVersion, WriteOutcome};
 use crate::domain::act::bypass::edit::Why;
 use crate::domain::act::bypass::{ObjectWriter, Rung};
+use crate::domain::time::Time;
 use crate::io::client::Connection;
 use crate::io::testing::{ReceivedRequest, TestReply, TestServer, clock, soon};
 
@@ -274,6 +275,47 @@ async fn together(
     let patches = api.asked().iter().filter(|asked| !is_read(asked)).count();
     let object = stored.lock().unwrap().1.clone();
     (told.into_iter().map(|(told, _)| told).collect(), object, patches)
+}
+
+#[tokio::test]
+async fn a_bypass_that_is_renewed_while_its_restore_is_tried_again_is_left() {
+    let bypassed = |expires| {
+        let why = Why {
+            reason: "r".into(),
+            evidence: Vec::new(),
+            expires: Some(expires),
+        };
+        let desired = Desired::Bypass {
+            rung: Rung::Skip,
+            why,
+        };
+        let mut object = object();
+        let planned = plan(&object, "w", &desired, &author(), Time::default());
+        let Ok(Plan::Edit(edit)) = planned else {
+            panic!("{planned:?}")
+        };
+        // To the API server what is absent is null.
+        let operations = edit.patch.as_array().unwrap().iter();
+        let operations = operations.filter(|operation| operation["op"] != "test").cloned();
+        let patch: json_patch::Patch = serde_json::from_value(operations.collect()).unwrap();
+        json_patch::patch(&mut object, &patch).unwrap();
+        TestReply::json(200, json!({"items": [object]}))
+    };
+    let (reads, now) = (AtomicUsize::new(0), (clock())());
+    let api = TestServer::start(move |asked| match asked.method.as_str() {
+        "GET" if reads.fetch_add(1, Ordering::Relaxed) == 0 => bypassed(now),
+        "GET" => bypassed(now + Duration::from_secs(3_600)),
+        _ => TestReply::status(409, "the object has been modified"),
+    })
+    .await;
+    let connection = api.connection().await;
+    let servers = vec![ApiServerClient::new("api", connection.calls().clone(), true)];
+    let writer = ConfigWriter::new(servers, clock(), RetryPolicy::default());
+    let hook = HookId::new(HookKind::Validating, "c", "w");
+    let report = soon(writer.restore_expired(&hook, &author())).await;
+    assert_eq!(report.outcome, PatchOutcome::Renewed);
+    let methods: Vec<_> = api.asked().into_iter().map(|asked| asked.method).collect();
+    assert_eq!(methods, ["GET", "PATCH", "GET"]);
 }
 
 #[tokio::test]

@@ -1,5 +1,8 @@
 //! Cuts the objects out of a list in JSON while it streams by, so that never more than one is held.
 
+/// The key of a list's objects.
+const ITEMS: &[u8] = b"items";
+
 /// Where in a list the cutter is.
 #[derive(Debug, Default)]
 pub(super) struct ItemCutter {
@@ -7,7 +10,9 @@ pub(super) struct ItemCutter {
     depth: u32,
     in_string: bool,
     escaped: bool,
-    /// Within the one array that a list has at its top.
+    /// The last text at the top, as far as it is needed: the key of what follows.
+    key: Vec<u8>,
+    /// Within the array `items`.
     in_items: bool,
     seen_items: bool,
     begun: bool,
@@ -27,8 +32,12 @@ impl ItemCutter {
         }
     }
 
-    /// Takes the next piece and hands every object that ends in it to `take`.
-    pub(super) fn feed(&mut self, chunk: &[u8], take: &mut impl FnMut(&[u8])) -> Result<(), &'static str> {
+    /// Takes the next piece and hands every object that ends in it to `take`; `None` stands for one that is too large.
+    pub(super) fn feed(
+        &mut self,
+        chunk: &[u8],
+        take: &mut impl FnMut(Option<&[u8]>),
+    ) -> Result<(), &'static str> {
         for &byte in chunk {
             if self.in_string {
                 self.keep(byte);
@@ -36,6 +45,7 @@ impl ItemCutter {
                     _ if self.escaped => self.escaped = false,
                     b'\\' => self.escaped = true,
                     b'"' => self.in_string = false,
+                    _ if self.depth == 1 && self.key.len() <= ITEMS.len() => self.key.push(byte),
                     _ => {}
                 }
                 continue;
@@ -48,7 +58,7 @@ impl ItemCutter {
             }
             match byte {
                 b'{' | b'[' => {
-                    if self.depth == 1 && byte == b'[' {
+                    if self.depth == 1 && byte == b'[' && self.key == ITEMS {
                         (self.in_items, self.seen_items) = (true, true);
                     }
                     self.depth += 1;
@@ -61,8 +71,11 @@ impl ItemCutter {
                 }
                 _ => {
                     // Go writes an empty list as null when it was never made.
-                    self.seen_items |= self.depth == 1 && byte == b'n';
+                    self.seen_items |= self.depth == 1 && byte == b'n' && self.key == ITEMS;
                     self.in_string = byte == b'"';
+                    if self.in_string && self.depth == 1 {
+                        self.key.clear();
+                    }
                     self.keep(byte);
                 }
             }
@@ -70,12 +83,10 @@ impl ItemCutter {
         Ok(())
     }
 
-    fn closed(&mut self, take: &mut impl FnMut(&[u8])) -> Result<(), &'static str> {
+    fn closed(&mut self, take: &mut impl FnMut(Option<&[u8]>)) -> Result<(), &'static str> {
         match self.depth {
             2 if self.in_items => {
-                if !self.too_large {
-                    take(&self.item);
-                }
+                take((!self.too_large).then_some(&self.item));
                 self.item.clear();
                 self.too_large = false;
             }
@@ -111,7 +122,7 @@ mod tests {
         let (mut items, mut found) = (ItemCutter::new(limit), Vec::new());
         for piece in pieces {
             let taken = items.feed(piece, &mut |item| {
-                found.push(String::from_utf8_lossy(item).into_owned());
+                found.push(item.map_or("too large".into(), |it| String::from_utf8_lossy(it).into_owned()));
             });
             taken.expect("a list");
         }
@@ -137,8 +148,8 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_is_too_large_is_passed_over() {
-        assert_eq!(cut(&[LIST], 17).0, [r#"{"c":[1,{"d":2}]}"#]);
+    fn an_object_that_is_too_large_is_not_kept_and_the_next_one_is() {
+        assert_eq!(cut(&[LIST], 17).0, ["too large", r#"{"c":[1,{"d":2}]}"#]);
     }
 
     #[test]
@@ -150,7 +161,12 @@ mod tests {
 
     #[test]
     fn what_is_no_list_is_an_error() {
-        for body in ["<html>", "[]", "\"x\"", "{}", "{\"items\":{}}"] {
+        let others = [
+            r#"{"items":{}}"#,
+            r#"{"error":null}"#,
+            r#"{"errors":[{"message":"items"}]}"#,
+        ];
+        for body in ["<html>", "[]", "\"x\"", "{}"].into_iter().chain(others) {
             let fed = ItemCutter::new(100).feed(body.as_bytes(), &mut |_| {});
             assert!(fed.is_err(), "{body}");
         }

@@ -87,6 +87,8 @@ pub(super) struct Incident {
     pub(super) pages: usize,
     /// All changes that were made.
     pub(super) changes: Vec<To>,
+    /// When each of them is to be over.
+    pub(super) until: Vec<Option<Time>>,
     /// What becomes of writes; they are done where there is nothing.
     pub(super) refuses: Option<WriteOutcome>,
     /// A skip is refused whatever else is done.
@@ -137,6 +139,7 @@ impl Incident {
             words: Vec::new(),
             pages: 0,
             changes: Vec::new(),
+            until: Vec::new(),
             refuses: None,
             refuses_skips: false,
             ledger_refuses: false,
@@ -210,6 +213,7 @@ impl Incident {
                 let outcome = fenced.or(self.refuses.clone()).unwrap_or_else(|| {
                     assert_eq!(change.expects.version.0.parse(), Ok(self.version));
                     self.changes.push(change.to);
+                    self.until.push(change.until);
                     self.shown = match change.to {
                         To::Bypass(rung) => ours(rung, false),
                         To::Probation => ours(Rung::Skip, true),

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::super::*;
-use super::incident::{Incident, hook, ours, policy};
+use super::incident::{Incident, at, hook, ours, policy};
 use crate::act::fence::AutoBreak;
-use crate::vocabulary::{Cause, Effect};
+use crate::vocabulary::{Cause, Effect, Health};
 
 #[test]
 fn a_hung_hook_is_skipped_tried_by_canaries_and_put_back() {
@@ -286,6 +286,75 @@ fn a_webhook_that_is_well_when_its_bypass_reaches_its_limit_is_bypassed_when_it_
     incident.fails(Cause::Hanging);
     incident.wait(30);
     assert_eq!(incident.changes.len(), 3, "{:?}", incident.news);
+}
+
+/// Else a call that fails every few minutes would keep a busy webhook shielded without end.
+#[test]
+fn that_a_webhook_is_merely_suspected_holds_its_way_back_up_and_does_not_begin_it_again() {
+    let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
+    incident.fails(Cause::Hanging);
+    incident.wait(5);
+    let half = incident.breaker.settings.times.well_for.as_secs() / 2;
+    incident.is_well();
+    incident.wait(half);
+    incident.facts.health = Health::Suspect;
+    incident.wait(600);
+    assert_eq!(incident.changes, [To::Bypass(Rung::Shield)]);
+    incident.is_well();
+    incident.wait(half + 5);
+    assert_eq!(incident.changes, [To::Bypass(Rung::Shield), To::Original]);
+    let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
+    incident.fails(Cause::Hanging);
+    incident.wait(5);
+    for _ in 0..5 {
+        incident.is_well();
+        incident.wait(half);
+        incident.fails(Cause::Hanging);
+        incident.wait(5);
+    }
+    assert_eq!(incident.changes, [To::Bypass(Rung::Shield)], "a failure does");
+}
+
+/// `restore --expired` goes by it where no daemon runs, and must neither forget a bypass nor revert one that goes on.
+#[test]
+fn what_a_bypass_says_of_its_end_is_when_the_breaker_ends_it() {
+    let mut incident = Incident::new(AutoBreak::On, &[Rung::Skip]);
+    incident.fails(Cause::Hanging);
+    incident.wait(30);
+    let until = incident.until[0].expect("a skip is restored at its limit");
+    // On probation it fails again, from something else.
+    incident.is_well();
+    incident.wait(60);
+    assert_eq!(incident.changes.last(), Some(&To::Probation));
+    incident.fails(Cause::Refused);
+    incident.wait(30);
+    assert_eq!(incident.changes.last(), Some(&To::Bypass(Rung::Skip)));
+    assert_eq!(incident.until.last(), Some(&Some(until)), "it does not move");
+    let left = until.since(at(incident.now)).as_secs();
+    incident.wait(left - 5);
+    assert_eq!(incident.changes.last(), Some(&To::Bypass(Rung::Skip)));
+    incident.wait(10);
+    assert_eq!(incident.changes.last(), Some(&To::Original));
+    let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
+    incident.fails(Cause::Hanging);
+    incident.wait(5);
+    assert_eq!(incident.until, [None], "a shield stays");
+}
+
+#[test]
+fn a_skip_that_another_clock_dated_far_ahead_takes_no_place_of_a_new_one_without_end() {
+    let mut incident = Incident::new(AutoBreak::On, &[Rung::Skip]);
+    let rate = incident.breaker.settings.policy.rate;
+    incident.ledger = (2, incident.ledger.1.clone());
+    incident.ledger.1.begun = vec![at(1_000_000); rate - 1];
+    incident.observe(Observation::LedgerShows(ResourceVersion::new("2")));
+    incident.fails(Cause::Hanging);
+    incident.wait(10);
+    let begun = &incident.ledger.1.begun;
+    assert!(
+        begun.len() == rate && begun.iter().all(|begun| *begun <= at(10)),
+        "{begun:?}"
+    );
 }
 
 /// No API server says any more what it goes by, once nobody follows the webhook.

@@ -177,6 +177,13 @@ fn an_absent_key_is_an_error_and_what_is_unknown_is_not() {
         ),
         ("request.options.dryRun == ['All']", ConditionOutcome::Unknown),
         ("has(request.userInfo.extra)", ConditionOutcome::Unknown),
+        ("request.?userInfo.?extra.hasValue()", ConditionOutcome::Unknown),
+        ("has(request['userInfo'].extra)", ConditionOutcome::Unknown),
+        // A few kilobytes of it take 64 GB.
+        (
+            "'aa'.split('').join('bb').split('').join('cc').size() > 0",
+            ConditionOutcome::Unknown,
+        ),
         (
             "cidr('10.0.0.0/8').containsIP('10.1.1.1')",
             ConditionOutcome::Unknown,
@@ -217,6 +224,28 @@ fn an_unknown_object_decides_nothing_that_asks_about_it() {
         ConditionOutcome::False
     );
     assert_eq!(with("oldObject == null"), ConditionOutcome::True);
+}
+
+#[test]
+fn a_kind_that_is_not_known_is_not_said_to_be_absent() {
+    let with = |expression, kind| {
+        let conditions = ConditionCompiler::for_forecasts().conditions([expression].into_iter());
+        let asked = ConditionRequest { kind, ..asked() };
+        conditions.outcome(&asked, RequestObject::Unknown, RequestObject::Null)
+    };
+    for expression in [
+        "request.kind.kind != 'Secret'",
+        "has(request.requestKind.kind)",
+        "request.kind['kind'] == 'Pod'",
+    ] {
+        assert_eq!(
+            with(expression, Some("Pod")),
+            ConditionOutcome::True,
+            "{expression}"
+        );
+        assert_eq!(with(expression, None), ConditionOutcome::Unknown, "{expression}");
+    }
+    assert_eq!(with("request.kind.group == ''", None), ConditionOutcome::True);
 }
 
 #[test]
