@@ -101,6 +101,10 @@ const MADE: [Made; 16] = [
                 "          restartPolicy: Never\n",
                 "          restartPolicy: Never\n          \
                  {{- with .Values.imagePullSecrets }}\n          imagePullSecrets:\n            \
+                 {{- toYaml . | nindent 12 }}\n          {{- end }}\n          \
+                 {{- with .Values.nodeSelector }}\n          nodeSelector:\n            \
+                 {{- toYaml . | nindent 12 }}\n          {{- end }}\n          \
+                 {{- with .Values.tolerations }}\n          tolerations:\n            \
                  {{- toYaml . | nindent 12 }}\n          {{- end }}\n",
             ),
             (

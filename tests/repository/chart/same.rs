@@ -218,6 +218,8 @@ fn everything(object: &mut Value) -> bool {
         ("CronJob", _) => {
             let pod = &mut object["spec"]["jobTemplate"]["spec"]["template"]["spec"];
             pod["imagePullSecrets"] = json!([{"name": "pull"}]);
+            pod["nodeSelector"] = json!({"disk": "fast"});
+            pod["tolerations"] = json!([{"operator": "Exists"}]);
             pod["containers"][0]["image"] = "images.example.com/hookwatch@sha256:0123".into();
             pod["containers"][0]["imagePullPolicy"] = "Always".into();
         }
