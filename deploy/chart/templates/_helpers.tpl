@@ -17,6 +17,13 @@
     | toYaml }}
 {{- end }}
 
+{{- /* The fence binds every service account of the namespace, and a shield spares every object in it. */}}
+{{- define "hookwatch.ownNamespace" -}}
+{{- if has .Release.Namespace (list "default" "kube-system" "kube-public" "kube-node-lease") }}
+{{- fail "hookwatch needs a namespace that holds nothing else, and this release is for one that Kubernetes shares. Set another one, such as: --namespace hookwatch --create-namespace" }}
+{{- end }}
+{{- end }}
+
 {{- /* Pod security allows the host's network to nobody else. */}}
 {{- define "hookwatch.podSecurity" -}}
 {{ ternary "privileged" "restricted" .Values.controlPlane.enabled }}

@@ -68,6 +68,12 @@ fn the_schema_refuses_wrong_types_unknown_keys_and_values_out_of_range() {
             json!({"breaker": {"enabled": true}, "fence": {"enabled": false}}),
             "/fence/enabled",
         ),
+        (
+            json!({"expiry": {"enabled": true}, "fence": {"enabled": false}}),
+            "/fence/enabled",
+        ),
+        // It would never have the permission to prove the fence.
+        (json!({"config": {"autoBreak": "on"}}), "/breaker/enabled"),
         // Helm takes the key away before it looks at the schema.
         (
             json!({"breaker": {"enabled": true}, "fence": {"enabled": null}}),
@@ -78,6 +84,18 @@ fn the_schema_refuses_wrong_types_unknown_keys_and_values_out_of_range() {
     ] {
         let refused = refusal(&changed).unwrap_or_else(|| panic!("{changed} is taken"));
         assert!(refused.contains(at), "{changed}: {refused}");
+    }
+}
+
+#[test]
+fn a_namespace_that_others_use_is_refused() {
+    for namespace in ["default", "kube-system", "kube-public", "kube-node-lease"] {
+        let refused = std::panic::catch_unwind(|| rendered(namespace, &json!({})));
+        let Err(why) = refused else {
+            panic!("{namespace} is taken")
+        };
+        let why = why.downcast_ref::<String>().unwrap();
+        assert!(why.contains("a namespace that holds nothing else"), "{why}");
     }
 }
 

@@ -152,6 +152,9 @@ impl Templates {
             }
             ("default", [default, value]) => if is_true(value) { value } else { default }.clone(),
             ("ternary", [yes, no, asked]) => if is_true(asked) { yes } else { no }.clone(),
+            ("list", values) => values.into(),
+            ("has", [value, list]) => list.as_array().expect("a list").contains(value).into(),
+            ("fail", [why]) => panic!("the chart refuses this: {}", text(why)),
             ("not", [value]) => (!is_true(value)).into(),
             ("or", values) => values
                 .iter()
