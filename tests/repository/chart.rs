@@ -82,10 +82,16 @@ const MADE: [Made; 16] = [
     Made {
         edits: &[
             (
-                "metadata.name: monitoring\n",
-                "metadata.name: {{ .Values.networkPolicy.scrapeFrom | quote }}\n",
+                "        - namespaceSelector:\n            matchLabels:\n              \
+                 kubernetes.io/metadata.name: monitoring\n",
+                "        {{- range (kindIs \"slice\" .Values.networkPolicy.scrapeFrom | ternary .Values.networkPolicy.scrapeFrom \
+                 (list .Values.networkPolicy.scrapeFrom)) }}\n        - namespaceSelector:\n            \
+                 matchLabels:\n              kubernetes.io/metadata.name: {{ . | quote }}\n        {{- end }}\n",
             ),
-            ("`monitoring`", "`{{ .Values.networkPolicy.scrapeFrom }}`"),
+            (
+                "Pods of the namespace `monitoring`, to scrape. Change it to the namespace of your Prometheus.",
+                "Pods of the namespaces in networkPolicy.scrapeFrom, to scrape.",
+            ),
         ],
         ..made("base/network.yaml", "network.yaml")
     },
@@ -97,6 +103,15 @@ const MADE: [Made; 16] = [
     Made {
         when: Some(".Values.expiry.enabled"),
         edits: &[
+            (
+                "        spec:\n          serviceAccountName",
+                "        {{- if or .Values.podLabels .Values.podAnnotations }}\n        metadata:\n          \
+                 {{- with .Values.podLabels }}\n          labels:\n            \
+                 {{- toYaml . | nindent 12 }}\n          {{- end }}\n          \
+                 {{- with .Values.podAnnotations }}\n          annotations:\n            \
+                 {{- toYaml . | nindent 12 }}\n          {{- end }}\n        {{- end }}\n        \
+                 spec:\n          serviceAccountName",
+            ),
             (
                 "          restartPolicy: Never\n",
                 "          restartPolicy: Never\n          \

@@ -40,6 +40,12 @@ fn folder(name: &str) -> BTreeMap<String, String> {
 /// The values that the chart has when nothing is said, with some changed.
 pub fn values(changed: &Value) -> Value {
     let mut values: Value = serde_saphyr::from_str(&read("values.yaml")).unwrap();
+    // What nobody can do without setting, as the manifests have it.
+    assert_eq!(
+        values["image"]["repository"], "",
+        "an image that nobody has chosen"
+    );
+    values["image"]["repository"] = "hookwatch".into();
     // A key that is null is taken away, as Helm does.
     json_patch::merge(&mut values, changed);
     values

@@ -117,7 +117,12 @@ fn by_name(objects: &[Value]) -> BTreeMap<String, Value> {
         }
         if object["kind"] == "Deployment" {
             let template = object["spec"]["template"]["metadata"].as_object_mut().unwrap();
-            template.remove("annotations");
+            if let Some(annotations) = template.get_mut("annotations").and_then(Value::as_object_mut) {
+                annotations.remove("checksum/configuration");
+                if annotations.is_empty() {
+                    template.remove("annotations");
+                }
+            }
         }
         let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let name = format!(
@@ -194,6 +199,9 @@ fn everything(object: &mut Value) -> bool {
                 &format!("{container}/resources"),
                 json!({"requests": {"cpu": "100m", "memory": "1Gi"}, "limits": {"memory": "2Gi"}}),
             );
+            let metadata = &mut object["spec"]["template"]["metadata"];
+            metadata["labels"]["team"] = "platform".into();
+            metadata["annotations"] = json!({"owner": "platform"});
             let pod = &mut object["spec"]["template"]["spec"];
             pod["imagePullSecrets"] = json!([{"name": "pull"}]);
             pod["nodeSelector"]["disk"] = "fast".into();
@@ -216,7 +224,10 @@ fn everything(object: &mut Value) -> bool {
             pod["containers"][0]["imagePullPolicy"] = "Always".into();
         }
         ("CronJob", _) => {
-            let pod = &mut object["spec"]["jobTemplate"]["spec"]["template"]["spec"];
+            let template = &mut object["spec"]["jobTemplate"]["spec"]["template"];
+            template["metadata"] =
+                json!({"labels": {"team": "platform"}, "annotations": {"owner": "platform"}});
+            let pod = &mut template["spec"];
             pod["imagePullSecrets"] = json!([{"name": "pull"}]);
             pod["nodeSelector"] = json!({"disk": "fast"});
             pod["tolerations"] = json!([{"operator": "Exists"}]);
@@ -224,8 +235,10 @@ fn everything(object: &mut Value) -> bool {
             pod["containers"][0]["imagePullPolicy"] = "Always".into();
         }
         ("NetworkPolicy", _) => {
-            let labels = "/spec/ingress/0/from/0/namespaceSelector/matchLabels/kubernetes.io~1metadata.name";
-            at(object, labels, json!("observability"));
+            let from = ["observability", "agents"].map(|namespace| {
+                json!({"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}})
+            });
+            at(object, "/spec/ingress/0/from", json!(from));
         }
         ("ValidatingAdmissionPolicy", "hookwatch-fence") => {
             at(
@@ -234,8 +247,14 @@ fn everything(object: &mut Value) -> bool {
                 json!(r#"["gatekeeper","opa"]"#),
             );
         }
-        ("ServiceMonitor" | "PrometheusRule", _) => {
-            object["metadata"]["labels"]["release"] = "prometheus".into()
+        ("ServiceMonitor", _) => object["metadata"]["labels"]["release"] = "prometheus".into(),
+        ("PrometheusRule", _) => {
+            let published = "https://github.com/hookwatch/hookwatch/blob/main/docs/runbooks/";
+            let text = object
+                .to_string()
+                .replace(published, "https://wiki.example.com/alerts/");
+            *object = serde_json::from_str(&text).unwrap();
+            object["metadata"]["labels"]["release"] = "prometheus".into();
         }
         ("ConfigMap", "hookwatch") => {
             let text = "autoBreak: plan\nevents: false\nlisten: 127.0.0.1:1\nserve: {metricsListen: '[::]:9881'}\n\

@@ -43,6 +43,20 @@ fn the_schema_refuses_wrong_types_unknown_keys_and_values_out_of_range() {
             json!({"networkPolicy": {"scrapeFrom": "not a namespace"}}),
             "/networkPolicy/scrapeFrom",
         ),
+        // Without any, a rule admits everything.
+        (
+            json!({"networkPolicy": {"scrapeFrom": []}}),
+            "/networkPolicy/scrapeFrom",
+        ),
+        (json!({"image": {"repository": ""}}), "/image/repository"),
+        (
+            json!({"monitoring": {"runbooks": "wiki"}}),
+            "/monitoring/runbooks",
+        ),
+        (
+            json!({"podLabels": {"app.kubernetes.io/name": "mine"}}),
+            "/podLabels",
+        ),
         (json!({"fence": {"maySkip": ["it's"]}}), "/fence/maySkip/0"),
         (json!({"breker": {"enabled": true}}), "breker"),
         (json!({"image": {"name": "hookwatch"}}), "name"),
@@ -151,7 +165,7 @@ fn every_value_has_a_default_and_a_comment() {
             .expect(&key);
         let explained = [lines[at - 1], lines.get(at + 1).copied().unwrap_or_default()];
         // Of two that belong together the first is explained.
-        let is_pair = key == "volumeMounts" || key == "tolerations";
+        let is_pair = ["volumeMounts", "tolerations", "podAnnotations"].contains(&key.as_str());
         assert!(
             is_pair || explained.iter().any(|line| line.trim().starts_with('#')),
             "{key}"

@@ -19,6 +19,8 @@ enum Node {
     If(Pipe, Vec<Self>, Vec<Self>),
     /// The same, with what was asked as the dot.
     With(Pipe, Vec<Self>),
+    /// Once with each item of a list as the dot.
+    Range(Pipe, Vec<Self>),
 }
 
 /// Commands, each given what the one before came to as its last argument.
@@ -79,6 +81,11 @@ impl Templates {
                 } else {
                     String::new()
                 }
+            }
+            Node::Range(list, nodes) => {
+                let list = self.value(list, root, dot);
+                let items = list.as_array().expect("a list").iter();
+                items.map(|item| self.printed(nodes, root, item)).collect()
             }
         };
         nodes.iter().map(one).collect()
@@ -153,6 +160,11 @@ impl Templates {
             ("default", [default, value]) => if is_true(value) { value } else { default }.clone(),
             ("ternary", [yes, no, asked]) => if is_true(asked) { yes } else { no }.clone(),
             ("list", values) => values.into(),
+            ("kindIs", [kind, value]) => match text(kind) {
+                "slice" => value.is_array().into(),
+                kind => panic!("{kind} is not among the kinds that the chart asks for"),
+            },
+            ("replace", [from, to, value]) => text(value).replace(text(from), text(to)).into(),
             ("has", [value, list]) => list.as_array().expect("a list").contains(value).into(),
             ("fail", [why]) => panic!("the chart refuses this: {}", text(why)),
             ("not", [value]) => (!is_true(value)).into(),
@@ -282,6 +294,7 @@ fn nodes(
                 named.insert(action[1].trim_matches('"').to_owned(), body);
             }
             "with" => all.push(Node::With(rest(), nodes(tokens, named).0)),
+            "range" => all.push(Node::Range(rest(), nodes(tokens, named).0)),
             "if" => {
                 let (yes, end) = nodes(tokens, named);
                 let no = if end == "else" {
