@@ -18,6 +18,8 @@ generates the match condition `hookwatch.dev/shield`, hookwatch's own decisions 
 The writer alone is never enough: controllers in kube-system create the Pods of every tenant. No line spares a tenant's Pod, a
 Namespace, or a `CONNECT` such as exec.
 
+All objects in hookwatch's own namespace, which is the namespace of the release with Helm, are spared: keep nothing else in it.
+
 To keep a webhook from being shielded at all, annotate its configuration `hookwatch.dev/breaker: off`.
 
 ";
