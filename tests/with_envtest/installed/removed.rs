@@ -193,7 +193,7 @@ pub async fn upgraded_and_removed_without_a_trace() {
     // A rolling upgrade: the next one sees before the last one goes. Each takes the other's bypass for what it is.
     for version in ["0.0.1", "99.0.0"] {
         as_written_by(&cluster, version).await;
-        done(&kubeconfig, &documented("upgrade")).await;
+        done(&kubeconfig, &without_pods(&documented("upgrade"))).await;
         let mut new = pod(&cluster).await;
         new.assessed("the next one sees it", is_bypassed).await;
         assert!(old.terminate().await, "it did not end when it was asked to");
