@@ -240,7 +240,7 @@ fn typed() -> Vec<Typed> {
                 text.push('\n');
             }
             text.push_str(line);
-            if text.matches('\'').count().is_multiple_of(2) {
+            if text.matches('\'').count().is_multiple_of(2) && !text.ends_with('\\') {
                 let whole = std::mem::take(&mut text);
                 let whole = whole.split("   #").next().unwrap().trim_end();
                 let named = PLACEHOLDERS
