@@ -155,7 +155,7 @@ pub async fn restore(arguments: RestoreArguments) -> anyhow::Result<ExitCode> {
             made.extend(restored.await);
         }
         session.follow_up(&Desired::Restore, &made).await;
-        if session.well {
+        if session.well && !made.is_empty() {
             session.say(
                 "A daemon with autoBreak: on bypasses it again while it fails. To prevent that, run hookwatch freeze now.",
             );

@@ -195,8 +195,11 @@ impl Driver {
     }
 
     /// Takes in what was observed, and does what is to be done: what concerns one object in one request.
-    fn take(&mut self, observations: Vec<Observation>) {
-        let now = self.now();
+    fn take(&mut self, mut observations: Vec<Observation>) {
+        let (now, wall) = (self.now(), self.links.metrics.wall.reading());
+        for view in observations.iter_mut().filter_map(Observation::view_mut) {
+            view.by_hand_until = view.by_hand_until.map(|until| wall.instant(until));
+        }
         let (mut reads, mut changes) = (BTreeMap::<_, Vec<_>>::new(), BTreeMap::<_, Vec<_>>::new());
         for action in self.breaker.take(observations, now) {
             match action {

@@ -225,8 +225,9 @@ struct Licence {
 struct HookMemory {
     facts: Option<HookFacts>,
     failing_since: Option<Time>,
-    /// Since when it is well; later by the times in which it was merely suspected.
     well_since: Option<Time>,
+    /// How long it was well before that since it last failed, with times in between in which it was merely suspected.
+    well_before: Duration,
     /// What each API server shows.
     shows: BTreeMap<Arc<str>, ObservedHook>,
     /// What a consistent read showed, and when; none when something happened since.

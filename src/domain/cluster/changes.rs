@@ -14,7 +14,7 @@ use crate::time::Time;
 use crate::{row, thresholds as t};
 
 /// Changes kept of one hook.
-const KEPT: usize = 64;
+const KEPT: usize = 128;
 
 /// One change.
 #[derive(Debug, Clone, PartialEq, Eq)]

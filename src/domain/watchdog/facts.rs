@@ -135,8 +135,7 @@ impl<'a> FactFinder<'a> {
         let beside = self.beside(evidence, hook, evidence.covered_by);
         let elsewhere = self.elsewhere || beside == Beside::Another;
         let canary = self.canary_word(evidence, hook, elsewhere);
-        // A denial is an answer, so that one that denies most calls is as it is to be.
-        let denies = verdict.health == Health::Suspect && verdict.cause == Some(Cause::Denying);
+        let denies = verdict.health == Health::Suspect && self.merely_denies(evidence, hook, verdict.cause);
         let is_well =
             canary != CanaryWord::Failed && (denies || is_well_though_uncalled(evidence, verdict.cause));
         let accused = matches!(verdict.health, Health::Suspect | Health::Failing) && !is_well;
@@ -243,6 +242,20 @@ impl<'a> FactFinder<'a> {
         let sent_meanwhile = self.moved_since(hook, window.from.before(hook.timeout));
         let passes = || self.canary_word(evidence, hook, self.elsewhere) == CanaryWord::Through;
         sent_meanwhile && passes() || are_mostly_answered(hook, window)
+    }
+
+    /// Most calls are denied, which is an answer, and as it is to be: calls were counted since the hook was last changed, and
+    /// none that failed, nor any that was denied as an error of the hook's own.
+    fn merely_denies(&self, evidence: &Evidence<'_>, hook: &Hook, cause: Option<Cause>) -> bool {
+        let errs = |window: &Window| {
+            let codes = counted_calls(hook, window).map(|series| series.codes.range(500..600));
+            codes.into_iter().flatten().any(|(_, count)| *count >= 1.0)
+        };
+        cause == Some(Cause::Denying)
+            && evidence
+                .reconfigured
+                .is_none_or(|at| evidence.was_answered_since(at))
+            && !self.scene.plane.windows.spans().any(errs)
     }
 
     /// The hook's endpoints changed since then, or so shortly before that calls were still under way.

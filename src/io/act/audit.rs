@@ -31,7 +31,7 @@ pub struct AuditRecord {
     /// Why, as far as it was said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// `applied`, `already_so`, `gone`, `refused`, `contended` or `gave_up`.
+    /// `applied`, `already_so`, `gone`, `refused`, `contended`, `renewed` or `gave_up`.
     pub outcome: &'static str,
     /// What is to be said of that.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,11 +1,17 @@
 //! What a change of the breaker's says on the object, in the log and in the audit log.
 
+use std::time::Duration;
+
 use super::Driver;
 use crate::domain::act::breaker::{ObjectChange, To, WriteOutcome};
 use crate::domain::act::bypass::ObjectWriter;
 use crate::domain::act::bypass::edit::{Author, Desired, Why};
 use crate::io::act::audit::AuditRecord;
 use crate::io::act::breaker::PatchReport;
+
+/// So much later than the breaker ends a bypass `restore --expired` may: what does it first would be taken for another client
+/// that reverts it, and the clocks of two nodes differ.
+const GRACE: Duration = Duration::from_secs(60);
 
 impl Driver {
     pub(super) fn author(&self) -> Author {
@@ -37,7 +43,9 @@ impl Driver {
             why: Why {
                 reason: change.why.to_string(),
                 evidence: verdict.map_or_else(Vec::new, |verdict| verdict.evidence.clone()),
-                expires: change.until.map(|until| self.links.metrics.wall.date(until)),
+                expires: change
+                    .until
+                    .map(|until| self.links.metrics.wall.date(until + GRACE)),
             },
         }
     }

@@ -49,11 +49,15 @@ impl Breaker {
 
     fn judged(&mut self, mut judged: Judged, now: Time) {
         let hooks = std::mem::take(&mut judged.hooks);
-        let before = self.memory.judged.replace((now, judged));
-        let since_before = before.map_or(Duration::ZERO, |(at, _)| now.since(at));
+        let before = self
+            .memory
+            .judged
+            .replace((now, judged))
+            .map_or(now, |(at, _)| at);
         for (id, hook) in &mut self.memory.hooks {
             if !hooks.contains_key(id) {
-                (hook.facts, hook.failing_since, hook.well_since) = (None, None, None);
+                (hook.facts, hook.failing_since) = (None, None);
+                hook.was_never_well();
             }
         }
         for (id, facts) in hooks {
@@ -63,14 +67,16 @@ impl Breaker {
                 hook.facts.as_ref().is_some_and(HookFacts::is_merely_slow) && !facts.is_merely_slow();
             let since = hook.failing_since.filter(|_| !gets_worse);
             hook.failing_since = facts.harms_writes().then(|| since.unwrap_or(now));
-            let fails = facts.health == Health::Failing;
+            // One that nothing would shield now needs no shield any more.
+            let needless = hook.rung() == Some(Rung::Shield) && facts.is_merely_slow();
+            let well = facts.health == Health::Healthy || needless;
+            if facts.health == Health::Failing && !well {
+                hook.well_before = Duration::ZERO;
+            } else if let Some(since) = hook.well_since.filter(|_| !well) {
+                hook.well_before += before.since(since);
+            }
+            hook.well_since = well.then(|| hook.well_since.unwrap_or(now));
             hook.facts = Some(facts);
-            hook.well_since = match hook.well_since {
-                since if hook.is_well() => Some(since.unwrap_or(now)),
-                // What is merely suspected holds its way back up, and only a failure begins it again.
-                Some(since) if !fails => Some(since + since_before),
-                _ => None,
-            };
         }
         let book = self.memory.ledger.known.as_ref().map(|(_, book)| book);
         let told = |id: &HookId| book.is_some_and(|book| book.entries.contains_key(id));
@@ -169,7 +175,7 @@ impl Breaker {
                 if matches!(pending.to, To::Bypass(_)) && hook.probation_since.is_some() {
                     // It counts from anew how long it has been well.
                     hook.relapses = hook.relapses.saturating_add(1);
-                    hook.well_since = None;
+                    hook.was_never_well();
                 }
                 let (id, version) = (id.clone(), view.version.clone());
                 hook.restored = pending.to == To::Original;
@@ -317,13 +323,6 @@ impl HookMemory {
             && self.leaving_since.is_none()
     }
 
-    /// Whether it is well by the last judgement. One that nothing would shield now needs no shield any more.
-    pub(super) fn is_well(&self) -> bool {
-        let needless = |facts: &HookFacts| facts.is_merely_slow() && self.rung() == Some(Rung::Shield);
-        let well = |facts: &HookFacts| facts.health == Health::Healthy || needless(facts);
-        self.facts.as_ref().is_some_and(well)
-    }
-
     /// Whether its failures are ignored.
     pub(super) fn ignores(&self) -> bool {
         self.facts.as_ref().is_some_and(|facts| facts.ignores)
@@ -343,6 +342,11 @@ impl HookMemory {
     /// Why the last change was refused, as long as it is not to be tried again.
     pub(super) fn refusal(&self, now: Time) -> Option<&RefusedChange> {
         self.refusal.as_ref().filter(|it| now < it.until)
+    }
+
+    /// Whatever it was before, how long it is well counts from the next time that it is.
+    fn was_never_well(&mut self) {
+        (self.well_since, self.well_before) = (None, Duration::ZERO);
     }
 
     /// A change was refused; each one in a row makes the wait twice as long.
@@ -367,6 +371,7 @@ impl HookMemory {
                     self.bypassed_since = Some(now);
                     // What another replica has bypassed failed for that one, however long it has been well here.
                     self.well_since = self.well_since.map(|_| now);
+                    self.well_before = Duration::ZERO;
                 }
                 // It has served. If the object is as its owner has it after this, somebody took the bypass away.
                 (self.licence, self.restored) = (None, false);

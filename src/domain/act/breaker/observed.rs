@@ -64,6 +64,21 @@ pub enum Observation {
     },
 }
 
+impl Observation {
+    /// What it shows of a hook.
+    pub fn view_mut(&mut self) -> Option<&mut ObservedHook> {
+        match self {
+            Self::Shows { view, .. }
+            | Self::Read { view: Some(view), .. }
+            | Self::Outcome {
+                outcome: WriteOutcome::Applied(view),
+                ..
+            } => Some(view),
+            _ => None,
+        }
+    }
+}
+
 /// What became of a write. Retries after answers that say that nothing was done are the sender's business; what is
 /// told here is the end of them. The names are those in logs and metrics.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, IntoStaticStr)]

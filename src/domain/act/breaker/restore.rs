@@ -195,12 +195,12 @@ impl Breaker {
         )
     }
 
-    /// How long a hook that is well, by a judgement that is fresh, has been so since it last failed.
+    /// How long a hook has been well, by a judgement that is fresh.
     fn well_for(&self, hook: HookAt<'_>) -> Option<Duration> {
         let judged = self.memory.judged.as_ref();
         let known = self.is_fresh(hook.now) && judged.is_some_and(|(_, judged)| !judged.self_doubt);
         hook.well_since
-            .filter(|_| known && hook.is_well())
+            .filter(|_| known)
             .map(|since| hook.now.since(since))
     }
 
@@ -213,7 +213,10 @@ impl Breaker {
     fn still_bypassed(&self, hook: HookAt<'_>, entry: &BookEntry, rung: Rung) -> Option<BreakerStep> {
         let guards = self.settings.guards;
         let relapses = entry.relapses.saturating_add(hook.relapses);
-        if self.well_for(hook)? < self.doubled(u32::from(relapses)) {
+        // The least of it without a break: what a relapse adds is not lost to a call that fails once in a while.
+        let well = self.well_for(hook)?;
+        if well < self.settings.times.well_for || well + hook.well_before < self.doubled(u32::from(relapses))
+        {
             return None;
         }
         let met = hook.facts.as_ref().is_some_and(|facts| facts.canary.is_met());
@@ -327,7 +330,9 @@ impl Breaker {
         let times = &self.settings.times;
         let long = hook.now.since(hook.line_since) >= times.remember;
         let forgotten = match hook.facts {
-            Some(_) => self.well_for(hook).is_some_and(|well| well >= times.remember),
+            Some(_) => self
+                .well_for(hook)
+                .is_some_and(|well| well + hook.well_before >= times.remember),
             None => true,
         };
         match long && forgotten {

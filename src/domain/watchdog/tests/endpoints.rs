@@ -465,10 +465,10 @@ fn endpoints_that_change_more_often_than_is_remembered_are_unsettled() {
         }
         hook
     };
-    for (second, first) in [(12, 2), (16, 42)] {
+    for (second, first) in [(12, 2), (16, 42), (20, 82), (24, 122)] {
         incident.inventory(second * SECOND, vec![others(first)]);
         incident.inventory((second + 2) * SECOND, vec![opa.clone()]);
     }
-    let facts = incident.facts(18 * SECOND + 100, &opa);
+    let facts = incident.facts(26 * SECOND + 100, &opa);
     assert_eq!(facts.doubt, Some(Doubt::EndpointsUnsettled));
 }

@@ -81,6 +81,7 @@ impl World {
                 hook.leaving_since = hook.leaving_since.map(|_| now);
                 hook.failing_since = hook.failing_since.map(|since| at_most(since, setup.hold));
                 hook.well_since = hook.well_since.map(|since| at_most(since, 2));
+                hook.well_before = hook.well_before.min(UNIT * STEP * 2);
                 hook.probation_since = hook.probation_since.map(|since| at_most(since, 1));
                 for since in [&mut hook.bypassed_since, &mut hook.skipped_since] {
                     *since = since.map(|since| match setup.longest {
