@@ -16,7 +16,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use hookwatch::app::replay::{replay_scrapes_with, replay_with};
 use hookwatch::domain::time::Time;
-use hookwatch::io::recorder::is_part;
+use hookwatch::io::recorder::part_of;
 
 use crate::breaking::Farthest;
 use crate::incident::Incident;
@@ -129,7 +129,7 @@ pub fn write(arguments: &TraceArguments) -> anyhow::Result<()> {
 fn sources(arguments: &TraceArguments) -> anyhow::Result<Vec<Source>> {
     let mut sources: Vec<Source> = (0..arguments.incidents).map(Source::Incident).collect();
     sources.extend((0..hours(arguments.quiet_days)).map(Source::Quiet));
-    let recordings = named(&arguments.recordings, is_part)?;
+    let recordings = named(&arguments.recordings, |name| part_of(name).is_some())?;
     sources.extend(
         recordings
             .into_iter()

@@ -176,8 +176,10 @@ struct Parts {
     inventory: Option<String>,
     watches: Option<String>,
     failed: Option<Instant>,
-    /// Lines that no part was open for.
+    /// Lines that no part was open for, or that were not written out when one was given up.
     lost: u64,
+    /// Lines of the open part since it was last flushed.
+    unflushed: u64,
 }
 
 /// A file that knows how much was written to it.
@@ -210,6 +212,7 @@ impl Parts {
             watches: None,
             failed: None,
             lost: 0,
+            unflushed: 0,
         }
     }
 
@@ -221,6 +224,8 @@ impl Parts {
                     let bytes = entry.text.len();
                     self.take(entry);
                     waiting.fetch_sub(bytes, Ordering::Relaxed);
+                    let result = self.turn();
+                    self.note(result);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -241,7 +246,10 @@ impl Parts {
             self.note(result);
         }
         let result = match &mut self.open {
-            Some(part) => writeln!(part, "{}", entry.text),
+            Some(part) => {
+                self.unflushed += 1;
+                writeln!(part, "{}", entry.text)
+            }
             None => {
                 self.lost += 1;
                 Ok(())
@@ -267,6 +275,7 @@ impl Parts {
             Ok(()) => {}
             Err(error) => {
                 self.open = None;
+                self.lost += std::mem::take(&mut self.unflushed);
                 if self.failed.replace(Instant::now()).is_none() {
                     // What was observed meanwhile is known to the next part only: with a number left out it is read alone.
                     self.next += 1;
@@ -276,13 +285,23 @@ impl Parts {
         }
     }
 
-    /// Everything so far becomes readable, and a part that is large enough ends.
+    /// Everything so far becomes readable.
     fn flush(&mut self) -> io::Result<()> {
-        let Some(part) = &mut self.open else {
-            return Ok(());
-        };
-        part.flush()?;
-        if part.get_ref().bytes >= self.options.max_bytes / PARTS {
+        if let Some(part) = &mut self.open {
+            part.flush()?;
+            self.unflushed = 0;
+        }
+        self.turn()
+    }
+
+    /// A part that is large enough ends.
+    fn turn(&mut self) -> io::Result<()> {
+        let most = self.options.max_bytes / PARTS;
+        if self
+            .open
+            .as_ref()
+            .is_some_and(|part| part.get_ref().bytes >= most)
+        {
             self.end()?;
             self.begin()?;
         }
@@ -290,10 +309,11 @@ impl Parts {
     }
 
     fn end(&mut self) -> io::Result<()> {
-        match self.open.take() {
-            Some(part) => part.finish().map(drop),
-            None => Ok(()),
+        if let Some(part) = self.open.take() {
+            part.finish()?;
+            self.unflushed = 0;
         }
+        Ok(())
     }
 
     /// Opens the next part and makes room for it.
@@ -335,8 +355,8 @@ impl Parts {
         let mut parts = Vec::new();
         for entry in std::fs::read_dir(&self.options.directory)? {
             let entry = entry?;
-            if entry.file_name().to_str().is_some_and(is_part) {
-                parts.push((entry.file_name(), entry.path(), entry.metadata()?.len()));
+            if let Some(part) = entry.file_name().to_str().and_then(part_of) {
+                parts.push((part, entry.path(), entry.metadata()?.len()));
             }
         }
         parts.sort();
@@ -353,16 +373,16 @@ impl Parts {
     }
 }
 
-/// Whether a file's name is that of a part of a recording.
-pub fn is_part(name: &str) -> bool {
-    name.strip_prefix(PREFIX)
-        .and_then(|rest| rest.strip_suffix(SUFFIX))
-        .and_then(|rest| rest.split_once('-'))
-        .is_some_and(|(began, part)| {
-            [began, part]
-                .iter()
-                .all(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
-        })
+/// Of which recording a file is a part, by when that began in Unix milliseconds, and which one, by its name: parts sort by it as
+/// they were written. `None` for the name of another file.
+pub fn part_of(name: &str) -> Option<(u64, u64)> {
+    let name = name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?;
+    let (began, part) = name.split_once('-')?;
+    let number = |digits: &str| {
+        let all = digits.bytes().all(|byte| byte.is_ascii_digit());
+        digits.parse().ok().filter(|_| all)
+    };
+    number(began).zip(number(part))
 }
 
 fn json(line: &RecordingLine<&Event>) -> io::Result<String> {
@@ -403,7 +423,7 @@ mod tests {
         let names = std::fs::read_dir(directory).unwrap();
         let mut names: Vec<String> = names
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .filter(|name| is_part(name))
+            .filter(|name| part_of(name).is_some())
             .collect();
         names.sort();
         names
@@ -577,6 +597,42 @@ mod tests {
         assert!(written[1].ends_with("-00002.jsonl.gz"), "{written:?}");
         let lines = lines(&directory.path().join(&written[1]));
         assert!(lines[0].contains("\"part\":2"), "{lines:?}");
+    }
+
+    #[test]
+    fn what_was_not_written_out_when_a_part_is_given_up_is_counted_as_lost() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut parts = Parts::new(options(directory.path(), 1 << 20), NOW);
+        parts.begin().unwrap();
+        let line = |text: &str| QueuedLine {
+            text: text.to_owned(),
+            kept: None,
+        };
+        parts.take(line("written"));
+        parts.flush().unwrap();
+        parts.take(line("lost"));
+        parts.note(Err(io::Error::other("no room")));
+        parts.begin().unwrap();
+        let written = super::tests::parts(directory.path());
+        let lines = lines(&directory.path().join(&written[1]));
+        assert!(
+            lines[1].starts_with("{\"lost\"") && lines[1].ends_with(",1]}"),
+            "{lines:?}"
+        );
+    }
+
+    #[test]
+    fn the_oldest_part_goes_first_however_long_its_number_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let old = directory.path().join("hookwatch-1795219862156-99999.jsonl.gz");
+        let new = directory.path().join("hookwatch-1795219862156-100000.jsonl.gz");
+        for part in [&old, &new] {
+            std::fs::write(part, [0; 500]).unwrap();
+        }
+        Parts::new(options(directory.path(), 1_000), NOW)
+            .make_room()
+            .unwrap();
+        assert!(!old.exists() && new.exists());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::domain::observe::exposition::Exposition;
 use crate::domain::observe::snapshot::{Scrape, ScrapeFailure, ScrapeFailureReason};
 use crate::domain::recording::{RecordingLine, Unplayable};
 use crate::domain::time::Time;
-use crate::io::recorder::is_part;
+use crate::io::recorder::part_of;
 
 /// A scrape larger than this is not one, in bytes.
 const MAX_FILE: u64 = 1 << 30;
@@ -47,8 +47,8 @@ pub(super) fn parts(recording: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut parts = Vec::new();
     for entry in entries {
         let entry = entry.with_context(|| format!("cannot list {}", recording.display()))?;
-        if entry.file_name().to_str().is_some_and(is_part) {
-            parts.push(entry.path());
+        if let Some(part) = entry.file_name().to_str().and_then(part_of) {
+            parts.push((part, entry.path()));
         }
     }
     if parts.is_empty() {
@@ -57,9 +57,8 @@ pub(super) fn parts(recording: &Path) -> anyhow::Result<Vec<PathBuf>> {
             recording.display()
         );
     }
-    // Their names sort by the instant and the number of the part.
     parts.sort();
-    Ok(parts)
+    Ok(parts.into_iter().map(|(_, path)| path).collect())
 }
 
 /// Hands every line of a part to `play`. What is damaged is left out and complained of.

@@ -46,8 +46,7 @@ pub(crate) async fn each_chunk(
         if let Ok(chunk) = frame.map_err(broke_off)?.into_data() {
             bytes += chunk.len();
             if bytes > limit {
-                let why = "the answer is larger than allowed".to_owned();
-                return Err(RequestError::Unfit(why));
+                return Err(RequestError::TooLarge);
             }
             take(&chunk)?;
         }
@@ -151,7 +150,7 @@ mod tests {
     #[tokio::test]
     async fn a_body_beyond_its_bound_is_not_kept() {
         let body = Body::from(vec![b'x'; 1_000]);
-        assert!(matches!(read_body(body, 999).await, Err(RequestError::Unfit(_))));
+        assert!(matches!(read_body(body, 999).await, Err(RequestError::TooLarge)));
         let body = Body::from(vec![b'x'; 1_000]);
         assert_eq!(
             read_body(body, 1_000).await.expect("within the bound").len(),

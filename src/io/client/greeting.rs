@@ -157,7 +157,9 @@ impl Connection {
         let request = ApiRequest::get(self.canaries(), path, JSON).on_new_connection();
         let (status, message, headers) = match request.bytes(TIMEOUT, MAX_BODY).await {
             Ok(body) => return Ok(serde_json::from_slice(&body).map_err(|_| beginning(&body))),
-            Err(RequestError::Unfit(why)) => return Ok(Err(why)),
+            Err(unfit @ (RequestError::Unfit(_) | RequestError::TooLarge)) => {
+                return Ok(Err(unfit.to_string()));
+            }
             Err(RequestError::NoConnection(why)) => return Err(Obstacle::NoConnection { server, why }),
             Err(RequestError::NoAnswer(why)) => return Err(Obstacle::Closed { server, why }),
             Err(RequestError::TimedOut(_)) => return Err(Obstacle::NoAnswer { server }),

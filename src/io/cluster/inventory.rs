@@ -383,6 +383,7 @@ fn needed_feeds(services: &BTreeSet<Key>, nodes: BTreeSet<String>) -> BTreeMap<F
 
 #[cfg(test)]
 mod tests {
+    mod hostile;
     mod others;
 
     use std::sync::Mutex;

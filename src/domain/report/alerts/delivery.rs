@@ -15,8 +15,9 @@ use crate::time::Time;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// Longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// What was refused is offered again, unchanged, this many intervals later at most.
-const MOST_INTERVALS: u32 = 16;
+/// What was refused is offered again, unchanged, this many intervals later at most: before what was taken earlier runs out,
+/// see [`DeliveryPace::ahead`]. A token that was renewed or a route that is back may let it in.
+const MOST_INTERVALS: u32 = 3;
 
 /// What a replica may say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

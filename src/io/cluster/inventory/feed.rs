@@ -36,9 +36,12 @@ const MAX_EVENT: usize = 8 * 1024 * 1024;
 const MAX_OBJECTS: usize = 50_000;
 /// Longest wait for one page.
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest wait for all of them.
+const WHOLE_LIST_TIMEOUT: Duration = Duration::from_secs(300);
 /// Longest wait for a watch to open.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
-/// A watch that has been silent for so long is opened anew. The API server sends a bookmark every minute.
+/// A watch that has been silent for so long is opened anew, and the second time in a row taken for dead. The API server sends a
+/// bookmark every minute.
 const SILENCE: Duration = Duration::from_secs(75);
 /// After this time the API server ends a watch by itself.
 const WATCH_SECONDS: u64 = 300;
@@ -101,10 +104,22 @@ impl From<RequestError> for FeedTrouble {
     }
 }
 
+impl FeedTrouble {
+    /// A watch on which nothing came, twice in a row.
+    fn silent() -> Self {
+        let seconds = SILENCE.as_secs();
+        Self::Lost(format!(
+            "the API server sent nothing on a watch for {seconds} s, twice in a row"
+        ))
+    }
+}
+
 /// How a watch ended.
 enum WatchEnd {
-    /// As it should, or in silence: go on from this version.
+    /// As it should: go on from this version.
     At(String),
+    /// Nothing came of it: go on from this version, if it is the first time.
+    Silent(String),
     /// Its version is too old: list again.
     Gone,
     /// Go on from this version after a pause, or list again when there is none.
@@ -115,13 +130,13 @@ impl Feed {
     /// Runs until nobody listens any more.
     pub(super) async fn run(self) {
         let mut backoff = Backoff::default();
-        let mut listed = false;
+        let (mut listed, mut silent) = (false, false);
         let mut version: Option<String> = None;
         loop {
             let trouble = match version.take() {
                 None => match self.list(listed).await {
                     Ok(at) => {
-                        listed = true;
+                        (listed, silent) = (true, false);
                         version = Some(at);
                         continue;
                     }
@@ -129,13 +144,15 @@ impl Feed {
                 },
                 Some(from) => {
                     let opened = Instant::now();
-                    let ended = self.watch(from).await;
+                    let ended = self.watch(from, silent).await;
+                    let was_silent = std::mem::replace(&mut silent, matches!(ended, WatchEnd::Silent(_)));
                     let lived = opened.elapsed() >= LIVED;
                     if lived {
                         backoff.reset();
                     }
                     match ended {
-                        WatchEnd::At(from) => {
+                        WatchEnd::Silent(_) if was_silent => Some(FeedTrouble::silent()),
+                        WatchEnd::At(from) | WatchEnd::Silent(from) => {
                             version = Some(from);
                             if lived {
                                 continue;
@@ -172,23 +189,32 @@ impl Feed {
         }
     }
 
+    async fn list(&self, again: bool) -> Result<String, FeedTrouble> {
+        let endless = |_| {
+            let seconds = WHOLE_LIST_TIMEOUT.as_secs();
+            FeedTrouble::Lost(format!("the list does not end within {seconds} s"))
+        };
+        let pages = timeout(WHOLE_LIST_TIMEOUT, self.pages(again)).await;
+        pages.map_err(endless)?
+    }
+
     /// Reads all objects and returns the version to watch from.
     ///
     /// The first list may come from the API server's cache, which serves even while etcd does not; later ones
     /// follow a watch that fell behind and have to be no older than it, so they are consistent reads. Lists
     /// from the cache come in one piece, so those that may be huge are not taken from there.
-    async fn list(&self, again: bool) -> Result<String, FeedTrouble> {
+    async fn pages(&self, again: bool) -> Result<String, FeedTrouble> {
         let kind = self.spec.kind;
         let may_be_huge = self.spec.namespace.is_none()
             && matches!(
                 kind,
                 WatchedKind::Services | WatchedKind::EndpointSlices | WatchedKind::Definitions
             );
-        let page_size = match kind {
+        let mut page_size = match kind {
             WatchedKind::Definitions => PAGE_OF_LARGE,
             _ => PAGE,
         };
-        let from_cache = !again && !may_be_huge;
+        let mut from_cache = !again && !may_be_huge;
         let mut objects = Vec::new();
         let mut next = String::new();
         loop {
@@ -196,7 +222,14 @@ impl Feed {
             if from_cache && next.is_empty() {
                 target.push_str("&resourceVersion=0");
             }
-            let page = self.get(target, "List").bytes(LIST_TIMEOUT, MAX_PAGE).await?;
+            let page = match self.get(target, "List").bytes(LIST_TIMEOUT, MAX_PAGE).await {
+                // Who may write such objects must not be able to blind hookwatch by their size.
+                Err(RequestError::TooLarge) if from_cache || page_size > 1 => {
+                    (from_cache, page_size) = (false, page_size.div_ceil(4));
+                    continue;
+                }
+                page => page?,
+            };
             let FeedSpec { kind, wanted, .. } = &self.spec;
             let mut overflow = false;
             let meta = page::visit(&page, self.spec.kind.lean(), &mut |value| {
@@ -212,7 +245,12 @@ impl Feed {
                     "there are more than {MAX_OBJECTS} {kind}"
                 )));
             }
-            next = meta.continue_.unwrap_or_default();
+            let before = std::mem::replace(&mut next, meta.continue_.unwrap_or_default());
+            if !before.is_empty() && before == next {
+                return Err(FeedTrouble::Lost(
+                    "the list goes on with the same page again".to_owned(),
+                ));
+            }
             if next.is_empty() {
                 self.tell(FeedUpdate::Listed(objects)).await?;
                 return Ok(meta.resource_version.unwrap_or_default());
@@ -220,7 +258,8 @@ impl Feed {
         }
     }
 
-    async fn watch(&self, mut version: String) -> WatchEnd {
+    /// `unsure`: it was silent before, and shows only by what it sends whether it is alive.
+    async fn watch(&self, mut version: String, unsure: bool) -> WatchEnd {
         let target = format!(
             "{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={}",
             self.spec.path(),
@@ -229,14 +268,14 @@ impl Feed {
         let mut body = match within(OPEN_TIMEOUT, self.get(target, "").open()).await {
             Ok(answer) => answer.into_body(),
             Err(RequestError::Refused { status: 410, .. }) => return WatchEnd::Gone,
-            // Other refusals can be about the version ("too large resource version"): list again.
-            Err(refused @ RequestError::Refused { .. }) => return WatchEnd::Trouble(None, refused.into()),
-            Err(lost) => return WatchEnd::Trouble(Some(version), lost.into()),
+            Err(refused) if is_about_version(&refused) => return WatchEnd::Trouble(None, refused.into()),
+            // A list costs the API server more than a watch that goes on, and one that refuses may be in trouble.
+            Err(refused_or_lost) => return WatchEnd::Trouble(Some(version), refused_or_lost.into()),
         };
-        if self.tell(FeedUpdate::Alive).await.is_err() {
+        if !unsure && self.tell(FeedUpdate::Alive).await.is_err() {
             return WatchEnd::Trouble(None, FeedTrouble::Unheard);
         }
-        let mut lines = Lines::default();
+        let (mut lines, mut spoke) = (Lines::default(), false);
         loop {
             let frame = match timeout(SILENCE, body.frame()).await {
                 Ok(Some(Ok(frame))) => frame,
@@ -244,14 +283,16 @@ impl Feed {
                     let why = format!("the watch broke off: {}", with_causes(&error));
                     return WatchEnd::Trouble(Some(version), FeedTrouble::Lost(why));
                 }
+                Ok(None) => return WatchEnd::At(version),
                 // Whether it was dead or only quiet shows when it is opened again.
-                Ok(None) | Err(_) => return WatchEnd::At(version),
+                Err(_) if spoke => return WatchEnd::At(version),
+                Err(_) => return WatchEnd::Silent(version),
             };
             let Ok(chunk) = frame.into_data() else { continue };
             lines.feed(&chunk);
             while let Some(line) = lines.next() {
-                match self.event(&line, &mut version).await {
-                    Ok(()) => {}
+                match self.event(line, &mut version).await {
+                    Ok(()) => spoke = true,
                     Err(FeedTrouble::Status(410, _)) => return WatchEnd::Gone,
                     Err(trouble) => return WatchEnd::Trouble(None, trouble),
                 }
@@ -327,6 +368,18 @@ impl Feed {
                     .map_or_else(String::new, |it| format!(", at least in namespace {it:?}")),
             )
         })
+    }
+}
+
+/// Whether a watch is refused because of the version it begins with, other than by 410: "Too large resource version" comes as a
+/// 504, and what is no version as a 400 (kube-apiserver 1.36, `apiserver/pkg/storage`).
+fn is_about_version(refused: &RequestError) -> bool {
+    match refused {
+        RequestError::Refused { status: 400, .. } => true,
+        RequestError::Refused {
+            status: 504, message, ..
+        } => message.contains("resource version"),
+        _ => false,
     }
 }
 

@@ -4,35 +4,40 @@
 #[derive(Default)]
 pub(super) struct Lines {
     buffer: Vec<u8>,
-    /// Up to here there is no line feed.
+    /// Up to here everything was handed out.
+    begin: usize,
+    /// Up to here there is no line feed after that.
     searched: usize,
 }
 
 impl Lines {
     /// Takes the next piece, cut anywhere.
     pub(super) fn feed(&mut self, chunk: &[u8]) {
+        self.buffer.drain(..self.begin);
+        self.searched -= self.begin;
+        self.begin = 0;
         self.buffer.extend_from_slice(chunk);
     }
 
     /// The next whole line that is not blank.
-    pub(super) fn next(&mut self) -> Option<Vec<u8>> {
+    pub(super) fn next(&mut self) -> Option<&[u8]> {
         loop {
             let Some(at) = memchr::memchr(b'\n', &self.buffer[self.searched..]) else {
                 self.searched = self.buffer.len();
                 return None;
             };
-            let rest = self.buffer.split_off(self.searched + at + 1);
-            let line = std::mem::replace(&mut self.buffer, rest);
-            self.searched = 0;
-            if line.iter().any(|byte| !byte.is_ascii_whitespace()) {
-                return Some(line);
+            let line = self.begin..self.searched + at;
+            self.begin = line.end + 1;
+            self.searched = self.begin;
+            if !self.buffer[line.clone()].trim_ascii().is_empty() {
+                return Some(&self.buffer[line]);
             }
         }
     }
 
     /// Bytes of the line that is not whole yet.
     pub(super) fn pending(&self) -> usize {
-        self.buffer.len()
+        self.buffer.len() - self.begin
     }
 }
 
@@ -48,7 +53,7 @@ mod tests {
             for chunk in stream.chunks(size) {
                 lines.feed(chunk);
                 while let Some(line) = lines.next() {
-                    seen.push(String::from_utf8(line).expect("text").trim().to_owned());
+                    seen.push(String::from_utf8_lossy(line).trim().to_owned());
                 }
             }
             assert_eq!(seen, ["{\"a\":1}", "{\"b\":2}"]);
