@@ -105,16 +105,23 @@ async fn a_watch_on_which_nothing_ever_comes_is_broken_the_second_time() {
         let watches = cluster.watches.lock().expect("no poison");
         watches.iter().filter(|(at, _)| at == VALIDATING).count() >= times
     };
-    for times in [1, 2] {
+    // One that the jump meets before its answer has come is not silent, but not open: it takes one more.
+    for times in 1..10 {
         soon(async {
-            while !opened(times) {
+            while !opened(times) && !silent(&views.borrow()) {
                 tokio::task::yield_now().await;
             }
         })
         .await;
+        if silent(&views.borrow()) {
+            return;
+        }
+        for _ in 0..1_000 {
+            tokio::task::yield_now().await;
+        }
         tokio::time::pause();
         tokio::time::advance(Duration::from_secs(80)).await;
         tokio::time::resume();
     }
-    until(&mut views, silent).await;
+    panic!("{:?}", views.borrow().watches);
 }
