@@ -268,9 +268,7 @@ impl Feed {
         let mut body = match within(OPEN_TIMEOUT, self.get(target, "").open()).await {
             Ok(answer) => answer.into_body(),
             Err(RequestError::Refused { status: 410, .. }) => return WatchEnd::Gone,
-            Err(refused) if is_about_version(&refused) => return WatchEnd::Trouble(None, refused.into()),
-            // A list costs the API server more than a watch that goes on, and one that refuses may be in trouble.
-            Err(refused_or_lost) => return WatchEnd::Trouble(Some(version), refused_or_lost.into()),
+            Err(why) => return WatchEnd::Trouble(Some(version).filter(|_| may_go_on(&why)), why.into()),
         };
         if !unsure && self.tell(FeedUpdate::Alive).await.is_err() {
             return WatchEnd::Trouble(None, FeedTrouble::Unheard);
@@ -371,15 +369,16 @@ impl Feed {
     }
 }
 
-/// Whether a watch is refused because of the version it begins with, other than by 410: "Too large resource version" comes as a
-/// 504, and what is no version as a 400 (kube-apiserver 1.36, `apiserver/pkg/storage`).
-fn is_about_version(refused: &RequestError) -> bool {
-    match refused {
-        RequestError::Refused { status: 400, .. } => true,
+/// Whether a watch that did not open may be opened from the same version again. A list costs an API server more, and one that
+/// refuses may be in trouble. "Too large resource version" comes as a 504 (kube-apiserver 1.36, `apiserver/pkg/storage`), and
+/// where watching is forbidden a list now and then is better than nothing.
+fn may_go_on(why: &RequestError) -> bool {
+    match why {
         RequestError::Refused {
             status: 504, message, ..
-        } => message.contains("resource version"),
-        _ => false,
+        } => !message.contains("resource version"),
+        RequestError::Refused { status, .. } => matches!(*status, 401 | 408 | 429 | 500..=599),
+        _ => true,
     }
 }
 
