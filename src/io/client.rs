@@ -22,6 +22,7 @@ use thiserror::Error;
 use super::error::with_causes;
 
 pub(crate) mod answer;
+pub(crate) mod certificate;
 pub mod greeting;
 mod kubeconfig;
 pub(crate) mod request;

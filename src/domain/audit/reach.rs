@@ -21,6 +21,8 @@ pub const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// Namespaces with the same labels are told apart no further; of more different ones these many are looked at.
 const MAX_TENANTS: usize = 30;
+/// Pairs of a group and a resource that are looked at of one rule.
+const MAX_NAMED: usize = 1_000;
 
 /// Whether it is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -250,21 +252,24 @@ pub fn named(hook: &Hook) -> Vec<([String; 4], &'static str)> {
             .first()
             .filter(plain)
             .map_or("v1", String::as_str);
-        for group in rule.api_groups.iter().filter(plain) {
-            for name in &rule.resources {
-                let (resource, subresource) = name.split_once('/').unwrap_or((name, ""));
-                let subresource = if subresource == "*" { "" } else { subresource };
+        // A small rule of many groups and many resources would make a list of millions.
+        let groups = rule.api_groups.iter().filter(plain);
+        let pairs = groups.flat_map(|group| rule.resources.iter().map(move |name| (group, name)));
+        for (group, name) in pairs.take(MAX_NAMED) {
+            if found.len() >= MAX_TENANTS {
+                return found;
+            }
+            let (resource, subresource) = name.split_once('/').unwrap_or((name, ""));
+            let subresource = if subresource == "*" { "" } else { subresource };
+            let clustered = rule.scope == Scope::Cluster
+                || CLUSTERED.contains(&resource)
+                || resource == "*" && CLUSTERED_GROUPS.contains(&group.as_str());
+            if !clustered {
                 let object = [group, version, resource, subresource].map(str::to_owned);
-                let clustered = rule.scope == Scope::Cluster
-                    || CLUSTERED.contains(&resource)
-                    || resource == "*" && CLUSTERED_GROUPS.contains(&group.as_str());
-                if !clustered {
-                    found.push((object, operation));
-                }
+                found.push((object, operation));
             }
         }
     }
-    found.truncate(MAX_TENANTS);
     found
 }
 
@@ -298,3 +303,26 @@ const CLUSTERED_GROUPS: [&str; 9] = [
     "scheduling.k8s.io",
     "storage.k8s.io",
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::hook::{HookId, HookKind, HookRule, HookTarget};
+
+    #[test]
+    fn a_small_rule_of_many_groups_and_resources_makes_no_long_list() {
+        let names = || (0..3_000).map(|number| format!("n{number}")).collect();
+        let id = HookId::new(HookKind::Validating, "c", "w");
+        let mut hook = Hook::new(id, HookTarget::Invalid("none".to_owned()));
+        hook.rules = vec![HookRule {
+            operations: vec!["*".to_owned()],
+            api_groups: names(),
+            api_versions: vec!["v1".to_owned()],
+            resources: names(),
+            scope: Scope::All,
+        }];
+        let found = named(&hook);
+        assert_eq!(found.len(), MAX_TENANTS);
+        assert!(found.capacity() <= 3 * MAX_TENANTS, "{}", found.capacity());
+    }
+}

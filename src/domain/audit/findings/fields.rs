@@ -1,6 +1,6 @@
 //! Findings that stand in the fields of a webhook.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
 
@@ -288,13 +288,24 @@ fn conditions(subject: &AuditedHook, found: &mut Vec<Finding>) {
     }
 }
 
-/// Whether a selector asks for a label that is and is not there, or that has two values.
+/// Requirements and values of one selector up to which it is judged: what that takes grows with their square.
+const MAX_REQUIRED: usize = 500;
+
+/// Whether a selector asks for a label that is and is not there, or that has two values. A huge one is not judged.
 fn is_contradiction(selector: &Selector) -> bool {
-    let keys = selector
+    let parts = selector
+        .expressions
+        .iter()
+        .map(|requirement| 1 + requirement.values.len());
+    if parts.sum::<usize>() + selector.match_labels.len() > MAX_REQUIRED {
+        return false;
+    }
+    let keys: BTreeSet<&str> = selector
         .expressions
         .iter()
         .map(|requirement| requirement.key.as_str())
-        .chain(selector.match_labels.keys().map(String::as_str));
+        .chain(selector.match_labels.keys().map(String::as_str))
+        .collect();
     keys.into_iter().any(|key| {
         let of_key = || {
             selector
@@ -323,4 +334,34 @@ fn is_contradiction(selector: &Selector) -> bool {
         };
         needed && (absent || candidates.is_some_and(|values| !values.into_iter().any(fits)))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::hook::SelectorRequirement;
+
+    fn requirement(operator: SelectorOperator, values: std::ops::Range<usize>) -> SelectorRequirement {
+        SelectorRequirement {
+            key: "k".to_owned(),
+            operator,
+            values: values.map(|value| value.to_string()).collect(),
+        }
+    }
+
+    #[test]
+    fn a_contradiction_is_found_and_a_selector_as_large_as_an_object_is_not_judged() {
+        let selector = |times, values| {
+            let all = requirement(SelectorOperator::In, 0..values);
+            let mut expressions = vec![all; times];
+            expressions.push(requirement(SelectorOperator::NotIn, 0..values));
+            Selector {
+                expressions,
+                ..Selector::default()
+            }
+        };
+        assert!(is_contradiction(&selector(1, 3)));
+        // Value by value against each requirement it would take minutes.
+        assert!(!is_contradiction(&selector(500, 330)));
+    }
 }

@@ -27,6 +27,8 @@ use super::{RequestShape, Requester};
 const MAX_BYTES: usize = 1_024;
 /// The same of a forecast. A shield's has some 4,000.
 const MAX_FORECAST_BYTES: usize = 16 * 1_024;
+/// Operators and fields of one expression.
+const MAX_LINKS: usize = 1_000;
 /// Texts that are remembered.
 const MAX_KNOWN: usize = 1_000;
 
@@ -138,7 +140,7 @@ impl ConditionCompiler {
     }
 
     fn condition(&self, text: &str) -> Option<CompiledCondition> {
-        let text = Some(text).filter(|text| text.len() <= self.max_bytes)?;
+        let text = Some(text).filter(|text| self.may_be_parsed(text))?;
         let program = self.env.compile(text).ok()?;
         let expression = program.expression();
         let bounded = may_be_evaluated(expression, &self.calls) && patterns_are_short(expression);
@@ -146,12 +148,22 @@ impl ConditionCompiler {
         bounded.then_some(CompiledCondition { program, mentions })
     }
 
-    /// Whether the text is CEL at all; types are not checked.
+    /// Whether the text is CEL at all; types are not checked, nor is what is too long.
     ///
     /// # Errors
     /// What the parser says of it.
     pub fn check(&self, text: &str) -> Result<(), ParseErrors> {
-        self.env.compile(text).map(drop)
+        if self.may_be_parsed(text) {
+            self.env.compile(text).map(drop)?;
+        }
+        Ok(())
+    }
+
+    /// Whether it is short enough to be parsed. What is parsed is a tree as deep as a chain of operators or fields is long, and
+    /// taking it apart recurses.
+    fn may_be_parsed(&self, text: &str) -> bool {
+        let links = text.bytes().filter(|byte| b"+-*/%.[?".contains(byte));
+        text.len() <= self.max_bytes && links.count() <= MAX_LINKS
     }
 }
 

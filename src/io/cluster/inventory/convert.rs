@@ -23,6 +23,7 @@ use crate::domain::cluster::hook::{
     WrittenEntry,
 };
 use crate::domain::time::Time;
+use crate::io::client::certificate::may_sign;
 
 pub(in crate::io) mod node;
 pub(super) mod others;
@@ -279,7 +280,7 @@ fn trusted(bundle: &[u8]) -> (Option<Time>, Vec<Trusted>) {
                 _ => None,
             });
             all.push(Trusted {
-                signs: certificate.is_ca(),
+                signs: may_sign(&certificate),
                 names: names.take(MAX_NAMES).collect(),
             });
         }
@@ -316,11 +317,24 @@ fn target(config: &WebhookClientConfig) -> HookTarget {
             Err(why) => HookTarget::Invalid(why),
         },
         (Some(service), None) => {
-            let path = service.path.as_deref().unwrap_or_default();
-            let path = format!("/{}", path.strip_prefix('/').unwrap_or(path));
+            let path = called_path(service.path.as_deref().unwrap_or_default());
             service_target(&service.namespace, &service.name, service.port, path)
         }
     }
+}
+
+/// The path as the API server asks it and quotes it in refusals: client-go cleans it as Go's `path.Join` does
+/// (`rest/url_utils.go`, `rest/request.go`), so that it ends in no slash.
+fn called_path(path: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => _ = parts.pop(),
+            part => parts.push(part),
+        }
+    }
+    format!("/{}", parts.join("/"))
 }
 
 /// A Service that nothing is known of yet.
@@ -412,6 +426,19 @@ mod tests {
     fn base64(bytes: &[u8]) -> String {
         use base64::Engine as _;
         base64::engine::general_purpose::STANDARD.encode(bytes)
+    }
+
+    #[test]
+    fn the_path_is_the_one_that_the_api_server_asks_and_quotes() {
+        for (path, called) in [("/v/", "/v"), ("v", "/v"), ("", "/"), ("/a//./b/../c/", "/a/c")] {
+            let service = json!({"namespace": "n", "name": "s", "path": path});
+            let hook = hook_of(json!({"clientConfig": {"service": service}}));
+            assert_eq!(hook.url_path(), called, "{path}");
+            assert!(
+                hook.is_called_at(&format!("https://s.n.svc:443{called}")),
+                "{path}"
+            );
+        }
     }
 
     #[test]

@@ -9,10 +9,11 @@ use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use rustls::RootCertStore;
 use rustls::pki_types::{CertificateDer, TrustAnchor};
-use x509_parser::prelude::{FromDer, X509Certificate, X509Version};
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::taken::TakenChains;
 use crate::domain::time::Time;
+use crate::io::client::certificate::may_sign;
 
 /// At most this many certificates of one bundle are used. etcd's limit of 1.5 MiB per object allows a few
 /// thousand; real bundles hold a handful.
@@ -83,22 +84,6 @@ fn anchor(der: CertificateDer<'static>) -> Option<Anchor> {
         not_after,
         may_sign,
     })
-}
-
-/// Go's `CheckSignatureFrom`: a version 3 issuer must be a CA, and its key usage, if given, must allow it.
-/// webpki asks nothing of an anchor.
-fn may_sign(certificate: &X509Certificate<'_>) -> bool {
-    let may_be_issuer = match certificate.basic_constraints() {
-        Ok(Some(constraints)) => constraints.value.ca,
-        Ok(None) => certificate.version() != X509Version::V3,
-        Err(_) => false,
-    };
-    let usage_allows = match certificate.key_usage() {
-        Ok(Some(usage)) => usage.value.key_cert_sign(),
-        Ok(None) => true,
-        Err(_) => false,
-    };
-    may_be_issuer && usage_allows
 }
 
 const BEGIN: &str = "-----BEGIN CERTIFICATE-----";

@@ -17,6 +17,7 @@ use super::review::{self, Review, ReviewSubject};
 use crate::domain::cluster::hook::{Hook, HookKind, HookTarget, ProbeLevel, ProbeTarget};
 use crate::domain::observe::probe::{ConnectionKind, ProbeAnswer};
 use crate::domain::observe::schedule::Ask;
+use crate::domain::text::bounded_to;
 use crate::domain::time::Time;
 use crate::io::client::is_loopback;
 
@@ -194,11 +195,16 @@ impl Message {
     }
 }
 
+/// Most bytes that are shown of what cannot be asked, which may be as long as an object is.
+const MAX_SHOWN: usize = 200;
+
 fn http(method: Method, authority: &str, path: &str, body: Bytes) -> Result<Request<Full<Bytes>>, String> {
-    let target =
-        PathAndQuery::try_from(path).map_err(|error| format!("the path {path:?} is of no use: {error}"))?;
-    let host = HeaderValue::try_from(authority)
-        .map_err(|error| format!("the host {authority:?} is of no use: {error}"))?;
+    let useless = |what: &str, text: &str, error: &dyn std::fmt::Display| {
+        let text = bounded_to(MAX_SHOWN, text);
+        format!("the {what} {text:?} is of no use: {error}")
+    };
+    let target = PathAndQuery::try_from(path).map_err(|error| useless("path", path, &error))?;
+    let host = HeaderValue::try_from(authority).map_err(|error| useless("host", authority, &error))?;
     let has_body = !body.is_empty();
     let mut request = Request::new(Full::new(body));
     *request.method_mut() = method;
@@ -302,5 +308,12 @@ mod tests {
     fn a_timeout_is_written_in_whole_seconds() {
         assert_eq!(whole_seconds(Duration::from_secs(10)), 10);
         assert_eq!(whole_seconds(Duration::from_millis(1_200)), 2);
+    }
+
+    #[test]
+    fn a_path_that_is_too_long_to_be_asked_is_said_in_few_words() {
+        let path = "/a".repeat(100_000);
+        let why = http(Method::GET, "h", &path, Bytes::new()).expect_err("too long");
+        assert!(why.len() < 1_000, "{} bytes", why.len());
     }
 }

@@ -37,7 +37,7 @@ pub(super) fn parse(url: &str) -> Result<UrlTarget, String> {
     Ok(UrlTarget {
         host: host.to_owned(),
         port,
-        path: if path.is_empty() { "/" } else { path }.to_owned(),
+        path: super::called_path(path),
     })
 }
 
@@ -100,6 +100,8 @@ mod tests {
             ("https://[::1]:9443/x:y@z", "::1", 9443, "/x:y@z"),
             ("https://hooks.example:/x", "hooks.example", 443, "/x"),
             ("https://hooks.example/x?#", "hooks.example", 443, "/x"),
+            ("https://hooks.example/x/", "hooks.example", 443, "/x"),
+            ("https://hooks.example//x/./y/../z", "hooks.example", 443, "/x/z"),
         ] {
             let expected = UrlTarget {
                 host: host.to_owned(),
