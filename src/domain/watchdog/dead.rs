@@ -1,10 +1,11 @@
 //! Whether a hook whose failures are ignored answers nobody, so that every request passes it without review already; and
 //! whether it is back.
 
-use super::facts::FactFinder;
+use super::facts::{FactFinder, counted_calls};
 use crate::cluster::hook::{Backend, BackendPath, Hook};
 use crate::diagnose::evidence::Evidence;
 use crate::diagnose::probes::counted;
+use crate::observe::history::Window;
 use crate::observe::probing::BackendState;
 use crate::observe::snapshot::WriteSeries;
 use crate::thresholds as t;
@@ -98,6 +99,20 @@ impl FactFinder<'_> {
             return true;
         }
         counted(evidence.backends).into_iter().all(answers) && !evidence.failed_open
+    }
+
+    /// Most calls are denied, which is an answer, and as it is to be: calls were counted since the hook was last changed, and
+    /// none that failed, nor any that was denied as an error of the hook's own.
+    pub(super) fn merely_denies(&self, evidence: &Evidence<'_>, hook: &Hook, cause: Option<Cause>) -> bool {
+        let errs = |window: &Window| {
+            let codes = counted_calls(hook, window).map(|series| series.codes.range(500..600));
+            codes.into_iter().flatten().any(|(_, count)| *count >= 1.0)
+        };
+        cause == Some(Cause::Denying)
+            && evidence
+                .reconfigured
+                .is_none_or(|at| evidence.was_answered_since(at))
+            && !self.scene.plane.windows.spans().any(errs)
     }
 }
 

@@ -244,20 +244,6 @@ impl<'a> FactFinder<'a> {
         sent_meanwhile && passes() || are_mostly_answered(hook, window)
     }
 
-    /// Most calls are denied, which is an answer, and as it is to be: calls were counted since the hook was last changed, and
-    /// none that failed, nor any that was denied as an error of the hook's own.
-    fn merely_denies(&self, evidence: &Evidence<'_>, hook: &Hook, cause: Option<Cause>) -> bool {
-        let errs = |window: &Window| {
-            let codes = counted_calls(hook, window).map(|series| series.codes.range(500..600));
-            codes.into_iter().flatten().any(|(_, count)| *count >= 1.0)
-        };
-        cause == Some(Cause::Denying)
-            && evidence
-                .reconfigured
-                .is_none_or(|at| evidence.was_answered_since(at))
-            && !self.scene.plane.windows.spans().any(errs)
-    }
-
     /// The hook's endpoints changed since then, or so shortly before that calls were still under way.
     fn moved_since(&self, hook: &Hook, since: Time) -> bool {
         let moved = self.scene.seen.changes.moved_since(since.before(t::moved()));
@@ -443,7 +429,7 @@ impl<'a> FactFinder<'a> {
 }
 
 /// What the API servers counted of the hook within a window.
-fn counted_calls<'w>(hook: &Hook, window: &'w Window) -> Option<&'w HookSeries> {
+pub(super) fn counted_calls<'w>(hook: &Hook, window: &'w Window) -> Option<&'w HookSeries> {
     let key = (hook.id.kind, hook.id.webhook.to_string());
     window.gained.hooks.get(&key)
 }
