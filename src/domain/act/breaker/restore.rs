@@ -133,14 +133,12 @@ impl Breaker {
     pub(super) fn ends(&self, id: &HookId, rung: Rung, now: Time) -> Option<Time> {
         let hook = self.memory.hooks.get(id)?;
         let entry = self.book().and_then(|book| book.entries.get(id));
-        let cause = entry.map(|entry| entry.cause).or(hook.cause());
+        let (since, cause) = entry.map_or((now, hook.cause()), |entry| (entry.since, Some(entry.cause)));
         let rule = self.rule(id, hook, cause.unwrap_or(Cause::Slow));
-        if entry.is_some_and(|entry| is_skip_while_dead(hook, entry, rung)) {
-            let skips = entry.and_then(|entry| entry.skips);
-            return Some(skips.map_or(now, |skips| skips.since) + rule.longest_dead());
+        match entry.filter(|entry| is_skip_while_dead(hook, entry, rung)) {
+            Some(entry) => Some(entry.skips.map_or(now, |skips| skips.since) + rule.longest_dead()),
+            None => (rule.at_limit(rung) == AtLimit::Restore).then(|| since + rule.longest()),
         }
-        let is_restored = rule.at_limit(rung) == AtLimit::Restore;
-        is_restored.then(|| entry.map_or(now, |entry| entry.since) + rule.longest())
     }
 
     /// A bypass that has reached its limit and is not to stay: of one that goes further the shield stays while the webhook fails,

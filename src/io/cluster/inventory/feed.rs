@@ -40,7 +40,7 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 const WHOLE_LIST_TIMEOUT: Duration = Duration::from_secs(300);
 /// Longest wait for a watch to open.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
-/// A watch that has been silent for so long is opened anew, and the second time in a row taken for dead. The API server sends a
+/// A watch that has been silent for so long is opened again, and the second time in a row taken for dead. The API server sends a
 /// bookmark every minute.
 const SILENCE: Duration = Duration::from_secs(75);
 /// After this time the API server ends a watch by itself.
