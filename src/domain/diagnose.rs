@@ -152,7 +152,7 @@ pub fn unlisted<'a>(scene: &Scene<'a>) -> Vec<(HookKind, &'a str)> {
     };
     let listed = scene.seen.hooks();
     let listed: BTreeSet<(HookKind, &str)> = listed.map(|hook| (hook.id.kind, &*hook.id.webhook)).collect();
-    let removed = scene.seen.changes.lately_removed(scene.now);
+    let removed = scene.seen.changes.removed_calls_end_after(recent.from);
     let is_unlisted = |hook: &(HookKind, &str)| !listed.contains(hook) && !removed.contains(hook);
     let gained = &recent.gained;
     let called = gained.hooks.iter();

@@ -181,8 +181,8 @@ thresholds! {
     just_before: Duration = s(120);
     /// Changes older than this explain nothing any more.
     changes_remembered: Duration = s(3_600);
-    /// Calls of a removed hook may end this late: they last 30 s at most, and are counted with the next scrape.
-    removed_still_called: Duration = s(45);
+    /// Calls of a removed hook may end this late: they last 30 s at most, and an API server may hear of the removal late.
+    removed_still_called: Duration = s(40);
     /// The path to all webhooks was lost at once if every backend fell silent within this time. A lower value misses
     /// probes that run late, a higher one joins unrelated faults.
     path_lost_for: Duration = s(20);

@@ -141,7 +141,7 @@ impl Watchdog {
     }
 
     /// When the next [`Event::Tick`] is due: a fifth of a second after the last one while anything is out of the ordinary,
-    /// a second after it otherwise. Any other event may bring it forward, never before now.
+    /// two seconds after it otherwise. Any other event may bring it forward, never before now.
     pub const fn due(&self) -> Time {
         self.pace.due()
     }

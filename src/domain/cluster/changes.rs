@@ -99,12 +99,12 @@ impl Changes {
         let gone = known.into_keys().filter(|id| !there.contains(id));
         self.removed.extend(gone.map(|id| (id.clone(), now)));
         self.removed
-            .retain(|id, at| now.since(*at) < t::removed_still_called() && !there.contains(id));
+            .retain(|id, at| now.since(*at) < t::forget_server() && !there.contains(id));
     }
 
-    /// The hooks, by kind and webhook name, that were removed so lately that their last calls may still end.
-    pub fn lately_removed(&self, now: Time) -> BTreeSet<(HookKind, &str)> {
-        let lately = |at: &Time| now.since(*at) < t::removed_still_called();
+    /// The hooks, by kind and webhook name, that were removed and whose last calls may have ended after an instant.
+    pub fn removed_calls_end_after(&self, instant: Time) -> BTreeSet<(HookKind, &str)> {
+        let lately = |at: &Time| instant < *at + t::removed_still_called();
         let removed = self.removed.iter().filter(|(_, at)| lately(at));
         removed.map(|(id, _)| (id.kind, &*id.webhook)).collect()
     }

@@ -351,7 +351,12 @@ impl<'a> Evidence<'a> {
             return None;
         }
         let (now, since) = (self.scene.now, self.reconfigured? + t::propagated());
-        let passes = |target| self.scene.seen.canaries.get(target)?.passes_since(since, now);
+        let passes = |target| {
+            let memory = self.scene.seen.canaries.get(target)?;
+            // One that was sent before may still wait for the hook as it was.
+            let is_older = memory.late_since(now).is_some_and(|sent| sent < since);
+            memory.passes_since(since, now).filter(|_| !is_older)
+        };
         match (passes(CanaryTarget::KubeSystem), passes(CanaryTarget::NodeLease)) {
             (Some(true), Some(true)) => Some(true),
             (Some(false), _) | (_, Some(false)) => Some(false),

@@ -1,6 +1,7 @@
 //! What the direct probes of all backends of one hook add up to.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::cluster::hook::Backend;
@@ -8,6 +9,7 @@ use crate::cluster::hook::BackendPath::ClusterIp;
 use crate::observe::probing::{BackendState, Dead};
 use crate::thresholds as t;
 use crate::time::Time;
+use crate::vocabulary::Cause;
 
 /// What the probes of all backends add up to.
 #[derive(Debug)]
@@ -72,9 +74,12 @@ impl<'a> ProbeEvidence<'a> {
                 _ => {}
             }
         }
-        let alike = |cause| dead.iter().filter(|(_, other)| other.cause == cause).count();
+        let mut alike: BTreeMap<Cause, usize> = BTreeMap::new();
+        for (_, found) in &dead {
+            *alike.entry(found.cause).or_default() += 1;
+        }
         // Of causes that are as frequent the one that came first, so that it is the same from look to look.
-        let rank = |found: &Dead| (alike(found.cause), Reverse(found.since));
+        let rank = |found: &Dead| (alike.get(&found.cause), Reverse(found.since));
         let worst = dead
             .iter()
             .map(|(_, found)| *found)

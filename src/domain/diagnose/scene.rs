@@ -259,10 +259,10 @@ fn hanging<'a>(
     late: &BTreeSet<CanaryTarget>,
 ) -> BTreeSet<&'a HookId> {
     let is_late = |target: &CanaryTarget| late.contains(target);
-    let hangs = |(_, state): &(Backend, BackendState)| matches!(state, BackendState::Dead(dead) if dead.cause == Cause::Hanging);
-    let hooks = states
-        .iter()
-        .filter(|(id, backends)| seen.coverage.of(id).iter().any(is_late) && backends.iter().any(hangs));
+    let hangs = |(_, state): &&(Backend, BackendState)| matches!(state, BackendState::Dead(dead) if dead.cause == Cause::Hanging);
+    let hooks = states.iter().filter(|(id, backends)| {
+        seen.coverage.of(id).iter().any(is_late) && counted(backends).iter().any(hangs)
+    });
     hooks.map(|(id, _)| *id).collect()
 }
 

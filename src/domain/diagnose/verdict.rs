@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::cluster::condition::BypassCondition;
-use crate::cluster::hook::{Backend, HookId, HookKind};
+use crate::cluster::hook::{Backend, BackendPath, HookId, HookKind};
 use crate::observe::canary::CanaryTarget;
 use crate::observe::views::CanaryView;
 use crate::time::Time;
@@ -132,13 +132,11 @@ impl Verdict {
         self.kind.is_admission() && !self.bypass.is_some_and(BypassCondition::is_for_everybody)
     }
 
-    /// All backends that it has are dead by our probes.
+    /// All endpoints that it has are dead by our probes, whatever is seen of its ClusterIP.
     pub fn no_backend_answers(&self) -> bool {
-        !self.backends.is_empty()
-            && self
-                .backends
-                .iter()
-                .all(|backend| backend.state == BackendHealth::Dead)
+        let direct = |backend: &&BackendView| backend.backend.path != BackendPath::ClusterIp;
+        let mut endpoints = self.backends.iter().filter(direct).peekable();
+        endpoints.peek().is_some() && endpoints.all(|backend| backend.state == BackendHealth::Dead)
     }
 }
 

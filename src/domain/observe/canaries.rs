@@ -39,6 +39,10 @@ pub struct CanaryMemory {
     ended: VecDeque<EndedCanary>,
     /// Under way and overdue, by when they were sent: how long they had waited when that was told.
     overdue: BTreeMap<Time, Duration>,
+    /// When those came back that were written, and how long they took: of those that took as long only the newest.
+    written: VecDeque<(Time, Duration)>,
+    /// Whether an API server ever answered one.
+    heard: bool,
     usual: Usual,
     slowest: Slowest,
     /// When hookwatch last went on after it had stood still.
@@ -93,8 +97,12 @@ impl Canaries {
         memory.overdue.remove(&report.started);
         let lasts = |started: Time| report.started.since(started) < t::canary_stale();
         memory.overdue.retain(|started, _| lasts(*started));
+        memory.heard |= report.outcome.is_heard();
         if is_written(&report) {
-            memory.slowest.take(report.started + report.took, report.took);
+            let (ended, took) = (report.started + report.took, report.took);
+            memory.slowest.take(ended, took);
+            memory.written.retain(|known| known.0 > ended || known.1 < took);
+            row::insert(&mut memory.written, KEPT, (ended, took), |known| known.0);
         }
         if is_written(&report) && !self.spared && !memory.is_slow(report.took) {
             memory.usual.learn(Some(report.took.as_secs_f64()));
@@ -305,9 +313,9 @@ impl CanaryMemory {
         unheard.map(|report| report.started).max()
     }
 
-    /// Whether an API server answered any of those that are remembered.
-    pub fn was_heard(&self) -> bool {
-        self.finished.iter().any(|report| report.outcome.is_heard())
+    /// Whether an API server ever answered one.
+    pub const fn was_heard(&self) -> bool {
+        self.heard
     }
 
     /// When the newest one that was written at once was sent: nothing that it met held it up.
@@ -318,11 +326,10 @@ impl CanaryMemory {
         self.recent(now).filter(quick).map(|report| report.started).max()
     }
 
-    /// When the newest one came back that was written and took less than this.
-    pub fn written_within(&self, limit: Duration, now: Time) -> Option<Time> {
-        let in_time = |report: &&CanaryReport| is_written(report) && report.took < limit;
-        let ended = self.recent(now).filter(in_time);
-        ended.map(|report| report.started + report.took).max()
+    /// When the newest one came back that was written and took less than this, however long ago.
+    pub fn written_within(&self, limit: Duration) -> Option<Time> {
+        let in_time = self.written.iter().filter(|(_, took)| *took < limit);
+        in_time.map(|(ended, _)| *ended).max()
     }
 
     /// Whether what is sent since an instant gets through at once; `None` while nothing tells.
@@ -395,7 +402,9 @@ impl CanaryMemory {
     /// How long a canary has been under way that is late, when slow ones do not take as long.
     pub fn hung_for(&self, now: Time) -> Option<Duration> {
         let (_, waiting) = self.late(now)?;
-        let merely_slow = self.slow(now).is_some_and(|took| waiting < took * 2);
+        let merely_slow = self
+            .slow(now)
+            .is_some_and(|took| waiting < took.saturating_mul(2));
         (!merely_slow).then_some(waiting)
     }
 
@@ -525,15 +534,12 @@ mod tests {
     fn a_refusal_is_current_until_a_canary_sent_later_gets_through() {
         let mut canaries = Canaries::default();
         canaries.finished(report(0, 10_000, refusal("w")));
-        assert!(canaries.naming("w", at(10_000)).all(|named| named.current));
+        let current = |canaries: &Canaries, now| -> Vec<bool> {
+            canaries.naming("w", now).map(|named| named.current).collect()
+        };
+        assert_eq!(current(&canaries, at(10_000)), [true]);
         canaries.finished(report(12_000, 5, CanaryOutcome::Written));
-        assert_eq!(
-            canaries
-                .naming("w", at(12_005))
-                .map(|named| named.current)
-                .collect::<Vec<_>>(),
-            [false]
-        );
+        assert_eq!(current(&canaries, at(12_005)), [false]);
         assert_eq!(canaries.naming("other", at(12_005)).count(), 0);
     }
 
@@ -666,7 +672,29 @@ mod tests {
         let mut canaries = Canaries::default();
         canaries.finished(report(5_000, 1, refusal("w")));
         canaries.finished(report(4_000, 1_500, CanaryOutcome::Written));
-        assert!(canaries.naming("w", at(6_000)).all(|named| named.current));
+        let current: Vec<bool> = canaries
+            .naming("w", at(6_000))
+            .map(|named| named.current)
+            .collect();
+        assert_eq!(current, [true]);
+    }
+
+    #[test]
+    fn the_last_success_is_remembered_however_many_failed_since() {
+        let mut canaries = Canaries::default();
+        canaries.finished(report(0, 3_000, CanaryOutcome::Written));
+        canaries.finished(report(2_000, 5_000, CanaryOutcome::Written));
+        for failed in 0..2 * KEPT as u64 {
+            let unreachable = CanaryOutcome::Unreachable { why: String::new() };
+            canaries.finished(report(10_000 + 2_000 * failed, 5, unreachable));
+        }
+        let (_, memory) = canaries.iter().next().unwrap();
+        let within = |limit| memory.written_within(Duration::from_secs(limit));
+        assert_eq!(
+            (within(3), within(4), within(10)),
+            (None, Some(at(3_000)), Some(at(7_000)))
+        );
+        assert!(memory.was_heard());
     }
 
     #[test]

@@ -68,7 +68,7 @@ pub fn running(canaries: &Canaries, release: Option<(u32, u32)>, since: Time, no
         .into_iter()
         .filter_map(|clock| {
             let memory = canaries.get(clock.canary)?;
-            let through = memory.written_within((clock.attempt)(), now);
+            let through = memory.written_within((clock.attempt)());
             is_held_up(memory, &clock, now)
                 .then(|| (through.unwrap_or(since).max(since) + clock.after, clock))
         })

@@ -156,6 +156,8 @@ pub struct Slowest(VecDeque<(Time, Duration)>);
 impl Slowest {
     /// Takes in how long an answer took that came at an instant.
     pub fn take(&mut self, at: Time, took: Duration) {
+        // A recording may claim anything.
+        let took = took.min(Duration::from_secs(3_600));
         let lasts = |(then, _): &(Time, Duration)| at.since(*then) < t::slowest_of();
         // Whatever was faster and is older is never the slowest again.
         self.0.retain(|known| lasts(known) && known.1 > took);
@@ -393,8 +395,11 @@ impl History {
     /// been calm as well, or at once while too little is known. Nothing is learnt of the hooks to be left out.
     pub fn learn(&mut self, now: Time, leave_out: impl Fn(&(HookKind, String)) -> bool) {
         let windows = self.windows(now);
-        let newest = windows.newest.as_ref();
-        if let Some(window) = newest.filter(|window| window.to > self.learnt_to) {
+        // Apart, so that there is room for as many as may be waiting.
+        let apart = t::quarantine() / (MAX_PENDING as u32 - 1);
+        let is_next =
+            |window: &&Window| window.to > self.learnt_to && window.to.since(self.learnt_to) >= apart;
+        if let Some(window) = windows.newest.as_ref().filter(is_next) {
             self.learnt_to = window.to;
             row::push(&mut self.pending, MAX_PENDING, window.clone());
         }
@@ -675,6 +680,17 @@ mod tests {
         history.learn(Time::from_unix_millis(at(75)), |_| false);
         history.learn(Time::from_unix_millis(at(96)), |_| false);
         assert_eq!(history.baseline.write_rate.values.len(), 4);
+    }
+
+    #[test]
+    fn what_is_usual_is_learnt_however_often_is_scraped() {
+        let mut history = History::default();
+        for seconds in 0..120 {
+            let at = Time::from_unix_millis(1_000_000 + seconds * 500);
+            history.take(scrape("a", 1.0, at.unix_millis(), 0.0));
+            history.learn(at, |_| false);
+        }
+        assert!(history.baseline.write_rate.values.len() > 20);
     }
 
     #[test]

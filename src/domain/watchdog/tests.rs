@@ -441,6 +441,12 @@ fn a_cluster_ip_that_cannot_be_reached_from_here_is_no_evidence() {
     let verdict = incident.verdict(31 * SECOND, "opa");
     assert_judged(&verdict, Health::Healthy, None);
     assert!(!incident.attention.hooks.contains(&opa.id));
+    assert!(!verdict.no_backend_answers());
+    for backend in (0..opa.backends().len()).filter(|backend| *backend != virtual_ip) {
+        incident.probe(40 * SECOND, &opa, backend, ProbeOutcome::Refused);
+        incident.probe(42 * SECOND, &opa, backend, ProbeOutcome::Refused);
+    }
+    assert!(incident.verdict(43 * SECOND, "opa").no_backend_answers());
 }
 
 #[test]

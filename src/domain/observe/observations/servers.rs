@@ -124,10 +124,10 @@ impl Servers {
         targets.any(|target| target.answered_within(span, now))
     }
 
-    /// Whether every target was scraped within so long.
+    /// Whether every target that is there was scraped within so long.
     pub fn all_scraped_within(&self, span: Duration, now: Time) -> bool {
-        let mut targets = self.targets.values();
-        targets.all(|target| target.answered_within(span, now))
+        let mut targets = self.present(now);
+        targets.all(|(_, target)| target.answered_within(span, now))
     }
 
     /// Forgets targets that were not heard of for long.
@@ -155,9 +155,14 @@ impl Servers {
             let a_moment_ago = state.answered_within(t::answered_a_moment_ago(), now);
             failed && !(a_moment_ago && history.replicas_behind(target) > 1)
         };
-        let targets = &self.targets;
-        let first = targets.values().next()?.failure.as_ref()?;
-        targets.iter().all(unanswered).then_some(first.why.as_str())
+        let first = self.present(now).next()?.1.failure.as_ref()?;
+        self.present(now).all(unanswered).then_some(first.why.as_str())
+    }
+
+    /// The targets of which something was heard lately. Those that left are remembered for longer, and would speak of what was.
+    fn present(&self, now: Time) -> impl Iterator<Item = (&String, &TargetState)> {
+        let targets = self.targets.iter();
+        targets.filter(move |(_, state)| now.since(state.heard_of) < t::long_interval())
     }
 
     /// The processes behind a shared address that do not answer any more. One that ended and began again is

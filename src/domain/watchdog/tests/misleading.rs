@@ -429,6 +429,21 @@ fn the_last_calls_of_a_removed_hook_accuse_nobody_and_calls_that_go_on_do() {
     assert_eq!(assessment.culprits().count(), 1, "it is still called");
 }
 
+#[test]
+fn the_last_calls_of_a_removed_hook_accuse_nobody_however_seldom_counters_are_read() {
+    let opa = hook("opa", 1);
+    let mut incident = Incident::calm(&[&opa]);
+    incident.inventory(12 * SECOND, Vec::new());
+    let series = incident.count_calls("opa", 20.0, 10.0);
+    series.rejections.calling += 20.0;
+    add(&mut series.rejected, 20.0, 10.0);
+    incident.scrape(70 * SECOND);
+    for second in (70..130).step_by(5) {
+        let assessment = incident.tick(second * SECOND + 10);
+        assert_eq!(assessment.hooks.len(), 0, "{second} s: {:?}", assessment.hooks);
+    }
+}
+
 /// As two revisions of one product that are installed beside each other.
 #[test]
 fn answers_of_another_hook_of_its_name_do_not_speak_for_a_dead_one() {

@@ -403,6 +403,41 @@ fn an_address_that_was_never_reached_does_not_say_that_writes_are_blocked() {
 }
 
 #[test]
+fn a_canary_that_waits_since_before_a_shield_does_not_say_that_it_spares_nothing() {
+    let opa = hook("opa", 1);
+    let mut incident = Incident::calm(&[&opa]);
+    let shielded = acting::changed(&opa, "hookwatch.dev/shield");
+    incident.canary_of_late(CanaryTarget::KubeSystem, 11 * SECOND);
+    incident.inventory(12 * SECOND, vec![shielded]);
+    let summary = incident.verdict(20 * SECOND, "opa").summary;
+    assert!(summary.contains("do not reach it"), "{summary}");
+    assert!(!summary.contains("still wait or fail"), "{summary}");
+}
+
+#[test]
+fn an_api_server_that_left_does_not_hide_that_the_other_one_is_down() {
+    let mut incident = Incident::with(vec![hook("opa", 1)]);
+    for second in (0..200).step_by(2) {
+        incident.count_writes(20.0, 0.005, 0.004);
+        incident.scrape_of(second * SECOND, "one", 1_000_000.0);
+        incident.canary(second * SECOND, 5, CanaryOutcome::Written);
+        if second < 20 {
+            incident.scrape_of(second * SECOND, "another", 1_000_000.0);
+        }
+    }
+    for second in [200, 202, 204, 206] {
+        incident.no_answer(second * SECOND, "one");
+        incident.canary(second * SECOND, 1, unreachable());
+    }
+    let plane = incident.tick(207 * SECOND).control_plane.clone();
+    assert_eq!(
+        plane.not_a_hook.map(|found| found.cause),
+        Some(NotAHook::ApiServerDown)
+    );
+    assert_eq!(plane.writes, Writes::Blocked);
+}
+
+#[test]
 fn what_a_shield_spares_is_said_to_flow_only_when_canaries_of_its_kinds_got_through_since() {
     let opa = hook("opa", 1);
     let mut incident = Incident::calm(&[&opa]);
