@@ -1,18 +1,15 @@
 //! Temporary directories for what nobody else may read.
 
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use tempfile::TempDir;
 
 /// A directory that only its owner can enter, removed with everything in it when dropped.
 #[derive(Debug)]
-pub struct PrivateDirectory {
-    path: PathBuf,
-}
+pub struct PrivateDirectory(TempDir);
 
 impl PrivateDirectory {
     /// Makes a new one in the system's temporary directory.
@@ -20,19 +17,13 @@ impl PrivateDirectory {
     /// # Errors
     /// When it cannot be made.
     pub fn create() -> anyhow::Result<Self> {
-        // The hasher's keys are random; the mode and the refusal of an existing directory are what protects it.
-        let random = RandomState::new().hash_one(std::process::id());
-        let path = std::env::temp_dir().join(format!("hookwatch-demo-{random:016x}"));
-        std::fs::DirBuilder::new()
-            .mode(0o700)
-            .create(&path)
-            .with_context(|| format!("making the directory {}", path.display()))?;
-        Ok(Self { path })
+        let made = TempDir::with_prefix("hookwatch-demo-");
+        made.map(Self).context("making a temporary directory")
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
-        &self.path
+        self.0.path()
     }
 
     /// Writes a new file into it that only its owner can read; returns where it is.
@@ -40,7 +31,7 @@ impl PrivateDirectory {
     /// # Errors
     /// When the file exists already or cannot be written.
     pub fn write(&self, name: &str, text: &str) -> anyhow::Result<PathBuf> {
-        let path = self.path.join(name);
+        let path = self.path().join(name);
         std::fs::OpenOptions::new()
             .write(true)
             .create_new(true)
@@ -49,14 +40,6 @@ impl PrivateDirectory {
             .and_then(|mut file| file.write_all(text.as_bytes()))
             .with_context(|| format!("writing {}", path.display()))?;
         Ok(path)
-    }
-}
-
-impl Drop for PrivateDirectory {
-    fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_dir_all(&self.path) {
-            tracing::warn!(%error, path = %self.path.display(), "a temporary directory stays behind");
-        }
     }
 }
 

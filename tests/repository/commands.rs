@@ -15,7 +15,7 @@ fn commands(markdown: &str) -> Vec<Vec<String>> {
             let line = line.split(" #").next().unwrap_or_default().trim();
             let ours = line
                 .strip_prefix("hookwatch ")
-                .or_else(|| line.strip_prefix("cargo run --release -- "));
+                .or_else(|| line.strip_prefix("cargo run -- "));
             found.extend(ours.map(|rest| rest.split_whitespace().map(str::to_owned).collect()));
         }
     }

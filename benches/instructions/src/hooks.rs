@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use hookwatch::domain::cluster::hook::{
+use hookwatch_domain::cluster::hook::{
     Endpoint, Hook, HookId, HookKind, HookRule, HookTarget, Scope, ServiceState, ServiceTarget,
 };
 

@@ -4,15 +4,12 @@
 use std::hint::black_box;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use anyhow::Context;
-use hookwatch::domain::cluster::matching::conditions::{ConditionCompiler, ConditionRequest};
-use hookwatch::domain::cluster::matching::{RequestShape, Requester};
-use hookwatch::domain::observe::exposition::Exposition;
-use hookwatch::domain::observe::exposition::protobuf::ProtobufExposition;
-use hookwatch::io::report::page::past::Past;
-use hookwatch::io::report::page::{Model, document};
+use hookwatch_domain::cluster::matching::conditions::{ConditionCompiler, ConditionRequest};
+use hookwatch_domain::cluster::matching::{RequestShape, Requester};
+use hookwatch_domain::observe::exposition::Exposition;
+use hookwatch_domain::observe::exposition::protobuf::ProtobufExposition;
 
 use crate::quiet::{Quiet, assessment, schedule};
 
@@ -44,14 +41,13 @@ const fn path(
 }
 
 #[rustfmt::skip] // a table
-pub const ALL: [HotPath; 8] = [
+pub const ALL: [HotPath; 7] = [
     path("exposition-text", "a scrape of 2.3 MB read as text", [1, 3], text),
     path("exposition-protobuf", "a scrape of 24 kB read as protobuf", [10, 110], protobuf),
     path("tick-3", "a tick of the watchdog with 3 quiet webhooks", [2, 22], |times| ticks(3, times)),
     path("tick-1000", "a tick of the watchdog with 1,000 quiet webhooks", [1, 6], |times| ticks(1_000, times)),
     path("schedule-1000", "a tenth of a second of the schedule with 1,000 backends", [100, 200],
         |times| schedule(1_000, times)),
-    path("page-100", "the status page with 100 webhooks", [2, 12], page),
     path("json-100", "the assessment of 100 webhooks as JSON", [5, 55], json),
     path("cel", "four match conditions evaluated for one request", [10, 110], cel),
 ];
@@ -89,17 +85,6 @@ fn ticks(hooks: usize, times: usize) -> anyhow::Result<()> {
     for _ in 0..times {
         let published = quiet.tick().context("a tick publishes")?;
         anyhow::ensure!(published.hooks.len() == hooks, "not all are judged");
-    }
-    Ok(())
-}
-
-fn page(times: usize) -> anyhow::Result<()> {
-    let assessment = assessment(100)?;
-    let mut past = Past::default();
-    past.assessed(&assessment);
-    for _ in 0..times {
-        let model = Model::new(Arc::clone(&assessment), &past, None);
-        black_box(document(&Model::fragment(Some(&model))));
     }
     Ok(())
 }

@@ -5,17 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use hookwatch::domain::cluster::hook::{Backend, Hook, HookKind, ProbeLevel};
-use hookwatch::domain::cluster::inventory::Inventory;
-use hookwatch::domain::observe::canary::{CanaryOutcome, CanaryReport, CanaryTarget};
-use hookwatch::domain::observe::probe::{
+use hookwatch_domain::cluster::hook::{Backend, Hook, HookKind, ProbeLevel};
+use hookwatch_domain::cluster::inventory::Inventory;
+use hookwatch_domain::observe::canary::{CanaryOutcome, CanaryReport, CanaryTarget};
+use hookwatch_domain::observe::probe::{
     CertificateFacts, ConnectionKind, PhaseDurations, ProbeAnswer, ProbeOutcome, ProbeReport,
 };
-use hookwatch::domain::observe::schedule::{Ask, ProbeRoom, Rates, Schedule};
-use hookwatch::domain::observe::snapshot::{Complaints, Scrape, Snapshot, WriteKey, WriteOperation};
-use hookwatch::domain::report::assessment::Assessment;
-use hookwatch::domain::time::Time;
-use hookwatch::domain::watchdog::{Event, Watchdog, WatchdogEffect};
+use hookwatch_domain::observe::schedule::{Ask, ProbeRoom, Rates, Schedule};
+use hookwatch_domain::observe::snapshot::{Complaints, Scrape, Snapshot, WriteKey, WriteOperation};
+use hookwatch_domain::report::assessment::Assessment;
+use hookwatch_domain::time::Time;
+use hookwatch_domain::watchdog::{Event, Watchdog, WatchdogEffect};
 
 use crate::hooks::hook;
 
