@@ -65,6 +65,11 @@ pub fn to_json(result: &impl Serialize) -> serde_json::Result<String> {
     Ok(serde_json::to_string_pretty(result)? + "\n")
 }
 
+/// Tells people something on standard error. Where that is closed the work goes on: half of a change would be worse.
+pub fn tell(text: impl Display) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
 /// Prints a result on standard output. A reader that has seen enough, such as `head`, is no error.
 ///
 /// # Errors

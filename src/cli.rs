@@ -156,7 +156,7 @@ pub fn main() -> ExitCode {
         .log
         .unwrap_or_else(|| format!("{level},kube_client=off,rustls_platform_verifier=off"));
     if let Err(error) = telemetry::start(arguments.log_format, &filter) {
-        eprintln!("hookwatch: {error}");
+        app::tell(format_args!("hookwatch: {error}"));
         return ExitCode::from(BAD_USAGE);
     }
     // Must come before anything that could open a TLS connection.
@@ -164,17 +164,17 @@ pub fn main() -> ExitCode {
     let failure = match arguments.command {
         // An exit code of 1 would stand for a warning, or accuse a hook.
         Command::Audit(_) => audit::NOT_AUDITED,
-        Command::Diagnose(_) => diagnose::Conclusion::CouldNotTell.exit_code(),
+        Command::Diagnose(_) | Command::Status(_) => diagnose::Conclusion::CouldNotTell.exit_code(),
         _ => 1,
     };
     dispatch(arguments.command, plugin).unwrap_or_else(|error| {
         if let Some(BadUsage(mistakes)) = error.downcast_ref() {
             for mistake in mistakes {
-                eprintln!("hookwatch: {mistake}");
+                app::tell(format_args!("hookwatch: {mistake}"));
             }
             return ExitCode::from(BAD_USAGE);
         }
-        eprintln!("hookwatch: {error:#}");
+        app::tell(format_args!("hookwatch: {error:#}"));
         ExitCode::from(failure)
     })
 }
@@ -227,7 +227,7 @@ fn dispatch(command: Command, plugin: bool) -> anyhow::Result<ExitCode> {
             // They do not keep a daemon from starting, so they are no mistakes.
             complain(&config.warnings);
             complain(&telemetry::TelemetrySettings::from_environment().complaints);
-            println!("the configuration is valid");
+            app::print("the configuration is valid\n")?;
             Ok(ExitCode::SUCCESS)
         }
     }
@@ -236,7 +236,7 @@ fn dispatch(command: Command, plugin: bool) -> anyhow::Result<ExitCode> {
 /// Tells on standard error what keeps no command from its work.
 fn complain(complaints: &[impl Display]) {
     for complaint in complaints {
-        eprintln!("hookwatch: {complaint}");
+        app::tell(format_args!("hookwatch: {complaint}"));
     }
 }
 

@@ -71,11 +71,15 @@ const NOTICES: [&str; 5] = [
     "Alert on the API server's metrics, s",
     "Alert on a blackbox probe, s",
 ];
-/// The alert of each of the last three.
-const ALERTS: [&str; 3] = [
-    "HookwatchHookFailing",
-    "ApiServerWebhookCallsFail",
-    "EndpointDown",
+/// The alerts of each of the last three: the first that fires counts.
+const ALERTS: [&[&str]; 3] = [
+    &[
+        "HookwatchHookFailing",
+        "HookwatchWritesBlocked",
+        "HookwatchWritesDelayed",
+    ],
+    &["ApiServerWebhookCallsFail", "ApiServerWebhookSlow"],
+    &["EndpointDown"],
 ];
 
 /// What becomes of every backend of the webhook.
@@ -204,12 +208,12 @@ async fn watch(daemon: SocketAddr, prometheus: SocketAddr, begun: Instant) -> No
         if looked.elapsed() >= LOOK_AT_ALERTS {
             looked = Instant::now();
             let firing = firing(prometheus).await.unwrap_or_default();
-            let fires = |alert: &&str| firing.iter().any(|name| name == alert);
+            let fires = |alerts: &[&str]| firing.iter().any(|name| alerts.contains(&name.as_str()));
             seen.extend(
                 ALERTS
                     .iter()
                     .enumerate()
-                    .map(|(nth, alert)| (2 + nth, fires(alert))),
+                    .map(|(nth, alerts)| (2 + nth, fires(alerts))),
             );
         }
         for (who, is_so) in seen {

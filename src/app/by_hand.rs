@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use super::engine::clock;
 use super::progress::during;
-use super::{BadUsage, Output};
+use super::{BadUsage, Output, tell};
 use crate::domain::act::bypass::edit::{Author, Desired, FieldChange, Plan, Why, is_other_when_fenced, plan};
 use crate::domain::act::bypass::{ObjectWriter, Rung, standing, touched};
 use crate::domain::cluster::condition::SHIELDED_NAMESPACES;
@@ -188,10 +188,10 @@ impl Session {
         let connection = during("making a client", opening).await.map_err(BadUsage::new)?;
         let (servers, trouble) = during("looking for the API servers", servers(&connection, &[])).await;
         if let Some(trouble) = trouble {
-            eprintln!(
+            tell(format_args!(
                 "hookwatch: {trouble}; {} stands for all of them",
                 connection.server()
-            );
+            ));
         }
         let identity = arguments::person();
         let author = Author {
@@ -205,10 +205,11 @@ impl Session {
             fenced: false,
         };
         let clock = clock();
+        let writer = ConfigWriter::new(servers, Arc::clone(&clock), RetryPolicy::default());
         Ok(Self {
-            writer: ConfigWriter::new(servers, Arc::clone(&clock), RetryPolicy::default()),
+            ledger: LedgerObject::new(&connection).over(writer.clients()),
+            writer,
             author,
-            ledger: LedgerObject::new(&connection),
             events: EventWriter::new(&connection, &identity),
             connection,
             clock,
@@ -336,13 +337,15 @@ impl Session {
     fn say(&self, text: &str) {
         // Where a program reads standard output, people read standard error.
         match self.arguments.output {
-            Output::Text => println!("{text}"),
-            Output::Json => eprintln!("{text}"),
+            Output::Text => {
+                let _ = super::print(&format!("{text}\n"));
+            }
+            Output::Json => tell(text),
         }
     }
 
     fn failed(&mut self, why: &str) {
-        eprintln!("hookwatch: {why}");
+        tell(format_args!("hookwatch: {why}"));
         self.well = false;
     }
 
@@ -355,8 +358,8 @@ impl Session {
             self.failed("nothing was changed: there is no terminal to ask on; give --yes");
             return false;
         }
-        eprint!("Change this? [y/N] ");
-        let _ = std::io::stderr().flush();
+        let mut asking = std::io::stderr();
+        let _ = write!(asking, "Change this? [y/N] ").and_then(|()| asking.flush());
         let mut answer = String::new();
         let read = std::io::stdin().lock().read_line(&mut answer);
         let agreed = read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes");
@@ -384,10 +387,11 @@ impl Session {
         let report = during(&format!("changing {}", hook.object()), work).await;
         let now = (self.clock)();
         let record = AuditRecord::new(hook, desired, &self.author, &report, now);
-        for step in &record.steps {
-            eprintln!("  {step}");
-        }
+        let steps = record.steps.clone();
         self.keep(record);
+        for step in steps {
+            tell(format_args!("  {step}"));
+        }
         match &report.outcome {
             PatchOutcome::Applied | PatchOutcome::AlreadySo => {
                 self.say(&format!("{}: {}.", hook.object(), show::done(desired)));
@@ -470,7 +474,9 @@ impl Session {
         if let (outcome, Some(why)) = during("writing the Event", writing).await
             && outcome != EventOutcome::Written
         {
-            eprintln!("hookwatch: the change is made; only the Event about it could not be written: {why}");
+            tell(format_args!(
+                "hookwatch: the change is made; only the Event about it could not be written: {why}"
+            ));
         }
     }
 

@@ -297,10 +297,13 @@ const MIB: u64 = 1 << 20;
 
 impl ScrapeConfig {
     fn read(section: &mut Section<'_>) -> Self {
+        let second = Duration::from_secs(1);
+        let (interval, alert_interval) =
+            section.intervals((Duration::from_secs(15), second), (2 * second, second));
         Self {
             enabled: section.flag("enabled", true),
-            interval: section.duration("interval", Duration::from_secs(15), Duration::from_secs(1)),
-            alert_interval: section.duration("alertInterval", Duration::from_secs(2), Duration::from_secs(1)),
+            interval,
+            alert_interval,
             limits: ReadingLimits {
                 timeout: section.duration("timeout", Duration::from_secs(10), Duration::from_secs(1)),
                 max_bytes: section.number("maxMebibytes", 256, 1..=4_096) * MIB,
@@ -311,29 +314,43 @@ impl ScrapeConfig {
 
 impl ProbeConfig {
     fn read(section: &mut Section<'_>) -> Self {
-        let half_a_second = Duration::from_millis(500);
+        let second = Duration::from_secs(1);
+        let (interval, alert_interval) = section.intervals(
+            (Duration::from_secs(5), second),
+            (second, Duration::from_millis(500)),
+        );
         Self {
             level: section.level("level", ProbeLevel::Http),
             rates: Rates {
-                interval: section.duration("interval", Duration::from_secs(5), Duration::from_secs(1)),
-                alert_interval: section.duration("alertInterval", Duration::from_secs(1), half_a_second),
+                interval,
+                alert_interval,
                 per_second: section.number("mostPerSecond", 200, 1..=10_000) as u32,
                 per_backend: section.number("mostPerBackend", 2, 1..=1_000) as u32,
                 per_backend_alert: section.number("mostPerBackendAlert", 5, 1..=1_000) as u32,
             },
             concurrency: section.number("concurrency", 256, 1..=1_000) as usize,
             cluster_ip: section.flag("clusterIP", true),
-            hooks: section
-                .list("hooks", |entry| {
-                    let configuration = entry.required_text("configuration");
-                    let webhook = entry.required_text("webhook");
-                    let level = entry.level("level", ProbeLevel::Http);
-                    Some(((configuration?, webhook?), level))
-                })
-                .into_iter()
-                .collect(),
+            hooks: levels(section),
         }
     }
+}
+
+/// The levels of single webhooks.
+fn levels(section: &mut Section<'_>) -> BTreeMap<(String, String), ProbeLevel> {
+    let entries = section.list("hooks", |entry| {
+        let configuration = entry.required_text("configuration");
+        let webhook = entry.required_text("webhook");
+        let level = entry.level("level", ProbeLevel::Http);
+        Some(((configuration?, webhook?), level))
+    });
+    let mut levels = BTreeMap::new();
+    for ((configuration, webhook), level) in entries {
+        let twice = format!("has {webhook} of {configuration} twice");
+        if levels.insert((configuration, webhook), level).is_some() {
+            section.error("hooks", twice);
+        }
+    }
+    levels
 }
 
 /// The one context that was typed, else that of the file.
@@ -495,6 +512,19 @@ canaries:
             assert_eq!(mode(text), expected, "{text}");
         }
         assert_eq!(keys("autoBreak: sometimes"), ["autoBreak"]);
+    }
+
+    #[test]
+    fn an_incident_is_never_watched_less_closely_and_no_webhook_has_two_levels() {
+        let config = Config::parse(
+            "scrapes: {interval: 5s, alertInterval: 1m}\ncanaries: {interval: 1s}",
+            &ConfigArguments::default(),
+        );
+        let config = config.expect("valid");
+        assert_eq!(config.scrapes.alert_interval, Duration::from_secs(5));
+        assert_eq!(config.canaries.alert_interval, Duration::from_secs(1));
+        let twice = "{configuration: c, webhook: w, level: off}, {configuration: c, webhook: w}";
+        assert_eq!(keys(&format!("probes: {{hooks: [{twice}]}}")), ["probes.hooks"]);
     }
 
     #[test]

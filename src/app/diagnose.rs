@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::config::{Config, ConfigArguments};
@@ -23,6 +24,7 @@ use crate::domain::diagnose::verdict::Verdict;
 use crate::domain::report::assessment::Assessment;
 use crate::domain::vocabulary::{Health, Writes};
 use crate::io::client::greeting::Obstacle;
+use crate::io::report::Reported;
 
 pub use several::configs;
 
@@ -179,8 +181,7 @@ pub async fn diagnose(configs: Vec<Config>, arguments: &DiagnoseArguments) -> an
         Ok([config]) => config,
         Err(configs) => return several::diagnose(configs, arguments).await,
     };
-    let look = examine(config, arguments.at_most, &mut ProgressLine::default()).await;
-    let look = look.map_err(|error| BadUsage::new(format!("{error:#}")))?;
+    let look = examine(config, arguments.at_most, &mut ProgressLine::default()).await?;
     super::print(&match arguments.output {
         Output::Json => to_json(&look.document())?,
         Output::Text => report::report(&look),
@@ -199,6 +200,7 @@ fn for_one_look(mut config: Config) -> Config {
     // One look needs no leader and writes no Events: it reports to its caller.
     config.leadership.enabled = false;
     config.alertmanager.targets.clear();
+    config.audit_log = None;
     // Without leadership it would bypass beside the daemon's leader.
     config.auto_break = config.auto_break.min(AutoBreak::Plan);
     config
@@ -207,9 +209,15 @@ fn for_one_look(mut config: Config) -> Config {
 /// Looks at one cluster; `line` shows how far it is.
 async fn examine(config: Config, at_most: Duration, line: &mut ProgressLine) -> anyhow::Result<Look> {
     let config = for_one_look(config);
-    let engine = during("connecting", Engine::start(&config)).await?;
-    let assessment = look(&engine, at_most, line).await;
-    let obstacle = engine.obstacle.borrow().clone();
+    let started = during("connecting", Engine::start(&config)).await;
+    let mut engine = started.map_err(|error| BadUsage::new(format!("{error:#}")))?;
+    let (shown, obstacle) = (engine.shown.clone(), engine.obstacle.clone());
+    let assessment = tokio::select! {
+        assessment = look(&shown, &obstacle, at_most, line) => assessment,
+        // What is shown would stay as it was.
+        how = engine.ended() => anyhow::bail!(how),
+    };
+    let obstacle = obstacle.borrow().clone();
     engine.stop().await;
     let conclusion = match assessment.as_deref().map(Conclusion::of) {
         Some(Conclusion::Healthy) if obstacle.as_ref().is_some_and(Obstacle::is_another_server) => {
@@ -226,15 +234,20 @@ async fn examine(config: Config, at_most: Duration, line: &mut ProgressLine) -> 
 }
 
 /// Watches the assessments until they say the same for a while.
-async fn look(engine: &Engine, at_most: Duration, line: &mut ProgressLine) -> Option<Arc<Assessment>> {
+async fn look(
+    shown: &Reported,
+    obstacle: &watch::Receiver<Option<Obstacle>>,
+    at_most: Duration,
+    line: &mut ProgressLine,
+) -> Option<Arc<Assessment>> {
     let (began, mut latest) = (Instant::now(), None);
     let mut held: Option<(Conclusion, Instant)> = None;
     let mut tick = every(Duration::from_millis(250));
     while began.elapsed() < at_most {
         tick.tick().await;
-        latest = engine.shown.assessment.borrow().clone();
+        latest = shown.assessment.borrow().clone();
         let Some(assessment) = &latest else {
-            let obstacle = engine.obstacle.borrow().as_ref().map(ToString::to_string);
+            let obstacle = obstacle.borrow().as_ref().map(ToString::to_string);
             let why = obstacle.unwrap_or_else(|| "nothing was heard yet".to_owned());
             line.show(&format!("{}: {why}", spent(began.elapsed(), at_most)));
             continue;

@@ -63,6 +63,9 @@ fn steady() -> Duration {
     Duration::try_from(clock_gettime(clock)).unwrap_or_default()
 }
 
+/// Longest wait at the end for changes under way: one answer of an API server, and the next attempt.
+const LAST_CHANGES: Duration = Duration::from_secs(6);
+
 /// The running core with its observers. Dropping it stops them.
 #[derive(Debug)]
 pub struct Engine {
@@ -72,6 +75,8 @@ pub struct Engine {
     pub obstacle: watch::Receiver<Option<Obstacle>>,
     tasks: JoinSet<()>,
     candidacy: Option<Candidacy>,
+    /// The breaker holds its other end for as long as it has changes under way.
+    stopping: watch::Sender<()>,
     telemetry: Telemetry,
 }
 
@@ -116,7 +121,7 @@ impl Engine {
             &attention,
             &tracer,
         )?;
-        let (candidacy, announcements) =
+        let (candidacy, announcements, stopping) =
             act(&mut tasks, config, &connection, &clock, &events, &shown, judged);
         let obstacle = greet(connection);
         let core = Core {
@@ -139,6 +144,7 @@ impl Engine {
             obstacle,
             tasks,
             candidacy,
+            stopping,
             telemetry,
         })
     }
@@ -151,11 +157,13 @@ impl Engine {
         }
     }
 
-    /// Lets another replica lead, stops every task and waits for it.
+    /// Lets another replica lead, waits for changes under way, stops every task and waits for it.
     pub async fn stop(mut self) {
+        self.stopping.send_replace(());
         if let Some(candidacy) = self.candidacy.take() {
             candidacy.end().await;
         }
+        let _ = tokio::time::timeout(LAST_CHANGES, self.stopping.closed()).await;
         self.tasks.shutdown().await;
         self.telemetry.stop().await;
     }
@@ -176,7 +184,7 @@ fn recorder(config: &Config, now: Time) -> anyhow::Result<Option<Recorder>> {
 }
 
 /// Starts what acts on what the core judges: the candidate for leadership, the breaker, and what tells people. Hands out
-/// the candidacy, and where announcements are handed in.
+/// the candidacy, where announcements are handed in, and what tells the breaker to stop.
 fn act(
     tasks: &mut JoinSet<()>,
     config: &Config,
@@ -185,7 +193,8 @@ fn act(
     events: &mpsc::Sender<Event>,
     shown: &Reported,
     judged: watch::Receiver<Judgement>,
-) -> (Option<Candidacy>, Option<Announcements>) {
+) -> (Option<Candidacy>, Option<Announcements>, watch::Sender<()>) {
+    let (stop, stopping) = watch::channel(());
     let identity = replicas::identity();
     let candidate = config
         .leadership
@@ -213,6 +222,7 @@ fn act(
         leadership: leadership.clone(),
         announcements: announcements.clone(),
         identity,
+        stopping,
     };
     tasks.spawn(breaking.start(config));
     let push = Push {
@@ -221,7 +231,7 @@ fn act(
         clock: Arc::clone(clock),
     };
     push.start(tasks, &config.alertmanager);
-    (candidacy, announcements)
+    (candidacy, announcements, stop)
 }
 
 /// What a part of a task ended with. If it broke, the task is to end as broken, and the daemon with it.

@@ -35,18 +35,22 @@ impl ProgressLine {
             self.shown = true;
             // One that goes on in the next line could not be written over.
             let wide = size().map_or(80, |(columns, _)| usize::from(columns));
-            eprint!("\r\x1b[K{}", cut(&clean(text), wide.saturating_sub(1)));
-            // A terminal that cannot be written to needs no progress.
-            let _ = std::io::stderr().flush();
+            write_over(&cut(&clean(text), wide.saturating_sub(1)));
         }
     }
 
     /// Takes it away, so that what is printed next stands alone.
     pub fn clear(&mut self) {
         if std::mem::take(&mut self.shown) {
-            eprint!("\r\x1b[K");
+            write_over("");
         }
     }
+}
+
+/// A terminal that cannot be written to needs no progress.
+fn write_over(text: &str) {
+    let mut out = std::io::stderr();
+    let _ = write!(out, "\r\x1b[K{text}").and_then(|()| out.flush());
 }
 
 impl Default for ProgressLine {

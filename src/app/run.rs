@@ -84,13 +84,14 @@ pub async fn until_signal(config: Config) -> anyhow::Result<ExitCode> {
         _ = interrupt.recv() => return Ok(ExitCode::SUCCESS),
         _ = terminate.recv() => return Ok(ExitCode::SUCCESS),
     };
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-        how = daemon.engine.ended() => bail!(how),
+    let broken = tokio::select! {
+        _ = interrupt.recv() => None,
+        _ = terminate.recv() => None,
+        how = daemon.engine.ended() => Some(how),
         ended = &mut daemon.server => bail!("the HTTP server ended: {ended:?}"),
-    }
+    };
     tracing::info!("hookwatch is stopping");
+    // Also when it is broken: another replica is to lead at once, and the end of the recording is what tells why.
     daemon.stop().await;
-    Ok(ExitCode::SUCCESS)
+    broken.map_or(Ok(ExitCode::SUCCESS), |how| Err(anyhow::anyhow!(how)))
 }

@@ -334,42 +334,66 @@ impl Parts {
         );
         // A part that could be made but not written to must not stand in the way of the next.
         self.next += 1;
-        let file = private(&self.options.directory.join(name))?;
+        let path = self.options.directory.join(name);
+        let part = self.first_lines(&path, header);
+        if part.is_err() {
+            // On a full disk there would be one more empty file a minute.
+            let _ = std::fs::remove_file(&path);
+        }
+        self.open = Some(part?);
+        self.lost = 0;
+        Ok(())
+    }
+
+    /// A new part with what each begins with.
+    fn first_lines(&self, path: &Path, header: Header) -> io::Result<GzEncoder<CountedFile>> {
+        let file = private(path)?;
         let mut part = GzEncoder::new(CountedFile { file, bytes: 0 }, Compression::fast());
         writeln!(part, "{}", json(&RecordingLine::<&Event>::Recording(header))?)?;
         for known in [&self.inventory, &self.watches].into_iter().flatten() {
             writeln!(part, "{known}")?;
         }
         if self.lost > 0 {
-            let lost = RecordingLine::<&Event>::Lost(self.began, std::mem::take(&mut self.lost));
+            let lost = RecordingLine::<&Event>::Lost(self.began, self.lost);
             writeln!(part, "{}", json(&lost)?)?;
         }
         // A kill must not leave a part without its header.
         part.flush()?;
-        self.open = Some(part);
-        Ok(())
+        Ok(part)
     }
 
     /// Removes the oldest parts, of whichever recording, until another one fits. Other files are left alone.
+    ///
+    /// Another process may remove parts at the same time.
     fn make_room(&self) -> io::Result<()> {
         let mut parts = Vec::new();
         for entry in std::fs::read_dir(&self.options.directory)? {
             let entry = entry?;
-            if let Some(part) = entry.file_name().to_str().and_then(part_of) {
-                parts.push((part, entry.path(), entry.metadata()?.len()));
+            if let Some(part) = entry.file_name().to_str().and_then(part_of)
+                && let Ok(metadata) = entry.metadata()
+            {
+                // What claims to have begun after this recording was dated by a clock that was ahead.
+                let is_dated = part.0 <= self.began.unix_millis();
+                parts.push(((is_dated, part), entry.path(), metadata.len()));
             }
         }
         parts.sort();
         let mut room: u64 = parts.iter().map(|(_, _, bytes)| bytes).sum();
         let most = self.options.max_bytes - self.options.max_bytes / PARTS;
+        let mut failed = None;
         for (_, path, bytes) in parts {
             if room <= most {
                 break;
             }
-            std::fs::remove_file(path)?;
-            room -= bytes;
+            match std::fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => failed = Some(error),
+                _ => room -= bytes,
+            }
         }
-        Ok(())
+        match failed {
+            Some(error) if room > most => Err(error),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -633,6 +657,22 @@ mod tests {
             .make_room()
             .unwrap();
         assert!(!old.exists() && new.exists());
+    }
+
+    #[test]
+    fn what_a_clock_that_was_ahead_has_dated_goes_first_and_what_another_process_removes_is_no_trouble() {
+        let directory = tempfile::tempdir().unwrap();
+        let ahead = directory.path().join("hookwatch-1895219862156-00000.jsonl.gz");
+        let now = directory.path().join("hookwatch-1795219862156-00000.jsonl.gz");
+        for part in [&ahead, &now] {
+            std::fs::write(part, [0; 500]).unwrap();
+        }
+        // As a file that is gone between its listing and a look at it.
+        let gone = directory.path().join("hookwatch-1795219862157-00000.jsonl.gz");
+        std::os::unix::fs::symlink("nowhere", &gone).unwrap();
+        let parts = Parts::new(options(directory.path(), 1_000), NOW);
+        parts.make_room().unwrap();
+        assert!(!ahead.exists() && now.exists());
     }
 
     #[test]

@@ -46,6 +46,19 @@ fn recording(name: &str) -> PathBuf {
 }
 
 #[test]
+fn a_status_that_cannot_be_printed_accuses_no_webhook() {
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_hookwatch"));
+    let asked = command.args(["status", "--server", "http://127.0.0.1:1", "--output", "json"]);
+    let status = asked
+        .stdout(full)
+        .stderr(std::process::Stdio::null())
+        .status()
+        .unwrap();
+    assert_eq!(status.code(), Some(2), "could not tell");
+}
+
+#[test]
 fn a_good_configuration_is_said_to_be_valid() {
     let path = file("good.yaml", "namespace: watchers\nprobes: {interval: 10s}\n");
     let (code, said, complained) = run(&["check-config", "--config", path.to_str().unwrap()]);

@@ -4,6 +4,9 @@
 //! when it is well.
 
 use std::process::ExitCode;
+use std::time::Duration;
+
+use tokio::time::sleep;
 
 use super::Session;
 use super::arguments::{ClusterArguments, FreezeArguments};
@@ -12,9 +15,14 @@ use crate::domain::act::breaker::{Freeze, WriteOutcome};
 use crate::domain::act::ledger;
 use crate::domain::cluster::hook::{HookId, HookKind};
 use crate::io::act::audit::AuditRecord;
+use crate::io::act::ledger::LedgerUnread;
 
-/// Attempts against others who write the ledger at the same time: replicas that elect a leader do so every few seconds.
+/// Attempts against others who write the ledger at the same time, as replicas that elect a leader do every few seconds, and on
+/// API servers in trouble.
 const ATTEMPTS: u32 = 10;
+/// Before the second attempt; each further wait is twice as long.
+const FIRST_WAIT: Duration = Duration::from_millis(200);
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 /// Keeps the breaker from doing anything new.
 ///
@@ -76,8 +84,20 @@ impl Session {
     /// Whether anything had to be written.
     async fn write_order(&self, order: Option<Freeze>) -> Result<bool, String> {
         let mut may_be_written = false;
-        for _ in 0..ATTEMPTS {
-            let (version, mut book) = self.ledger.read_book().await?;
+        let mut why = String::new();
+        for attempt in 0..ATTEMPTS {
+            if attempt > 0 {
+                sleep((FIRST_WAIT * 2_u32.pow(attempt - 1)).min(LONGEST_WAIT)).await;
+            }
+            let (version, mut book) = match self.ledger.read_book().await {
+                Ok(read) => read,
+                Err(LedgerUnread::NotNow(trouble)) => {
+                    why = trouble;
+                    continue;
+                }
+                Err(LedgerUnread::Useless(why)) => return Err(why),
+            };
+            why = "others keep writing the ledger, or API servers refuse to for now".to_owned();
             if book.frozen.is_none() && order.is_none() {
                 return Ok(may_be_written);
             }
@@ -94,6 +114,6 @@ impl Session {
                 WriteOutcome::Refused(why) => return Err(why.to_string()),
             }
         }
-        Err("others keep writing the ledger, or no API server answers".to_owned())
+        Err(why)
     }
 }

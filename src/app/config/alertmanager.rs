@@ -144,12 +144,13 @@ mod tests {
               {url: 'https://am.example.com/api/v2/alerts'},
               {url: 'https://am.example.com/?a=b'},
               {},
-              {url: 'http://a', certFile: /c},
-              {url: 'http://a:80/', keyFile: /k},
+              {url: 'https://a', certFile: /c},
+              {url: 'https://a:443/', keyFile: /k},
               {url: 'http://b', username: u},
               {url: 'http://c', passwordFile: /p},
               {url: 'http://d', username: 'a:b', passwordFile: /p},
-              {url: 'http://e', username: u, passwordFile: /p, tokenFile: /t, password: hunter2}]}";
+              {url: 'http://e', username: u, passwordFile: /p, tokenFile: /t, password: hunter2},
+              {url: 'http://f', caFile: /c}]}";
         let errors = parse(text).unwrap_err();
         let keys: Vec<_> = errors
             .iter()
@@ -177,6 +178,7 @@ mod tests {
                 "targets[10].username",
                 "targets[11].tokenFile",
                 "targets[11].password",
+                "targets[12].url",
                 "targets",
                 "resendInterval",
                 "externalURL",

@@ -26,15 +26,17 @@ impl CanaryConfig {
     }
 
     pub(super) fn read(section: &mut Section<'_>) -> Self {
-        let half_a_second = Duration::from_millis(500);
+        let second = Duration::from_secs(1);
+        let (interval, alert_interval) =
+            section.intervals((2 * second, second), (2 * second, Duration::from_millis(500)));
         let targets = [
             ("ownNamespace", CanaryTarget::OwnNamespace),
             ("kubeSystem", CanaryTarget::KubeSystem),
             ("nodeLease", CanaryTarget::NodeLease),
         ];
         Self {
-            interval: section.duration("interval", Duration::from_secs(2), Duration::from_secs(1)),
-            alert_interval: section.duration("alertInterval", Duration::from_secs(2), half_a_second),
+            interval,
+            alert_interval,
             targets: targets
                 .into_iter()
                 .filter(|(key, _)| section.flag(key, true))

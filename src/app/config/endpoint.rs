@@ -54,6 +54,13 @@ pub(super) fn read(
             Auth::None
         }
     };
+    if url.as_ref().is_some_and(|url| url.scheme() == "http") && (ca_file.is_some() || certificate.is_some())
+    {
+        section.error(
+            "url",
+            "must begin with https:// where caFile or certFile is given",
+        );
+    }
     Some(EndpointTarget {
         url: url?,
         ca_file,

@@ -190,6 +190,18 @@ impl Section<'_> {
         self.span(key, default, at_least..=AT_MOST)
     }
 
+    /// `interval` and `alertInterval`, each with its default and its lower bound. The second is at most the first: an incident is
+    /// never watched less closely.
+    pub(super) fn intervals(
+        &mut self,
+        calm: (Duration, Duration),
+        alert: (Duration, Duration),
+    ) -> (Duration, Duration) {
+        let interval = self.duration("interval", calm.0, calm.1);
+        let alert_interval = self.duration("alertInterval", alert.0, alert.1);
+        (interval, alert_interval.min(interval))
+    }
+
     /// A duration with an upper bound of its own.
     pub(super) fn span(&mut self, key: &str, default: Duration, range: RangeInclusive<Duration>) -> Duration {
         let text = match self.take(key) {

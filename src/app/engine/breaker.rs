@@ -25,6 +25,7 @@ use self::done::Done;
 use self::observed_configs::{ObservedConfigs, ObservedLists};
 use self::pauses::WriteBackoff;
 use super::announce::Announcements;
+use super::finished;
 use super::replicas::Leadership;
 use crate::app::config::Config;
 use crate::domain::act::breaker::{
@@ -72,6 +73,8 @@ pub(super) struct BreakerTask {
     pub(super) leadership: Option<Leadership>,
     pub(super) announcements: Option<Announcements>,
     pub(super) identity: Arc<str>,
+    /// Changes when the daemon stops.
+    pub(super) stopping: watch::Receiver<()>,
 }
 
 /// The breaker with all it has its hands on.
@@ -106,11 +109,16 @@ impl BreakerTask {
         let mut settings = BreakerSettings::new(&self.identity, config.auto_break, config.breaker.clone());
         settings.times = config.breaker_times.clone();
         let configured = ApiServerClient::configured(&self.connection);
+        let audit = config.audit_log.clone().map(AuditLog::new);
+        if let Some(Err(error)) = audit.as_ref().map(AuditLog::open) {
+            // Without the log an outage is still to be ended.
+            tracing::error!(%error, "the audit log cannot be written; changes will be made without a line in it");
+        }
         let driver = Driver {
             breaker: Breaker::new(settings),
             policy: config.breaker.clone(),
             mode: config.auto_break,
-            audit: config.audit_log.clone().map(AuditLog::new),
+            audit,
             namespace: config.namespace.clone(),
             account: own_account(&config.namespace),
             writer: Arc::new(writer(vec![configured], &self.dates())),
@@ -162,14 +170,10 @@ impl Driver {
                     // The core is gone, and so is the daemon.
                     Err(_) => return std::future::pending().await,
                 },
-                Some(done) = self.jobs.join_next() => match done {
-                    Ok(done) => self.finished(done),
-                    // If it bore a ticket, the breaker gives that up in time.
-                    Err(error) => {
-                        tracing::error!(%error, "a task of the breaker failed");
-                        Vec::new()
-                    }
-                },
+                Some(done) = self.jobs.join_next() => {
+                    finished(done).map_or_else(Vec::new, |done| self.finished(done))
+                }
+                _ = self.links.stopping.changed() => return self.drain().await,
             };
             let observations: Vec<Observation> = self
                 .change_of_leadership()
@@ -180,6 +184,17 @@ impl Driver {
                 self.take(observations);
             }
             self.publish();
+        }
+    }
+
+    /// Waits for the changes under way: each has its line in the audit log, also the last one before a stop.
+    async fn drain(mut self) {
+        while let Some(done) = self.jobs.join_next().await {
+            if let Some(Done::Changed(changed)) = finished(done) {
+                for (change, desired, outcome, report) in &changed {
+                    self.changed(change, desired, outcome, report);
+                }
+            }
         }
     }
 
@@ -352,7 +367,7 @@ impl Driver {
             let read = match ledger.read_book().await {
                 Ok((version, book)) => Observation::Ledger { version, book },
                 Err(why) => {
-                    tracing::warn!(why, "the breaker cannot read its ledger");
+                    tracing::warn!(%why, "the breaker cannot read its ledger");
                     Observation::NoLedger
                 }
             };

@@ -201,7 +201,9 @@ async fn scrape(
     loop {
         let began = Instant::now();
         let refresh = refreshed.is_none_or(|at| at.elapsed() >= REFRESH_EVERY);
-        while refreshing.try_join_next().is_some() {}
+        while let Some(ended) = refreshing.try_join_next() {
+            let _ = finished(ended);
+        }
         if refresh && refreshing.is_empty() {
             refreshed = Some(began);
             let (scraper, events) = (Arc::clone(&scraper), events.clone());
@@ -210,7 +212,9 @@ async fn scrape(
                 let _ = events.send(Event::ApiServers(scraper.refresh().await)).await;
             });
             // Mostly the list is there at once; an API server that hangs is to be scraped all the same.
-            let _ = tokio::time::timeout(REFRESH_PATIENCE, refreshing.join_next()).await;
+            if let Ok(Some(ended)) = tokio::time::timeout(REFRESH_PATIENCE, refreshing.join_next()).await {
+                let _ = finished(ended);
+            }
         }
         while let Some(ended) = under_way.try_join_next() {
             if let Some(visit) = finished(ended) {

@@ -1,6 +1,6 @@
 //! The audit log: one line of JSON for everything that was done to a webhook configuration, or refused.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
@@ -118,7 +118,7 @@ pub struct AuditLog {
 }
 
 impl AuditLog {
-    /// A log in this file, which is made when there is something to say, for its owner's eyes and appended to.
+    /// A log in this file, for its owner's eyes and appended to.
     pub fn new(path: PathBuf) -> Self {
         Self { path }
     }
@@ -128,6 +128,15 @@ impl AuditLog {
         &self.path
     }
 
+    /// Opens the file to append to it, and makes it where there is none.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn open(&self) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.create(true).append(true).mode(0o600).open(&self.path)
+    }
+
     /// Appends one line, in one write, so that several processes can share a file.
     ///
     /// # Errors
@@ -135,8 +144,7 @@ impl AuditLog {
     pub fn write(&self, record: &AuditRecord) -> io::Result<()> {
         let mut line = serde_json::to_string(record)?;
         line.push('\n');
-        let mut options = OpenOptions::new();
-        let mut file = options.create(true).append(true).mode(0o600).open(&self.path)?;
+        let mut file = self.open()?;
         file.write_all(line.as_bytes())?;
         file.sync_data()
     }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use http::Method;
 use kube::Client;
 use serde_json::{Value, json};
+use thiserror::Error;
 
 use crate::domain::act::leadership::{Bid, BidOutcome, HolderRecord};
 use crate::domain::act::ledger::{ANNOTATION, LedgerReading, OBJECT};
@@ -17,6 +18,17 @@ use crate::io::client::request::RequestError;
 use crate::io::coordination::{Answer, READ_DEADLINE, ask, is_of_the_server, uid, unread, version, written};
 
 const COLLECTION: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+
+/// Why the ledger could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum LedgerUnread {
+    /// No API server answers now.
+    #[error("{0}")]
+    NotNow(String),
+    /// It may not be read, or makes no sense.
+    #[error("{0}")]
+    Useless(String),
+}
 
 /// Reads and writes the ledger.
 #[derive(Clone)]
@@ -87,7 +99,7 @@ impl LedgerObject {
     ///
     /// It is never older than what was read or written before. What others have written a moment ago may be missing, as in an
     /// answer that is on its way: every write has a precondition.
-    async fn fetch(&self) -> Result<Option<(String, String, LedgerReading)>, String> {
+    async fn fetch(&self) -> Result<Option<(String, String, LedgerReading)>, LedgerUnread> {
         // A list filtered by name: it takes no permission but the one that the inventory takes.
         let mut path = format!("{COLLECTION}?fieldSelector=metadata.name%3D{OBJECT}");
         if let Some(seen) = self.seen.lock().ok().and_then(|mut seen| seen.take()) {
@@ -95,11 +107,15 @@ impl LedgerObject {
         }
         let list = match self.get(&path).await {
             Ok(list) => list,
-            other => return Err(unread(other, &Self::what())),
+            Err(why) if another_may_answer(&why) => {
+                return Err(LedgerUnread::NotNow(unread(Err(why), &Self::what())));
+            }
+            other => return Err(LedgerUnread::Useless(unread(other, &Self::what()))),
         };
         self.saw(&list);
         let Some(objects) = list["items"].as_array() else {
-            return Err(format!("{} cannot be read: the answer is no list", Self::what()));
+            let why = format!("{} cannot be read: the answer is no list", Self::what());
+            return Err(LedgerUnread::Useless(why));
         };
         let Some(object) = objects.iter().find(|object| object["metadata"]["name"] == OBJECT) else {
             return Ok(None);
@@ -109,7 +125,7 @@ impl LedgerObject {
                 let reading = self.remember(object, version);
                 Ok(Some((uid(object).to_owned(), version.to_owned(), reading)))
             }
-            None => Err(unread(Ok(Value::Null), &Self::what())),
+            None => Err(LedgerUnread::Useless(unread(Ok(Value::Null), &Self::what()))),
         }
     }
 
@@ -118,7 +134,8 @@ impl LedgerObject {
     /// # Errors
     /// A sentence that says why it could not be read.
     pub async fn read(&self) -> Result<(Option<HolderRecord>, Option<String>), String> {
-        let Some((uid, version, reading)) = self.fetch().await? else {
+        let fetched = self.fetch().await.map_err(|why| why.to_string())?;
+        let Some((uid, version, reading)) = fetched else {
             return Ok((None, None));
         };
         let said = reading
@@ -257,6 +274,20 @@ mod tests {
             soon(busy.write_book(None, &Book::default())).await,
             WriteOutcome::Conflict
         );
+    }
+
+    #[tokio::test]
+    async fn a_ledger_that_cannot_be_read_now_is_told_from_one_that_may_not_be_read() {
+        for (status, later) in [(429, true), (503, true), (403, false)] {
+            let server = TestServer::start(move |_| TestReply::status(status, "{}")).await;
+            let ledger = LedgerObject::new(&server.connection().await);
+            let unread = soon(ledger.read_book()).await.expect_err("it is not read");
+            assert_eq!(
+                matches!(unread, LedgerUnread::NotNow(_)),
+                later,
+                "{status}: {unread}"
+            );
+        }
     }
 
     #[tokio::test]

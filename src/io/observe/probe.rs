@@ -26,6 +26,7 @@ mod parity;
 mod plan;
 mod pool;
 mod progress;
+mod resolve;
 mod review;
 mod taken;
 #[cfg(test)]
@@ -50,6 +51,7 @@ use exchange::{Link, ProbeReply};
 use plan::{ProbePlan, Uids};
 use pool::Pool;
 use progress::Progress;
+use resolve::Resolver;
 use trust::{Sighting, Trust, TrustStore};
 
 /// The bounds of a [`Prober`].
@@ -171,6 +173,7 @@ pub enum ProbeNews {
 pub struct Prober {
     trust: TrustStore,
     pool: Pool,
+    resolver: Resolver,
     uids: Uids,
     limits: ProbeLimits,
     clock: Clock,
@@ -250,6 +253,7 @@ impl Prober {
         Ok(Self {
             trust: TrustStore::new(provider).map_err(ProberError::Provider)?,
             pool: Pool::new(limits.pooled),
+            resolver: Resolver::default(),
             uids: Uids::default(),
             limits,
             clock,
@@ -408,6 +412,7 @@ impl Prober {
         }
         let dial = Dial {
             address: &backend.address,
+            resolver: &self.resolver,
             server_name: &plan.server_name,
             config: self.trust.config(trust, sighting),
             longest_handshake: self.limits.tls,

@@ -1,6 +1,6 @@
 //! The breaker's part of the ledger.
 
-use super::LedgerObject;
+use super::{LedgerObject, LedgerUnread};
 use crate::domain::act::breaker::{Book, ResourceVersion, WriteOutcome};
 use crate::domain::act::ledger::ANNOTATION;
 use crate::io::client::request::RequestError;
@@ -10,16 +10,16 @@ impl LedgerObject {
     /// The book, with the version of the ledger; `None` for the version when there is no ledger.
     ///
     /// # Errors
-    /// A sentence that says why the ledger could not be read, or makes no sense.
-    pub async fn read_book(&self) -> Result<(Option<ResourceVersion>, Book), String> {
+    /// [`LedgerUnread`].
+    pub async fn read_book(&self) -> Result<(Option<ResourceVersion>, Book), LedgerUnread> {
         let Some((_, version, reading)) = self.fetch().await? else {
             return Ok((None, Book::default()));
         };
         let book = reading.book().map_err(|why| {
-            format!(
+            LedgerUnread::Useless(format!(
                 "annotation {ANNOTATION} of {} cannot be read: {why}",
                 Self::what()
-            )
+            ))
         })?;
         Ok((Some(ResourceVersion::new(&version)), book))
     }

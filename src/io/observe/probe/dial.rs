@@ -15,19 +15,18 @@ use tokio_rustls::client::TlsStream;
 
 use super::fault;
 use super::progress::Progress;
-use super::text::bounded;
+use super::resolve::Resolver;
 use super::trust::Sighting;
 use crate::domain::cluster::hook::BackendAddress;
 use crate::domain::observe::probe::{ProbeOutcome, ProbePhase};
 
-/// Addresses of one name that are tried.
-const MOST_ADDRESSES: usize = 4;
 /// How long one that does not answer is waited for before the next is tried as well.
 const NEXT_ADDRESS: Duration = Duration::from_millis(300);
 
 /// What a dial needs to know.
 pub(super) struct Dial<'a> {
     pub(super) address: &'a BackendAddress,
+    pub(super) resolver: &'a Resolver,
     pub(super) server_name: &'a ServerName<'static>,
     pub(super) config: Arc<ClientConfig>,
     /// Go's own limit, inside whatever is left of the hook's timeout (client-go `transport.tlsCache`).
@@ -41,7 +40,7 @@ impl Dial<'_> {
         progress: &Progress,
         sighting: &Sighting,
     ) -> Result<TlsStream<TcpStream>, ProbeOutcome> {
-        let addresses = resolve(self.address, progress).await?;
+        let addresses = resolve(self.resolver, self.address, progress).await?;
         progress.enter(ProbePhase::Connect);
         let connected = connect(&addresses).await;
         let tcp = connected.map_err(|error| fault::of_connect(&error))?;
@@ -59,7 +58,11 @@ impl Dial<'_> {
 }
 
 /// The addresses to try. An address as such needs no resolver, and has no resolve phase.
-async fn resolve(address: &BackendAddress, progress: &Progress) -> Result<Vec<SocketAddr>, ProbeOutcome> {
+async fn resolve(
+    resolver: &Resolver,
+    address: &BackendAddress,
+    progress: &Progress,
+) -> Result<Vec<SocketAddr>, ProbeOutcome> {
     let (host, port) = match address {
         BackendAddress::Socket(address) => return Ok(vec![*address]),
         BackendAddress::Host(host, port) => (host.as_str(), *port),
@@ -68,20 +71,10 @@ async fn resolve(address: &BackendAddress, progress: &Progress) -> Result<Vec<So
         return Ok(vec![SocketAddr::new(ip, port)]);
     }
     progress.enter(ProbePhase::Resolve);
-    let found: Vec<SocketAddr> = match tokio::net::lookup_host((host, port)).await {
-        Ok(found) => found.take(MOST_ADDRESSES).collect(),
-        Err(error) => {
-            return Err(ProbeOutcome::Unresolvable {
-                why: bounded(&error.to_string()),
-            });
-        }
-    };
-    if found.is_empty() {
-        return Err(ProbeOutcome::Unresolvable {
-            why: format!("{host} has no address"),
-        });
+    match resolver.addresses(host).await {
+        Ok(found) => Ok(found.into_iter().map(|ip| SocketAddr::new(ip, port)).collect()),
+        Err(why) => Err(ProbeOutcome::Unresolvable { why }),
     }
-    Ok(found)
 }
 
 /// The first address that takes the connection; the first error when none does. The next one is tried when one fails, or does
