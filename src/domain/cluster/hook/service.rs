@@ -58,7 +58,8 @@ pub enum ServiceState {
     Found {
         /// Its ClusterIP and the Service port; `None` for a headless or ExternalName Service.
         cluster_ip: Option<SocketAddr>,
-        /// Every address its EndpointSlices list for the port, ready or not, without duplicates.
+        /// Every address its EndpointSlices list for the port in the family that the API server dials, ready or not,
+        /// ordered by address, without duplicates.
         endpoints: Vec<Endpoint>,
         /// They are, or may be, written by hand: the Service has no selector, or a slice is not one that the cluster's
         /// own controller keeps. What somebody else does to the controller's slices, that undoes within a second or so.

@@ -30,6 +30,9 @@ pub(in crate::io::cluster::inventory) const MAX_ENDPOINTS: usize = 1_000;
 pub(in crate::io) struct Service {
     ports: Vec<ServicePort>,
     routing: Routing,
+    /// The family of addresses that the API server dials: its ClusterIP's, else the first of `ipFamilies`. `None`
+    /// where the Service does not say.
+    family: Option<Family>,
     /// Whether it has a selector, by which the controller finds its Pods.
     selects: bool,
 }
@@ -39,6 +42,18 @@ struct ServicePort {
     number: u16,
     name: String,
     is_tcp: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Family {
+    V4,
+    V6,
+}
+
+impl From<IpAddr> for Family {
+    fn from(ip: IpAddr) -> Self {
+        if ip.is_ipv4() { Self::V4 } else { Self::V6 }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,6 +99,14 @@ impl From<ApiService> for Service {
                 None => Routing::Pending,
             }
         };
+        let family = match &routing {
+            Routing::ClusterIp(ip) => Some(Family::from(*ip)),
+            _ => match spec.ip_families.unwrap_or_default().first().map(String::as_str) {
+                Some("IPv4") => Some(Family::V4),
+                Some("IPv6") => Some(Family::V6),
+                _ => None,
+            },
+        };
         let ports = spec.ports.unwrap_or_default();
         Self {
             ports: ports
@@ -97,6 +120,7 @@ impl From<ApiService> for Service {
                 })
                 .collect(),
             routing,
+            family,
             selects: spec.selector.is_some_and(|selector| !selector.is_empty()),
         }
     }
@@ -198,22 +222,24 @@ pub(in crate::io) fn resolve<'a>(
             Routing::ClusterIp(ip) => Some(SocketAddr::new(ip, *port)),
             _ => None,
         },
-        endpoints: endpoints(&known.name, slices.into_iter(), problems),
+        endpoints: endpoints((&known.name, service.family), slices.into_iter(), problems),
     }
 }
 
-/// The endpoints under a port's name, ordered by address.
+/// The endpoints under a port's name, ordered by address. A dual-stack Pod is listed once per family, and only the
+/// one that the API server dials says how its calls fare.
 fn endpoints<'a>(
-    port_name: &str,
+    (port_name, family): (&str, Option<Family>),
     slices: impl Iterator<Item = &'a Slice>,
     problems: &mut Problems,
 ) -> Vec<Endpoint> {
+    let is_dialled = |ip: IpAddr| family.is_none_or(|family| family == Family::from(ip));
     let mut by_address: BTreeMap<SocketAddr, Endpoint> = BTreeMap::new();
     for slice in slices {
         let Some((_, number)) = slice.ports.iter().find(|(name, _)| name == port_name) else {
             continue;
         };
-        for endpoint in &slice.endpoints {
+        for endpoint in slice.endpoints.iter().filter(|endpoint| is_dialled(endpoint.ip)) {
             let address = SocketAddr::new(endpoint.ip, *number);
             by_address
                 .entry(address)
@@ -409,29 +435,63 @@ mod tests {
     }
 
     #[test]
-    fn an_address_in_two_slices_counts_once_and_both_families_count() {
-        let service = service(json!({"clusterIP": "fd00::7", "ports": [{"port": 443}]}));
-        let port = json!([{"name": "", "port": 9443}]);
-        let slices = [
+    fn an_address_in_two_slices_counts_once() {
+        let service = service(json!({"clusterIP": "10.96.0.7", "ports": [{"port": 443}]}));
+        let one = |ready: bool| {
             slice(
-                port.clone(),
-                json!([{"addresses": ["fd00:1::1"]}, {"addresses": ["not an address"]}, {"addresses": []}]),
-            ),
-            slice(
-                port.clone(),
-                json!([{"addresses": ["10.0.0.1"], "conditions": {"ready": false}}]),
-            ),
-            slice(
-                port,
-                json!([{"addresses": ["10.0.0.1"], "conditions": {"ready": true}}]),
-            ),
-        ];
-        let (cluster_ip, endpoints) = found(443, &service, &slices);
-        assert_eq!(cluster_ip.as_deref(), Some("[fd00::7]:443"));
-        assert_eq!(addresses(&endpoints), ["10.0.0.1:9443", "[fd00:1::1]:9443"]);
+                json!([{"name": "", "port": 9443}]),
+                json!([{"addresses": ["10.0.0.1"], "conditions": {"ready": ready}},
+                    {"addresses": ["not an address"]}, {"addresses": []}]),
+            )
+        };
+        let (_, endpoints) = found(443, &service, &[one(false), one(true)]);
+        assert_eq!(addresses(&endpoints), ["10.0.0.1:9443"]);
         assert!(
             endpoints[0].ready,
             "the API server would find it in the better slice"
+        );
+    }
+
+    #[test]
+    fn of_a_dual_stack_service_only_endpoints_of_the_family_that_the_api_server_dials_count() {
+        let slices = ["10.0.0.1", "fd00:1::1"].map(|address| {
+            slice(
+                json!([{"name": "", "port": 9443}]),
+                json!([{"addresses": [address]}]),
+            )
+        });
+        let (v4, v6) = ("10.0.0.1:9443", "[fd00:1::1]:9443");
+        let cases: [(Value, &[&str]); 7] = [
+            (
+                json!({"clusterIP": "10.96.0.7", "ipFamilies": ["IPv4", "IPv6"]}),
+                &[v4],
+            ),
+            (
+                json!({"clusterIP": "fd00::7", "ipFamilies": ["IPv6", "IPv4"]}),
+                &[v6],
+            ),
+            (json!({"clusterIP": "10.96.0.7"}), &[v4]),
+            (
+                json!({"clusterIP": "None", "ipFamilies": ["IPv6", "IPv4"]}),
+                &[v6],
+            ),
+            (json!({"ipFamilies": ["IPv4"]}), &[v4]),
+            (json!({"clusterIP": "None"}), &[v4, v6]),
+            (json!({"clusterIP": "None", "ipFamilies": []}), &[v4, v6]),
+        ];
+        for (mut spec, wanted) in cases {
+            spec["ports"] = json!([{"port": 443}]);
+            let found = found(443, &service(spec.clone()), &slices);
+            assert_eq!(addresses(&found.1), wanted, "{spec}");
+        }
+        let only_the_other = found(
+            443,
+            &service(json!({"clusterIP": "10.96.0.7", "ports": [{"port": 443}]})),
+            &slices[1..],
+        );
+        assert!(
+            only_the_other.1.is_empty(),
+            "nothing is behind what the API server dials"
         );
     }
 
