@@ -210,7 +210,7 @@ impl HookReader {
             by: write.by,
             dry_run: false,
         };
-        match self.asked(&asked, write.object().as_ref()) {
+        match self.asked(&asked, write.objects().as_ref()) {
             // A tenant may label its namespaces and objects as it likes.
             Reach::Yes
                 if labels.is_none()
@@ -223,16 +223,17 @@ impl HookReader {
         }
     }
 
-    /// Whether it is asked about a request; `object` is what is written and what it replaces, where that is known.
-    fn asked(&self, request: &ConditionRequest<'_>, object: Option<&Value>) -> Reach {
+    /// Whether it is asked about a request; `objects`: what is written and what it replaces, where that is known.
+    fn asked(&self, request: &ConditionRequest<'_>, objects: Option<&[Value; 2]>) -> Reach {
         if !self.hook.could_match(&request.shape) {
             return Reach::No;
         }
-        let known = object.map_or(RequestObject::Unknown, RequestObject::Object);
+        let known = objects.map(|objects| objects.each_ref().map(RequestObject::Object));
+        let [new, old] = known.unwrap_or([RequestObject::Unknown; 2]);
         let (new, old) = match request.shape.operation {
-            "CREATE" => (known, RequestObject::Null),
-            "DELETE" => (RequestObject::Null, known),
-            _ => (known, known),
+            "CREATE" => (new, RequestObject::Null),
+            "DELETE" => (RequestObject::Null, old),
+            _ => (new, old),
         };
         Reach::from(self.conditions.outcome(request, new, old))
     }
@@ -307,7 +308,67 @@ const CLUSTERED_GROUPS: [&str; 9] = [
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::hook::{HookId, HookKind, HookRule, HookTarget};
+    use crate::cluster::hook::{HookId, HookKind, HookRule, HookTarget, MatchCondition};
+    use crate::cluster::matching::LEASES;
+    use crate::cluster::matching::tests::hook;
+
+    /// How far a webhook reaches each of these writes.
+    fn reaches(hook: Hook, is_meant: impl Fn(&WriteSort) -> bool) -> Vec<Reach> {
+        let reader = HookReader::new(Arc::new(hook), &ConditionCompiler::for_forecasts());
+        let (estate, labels) = (Estate::default(), Labels::new());
+        let tenants = Tenants(vec![(TENANT.to_owned(), Some(labels.clone()))]);
+        let writes = writes::WRITES.iter().filter(|write| is_meant(write));
+        let reaches =
+            writes.map(|write| reader.reach(write, &estate, &tenants, Some(("policy", &[&labels]))));
+        reaches.collect()
+    }
+
+    /// A webhook for every write that has such a match condition.
+    fn on_condition(expression: &str) -> Hook {
+        let mut hook = hook(&["*/*"]);
+        hook.rules[0].operations = vec!["*".to_owned()];
+        hook.match_conditions = vec![MatchCondition {
+            name: "c".to_owned(),
+            expression: expression.to_owned(),
+        }];
+        hook
+    }
+
+    #[test]
+    fn a_renewal_changes_the_times_of_a_lease_that_has_every_field_which_all_have() {
+        let outcome = |expression: &str| {
+            let mut reaches = reaches(on_condition(expression), |write| write.object == LEASES);
+            assert_eq!(reaches.len(), 3);
+            reaches.dedup();
+            (reaches.len() == 1).then(|| reaches.remove(0))
+        };
+        for (expression, wanted) in [
+            (
+                "request.operation == 'CREATE' || object.spec != oldObject.spec",
+                Some(Reach::Yes),
+            ),
+            (
+                "object.spec.renewTime != oldObject.spec.renewTime",
+                Some(Reach::Yes),
+            ),
+            ("object.metadata.uid != oldObject.metadata.uid", Some(Reach::No)),
+            ("object.metadata.creationTimestamp == ''", Some(Reach::No)),
+            (
+                "object.metadata.resourceVersion != oldObject.metadata.resourceVersion",
+                Some(Reach::No),
+            ),
+            (
+                "object.spec.holderIdentity != oldObject.spec.holderIdentity",
+                Some(Reach::No),
+            ),
+            ("object.metadata.labels['a'] == 'b'", Some(Reach::Errs)),
+            // Leaders acquire a Lease, and nodes own theirs.
+            ("object.spec.acquireTime == ''", None),
+            ("object.metadata.ownerReferences.size() == 1", None),
+        ] {
+            assert_eq!(outcome(expression), wanted, "{expression}");
+        }
+    }
 
     #[test]
     fn a_small_rule_of_many_groups_and_resources_makes_no_long_list() {

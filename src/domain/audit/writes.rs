@@ -87,6 +87,8 @@ const ROLE: Written = ([RBAC, "v1", "roles", ""], "Role");
 const ROLE_BINDING: Written = ([RBAC, "v1", "rolebindings", ""], "RoleBinding");
 const RBAC: &str = "rbac.authorization.k8s.io";
 
+const UID: &str = "00000000-0000-0000-0000-000000000000";
+
 const SYSTEM: ObjectScope = In("kube-system");
 
 const fn write(
@@ -184,17 +186,36 @@ impl WriteSort {
         }
     }
 
-    /// The object as match conditions see it, where every cluster has the same: a Lease.
-    pub fn object(&self) -> Option<Value> {
+    /// A Lease as match conditions see it, new and old, with every field that it has in each cluster, so that their errors
+    /// are real; `None` for other objects. What is renewed names the version that it replaces, so that only times differ
+    /// (kubernetes 1.36, `client-go/tools/leaderelection`, `component-helpers/apimachinery/lease`).
+    pub(super) fn objects(&self) -> Option<[Value; 2]> {
         let (ObjectScope::In(namespace), true) = (self.place, self.object == LEASES) else {
             return None;
         };
         let name = self.object_name;
-        Some(json!({
-            "apiVersion": "coordination.k8s.io/v1", "kind": self.kind,
-            "metadata": {"name": name, "namespace": namespace},
-            "spec": {"holderIdentity": name, "leaseDurationSeconds": 15},
-        }))
+        let lease = |renewed: &str| {
+            let mut lease = json!({
+                "apiVersion": "coordination.k8s.io/v1", "kind": self.kind,
+                "metadata": {
+                    "name": name, "namespace": namespace, "uid": UID, "resourceVersion": "7",
+                    "creationTimestamp": "2026-01-01T00:00:00Z",
+                    "managedFields": [{"manager": name, "operation": "Update", "time": format!("{renewed}Z")}],
+                },
+                "spec": {"holderIdentity": name, "renewTime": format!("{renewed}.000000Z")},
+            });
+            if self.what == NodeHeartbeat {
+                lease["metadata"]["ownerReferences"] =
+                    json!([{"apiVersion": "v1", "kind": "Node", "name": name, "uid": UID}]);
+                lease["spec"]["leaseDurationSeconds"] = 40.into();
+            } else {
+                lease["spec"]["leaseDurationSeconds"] = 15.into();
+                lease["spec"]["acquireTime"] = "2026-01-01T00:00:00.000000Z".into();
+                lease["spec"]["leaseTransitions"] = 0.into();
+            }
+            lease
+        };
+        Some(["2026-01-01T00:00:02", "2026-01-01T00:00:00"].map(lease))
     }
 }
 
