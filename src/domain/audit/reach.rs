@@ -371,6 +371,28 @@ mod tests {
     }
 
     #[test]
+    fn a_condition_on_the_name_errs_where_a_name_is_generated_or_a_collection_deleted() {
+        let errs = |operation: &str, resource: &str| {
+            let is_meant = |write: &WriteSort| {
+                write.operation == operation && write.object[2] == resource && write.object[3].is_empty()
+            };
+            let mut reaches = reaches(on_condition("request.name != 'a'"), is_meant);
+            reaches.sort_unstable();
+            reaches.dedup();
+            reaches
+        };
+        assert_eq!(errs("CREATE", "pods"), [Reach::Errs]);
+        assert_eq!(errs("CREATE", "endpointslices"), [Reach::Errs]);
+        assert_eq!(errs("DELETE", "pods"), [Reach::Errs]);
+        assert_eq!(
+            errs("DELETE", "configmaps"),
+            [Reach::Errs, Reach::Yes],
+            "a tenant names what it deletes"
+        );
+        assert_eq!(errs("UPDATE", "endpointslices"), [Reach::Yes]);
+    }
+
+    #[test]
     fn a_small_rule_of_many_groups_and_resources_makes_no_long_list() {
         let names = || (0..3_000).map(|number| format!("n{number}")).collect();
         let id = HookId::new(HookKind::Validating, "c", "w");

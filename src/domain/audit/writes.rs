@@ -31,7 +31,7 @@ pub struct WriteSort {
     pub kind: &'static str,
     /// Where.
     pub place: ObjectScope,
-    /// The object's name.
+    /// The object's name; empty where the request has none.
     pub object_name: &'static str,
     /// Who.
     pub by: Requester<'static>,
@@ -135,27 +135,30 @@ pub const WRITES: [WriteSort; 30] = [
     bootstrap("CREATE", ROLE_BINDING, SYSTEM),
     bootstrap("CREATE", PRIORITY, Cluster).labelled(&[]),
     write(PodScheduling, "the binding of a Pod to a node", "CREATE", BINDING, Tenant, SCHEDULER),
-    write(OwnPods, "the creation of one of its own Pods", "CREATE", POD, Own, REPLICAS),
+    write(OwnPods, "the creation of one of its own Pods", "CREATE", POD, Own, REPLICAS).unnamed(),
     write(OwnPods, "the binding of one of its own Pods", "CREATE", BINDING, Own, SCHEDULER),
     write(OwnPods, "a token for one of its own Pods", "CREATE", TOKEN, Own, NODE),
     write(OwnPods, "the status of one of its own Pods", "UPDATE", POD_STATUS, Own, NODE),
     write(OwnPods, "the endpoints of its own Service", "UPDATE", SLICE, Own, SLICES),
     write(KubeSystemPods, "the creation of a Pod of CoreDNS", "CREATE", POD, SYSTEM, REPLICAS)
+        .unnamed()
         .labelled(&[("k8s-app", "kube-dns"), ("pod-template-hash", "x")]),
     write(KubeSystemPods, "the creation of a Pod of kube-proxy", "CREATE", POD, SYSTEM, DAEMONS)
+        .unnamed()
         .labelled(&[("k8s-app", "kube-proxy"), ("controller-revision-hash", "x")]),
     write(KubeSystemPods, "the binding of a Pod in kube-system", "CREATE", BINDING, SYSTEM, SCHEDULER),
     write(NamespaceCreate, "the creation of a namespace", "CREATE", NAMESPACE, Namespace, ADMIN),
     write(NamespaceDelete, "the deletion of a namespace", "DELETE", NAMESPACE, Namespace, ADMIN),
     write(NamespaceDelete, "the last step of a namespace's deletion", "UPDATE",
         FINALIZE, Namespace, NAMESPACES),
-    write(NamespaceDelete, "the deletion of what is in a namespace", "DELETE", POD, Tenant, NAMESPACES),
-    write(NamespaceDelete, "the deletion of what is in a namespace", "DELETE",
-        CONFIG_MAP, Tenant, NAMESPACES),
+    write(NamespaceDelete, "the deletion of what is in a namespace", "DELETE", POD, Tenant, NAMESPACES)
+        .unnamed(),
+    write(NamespaceDelete, "the deletion of what is in a namespace", "DELETE", CONFIG_MAP, Tenant, NAMESPACES)
+        .unnamed(),
     write(ServiceEndpoints, "a change of a Service's endpoints", "UPDATE", SLICE, Tenant, SLICES),
-    write(ServiceEndpoints, "the first endpoints of a Service", "CREATE", SLICE, Tenant, SLICES),
+    write(ServiceEndpoints, "the first endpoints of a Service", "CREATE", SLICE, Tenant, SLICES).unnamed(),
     write(TokenRequest, "a token for a Pod", "CREATE", TOKEN, Tenant, NODE),
-    write(TenantWrites, "a tenant's new Pod", "CREATE", POD, Tenant, REPLICAS),
+    write(TenantWrites, "a tenant's new Pod", "CREATE", POD, Tenant, REPLICAS).unnamed(),
     write(TenantWrites, "a tenant's new Deployment", "CREATE", DEPLOYMENT, Tenant, TENANT),
     write(TenantWrites, "a tenant's change of a ConfigMap", "UPDATE", CONFIG_MAP, Tenant, TENANT),
     write(TenantWrites, "a tenant's deletion of a ConfigMap", "DELETE", CONFIG_MAP, Tenant, TENANT),
@@ -165,6 +168,15 @@ impl WriteSort {
     const fn labelled(self, labels: &'static [(&'static str, &'static str)]) -> Self {
         Self {
             labels: Some(labels),
+            ..self
+        }
+    }
+
+    /// Its request has no name: the object has `generateName`, which is filled in later, or a whole collection is
+    /// deleted (kubernetes 1.36, `apiserver/pkg/endpoints/handlers/{create,delete}.go`).
+    const fn unnamed(self) -> Self {
+        Self {
+            object_name: "",
             ..self
         }
     }
@@ -186,9 +198,9 @@ impl WriteSort {
         }
     }
 
-    /// A Lease as match conditions see it, new and old, with every field that it has in each cluster, so that their errors
-    /// are real; `None` for other objects. What is renewed names the version that it replaces, so that only times differ
-    /// (kubernetes 1.36, `client-go/tools/leaderelection`, `component-helpers/apimachinery/lease`).
+    /// A Lease as match conditions see it, new and old, with every field that it has in each cluster, so that their
+    /// errors are real; `None` for other objects. What is renewed names the version that it replaces, so that only
+    /// times differ (kubernetes 1.36, `client-go/tools/leaderelection`, `component-helpers/apimachinery/lease`).
     pub(super) fn objects(&self) -> Option<[Value; 2]> {
         let (ObjectScope::In(namespace), true) = (self.place, self.object == LEASES) else {
             return None;
