@@ -140,9 +140,9 @@ impl HookReader {
                 let namespace_labels = estate.labels(namespace);
                 let at = |labels| self.at(write, Some(namespace), Some(&namespace_labels), labels);
                 // Bindings and tokens have none of the Pod's labels.
-                let are_pods = write.object[2] == "pods" && write.object[3] != "binding";
+                let are_pods = write.object[2] == "pods" && labels.is_none();
                 if pods.is_empty() || !are_pods {
-                    return at(None);
+                    return at(labels.as_ref());
                 }
                 pods.iter()
                     .map(|labels| at(Some(*labels)))
@@ -155,8 +155,11 @@ impl HookReader {
                 }
                 let mut farthest = Reach::No;
                 for (name, known) in &tenants.0 {
-                    let labels = (write.place == ObjectScope::Namespace).then_some(known.as_ref());
-                    let reach = self.at(write, Some(name), known.as_ref(), labels.flatten());
+                    let own = match write.place {
+                        ObjectScope::Namespace => known.as_ref(),
+                        _ => labels.as_ref(),
+                    };
+                    let reach = self.at(write, Some(name), known.as_ref(), own);
                     farthest = farthest.max(reach);
                     if farthest == Reach::Yes {
                         break;
@@ -308,7 +311,7 @@ const CLUSTERED_GROUPS: [&str; 9] = [
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::hook::{HookId, HookKind, HookRule, HookTarget, MatchCondition};
+    use crate::cluster::hook::{HookId, HookKind, HookRule, HookTarget, MatchCondition, SelectorRequirement};
     use crate::cluster::matching::LEASES;
     use crate::cluster::matching::tests::hook;
 
@@ -390,6 +393,23 @@ mod tests {
             "a tenant names what it deletes"
         );
         assert_eq!(errs("UPDATE", "endpointslices"), [Reach::Yes]);
+    }
+
+    #[test]
+    fn an_object_selector_takes_no_binding_and_no_token_as_they_have_no_labels() {
+        let is_meant = |write: &WriteSort| ["binding", "token"].contains(&write.object[3]);
+        for (operator, wanted) in [
+            (SelectorOperator::Exists, Reach::No),
+            (SelectorOperator::DoesNotExist, Reach::Yes),
+        ] {
+            let mut hook = on_condition("true");
+            hook.object_selector.expressions = vec![SelectorRequirement {
+                key: "app".to_owned(),
+                operator,
+                values: Vec::new(),
+            }];
+            assert_eq!(reaches(hook, is_meant), [wanted; 5], "{operator:?}");
+        }
     }
 
     #[test]

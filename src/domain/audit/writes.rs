@@ -70,6 +70,7 @@ type Written = ([&'static str; 4], &'static str);
 const LEASE: Written = (LEASES, "Lease");
 const POD: Written = (["", "v1", "pods", ""], "Pod");
 const POD_STATUS: Written = (["", "v1", "pods", "status"], "Pod");
+// Without labels, but for the zone and region that the API server copies from the node (`PodTopologyLabels`).
 const BINDING: Written = (["", "v1", "pods", "binding"], "Binding");
 const TOKEN: Written = (["", "v1", "serviceaccounts", "token"], "TokenRequest");
 const NAMESPACE: Written = (["", "v1", "namespaces", ""], "Namespace");
@@ -134,10 +135,12 @@ pub const WRITES: [WriteSort; 30] = [
     bootstrap("CREATE", ROLE, SYSTEM),
     bootstrap("CREATE", ROLE_BINDING, SYSTEM),
     bootstrap("CREATE", PRIORITY, Cluster).labelled(&[]),
-    write(PodScheduling, "the binding of a Pod to a node", "CREATE", BINDING, Tenant, SCHEDULER),
+    write(PodScheduling, "the binding of a Pod to a node", "CREATE", BINDING, Tenant, SCHEDULER)
+        .labelled(&[]),
     write(OwnPods, "the creation of one of its own Pods", "CREATE", POD, Own, REPLICAS).unnamed(),
-    write(OwnPods, "the binding of one of its own Pods", "CREATE", BINDING, Own, SCHEDULER),
-    write(OwnPods, "a token for one of its own Pods", "CREATE", TOKEN, Own, NODE),
+    write(OwnPods, "the binding of one of its own Pods", "CREATE", BINDING, Own, SCHEDULER)
+        .labelled(&[]),
+    write(OwnPods, "a token for one of its own Pods", "CREATE", TOKEN, Own, NODE).labelled(&[]),
     write(OwnPods, "the status of one of its own Pods", "UPDATE", POD_STATUS, Own, NODE),
     write(OwnPods, "the endpoints of its own Service", "UPDATE", SLICE, Own, SLICES),
     write(KubeSystemPods, "the creation of a Pod of CoreDNS", "CREATE", POD, SYSTEM, REPLICAS)
@@ -146,7 +149,8 @@ pub const WRITES: [WriteSort; 30] = [
     write(KubeSystemPods, "the creation of a Pod of kube-proxy", "CREATE", POD, SYSTEM, DAEMONS)
         .unnamed()
         .labelled(&[("k8s-app", "kube-proxy"), ("controller-revision-hash", "x")]),
-    write(KubeSystemPods, "the binding of a Pod in kube-system", "CREATE", BINDING, SYSTEM, SCHEDULER),
+    write(KubeSystemPods, "the binding of a Pod in kube-system", "CREATE", BINDING, SYSTEM, SCHEDULER)
+        .labelled(&[]),
     write(NamespaceCreate, "the creation of a namespace", "CREATE", NAMESPACE, Namespace, ADMIN),
     write(NamespaceDelete, "the deletion of a namespace", "DELETE", NAMESPACE, Namespace, ADMIN),
     write(NamespaceDelete, "the last step of a namespace's deletion", "UPDATE",
@@ -157,7 +161,7 @@ pub const WRITES: [WriteSort; 30] = [
         .unnamed(),
     write(ServiceEndpoints, "a change of a Service's endpoints", "UPDATE", SLICE, Tenant, SLICES),
     write(ServiceEndpoints, "the first endpoints of a Service", "CREATE", SLICE, Tenant, SLICES).unnamed(),
-    write(TokenRequest, "a token for a Pod", "CREATE", TOKEN, Tenant, NODE),
+    write(TokenRequest, "a token for a Pod", "CREATE", TOKEN, Tenant, NODE).labelled(&[]),
     write(TenantWrites, "a tenant's new Pod", "CREATE", POD, Tenant, REPLICAS).unnamed(),
     write(TenantWrites, "a tenant's new Deployment", "CREATE", DEPLOYMENT, Tenant, TENANT),
     write(TenantWrites, "a tenant's change of a ConfigMap", "UPDATE", CONFIG_MAP, Tenant, TENANT),
