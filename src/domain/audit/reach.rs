@@ -176,21 +176,25 @@ impl HookReader {
             return Reach::No;
         }
         let each = tenants.0.iter().map(|(name, labels)| {
-            let shape = RequestShape {
+            self.reach_of_user(RequestShape {
                 namespace: Some(name),
                 namespace_labels: labels.as_ref(),
                 ..RequestShape::new(operation, object.each_ref().map(String::as_str))
-            };
-            let asked = ConditionRequest {
-                shape,
-                kind: None,
-                name: "x",
-                by: writes::TENANT,
-                dry_run: false,
-            };
-            self.asked(&asked, None)
+            })
         });
         each.max().unwrap_or(Reach::No)
+    }
+
+    /// Whether it is asked about some user's write of such a shape.
+    pub fn reach_of_user(&self, shape: RequestShape<'_>) -> Reach {
+        let asked = ConditionRequest {
+            shape,
+            kind: None,
+            name: "x",
+            by: writes::TENANT,
+            dry_run: false,
+        };
+        self.asked(&asked, None)
     }
 
     fn at(

@@ -12,6 +12,7 @@ use super::{
 use crate::audit::estate::{AuditedHook, Estate};
 use crate::audit::forecast::Auditor;
 use crate::audit::patch::of_field;
+use crate::audit::reach::Reach;
 use crate::cluster::hook::{
     FailurePolicy, Hook, HookKind, HookRule, HookTarget, Labels, MatchPolicy, Selector, SelectorOperator,
 };
@@ -72,8 +73,10 @@ const VIRTUAL: [(&str, &str, bool); 7] = [
 pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>) {
     let (subject, estate) = (auditor.subject(at), auditor.estate);
     let hook = &subject.hook;
-    timeouts(subject, estate, found);
+    timeouts(auditor, at, found);
     scope(subject, estate, found);
+    virtual_resources(auditor, at, found);
+    never_called(subject, found);
     if !auditor.reader(at).conditions.are_compiled() {
         conditions(subject, found);
     }
@@ -144,19 +147,11 @@ pub(super) fn of_all(auditor: &Auditor<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-fn timeouts(subject: &AuditedHook, estate: &Estate, found: &mut Vec<Finding>) {
-    let (hook, seconds) = (&subject.hook, subject.hook.timeout.as_secs());
-    let shape = |namespace| RequestShape {
-        namespace: Some(namespace),
-        ..RequestShape::new("UPDATE", LEASES)
-    };
-    let leases = ["kube-system", "kube-node-lease"].into_iter().any(|namespace| {
-        let labels = estate.labels(namespace);
-        hook.could_match(&RequestShape {
-            namespace_labels: Some(&labels),
-            ..shape(namespace)
-        })
-    });
+fn timeouts(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>) {
+    let subject = auditor.subject(at);
+    let seconds = subject.hook.timeout.as_secs();
+    let mut writes = auditor.reaches(at);
+    let leases = writes.any(|(write, reach)| write.object == LEASES && reach >= Reach::May);
     if leases && seconds > LONG_FOR_LEASES {
         let message = format!(
             "The control plane's Leases may wait {seconds} s for it, also where failures are ignored; leaders give an attempt up \
@@ -236,25 +231,28 @@ fn scope(subject: &AuditedHook, estate: &Estate, found: &mut Vec<Finding>) {
         let message = "A rule takes every resource of every group, also what will be installed tomorrow. Name what it reviews.";
         found.push(Finding::of(CATCH_ALL_RULES, subject, message));
     }
-    let virtual_resources: Vec<&str> = VIRTUAL
-        .into_iter()
-        .filter(|(group, resource, namespaced)| {
-            hook.could_match(&RequestShape {
-                namespace: namespaced.then_some("kube-system"),
-                ..RequestShape::new("CREATE", [group, "v1", resource, ""])
-            })
-        })
-        .map(|(_, resource, _)| resource)
-        .collect();
-    if !virtual_resources.is_empty() {
+}
+
+/// Questions, and bindings, none of which has labels.
+fn virtual_resources(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>) {
+    let (reader, unlabelled) = (auditor.reader(at), Labels::new());
+    let asked = VIRTUAL.into_iter().filter(|(group, resource, namespaced)| {
+        let shape = RequestShape {
+            namespace: namespaced.then_some("kube-system"),
+            object_labels: Some(&unlabelled),
+            ..RequestShape::new("CREATE", [group, "v1", resource, ""])
+        };
+        reader.reach_of_user(shape) >= Reach::May
+    });
+    let asked: Vec<&str> = asked.map(|(_, resource, _)| resource).collect();
+    if !asked.is_empty() {
         let message = format!(
             "It is asked about {}, which are questions and not objects. While it is down, tokens are not checked and access is not \
              reviewed. Leave them out.",
-            listed(&virtual_resources, SHOWN)
+            listed(&asked, SHOWN)
         );
-        found.push(Finding::of(VIRTUAL_RESOURCES, subject, message));
+        found.push(Finding::of(VIRTUAL_RESOURCES, auditor.subject(at), message));
     }
-    never_called(subject, found);
 }
 
 /// Rules or selectors that nothing can match.
@@ -338,8 +336,57 @@ fn is_contradiction(selector: &Selector) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use crate::cluster::hook::SelectorRequirement;
+    use crate::cluster::hook::{MatchCondition, SelectorRequirement};
+    use crate::cluster::matching::tests::hook;
+
+    fn found(hook: &Hook) -> Vec<Finding> {
+        let subject = AuditedHook {
+            hook: Arc::new(hook.clone()),
+            source: None,
+        };
+        let estate = Estate {
+            subjects: vec![subject],
+            ..Estate::default()
+        };
+        let mut found = Vec::new();
+        of_one(&Auditor::new(&estate), 0, &mut found);
+        found
+    }
+
+    fn message<'a>(found: &'a [Finding], id: &str) -> Option<&'a str> {
+        let finding = found.iter().find(|finding| finding.kind.id == id)?;
+        Some(&finding.message)
+    }
+
+    #[test]
+    fn what_conditions_or_selectors_keep_from_a_webhook_is_neither_a_waiting_lease_nor_a_virtual_resource() {
+        let ids = ["lease-timeout", "virtual-resources"];
+        let is_told = |hook: &Hook| ids.map(|id| message(&found(hook), id).is_some());
+        let on_condition = |expression: &str| Hook {
+            match_conditions: vec![MatchCondition {
+                name: "c".to_owned(),
+                expression: expression.to_owned(),
+            }],
+            ..hook(&["*"])
+        };
+        assert_eq!(is_told(&hook(&["*"])), [true, true]);
+        for (expression, wanted) in [
+            ("request.resource.resource != 'leases'", [false, true]),
+            (
+                "!request.resource.group.startsWith('auth') && request.resource.resource != 'bindings'",
+                [true, false],
+            ),
+            ("authorizer.path('/x').check('get').allowed()", [true, true]),
+        ] {
+            assert_eq!(is_told(&on_condition(expression)), wanted, "{expression}");
+        }
+        let mut labelled = hook(&["*"]);
+        labelled.object_selector.match_labels = [("app".to_owned(), "web".to_owned())].into();
+        assert_eq!(is_told(&labelled), [false, false]);
+    }
 
     fn requirement(operator: SelectorOperator, values: std::ops::Range<usize>) -> SelectorRequirement {
         SelectorRequirement {
