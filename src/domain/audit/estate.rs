@@ -96,6 +96,8 @@ pub struct ServiceFacts {
     pub selector: Labels,
     /// Port and target port: a number or a name of a container's port.
     pub ports: Vec<(i64, String)>,
+    /// It is an ExternalName: the API server dials that name at the webhook's port, whatever ports are listed.
+    pub is_external: bool,
     /// Where it came from.
     pub source: Option<SourceLocation>,
 }

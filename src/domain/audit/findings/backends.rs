@@ -35,7 +35,7 @@ fn service(subject: &AuditedHook, estate: &Estate, found: &mut Vec<Finding>) {
     };
     let is_offered = |service: &ServiceFacts| {
         let mut ports = service.ports.iter();
-        ports.any(|(port, _)| *port == i64::from(target.port))
+        service.is_external || ports.any(|(port, _)| *port == i64::from(target.port))
     };
     let (kind, is_so) = match &target.service {
         ServiceState::Missing => (SERVICE_MISSING, "does not exist".to_owned()),
@@ -182,4 +182,48 @@ fn is_same(container: &Container, one: &str, other: &str) -> bool {
     let resolved =
         |port: &str| number(container, port).map_or_else(|| port.to_owned(), |number| number.to_string());
     resolved(one) == resolved(other)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::cluster::hook::{HookTarget, Labels, ServiceTarget};
+    use crate::cluster::matching::tests::hook;
+
+    #[test]
+    fn no_port_is_missed_of_an_external_name_as_the_api_server_looks_at_none() {
+        let mut hook = hook(&["*"]);
+        let target = ServiceTarget {
+            namespace: "n".into(),
+            name: "s".into(),
+            port: 443,
+            path: "/".into(),
+            service: ServiceState::Unknown {
+                why: "an ExternalName is not followed".into(),
+            },
+        };
+        let key = target.key();
+        hook.target = HookTarget::Service(target);
+        let subject = AuditedHook {
+            hook: Arc::new(hook),
+            source: None,
+        };
+        for (is_external, wanted) in [(true, 0), (false, 1)] {
+            let facts = ServiceFacts {
+                selector: Labels::new(),
+                ports: Vec::new(),
+                is_external,
+                source: None,
+            };
+            let estate = Estate {
+                services: [(key.clone(), facts)].into(),
+                ..Estate::default()
+            };
+            let mut found = Vec::new();
+            service(&subject, &estate, &mut found);
+            assert_eq!(found.len(), wanted, "{found:?}");
+        }
+    }
 }

@@ -39,6 +39,7 @@ pub(super) fn service(value: &Value) -> ServiceFacts {
     ServiceFacts {
         selector: labels_of(&spec["selector"]),
         ports: ports.collect(),
+        is_external: text(&spec["type"]) == "ExternalName",
         source: None,
     }
 }
