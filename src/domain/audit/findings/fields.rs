@@ -14,7 +14,8 @@ use crate::audit::forecast::Auditor;
 use crate::audit::patch::of_field;
 use crate::audit::reach::Reach;
 use crate::cluster::hook::{
-    FailurePolicy, Hook, HookKind, HookRule, HookTarget, Labels, MatchPolicy, Selector, SelectorOperator,
+    FailurePolicy, Hook, HookKind, HookRule, HookTarget, Labels, MatchPolicy, Scope, Selector,
+    SelectorOperator,
 };
 use crate::cluster::matching::conditions::ConditionCompiler;
 use crate::cluster::matching::{LEASES, RequestShape};
@@ -255,19 +256,23 @@ fn virtual_resources(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
     }
 }
 
-/// Rules or selectors that nothing can match.
+/// Rules or selectors that nothing can match. Of objects without a namespace only Namespaces are held against a
+/// namespaceSelector (kubernetes 1.36, `admission/plugin/webhook/predicates/namespace`).
 fn never_called(subject: &AuditedHook, found: &mut Vec<Finding>) {
     let hook = &subject.hook;
-    let why = if hook.rules.is_empty() {
-        "it has no rules"
-    } else if is_contradiction(&hook.namespace_selector) {
-        "its namespaceSelector asks for what no labels have"
+    let clustered = hook.rules.iter().any(|rule| rule.scope != Scope::Namespaced);
+    let message = if hook.rules.is_empty() {
+        "It is never called: it has no rules. What it should review goes in unreviewed."
     } else if is_contradiction(&hook.object_selector) {
-        "its objectSelector asks for what no labels have"
-    } else {
+        "It is never called: its objectSelector asks for what no labels have. What it should review goes in unreviewed."
+    } else if !is_contradiction(&hook.namespace_selector) {
         return;
+    } else if clustered {
+        "It is never called for objects in namespaces: its namespaceSelector asks for what no labels have. Those go in \
+         unreviewed. Objects without a namespace still meet it."
+    } else {
+        "It is never called: its namespaceSelector asks for what no labels have. What it should review goes in unreviewed."
     };
-    let message = format!("It is never called: {why}. What it should review goes in unreviewed.");
     found.push(Finding::of(NEVER_CALLED, subject, message));
 }
 
@@ -394,6 +399,30 @@ mod tests {
             operator,
             values: values.map(|value| value.to_string()).collect(),
         }
+    }
+
+    #[test]
+    fn a_namespace_selector_that_selects_nothing_lets_objects_without_a_namespace_through() {
+        let nothing = Selector {
+            expressions: vec![
+                requirement(SelectorOperator::Exists, 0..0),
+                requirement(SelectorOperator::DoesNotExist, 0..0),
+            ],
+            ..Selector::default()
+        };
+        let told = |scope: Scope, in_namespaces: &Selector, objects: &Selector| {
+            let mut hook = hook(&["*"]);
+            hook.rules[0].scope = scope;
+            hook.namespace_selector = in_namespaces.clone();
+            hook.object_selector = objects.clone();
+            message(&found(&hook), "never-called").map(|message| message.contains("still meet it"))
+        };
+        let all = Selector::default();
+        assert_eq!(told(Scope::All, &nothing, &all), Some(true));
+        assert_eq!(told(Scope::Cluster, &nothing, &all), Some(true));
+        assert_eq!(told(Scope::Namespaced, &nothing, &all), Some(false));
+        assert_eq!(told(Scope::All, &nothing, &nothing), Some(false));
+        assert_eq!(told(Scope::All, &all, &all), None);
     }
 
     #[test]
