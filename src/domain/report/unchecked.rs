@@ -164,18 +164,22 @@ impl Question<'_> {
         namespace_labels: Option<&Labels>,
     ) -> Option<Went> {
         let within = |at: Time| at + GRAIN > self.gap.from && at <= self.gap.to + GRAIN;
+        let is_update = |at: Time| seen.created.is_none_or(|created| at > created + GRAIN);
+        // Those who write a status leave the labels alone.
+        let relabels = |(at, below): &(Time, String)| below.is_empty() && is_update(*at);
+        let as_made = !seen.changed.iter().any(relabels);
         let request = |operation, subresource| RequestShape {
             operation,
             subresource,
             namespace: seen.namespace.as_deref(),
             namespace_labels,
-            object_labels: Some(&seen.labels),
+            // An update meets the hook by the old labels or the new ones, and may have taken away what it met it by.
+            object_labels: Some(&seen.labels).filter(|_| as_made),
             ..RequestShape::default()
         };
         if seen.created.is_some_and(within) && self.asks(served, request("CREATE", "")) {
             return Some(Went::Created);
         }
-        let is_update = |at: Time| seen.created.is_none_or(|created| at > created + GRAIN);
         let mut changed = seen.changed.iter();
         let updated = changed.any(|(at, subresource)| {
             within(*at) && is_update(*at) && self.asks(served, request("UPDATE", subresource))
@@ -301,6 +305,23 @@ mod tests {
         assert_eq!(question.went(&pods(), &made, Some(&other)), None);
         assert_eq!(question.went(&pods(), &made, Some(&own)), Some(Went::Created));
         assert_eq!(question.went(&pods(), &made, None), Some(Went::Created));
+    }
+
+    #[test]
+    fn an_update_may_have_taken_the_label_away_by_which_it_met_the_hook() {
+        let mut hook = hook(&["pods"]);
+        hook.object_selector.match_labels = Labels::from([("app".to_owned(), "web".to_owned())]);
+        let question = question(&hook, GapReason::Skipped);
+        let went =
+            |created, changed: &[(u64, &str)]| question.went(&pods(), &pod("tenant", created, changed), None);
+        assert_eq!(went(50, &[(50, ""), (150, "")]), Some(Went::Updated));
+        assert_eq!(went(150, &[(150, ""), (180, "")]), Some(Went::Created));
+        assert_eq!(went(150, &[(150, ""), (250, "")]), Some(Went::Created));
+        assert_eq!(
+            went(150, &[(150, ""), (180, "status")]),
+            None,
+            "it has the labels that it was made with"
+        );
     }
 
     #[test]
