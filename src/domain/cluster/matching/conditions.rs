@@ -225,12 +225,24 @@ impl MatchConditions {
 }
 
 impl ConditionRequest<'_> {
+    /// Group and version of the kind, which is not the resource's for a few subresources (kubernetes 1.36,
+    /// `pkg/registry/core/{pod,serviceaccount}`, `*/scale`).
+    fn kind_of(&self) -> (&str, &str) {
+        match self.shape.subresource {
+            "token" => ("authentication.k8s.io", "v1"),
+            "scale" => ("autoscaling", "v1"),
+            "eviction" => ("policy", "v1"),
+            _ => (self.shape.group, self.shape.version),
+        }
+    }
+
     /// As conditions see it. What is left out cannot be asked about; what an API server leaves out of an AdmissionReview
     /// because it is empty is left out as well.
     fn request(&self) -> Json {
         let shape = &self.shape;
         let resource = json!({"group": shape.group, "version": shape.version, "resource": shape.resource});
-        let mut kind = json!({"group": shape.group, "version": shape.version});
+        let (group, version) = self.kind_of();
+        let mut kind = json!({"group": group, "version": version});
         if let Some(known) = self.kind {
             kind["kind"] = known.into();
         }

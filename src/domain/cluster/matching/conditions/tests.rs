@@ -268,3 +268,39 @@ fn patterns_that_are_long_or_not_literal_are_not_compiled() {
         assert_eq!(outcome(&[expression]), ConditionOutcome::Unknown, "{expression}");
     }
 }
+
+#[test]
+fn the_kind_of_a_subresource_has_its_own_group_and_version() {
+    let outcome = |object: [&'static str; 4], expression: &str| {
+        let conditions = ConditionCompiler::default().conditions([expression].into_iter());
+        conditions.let_through(&ConditionRequest {
+            shape: RequestShape::new("CREATE", object),
+            kind: None,
+            name: "x",
+            by: Requester {
+                user: "system:node:node-1",
+                groups: &[],
+            },
+            dry_run: false,
+        })
+    };
+    for (object, kind) in [
+        (["", "v1", "serviceaccounts", "token"], "authentication.k8s.io/v1"),
+        (["apps", "v1", "deployments", "scale"], "autoscaling/v1"),
+        (["", "v1", "pods", "eviction"], "policy/v1"),
+        (["", "v1", "pods", "binding"], "/v1"),
+        (["apps", "v1", "deployments", "status"], "apps/v1"),
+        (["example.com", "v2", "widgets", ""], "example.com/v2"),
+    ] {
+        for field in ["request.kind", "request.requestKind"] {
+            let expression = format!("{field}.group + '/' + {field}.version == '{kind}'");
+            assert_eq!(
+                outcome(object, &expression),
+                Some(true),
+                "{object:?} {expression}"
+            );
+        }
+        let resource = format!("request.resource.group == '{}'", object[0]);
+        assert_eq!(outcome(object, &resource), Some(true), "{object:?}");
+    }
+}
