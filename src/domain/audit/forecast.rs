@@ -7,7 +7,7 @@
 mod suffering;
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use strum::IntoStaticStr;
@@ -115,8 +115,11 @@ pub struct Auditor<'a> {
     pub(super) zones: BTreeSet<&'a str>,
     /// Forecasts that were made, by place, in the order of [`BackendFailure::ALL`].
     known: RefCell<BTreeMap<String, [Forecast; 3]>>,
-    /// What was asked about own Pods: by webhook, write and whose Pods they are.
-    of_pods: RefCell<HashMap<(usize, usize, usize), Reach>>,
+    /// By subject, the first one that has the same own Pods.
+    owners: Vec<usize>,
+    /// What is known of [`Self::asks_again`], by write and whose own Pods are meant. That grows with the webhooks;
+    /// how far each reaches the Pods of each other one would grow with their square.
+    again: RefCell<BTreeMap<(usize, usize), bool>>,
 }
 
 /// A webhook that fails, and how far it reaches each of [`WRITES`].
@@ -155,8 +158,15 @@ impl<'a> Auditor<'a> {
             let workloads = estate.workloads(&subject.hook);
             workloads.map(|workload| &workload.labels).collect()
         });
-        let pods = pods.collect();
+        let pods: Vec<Vec<&Labels>> = pods.collect();
+        let mut first = BTreeMap::new();
+        let owners = estate.subjects.iter().zip(&pods).enumerate();
+        let owners = owners.map(|(at, (subject, pods))| {
+            let namespace = service_key(&subject.hook).map(|(namespace, _)| namespace);
+            *first.entry((namespace, pods.clone())).or_insert(at)
+        });
         Self {
+            owners: owners.collect(),
             estate,
             readers,
             tenants,
@@ -165,7 +175,7 @@ impl<'a> Auditor<'a> {
             pods,
             zones: zones(estate),
             known: RefCell::default(),
-            of_pods: RefCell::default(),
+            again: RefCell::default(),
         }
     }
 
@@ -287,11 +297,21 @@ impl<'a> Auditor<'a> {
     /// Whether one of [`WRITES`] meets several mutating webhooks, own Pods being those of `of`: then one with
     /// `reinvocationPolicy: IfNeeded` may be called twice.
     fn asks_again(&self, index: usize, of: usize) -> bool {
+        let of = if WRITES[index].place == ObjectScope::Own {
+            self.owners[of]
+        } else {
+            0
+        };
+        if let Some(known) = self.again.borrow().get(&(index, of)) {
+            return *known;
+        }
         let mutates = |at: &usize| {
             self.readers[*at].hook.id.kind == HookKind::Mutating
                 && self.reach_of(*at, index, of) >= Reach::May
         };
-        (0..self.readers.len()).filter(mutates).nth(1).is_some()
+        let again = (0..self.readers.len()).filter(mutates).nth(1).is_some();
+        self.again.borrow_mut().insert((index, of), again);
+        again
     }
 
     /// How far one webhook reaches one of [`WRITES`], own Pods being those of another one.
@@ -303,11 +323,8 @@ impl<'a> Auditor<'a> {
         let Some((namespace, _)) = service_key(&self.readers[of].hook) else {
             return Reach::No;
         };
-        let mut known = self.of_pods.borrow_mut();
-        *known.entry((at, index, of)).or_insert_with(|| {
-            let own = Some((&*namespace, &*self.pods[of]));
-            self.readers[at].reach(write, self.estate, &self.tenants, own)
-        })
+        let own = Some((&*namespace, &*self.pods[of]));
+        self.readers[at].reach(write, self.estate, &self.tenants, own)
     }
 }
 
@@ -329,4 +346,52 @@ fn zones(estate: &Estate) -> BTreeSet<&str> {
     of_endpoints
         .chain(nodes.filter_map(|node| node.zone.as_deref()))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::reach::NAME_LABEL;
+    use super::*;
+    use crate::cluster::hook::{HookTarget, ServiceState, ServiceTarget};
+    use crate::cluster::matching::tests::hook;
+
+    /// A mutating webhook for Pods of its own namespace alone, asked again about what others change.
+    fn of_namespace(number: usize, namespace: &str) -> AuditedHook {
+        let mut hook = hook(&["pods"]);
+        hook.id = HookId::new(HookKind::Mutating, &format!("c{number}"), "w");
+        hook.reinvoked = true;
+        hook.namespace_selector.match_labels = [(NAME_LABEL.to_owned(), namespace.to_owned())].into();
+        hook.target = HookTarget::Service(ServiceTarget {
+            namespace: namespace.to_owned(),
+            name: format!("s{number}"),
+            port: 443,
+            path: "/".to_owned(),
+            service: ServiceState::Missing,
+        });
+        AuditedHook {
+            hook: Arc::new(hook),
+            source: None,
+        }
+    }
+
+    #[test]
+    fn what_is_remembered_of_own_pods_grows_with_the_namespaces_of_webhooks_and_not_with_the_square() {
+        // The last one shares the namespace of the first.
+        let subjects = (0..=40).map(|number| of_namespace(number, &format!("n{}", number % 40)));
+        let estate = Estate {
+            subjects: subjects.collect(),
+            is_cluster: true,
+            ..Estate::default()
+        };
+        let auditor = Auditor::new(&estate);
+        for at in 0..=40 {
+            auditor.forecast(at, BackendFailure::Hang);
+            auditor.vital_writes(at);
+        }
+        let known = auditor.again.borrow().len();
+        assert!((40..=40 + WRITES.len()).contains(&known), "{known}");
+        let creation = WRITES.iter().position(|write| write.place == ObjectScope::Own);
+        let again = |of| auditor.asks_again(creation.expect("a write to own Pods"), of);
+        assert_eq!([0, 40, 1].map(again), [true, true, false]);
+    }
 }
