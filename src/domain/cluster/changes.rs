@@ -135,13 +135,11 @@ fn differences(before: &Hook, after: &Hook) -> Vec<HookChangeKind> {
     let fields = reconfigured(before, after);
     let entry = (!fields.is_empty()).then_some(HookChangeKind::Reconfigured(fields));
     let (before, after) = (before.endpoints(), after.endpoints());
-    let find = |list: &[Endpoint], address: SocketAddr| -> Option<(bool, bool)> {
-        let found = list.iter().find(|endpoint| endpoint.address == address)?;
-        Some((found.ready, found.terminating))
-    };
+    // A Service may have a thousand endpoints.
+    let (was, is) = (states(before), states(after));
     let here = after.iter().filter_map(|endpoint| {
         let address = endpoint.address;
-        let (was_ready, was_stopping) = find(before, address).unwrap_or_default();
+        let (was_ready, was_stopping) = was.get(&address).copied().unwrap_or_default();
         match (was_stopping, endpoint.terminating, was_ready, endpoint.ready) {
             (false, true, ..) => Some(HookChangeKind::EndpointStopping(address)),
             (.., false, true) => Some(HookChangeKind::EndpointReady(address)),
@@ -149,9 +147,16 @@ fn differences(before: &Hook, after: &Hook) -> Vec<HookChangeKind> {
             _ => None,
         }
     });
-    let gone = before.iter().filter(|known| find(after, known.address).is_none());
+    let gone = before.iter().filter(|known| !is.contains_key(&known.address));
     let gone = gone.map(|endpoint| HookChangeKind::EndpointGone(endpoint.address));
     entry.into_iter().chain(here).chain(gone).collect()
+}
+
+/// Whether each endpoint is Ready, and whether it stops.
+fn states(endpoints: &[Endpoint]) -> BTreeMap<SocketAddr, (bool, bool)> {
+    let states = endpoints.iter();
+    let states = states.map(|endpoint| (endpoint.address, (endpoint.ready, endpoint.terminating)));
+    states.collect()
 }
 
 /// The fields that differ and that decide whether and how the hook is called.
@@ -264,6 +269,32 @@ mod tests {
         for (before, after, sentence) in seen {
             assert_eq!(between(behind(&before), behind(&after)), [sentence]);
         }
+    }
+
+    #[test]
+    fn what_a_comparison_costs_does_not_grow_with_the_square_of_the_endpoints() {
+        const ALL: u32 = 20_000;
+        let of_thousands = |first: u32| {
+            let mut hook = behind(&[]);
+            if let HookTarget::Service(target) = &mut hook.target
+                && let ServiceState::Found { endpoints, .. } = &mut target.service
+            {
+                let addresses = (first..first + ALL).map(|number| (number.to_be_bytes(), 8443).into());
+                endpoints.extend(addresses.map(Endpoint::ready));
+            }
+            hook
+        };
+        let began = std::time::Instant::now();
+        let changes = differences(&of_thousands(0), &of_thousands(ALL));
+        assert_eq!(changes.len(), 2 * ALL as usize);
+        assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+        assert_eq!(
+            [&changes[0], &changes[ALL as usize]].map(HookChangeKind::sentence),
+            [
+                "endpoint 0.0.78.32:8443 became Ready",
+                "endpoint 0.0.0.0:8443 was removed"
+            ],
+        );
     }
 
     #[test]
