@@ -175,9 +175,12 @@ fn reconfigured(was: &Hook, is: &Hook) -> Vec<&'static str> {
         ("failurePolicy", was.failure_policy != is.failure_policy),
         ("timeoutSeconds", was.timeout != is.timeout),
         ("rules", was.rules != is.rules),
+        ("matchPolicy", was.match_policy != is.match_policy),
         ("namespaceSelector", namespaces),
         ("objectSelector", was.object_selector != is.object_selector),
         ("matchConditions", was.match_conditions != is.match_conditions),
+        ("sideEffects", was.dry_run_safe != is.dry_run_safe),
+        ("reinvocationPolicy", was.reinvoked != is.reinvoked),
     ];
     let changed = fields.into_iter().filter(|(_, differs)| *differs);
     changed.map(|(field, _)| field).collect()
@@ -188,7 +191,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::cluster::hook::{ServiceState, ServiceTarget};
+    use crate::cluster::hook::{MatchPolicy, ServiceState, ServiceTarget};
     use crate::cluster::matching::tests::hook;
 
     const NOW: Time = Time::from_unix_millis(1_000);
@@ -311,6 +314,14 @@ mod tests {
         assert_eq!(
             between(before, after),
             ["caBundle, timeoutSeconds of the webhook changed"]
+        );
+        let (before, mut after) = (behind(&[]), behind(&[]));
+        after.match_policy = MatchPolicy::Exact;
+        after.dry_run_safe = !before.dry_run_safe;
+        after.reinvoked = !before.reinvoked;
+        assert_eq!(
+            between(before, after),
+            ["matchPolicy, sideEffects, reinvocationPolicy of the webhook changed"]
         );
     }
 

@@ -398,6 +398,7 @@ impl Hook {
     /// Whether the same requests are shown to another hook, for all that its own fields say.
     fn asks_like(&self, other: &Self) -> bool {
         self.rules == other.rules
+            && self.match_policy == other.match_policy
             && self.namespace_selector == other.namespace_selector
             && self.object_selector == other.object_selector
             && self.added == other.added
@@ -408,7 +409,7 @@ impl Hook {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::hook::{HookKind, HookTarget, Selector};
+    use crate::cluster::hook::{HookKind, HookTarget, MatchPolicy, Selector};
 
     fn meets(operations: &[&str], group: &str, resources: &[&str], selector: Selector) -> bool {
         spared(&asked(operations, group, resources, selector)) >= Spared::ControlPlane
@@ -626,6 +627,17 @@ mod tests {
             take(&mut meetings, &narrowed, &["kube-system", "kube-node-lease"]),
             Spared::Nothing
         );
+    }
+
+    #[test]
+    fn under_another_match_policy_a_hook_is_shown_other_requests() {
+        let equivalent = on_condition(&[]);
+        let exact = Hook {
+            match_policy: MatchPolicy::Exact,
+            ..equivalent.clone()
+        };
+        assert!(equivalent.asks_like(&equivalent));
+        assert!(!equivalent.asks_like(&exact));
     }
 
     /// As many webhooks as are watched, with as many conditions as they may have, beside one that is in the leaders' way.
