@@ -131,7 +131,7 @@ impl Making {
                 workload.source = object.source;
                 self.estate.workloads.push(workload);
             }
-            ("policy/v1", "PodDisruptionBudget") => self.estate.budgets.push(budget(key.0, &value["spec"])),
+            ("policy/v1", "PodDisruptionBudget") => self.estate.budgets.extend(budget(key.0, &value["spec"])),
             ("apiextensions.k8s.io/v1", "CustomResourceDefinition") => self.definition(&object),
             ("v1", "Node") => {
                 self.estate

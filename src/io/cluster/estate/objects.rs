@@ -102,8 +102,10 @@ fn check(probe: &Value) -> Option<Check> {
     looked_at.or_else(|| probe.is_object().then_some(Check::Command))
 }
 
-pub(super) fn budget(namespace: String, spec: &Value) -> DisruptionBudget {
-    let selector = &spec["selector"];
+/// `None` for one without a selector, which is about no Pod; an empty selector is about all of its namespace
+/// (`policy/v1`).
+pub(super) fn budget(namespace: String, spec: &Value) -> Option<DisruptionBudget> {
+    let selector = Some(&spec["selector"]).filter(|selector| selector.is_object())?;
     let expressions = items(&selector["matchExpressions"])
         .iter()
         .filter_map(|expression| {
@@ -116,11 +118,44 @@ pub(super) fn budget(namespace: String, spec: &Value) -> DisruptionBudget {
                     .collect(),
             })
         });
-    DisruptionBudget {
+    Some(DisruptionBudget {
         namespace,
         selector: Selector {
             match_labels: labels_of(&selector["matchLabels"]),
             expressions: expressions.collect(),
         },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_disruption_budget_without_a_selector_is_about_no_pod_and_an_empty_selector_about_all() {
+        let is_about = |spec: Value| {
+            let budget = budget("n".to_owned(), &spec)?;
+            Some(budget.selector.matches(&Labels::new()))
+        };
+        assert_eq!(is_about(json!({"minAvailable": 1})), None);
+        assert_eq!(is_about(json!({"selector": null})), None);
+        assert_eq!(is_about(json!({"selector": {}})), Some(true));
+        assert_eq!(
+            is_about(json!({"selector": {"matchLabels": {"a": "b"}}})),
+            Some(false)
+        );
+    }
+
+    #[test]
+    fn an_external_name_is_told_from_other_services() {
+        for (spec, wanted) in [
+            (json!({"type": "ExternalName", "externalName": "h.example"}), true),
+            (json!({"type": "NodePort"}), false),
+            (json!({}), false),
+        ] {
+            assert_eq!(service(&json!({"spec": spec})).is_external, wanted, "{spec}");
+        }
     }
 }
