@@ -90,7 +90,8 @@ fn definition() -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "widgets.matcher.example"},
         "spec": {"group": "matcher.example", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
-                 "versions": [version("v1", true, true), version("v2", false, true), version("v3", false, false)]},
+                 "versions": [version("v1", true, true), version("v2", false, true), version("v3", false, false),
+                              version("v1beta1", false, false)]},
     })
 }
 

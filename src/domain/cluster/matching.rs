@@ -39,10 +39,6 @@ pub struct RequestShape<'a> {
     pub object_labels: Option<&'a Labels>,
     /// The labels of the object as it is stored; `None` when there is none or it is unknown.
     pub old_labels: Option<&'a Labels>,
-    /// Every group and version that the API server takes for this resource ([`equivalent`]); `None` where that was not looked
-    /// up. Then it is what a Kubernetes 1.36 serves by default, and of resources that are not Kubernetes' own every version
-    /// that a rule names.
-    pub known_as: Option<&'a [(&'a str, &'a str)]>,
 }
 
 /// Group, version, resource and subresource of the Leases by which leaders and nodes show that they live.

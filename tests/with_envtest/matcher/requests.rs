@@ -61,15 +61,6 @@ pub const KINDS: [Kind; 17] = [
     ),
 ];
 
-/// Every version that the definition of a custom resource lists, served or not; of others hookwatch knows by itself.
-fn known_as(kind: &Kind) -> Option<&'static [(&'static str, &'static str)]> {
-    (kind.0 == "matcher.example").then_some(&[
-        ("matcher.example", "v1"),
-        ("matcher.example", "v2"),
-        ("matcher.example", "v3"),
-    ])
-}
-
 pub const NAMESPACES: [(&str, &[(&str, &str)]); 3] = [
     ("matcher-a", &[("env", "prod"), ("app", "web"), ("tier", "x")]),
     ("matcher-b", &[("env", "dev")]),
@@ -273,7 +264,6 @@ impl Asking {
             },
             object_labels: new_labels.as_ref(),
             old_labels: old_labels.as_ref(),
-            known_as: known_as(&self.kind),
         };
         if !hook.could_match(&shape) {
             return Some(false);

@@ -32,7 +32,6 @@ pub(super) fn should_call(
         namespace_labels: namespace_labels.as_ref(),
         object_labels: new_labels.as_ref(),
         old_labels: old_labels.as_ref(),
-        known_as: None,
     };
     if !lets_through(
         (&hook.rules, hook.match_policy),
