@@ -255,11 +255,6 @@ pub fn named(hook: &Hook) -> Vec<([String; 4], &'static str)> {
         let mut operations = ["CREATE", "UPDATE", "DELETE"].into_iter();
         let operation = operations.find(|known| rule.names_operation(known));
         let Some(operation) = operation else { continue };
-        let version = rule
-            .api_versions
-            .first()
-            .filter(plain)
-            .map_or("v1", String::as_str);
         // A small rule of many groups and many resources would make a list of millions.
         let groups = rule.api_groups.iter().filter(plain);
         let pairs = groups.flat_map(|group| rule.resources.iter().map(move |name| (group, name)));
@@ -273,7 +268,7 @@ pub fn named(hook: &Hook) -> Vec<([String; 4], &'static str)> {
                 || CLUSTERED.contains(&resource)
                 || resource == "*" && CLUSTERED_GROUPS.contains(&group.as_str());
             if !clustered {
-                let object = [group, version, resource, subresource].map(str::to_owned);
+                let object = [group, rule.version(), resource, subresource].map(str::to_owned);
                 found.push((object, operation));
             }
         }

@@ -143,6 +143,16 @@ impl HookRule {
         listed(&self.operations, operation)
     }
 
+    /// One of its groups; the core group where it takes any.
+    pub fn group(&self) -> &str {
+        one(&self.api_groups, "")
+    }
+
+    /// One of its versions; `v1` where it takes any.
+    pub fn version(&self) -> &str {
+        one(&self.api_versions, "v1")
+    }
+
     /// Whether the rule covers the request; selectors and exempt kinds are not its business.
     pub fn matches(&self, request: &RequestShape<'_>) -> bool {
         let scope = match self.scope {
@@ -205,6 +215,12 @@ pub fn lets_through(
 /// Whether labels, or annotations, are among others all those that are wanted.
 pub fn has_all(labels: &Labels, wanted: &Labels) -> bool {
     wanted.iter().all(|(key, value)| labels.get(key) == Some(value))
+}
+
+/// The first of `items`; `any` where that is `*` or there is none.
+fn one<'a>(items: &'a [String], any: &'a str) -> &'a str {
+    let first = items.first().map_or("*", String::as_str);
+    if first == "*" { any } else { first }
 }
 
 /// Whether `items` holds the requested word or `*`.
@@ -471,6 +487,15 @@ pub(crate) mod tests {
             catch_all.could_match(&lease),
             "Leases are not spared, however much that hurts"
         );
+    }
+
+    #[test]
+    fn a_rule_for_any_group_and_version_stands_for_v1_of_the_core_group() {
+        let mut rule = hook(&["pods"]).rules.remove(0);
+        assert_eq!((rule.group(), rule.version()), ("", "v1"));
+        rule.api_groups = strings(&["apps", "batch"]);
+        rule.api_versions = strings(&["v1beta1", "v1"]);
+        assert_eq!((rule.group(), rule.version()), ("apps", "v1beta1"));
     }
 
     #[test]

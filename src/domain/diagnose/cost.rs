@@ -361,8 +361,8 @@ impl<'a> Class<'a> {
 fn named(rule: &HookRule) -> impl Iterator<Item = (bool, [&str; 5])> {
     let asks = |operation: &str| rule.names_operation(operation);
     let operation = ["CREATE", "UPDATE"].into_iter().find(|operation| asks(operation));
-    let operation = operation.unwrap_or_else(|| first(&rule.operations, "CREATE"));
-    let version = first(&rule.api_versions, "v1");
+    // It names `DELETE` or `CONNECT` alone, or nothing.
+    let operation = operation.unwrap_or_else(|| rule.operations.first().map_or("CREATE", String::as_str));
     let plain = |name: &&String| !name.contains('*');
     let is_new = move |what: &[&str; 4]| {
         let mut classes = CLASSES.iter();
@@ -372,7 +372,7 @@ fn named(rule: &HookRule) -> impl Iterator<Item = (bool, [&str; 5])> {
     groups.flat_map(move |group| {
         let names = rule.resources.iter().filter(plain).map(move |name| {
             let (resource, subresource) = name.split_once('/').unwrap_or((name, ""));
-            [group.as_str(), version, resource, subresource]
+            [group.as_str(), rule.version(), resource, subresource]
         });
         let new = names.filter(is_new);
         new.map(move |[group, version, resource, subresource]| {
@@ -380,13 +380,6 @@ fn named(rule: &HookRule) -> impl Iterator<Item = (bool, [&str; 5])> {
             (rule.scope == Scope::Cluster, what)
         })
     })
-}
-
-fn first<'a>(of: &'a [String], any: &'a str) -> &'a str {
-    match of.first().map(String::as_str) {
-        None | Some("*") => any,
-        Some(name) => name,
-    }
 }
 
 impl Bill<'_> {

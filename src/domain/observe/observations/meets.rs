@@ -253,14 +253,16 @@ impl<'a> MatchSubject<'a> {
                         // Namespaces themselves are not spared, whatever they are called.
                         let resource = if resource == "*" { "pods" } else { resource };
                         let subresource = if subresource == "*" { "" } else { subresource };
-                        let (group, version) = (first(&rule.api_groups, ""), first(&rule.api_versions, "v1"));
                         resource != "namespaces"
                             && counts(resource)
                             && rule.scope != Scope::Cluster
                             && asks(&RequestShape {
                                 namespace: Some(namespace),
                                 namespace_labels: (self.labels)(namespace),
-                                ..RequestShape::new(operation, [group, version, resource, subresource])
+                                ..RequestShape::new(
+                                    operation,
+                                    [rule.group(), rule.version(), resource, subresource],
+                                )
                             })
                     })
                 })
@@ -273,7 +275,7 @@ impl<'a> MatchSubject<'a> {
             added: &self.hook.added,
         };
         let meets = |rule: &HookRule, namespace, operation, (group, resource, subresource)| {
-            let object = [group, first(&rule.api_versions, "v1"), resource, subresource];
+            let object = [group, rule.version(), resource, subresource];
             asks(&RequestShape {
                 namespace,
                 namespace_labels: namespace.and_then(self.labels),
@@ -363,14 +365,6 @@ fn operations(rule: &HookRule) -> impl Iterator<Item = (&HookRule, &str)> {
     let operations = ["CREATE", "UPDATE", "DELETE"].into_iter();
     let named = operations.filter(|operation| rule.names_operation(operation));
     named.map(move |operation| (rule, operation))
-}
-
-/// The first of some names, with something for `*` and for none.
-fn first<'a>(names: &'a [String], any: &'a str) -> &'a str {
-    match names.first().map(String::as_str) {
-        None | Some("*") => any,
-        Some(name) => name,
-    }
 }
 
 /// Whether a text is about hookwatch's own writes: by name, or by their being dry runs.
