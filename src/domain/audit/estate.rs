@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::reach::NAME_LABEL;
 use super::standing::AuditEvidence;
 use crate::cluster::hook::{Hook, HookKind, Labels, Selector, ServiceTarget};
 use crate::cluster::inventory::NodeState;
@@ -162,7 +163,7 @@ impl Estate {
     /// The labels of a namespace. One that is not known has its name as label, which the API server puts on all of them.
     pub fn labels(&self, namespace: &str) -> Labels {
         let mut labels = self.namespaces.get(namespace).cloned().unwrap_or_default();
-        labels.insert("kubernetes.io/metadata.name".to_owned(), namespace.to_owned());
+        labels.insert(NAME_LABEL.to_owned(), namespace.to_owned());
         labels
     }
 
