@@ -313,15 +313,17 @@ impl Panel {
 
     /// Adds a query. Its legend names the series by labels, as in `{{webhook}}`.
     pub fn query(mut self, expr: impl Into<String>, legend: &str) -> Self {
-        let newest = self.kind == "table";
+        let is_table = self.kind == "table";
+        // A state that is over still has a last value within the range, and would be shown as if it were there.
+        let is_instant = is_table || self.options["textMode"] == "name";
         self.targets.push(Target {
             ref_id: char::from(b'A' + self.targets.len() as u8).to_string(),
             datasource: datasource(),
             expr: expr.into(),
             legend_format: legend.to_owned(),
-            instant: newest,
-            range: !newest,
-            format: newest.then_some("table"),
+            instant: is_instant,
+            range: !is_instant,
+            format: is_table.then_some("table"),
         });
         self
     }

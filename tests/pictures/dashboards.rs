@@ -119,7 +119,11 @@ impl Panel<'_> {
         let overrides = self.panel["fieldConfig"]["overrides"].as_array().unwrap();
         let mut lines = Vec::new();
         for target in self.panel["targets"].as_array().unwrap() {
-            for series in self.answers(target) {
+            // An instant query is answered with what there is now; of a range Grafana takes the last value that is there.
+            let is_instant = target["instant"] == true;
+            let is_shown =
+                |series: &&Series| !is_instant || series.values.last().is_some_and(Option::is_some);
+            for series in self.answers(target).iter().filter(is_shown) {
                 let name = legend(target["legendFormat"].as_str().unwrap(), &series.metric);
                 let named = overrides
                     .iter()

@@ -118,6 +118,25 @@ fn every_query_looks_at_metrics_labels_and_values_that_exist() {
 }
 
 #[test]
+fn a_panel_that_names_a_state_asks_for_the_states_of_now_and_for_none_that_is_over() {
+    for (name, dashboard) in dashboards() {
+        for panel in panels(&dashboard) {
+            let names_a_state = panel["options"]["textMode"] == "name";
+            for target in panel["targets"].as_array().unwrap() {
+                let is_instant = target["instant"] == true;
+                assert_ne!(target["range"], target["instant"]);
+                assert_eq!(
+                    is_instant,
+                    names_a_state || panel["type"] == "table",
+                    "{name}: {}",
+                    panel["title"]
+                );
+            }
+        }
+    }
+}
+
+#[test]
 fn every_panel_says_what_it_shows_in_which_unit_and_stands_where_no_other_stands() {
     let mut uids = BTreeSet::new();
     for (name, dashboard) in dashboards() {

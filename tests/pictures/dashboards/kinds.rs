@@ -14,13 +14,8 @@ impl Panel<'_> {
     pub(super) fn stat(&self, out: &mut String) {
         let is_name = self.panel["options"]["textMode"] == "name";
         let lines = self.lines();
-        // A state that was and is no more has no newest value.
-        let now: Vec<&Line<'_>> = lines
-            .iter()
-            .filter(|line| line.values.last().is_some_and(Option::is_some))
-            .collect();
-        let high = (self.high - 34.0) / now.len().max(1) as f64;
-        for (line, at) in now.iter().zip(0_u32..) {
+        let high = (self.high - 34.0) / lines.len().max(1) as f64;
+        for (line, at) in lines.iter().zip(0_u32..) {
             let top = self.y + 28.0 + f64::from(at) * high;
             let middle = (self.x + self.wide / 2.0, top + high / 2.0 + 8.0);
             if is_name {
@@ -41,7 +36,7 @@ impl Panel<'_> {
                 );
             } else {
                 let value = shown(line.last().unwrap_or_default(), self.unit());
-                let said = if now.len() > 1 {
+                let said = if lines.len() > 1 {
                     format!("{}: {value}", line.name)
                 } else {
                     value
