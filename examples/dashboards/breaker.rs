@@ -74,7 +74,7 @@ fn actions() -> Panel {
         "short",
     )
     .query(
-        "sum by (action, outcome) (increase(hookwatch_breaker_actions_total{cluster=~\"$cluster\"}[5m]))",
+        "sum by (action, outcome) (increase(hookwatch_breaker_actions_total{cluster=~\"$cluster\"}[5m])) > 0",
         "{{action}}: {{outcome}}",
     )
     .when_empty("nothing was changed")
@@ -87,7 +87,7 @@ fn began_to_hold_back() -> Panel {
         "short",
     )
     .query(
-        "sum by (reason) (increase(hookwatch_breaker_held_back_total{cluster=~\"$cluster\"}[5m]))",
+        "sum by (reason) (increase(hookwatch_breaker_held_back_total{cluster=~\"$cluster\"}[5m])) > 0",
         "{{reason}}",
     )
     .when_empty("nothing was held back")

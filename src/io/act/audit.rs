@@ -45,6 +45,9 @@ pub struct AuditRecord {
 }
 
 impl AuditRecord {
+    /// Every action that changes a webhook configuration.
+    pub const ACTIONS: [&str; 3] = ["bypass", "probation", "restore"];
+
     /// What there is to say of a desired state and what came of it.
     pub fn new(hook: &HookId, desired: &Desired, author: &Author, report: &PatchReport, time: Time) -> Self {
         let (action, rung, reason) = match desired {

@@ -98,7 +98,7 @@ impl Metrics {
             probes: probes::ProbeMetrics::new(&make)?,
             plane: plane::PlaneMetrics::new(&make)?,
             scrapes: scrapes::ScrapeMetrics::new(&make)?,
-            breaker: breaker::BreakerMetrics::new(&make)?,
+            breaker: breaker::BreakerMetrics::new(&make)?.begun(),
             own: OwnMetrics::new(&make)?,
             servers: servers::ServerMetrics::new(&make)?,
             alertmanager: alertmanager::PushMetrics::new(&make)?,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use strum::IntoStaticStr;
+use strum::{IntoStaticStr, VariantNames};
 
 use super::book::{Book, ResourceVersion};
 use super::policy::{Ceiling, Permit, PolicySubject, Rung};
@@ -81,7 +81,7 @@ impl Observation {
 
 /// What became of a write. Retries after answers that say that nothing was done are the sender's business; what is
 /// told here is the end of them. The names are those in logs and metrics.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, IntoStaticStr)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub enum WriteOutcome {
     /// It was done, and this is what the answer shows.

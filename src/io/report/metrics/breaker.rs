@@ -3,9 +3,10 @@
 use strum::VariantNames as _;
 
 use super::{Metrics, flag, set};
-use crate::domain::act::breaker::{HeldBack, HookStanding, HookState, Rung};
+use crate::domain::act::breaker::{HeldBack, HookStanding, HookState, Rung, WriteOutcome};
 use crate::domain::act::fence::BreakerView;
 use crate::domain::time::Time;
+use crate::io::act::audit::AuditRecord;
 
 group! {
     BreakerMetrics:
@@ -27,6 +28,19 @@ group! {
 }
 
 impl BreakerMetrics {
+    /// Begins every series of the counters: one that begins with its first event shows no increase by it.
+    pub(super) fn begun(self) -> Self {
+        for reason in HeldBack::ALL {
+            self.held_back.with_label_values(&[reason.as_str()]).inc_by(0);
+        }
+        for action in AuditRecord::ACTIONS {
+            for outcome in WriteOutcome::VARIANTS {
+                self.actions.with_label_values(&[action, outcome]).inc_by(0);
+            }
+        }
+        self
+    }
+
     pub(super) fn fill(&self, breaker: &BreakerView) {
         self.disarmed.set(flag(breaker.is_disarmed()));
         for &rung in Rung::ALL {
@@ -65,5 +79,34 @@ impl Metrics {
     pub fn seen_bypassed(&self, at: Time) {
         let at = self.wall.date(at).unix_seconds();
         self.breaker.last_seen_bypassed.set(at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_bypass_and_the_first_hold_increase_counters_that_were_there_before() {
+        let metrics = Metrics::new().expect("metrics");
+        let values = |name: &str| -> Vec<f64> {
+            let families = metrics.families(None, &[]);
+            let family = families.iter().find(|family| family.name() == name);
+            let series = family.map(|family| family.get_metric()).unwrap_or_default();
+            series.iter().map(|one| one.get_counter().get_value()).collect()
+        };
+        assert_eq!(values("hookwatch_breaker_actions_total"), [0.0; 18]);
+        assert_eq!(
+            values("hookwatch_breaker_held_back_total"),
+            vec![0.0; HeldBack::ALL.len()]
+        );
+        metrics.acted("bypass", "applied");
+        metrics.held_back(HeldBack::Budget);
+        assert_eq!(values("hookwatch_breaker_actions_total").iter().sum::<f64>(), 1.0);
+        assert_eq!(values("hookwatch_breaker_actions_total").len(), 18);
+        assert_eq!(
+            values("hookwatch_breaker_held_back_total").len(),
+            HeldBack::ALL.len()
+        );
     }
 }
