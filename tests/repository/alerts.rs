@@ -37,6 +37,8 @@ static API_SERVER: LazyLock<BTreeMap<String, BTreeSet<String>>> = LazyLock::new(
     }
     found
 });
+/// Labels that a Prometheus adds: the first two to every series, the third where it has several clusters.
+const ADDED: [&str; 3] = ["job", "instance", "cluster"];
 const RUNBOOKS: &str = "https://github.com/hookwatch/hookwatch/blob/main/";
 
 fn yaml(path: &str) -> Value {
@@ -98,7 +100,7 @@ fn check(where_: &str, told: &str) {
         .get(name)
         .unwrap_or_else(|| panic!("{where_}: there is no {name}"));
     for label in labels {
-        let known = exposed.contains(&label.name) || ["job", "instance"].contains(&label.name.as_str());
+        let known = exposed.contains(&label.name) || ADDED.contains(&label.name.as_str());
         assert!(known, "{where_}: {name} has no label {:?}", label.name);
         if let Some(values) = values_of(&label.name) {
             assert!(
@@ -132,7 +134,7 @@ fn every_alert_looks_at_metrics_labels_and_values_that_exist() {
                 .split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
                 .next()
                 .unwrap();
-            let known = ["job", "instance"].contains(&label)
+            let known = ADDED.contains(&label)
                 || names_in(expression)
                     .iter()
                     .any(|name| EXPOSED[name].contains(label));
@@ -146,13 +148,36 @@ fn the_series_in_the_tests_of_the_alerts_are_whole() {
     for told in series() {
         check(TESTS, &told);
         let (name, labels) = selector(&told);
-        let given: BTreeSet<String> = labels.into_iter().map(|label| label.name).collect();
+        let given: BTreeSet<String> = labels
+            .into_iter()
+            .map(|label| label.name)
+            .filter(|name| name != "cluster")
+            .collect();
         let wanted: BTreeSet<String> = EXPOSED[name]
             .iter()
             .cloned()
             .chain(["job".to_owned(), "instance".to_owned()])
             .collect();
         assert_eq!(given, wanted, "{told}");
+    }
+}
+
+#[test]
+fn every_join_and_every_look_up_stays_within_its_cluster() {
+    for rule in rules() {
+        let (alert, expression) = (text(&rule, "alert"), text(&rule, "expr"));
+        for joined in expression.split("on (").skip(1) {
+            let (labels, _) = joined.split_once(')').unwrap();
+            assert!(
+                labels.split(", ").any(|label| label == "cluster"),
+                "{alert}: {labels}"
+            );
+        }
+        let annotations = text(&rule["annotations"], "summary").to_owned();
+        let annotations = annotations + text(&rule["annotations"], "description");
+        for (at, _) in annotations.match_indices("{job=") {
+            panic!("{alert} looks in all clusters: {}", &annotations[at..]);
+        }
     }
 }
 
