@@ -363,20 +363,27 @@ fn without_inventory(sources: &Sources, age: Duration, found: &mut Vec<AlertCond
 }
 
 fn without_scrapes(sources: &Sources, age: Duration, found: &mut Vec<AlertCondition>) {
-    let scrapes = &sources.scrapes;
+    let (scrapes, stored) = (&sources.scrapes, sources.prometheus.as_ref());
     let fresh = |seconds: f64| seconds + age.as_secs_f64() < NO_SCRAPE.as_secs_f64();
-    let failures: Vec<&str> = scrapes
-        .iter()
-        .filter_map(|scrape| scrape.failure.as_deref())
-        .collect();
-    if let Some(first) = failures.first()
-        && !scrapes.iter().any(|scrape| scrape.age_seconds.is_some_and(fresh))
-    {
+    let is_read = scrapes.iter().any(|scrape| scrape.age_seconds.is_some_and(fresh));
+    if is_read || stored.is_some_and(|stored| stored.used) {
+        return;
+    }
+    let failed = scrapes.iter().filter_map(|scrape| scrape.failure.as_deref());
+    let failed = failed.map(|why| format!("The last scrape failed: {why}"));
+    let no_stand_in = stored.map(|stored| {
+        let why = stored
+            .failure
+            .as_deref()
+            .unwrap_or("it has no new scrapes of an API server");
+        format!("The Prometheus at {} does not stand in: {why}", stored.source)
+    });
+    if let Some(first) = failed.chain(no_stand_in).next() {
         found.push(AlertCondition::new(
             &rules::BLIND_SCRAPES,
             &[],
             "hookwatch cannot read the API server's metrics.",
-            &format!("hookwatch judges by probes and canaries alone. The last scrape failed: {first}"),
+            &format!("hookwatch judges by probes and canaries alone. {first}"),
         ));
     }
 }

@@ -5,7 +5,7 @@ use crate::act::leadership::{LeadershipObject, ReplicaRole, ReplicaStanding, Rep
 use crate::audit::findings::{CONTROL_PLANE_IN_REACH, KINDS};
 use crate::audit::standing::{Audited, Findings};
 use crate::diagnose::verdict::NonHookCause;
-use crate::observe::views::ScrapeView;
+use crate::observe::views::{ScrapeView, StoredView};
 use crate::vocabulary::NotAHook;
 use crate::watchdog::{Event, Watchdog, WatchdogEffect};
 
@@ -302,6 +302,69 @@ fn blindness_and_a_missing_leader_are_told() {
             trouble: None,
         });
         assert_eq!(missing(&assessment, at(0)), expected, "{role:?}");
+    }
+}
+
+#[test]
+fn nothing_is_missed_of_scrapes_while_a_prometheus_stands_in_and_something_is_once_it_does_not() {
+    let stored = |used, failure: Option<&str>| StoredView {
+        source: "https://p.example.com".to_owned(),
+        used,
+        api_servers: 1,
+        age_seconds: Some(20.0),
+        resolution_seconds: Some(30.0),
+        failure: failure.map(str::to_owned),
+        failing_since: None,
+        missing: Vec::new(),
+    };
+    let forbidden = ScrapeView {
+        target: "a:1".to_owned(),
+        replicas: 1,
+        age_seconds: None,
+        failure: Some("forbidden".to_owned()),
+        failing_since: None,
+        silent: Vec::new(),
+        version: None,
+        readiness: Default::default(),
+        missing: Vec::new(),
+    };
+    let good = ScrapeView {
+        age_seconds: Some(1.0),
+        failure: None,
+        ..forbidden.clone()
+    };
+    for (scrapes, prometheus, expected) in [
+        (
+            vec![forbidden.clone()],
+            None,
+            Some("The last scrape failed: forbidden"),
+        ),
+        (vec![forbidden.clone()], Some(stored(true, None)), None),
+        (vec![], Some(stored(true, None)), None),
+        (vec![], None, None),
+        (
+            vec![],
+            Some(stored(false, Some("timeout"))),
+            Some("does not stand in: timeout"),
+        ),
+        (vec![], Some(stored(false, None)), Some("no new scrapes")),
+        (
+            vec![forbidden],
+            Some(stored(false, None)),
+            Some("The last scrape failed: forbidden"),
+        ),
+        (vec![good], Some(stored(false, Some("timeout"))), None),
+    ] {
+        let mut assessment = calm(at(0));
+        assessment.sources.scrapes = scrapes;
+        assessment.sources.prometheus = prometheus;
+        let found = conditions(&assessment, &[], at(0));
+        let told = found.first().map(|it| it.description.as_str());
+        assert_eq!(told.is_some(), expected.is_some(), "{told:?} {expected:?}");
+        assert!(
+            told.unwrap_or_default().contains(expected.unwrap_or_default()),
+            "{told:?}"
+        );
     }
 }
 
