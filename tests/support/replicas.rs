@@ -209,6 +209,9 @@ pub async fn one_leads_and_is_followed(kind: ControlPlaneKind) {
             "hookwatch_leader_transitions_total{role=\"leader\"} 1"
         ));
         assert!(metric(follower, "hookwatch_leader{by=\"lease\"} 0"));
+        for daemon in [leader, follower] {
+            assert!(metric(daemon, "hookwatch_leader_known 1"));
+        }
         assert_eq!(lab.lease_holder().await, Some(identity(leader)));
         assert_eq!(
             lab.ledger_actor().await,

@@ -52,6 +52,8 @@ group! {
     changes = counters("verdict_changes_total", &["health"]): "Changes of a webhook's health.";
     leader = passing("leader", &["by"]):
         "1 for what this replica leads by, 0 else; no series in a daemon that takes no part in an election.";
+    leader_known = passing("leader_known", &[]):
+        "1 when this replica leads or knows which one does, 0 else; no series in a daemon that takes no part in an election.";
     leader_transitions = counters("leader_transitions_total", &["role"]):
         "How often this replica became the leader, a follower, or neither.";
     events = counters("events_total", &["outcome"]): "Kubernetes Events by what became of them.";
@@ -178,6 +180,8 @@ impl Metrics {
             flag_each(&self.own.leader, LeadershipObject::ALL, |by| {
                 replica.role == ReplicaRole::Leader && replica.by == Some(by)
             });
+            let is_known = replica.role != ReplicaRole::Unknown;
+            set(&self.own.leader_known, &[], flag(is_known));
         }
     }
 }
