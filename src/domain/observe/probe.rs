@@ -240,7 +240,8 @@ impl ProbeOutcome {
 pub struct CertificateFacts {
     /// `notAfter` of the served certificate, also when verification failed.
     pub served_not_after: Option<Time>,
-    /// The earliest `notAfter` among the certificates of the caBundle.
+    /// `notAfter` of the certificate of the caBundle that vouches for the served one, of several the last. Where none is known to,
+    /// the last of the whole caBundle.
     pub ca_not_after: Option<Time>,
 }
 

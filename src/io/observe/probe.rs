@@ -232,7 +232,12 @@ impl Underway {
             outcome,
             certificates: CertificateFacts {
                 served_not_after: self.sighting.not_after().filter(|_| !withheld),
-                ca_not_after: self.ca_not_after,
+                // Unless a handshake tells what vouches for the served certificate, only the end of the whole bundle is certain.
+                ca_not_after: self
+                    .sighting
+                    .vouched_until()
+                    .filter(|_| !withheld)
+                    .or(self.ca_not_after),
             },
             shared: false,
         }

@@ -60,10 +60,10 @@ impl Bundle {
         }
     }
 
-    /// The instant at which its first certificate runs out.
-    pub(super) fn earliest_end(&self) -> Option<Time> {
+    /// The instant at which its last certificate runs out, and it vouches for nothing any more.
+    pub(super) fn latest_end(&self) -> Option<Time> {
         let ends = self.anchors.iter().map(|anchor| anchor.not_after);
-        ends.min().map(Time::from_unix_seconds)
+        ends.max().map(Time::from_unix_seconds)
     }
 }
 
@@ -177,12 +177,12 @@ mod tests {
     }
 
     #[test]
-    fn the_first_to_run_out_is_what_counts() {
+    fn a_bundle_ends_with_the_last_of_its_certificates() {
         let mut bundle = Bundle::read(format!("{}{}", authority(), authority()).as_bytes());
-        bundle.anchors[1].not_after = 1_000;
-        assert_eq!(bundle.earliest_end(), Some(Time::from_unix_millis(1_000_000)));
-        assert_eq!(Bundle::default().earliest_end(), None);
-        bundle.anchors[0].not_after = -5;
-        assert_eq!(bundle.earliest_end(), Some(Time::default()));
+        (bundle.anchors[0].not_after, bundle.anchors[1].not_after) = (-5, 1_000);
+        assert_eq!(bundle.latest_end(), Some(Time::from_unix_millis(1_000_000)));
+        assert_eq!(Bundle::default().latest_end(), None);
+        bundle.anchors[1].not_after = -7;
+        assert_eq!(bundle.latest_end(), Some(Time::default()));
     }
 }

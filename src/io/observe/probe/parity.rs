@@ -79,6 +79,25 @@ pub(super) fn judge(
     }
 }
 
+/// Until when a bundle vouches for a chain that it vouches for now, in seconds since the epoch: the last end of a certificate
+/// that would do so alone. Whatever else is in the bundle, an authority of the past perhaps, may end without harm.
+pub(super) fn vouched_until(
+    presented: &Presented<'_>,
+    anchors: &[Anchor],
+    provider: &CryptoProvider,
+) -> Option<i64> {
+    if let Some(leaf) = anchors.iter().find(|anchor| &anchor.der == presented.leaf) {
+        return Some(leaf.not_after);
+    }
+    let now = seconds(presented.now);
+    let mut in_force: Vec<&Anchor> = anchors.iter().filter(|anchor| anchor.in_force(now)).collect();
+    in_force.sort_by_key(|anchor| std::cmp::Reverse(anchor.not_after));
+    let vouches =
+        |anchor: &&Anchor| chain(presented, std::slice::from_ref(*anchor), |_| true, provider).is_ok();
+    let last = in_force.into_iter().find(vouches);
+    last.map(|anchor| anchor.not_after)
+}
+
 /// Puts the refusal of a verifier that knows only the system's roots into our words.
 ///
 /// The API server's machine may trust authorities that this one does not, so that an unknown authority is

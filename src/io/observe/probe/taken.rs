@@ -18,32 +18,40 @@ const MOST_CHAINS: usize = 256;
 
 type Fingerprint = [u8; SHA256_OUTPUT_LEN];
 
-/// When each of them is known to be vouched for, in seconds since the epoch.
 #[derive(Debug, Default)]
-pub(super) struct TakenChains(Mutex<HashMap<Fingerprint, RangeInclusive<i64>>>);
+pub(super) struct TakenChains(Mutex<HashMap<Fingerprint, TakenChain>>);
+
+/// Times are in seconds since the epoch.
+#[derive(Debug)]
+struct TakenChain {
+    /// When it is known to be vouched for.
+    known: RangeInclusive<i64>,
+    vouched_until: Option<i64>,
+}
 
 impl TakenChains {
-    /// Judges a chain, unless it is known that these anchors vouch for it.
+    /// Judges a chain, unless it is known that these anchors vouch for it, and says until when they do.
     pub(super) fn unless_known(
         &self,
         presented: &Presented<'_>,
         anchors: &[Anchor],
-        judge: impl FnOnce() -> Result<(), Objection>,
-    ) -> Result<(), Objection> {
+        judge: impl FnOnce() -> Result<Option<i64>, Objection>,
+    ) -> Result<Option<i64>, Objection> {
         let (key, now) = (fingerprint(presented), seconds(presented.now));
         let chains = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if chains().get(&key).is_some_and(|known| known.contains(&now)) {
-            return Ok(());
+        if let Some(taken) = chains().get(&key).filter(|taken| taken.known.contains(&now)) {
+            return Ok(taken.vouched_until);
         }
-        judge()?;
+        let vouched_until = judge()?;
         if let Some(until) = first_end(presented, anchors, now) {
             let mut chains = chains();
             if chains.len() >= MOST_CHAINS {
                 chains.clear();
             }
-            chains.insert(key, now..=until);
+            let known = now..=until;
+            chains.insert(key, TakenChain { known, vouched_until });
         }
-        Ok(())
+        Ok(vouched_until)
     }
 }
 

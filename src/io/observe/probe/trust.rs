@@ -38,11 +38,11 @@ impl Trust {
         matches!(self, Self::Bundle(bundle) if bundle.anchors.is_empty())
     }
 
-    /// The earliest `notAfter` of the bundle.
+    /// The last `notAfter` of the bundle.
     pub(super) fn ends(&self) -> Option<Time> {
         match self {
             Self::System { .. } | Self::Anything => None,
-            Self::Bundle(bundle) => bundle.earliest_end(),
+            Self::Bundle(bundle) => bundle.latest_end(),
         }
     }
 }
@@ -167,6 +167,7 @@ pub(super) struct Sighting(Mutex<SeenCertificate>);
 #[derive(Debug, Default)]
 struct SeenCertificate {
     not_after: Option<Time>,
+    vouched_until: Option<Time>,
     objection: Option<Objection>,
     asked: bool,
 }
@@ -175,6 +176,11 @@ impl Sighting {
     /// `notAfter` of the served certificate.
     pub(super) fn not_after(&self) -> Option<Time> {
         lock(&self.0).not_after
+    }
+
+    /// Until when the bundle vouches for what is served, if it does.
+    pub(super) fn vouched_until(&self) -> Option<Time> {
+        lock(&self.0).vouched_until
     }
 
     /// Why we did not go on with the handshake, if it was us.
@@ -198,11 +204,13 @@ struct HandshakeVerifier {
 }
 
 impl HandshakeVerifier {
-    fn judge(&self, presented: &Presented<'_>, ocsp: &[u8]) -> Result<(), Objection> {
+    /// Judges what is served; says until when a bundle vouches for it, where that is known.
+    fn judge(&self, presented: &Presented<'_>, ocsp: &[u8]) -> Result<Option<i64>, Objection> {
         match (&self.trust, &self.system) {
-            (Trust::Anything, _) => Ok(()),
+            (Trust::Anything, _) => Ok(None),
             (Trust::Bundle(bundle), _) => bundle.taken.unless_known(presented, &bundle.anchors, || {
-                parity::judge(presented, &bundle.anchors, &self.provider)
+                parity::judge(presented, &bundle.anchors, &self.provider)?;
+                Ok(parity::vouched_until(presented, &bundle.anchors, &self.provider))
             }),
             (Trust::System { .. }, Err(error)) => Err(Objection::Differs(format!(
                 "this machine has no roots to verify with: {error}"
@@ -215,7 +223,7 @@ impl HandshakeVerifier {
                     ocsp,
                     presented.now,
                 )
-                .map(drop)
+                .map(|_| None)
                 .map_err(|error| parity::judge_by_system_roots(presented, &error, *service)),
         }
     }
@@ -251,7 +259,10 @@ impl ServerCertVerifier for HandshakeVerifier {
         let mut seen = lock(&self.sighting.0);
         seen.not_after = parity::not_after(leaf).map(Time::from_unix_seconds);
         match judged {
-            Ok(()) => Ok(ServerCertVerified::assertion()),
+            Ok(until) => {
+                seen.vouched_until = until.map(Time::from_unix_seconds);
+                Ok(ServerCertVerified::assertion())
+            }
             Err(objection) => {
                 seen.objection = Some(objection);
                 // The text is in the sighting; the server only gets the matching alert.

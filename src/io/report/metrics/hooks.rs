@@ -35,7 +35,7 @@ group! {
     findings = passing("findings", &["severity"]):
         "Findings of the last audit by severity; no series before the first.";
     certificate_not_after = passing("certificate_not_after_timestamp_seconds", &hook_and("certificate")):
-        "When the first certificate of the webhook ends: the one its backends serve, or one in its caBundle.";
+        "When the first certificate of the webhook ends: the one its backends serve, or the one in its caBundle that vouches for it.";
 }
 
 impl HookMetrics {

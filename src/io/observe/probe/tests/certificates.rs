@@ -173,6 +173,32 @@ async fn a_bundle_that_ran_out_no_longer_vouches() {
 }
 
 #[tokio::test]
+async fn a_bundle_ends_with_the_authority_that_vouches_for_what_is_served_whatever_else_is_in_it() {
+    let until = |year| Authority::with(|params| params.not_after = date_time_ymd(year, 1, 1));
+    let (ended, soon, current, later) = (until(2020), until(2090), until(2100), until(2200));
+    let bundle = [&ended, &soon, &current, &later].map(Authority::pem).concat();
+    // The second time it is not judged again.
+    let prober = prober();
+    let server = Server::silent(current.leaf().config()).await;
+    for _ in 0..2 {
+        let asked = request(hook(&bundle), server.address, ProbeLevel::Handshake);
+        let report = run(&prober, asked).await;
+        assert_eq!(
+            report.certificates.ca_not_after,
+            Some(Time::from_unix_millis(4_102_444_800_000))
+        );
+    }
+    // A certificate that is itself in the bundle needs nothing else there.
+    let leaf = current.leaf();
+    let pinned = format!("{}{}", later.pem(), leaf.pem);
+    let report = shake(&leaf, &pinned).await;
+    assert_eq!(
+        report.certificates.ca_not_after,
+        report.certificates.served_not_after
+    );
+}
+
+#[tokio::test]
 async fn a_certificate_that_is_no_authority_vouches_for_nobody() {
     let pretender = Authority::with(|params| {
         params.is_ca = IsCa::ExplicitNoCa;
