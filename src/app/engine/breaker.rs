@@ -406,9 +406,11 @@ impl Driver {
         self.watch_gaps(&stages, now);
         let (book, culprits) = (self.breaker.book(), &self.observed_configs.culprits);
         let remembered = |hook: &HookId| book.is_some_and(|book| book.entries.contains_key(hook));
+        let wall = self.links.metrics.wall.reading();
         let news = self.breaker_log.standings(
             &stages,
             |hook| culprits.contains(hook) || remembered(hook),
+            |hook| Some(wall.instant(self.observed_configs.since(hook)?)),
             self.mode,
             now,
         );

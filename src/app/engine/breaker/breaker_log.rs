@@ -100,11 +100,12 @@ impl BreakerLog {
     }
 
     /// Where hooks stand of which there is something to say, when that is not what was published last. `stages`: of all that do
-    /// not enforce; `concerns`: hooks of which what was said last is still true.
+    /// not enforce; `concerns`: hooks of which what was said last is still true; `bypassed_since`: by what stands on the object.
     pub(super) fn standings(
         &mut self,
         stages: &BTreeMap<HookId, HookState>,
         concerns: impl Fn(&HookId) -> bool,
+        bypassed_since: impl Fn(&HookId) -> Option<Time>,
         mode: AutoBreak,
         now: Time,
     ) -> Option<Vec<HookStanding>> {
@@ -125,6 +126,9 @@ impl BreakerLog {
                 Some((state, before, begun)) if (state, before) == (stage.as_str(), rung) => begun,
                 _ => now,
             };
+            // A bypass may be older than this daemon.
+            let known = rung.and_then(|_| bypassed_since(hook));
+            let begun = known.map_or(begun, |known| known.min(begun));
             since.insert(hook.clone(), (stage.as_str(), rung, begun));
             let mut standing = HookStanding::new(hook.clone(), stage, begun);
             let last = self.last.get(hook).filter(|_| stage != HookState::Ignored);
@@ -225,12 +229,33 @@ mod tests {
             effective: true,
         };
         stages.insert(hook("z"), stage);
-        let standings = log.standings(&stages, |_| true, AutoBreak::On, Time::default());
+        let standings = log.standings(&stages, |_| true, |_| None, AutoBreak::On, Time::default());
         let standings = standings.unwrap();
         assert_eq!(standings.len(), MAX_LISTED);
         let bypassed = standings.iter().filter(|standing| standing.rung.is_some());
         assert_eq!(bypassed.count(), 1);
         let held_back = standings.iter().filter(|standing| standing.held_back.is_some());
         assert_eq!(held_back.count(), 0);
+    }
+
+    #[test]
+    fn a_bypass_is_as_old_as_its_object_says_however_young_the_daemon_is() {
+        let hook = HookId::new(HookKind::Validating, "policy", "w");
+        let at = |seconds: u64| Time::from_unix_millis(seconds * 1_000);
+        let since = |stage, now| {
+            let mut log = BreakerLog::default();
+            let stages = BTreeMap::from([(hook.clone(), stage)]);
+            let standings = log.standings(&stages, |_| true, |_| Some(at(100)), AutoBreak::On, at(now));
+            standings.unwrap()[0].since
+        };
+        let bypassed = HookState::Bypassed {
+            rung: Rung::Skip,
+            effective: true,
+        };
+        assert_eq!(since(bypassed, 500), at(100));
+        // Another replica wrote it, and its clock may be ahead.
+        assert_eq!(since(bypassed, 50), at(50));
+        // The object does not say since when there is a probation.
+        assert_eq!(since(HookState::Probation, 500), at(500));
     }
 }

@@ -19,7 +19,7 @@ pub struct HookStanding {
     pub rung: Option<Rung>,
     /// Whether every API server goes by the bypass, while there is one.
     pub effective: bool,
-    /// Since when it is in this state, as far as this daemon has seen.
+    /// Since when it is in this state: of a bypass by what stands on the object, else as far as this daemon has seen.
     pub since: Time,
     /// What would be done if nothing but the mode stood in the way.
     pub would_bypass: Option<Rung>,
