@@ -108,7 +108,8 @@ impl Actions {
 /// The breaker has nothing to do with it any more.
 fn over(hook: &HookId, before: PastAction, now: Time) -> Option<Mark> {
     let text = "is restored.";
-    (before != PastAction::Planned).then(|| mark(hook, PastAction::Restored, text, None, now))
+    let was_in_force = !matches!(before, PastAction::Planned | PastAction::Contested);
+    was_in_force.then(|| mark(hook, PastAction::Restored, text, None, now))
 }
 
 fn mark(hook: &HookId, action: PastAction, what: &str, began: Option<Time>, now: Time) -> Mark {
@@ -200,5 +201,14 @@ mod tests {
         assert_eq!(actions.news(&breaker(Some(HookState::Enforcing)), at(2)), []);
         assert_eq!(actions.news(&planned, at(3)), []);
         assert_eq!(actions.news(&breaker(None), at(4)), []);
+    }
+
+    #[test]
+    fn what_is_no_longer_contested_is_not_called_restored() {
+        let mut actions = Actions::default();
+        let marks = actions.news(&breaker(Some(HookState::Contested)), at(1));
+        assert_eq!(marks[0].text, "w (c) is contested, and left alone.");
+        assert_eq!(actions.news(&breaker(Some(HookState::Enforcing)), at(2)), []);
+        assert_eq!(actions.news(&breaker(None), at(3)), []);
     }
 }
