@@ -3,7 +3,7 @@
 use super::grafana::{CLUSTER, Dashboard, FAILING, Panel};
 
 /// Writes, but for dry runs, in the API servers' own metrics.
-const WRITES: &str = "cluster=~\"$cluster\", verb=~\"POST|PUT|PATCH\", dry_run=\"\"";
+const WRITES: &str = "cluster=~\"$cluster\", verb=~\"POST|PUT|PATCH|APPLY\", dry_run=\"\"";
 
 /// Makes it.
 pub fn dashboard() -> Dashboard {
