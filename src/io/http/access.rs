@@ -27,6 +27,17 @@ const LONGEST: u64 = 4_096;
 /// How long a token that was read is good, so that a renewed Secret is taken up.
 const READ_ANEW: Duration = Duration::from_secs(10);
 
+/// What proxies add. The sidecar of a service mesh connects from a loopback address for every client, so what one has forwarded
+/// is not from this host.
+const FORWARDED: [&str; 6] = [
+    "forwarded",
+    "via",
+    "x-forwarded-for",
+    "x-forwarded-proto",
+    "x-forwarded-client-cert",
+    "x-request-id",
+];
+
 /// The other end of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Peer {
@@ -101,7 +112,7 @@ impl Access {
         if self.client_certificates {
             return Err(AccessRefusal::Certificate);
         }
-        let forwarded = headers.contains_key(header::FORWARDED) || headers.contains_key("x-forwarded-for");
+        let forwarded = FORWARDED.iter().any(|name| headers.contains_key(*name));
         let local =
             peer.address.ip().to_canonical().is_loopback() && !forwarded && asks_for_this_host(headers);
         if local {
@@ -349,8 +360,27 @@ mod tests {
                 "{from} {host}"
             );
         }
-        let forwarded = [("host", "localhost"), ("x-forwarded-for", "10.0.0.7")];
-        assert_eq!(asked("127.0.0.1:5", &forwarded), Err(AccessRefusal::NotThisHost));
+    }
+
+    #[test]
+    fn what_a_proxy_on_this_host_has_forwarded_is_not_from_this_host() {
+        let (access, peer) = (Access::default(), peer("127.0.0.1:5"));
+        for (name, value) in [
+            ("forwarded", "for=10.0.0.7"),
+            ("via", "1.1 gateway"),
+            ("x-forwarded-for", "10.0.0.7"),
+            // What Envoy adds, as the sidecar of Istio.
+            ("x-forwarded-proto", "http"),
+            ("x-forwarded-client-cert", "By=spiffe://cluster.local/ns/a/sa/b"),
+            ("x-request-id", "7a1f"),
+        ] {
+            let forwarded = headers(&[("host", "localhost"), (name, value)]);
+            assert_eq!(
+                access.admits(peer, &forwarded),
+                Err(AccessRefusal::NotThisHost),
+                "{name}"
+            );
+        }
     }
 
     #[test]
