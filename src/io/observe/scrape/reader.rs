@@ -18,7 +18,7 @@ impl Format {
         let mut parts = content_type.split(';').map(str::trim);
         let kind = parts.next().unwrap_or_default().to_ascii_lowercase();
         match kind.as_str() {
-            "text/plain" | "application/openmetrics-text" => Some(Self::Text),
+            "text/plain" => Some(Self::Text),
             "application/vnd.google.protobuf" => {
                 // The same type with other parameters is other messages, or these without their lengths.
                 let (mut is_family, mut is_delimited) = (false, false);
@@ -135,11 +135,9 @@ mod tests {
             Format::of("text/plain; version=0.0.4; charset=utf-8"),
             Some(Format::Text)
         );
-        assert_eq!(
-            Format::of("application/openmetrics-text; version=1.0.0"),
-            Some(Format::Text)
-        );
         for other in [
+            // It has other names for counters, and is not asked for.
+            "application/openmetrics-text; version=1.0.0",
             "application/vnd.google.protobuf",
             "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=text",
             "application/vnd.google.protobuf; proto=other.Message; encoding=delimited",
