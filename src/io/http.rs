@@ -1,6 +1,7 @@
 //! The daemon's own HTTP server: the status page at `/`, `/metrics`, `/live`, `/ready` and `/api/v1/assessment`.
 
 mod access;
+mod cached;
 mod patient;
 mod room;
 mod server;
@@ -12,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::Router;
+use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -19,6 +21,7 @@ use axum::routing::get;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use self::cached::Cached;
 use super::report::Reported;
 use super::report::metrics::Metrics;
 use crate::domain::report::assessment::Assessment;
@@ -28,6 +31,9 @@ pub use tls::{Tls, TlsError, TlsFiles};
 
 /// The core judges at least every two seconds. When it has not for this long it hangs, and a restart is what helps.
 const JUDGES_WITHIN: Duration = Duration::from_secs(10);
+
+/// What is said when the thread is gone that makes an answer.
+const STOPPING: &str = "hookwatch is stopping\n";
 
 /// Where the server listens, and for whom.
 #[derive(Debug)]
@@ -118,7 +124,7 @@ fn observed(shown: Reported, judged: LastJudged) -> Router {
 fn metrics_of(shown: Reported) -> Router {
     Router::new()
         .route("/metrics", get(metrics))
-        .with_state(shown)
+        .with_state((shown, Cached::default()))
         .layer(axum::middleware::from_fn(access::by_no_name))
 }
 
@@ -174,14 +180,21 @@ async fn live(judged: LastJudged) -> Response {
     }
 }
 
-async fn metrics(State(shown): State<Reported>) -> Response {
-    match Metrics::text(&shown.families()) {
+/// The metrics as text, or why they cannot be written as such.
+type MetricsText = Result<Bytes, String>;
+
+async fn metrics(State((shown, cached)): State<(Reported, Cached<MetricsText>)>) -> Response {
+    let make = move || {
+        let text = Metrics::text(&shown.families());
+        text.map(Bytes::from).map_err(|error| format!("{error}\n"))
+    };
+    match cached.get(make).await.unwrap_or_else(|| Err(STOPPING.to_owned())) {
         Ok(text) => (
             [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")],
             text,
         )
             .into_response(),
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+        Err(why) => (StatusCode::INTERNAL_SERVER_ERROR, why).into_response(),
     }
 }
 
@@ -300,6 +313,22 @@ mod tests {
         for host in ["evil.example", "localhost.evil.example:9880", "x y"] {
             assert_ne!(asked(host).await, "HTTP/1.1 200", "{host}");
         }
+    }
+
+    #[tokio::test]
+    async fn metrics_are_written_as_text_once_a_second_however_many_ask() {
+        let (_publish, assessment) = watch::channel(None);
+        let (shown, cached) = (shown(assessment), Cached::default());
+        let text = async |cached: &Cached<MetricsText>| {
+            let answer = metrics(State((shown.clone(), cached.clone()))).await;
+            assert_eq!(answer.status(), StatusCode::OK);
+            let body = axum::body::to_bytes(answer.into_body(), usize::MAX).await;
+            body.expect("a body")
+        };
+        let before = text(&cached).await;
+        shown.metrics.acted("bypass", "applied");
+        assert_eq!(text(&cached).await, before);
+        assert_ne!(text(&Cached::default()).await, before);
     }
 
     #[tokio::test]

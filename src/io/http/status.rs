@@ -1,34 +1,24 @@
 //! The status page over HTTP: drawn at most once a second, however many look at it.
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, PoisonError};
 
 use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use super::LastJudged;
+use super::cached::Cached;
+use super::{LastJudged, STOPPING};
 use crate::io::report::Reported;
 use crate::io::report::page;
 use crate::io::report::page::Model;
-
-/// A page that was drawn is shown for so long.
-const DRAWN_FOR: Duration = Duration::from_millis(900);
 
 /// What draws the page. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct StatusPage {
     shown: Reported,
     judged: LastJudged,
-    drawn: Arc<Mutex<Option<Drawn>>>,
+    drawn: Cached<Arc<str>>,
     policy: HeaderValue,
-}
-
-/// The changing part of the page as it was at an instant.
-#[derive(Debug)]
-struct Drawn {
-    at: Instant,
-    fragment: Arc<str>,
 }
 
 impl StatusPage {
@@ -37,31 +27,30 @@ impl StatusPage {
         Self {
             shown,
             judged,
-            drawn: Arc::default(),
+            drawn: Cached::default(),
             // It is of visible ASCII; were it not, nothing at all would be the right policy.
             policy: policy.unwrap_or(HeaderValue::from_static("default-src 'none'")),
         }
     }
 
-    fn fragment(&self) -> Arc<str> {
-        let mut drawn = self.drawn.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(last) = &*drawn
-            && last.at.elapsed() < DRAWN_FOR
-        {
-            return Arc::clone(&last.fragment);
-        }
+    /// The changing part of the page.
+    fn draw(&self) -> Arc<str> {
         let assessment = self.shown.assessment.borrow().clone();
         let silent = Some(self.judged.elapsed()).filter(|silent| *silent >= super::JUDGES_WITHIN);
         let model = assessment.map(|assessment| {
             let past = self.shown.past.lock().unwrap_or_else(PoisonError::into_inner);
             Model::new(assessment, &past, silent)
         });
-        let fragment: Arc<str> = Model::fragment(model.as_ref()).into();
-        *drawn = Some(Drawn {
-            at: Instant::now(),
-            fragment: Arc::clone(&fragment),
-        });
-        fragment
+        Model::fragment(model.as_ref()).into()
+    }
+
+    /// What is made of the changing part.
+    async fn with_fragment(&self, whole: impl FnOnce(&str) -> String) -> Response {
+        let page = self.clone();
+        match self.drawn.get(move || page.draw()).await {
+            Some(fragment) => self.answer(whole(&fragment)),
+            None => (StatusCode::INTERNAL_SERVER_ERROR, STOPPING).into_response(),
+        }
     }
 
     fn answer(&self, body: String) -> Response {
@@ -87,10 +76,10 @@ impl StatusPage {
 
 /// The whole page.
 pub(super) async fn whole(State(status): State<StatusPage>) -> Response {
-    status.answer(page::document(&status.fragment()))
+    status.with_fragment(page::document).await
 }
 
 /// The part of it that changes, for its own script.
 pub(super) async fn fragment(State(status): State<StatusPage>) -> Response {
-    status.answer(status.fragment().to_string())
+    status.with_fragment(str::to_owned).await
 }

@@ -1,0 +1,63 @@
+//! What takes a while to make, made at most once a second, however many ask for it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::Mutex;
+
+/// What was made is good for so long.
+const GOOD_FOR: Duration = Duration::from_millis(900);
+
+/// The newest of them, with when it was asked for. Cheap to clone.
+#[derive(Debug)]
+pub(super) struct Cached<T>(Arc<Mutex<Option<(Instant, T)>>>);
+
+impl<T> Clone for Cached<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Default for Cached<T> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<T: Clone + Send + 'static> Cached<T> {
+    /// The newest one, or another if that is too old. It is made on a thread of its own, for which all who ask meanwhile wait
+    /// without holding a thread up; `None` when that thread is not there any more.
+    pub(super) async fn get(&self, make: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+        let mut newest = self.0.lock().await;
+        if let Some((asked, made)) = &*newest
+            && asked.elapsed() < GOOD_FOR
+        {
+            return Some(made.clone());
+        }
+        let asked = Instant::now();
+        let made = tokio::task::spawn_blocking(make).await.ok()?;
+        *newest = Some((asked, made.clone()));
+        Some(made)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_crowd_shares_what_is_made_once_and_a_second_later_there_is_another() {
+        let (cached, made) = (Cached::default(), Arc::new(AtomicU32::new(0)));
+        let ask = || {
+            let made = Arc::clone(&made);
+            cached.get(move || made.fetch_add(1, Ordering::Relaxed))
+        };
+        assert_eq!(tokio::join!(ask(), ask(), ask()), (Some(0), Some(0), Some(0)));
+        if let Some((asked, _)) = &mut *cached.0.lock().await {
+            *asked = asked.checked_sub(GOOD_FOR).expect("the machine runs for longer");
+        }
+        assert_eq!(ask().await, Some(1));
+    }
+}
