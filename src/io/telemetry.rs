@@ -69,7 +69,7 @@ impl Telemetry {
             let delivery =
                 delivery::SignalDelivery::new(transport, Signal::Traces, counts.clone(), stopped.clone());
             tasks.spawn(waiting.send(delivery, traces.batch, traces.delay, settings.resource.clone()));
-            tracer = Tracer::new(traces, queue, clock);
+            tracer = Tracer::new(traces, queue, clock, &shown.metrics);
         }
         if let Some(metrics) = settings.metrics
             && let Some(transport) = open(&metrics.destination, Signal::Metrics)

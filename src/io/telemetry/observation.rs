@@ -16,6 +16,7 @@ use crate::domain::cluster::hook::{Backend, BackendAddress, HookId};
 use crate::domain::observe::canary::{CanaryOutcome, CanaryReport, CanaryTarget};
 use crate::domain::observe::probe::{ProbeAnswer, ProbeOutcome, ProbePhase, ProbeReport};
 use crate::domain::observe::snapshot::{Scrape, ScrapeFailure};
+use crate::domain::time::{Time, WallReading};
 
 /// One observation under way. Empty when traces are off. Dropped, its span ends there and then.
 #[derive(Debug, Default)]
@@ -25,11 +26,12 @@ pub struct ObservationSpan(pub(super) Option<Box<OpenSpan>>);
 pub(super) struct OpenSpan {
     rounds: Arc<Rounds>,
     span: Span,
+    wall: WallReading,
 }
 
 impl ObservationSpan {
-    pub(super) fn new(rounds: Arc<Rounds>, span: Span) -> Self {
-        Self(Some(Box::new(OpenSpan { rounds, span })))
+    pub(super) fn new(rounds: Arc<Rounds>, span: Span, wall: WallReading) -> Self {
+        Self(Some(Box::new(OpenSpan { rounds, span, wall })))
     }
 
     pub(super) fn of_probe(mut self, hook: &HookId, backend: &Backend) -> Self {
@@ -91,7 +93,7 @@ impl ObservationSpan {
             }
             attributes
         });
-        let end = system(report.started) + report.took;
+        let end = self.date(report.started) + report.took;
         self.phases(report, end);
         self.end(trouble(outcome).map(|why| (outcome.as_str(), why)), end);
     }
@@ -116,7 +118,7 @@ impl ObservationSpan {
             CanaryOutcome::TimedOut => Some("no answer in time".to_owned()),
             CanaryOutcome::Unreachable { why } => Some(why.clone()),
         };
-        let end = system(report.started) + report.took;
+        let end = self.date(report.started) + report.took;
         self.end(trouble.map(|why| (outcome.as_str(), why)), end);
     }
 
@@ -126,11 +128,13 @@ impl ObservationSpan {
             Ok(scrape) => {
                 let bytes = i64::try_from(scrape.bytes).unwrap_or(i64::MAX);
                 self.set(|| vec![KeyValue::new("hookwatch.scrape.bytes", bytes)]);
-                self.end(None, system(scrape.at));
+                let end = self.date(scrape.at);
+                self.end(None, end);
             }
             Err(failure) => {
                 let trouble = (failure.reason.as_str(), failure.why.clone());
-                self.end(Some(trouble), system(failure.at));
+                let end = self.date(failure.at);
+                self.end(Some(trouble), end);
             }
         }
     }
@@ -156,6 +160,14 @@ impl ObservationSpan {
             span.end_with_timestamp(until);
             until = from;
         }
+    }
+
+    fn date(&self, time: Time) -> SystemTime {
+        let wall = self
+            .0
+            .as_ref()
+            .map_or_else(WallReading::default, |open| open.wall);
+        system(wall, time)
     }
 
     fn recording(&self) -> Option<&OpenSpan> {

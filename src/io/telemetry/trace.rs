@@ -27,10 +27,11 @@ use crate::domain::cluster::hook::{Backend, HookId};
 use crate::domain::diagnose::verdict::{ControlPlane, Verdict};
 use crate::domain::observe::canary::CanaryTarget;
 use crate::domain::report::assessment::Assessment;
-use crate::domain::time::Time;
+use crate::domain::time::{Time, WallReading};
 use crate::domain::vocabulary::Health;
 use crate::domain::watchdog::LoggedChange;
 use crate::io::Clock;
+use crate::io::report::metrics::Metrics;
 
 /// The longest round without any change.
 const LONGEST: Duration = Duration::from_secs(15);
@@ -47,6 +48,8 @@ pub struct Tracer(Option<Arc<Rounds>>);
 pub(super) struct Rounds {
     tracer: SdkTracer,
     clock: Clock,
+    /// For their wall clock.
+    metrics: Arc<Metrics>,
     pub(super) propagate: bool,
     state: Mutex<TraceState>,
 }
@@ -60,12 +63,13 @@ struct TraceState {
 struct TraceRound {
     root: Span,
     began: Time,
+    wall: WallReading,
     observations: usize,
     changed: bool,
 }
 
 impl Tracer {
-    pub(super) fn new(settings: TracesSettings, queue: Queue, clock: &Clock) -> Self {
+    pub(super) fn new(settings: TracesSettings, queue: Queue, clock: &Clock, metrics: &Arc<Metrics>) -> Self {
         let provider = SdkTracerProvider::builder()
             .with_sampler(settings.sampler)
             // Put in where spans are sent.
@@ -76,10 +80,11 @@ impl Tracer {
             .with_version(env!("CARGO_PKG_VERSION"))
             .build();
         let tracer = provider.tracer_with_scope(scope);
-        let round = TraceRound::begin(&tracer, clock());
+        let round = TraceRound::begin(&tracer, clock(), metrics.wall.reading());
         Self(Some(Arc::new(Rounds {
             tracer,
             clock: Arc::clone(clock),
+            metrics: Arc::clone(metrics),
             propagate: settings.propagate,
             state: Mutex::new(TraceState {
                 round,
@@ -132,10 +137,11 @@ impl Tracer {
         state.round.observations += 1;
         let parent = state.round.root.span_context().clone();
         let builder = SpanBuilder::from_name(name).with_kind(SpanKind::Client);
-        let span = rounds.child(builder, system(now), parent);
+        let wall = rounds.wall();
+        let span = rounds.child(builder, system(wall, now), parent);
         note(&mut state, span.span_context());
         drop(state);
-        ObservationSpan::new(Arc::clone(rounds), span)
+        ObservationSpan::new(Arc::clone(rounds), span, wall)
     }
 
     /// Takes down a change that a person would want to look into, and says in which trace it can be found.
@@ -155,7 +161,7 @@ impl Tracer {
             _ => return None,
         };
         let (now, mut state) = rounds.now();
-        let now = system(now);
+        let now = system(rounds.wall(), now);
         state.round.changed = true;
         let parent = state.round.root.span_context().clone();
         if !parent.is_sampled() {
@@ -216,7 +222,12 @@ impl Rounds {
 
     fn next(&self, state: &mut TraceState, now: Time, why: &'static str, assessment: Option<&Assessment>) {
         state.round.end(now, why, assessment);
-        state.round = TraceRound::begin(&self.tracer, now);
+        state.round = TraceRound::begin(&self.tracer, now, self.wall());
+    }
+
+    /// By which a span is dated from its beginning to its end, whatever is done to the wall clock meanwhile.
+    fn wall(&self) -> WallReading {
+        self.metrics.wall.reading()
     }
 
     /// The state with the time at which it is held: read off before, it could lie before the round that is under way.
@@ -231,11 +242,12 @@ impl Rounds {
 }
 
 impl TraceRound {
-    fn begin(tracer: &SdkTracer, now: Time) -> Self {
-        let builder = SpanBuilder::from_name("round").with_start_time(system(now));
+    fn begin(tracer: &SdkTracer, now: Time, wall: WallReading) -> Self {
+        let builder = SpanBuilder::from_name("round").with_start_time(system(wall, now));
         Self {
             root: tracer.build_with_context(builder, &Context::new()),
             began: now,
+            wall,
             observations: 0,
             changed: false,
         }
@@ -256,7 +268,7 @@ impl TraceRound {
                 KeyValue::new("hookwatch.control_plane.writes", writes),
             ]);
         }
-        self.root.end_with_timestamp(system(now));
+        self.root.end_with_timestamp(system(self.wall, now));
     }
 }
 
@@ -292,9 +304,9 @@ fn of_plane(plane: &ControlPlane) -> Vec<KeyValue> {
     ]
 }
 
-/// An instant as OpenTelemetry has it.
-pub(super) fn system(time: Time) -> SystemTime {
-    UNIX_EPOCH + Duration::from_millis(time.unix_millis())
+/// An instant of the daemon's clock as OpenTelemetry has it.
+pub(super) fn system(wall: WallReading, time: Time) -> SystemTime {
+    UNIX_EPOCH + Duration::from_millis(wall.date(time).unix_millis())
 }
 
 #[cfg(test)]

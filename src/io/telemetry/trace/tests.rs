@@ -10,6 +10,7 @@ use crate::domain::diagnose::verdict::Verdict;
 use crate::domain::observe::probe::{
     CertificateFacts, ConnectionKind, PhaseDurations, ProbeAnswer, ProbeOutcome, ProbePhase, ProbeReport,
 };
+use crate::domain::observe::snapshot::{ScrapeFailure, ScrapeFailureReason};
 use crate::domain::vocabulary::{Cause, Effect};
 use crate::io::report::metrics::Metrics;
 use crate::io::telemetry::TelemetrySettings;
@@ -20,6 +21,8 @@ struct Bench {
     tracer: Tracer,
     waiting: Waiting,
     now: Arc<AtomicU64>,
+    clock: Clock,
+    metrics: Arc<Metrics>,
 }
 
 impl Bench {
@@ -27,15 +30,17 @@ impl Bench {
         let settings = TelemetrySettings::from_variables(|name| {
             (name == "OTEL_TRACES_EXPORTER").then(|| "otlp".to_owned())
         });
-        let counts = Metrics::new().unwrap().telemetry().clone();
-        let (queue, waiting) = queue(10_000, counts);
+        let metrics = Arc::new(Metrics::new().unwrap());
+        let (queue, waiting) = queue(10_000, metrics.telemetry().clone());
         let now = Arc::new(AtomicU64::new(1_795_219_862_000));
         let read = Arc::clone(&now);
         let clock: Clock = Arc::new(move || Time::from_unix_millis(read.load(Ordering::SeqCst)));
         Self {
-            tracer: Tracer::new(settings.traces.unwrap(), queue, &clock),
+            tracer: Tracer::new(settings.traces.unwrap(), queue, &clock, &metrics),
             waiting,
             now,
+            clock,
+            metrics,
         }
     }
 
@@ -229,7 +234,7 @@ fn phases_are_laid_end_to_end_up_to_the_end_of_the_probe() {
     let all = bench.waiting.take();
     let names: Vec<&str> = all.iter().map(|span| &*span.name).collect();
     assert_eq!(names, ["first_byte", "tls", "connect", "probe"]);
-    let begin = system(started);
+    let begin = system(WallReading::default(), started);
     let at = |span: &SpanData| {
         let since = |time: SystemTime| time.duration_since(begin).unwrap().as_millis();
         (since(span.start_time), since(span.end_time))
@@ -246,6 +251,32 @@ fn phases_are_laid_end_to_end_up_to_the_end_of_the_probe() {
         .map(|span| matches!(span.status, opentelemetry::trace::Status::Error { .. }))
         .collect();
     assert_eq!(failed, [true, false, false, true]);
+}
+
+#[test]
+fn a_span_is_dated_by_the_wall_clock_as_it_was_set_when_it_began() {
+    let mut bench = Bench::new();
+    let before = bench.tracer.scrape("a:1");
+    // The machine's clock is far from the one that the daemon began with.
+    bench.metrics.wall.look(&bench.clock);
+    let wall = bench.metrics.wall.reading();
+    let after = bench.tracer.scrape("a:1");
+    let trouble = ScrapeFailure {
+        target: "a:1".to_owned(),
+        at: bench.now(),
+        reason: ScrapeFailureReason::TimedOut,
+        why: "no answer".to_owned(),
+    };
+    before.scraped(Err(&trouble));
+    after.scraped(Err(&trouble));
+    let spans = bench.ended("scrape");
+    let dates: Vec<_> = spans
+        .iter()
+        .map(|span| (span.start_time, span.end_time))
+        .collect();
+    let expected = [WallReading::default(), wall].map(|wall| system(wall, trouble.at));
+    assert_ne!(expected[0], expected[1]);
+    assert_eq!(dates, expected.map(|at| (at, at)));
 }
 
 #[test]
@@ -282,7 +313,8 @@ fn nothing_begins_before_its_round_while_others_observe() {
     });
     let rounds = Arc::get_mut(bench.tracer.0.as_mut().unwrap()).unwrap();
     rounds.clock = clock;
-    rounds.lock().round = TraceRound::begin(&rounds.tracer, Time::from_unix_millis(0));
+    rounds.lock().round =
+        TraceRound::begin(&rounds.tracer, Time::from_unix_millis(0), WallReading::default());
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
