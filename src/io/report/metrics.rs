@@ -104,7 +104,7 @@ impl Metrics {
             own: OwnMetrics::new(&make)?,
             servers: servers::ServerMetrics::new(&make)?,
             alertmanager: alertmanager::PushMetrics::new(&make)?,
-            telemetry: telemetry::counts(&make)?,
+            telemetry: TelemetryCounts::new(&make)?,
             registry: registry.clone(),
         };
         let (declared, passing) = make.made();

@@ -96,7 +96,7 @@ impl<'a> Maker<'a> {
         (declared, self.passing.into_inner())
     }
 
-    pub(super) fn register<C: Collector + Clone + 'static>(&self, metric: C) -> prometheus::Result<C> {
+    fn register<C: Collector + Clone + 'static>(&self, metric: C) -> prometheus::Result<C> {
         let families = metric.collect();
         let kind = families
             .first()
@@ -118,7 +118,7 @@ impl<'a> Maker<'a> {
         Ok(metric)
     }
 
-    pub(super) fn opts(name: &str, help: &str) -> Opts {
+    fn opts(name: &str, help: &str) -> Opts {
         Opts::new(name, help).namespace("hookwatch")
     }
 

@@ -1,11 +1,12 @@
 //! Metrics of what is sent over OTLP, none of which has a series as long as nothing is sent; and metrics as text.
 
+use std::sync::Arc;
+
 use prometheus::proto::MetricFamily;
-use prometheus::{Encoder, IntCounterVec, IntGaugeVec, TextEncoder};
+use prometheus::{Encoder, TextEncoder};
 use strum::{Display, IntoStaticStr, VariantArray};
 
-use super::{Maker, Metrics};
-
+use super::{Maker, Metrics, set};
 use crate::domain::text::named;
 
 /// What is sent.
@@ -40,52 +41,38 @@ pub enum Loss {
 
 named!(Loss, "The value of the `reason` label.", all);
 
-/// Counts spans and data points. Cheap to clone; has no series until something is counted.
-#[derive(Debug, Clone)]
-pub struct TelemetryCounts {
-    sent: IntCounterVec,
-    dropped: IntCounterVec,
-    queued: IntGaugeVec,
+group! {
+    TelemetryMetrics:
+    sent = counters("telemetry_sent_total", &["signal"]): "Spans and data points that a receiver of OTLP took.";
+    dropped = counters("telemetry_dropped_total", &["signal", "reason"]):
+        "Spans and data points that were not delivered over OTLP, by why.";
+    queued = gauges("telemetry_queue_length", &["signal"]): "Spans that wait to be sent.";
 }
 
+/// Counts spans and data points. Cheap to clone; has no series until something is counted.
+#[derive(Debug, Clone)]
+pub struct TelemetryCounts(Arc<TelemetryMetrics>);
+
 impl TelemetryCounts {
+    pub(super) fn new(make: &Maker<'_>) -> prometheus::Result<Self> {
+        TelemetryMetrics::new(make).map(|metrics| Self(Arc::new(metrics)))
+    }
+
     /// Counts what the receiver took.
     pub fn sent(&self, signal: Signal, count: u64) {
-        self.sent.with_label_values(&[signal.as_str()]).inc_by(count);
+        self.0.sent.with_label_values(&[signal.as_str()]).inc_by(count);
     }
 
     /// Counts what is lost.
     pub fn dropped(&self, signal: Signal, reason: Loss, count: u64) {
-        self.dropped
-            .with_label_values(&[signal.as_str(), reason.as_str()])
-            .inc_by(count);
+        let labels = [signal.as_str(), reason.as_str()];
+        self.0.dropped.with_label_values(&labels).inc_by(count);
     }
 
     /// Says how many are waiting.
     pub fn queued(&self, signal: Signal, count: usize) {
-        self.queued
-            .with_label_values(&[signal.as_str()])
-            .set(i64::try_from(count).unwrap_or(i64::MAX));
+        set(&self.0.queued, &[signal.as_str()], count as f64);
     }
-}
-
-pub(super) fn counts(make: &Maker<'_>) -> prometheus::Result<TelemetryCounts> {
-    Ok(TelemetryCounts {
-        sent: make.counters(
-            "telemetry_sent_total",
-            "Spans and data points that a receiver of OTLP took.",
-            &["signal"],
-        )?,
-        dropped: make.counters(
-            "telemetry_dropped_total",
-            "Spans and data points that were not delivered over OTLP, by why.",
-            &["signal", "reason"],
-        )?,
-        queued: make.register(IntGaugeVec::new(
-            Maker::opts("telemetry_queue_length", "Spans that wait to be sent."),
-            &["signal"],
-        )?)?,
-    })
 }
 
 impl Metrics {
