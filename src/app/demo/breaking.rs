@@ -59,8 +59,10 @@ pub struct BreakerFollower {
     held_back: BTreeMap<String, (String, String)>,
     /// The webhooks that were bypassed, the first one first, and how far at most.
     bypassed: Vec<(String, String)>,
-    bypassed_after: Option<Duration>,
-    bypassed_at: Option<Instant>,
+    /// From the fault until every API server went by the first bypass.
+    pub(super) bypassed_after: Option<Duration>,
+    /// Since when as much is bypassed as ever was: writes before that say nothing of it.
+    pub(super) bypassed_at: Option<Instant>,
     first_write: Option<Duration>,
     flows: Vec<Flow>,
     slowdown: Option<f64>,
@@ -113,22 +115,12 @@ impl BreakerFollower {
         self.bypassed.iter().map(|(webhook, _)| webhook.clone()).collect()
     }
 
-    /// From the fault until every API server went by the first bypass.
-    pub const fn bypassed_after(&self) -> Option<Duration> {
-        self.bypassed_after
-    }
-
     /// Culprits that were not bypassed, and which guard rail held the breaker back.
     pub fn held_back(&self) -> BTreeMap<String, String> {
         let reasons = self.held_back.iter();
         reasons
             .map(|(webhook, (reason, _))| (webhook.clone(), reason.clone()))
             .collect()
-    }
-
-    /// Since when as much is bypassed as ever was: writes before that say nothing of it.
-    pub fn bypassed_at(&self) -> Option<Instant> {
-        self.bypassed_at
     }
 
     /// Whether what is to be seen while the fault lasts was seen.

@@ -142,7 +142,7 @@ impl<'a> Director<'a> {
         let injected = self.break_it().await?;
         self.look_on().await?;
         if self.moments.first_failure.is_none() {
-            self.tell(DemoEvent::NoFailure)?;
+            self.teller.tell(DemoEvent::NoFailure)?;
         }
         if let Some(breaking) = &mut self.breaking {
             let (flows, slowdown) = (self.stage.workload.flows(), self.stage.workload.slowdown());
@@ -155,7 +155,7 @@ impl<'a> Director<'a> {
         self.moments.removed = Some(removed);
         if !self.scenario.is_quiet() {
             self.flaps.fault_changes(removed);
-            self.tell(DemoEvent::Removed)?;
+            self.teller.tell(DemoEvent::Removed)?;
             if let Some(pages) = &mut self.pages {
                 pages.fault_ends();
             }
@@ -164,19 +164,23 @@ impl<'a> Director<'a> {
             self.wait_for_end_of_pages().await?;
         }
         let casualties = self.stage.clients.casualties();
-        self.tell(DemoEvent::Casualties(casualties))?;
+        self.teller.tell(DemoEvent::Casualties(casualties))?;
         let flaps = self.flaps.found();
         if let Some(text) = flaps::sentence(flaps) {
-            self.tell(DemoEvent::Flaps(text))?;
+            self.teller.tell(DemoEvent::Flaps(text))?;
         }
         let counted = (self.stage.clients.leaders(), casualties, flaps);
         let mut report = report(self.scenario, &self.judge, &self.moments, counted);
         if let Some(pages) = self.pages.take() {
-            report.add_pages(pages.report());
+            let (pages, objections) = pages.report();
+            report.object(objections);
+            report.pages = Some(pages);
         }
         let bypassed = self.breaking.as_ref().is_some_and(BreakerFollower::has_bypassed);
         if let Some(breaking) = &self.breaking {
-            report.add_breaker(breaking.report(self.stage.probe_interval(), self.judge.verdicts()));
+            let (breaker, objections) = breaking.report(self.stage.probe_interval(), self.judge.verdicts());
+            report.object(objections);
+            report.breaker = Some(breaker);
         }
         Ok(Played {
             closing: closing(&self.judge, &self.moments, report.correct),
@@ -216,7 +220,7 @@ impl<'a> Director<'a> {
             leaders: self.stage.clients.leaders(),
             fault_removed_after_seconds: after(removed),
             verdict_after_seconds: self.judge.time_to_verdict().map(rounded),
-            bypassed_after_seconds: breaking.and_then(BreakerFollower::bypassed_after).map(rounded),
+            bypassed_after_seconds: breaking.and_then(|it| it.bypassed_after).map(rounded),
             first_write_after_seconds: workload.first_success().map(|first| after(first.ended)),
             control_plane_write_begun_after_seconds: workload
                 .first_of_control_plane()
@@ -260,7 +264,7 @@ impl<'a> Director<'a> {
         self.moments.fault = Some((fault, Timestamp::now()));
         if !self.scenario.is_quiet() {
             self.flaps.fault_changes(fault);
-            self.tell(DemoEvent::Injected {
+            self.teller.tell(DemoEvent::Injected {
                 summary: self.scenario.summary.to_owned(),
                 symptom: self.scenario.symptom.to_owned(),
             })?;
@@ -292,7 +296,7 @@ impl<'a> Director<'a> {
         if let Some(assessment) = &assessment {
             self.flaps.observe(Instant::now(), assessment);
             for news in self.judge.observe(phase, assessment) {
-                self.tell(news)?;
+                self.teller.tell(news)?;
             }
         }
         if let (Some(breaking), Some(assessment), Some((fault, _))) =
@@ -301,11 +305,11 @@ impl<'a> Director<'a> {
             // What succeeds after the fault was removed is not the breaker's merit.
             let first = self.stage.workload.first_success();
             let first = first.filter(|_| matches!(phase, DemoPhase::Fault(_)));
-            let before = breaking.bypassed_at();
+            let before = breaking.bypassed_at;
             for event in breaking.observe(fault, assessment, first) {
                 self.teller.tell(event)?;
             }
-            if breaking.bypassed_at() != before {
+            if breaking.bypassed_at != before {
                 self.stage.workload.count_flows();
             }
             if let Some(removed) = self.moments.removed {
@@ -316,7 +320,7 @@ impl<'a> Director<'a> {
             && let Some(pages) = &mut self.pages
         {
             for event in pages.look().await? {
-                self.tell(event)?;
+                self.teller.tell(event)?;
             }
         }
         if self.moments.verdict.is_none() && self.judge.has_verdict() {
@@ -333,14 +337,10 @@ impl<'a> Director<'a> {
             return Ok(());
         };
         self.moments.first_failure = Some(failure.clone());
-        self.tell(DemoEvent::FirstFailure {
+        self.teller.tell(DemoEvent::FirstFailure {
             request: failure.request,
             text: failure.text,
             waited: failure.waited,
         })
-    }
-
-    fn tell(&mut self, event: DemoEvent) -> anyhow::Result<()> {
-        self.teller.tell(event)
     }
 }

@@ -54,20 +54,8 @@ pub struct DemoReport {
 }
 
 impl DemoReport {
-    /// Adds what the breaker came to, and what is wrong with that.
-    pub(super) fn add_breaker(&mut self, (breaker, objections): (BreakerReport, Vec<String>)) {
-        self.object(objections);
-        self.breaker = Some(breaker);
-    }
-
-    /// Adds what became of the alerts, and what is wrong with that.
-    pub(super) fn add_pages(&mut self, (pages, objections): (Vec<DeliveredPage>, Vec<String>)) {
-        self.object(objections);
-        self.pages = Some(pages);
-    }
-
     /// A scenario in which nothing is broken calls for no page and no bypass.
-    fn object(&mut self, objections: Vec<String>) {
+    pub(super) fn object(&mut self, objections: Vec<String>) {
         if self.fault_at.is_some() {
             self.correct &= objections.is_empty();
             self.objections.extend(objections);

@@ -81,16 +81,6 @@ impl WithoutBreaker {
     }
 }
 
-impl From<&Survival> for WithoutBreaker {
-    fn from(survival: &Survival) -> Self {
-        Self {
-            fault_removed_after_seconds: survival.fault_removed_after_seconds,
-            first_write_after_seconds: survival.first_write_after_seconds,
-            casualties: survival.casualties,
-        }
-    }
-}
-
 /// Plays a scenario on a lab of its own, with a fault that lasts as long, and counts who survives it.
 ///
 /// # Errors

@@ -19,7 +19,7 @@ impl Director<'_> {
         if let Some(breaking) = &mut self.breaking {
             breaking.note(self.scenario.hooks_before()).await?;
         }
-        self.tell(self.stage.started())?;
+        self.teller.tell(self.stage.started())?;
         let began = Instant::now();
         let mut seen_healthy = false;
         loop {
@@ -36,7 +36,7 @@ impl Director<'_> {
             );
         }
         let recent = self.stage.workload.recent(Duration::from_secs(3));
-        self.tell(DemoEvent::Quiet {
+        self.teller.tell(DemoEvent::Quiet {
             writes_per_second: recent.writes_per_second,
             median: recent.median,
         })
@@ -82,10 +82,10 @@ impl Director<'_> {
             if assessment.as_ref().is_some_and(|seen| all_well(seen, hooks)) {
                 let after = since.elapsed();
                 self.moments.recovered_after = Some(after);
-                return self.tell(DemoEvent::Recovered(after));
+                return self.teller.tell(DemoEvent::Recovered(after));
             }
         }
-        self.tell(DemoEvent::NotRecovered)
+        self.teller.tell(DemoEvent::NotRecovered)
     }
 
     pub(super) async fn wait_for_restore(&mut self) -> anyhow::Result<()> {
@@ -105,7 +105,7 @@ impl Director<'_> {
             whole = breaking.look_at_objects().await?;
         }
         for event in breaking.check(since.elapsed()).await? {
-            self.tell(event)?;
+            self.teller.tell(event)?;
         }
         self.breaking = Some(breaking);
         Ok(())
