@@ -169,8 +169,8 @@ async fn measure() {
     })
     .await;
     // As the daemon writes them to one API server that is alone.
-    let (_scrapes, one_process) = tokio::sync::watch::channel(true);
-    let canaries = CanaryWriter::new(&connection, &config.namespace, clock).while_one_process(one_process);
+    let mut canaries = CanaryWriter::new(&connection, &config.namespace, clock);
+    canaries.one_process = tokio::sync::watch::channel(true).1;
     let mut canary = 0.0_f64;
     for target in [
         CanaryTarget::OwnNamespace,

@@ -75,9 +75,9 @@ pub(super) fn spawn(
     }
     let reader = LeaseReader::new(connection, Arc::clone(clock));
     tasks.spawn(leases::read(reader, events.clone()));
-    let canaries = CanaryWriter::new(connection, &config.namespace, Arc::clone(clock))
-        .with_further(config.canaries.further.clone())
-        .while_one_process(is_one_process);
+    let mut canaries = CanaryWriter::new(connection, &config.namespace, Arc::clone(clock));
+    canaries.further = config.canaries.further.as_slice().into();
+    canaries.one_process = is_one_process;
     spawn_canaries(tasks, config, &canaries, events, attention, tracer);
     let probes = ProbeRunner::new(
         config,

@@ -49,12 +49,13 @@ const SERVER_TIMEOUT: Duration = Duration::from_secs(34);
 pub struct CanaryWriter {
     on_new: Client,
     on_kept: Client,
-    /// Whether there is one API server alone.
-    one_process: watch::Receiver<bool>,
+    /// Whether there is one API server alone: its connection is kept then.
+    pub one_process: watch::Receiver<bool>,
     /// Whether the canary before came back at once.
     at_once: Arc<AtomicBool>,
     namespace: String,
-    further: Arc<[FurtherCanary]>,
+    /// The objects of [`CanaryTarget::Further`].
+    pub further: Arc<[FurtherCanary]>,
     clock: Clock,
     deadline: Duration,
     missing: Arc<MissingFeatures>,
@@ -74,21 +75,6 @@ impl CanaryWriter {
             deadline: DEADLINE,
             missing: Arc::default(),
         }
-    }
-
-    /// The same writer, that knows these objects as well.
-    #[must_use]
-    pub fn with_further(self, further: Vec<FurtherCanary>) -> Self {
-        Self {
-            further: further.into(),
-            ..self
-        }
-    }
-
-    /// The same writer, that keeps its connection while there is one API server alone.
-    #[must_use]
-    pub fn while_one_process(self, one_process: watch::Receiver<bool>) -> Self {
-        Self { one_process, ..self }
     }
 
     /// Writes one canary and says how it ended; every way to fail is an outcome.

@@ -53,6 +53,7 @@ fn explain(canary: &FurtherCanary, status: u16, message: &str) -> CanaryOutcome 
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use serde_json::{Value, json};
@@ -70,11 +71,10 @@ mod tests {
         handler: impl Fn(&ReceivedRequest) -> TestReply + Send + Sync + 'static,
     ) -> (CanaryOutcome, Vec<ReceivedRequest>) {
         let server = TestServer::start(handler).await;
-        let canaries = CanaryWriter::new(&server.connection().await, "hookwatch", clock())
-            .with_further(vec![canary.clone()]);
         let canaries = CanaryWriter {
             deadline: Duration::from_secs(30),
-            ..canaries
+            further: Arc::new([canary.clone()]),
+            ..CanaryWriter::new(&server.connection().await, "hookwatch", clock())
         };
         let report = soon(canaries.write(canary.target, |_| {})).await;
         assert_eq!(report.target, canary.target);
