@@ -202,7 +202,7 @@ impl ConfigWriter {
     /// as well, several times over.
     pub async fn shown(&self, hook: &HookId, desired: &Desired, author: &Author) -> Vec<Propagation> {
         let (single, any): (Vec<&ApiServerClient>, Vec<&ApiServerClient>) =
-            self.servers.iter().partition(|server| server.is_one());
+            self.servers.iter().partition(|server| server.one);
         let asking = async |server: &ApiServerClient, visits| Propagation {
             server: server.name.clone(),
             propagated: self

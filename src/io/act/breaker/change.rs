@@ -89,7 +89,7 @@ impl ConfigWriter {
     pub async fn observed_by(&self, server: &ApiServerClient, kind: HookKind) -> Result<Vec<Value>, String> {
         let target = format!("{}?resourceVersion=0", kind.path());
         let limit = self.patience.attempt;
-        let reply = if server.is_one() {
+        let reply = if server.one {
             send(&server.client, &target, None, limit).await
         } else {
             read_on_new_connection(&server.client, &target, limit).await
@@ -105,10 +105,10 @@ impl ConfigWriter {
     /// The servers that are asked about what each of them shows: each by itself, and, where one of them is out of reach,
     /// the configured address as well.
     pub fn shown_by(&self, is_out_of_reach: impl Fn(&str) -> bool) -> Vec<ApiServerClient> {
-        let single = self.servers.iter().filter(|it| it.is_one());
+        let single = self.servers.iter().filter(|it| it.one);
         let mut asked: Vec<ApiServerClient> = single.cloned().collect();
         if asked.is_empty() || asked.iter().any(|server| is_out_of_reach(&server.name)) {
-            asked.extend(self.servers.iter().find(|it| !it.is_one()).cloned());
+            asked.extend(self.servers.iter().find(|it| !it.one).cloned());
         }
         asked
     }

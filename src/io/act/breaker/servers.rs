@@ -23,7 +23,7 @@ pub struct ApiServerClient {
     /// Host and port.
     pub name: String,
     pub(super) client: Client,
-    one: bool,
+    pub(super) one: bool,
 }
 
 impl ApiServerClient {
@@ -39,10 +39,6 @@ impl ApiServerClient {
     /// A way to whichever API server stands behind the configured address.
     pub fn configured(connection: &Connection) -> Self {
         Self::new(&connection.server_name(), connection.calls().clone(), false)
-    }
-
-    pub(super) fn is_one(&self) -> bool {
-        self.one
     }
 }
 

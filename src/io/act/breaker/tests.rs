@@ -193,7 +193,7 @@ async fn each_api_server_is_known_by_its_own_address() {
     let (found, trouble) = soon(servers(&api.connection().await, &[])).await;
     let names: Vec<&str> = found.iter().map(|server| server.name.as_str()).collect();
     assert_eq!(names[1..], ["127.0.0.2:6443", "127.0.0.3:6443"]);
-    assert!(trouble.is_none() && !found[0].is_one() && found[1].is_one());
+    assert!(trouble.is_none() && !found[0].one && found[1].one);
     let api = TestServer::start(|_| TestReply::status(403, "cannot list")).await;
     let (found, trouble) = soon(servers(&api.connection().await, &[])).await;
     assert!(found.len() == 1 && trouble.is_some_and(|why| why.contains("cannot list")));

@@ -236,7 +236,7 @@ fn match_condition(condition: ApiMatchCondition) -> MatchCondition {
 /// Collects sentences that name the hook, so that each stands for itself in a list.
 pub(in crate::io) struct Problems {
     who: String,
-    sentences: Vec<String>,
+    pub(super) sentences: Vec<String>,
 }
 
 impl Problems {
@@ -249,10 +249,6 @@ impl Problems {
 
     pub(super) fn add(&mut self, what: impl AsRef<str>) {
         self.sentences.push(format!("{}: {}", self.who, what.as_ref()));
-    }
-
-    pub(super) fn into_sentences(self) -> Vec<String> {
-        self.sentences
     }
 }
 

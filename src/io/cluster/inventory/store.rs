@@ -237,7 +237,7 @@ impl WatchStore {
                 why: "its object cannot be read".to_owned(),
             },
         };
-        hook.problems.extend(problems.into_sentences());
+        hook.problems.extend(problems.sentences);
         hook
     }
 

@@ -130,7 +130,7 @@ fn hook(kind: HookKind, metadata: &ObjectMeta, target: HookTarget, ca_bundle: &[
         timeout: Duration::ZERO,
         dry_run_safe: false,
         probe_level,
-        problems: problems.into_sentences(),
+        problems: problems.sentences,
         ..Hook::new(id, target)
     }
 }

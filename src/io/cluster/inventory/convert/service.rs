@@ -301,7 +301,7 @@ mod tests {
         };
         let mut problems = Problems::of(&HookId::new(HookKind::Mutating, "c", "w"));
         let state = resolve(&target, service, slices.iter(), &mut problems);
-        (state, problems.into_sentences())
+        (state, problems.sentences)
     }
 
     fn found(port: u16, service: &Service, slices: &[Slice]) -> (Option<String>, Vec<Endpoint>) {
