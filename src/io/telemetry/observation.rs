@@ -13,7 +13,7 @@ use opentelemetry_sdk::trace::Span;
 
 use super::trace::{Rounds, system};
 use crate::domain::cluster::hook::{Backend, BackendAddress, HookId};
-use crate::domain::observe::canary::{CanaryOutcome, CanaryReport, CanaryTarget};
+use crate::domain::observe::canary::{CanaryOutcome, CanaryReport};
 use crate::domain::observe::probe::{ProbeAnswer, ProbeOutcome, ProbePhase, ProbeReport};
 use crate::domain::observe::snapshot::{Scrape, ScrapeFailure};
 use crate::domain::time::{Time, WallReading};
@@ -34,8 +34,8 @@ impl ObservationSpan {
         Self(Some(Box::new(OpenSpan { rounds, span, wall })))
     }
 
-    pub(super) fn of_probe(mut self, hook: &HookId, backend: &Backend) -> Self {
-        self.set(|| {
+    pub(super) fn of_probe(self, hook: &HookId, backend: &Backend) -> Self {
+        self.with(|| {
             let (host, port) = match &backend.address {
                 BackendAddress::Socket(address) => (address.ip().to_string(), address.port()),
                 BackendAddress::Host(host, port) => (host.clone(), *port),
@@ -48,17 +48,11 @@ impl ObservationSpan {
                 KeyValue::new("server.address", host),
                 KeyValue::new("server.port", i64::from(port)),
             ]
-        });
-        self
+        })
     }
 
-    pub(super) fn of_canary(mut self, target: CanaryTarget) -> Self {
-        self.set(|| vec![KeyValue::new("hookwatch.canary", target.as_str().to_owned())]);
-        self
-    }
-
-    pub(super) fn of_scrape(mut self, target: &str) -> Self {
-        self.set(|| vec![KeyValue::new("server.address", target.to_owned())]);
+    pub(super) fn with(mut self, attributes: impl FnOnce() -> Vec<KeyValue>) -> Self {
+        self.set(attributes);
         self
     }
 

@@ -114,12 +114,14 @@ impl Tracer {
 
     /// Begins the span of a canary.
     pub fn canary(&self, target: CanaryTarget) -> ObservationSpan {
-        self.observe("canary", |_, _| {}).of_canary(target)
+        let name = || vec![KeyValue::new("hookwatch.canary", target.as_str().to_owned())];
+        self.observe("canary", |_, _| {}).with(name)
     }
 
     /// Begins the span of a scrape.
     pub fn scrape(&self, target: &str) -> ObservationSpan {
-        self.observe("scrape", |_, _| {}).of_scrape(target)
+        let address = || vec![KeyValue::new("server.address", target.to_owned())];
+        self.observe("scrape", |_, _| {}).with(address)
     }
 
     fn observe(
