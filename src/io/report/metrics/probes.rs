@@ -50,11 +50,38 @@ impl ProbeMetrics {
         })
     }
 
-    fn probed(&self, report: &ProbeReport) {
+    /// Under which labels a probe counts: its own as long as the bounds allow it.
+    fn series_of<'a>(&self, id: &'a HookId, series: Series) -> ([&'a str; 3], Series) {
+        let Ok(mut probed) = self.probed_as.lock() else {
+            return (together(id), series);
+        };
+        if probed.len() >= MAX_HOOKS && !probed.contains_key(id) {
+            return (together(id), series);
+        }
+        let known = probed.entry(id.clone()).or_default();
+        let series = if known.len() < MAX_OUTCOMES || known.contains(&series) {
+            series
+        } else {
+            [series[0], OTHER]
+        };
+        known.insert(series);
+        (labels(id), series)
+    }
+
+    pub(super) fn fill(&self, view: &ProbeView) {
+        self.series.targets.set(view.targets as f64);
+        self.series.late.set(view.late_seconds);
+    }
+}
+
+impl Metrics {
+    /// Counts a finished probe.
+    pub fn probed(&self, report: &ProbeReport) {
+        let series = &self.probes.series;
         let connection = report.connection.as_str();
-        let (hook, [_, outcome]) = self.series_of(&report.hook, [connection, report.outcome.as_str()]);
+        let own = [connection, report.outcome.as_str()];
+        let (hook, [_, outcome]) = self.probes.series_of(&report.hook, own);
         let took = report.took.as_secs_f64();
-        let series = &self.series;
         series
             .probes
             .with_label_values(&[hook[0], hook[1], hook[2], connection, outcome])
@@ -77,58 +104,25 @@ impl ProbeMetrics {
         }
     }
 
-    /// Under which labels a probe counts: its own as long as the bounds allow it.
-    fn series_of<'a>(&self, id: &'a HookId, series: Series) -> ([&'a str; 3], Series) {
-        let Ok(mut probed) = self.probed_as.lock() else {
-            return (together(id), series);
-        };
-        if probed.len() >= MAX_HOOKS && !probed.contains_key(id) {
-            return (together(id), series);
-        }
-        let known = probed.entry(id.clone()).or_default();
-        let series = if known.len() < MAX_OUTCOMES || known.contains(&series) {
-            series
-        } else {
-            [series[0], OTHER]
-        };
-        known.insert(series);
-        (labels(id), series)
-    }
-
-    fn keep_only(&self, hooks: &BTreeSet<HookId>) {
-        let Ok(mut probed) = self.probed_as.lock() else {
+    /// Drops the probe series of hooks that are not in the inventory any more.
+    pub fn keep_only(&self, hooks: &BTreeSet<HookId>) {
+        let ProbeMetrics { probed_as, series } = &self.probes;
+        let Ok(mut probed) = probed_as.lock() else {
             return;
         };
-        probed.retain(|id, series| {
+        probed.retain(|id, known| {
             let keep = hooks.contains(id);
             if !keep {
                 let hook = labels(id);
-                for [connection, outcome] in &*series {
+                for [connection, outcome] in &*known {
                     // An error would mean that the series is not there, which is what is wanted.
                     let of_outcome = [hook[0], hook[1], hook[2], *connection, *outcome];
-                    let _ = self.series.probes.remove_label_values(&of_outcome);
-                    let _ = self.series.seconds.remove_label_values(&of_outcome[..4]);
+                    let _ = series.probes.remove_label_values(&of_outcome);
+                    let _ = series.seconds.remove_label_values(&of_outcome[..4]);
                 }
             }
             keep
         });
-    }
-
-    pub(super) fn fill(&self, view: &ProbeView) {
-        self.series.targets.set(view.targets as f64);
-        self.series.late.set(view.late_seconds);
-    }
-}
-
-impl Metrics {
-    /// Counts a finished probe.
-    pub fn probed(&self, report: &ProbeReport) {
-        self.probes.probed(report);
-    }
-
-    /// Drops the probe series of hooks that are not in the inventory any more.
-    pub fn keep_only(&self, hooks: &BTreeSet<HookId>) {
-        self.probes.keep_only(hooks);
     }
 }
 
