@@ -31,10 +31,6 @@ struct File {
 impl File {
     async fn read(path: &Path) -> Result<Self, EndpointError> {
         let name = path.display().to_string();
-        let unusable = |why: String| EndpointError::Unusable {
-            file: name.clone(),
-            why,
-        };
         let path = path.to_owned();
         let content = tokio::task::spawn_blocking(move || {
             // Opening a pipe waits for a writer.
@@ -46,7 +42,10 @@ impl File {
         let content = content.await.map_err(Error::other).flatten();
         match content {
             Ok(content) => Ok(Self { name, content }),
-            Err(error) => Err(unusable(error.to_string())),
+            Err(error) => Err(EndpointError::Unusable {
+                file: name,
+                why: error.to_string(),
+            }),
         }
     }
 

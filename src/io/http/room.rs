@@ -45,7 +45,8 @@ enum Stands {
 #[derive(Debug)]
 pub(super) struct Guest {
     room: ConnectionRoom,
-    number: u64,
+    /// By which its place is known.
+    pub(super) number: u64,
 }
 
 impl ConnectionRoom {
@@ -105,11 +106,6 @@ impl Places {
 }
 
 impl Guest {
-    /// By which its place is known.
-    pub(super) const fn number(&self) -> u64 {
-        self.number
-    }
-
     /// A request of it came whole.
     pub(super) fn asks(&self) {
         self.stands(Stands::Asks);
@@ -160,7 +156,7 @@ mod tests {
         let slow: Vec<Guest> = (0..160).map(|_| room.enter(address(2))).collect();
         let left = numbers(&room);
         assert_eq!(left.len(), 1 + MAX_OF_A_PEER);
-        assert!(left.contains(&kubelet.number()) && left.contains(&slow[159].number()));
+        assert!(left.contains(&kubelet.number) && left.contains(&slow[159].number));
     }
 
     #[test]
@@ -172,17 +168,17 @@ mod tests {
             .collect();
         // Each has sixteen at most, and there are four of them.
         assert_eq!(numbers(&room).len(), MAX_CONNECTIONS);
-        assert!(numbers(&room).contains(&kubelet.number()));
+        assert!(numbers(&room).contains(&kubelet.number));
         let [asks, answered] = [&crowd[68], &crowd[67]];
         let known = numbers(&room);
-        assert!(known.contains(&asks.number()) && known.contains(&answered.number()));
+        assert!(known.contains(&asks.number) && known.contains(&answered.number));
         asks.asks();
         answered.answered();
         let later: Vec<Guest> = (0..32).map(|number| room.enter(address(100 + number))).collect();
         let left = numbers(&room);
         assert_eq!(left.len(), MAX_CONNECTIONS);
-        assert!(later.iter().all(|guest| left.contains(&guest.number())));
-        assert!(left.contains(&asks.number()) && left.contains(&kubelet.number()));
+        assert!(later.iter().all(|guest| left.contains(&guest.number)));
+        assert!(left.contains(&asks.number) && left.contains(&kubelet.number));
     }
 
     #[test]

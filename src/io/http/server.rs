@@ -60,7 +60,7 @@ pub(super) async fn serve(
                 let (router, stop) = (router.clone(), stop.clone());
                 let acceptor = tls.as_ref().map(|tls| TlsAcceptor::from(tls.config()));
                 let guest = room.enter(address.ip());
-                let number = guest.number();
+                let number = guest.number;
                 let task = greet(stream, (address, guest), acceptor, router, stop);
                 room.ends_by(number, connections.spawn(task));
             }
