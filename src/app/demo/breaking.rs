@@ -72,7 +72,6 @@ pub struct BreakerFollower {
 }
 
 impl BreakerFollower {
-    /// Begins, with nothing noted.
     pub fn new(client: kube::Client) -> Self {
         Self {
             client,
@@ -105,7 +104,6 @@ impl BreakerFollower {
         Ok(())
     }
 
-    /// Whether something was bypassed.
     pub fn has_bypassed(&self) -> bool {
         self.bypassed_at.is_some()
     }

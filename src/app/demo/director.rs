@@ -86,7 +86,6 @@ pub struct Moments {
     pub verdict: Option<(Instant, Timestamp)>,
     /// The first failure of a user's request after the fault.
     pub first_failure: Option<FirstFailure>,
-    /// When the fault was removed.
     pub removed: Option<Instant>,
     /// From the removal of the fault until every hook was healthy.
     pub recovered_after: Option<Duration>,
@@ -117,7 +116,6 @@ pub struct Director<'a> {
 }
 
 impl<'a> Director<'a> {
-    /// Makes ready.
     pub fn new(stage: &'a DemoStage, scenario: &'static Scenario, timing: Timing, teller: Teller) -> Self {
         Self {
             stage,

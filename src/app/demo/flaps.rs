@@ -51,7 +51,6 @@ struct WritesHistory {
 }
 
 impl FlapCounter {
-    /// Takes in one assessment.
     pub fn observe(&mut self, at: Instant, assessment: &ShownAssessment) {
         // A verdict without a configuration is about a name in the metrics, not about a hook that is there.
         for hook in assessment

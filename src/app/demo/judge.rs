@@ -66,7 +66,6 @@ pub struct Judge {
 }
 
 impl Judge {
-    /// A judge who has seen nothing yet.
     pub fn new(scenario: &'static Scenario) -> Self {
         Self {
             scenario,

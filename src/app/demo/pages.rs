@@ -45,7 +45,6 @@ pub struct DeliveredPage {
 }
 
 impl Pages {
-    /// Begins to follow.
     pub fn new(monitoring: Monitoring) -> Self {
         Self {
             monitoring,
@@ -72,7 +71,6 @@ impl Pages {
         Ok(())
     }
 
-    /// To be called when the fault is over.
     pub fn fault_ends(&mut self) {
         self.mended = Some(Instant::now());
     }

@@ -10,9 +10,7 @@ use super::timeline::DemoEvent;
 
 /// A demo that has been played, but for its last line.
 pub struct Played {
-    /// What it came to.
     pub report: DemoReport,
-    /// Who told of it.
     pub teller: Teller,
     /// How long the fault lasted, where something was bypassed meanwhile.
     pub lasted: Option<Duration>,

@@ -72,7 +72,6 @@ pub struct ExpectedVerdict {
     pub cause: &'static str,
 }
 
-/// Puts the outcome together.
 pub fn report(
     scenario: &'static Scenario,
     judge: &Judge,
@@ -114,7 +113,6 @@ pub fn report(
     }
 }
 
-/// The last line.
 pub fn closing(judge: &Judge, moments: &Moments, correct: bool) -> String {
     let right = if correct { "verdict right" } else { "verdict wrong" };
     let Some(after) = judge.time_to_verdict() else {

@@ -118,7 +118,6 @@ impl DemoStage {
         }
     }
 
-    /// What scenarios are carried out on.
     pub fn target(&self) -> ScenarioTarget<'_> {
         ScenarioTarget {
             cluster: &self.cluster,
@@ -154,17 +153,14 @@ impl DemoStage {
         self.daemon.probe_interval
     }
 
-    /// The API server's URL.
     pub fn api_url(&self) -> String {
         self.control_plane.url()
     }
 
-    /// The daemon's URL.
     pub fn daemon_url(&self) -> String {
         format!("http://{}", self.daemon.address)
     }
 
-    /// Where the kubeconfig lies.
     pub fn kubeconfig_path(&self) -> PathBuf {
         self.directory.path().join("kubeconfig")
     }

@@ -7,13 +7,10 @@ use anyhow::Context;
 
 use super::timeline::{DemoEvent, render};
 
-/// Writes the timeline.
 pub struct Teller {
     /// `None` when nothing is to be told on the way.
     pub out: Option<Box<dyn Write + Send>>,
-    /// Whether to use colours.
     pub colour: bool,
-    /// When the demo began.
     pub started: Instant,
 }
 

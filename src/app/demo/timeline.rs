@@ -14,17 +14,13 @@ const WIDTH: usize = 108;
 /// Where the text of a line begins.
 const INDENT: usize = 30;
 
-/// What an alert says.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct AlertText {
-    /// The alert's name.
     #[serde(rename = "alert")]
     pub name: String,
-    /// Its severity.
     pub severity: String,
     /// What it says in one line.
     pub summary: String,
-    /// What it says.
     pub description: String,
 }
 
@@ -34,7 +30,6 @@ impl AlertText {
     }
 }
 
-/// What can happen in a demo.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DemoEvent {
     /// The lab, its users and the daemon run.

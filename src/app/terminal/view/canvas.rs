@@ -41,7 +41,6 @@ impl Tone {
         }
     }
 
-    /// The tone of a health.
     pub const fn of(health: Health) -> Self {
         match health {
             Health::Healthy => Self::Good,
