@@ -45,7 +45,6 @@ use alone::{Alone, Lesson, elsewhere, plane, remembered, temper, temper_elsewher
 use auditing::Auditing;
 use by_hand::by_hand;
 use clocks::clocks;
-use facts::FactFinder;
 pub use messages::{Attention, Event, LoggedChange, WatchdogEffect};
 use pace::TickPace;
 use tampering::Tampering;
@@ -450,8 +449,7 @@ fn for_breaker(
     fence: Option<&Proof>,
 ) -> Arc<Judged> {
     tampering.take_verdicts(all, scene.now);
-    let finder = FactFinder::new(scene, all, elsewhere, tampering);
-    Arc::new(finder.judged(fence))
+    Arc::new(facts::judged(scene, all, elsewhere, tampering, fence))
 }
 
 /// One change, if there is one.

@@ -30,8 +30,6 @@ use crate::vocabulary::{Cause, Effect, Health};
 /// What the facts on every hook are made from.
 pub(super) struct FactFinder<'a> {
     pub(super) scene: &'a Scene<'a>,
-    /// Every hook with the verdict on it.
-    all: &'a [(Evidence<'a>, Verdict)],
     /// Something that is no hook's is known to hold requests up.
     elsewhere: bool,
     tampering: &'a Tampering,
@@ -91,45 +89,40 @@ fn incident_key(hook: &Hook, verdict: &Verdict) -> Option<String> {
     hook.target.place()
 }
 
-impl<'a> FactFinder<'a> {
-    /// Holds every hook against the same scene.
-    pub(super) fn new(
-        scene: &'a Scene<'a>,
-        all: &'a [(Evidence<'a>, Verdict)],
-        elsewhere: bool,
-        tampering: &'a Tampering,
-    ) -> Self {
-        Self {
-            scene,
-            all,
-            elsewhere,
-            tampering,
-            suspects: suspect_places(all),
-        }
+/// What the breaker is to know. What the owners of configurations say, and whether the API servers know
+/// `matchConditions`, is not known here.
+pub(super) fn judged(
+    scene: &Scene<'_>,
+    all: &[(Evidence<'_>, Verdict)],
+    elsewhere: bool,
+    tampering: &Tampering,
+    fence: Option<&Proof>,
+) -> Judged {
+    let finder = FactFinder {
+        scene,
+        elsewhere,
+        tampering,
+        suspects: suspect_places(all),
+    };
+    let age = scene.seen.inventory_age(scene.now);
+    // A hook that only metrics or a refusal name is not there to be bypassed, and only admission can be.
+    let listed = all.iter().filter_map(|(evidence, verdict)| {
+        let hook = evidence.hook.filter(|hook| hook.id.kind.is_admission())?;
+        let mut facts = finder.facts(evidence, hook, verdict);
+        facts.may_skip = fence.is_none_or(|proof| proof.lets_skip(&hook.id.configuration));
+        Some((hook.id.clone(), facts))
+    });
+    Judged {
+        self_doubt: scene.self_doubt,
+        inventory_is_old: scene.inventory_is_old || age.is_none_or(|age| age > t::silent_inventory()),
+        unread: false,
+        fence_holds: fence.is_some_and(Proof::permits),
+        match_conditions: false,
+        hooks: listed.collect(),
     }
+}
 
-    /// What the breaker is to know. What the owners of configurations say, and whether the API servers know
-    /// `matchConditions`, is not known here.
-    pub(super) fn judged(&self, fence: Option<&Proof>) -> Judged {
-        let age = self.scene.seen.inventory_age(self.scene.now);
-        // A hook that only metrics or a refusal name is not there to be bypassed, and only admission can be.
-        let listed = self.all.iter().filter_map(|(evidence, verdict)| {
-            let hook = evidence.hook.filter(|hook| hook.id.kind.is_admission())?;
-            let mut facts = self.facts(evidence, hook, verdict);
-            facts.may_skip = fence.is_none_or(|proof| proof.lets_skip(&hook.id.configuration));
-            Some((hook.id.clone(), facts))
-        });
-        Judged {
-            self_doubt: self.scene.self_doubt,
-            inventory_is_old: self.scene.inventory_is_old
-                || age.is_none_or(|age| age > t::silent_inventory()),
-            unread: false,
-            fence_holds: fence.is_some_and(Proof::permits),
-            match_conditions: false,
-            hooks: listed.collect(),
-        }
-    }
-
+impl FactFinder<'_> {
     fn facts(&self, evidence: &Evidence<'_>, hook: &Hook, verdict: &Verdict) -> HookFacts {
         let now = self.scene.now;
         let beside = self.beside(evidence, hook, evidence.covered_by);

@@ -43,8 +43,8 @@ impl Incident {
         for (_, verdict) in &mut all {
             verdict.cause = cause.or(verdict.cause);
         }
-        let finder = FactFinder::new(&scene, &all, elsewhere, tampering);
-        finder.judged(Some(&Proof::Unneeded)).hooks[&hook.id].clone()
+        let judged = facts::judged(&scene, &all, elsewhere, tampering, Some(&Proof::Unneeded));
+        judged.hooks[&hook.id].clone()
     }
 
     pub(super) fn facts(&mut self, ms: u64, hook: &Hook) -> HookFacts {
