@@ -419,15 +419,9 @@ impl Bill<'_> {
     }
 
     fn sentence_within(&self) -> String {
-        let (total, deadline, name) = (
-            human(self.total()),
-            human((self.class.deadline)()),
-            &self.class.name,
-        );
-        format!(
-            "{name} waits {total} of its {deadline} for webhooks now ({}).",
-            self.told()
-        )
+        let (total, deadline) = (human(self.total()), human((self.class.deadline)()));
+        let (name, told) = (&self.class.name, self.told());
+        format!("{name} waits {total} of its {deadline} for webhooks now ({told}).")
     }
 }
 

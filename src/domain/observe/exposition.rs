@@ -68,7 +68,7 @@ impl Exposition {
         if !self.carry.is_empty() {
             self.harvest.complain("the last line is cut off");
         }
-        self.harvest.into_parts()
+        (self.harvest.snapshot, self.harvest.complaints)
     }
 
     fn line(&mut self, line: &[u8]) {
@@ -142,10 +142,6 @@ impl Harvest {
     fn complain(&mut self, what: &str) {
         self.complaints.unreadable += 1;
         self.complaints.first.get_or_insert_with(|| bounded(what));
-    }
-
-    fn into_parts(self) -> (Snapshot, Complaints) {
-        (self.snapshot, self.complaints)
     }
 }
 

@@ -99,8 +99,8 @@ pub struct NodeLeasesView {
 impl NodeLeases {
     /// Takes a reading in.
     pub fn take(&mut self, reading: LeaseReading) {
-        let LeaseReading { at, outcome } = reading;
-        let LeaseList { leases, left_out } = match outcome {
+        let at = reading.at;
+        let LeaseList { leases, left_out } = match reading.outcome {
             Ok(list) => list,
             Err(trouble) => {
                 self.trouble = Some(trouble);
@@ -109,22 +109,17 @@ impl NodeLeases {
         };
         let mut before = std::mem::take(&mut self.known);
         for lease in leases.into_iter().take(MAX_NODES) {
-            let NodeLease {
-                name,
-                renewed,
-                duration,
-            } = lease;
             // The first look tells nothing of how old it is.
-            let changed = match before.remove(&name) {
-                Some(known) if known.renewed == renewed => known.changed,
+            let changed = match before.remove(&lease.name) {
+                Some(known) if known.renewed == lease.renewed => known.changed,
                 _ => at,
             };
             let known = KnownLease {
-                renewed,
+                renewed: lease.renewed,
                 changed,
-                late_after: duration.max(LATE),
+                late_after: lease.duration.max(LATE),
             };
-            self.known.insert(name, known);
+            self.known.insert(lease.name, known);
         }
         (self.read, self.left_out, self.trouble) = (Some(at), left_out, None);
     }

@@ -119,16 +119,13 @@ impl Default for ReadinessView {
 impl ReadinessMemory {
     /// Takes a reading in.
     pub fn take(&mut self, at: Time, readiness: Readiness) {
-        match &readiness {
-            Readiness::NotReady { failing } => {
-                let began = match &self.refusal {
-                    Some((last, _)) if at.since(*last) < ECHO => self.not_ready_since,
-                    _ => None,
-                };
-                self.not_ready_since = began.or(Some(at));
-                self.refusal = Some((at, failing.clone()));
-            }
-            Readiness::Ready | Readiness::Unknown { .. } => {}
+        if let Readiness::NotReady { failing } = &readiness {
+            let began = match &self.refusal {
+                Some((last, _)) if at.since(*last) < ECHO => self.not_ready_since,
+                _ => None,
+            };
+            self.not_ready_since = began.or(Some(at));
+            self.refusal = Some((at, failing.clone()));
         }
         self.latest = Some((at, readiness));
     }

@@ -191,11 +191,7 @@ pub(super) fn remembered(
         let is_cleared = named && is_well;
         let cleared = known.and_then(|known| known.cleared);
         let hangs = verdict.can_hold_writes_up() && verdict.cause == Some(Cause::Hanging);
-        let hung_until = if hangs {
-            Some(now)
-        } else {
-            known.and_then(|known| known.hung_until)
-        };
+        let hung_before = known.and_then(|known| known.hung_until);
         let known = known.filter(|known| known.cause == verdict.cause);
         let before = Before {
             health: verdict.health,
@@ -203,9 +199,9 @@ pub(super) fn remembered(
             since: verdict.since,
             whole: known.is_some_and(|known| known.whole) || verdict.no_backend_answers(),
             named: verdict.health == Health::Failing || named && !is_cleared,
-            cleared: if is_cleared { Some(newest) } else { cleared },
+            cleared: is_cleared.then_some(newest).or(cleared),
             on_lost_path: verdict.incident == LOST_PATH,
-            hung_until,
+            hung_until: hangs.then_some(now).or(hung_before),
         };
         (subject, before)
     });

@@ -120,7 +120,7 @@ impl ProtobufExposition {
         if !self.is_between_messages() && self.awaits != Awaits::Lost {
             self.harvest.complain("the last message is cut off");
         }
-        self.harvest.into_parts()
+        (self.harvest.snapshot, self.harvest.complaints)
     }
 
     /// How far what has come until now may be believed.
