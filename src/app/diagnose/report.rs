@@ -104,17 +104,13 @@ fn hooks(assessment: &Assessment) -> String {
     if sources.inventory_age_seconds.is_none() || !sources.hooks_listed {
         return "  the webhook configurations could not be read".to_owned();
     }
-    let count = |health| {
-        let of_it = assessment.hooks.iter();
-        of_it.filter(|verdict| verdict.health == health).count()
-    };
     format!(
         "  {} webhooks: {} failing, {} suspect, {} healthy, {} unknown",
         assessment.hooks.len(),
-        count(Health::Failing),
-        count(Health::Suspect),
-        count(Health::Healthy),
-        count(Health::Unknown)
+        assessment.count(Health::Failing),
+        assessment.count(Health::Suspect),
+        assessment.count(Health::Healthy),
+        assessment.count(Health::Unknown)
     )
 }
 

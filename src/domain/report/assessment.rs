@@ -41,4 +41,9 @@ impl Assessment {
             .iter()
             .filter(|verdict| verdict.health == Health::Failing)
     }
+
+    /// How many hooks have this health.
+    pub fn count(&self, health: Health) -> usize {
+        self.hooks.iter().filter(|hook| hook.health == health).count()
+    }
 }

@@ -43,8 +43,8 @@ impl HookMetrics {
     pub(super) fn fill(&self, assessment: &Assessment) {
         let hooks = &assessment.hooks;
         for &health in Health::ALL {
-            let count = hooks.iter().filter(|verdict| verdict.health == health).count();
-            set(&self.by_health, &[health.as_str()], count as f64);
+            let count = assessment.count(health) as f64;
+            set(&self.by_health, &[health.as_str()], count);
         }
         self.left_out.set(hooks.len().saturating_sub(MAX_HOOKS) as f64);
         for verdict in hooks.iter().take(MAX_HOOKS) {

@@ -94,7 +94,7 @@ fn numbers(assessment: &Assessment) -> Markup {
     let plane = &assessment.control_plane;
     let seconds = |seconds: Option<f64>| seconds.map_or_else(|| "–".to_owned(), human_seconds);
     let share = leading(assessment).and_then(|verdict| verdict.excess_share);
-    let failing = assessment.culprits().count();
+    let failing = assessment.count(Health::Failing);
     html! {
         dl.numbers {
             div { dt { "per write, recently" } dd { (seconds(plane.write_seconds)) } }
@@ -159,13 +159,7 @@ pub(super) fn sources(assessment: &Assessment) -> Markup {
 /// How many hooks there are in which health, and what keeps the inventory from being whole.
 fn hooks(assessment: &Assessment) -> Markup {
     let sources = &assessment.sources;
-    let count = |health| {
-        assessment
-            .hooks
-            .iter()
-            .filter(|verdict| verdict.health == health)
-            .count()
-    };
+    let count = |health| assessment.count(health);
     let trouble = sources.inventory_trouble.iter();
     let trouble = trouble.chain(&sources.api_servers_trouble);
     let (trouble, _) = within(LIST, trouble, |said| html! { li { (Foreign(said)) } });
