@@ -274,7 +274,9 @@ impl<'a> PlaneEvidence<'a> {
 
     /// The same for CREATE or UPDATE alone.
     pub fn write_seconds_of(&self, operation: WriteOperation) -> Option<f64> {
-        self.window()?.gained.writes_of(operation).duration.mean()
+        let gained = &self.window()?.gained;
+        let writes = gained.writes_where(|key| key.operation == operation);
+        writes.duration.mean()
     }
 
     /// What the API server itself needs per write, without hooks and without waiting for a seat.

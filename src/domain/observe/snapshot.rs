@@ -9,7 +9,6 @@ mod others;
 mod pairs;
 mod scrape;
 mod sums;
-mod writes;
 
 use std::collections::BTreeMap;
 
@@ -408,6 +407,20 @@ impl Snapshot {
         }
         self.is_api_server |= other.is_api_server;
         self.seen.add(other.seen);
+    }
+
+    /// All writes that are no dry runs, together.
+    pub fn all_writes(&self) -> WriteSeries {
+        self.writes_where(|_| true)
+    }
+
+    /// Those among them with such a key.
+    pub fn writes_where(&self, of: impl Fn(&WriteKey) -> bool) -> WriteSeries {
+        let mut all = WriteSeries::default();
+        for (_, series) in self.writes.iter().filter(|(key, _)| of(key)) {
+            all.add(series);
+        }
+        all
     }
 }
 
