@@ -180,9 +180,6 @@ pub struct FreezeArguments {
 }
 
 /// Reads `CONFIG/WEBHOOK`.
-///
-/// # Errors
-/// When it is not of that form.
 pub fn target(text: &str) -> Result<(String, String), String> {
     match text.split_once('/') {
         Some((configuration, webhook)) if !configuration.is_empty() && !webhook.is_empty() => {
@@ -193,9 +190,6 @@ pub fn target(text: &str) -> Result<(String, String), String> {
 }
 
 /// Reads which kind of webhook it is.
-///
-/// # Errors
-/// When it is neither of the two.
 pub fn kind(text: &str) -> Result<HookKind, String> {
     let mut kinds = HookKind::ADMISSION.into_iter();
     let found = kinds.find(|kind| kind.as_str() == text);

@@ -91,9 +91,6 @@ impl BreakerFollower {
     }
 
     /// Notes how configurations are: their owner applies each of them.
-    ///
-    /// # Errors
-    /// When one cannot be read or applied.
     pub async fn note(&mut self, hooks: &[LabHook]) -> anyhow::Result<()> {
         self.originals.clear();
         for hook in hooks {
@@ -272,9 +269,6 @@ impl BreakerFollower {
     }
 
     /// Whether nothing is bypassed any more, and whether every object is what it was.
-    ///
-    /// # Errors
-    /// When the objects cannot be read.
     pub async fn look_at_objects(&mut self) -> anyhow::Result<bool> {
         let mut objections = Vec::new();
         let mut ours = false;
@@ -301,9 +295,6 @@ impl BreakerFollower {
 
     /// What was found when nothing was left to wait for: the owner applies everything once more, without force, and all
     /// that was checked is told. `after` is how long after the recovery that is.
-    ///
-    /// # Errors
-    /// When a configuration cannot be reached at all.
     pub async fn check(&mut self, after: Duration) -> anyhow::Result<Vec<DemoEvent>> {
         let bypassed = self.has_bypassed();
         let mut events = Vec::new();

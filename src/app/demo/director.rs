@@ -189,9 +189,6 @@ impl<'a> Director<'a> {
     }
 
     /// Plays a fault that lasts so long, and counts who survives it. What the breaker did is left as it is.
-    ///
-    /// # Errors
-    /// When the lab or the daemon fails.
     pub async fn survive(mut self, lasting: Duration) -> anyhow::Result<Survival> {
         self.wait_for_quiet().await?;
         let injected = self.break_it().await?;
@@ -232,9 +229,6 @@ impl<'a> Director<'a> {
     }
 
     /// Plays up to the fault and leaves it in force for as long as the returned value lives.
-    ///
-    /// # Errors
-    /// When the lab or the daemon fails.
     pub async fn play_until_broken(mut self) -> anyhow::Result<Injected> {
         self.wait_for_quiet().await?;
         self.break_it().await

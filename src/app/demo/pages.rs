@@ -59,9 +59,6 @@ impl Pages {
     }
 
     /// To be called when the fault begins: what is pending before it has nothing to do with it.
-    ///
-    /// # Errors
-    /// When Prometheus does not answer.
     pub async fn fault_begins(&mut self) -> anyhow::Result<()> {
         for alert in self.monitoring.alerts().await? {
             self.told.insert((key(&alert.labels), alert.state));

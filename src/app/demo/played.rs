@@ -20,9 +20,6 @@ pub struct Played {
 
 impl Played {
     /// Tells how the same went without the breaker.
-    ///
-    /// # Errors
-    /// When it cannot be written.
     pub fn compare(&mut self, without: WithoutBreaker) -> anyhow::Result<()> {
         let Some(breaker) = &mut self.report.breaker else {
             return Ok(());
@@ -55,9 +52,6 @@ impl Played {
     }
 
     /// Tells the last line.
-    ///
-    /// # Errors
-    /// When it cannot be written.
     pub fn close(mut self) -> anyhow::Result<DemoReport> {
         self.teller.tell(DemoEvent::Closing {
             correct: self.report.correct,

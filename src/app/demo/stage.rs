@@ -43,9 +43,6 @@ pub struct DemoStage {
 
 impl DemoStage {
     /// Starts the lab, as a scenario wants it, its users, and then the daemon, which gets a kubeconfig and nothing else.
-    ///
-    /// # Errors
-    /// When any of them does not start.
     pub async fn set_up(
         kind: ControlPlaneKind,
         scenario: Option<&Scenario>,
@@ -131,9 +128,6 @@ impl DemoStage {
     }
 
     /// Starts a Prometheus and an Alertmanager that watch the daemon.
-    ///
-    /// # Errors
-    /// When one of them does not start.
     pub async fn monitor(&self, programs: &Programs) -> anyhow::Result<Monitoring> {
         Monitoring::start(programs, &self.daemon.address.to_string())
             .await

@@ -82,9 +82,6 @@ impl WithoutBreaker {
 }
 
 /// Plays a scenario on a lab of its own, with a fault that lasts as long, and counts who survives it.
-///
-/// # Errors
-/// When the lab or the daemon fails.
 pub async fn survive(
     kind: ControlPlaneKind,
     scenario: &'static Scenario,

@@ -16,9 +16,6 @@ pub struct Teller {
 
 impl Teller {
     /// One more line.
-    ///
-    /// # Errors
-    /// When it cannot be written.
     pub fn tell(&mut self, event: DemoEvent) -> anyhow::Result<()> {
         if let Some(out) = &mut self.out {
             let text = render(self.started.elapsed(), &event, self.colour);

@@ -21,9 +21,6 @@ pub struct TerminalGuard(());
 
 impl TerminalGuard {
     /// Takes it over.
-    ///
-    /// # Errors
-    /// When there is none, or it is gone.
     pub fn take() -> io::Result<Self> {
         HOOKED.call_once(|| {
             let tell = std::panic::take_hook();

@@ -88,9 +88,6 @@ impl Tunnel {
     }
 
     /// Opens a connection to the first Pod that can be reached, the ready ones first.
-    ///
-    /// # Errors
-    /// When there is none.
     pub(super) async fn open(&self) -> Result<DuplexStream, TunnelError> {
         let pods: Api<Pod> = Api::namespaced(self.connection.watches().clone(), &self.namespace);
         let mut failure = TunnelError::NoPod {

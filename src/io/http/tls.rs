@@ -66,9 +66,6 @@ pub struct Tls {
 
 impl Tls {
     /// Reads the files.
-    ///
-    /// # Errors
-    /// When they cannot be used.
     pub fn open(files: TlsFiles) -> Result<Self, TlsError> {
         let config = read(&files)?;
         Ok(Self {

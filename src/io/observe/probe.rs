@@ -247,9 +247,6 @@ impl Underway {
 impl Prober {
     /// Reads the system's roots once. A machine without any is no error: hooks without a caBundle are then
     /// reported as [`ProbeOutcome::VerifierDiffers`].
-    ///
-    /// # Errors
-    /// [`ProberError`].
     pub fn new(
         provider: Arc<CryptoProvider>,
         limits: ProbeLimits,

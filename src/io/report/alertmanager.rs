@@ -87,9 +87,6 @@ impl Alertmanager {
     }
 
     /// Pushes what [`body`] made, once.
-    ///
-    /// # Errors
-    /// When it was not taken.
     pub async fn push(&mut self, body: Vec<u8>) -> Result<(), PushError> {
         let timeout = self.timeout;
         tokio::time::timeout(timeout, self.post(body))

@@ -134,9 +134,6 @@ enum TransportClient {
 
 impl Transport {
     /// Reads what there is to read, certificates for one.
-    ///
-    /// # Errors
-    /// A sentence.
     pub(super) fn open(destination: &Destination) -> Result<Self, String> {
         let way = match destination.protocol {
             Protocol::HttpProtobuf => TransportClient::Http(http::Http::open(destination)?),

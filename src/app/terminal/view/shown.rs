@@ -305,9 +305,6 @@ pub struct NotOne(#[from] serde_json::Error);
 
 impl ShownAssessment {
     /// Reads what the daemon's API answers.
-    ///
-    /// # Errors
-    /// When it is something else.
     pub fn parse(json: &[u8]) -> Result<Self, NotOne> {
         Ok(serde_json::from_slice(json)?)
     }

@@ -14,9 +14,6 @@ pub(super) struct Lean(pub(super) &'static [&'static str]);
 
 impl Lean {
     /// Reads one whole document.
-    ///
-    /// # Errors
-    /// When it is not JSON.
     pub(super) fn read(self, text: &[u8]) -> Result<Value, serde_json::Error> {
         let mut json = serde_json::Deserializer::from_slice(text);
         let value = self.deserialize(&mut json)?;

@@ -65,9 +65,6 @@ pub fn check_answer(uid: &str, mutating: bool, body: &[u8]) -> Result<bool, Stri
 }
 
 /// Whether the hook allowed the object.
-///
-/// # Errors
-/// What is wrong with the answer.
 pub(in super::super) fn check(review: &Review, body: &[u8]) -> Result<bool, String> {
     let envelope: Envelope = decode(body)
         .and_then(serde_json::from_value)
