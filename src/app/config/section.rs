@@ -44,6 +44,12 @@ impl Section<'_> {
         self.keys.remove(key)
     }
 
+    /// What a key is given. `read` says what is wrong with it, and then it is none.
+    fn given<T>(&mut self, key: &str, read: impl FnOnce(Value) -> Result<T, String>) -> Option<T> {
+        let value = self.take(key).filter(|value| !value.is_null())?;
+        read(value).map_err(|why| self.error(key, why)).ok()
+    }
+
     pub(super) fn section<T>(&mut self, key: &str, read: impl FnOnce(&mut Section<'_>) -> T) -> T {
         let keys = self.mapping(key, "must be a mapping of keys to values");
         self.within(key, keys, read)
@@ -80,37 +86,27 @@ impl Section<'_> {
 
     /// A mapping; `else_wrong` is said of what is none.
     fn mapping(&mut self, key: &str, else_wrong: &str) -> Map<String, Value> {
-        match self.take(key) {
-            None | Some(Value::Null) => Map::new(),
-            Some(Value::Object(keys)) => keys,
-            Some(_) => {
-                self.error(key, else_wrong);
-                Map::new()
-            }
-        }
+        let keys = self.given(key, |value| match value {
+            Value::Object(keys) => Ok(keys),
+            _ => Err(else_wrong.to_owned()),
+        });
+        keys.unwrap_or_default()
     }
 
     /// What is in a list.
     pub(super) fn entries(&mut self, key: &str) -> Vec<Value> {
-        match self.take(key) {
-            None | Some(Value::Null) => Vec::new(),
-            Some(Value::Array(entries)) => entries,
-            Some(_) => {
-                self.error(key, "must be a list");
-                Vec::new()
-            }
-        }
+        let entries = self.given(key, |value| match value {
+            Value::Array(entries) => Ok(entries),
+            _ => Err("must be a list".to_owned()),
+        });
+        entries.unwrap_or_default()
     }
 
     pub(super) fn text(&mut self, key: &str) -> Option<String> {
-        match self.take(key)? {
-            Value::Null => None,
-            Value::String(text) => Some(text),
-            other => {
-                self.error(key, format!("must be text, not {other}"));
-                None
-            }
-        }
+        self.given(key, |value| match value {
+            Value::String(text) => Ok(text),
+            other => Err(format!("must be text, not {other}")),
+        })
     }
 
     /// An address to listen on, as it was given for a key.
@@ -153,34 +149,20 @@ impl Section<'_> {
     }
 
     pub(super) fn flag(&mut self, key: &str, default: bool) -> bool {
-        match self.take(key) {
-            None | Some(Value::Null) => default,
-            Some(Value::Bool(value)) => value,
-            Some(other) => {
-                self.error(key, format!("must be true or false, not {other}"));
-                default
-            }
-        }
+        let flag = self.given(key, |value| match value {
+            Value::Bool(flag) => Ok(flag),
+            other => Err(format!("must be true or false, not {other}")),
+        });
+        flag.unwrap_or(default)
     }
 
     pub(super) fn number(&mut self, key: &str, default: u64, range: RangeInclusive<u64>) -> u64 {
-        match self.take(key) {
-            None | Some(Value::Null) => default,
-            Some(value) => match value.as_u64().filter(|number| range.contains(number)) {
-                Some(number) => number,
-                None => {
-                    self.error(
-                        key,
-                        format!(
-                            "must be a whole number from {} to {}, not {value}",
-                            range.start(),
-                            range.end()
-                        ),
-                    );
-                    default
-                }
-            },
-        }
+        let (least, most) = (range.start(), range.end());
+        let number = self.given(key, |value| {
+            let number = value.as_u64().filter(|number| range.contains(number));
+            number.ok_or_else(|| format!("must be a whole number from {least} to {most}, not {value}"))
+        });
+        number.unwrap_or(default)
     }
 
     /// An interval or a limit for one answer.
@@ -204,25 +186,21 @@ impl Section<'_> {
 
     /// A duration with an upper bound of its own.
     pub(super) fn span(&mut self, key: &str, default: Duration, range: RangeInclusive<Duration>) -> Duration {
-        let text = match self.take(key) {
-            None | Some(Value::Null) => return default,
-            Some(Value::String(text)) => text,
-            Some(other) => {
-                self.error(key, format!("must be a duration like 5s or 2m, not {other}"));
-                return default;
+        let duration = self.given(key, |value| {
+            let Some(text) = value.as_str() else {
+                return Err(format!("must be a duration like 5s or 2m, not {value}"));
+            };
+            match humantime::parse_duration(text) {
+                Ok(duration) if range.contains(&duration) => Ok(duration),
+                Ok(_) => Err(format!(
+                    "{text:?} is out of range, use {} to {}",
+                    humantime::format_duration(*range.start()),
+                    humantime::format_duration(*range.end())
+                )),
+                Err(error) => Err(format!("{text:?} is not a duration like 5s or 2m: {error}")),
             }
-        };
-        let why = match humantime::parse_duration(&text) {
-            Ok(duration) if range.contains(&duration) => return duration,
-            Ok(_) => format!(
-                "{text:?} is out of range, use {} to {}",
-                humantime::format_duration(*range.start()),
-                humantime::format_duration(*range.end())
-            ),
-            Err(error) => format!("{text:?} is not a duration like 5s or 2m: {error}"),
-        };
-        self.error(key, why);
-        default
+        });
+        duration.unwrap_or(default)
     }
 
     /// YAML 1.1 readers turn a bare `on` or `off` into a truth value; here it is the word again.
