@@ -1,6 +1,7 @@
 //! Single values out of variables.
 
 use std::ops::RangeInclusive;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// Reads variables and takes down what makes no sense.
@@ -52,17 +53,9 @@ impl<'a> VariableReader<'a> {
 
     /// A whole number.
     pub(super) fn number(&mut self, name: &str, default: u64, allowed: RangeInclusive<u64>) -> u64 {
-        let Some(text) = self.text(name) else {
-            return default;
-        };
-        match text.parse() {
-            Ok(number) if allowed.contains(&number) => number,
-            _ => {
-                let (first, last) = allowed.into_inner();
-                self.complain(name, &format!("it is no whole number from {first} to {last}"));
-                default
-            }
-        }
+        let (first, last) = (allowed.start(), allowed.end());
+        let why = format!("it is no whole number from {first} to {last}");
+        self.parsed(name, default, |number| allowed.contains(number), &why)
     }
 
     /// A duration in milliseconds, up to a day.
@@ -73,16 +66,20 @@ impl<'a> VariableReader<'a> {
     /// The argument of the sampler: 0 to 1.
     pub(super) fn ratio(&mut self) -> f64 {
         const NAME: &str = "OTEL_TRACES_SAMPLER_ARG";
-        let Some(text) = self.text(NAME) else {
-            return 1.0;
+        let allowed = |ratio: &f64| (0.0..=1.0).contains(ratio);
+        self.parsed(NAME, 1.0, allowed, "it is no number from 0 to 1")
+    }
+
+    /// What a text says, else `default`. `why` is complained of what it says and is not `allowed`.
+    fn parsed<T: FromStr>(&mut self, name: &str, default: T, allowed: impl Fn(&T) -> bool, why: &str) -> T {
+        let Some(text) = self.text(name) else {
+            return default;
         };
-        match text.parse() {
-            Ok(ratio) if (0.0..=1.0).contains(&ratio) => ratio,
-            _ => {
-                self.complain(NAME, "it is no number from 0 to 1");
-                1.0
-            }
+        let parsed = text.parse().ok().filter(allowed);
+        if parsed.is_none() {
+            self.complain(name, why);
         }
+        parsed.unwrap_or(default)
     }
 
     /// Names between commas; `None` when it is not set.
