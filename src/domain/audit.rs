@@ -24,9 +24,7 @@ pub use findings::{Finding, FindingSeverity};
 pub use forecast::{Auditor, BackendFailure, Casualty, Forecast};
 
 /// What a control plane does, as far as an outage of a webhook can end it.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, IntoStaticStr, VariantArray,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, IntoStaticStr, VariantArray)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum Function {

@@ -139,9 +139,7 @@ pub enum Effect {
 named!(Effect, "The name as it stands in reports, labels and JSON.", all);
 
 /// Whether the control plane takes writes.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, IntoStaticStr, VariantArray,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Writes {
     /// They go through at their usual speed.
@@ -169,9 +167,7 @@ impl Writes {
 }
 
 /// A trouble with writes that no hook explains.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, IntoStaticStr, VariantArray,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, IntoStaticStr, VariantArray)]
 pub enum NotAHook {
     /// etcd takes its time.
     EtcdSlow,

@@ -30,9 +30,7 @@ pub use candidate::Candidate;
 pub use view::{ReplicaRole, ReplicaView};
 
 /// Where a name is written.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Display, IntoStaticStr, VariantArray,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Display, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum LeadershipObject {
     /// The Lease in hookwatch's own namespace. Its writes pass through hooks.

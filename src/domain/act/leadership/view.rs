@@ -10,9 +10,7 @@ use crate::text::named;
 use crate::time::Time;
 
 /// What a replica is.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, IntoStaticStr, VariantArray,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum ReplicaRole {
     /// It does what must be done once.
