@@ -55,7 +55,6 @@ struct Session {
     records: Vec<AuditRecord>,
 }
 
-/// A change that was made.
 struct ChangeMade {
     hook: HookId,
     uid: String,

@@ -193,7 +193,6 @@ pub async fn run(
     played.close()
 }
 
-/// Plays the scenario once.
 async fn play(
     options: DemoOptions,
     start_daemon: impl FnMut(DaemonArguments) -> StartingDaemon,
@@ -389,7 +388,6 @@ fn held(stage: &DemoStage, arguments: &DemoArguments, monitoring: Option<&Monito
     }
 }
 
-/// The table of scenarios.
 fn list(output: DemoOutput) -> String {
     let all = SCENARIOS.iter().chain(&SHAPES);
     match output {

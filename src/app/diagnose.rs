@@ -287,13 +287,11 @@ fn is_suspect(verdict: &Verdict) -> bool {
     verdict.health == Health::Suspect
 }
 
-/// How much of its time has passed.
 fn spent(looked: Duration, at_most: Duration) -> String {
     let [looked, at_most] = [looked, at_most].map(|span| span.as_secs_f64());
     format!("looking, {looked:.0} of at most {at_most:.0} s")
 }
 
-/// How far the look is.
 fn progress(looked: Duration, at_most: Duration, assessment: &Assessment) -> String {
     let scraped = assessment
         .sources

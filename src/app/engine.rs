@@ -169,7 +169,6 @@ impl Engine {
     }
 }
 
-/// The recorder, where one is wanted.
 fn recorder(config: &Config, now: Time) -> anyhow::Result<Option<Recorder>> {
     let Some(record) = &config.record else {
         return Ok(None);

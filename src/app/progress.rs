@@ -54,7 +54,6 @@ fn write_over(text: &str) {
 }
 
 impl Default for ProgressLine {
-    /// Nothing is shown yet.
     fn default() -> Self {
         Self {
             terminal: std::io::stderr().is_terminal(),

@@ -364,7 +364,6 @@ impl Replay {
         text
     }
 
-    /// All changes by their instants, as text.
     fn timeline(&self) -> Vec<(Time, String)> {
         let turns = self.turns.iter().map(|Turn { at, verdict }| {
             let cause = verdict

@@ -79,7 +79,6 @@ impl ServerArguments {
         self.cluster || self.server.is_none() && (named || in_cluster)
     }
 
-    /// The daemon that is meant.
     async fn daemon(&self, in_cluster: bool) -> anyhow::Result<DaemonClient> {
         let files = DaemonFiles {
             ca: self.ca_file.clone(),

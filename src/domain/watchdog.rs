@@ -267,7 +267,6 @@ impl Watchdog {
         }
     }
 
-    /// Judges everything anew.
     fn assess(&mut self, now: Time) -> Vec<WatchdogEffect> {
         self.seen.servers.forget_the_gone(now);
         let own = self.seen.history.windows(now);

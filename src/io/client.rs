@@ -268,7 +268,6 @@ fn default_kubeconfig() -> Option<PathBuf> {
     std::env::home_dir().map(|home| home.join(".kube").join("config"))
 }
 
-/// Where the configuration comes from.
 #[derive(Debug, PartialEq, Eq)]
 enum ConfigSource {
     Files(Vec<PathBuf>, &'static str),

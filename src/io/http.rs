@@ -113,7 +113,6 @@ pub async fn serve(listening: Listening, shown: Reported, stop: watch::Receiver<
     }
 }
 
-/// What the kubelet asks for.
 fn observed(shown: Reported, judged: LastJudged) -> Router {
     Router::new()
         .route("/live", get(move || live(judged)))

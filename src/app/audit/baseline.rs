@@ -11,10 +11,8 @@ use crate::app::{BadUsage, to_json};
 use crate::domain::audit::Finding;
 use crate::io::file;
 
-/// Larger files are not read, in bytes.
 const MAX_BYTES: u64 = 16 * 1024 * 1024;
 
-/// What was accepted.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct AuditBaseline {
     accepted: BTreeSet<Accepted>,
@@ -36,7 +34,6 @@ impl From<&Finding> for Accepted {
 }
 
 impl AuditBaseline {
-    /// Accepts these.
     pub(super) fn of(findings: &[Finding]) -> Self {
         Self {
             accepted: findings.iter().map(Accepted::from).collect(),

@@ -8,7 +8,6 @@ use super::AuditReport;
 use crate::domain::audit::findings::KINDS;
 use crate::domain::audit::{Finding, FindingSeverity, Forecast, seconds};
 
-/// One document with findings and forecasts.
 pub(super) fn document(report: &AuditReport) -> Value {
     let findings: Vec<Value> = report.findings.iter().map(finding).collect();
     let forecasts: Vec<Value> = report.forecasts.iter().map(forecast).collect();
@@ -40,7 +39,6 @@ fn forecast(forecast: &Forecast) -> Value {
     })
 }
 
-/// SARIF 2.1.0.
 pub(super) fn sarif(report: &AuditReport) -> Value {
     let rules = KINDS.iter().map(|kind| {
         json!({

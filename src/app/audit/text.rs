@@ -13,7 +13,6 @@ const TOLD: usize = 40;
 /// Characters in a line of prose.
 const WIDTH: usize = 100;
 
-/// All of it.
 pub(super) fn report(report: &AuditReport) -> String {
     let count = |severity| {
         let findings = report.findings.iter();

@@ -125,7 +125,6 @@ impl Far {
         }
     }
 
-    /// The desired state for it.
     pub(super) fn desired(self, why: Why) -> Desired {
         match self {
             Self::Rung(rung) => Desired::Bypass { rung, why },

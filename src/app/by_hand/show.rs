@@ -44,7 +44,6 @@ pub(super) fn changes(hook: &HookId, desired: &Desired, changes: &[FieldChange])
     text
 }
 
-/// The same for programs.
 pub(super) fn document(hook: &HookId, changes: &[FieldChange]) -> Value {
     let changes = changes
         .iter()
@@ -97,7 +96,6 @@ fn meaning(desired: &Desired) -> &'static str {
     }
 }
 
-/// What was done, in a few words.
 pub(super) fn done(desired: &Desired) -> String {
     let bypassed = |rung: &str, why: &Why| match why.expires {
         Some(expires) => format!("bypassed ({rung}) until {expires}"),

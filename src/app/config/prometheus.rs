@@ -8,7 +8,6 @@ use crate::io::endpoint::{Auth, EndpointTarget};
 use crate::io::observe::ReadingLimits;
 use crate::io::observe::prometheus::{SELECTOR, selector};
 
-/// Keys that mean nothing without an address.
 const NEEDS_URL: [&str; 7] = [
     "tokenFile",
     "caFile",

@@ -11,7 +11,6 @@ use super::ConfigError;
 use crate::domain::act::fence::AutoBreak;
 use crate::domain::cluster::hook::ProbeLevel;
 
-/// What is learnt while reading.
 #[derive(Default)]
 pub(super) struct Notes {
     pub(super) errors: Vec<ConfigError>,
@@ -93,7 +92,6 @@ impl Section<'_> {
         keys.unwrap_or_default()
     }
 
-    /// What is in a list.
     pub(super) fn entries(&mut self, key: &str) -> Vec<Value> {
         let entries = self.given(key, |value| match value {
             Value::Array(entries) => Ok(entries),

@@ -92,7 +92,6 @@ pub struct Moments {
 }
 
 impl Moments {
-    /// How long the fault lasted.
     fn lasted(&self) -> Option<Duration> {
         let (fault, removed) = self.fault.map(|(at, _)| at).zip(self.removed)?;
         Some(removed - fault)

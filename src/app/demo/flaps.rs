@@ -44,7 +44,6 @@ struct VerdictHistory {
 #[derive(Debug, Default)]
 struct WritesHistory {
     before: Option<Writes>,
-    /// The present state, and since when.
     present: Option<(Writes, Instant)>,
     /// When a fault last began or ended.
     edge: Option<Instant>,

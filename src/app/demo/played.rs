@@ -14,7 +14,6 @@ pub struct Played {
     pub teller: Teller,
     /// How long the fault lasted, where something was bypassed meanwhile.
     pub lasted: Option<Duration>,
-    /// The last line.
     pub(super) closing: String,
 }
 

@@ -194,7 +194,6 @@ fn http_client() -> anyhow::Result<reqwest::Client> {
         .context("making an HTTP client")
 }
 
-/// The present assessment of a daemon.
 async fn assessment(http: &reqwest::Client, daemon: &DaemonHandle) -> anyhow::Result<ShownAssessment> {
     let url = format!("http://{}/api/v1/assessment", daemon.address);
     let mut response = http.get(url).send().await?.error_for_status()?;

@@ -34,23 +34,18 @@ impl AlertText {
 pub enum DemoEvent {
     /// The lab, its users and the daemon run.
     Started {
-        /// The API server's URL.
         api_server: String,
-        /// The daemon's URL.
         daemon: String,
-        /// What leads.
         leaders: Leaders,
     },
     /// The daemon has found every hook healthy.
     Quiet {
         /// Successful writes per second.
         writes_per_second: f64,
-        /// Their median duration.
         median: Option<Duration>,
     },
     /// The fault is in force.
     Injected {
-        /// What was done.
         summary: String,
         /// What a person would notice.
         symptom: String,
@@ -72,46 +67,34 @@ pub enum DemoEvent {
     },
     /// A user's request failed for the first time.
     FirstFailure {
-        /// What was asked for.
         request: String,
-        /// What the user was told.
         text: String,
-        /// How long the user had waited.
         waited: Duration,
     },
     /// A rule of Prometheus began to hold, or has held for as long as it waits.
     Alert {
-        /// Whether it fires.
         firing: bool,
-        /// What it says.
         text: AlertText,
     },
     /// Alertmanager delivered an alert, or that it is over.
     Page {
-        /// Whether it is over.
         resolved: bool,
-        /// What it says.
         text: AlertText,
     },
     /// The fault is about to be removed, and no user's request has failed.
     NoFailure,
     /// The breaker did something, or it came to something.
     Breaker {
-        /// What, in a word or two.
         label: &'static str,
-        /// The same in words.
         text: String,
     },
     /// Something that was to hold at the end was looked at.
     Check {
-        /// Whether it holds.
         passed: bool,
-        /// What, in a word or two.
         label: &'static str,
         /// The same in words, or what is wrong.
         text: String,
     },
-    /// The fault was removed.
     Removed,
     /// The daemon found every hook healthy again, this long after.
     Recovered(Duration),
@@ -121,13 +104,10 @@ pub enum DemoEvent {
     Casualties(Casualties),
     /// What the daemon took back and said again at once, in words.
     Flaps(String),
-    /// The last line.
     Closing {
-        /// Whether the daemon was right.
         correct: bool,
         /// How long after the fault, and what the users met.
         text: String,
-        /// What was wrong.
         objections: Vec<String>,
     },
 }
@@ -188,7 +168,6 @@ impl DemoEvent {
         }
     }
 
-    /// What is told of it.
     fn lines(&self) -> Vec<String> {
         let listed = |first: String, more: &[String]| {
             let more = more.iter().map(|sentence| format!("- {sentence}"));

@@ -52,7 +52,6 @@ pub fn configs(arguments: &ConfigArguments) -> Result<Vec<Config>, Vec<ConfigErr
     Ok(configs)
 }
 
-/// Looks at all of them at once.
 pub(super) async fn diagnose(
     configs: Vec<Config>,
     arguments: &DiagnoseArguments,

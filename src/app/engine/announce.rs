@@ -44,7 +44,6 @@ impl AnnouncementQueue {
     }
 }
 
-/// Where announcements are handed in.
 #[derive(Clone)]
 pub(super) struct Announcements {
     waiting: Arc<Mutex<AnnouncementQueue>>,
@@ -71,7 +70,6 @@ fn next(waiting: &Mutex<AnnouncementQueue>) -> Option<(Announcement, Time)> {
     waiting.0.pop_front()
 }
 
-/// Writes what is handed in.
 pub(super) struct Announce {
     pub(super) writer: EventWriter,
     pub(super) leadership: Leadership,

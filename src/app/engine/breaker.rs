@@ -63,7 +63,6 @@ const TIME_FOR_A_CHANGE: Duration = Duration::from_secs(20);
 /// The assessment as it is published, and what the breaker goes by, both of one tick.
 pub(super) type Judgement = Option<(Arc<Assessment>, Arc<Judged>)>;
 
-/// What the breaker needs.
 pub(super) struct BreakerTask {
     pub(super) connection: Connection,
     pub(super) clock: Clock,
@@ -104,7 +103,6 @@ struct Driver {
 }
 
 impl BreakerTask {
-    /// The task of the breaker.
     pub(super) fn start(self, config: &Config) -> BoxFuture<'static, ()> {
         let mut settings = BreakerSettings::new(&self.identity, config.auto_break, config.breaker.clone());
         settings.times = config.breaker_times.clone();
@@ -256,7 +254,6 @@ impl Driver {
         }
     }
 
-    /// Makes changes of one object.
     fn change(&mut self, changes: Vec<ObjectChange>) {
         let desired_states = changes.into_iter().map(|change| (self.desired(&change), change));
         let desired_states: Vec<(Desired, ObjectChange)> = desired_states.collect();

@@ -75,7 +75,6 @@ impl Push {
     }
 }
 
-/// Tells one Alertmanager.
 struct Sender {
     name: String,
     alertmanager: Alertmanager,

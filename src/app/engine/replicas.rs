@@ -171,7 +171,6 @@ impl Election {
         }
     }
 
-    /// Takes every step of a round.
     async fn steps(&mut self) {
         loop {
             while let Some(written) = self.writing.try_join_next() {

@@ -27,7 +27,6 @@ pub(super) fn open(path: &Path) -> anyhow::Result<Box<dyn BufRead>> {
     decompressed(BufReader::new(file)).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// Content, decompressed where it is compressed.
 pub(super) fn decompressed<'a>(mut content: impl BufRead + 'a) -> std::io::Result<Box<dyn BufRead + 'a>> {
     Ok(if content.fill_buf()?.starts_with(&GZIP) {
         Box::new(BufReader::new(MultiGzDecoder::new(content)))

@@ -178,7 +178,6 @@ struct BreakerMemory {
     tickets: u64,
 }
 
-/// What is known of the ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 struct LedgerMemory {
     /// What stood in it when it was last read or written; `None` before that.
@@ -214,13 +213,11 @@ struct Writing {
 /// Leave to begin a bypass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Licence {
-    /// When the line was sent.
     sent: Time,
     /// Every change under this leave, or an earlier one that could still have an effect, is known to have failed.
     clean: bool,
 }
 
-/// What is remembered of one hook.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 struct HookMemory {
     facts: Option<HookFacts>,
@@ -234,7 +231,6 @@ struct HookMemory {
     read: Option<(Time, ObservedHook)>,
     /// A read that is asked for.
     asked: Option<(Ticket, Time)>,
-    /// A change that is under way.
     pending: Option<PendingChange>,
     /// Since when the line in the book is as it is.
     line_since: Time,
@@ -255,7 +251,6 @@ struct HookMemory {
     relapses: u8,
     /// Nothing is tried before.
     rest_until: Option<Time>,
-    /// The last change was refused.
     refusal: Option<RefusedChange>,
     told: Option<NoticeKind>,
 }
@@ -287,7 +282,6 @@ struct RefusedChange {
     skip: bool,
 }
 
-/// A change that is under way.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct PendingChange {
     ticket: Ticket,

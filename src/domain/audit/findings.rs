@@ -168,7 +168,6 @@ impl Finding {
         }
     }
 
-    /// About one webhook.
     fn of(kind: &'static FindingKind, subject: &AuditedHook, message: impl Into<String>) -> Self {
         Self {
             hook: Some(subject.hook.id.clone()),

@@ -111,7 +111,6 @@ pub struct Auditor<'a> {
     reaches: Vec<Vec<Reach>>,
     /// By subject, the labels of its own Pods.
     pods: Vec<Vec<&'a Labels>>,
-    /// Zones that are known.
     pub(super) zones: BTreeSet<&'a str>,
     /// Forecasts that were made, by place, in the order of [`BackendFailure::ALL`].
     known: RefCell<BTreeMap<String, [Forecast; 3]>>,

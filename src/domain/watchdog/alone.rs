@@ -59,7 +59,6 @@ impl Lesson {
         Self::Without(troubled.collect())
     }
 
-    /// Has a history learn it.
     pub(super) fn teach(&self, history: &mut History, now: Time) {
         match self {
             Self::Doubt => history.doubt(),
@@ -69,7 +68,6 @@ impl Lesson {
 }
 
 impl Watchdog {
-    /// Judges by hookwatch's own witnesses alone.
     pub(super) fn judge_alone(&mut self, windows: &Windows, sick: &[Sick], now: Time) -> Own {
         let known = self.alone.take().unwrap_or_else(|| Alone {
             verdicts: self.verdicts.clone(),

@@ -29,11 +29,9 @@ const USUAL: f64 = 0.25;
 /// Which finding on what.
 type Which = (&'static str, String);
 
-/// The audits of a running daemon.
 #[derive(Debug, Default)]
 pub(super) struct Auditing {
     known: Arc<Findings>,
-    /// The one that was asked for last.
     asked: Option<Request>,
     under_way: bool,
     looked: Time,
@@ -44,7 +42,6 @@ pub(super) struct Auditing {
 }
 
 impl Auditing {
-    /// What is known.
     pub(super) fn known(&self) -> Arc<Findings> {
         Arc::clone(&self.known)
     }

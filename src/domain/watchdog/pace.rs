@@ -14,7 +14,6 @@ const CALMLY: Duration = Duration::from_secs(2);
 /// How long a sign keeps the judgements close: longer than any silence is waited through before it means something.
 const AFTER_A_SIGN: Duration = Duration::from_secs(5);
 
-/// When to judge next.
 #[derive(Debug, Default)]
 pub(super) struct TickPace {
     judged: Time,
@@ -56,7 +55,6 @@ impl Weight {
 }
 
 impl TickPace {
-    /// Takes an observation into account.
     pub(super) fn observed(&mut self, event: &Event, now: Time) {
         match Weight::of(event) {
             Weight::Routine => return,
@@ -75,7 +73,6 @@ impl TickPace {
         (self.judged, self.due) = (now, now + span);
     }
 
-    /// When to judge next.
     pub(super) const fn due(&self) -> Time {
         self.due
     }

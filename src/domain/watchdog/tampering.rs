@@ -30,7 +30,6 @@ pub(super) struct Tampering {
 }
 
 impl Tampering {
-    /// Takes in which hooks there are.
     pub(super) fn take_inventory(&mut self, inventory: &Inventory, now: Time) {
         let mut users: BTreeMap<&Arc<str>, BTreeSet<(HookKind, &str)>> = BTreeMap::new();
         for hook in inventory.hooks.iter().filter(|hook| hook.id.kind.is_admission()) {

@@ -166,7 +166,6 @@ pub(crate) fn page(path: &str, limit: usize, next: &str) -> String {
     target
 }
 
-/// The objects of a list.
 pub(crate) fn items(list: &mut Value) -> Vec<Value> {
     match list.get_mut("items").map(Value::take) {
         Some(Value::Array(items)) => items,

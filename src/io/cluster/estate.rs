@@ -43,7 +43,6 @@ pub struct UnreadableObject {
 
 /// Stored versions of one CustomResourceDefinition that are kept.
 const MAX_VERSIONS: usize = 32;
-/// The group of webhook configurations.
 const ADMISSION: &str = "admissionregistration.k8s.io";
 
 /// Puts an estate together. What makes no sense is left out and told of. `unlisted`: what is missing of a cluster's objects;

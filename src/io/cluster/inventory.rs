@@ -148,7 +148,6 @@ impl Keeper {
         }
     }
 
-    /// When to publish next.
     fn due(&self) -> Option<Instant> {
         let apart = match self.pending {
             PendingPublication::Nothing => return None,

@@ -12,7 +12,6 @@ pub(super) const MAX_CONNECTIONS: usize = 64;
 /// Those of one peer. A browser opens six for a page.
 pub(super) const MAX_OF_A_PEER: usize = 16;
 
-/// All places.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ConnectionRoom(Arc<Mutex<Places>>);
 

@@ -74,7 +74,6 @@ impl StatusPage {
     }
 }
 
-/// The whole page.
 pub(super) async fn whole(State(status): State<StatusPage>) -> Response {
     status.with_fragment(page::document).await
 }

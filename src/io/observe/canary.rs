@@ -207,7 +207,6 @@ fn is_object(headers: &HeaderMap) -> bool {
     kind.is_some_and(|kind| kind.starts_with("application/json"))
 }
 
-/// What came of one request.
 enum Answered {
     Written,
     Refused(u16, String),
@@ -224,7 +223,6 @@ impl Answered {
     }
 }
 
-/// The object behind a target.
 struct CanaryObject<'a> {
     kind: &'static str,
     api_version: &'static str,

@@ -188,7 +188,6 @@ impl fmt::Debug for Prober {
     }
 }
 
-/// An attempt under way.
 struct Underway {
     request: ProbeRequest,
     started: Time,

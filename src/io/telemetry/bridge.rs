@@ -23,7 +23,6 @@ use crate::io::report::Reported;
 /// The most data points of one request. Receivers refuse large ones: gRPC's usual bound is 4 MiB.
 const MOST_POINTS: usize = 2_000;
 
-/// Where the metrics come from.
 pub(super) struct MetricSource {
     shown: Reported,
     clock: Clock,

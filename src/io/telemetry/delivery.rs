@@ -85,7 +85,6 @@ impl SignalDelivery {
         Err(lost.loss)
     }
 
-    /// Counts `count` items as lost.
     pub(super) fn give_up(&self, loss: Loss, count: u64) {
         self.counts.dropped(self.signal, loss, count);
     }

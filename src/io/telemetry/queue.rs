@@ -85,7 +85,6 @@ impl Waiting {
         }
     }
 
-    /// All that wait now.
     #[cfg(test)]
     pub(super) fn take(&mut self) -> Vec<SpanData> {
         std::iter::from_fn(|| self.waiting.try_recv().ok()).collect()

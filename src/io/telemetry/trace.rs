@@ -199,7 +199,6 @@ impl Tracer {
         }
     }
 
-    /// Ends the last round.
     pub(super) fn end(&self) {
         if let Some(rounds) = &self.0 {
             let (now, mut state) = rounds.now();
@@ -215,7 +214,6 @@ impl fmt::Debug for Rounds {
 }
 
 impl Rounds {
-    /// A span below another one.
     pub(super) fn child(&self, builder: SpanBuilder, at: SystemTime, parent: SpanContext) -> Span {
         let parent = Context::new().with_remote_span_context(parent);
         self.tracer

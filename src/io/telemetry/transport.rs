@@ -87,14 +87,12 @@ impl Rejected {
     }
 }
 
-/// A request that was not taken.
 #[derive(Debug)]
 pub(super) struct FailedExport {
     /// What to count it as.
     pub(super) loss: Loss,
     /// Whether it is worth another try, and after how long when the receiver says so.
     pub(super) again: Option<Option<Duration>>,
-    /// The text.
     pub(super) why: String,
 }
 

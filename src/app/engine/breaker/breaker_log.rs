@@ -28,7 +28,6 @@ pub(super) struct BreakerLog {
 }
 
 impl BreakerLog {
-    /// Passes on what the breaker says.
     pub(super) fn tell(
         &mut self,
         notice: &Notice,

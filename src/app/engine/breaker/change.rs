@@ -50,7 +50,6 @@ impl Driver {
         }
     }
 
-    /// Counts, logs and records a change.
     pub(super) fn changed(
         &mut self,
         change: &ObjectChange,

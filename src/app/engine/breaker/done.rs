@@ -10,7 +10,6 @@ use crate::domain::cluster::hook::HookId;
 use crate::domain::report::unchecked::Unchecked;
 use crate::io::act::breaker::{ApiServerClient, PatchReport};
 
-/// One task's end.
 pub(super) enum Done {
     /// Which API servers there are, and whether all of them know match conditions.
     Servers {

@@ -32,7 +32,6 @@ pub(super) struct ObservedLists {
 }
 
 impl ObservedLists {
-    /// Asks it.
     pub(super) async fn from(writer: &ConfigWriter, server: &ApiServerClient) -> Self {
         let asking = async {
             let mut lists = Vec::new();

@@ -24,7 +24,6 @@ pub(super) const REASON: &str = "Unchecked";
 /// For how long a replica that does not lead keeps a gap that has ended: none may lead at that instant.
 const KEPT: Duration = Duration::from_secs(60);
 
-/// Tracks the gaps of all hooks.
 pub(super) struct GapWatch {
     gaps: Gaps,
     pub(super) ended: EndedGaps,

@@ -13,7 +13,6 @@ pub(super) const NARROW: usize = 40;
 /// What a piece of text is, and so how it looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
-    /// Ordinary.
     Plain,
     /// Less important.
     Quiet,
@@ -79,7 +78,6 @@ impl<'a> Canvas<'a> {
         }
     }
 
-    /// Columns.
     pub fn width(&self) -> usize {
         usize::from(self.area.width)
     }

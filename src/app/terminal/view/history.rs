@@ -16,7 +16,6 @@ const SCALE: (f64, f64) = (0.001, 34.0);
 /// Culprits remembered from one answer to the next.
 const CULPRITS: usize = 1_000;
 
-/// What one answer said of writes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct ShownSample {
     at: Time,

@@ -121,7 +121,6 @@ fn staleness(known: &ViewModel, state: &ScreenState) -> Option<(String, Tone)> {
     (known.age >= FRESH).then(|| (format!("the newest answer is {age} old"), Tone::Warning))
 }
 
-/// Before the first answer.
 fn waiting(canvas: &mut Canvas<'_>, known: &ViewModel) -> ScreenRoom {
     let (said, tone) = match &known.trouble {
         Some(trouble) => (format!("NO ANSWER yet: {trouble}"), Tone::Bad),

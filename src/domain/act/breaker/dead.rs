@@ -19,7 +19,6 @@ use crate::cluster::hook::HookKind;
 use crate::time::Time;
 
 impl Skips {
-    /// Another one is decided on.
     pub(super) fn begun(before: Option<Self>, now: Time) -> Self {
         Self {
             on: true,
@@ -29,7 +28,6 @@ impl Skips {
         }
     }
 
-    /// None is in force any more.
     pub(super) fn over(self) -> Self {
         Self { on: false, ..self }
     }

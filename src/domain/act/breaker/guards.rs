@@ -162,7 +162,6 @@ pub(super) enum Guard {
 
 #[cfg(test)]
 impl Guard {
-    /// All of them.
     pub(super) const ALL: &'static [Self] = Self::VARIANTS;
 }
 

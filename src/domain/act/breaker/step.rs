@@ -44,7 +44,6 @@ pub(super) enum Does {
 /// What a line means for the rate.
 #[derive(Debug)]
 pub(super) enum Counts {
-    /// Nothing.
     Nothing,
     /// It begins a bypass.
     Begins,
@@ -69,7 +68,6 @@ impl BreakerStep {
         does.into()
     }
 
-    /// Changes the object.
     pub(super) fn changes(to: To, why: impl Into<Arc<str>>) -> Self {
         Does::Change { to, why: why.into() }.into()
     }
@@ -120,7 +118,6 @@ impl Breaker {
         }
     }
 
-    /// Sets a step in motion.
     pub(super) fn carry_out(&mut self, id: &HookId, step: BreakerStep, now: Time, actions: &mut Vec<Action>) {
         match step.does {
             Does::Nothing => {}
@@ -275,7 +272,6 @@ impl Breaker {
         })
     }
 
-    /// Sends what was put together.
     pub(super) fn send_draft(&mut self) -> Option<Action> {
         let ledger = &mut self.memory.ledger;
         let draft = ledger.draft.take()?;
@@ -359,7 +355,6 @@ pub(super) fn tidy() -> BreakerStep {
     BreakerStep::changes(To::Original, why)
 }
 
-/// The object gets its original back.
 pub(super) fn put_back(why: &str) -> BreakerStep {
     BreakerStep::changes(To::Original, why).says(NoticeKind::Restoring, why)
 }

@@ -32,7 +32,6 @@ fn key(webhook: &str) -> String {
     format!("k:{}", json!({"name": webhook}))
 }
 
-/// Who owns a field of a webhook.
 pub(super) fn owners(object: &Value, webhook: &str, field: &str) -> Owners {
     let (webhook, field) = (key(webhook), format!("f:{field}"));
     let mut owners = Owners::default();

@@ -145,7 +145,6 @@ impl<'a> Here<'a> {
         })
     }
 
-    /// Both fields as they are.
     pub(super) fn fields(&self) -> FailureFields {
         FailureFields {
             failure_policy: self.value("failurePolicy").as_str().unwrap_or("Fail").to_owned(),
@@ -193,12 +192,10 @@ fn is_ours(condition: &Value) -> bool {
     name.is_some_and(|name| name.starts_with(CONDITION_PREFIX))
 }
 
-/// The object's annotations.
 pub(super) fn annotations(object: &Value) -> Option<&Map<String, Value>> {
     object.pointer("/metadata/annotations")?.as_object()
 }
 
-/// An annotation of the object.
 pub(super) fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
     annotations(object)?.get(key)?.as_str()
 }

@@ -33,7 +33,6 @@ pub enum ClaimStep {
     Write(LeadershipObject, Bid),
 }
 
-/// What is believed of ourselves.
 #[derive(Debug, Clone, Copy)]
 struct Belief {
     by: LeadershipObject,

@@ -8,17 +8,14 @@ use crate::time::Time;
 /// In whose hands an object is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Hold {
-    /// It was not read yet.
     Unread,
     /// Ours, as far as was seen.
     Mine,
     /// Nobody's: never held, released, or not renewed for as long as its term on our clock.
     Free,
-    /// Somebody else's.
     Other(Arc<str>),
 }
 
-/// What is known of one object.
 #[derive(Debug)]
 pub(super) struct Claim {
     me: Arc<str>,
@@ -37,7 +34,6 @@ struct ObservedClaim {
 }
 
 impl ObservedClaim {
-    /// Whether it names a holder.
     fn names_a_holder(&self) -> bool {
         self.record.as_ref().is_some_and(|record| record.holder.is_some())
     }
@@ -113,7 +109,6 @@ impl Claim {
         }
     }
 
-    /// Whether nothing can be read in it.
     pub(super) fn is_unreadable(&self) -> bool {
         let record = self.seen.as_ref().and_then(|seen| seen.record.as_ref());
         record.is_some_and(|record| record.holder.as_deref() == Some(UNREADABLE))

@@ -12,7 +12,6 @@ use crate::cluster::hook::{FailurePolicy, ServiceState};
 /// requests when it is gone.
 const LEAVING_SECONDS: i64 = 10;
 
-/// One webhook by itself.
 pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>) {
     let (subject, estate) = (auditor.subject(at), auditor.estate);
     service(subject, estate, found);

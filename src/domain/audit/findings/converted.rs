@@ -3,7 +3,6 @@
 use super::{CONVERSION_SERVICE_MISSING, CONVERSION_STORED_VERSIONS, Finding, FindingKind};
 use crate::audit::estate::{Converted, Estate};
 
-/// Every definition.
 pub(super) fn of_all(estate: &Estate, found: &mut Vec<Finding>) {
     for converted in &estate.converted {
         if let [first, .., last] = &converted.stored[..] {

@@ -70,7 +70,6 @@ const VIRTUAL: [(&str, &str, bool); 7] = [
     ("authentication.k8s.io", "selfsubjectreviews", false),
 ];
 
-/// One webhook by itself.
 pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>) {
     let (subject, estate) = (auditor.subject(at), auditor.estate);
     let hook = &subject.hook;
@@ -124,7 +123,6 @@ pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
     }
 }
 
-/// All of them against each other.
 pub(super) fn of_all(auditor: &Auditor<'_>, found: &mut Vec<Finding>) {
     let mut by_name: BTreeMap<(&str, HookKind), Vec<&AuditedHook>> = BTreeMap::new();
     for subject in &auditor.estate.subjects {

@@ -15,7 +15,6 @@ use crate::time::Time;
 /// `--default-not-ready-toleration-seconds`).
 const TOLERATED: Duration = Duration::from_secs(300);
 
-/// One webhook by itself.
 pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>) {
     let subject = auditor.subject(at);
     let (living, Some(nodes)) = (subject.hook.living(), subject.hook.nodes()) else {

@@ -20,7 +20,6 @@ const MAX_PLACES: usize = 200;
 /// Of a webhook in loops with more others than this, no more are counted.
 const MAX_PARTNERS: usize = 5;
 
-/// One webhook by itself.
 pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>) {
     let subject = auditor.subject(at);
     let hook = &subject.hook;
@@ -125,7 +124,6 @@ fn blocked_nodes(hook: &Hook) -> Vec<&'static str> {
     blocked.map(|(name, ..)| name).collect()
 }
 
-/// Several webhooks together.
 pub(super) fn of_all(auditor: &Auditor<'_>, pause: &dyn Fn(), found: &mut Vec<Finding>) {
     loops(auditor, pause, found);
     together(auditor, pause, found);

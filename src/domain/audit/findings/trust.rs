@@ -12,7 +12,6 @@ const SOON: Duration = Duration::from_secs(60 * 24 * 3_600);
 /// And is an outage that is about to happen for so long.
 const VERY_SOON: Duration = Duration::from_secs(7 * 24 * 3_600);
 
-/// One webhook by itself.
 pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>) {
     let subject = auditor.subject(at);
     let hook = &subject.hook;

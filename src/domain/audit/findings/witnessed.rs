@@ -12,7 +12,6 @@ const VERY_SOON: Duration = Duration::from_secs(2 * 24 * 3_600);
 /// Calls that usually take this part of the timeout fail as soon as they take a few times as long.
 const CLOSE: f64 = 0.25;
 
-/// One webhook by itself.
 pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>) {
     let subject = auditor.subject(at);
     let (hook, witnessed) = (&subject.hook, &auditor.estate.witnessed);

@@ -54,7 +54,6 @@ fn releases(write: &WriteSort, waits: Duration) -> Duration {
     }
 }
 
-/// What becomes of one write.
 pub(super) fn suffer(
     write: &WriteSort,
     asked_again: bool,
@@ -176,7 +175,6 @@ fn written(operation: &str, [group, resource, subresource]: [&str; 3]) -> String
     format!("{operation} {}{below}{subresource}", dotted(resource, group))
 }
 
-/// A leader that exits.
 struct Exit {
     who: &'static str,
     is_certain: bool,
@@ -184,11 +182,9 @@ struct Exit {
     after: [Duration; 2],
 }
 
-/// What is found to be lost.
 #[derive(Default)]
 pub(super) struct ForecastLosses {
     casualties: BTreeMap<Function, Casualty>,
-    /// Leaders that exit.
     exits: Vec<Exit>,
     /// Every write that is refused or delayed.
     pub(super) writes: Vec<Suffering>,

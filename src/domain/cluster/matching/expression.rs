@@ -187,7 +187,6 @@ pub(super) fn mentions(expression: &IdedExpr) -> Mentions {
     found
 }
 
-/// The text of a literal.
 fn literal(expression: &IdedExpr) -> Option<&str> {
     match &expression.expr {
         Expr::Literal(LiteralValue::String(text)) => Some(text.inner()),

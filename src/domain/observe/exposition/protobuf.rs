@@ -39,7 +39,6 @@ pub struct ProtobufExposition {
     seen_api_server: bool,
 }
 
-/// What the next byte is part of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Awaits {
     #[default]

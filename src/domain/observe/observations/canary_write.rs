@@ -8,7 +8,6 @@ use crate::observe::canary::{CanaryTarget, FurtherCanary};
 /// The resource of hookwatch's canary in kube-system, which little else writes.
 pub(super) const CONFIG_MAPS: [&str; 4] = ["", "v1", "configmaps", ""];
 
-/// One canary's write.
 #[derive(Debug)]
 pub(super) struct CanaryWrite<'a> {
     pub(super) target: CanaryTarget,

@@ -74,7 +74,6 @@ pub(super) struct ProbeBudget {
     backends: HashMap<Backend, (Meter, bool)>,
 }
 
-/// Which budget is used up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum UsedUp {
     Concurrency,

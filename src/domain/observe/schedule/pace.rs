@@ -19,7 +19,6 @@ const SETTLED: Duration = Duration::from_secs(30);
 const TOLD: Duration = Duration::from_secs(5);
 /// Backends that are told apart; of more the first that were late.
 const MOST: usize = 100;
-/// Backends that are named.
 const NAMED: usize = 5;
 
 /// How probes keep up with their intervals.

@@ -93,7 +93,6 @@ pub(super) struct KeptOut {
     pub(super) ask: Ask,
 }
 
-/// What is to be probed now.
 #[derive(Debug, Clone)]
 pub(super) struct Wanted {
     pub(super) ask: Ask,
@@ -108,7 +107,6 @@ pub(super) struct Wanted {
     pub(super) again: bool,
 }
 
-/// See the module's head.
 #[derive(Debug)]
 pub(super) struct TargetSchedule {
     /// In the order in which they came: what makes the schedule the same again.
@@ -364,7 +362,6 @@ impl TargetSchedule {
         self.unshaken.len() < before
     }
 
-    /// A probe is back.
     pub(super) fn ended(&mut self, number: u64, ask: &Ask) {
         self.kept_out.retain(|out| out.number != number);
         if let Some(state) = self.asks.get_mut(ask) {
@@ -388,7 +385,6 @@ impl AskState {
         self.doubt.is_none() && self.fresh_out.is_empty()
     }
 
-    /// Takes in how its request was answered.
     pub(super) fn answered(&mut self, well: Option<bool>, connection: ConnectionKind, now: Time) {
         match (well, connection) {
             (Some(false), _) => {

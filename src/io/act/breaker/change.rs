@@ -158,7 +158,6 @@ impl<'a> BatchMember<'a> {
     }
 }
 
-/// What one request is to write.
 #[derive(Default)]
 struct PatchBatch {
     operations: Vec<Value>,

@@ -17,7 +17,6 @@ const MAX_BODY: usize = 64 << 20;
 /// Longest that a `Retry-After` is believed.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(10);
 
-/// What came of a request.
 #[derive(Debug)]
 pub(super) enum ApiReply {
     /// It was done; this is the object or the list.

@@ -15,7 +15,6 @@ impl Backoff {
     /// For what only a person can change.
     pub(super) const LONG: Duration = Duration::from_secs(30);
 
-    /// The next pause.
     pub(super) fn next(&mut self) -> Duration {
         let pause = self.next;
         self.next = (pause * 2).min(Self::LAST);

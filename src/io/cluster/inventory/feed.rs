@@ -50,7 +50,6 @@ const LIVED: Duration = Duration::from_secs(5);
 /// Services named in a selector; above, the objects are picked here.
 const MAX_SELECTED: usize = 20;
 
-/// What to watch.
 #[derive(Debug, Clone)]
 pub(super) struct FeedSpec {
     pub(super) kind: WatchedKind,
@@ -60,7 +59,6 @@ pub(super) struct FeedSpec {
     pub(super) wanted: Arc<BTreeSet<Key>>,
 }
 
-/// What a feed has to say.
 #[derive(Debug)]
 pub(super) enum FeedUpdate {
     /// All objects there are; what is not among them is gone.
@@ -114,7 +112,6 @@ impl FeedTrouble {
     }
 }
 
-/// How a watch ended.
 enum WatchEnd {
     /// As it should: go on from this version.
     At(String),

@@ -109,7 +109,6 @@ impl WatchedKind {
         KindNames::new(group, resource, kind)
     }
 
-    /// Whether its objects have hooks in them.
     pub(super) const fn has_hooks(self) -> bool {
         self.is_admission() || self.is_beside_admission()
     }
@@ -150,7 +149,6 @@ impl fmt::Display for WatchedKind {
 /// Namespace (empty for cluster-scoped objects) and name.
 pub(super) type Key = (String, String);
 
-/// What is kept of one object.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum WatchedObject {
     Hooks(Vec<Hook>),

@@ -13,7 +13,6 @@ use crate::domain::time::Time;
 /// Problems beyond this number are counted only.
 const MAX_PROBLEMS: usize = 200;
 
-/// What the watches have delivered.
 #[derive(Debug, Default)]
 pub(super) struct WatchStore {
     objects: BTreeMap<WatchedKind, BTreeMap<Key, WatchedObject>>,
@@ -113,7 +112,6 @@ impl WatchStore {
         hooks
     }
 
-    /// Every hook, by identity.
     fn hooks(&self) -> Vec<&Hook> {
         let kinds = [
             WatchedKind::Mutating,

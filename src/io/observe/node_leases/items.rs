@@ -1,6 +1,5 @@
 //! Cuts the objects out of a list in JSON while it streams by, so that never more than one is held.
 
-/// The key of a list's objects.
 const ITEMS: &[u8] = b"items";
 
 /// Where in a list the cutter is.
@@ -12,7 +11,6 @@ pub(super) struct ItemCutter {
     escaped: bool,
     /// The last text at the top, as far as it is needed: the key of what follows.
     key: Vec<u8>,
-    /// Within the array `items`.
     in_items: bool,
     seen_items: bool,
     begun: bool,
@@ -108,7 +106,6 @@ impl ItemCutter {
         }
     }
 
-    /// Whether the list has ended.
     pub(super) fn is_whole(&self) -> bool {
         self.whole
     }

@@ -19,10 +19,8 @@ use crate::io::client::certificate::may_sign;
 /// thousand; real bundles hold a handful.
 const MOST_CERTIFICATES: usize = 1_000;
 
-/// One certificate of a bundle.
 #[derive(Debug, Clone)]
 pub(super) struct Anchor {
-    /// The certificate.
     pub(super) der: CertificateDer<'static>,
     /// What the verifier needs of it; `None` when our library cannot read what Go's can.
     pub(super) trust: Option<TrustAnchor<'static>>,
@@ -41,7 +39,6 @@ impl Anchor {
     }
 }
 
-/// What a bundle vouches for.
 #[derive(Debug, Default)]
 pub(super) struct Bundle {
     /// Its certificates in their order. None means junk.

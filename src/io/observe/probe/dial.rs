@@ -23,7 +23,6 @@ use crate::domain::observe::probe::{ProbeOutcome, ProbePhase};
 /// How long one that does not answer is waited for before the next is tried as well.
 const NEXT_ADDRESS: Duration = Duration::from_millis(300);
 
-/// What a dial needs to know.
 pub(super) struct Dial<'a> {
     pub(super) address: &'a BackendAddress,
     pub(super) resolver: &'a Resolver,

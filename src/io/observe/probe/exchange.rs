@@ -91,7 +91,6 @@ pub(super) struct Link {
     wire: Wire,
 }
 
-/// What moves a connection's bytes.
 #[derive(Debug)]
 struct Wire {
     /// `None` once it has ended.
@@ -112,7 +111,6 @@ impl Wire {
     }
 }
 
-/// What came back.
 #[derive(Debug)]
 pub(super) struct ProbeReply {
     pub(super) status: StatusCode,
@@ -153,7 +151,6 @@ impl Link {
         Ok(Self { sender, wire })
     }
 
-    /// Whether the peer has closed.
     pub(super) fn is_closed(&mut self) -> bool {
         self.wire.turn(&mut Context::from_waker(Waker::noop()));
         self.sender.is_closed()

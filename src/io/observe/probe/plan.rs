@@ -28,7 +28,6 @@ const AGENT: HeaderValue = HeaderValue::from_static(concat!("hookwatch/", env!("
 /// tracing is on.
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
-/// A probe that can be made.
 #[derive(Debug)]
 pub(super) struct ProbePlan {
     /// For SNI and the certificate.
@@ -44,7 +43,6 @@ pub(super) struct ProbePlan {
 /// What is asked once the connection stands.
 #[derive(Debug)]
 pub(super) enum Message {
-    /// Nothing.
     Nothing,
     /// Whether anybody is there.
     Greeting(Request<Full<Bytes>>),
@@ -156,7 +154,6 @@ fn message(request: &ProbeRequest, authority: &str, uids: &Uids, now: Time) -> R
 }
 
 impl Message {
-    /// The headers of what is asked.
     fn headers(&mut self) -> Option<&mut HeaderMap> {
         match self {
             Self::Nothing => None,

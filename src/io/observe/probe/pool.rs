@@ -88,7 +88,6 @@ impl Pool {
         self.lock().get_mut(target).is_some_and(PoolEntry::serves)
     }
 
-    /// How many connections are idle.
     pub(super) fn len(&self) -> usize {
         self.lock().len()
     }

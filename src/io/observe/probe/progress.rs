@@ -29,7 +29,6 @@ impl Progress {
         inner.current = Some((phase, Instant::now()));
     }
 
-    /// Notes that a handshake is done.
     pub(super) fn shake(&self) {
         self.lock().shaken = true;
     }

@@ -33,16 +33,13 @@ pub struct ReviewSubject {
     pub groups: Vec<String>,
 }
 
-/// A review ready to be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Review {
     /// The version of `admission.k8s.io`: `v1` or `v1beta1`.
     pub(super) version: &'static str,
-    /// `request.uid`.
     pub(super) uid: String,
     /// Whether the hook may answer with a patch.
     pub(super) mutating: bool,
-    /// The JSON.
     pub(super) body: Vec<u8>,
 }
 

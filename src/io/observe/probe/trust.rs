@@ -17,7 +17,6 @@ use crate::domain::time::Time;
 /// Bundles kept parsed. A cluster has a few hundred hooks at most, and many share a bundle.
 const MOST_BUNDLES: usize = 512;
 
-/// What a hook trusts.
 #[derive(Debug, Clone)]
 pub(super) enum Trust {
     /// `caBundle` is empty: the system's roots.
@@ -194,7 +193,6 @@ impl Sighting {
     }
 }
 
-/// The verifier of one handshake.
 #[derive(Debug)]
 struct HandshakeVerifier {
     provider: Arc<CryptoProvider>,

@@ -21,7 +21,6 @@ const FORGET: Duration = Duration::from_secs(300);
 /// Once one process alone was met at an address for so long, on several connections, it is the only one there.
 const SETTLED: Duration = Duration::from_secs(60);
 
-/// The known targets.
 pub(super) struct Targets {
     server: KnownTarget,
     /// The configured server's own address, when it is an IP address: it may be one of the replicas.

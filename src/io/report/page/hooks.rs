@@ -112,7 +112,6 @@ fn configuration(verdict: &Verdict) -> &str {
     verdict.configuration.as_deref().unwrap_or("in no configuration")
 }
 
-/// The id of a hook's row.
 pub(super) fn id(anchor: u64) -> String {
     format!("h{anchor:016x}")
 }

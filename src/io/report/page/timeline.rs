@@ -100,7 +100,6 @@ impl Frame {
     }
 }
 
-/// The whole figure.
 pub(super) fn figure(past: &ShownPast, usual: Option<f64>, now: Time) -> Markup {
     let span = span(past, now);
     let mut frame = Frame { now, span, top: 1.0 };
@@ -381,7 +380,6 @@ fn shape(class: &str) -> &'static str {
     }
 }
 
-/// What a mark is called.
 pub(super) fn called(kind: MarkKind) -> &'static str {
     match kind {
         MarkKind::Failing => "failing",

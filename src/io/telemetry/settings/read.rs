@@ -51,7 +51,6 @@ impl<'a> VariableReader<'a> {
         }
     }
 
-    /// A whole number.
     pub(super) fn number(&mut self, name: &str, default: u64, allowed: RangeInclusive<u64>) -> u64 {
         let (first, last) = (allowed.start(), allowed.end());
         let why = format!("it is no whole number from {first} to {last}");

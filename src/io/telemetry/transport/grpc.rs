@@ -14,7 +14,6 @@ use super::{AGENT, FailedExport, LONGEST_ANSWER, Payload, Rejected, pem};
 use crate::io::error::{causes, with_causes};
 use crate::io::report::metrics::Loss;
 
-/// A channel to one receiver.
 #[derive(Debug)]
 pub(in crate::io::telemetry) struct Grpc {
     channel: Channel,

@@ -17,7 +17,6 @@ use crate::io::report::metrics::Loss;
 
 const PROTOBUF: HeaderValue = HeaderValue::from_static("application/x-protobuf");
 
-/// A client for one URL.
 #[derive(Debug)]
 pub(super) struct Http {
     client: Client,

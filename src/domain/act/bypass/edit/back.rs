@@ -137,7 +137,6 @@ fn last_edit(page: EditPage<'_>) -> Plan {
     }
 }
 
-/// The other webhooks of the object.
 fn others<'a>(here: &Here<'a>) -> impl Iterator<Item = Here<'a>> {
     let index = here.index;
     Here::all(here.object).filter(move |other| other.index != index)

@@ -125,7 +125,6 @@ impl<'a> EditPage<'a> {
         }
     }
 
-    /// Gives the annotation this text.
     pub(super) fn annotate(&mut self, text: Option<String>) {
         let object = self.here.object;
         annotate(object, text.as_deref(), &mut self.draft);

@@ -21,18 +21,12 @@ pub(super) struct Metric<'message> {
 /// What a metric's value is, as far as it matters.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) enum MetricValue {
-    /// It has none.
     #[default]
     Nothing,
     /// Of a counter, a gauge, or what has no type.
     Whole(f64),
     /// Of a histogram or a summary.
-    Distribution {
-        /// All observations added up.
-        sum: f64,
-        /// How many there were.
-        count: f64,
-    },
+    Distribution { sum: f64, count: f64 },
 }
 
 impl<'message> Metric<'message> {

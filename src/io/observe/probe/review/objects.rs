@@ -10,9 +10,7 @@ pub(super) struct ReviewedKind {
     pub(super) group: &'static str,
     /// The plural.
     pub(super) resource: &'static str,
-    /// The kind.
     pub(super) kind: &'static str,
-    /// Whether objects lie in a namespace.
     pub(super) namespaced: bool,
     /// Every field but `apiVersion`, `kind` and `metadata`, for an object in the given namespace.
     pub(super) rest: Rest,

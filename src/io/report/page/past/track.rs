@@ -27,7 +27,6 @@ pub enum Cell {
     },
 }
 
-/// A ring of cells.
 #[derive(Debug)]
 pub(super) struct Track {
     /// The number of the newest slot since the Unix epoch.
