@@ -103,7 +103,8 @@ impl Connection {
     /// # Errors
     /// When the first of these that is there cannot be used, or none is there. The message names the file.
     pub async fn open(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Self, ConnectError> {
-        let source = ConfigSource::choose(kubeconfig, std::env::var_os("KUBECONFIG"), default_kubeconfig());
+        let of_home = std::env::home_dir().map(|home| home.join(".kube").join("config"));
+        let source = ConfigSource::choose(kubeconfig, std::env::var_os("KUBECONFIG"), of_home);
         Self::from_config(source.load(context).await?).await
     }
 
@@ -262,10 +263,6 @@ async fn build(config: Config) -> Result<Client, ConnectError> {
             BUILD_TIMEOUT.as_secs()
         ))),
     }
-}
-
-fn default_kubeconfig() -> Option<PathBuf> {
-    std::env::home_dir().map(|home| home.join(".kube").join("config"))
 }
 
 #[derive(Debug, PartialEq, Eq)]

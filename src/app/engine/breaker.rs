@@ -419,7 +419,7 @@ impl Driver {
             && self.links.events.try_send(Event::Standings(standings)).is_err()
         {
             // The core is busy; it is told with the next tick.
-            self.breaker_log.forget_published();
+            self.breaker_log.published = None;
         }
     }
 

@@ -194,7 +194,7 @@ impl Keeper {
         };
         if is_news {
             pending = PendingPublication::Change;
-            if kind.has_hooks() {
+            if kind.is_admission() || kind.is_beside_admission() {
                 self.arrange_feeds();
             }
         }

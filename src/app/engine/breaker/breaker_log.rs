@@ -22,7 +22,7 @@ const SHOWN: Duration = Duration::from_secs(3_600);
 pub(super) struct BreakerLog {
     last: BTreeMap<HookId, (NoticeKind, String)>,
     since: BTreeMap<HookId, (&'static str, Option<Rung>, Time)>,
-    published: Option<Vec<HookStanding>>,
+    pub(super) published: Option<Vec<HookStanding>>,
     /// What went in unchecked, and when that was said.
     unchecked: BTreeMap<HookId, (String, Time)>,
 }
@@ -170,11 +170,6 @@ impl BreakerLog {
             listed.insert(hook);
         }
         listed
-    }
-
-    /// What was to be published was not.
-    pub(super) fn forget_published(&mut self) {
-        self.published = None;
     }
 }
 

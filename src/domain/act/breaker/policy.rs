@@ -98,17 +98,6 @@ pub enum AtLimit {
 
 named!(AtLimit, "The name as it stands in the configuration.", parse);
 
-impl AtLimit {
-    /// What holds where no rule says anything: a shield costs next to nothing, a hook that checks nothing costs more
-    /// every hour.
-    pub const fn default_for(rung: Rung) -> Self {
-        match rung {
-            Rung::Shield => Self::Hold,
-            Rung::Skip => Self::Restore,
-        }
-    }
-}
-
 /// A name, or the beginning or end of one with a `*` for the rest.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -202,7 +191,7 @@ pub struct PolicyRule {
     pub hold: Option<Duration>,
     /// How long a bypass may last; `None`: [`PolicyRule::longest`] and [`PolicyRule::longest_dead`].
     pub longest: Option<Duration>,
-    /// What is done then; `None`: [`AtLimit::default_for`] the rung.
+    /// What is done then; `None`: [`PolicyRule::at_limit`] tells.
     pub at_limit: Option<AtLimit>,
     /// Who is told when somebody has to be woken.
     pub page: Option<Arc<str>>,
@@ -258,7 +247,11 @@ impl PolicyRule {
 
     /// What is done when a bypass at this rung has lasted as long as it may.
     pub fn at_limit(&self, rung: Rung) -> AtLimit {
-        self.at_limit.unwrap_or(AtLimit::default_for(rung))
+        // A shield costs next to nothing, a hook that checks nothing costs more every hour.
+        self.at_limit.unwrap_or(match rung {
+            Rung::Shield => AtLimit::Hold,
+            Rung::Skip => AtLimit::Restore,
+        })
     }
 }
 

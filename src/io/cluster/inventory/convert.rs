@@ -184,7 +184,7 @@ fn hook(kind: HookKind, metadata: &ObjectMeta, at: usize, entry: WebhookEntry) -
         written: WrittenEntry {
             entry: at,
             timeout_is_default: entry.timeout_seconds.is_none(),
-            ca_is_injected: is_injected(metadata),
+            ca_is_injected: INJECTORS.iter().any(|key| annotation(metadata, key).is_some()),
             ca_ends,
             trusted,
         },
@@ -250,11 +250,6 @@ impl Problems {
     pub(super) fn add(&mut self, what: impl AsRef<str>) {
         self.sentences.push(format!("{}: {}", self.who, what.as_ref()));
     }
-}
-
-/// Whether a controller fills `caBundle` in.
-fn is_injected(metadata: &ObjectMeta) -> bool {
-    INJECTORS.iter().any(|key| annotation(metadata, key).is_some())
 }
 
 /// The same, without complaints. Blocks of other kinds and certificates that cannot be parsed are passed over, as Go does.

@@ -109,10 +109,6 @@ impl WatchedKind {
         KindNames::new(group, resource, kind)
     }
 
-    pub(super) const fn has_hooks(self) -> bool {
-        self.is_admission() || self.is_beside_admission()
-    }
-
     /// Whether the inventory is nothing without it.
     pub(super) const fn is_admission(self) -> bool {
         matches!(self, Self::Validating | Self::Mutating)

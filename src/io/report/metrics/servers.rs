@@ -3,7 +3,7 @@
 use super::{Metrics, flag, set};
 use crate::domain::observe::snapshot::ScrapeFailure;
 use crate::domain::observe::stored::PrometheusReading;
-use crate::domain::observe::views::{ScrapeView, Sources, StoredView};
+use crate::domain::observe::views::{ScrapeView, Sources};
 
 group! {
     ServerMetrics:
@@ -30,7 +30,11 @@ group! {
 
 impl ServerMetrics {
     pub(super) fn fill(&self, sources: &Sources, at: f64) {
-        self.fill_stored(sources.prometheus.as_ref(), at);
+        let stored = sources.prometheus.as_ref();
+        let age = stored.and_then(|view| view.age_seconds);
+        self.newest_sample.set(age.map_or(f64::NAN, |age| at - age));
+        let used = stored.is_some_and(|view| view.used);
+        self.rests_on_stored.set(flag(used));
         for view in &sources.scrapes {
             self.fill_target(view);
         }
@@ -41,13 +45,6 @@ impl ServerMetrics {
         self.late_leases.set(number(leases.late));
         self.oldest_lease
             .set(leases.oldest_age_seconds.unwrap_or(f64::NAN));
-    }
-
-    fn fill_stored(&self, view: Option<&StoredView>, at: f64) {
-        let age = view.and_then(|view| view.age_seconds);
-        self.newest_sample.set(age.map_or(f64::NAN, |age| at - age));
-        let used = view.is_some_and(|view| view.used);
-        self.rests_on_stored.set(flag(used));
     }
 
     fn fill_target(&self, view: &ScrapeView) {
