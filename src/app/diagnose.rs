@@ -262,7 +262,7 @@ async fn look(
         let settled = looked >= AT_LEAST && since.elapsed() >= SETTLED;
         let enough = match conclusion {
             Conclusion::HookFailing => is_explained(assessment) || since.elapsed() >= UNSURE,
-            Conclusion::Healthy => looked >= ALL_WELL && !assessment.hooks.iter().any(is_suspect),
+            Conclusion::Healthy => looked >= ALL_WELL && assessment.count(Health::Suspect) == 0,
             // Slow writes are still called slow for a while after they were: unexplained, that may be one bad moment.
             Conclusion::NotAHook => {
                 assessment.control_plane.not_a_hook.is_some() && since.elapsed() >= UNSURE
@@ -281,10 +281,6 @@ fn is_explained(assessment: &Assessment) -> bool {
     let flow = assessment.control_plane.writes == Writes::Flowing;
     let mut culprits = assessment.culprits().filter(|verdict| suffices(verdict));
     culprits.any(|verdict| flow || verdict.can_hold_writes_up())
-}
-
-fn is_suspect(verdict: &Verdict) -> bool {
-    verdict.health == Health::Suspect
 }
 
 fn spent(looked: Duration, at_most: Duration) -> String {

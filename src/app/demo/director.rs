@@ -154,7 +154,7 @@ impl<'a> Director<'a> {
             self.flaps.fault_changes(removed);
             self.teller.tell(DemoEvent::Removed)?;
             if let Some(pages) = &mut self.pages {
-                pages.fault_ends();
+                pages.mended = Some(Instant::now());
             }
             self.wait_for_recovery().await?;
             self.wait_for_restore().await?;

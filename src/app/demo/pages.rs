@@ -27,7 +27,7 @@ pub struct Pages {
     open: BTreeSet<String>,
     delivered: Vec<DeliveredPage>,
     broken: Option<Instant>,
-    mended: Option<Instant>,
+    pub mended: Option<Instant>,
 }
 
 /// A page in the report.
@@ -66,10 +66,6 @@ impl Pages {
         self.seen = self.monitoring.received().len();
         self.broken = Some(Instant::now());
         Ok(())
-    }
-
-    pub fn fault_ends(&mut self) {
-        self.mended = Some(Instant::now());
     }
 
     /// Whether there is no point in waiting for a first page any longer.

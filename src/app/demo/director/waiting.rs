@@ -79,7 +79,9 @@ impl Director<'_> {
         while since.elapsed() < self.timing.recovery {
             let assessment = self.look(DemoPhase::Recovery).await?;
             let hooks = self.scenario.hooks_after();
-            if assessment.as_ref().is_some_and(|seen| all_well(seen, hooks)) {
+            let all_well =
+                |seen: &ShownAssessment| all_healthy(seen, hooks) && seen.control_plane.not_a_hook.is_none();
+            if assessment.as_ref().is_some_and(all_well) {
                 let after = since.elapsed();
                 self.moments.recovered_after = Some(after);
                 return self.teller.tell(DemoEvent::Recovered(after));
@@ -126,9 +128,4 @@ fn all_healthy(assessment: &ShownAssessment, hooks: &[LabHook]) -> bool {
         verdicts.any(|hook| is_of(*lab, hook) && hook.health == Health::Healthy)
     };
     hooks.iter().all(is_healthy)
-}
-
-/// As [`all_healthy`], and nothing else is wrong either.
-fn all_well(assessment: &ShownAssessment, hooks: &[LabHook]) -> bool {
-    all_healthy(assessment, hooks) && assessment.control_plane.not_a_hook.is_none()
 }
