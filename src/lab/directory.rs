@@ -1,7 +1,8 @@
 //! Temporary directories for what nobody else may read.
 
+use std::fs::Permissions;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -17,7 +18,11 @@ impl PrivateDirectory {
     /// # Errors
     /// When it cannot be made.
     pub fn create() -> anyhow::Result<Self> {
-        let made = TempDir::with_prefix("hookwatch-demo-");
+        let mut builder = tempfile::Builder::new();
+        builder
+            .prefix("hookwatch-demo-")
+            .permissions(Permissions::from_mode(0o700));
+        let made = builder.tempdir();
         made.map(Self).context("making a temporary directory")
     }
 
@@ -45,8 +50,6 @@ impl PrivateDirectory {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     #[test]

@@ -137,11 +137,8 @@ impl Canaries {
     pub fn hung(&self, now: Time) -> bool {
         let hung = self.memories.values().flat_map(|memory| memory.hung_sent(now));
         let hung: Vec<Time> = hung.collect();
-        let passed = self
-            .memories
-            .values()
-            .filter_map(|memory| memory.passed_at(now))
-            .max();
+        let memories = self.memories.values();
+        let passed = memories.filter_map(|memory| memory.passed_at(now)).max();
         hung.len() >= 2
             || hung
                 .first()
@@ -229,10 +226,8 @@ impl Canaries {
 
     /// How many were refused for a webhook at such times, of the last three minutes.
     pub fn refused_within(&self, webhook: &str, from: Time, to: Time) -> usize {
-        let ended = self
-            .memories
-            .values()
-            .flat_map(|memory| memory.ended_within(from, to));
+        let memories = self.memories.values();
+        let ended = memories.flat_map(|memory| memory.ended_within(from, to));
         ended
             .filter(|canary| canary.named.as_deref() == Some(webhook))
             .count()

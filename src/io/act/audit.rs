@@ -45,22 +45,18 @@ pub struct AuditRecord {
 }
 
 impl AuditRecord {
-    /// Every action that changes a webhook configuration.
-    pub const ACTIONS: [&str; 3] = ["bypass", "probation", "restore"];
-
     /// What there is to say of a desired state and what came of it.
     pub fn new(hook: &HookId, desired: &Desired, author: &Author, report: &PatchReport, time: Time) -> Self {
-        let (action, rung, reason) = match desired {
-            Desired::Bypass { rung, why } => ("bypass", Some(rung.as_str()), Some(why.reason.clone())),
-            Desired::Ignore { why } => ("bypass", Some("ignore"), Some(why.reason.clone())),
-            Desired::Probation => ("probation", None, None),
-            Desired::Restore => ("restore", None, None),
+        let (rung, reason) = match desired {
+            Desired::Bypass { rung, why } => (Some(rung.as_str()), Some(why.reason.clone())),
+            Desired::Ignore { why } => (Some("ignore"), Some(why.reason.clone())),
+            Desired::Probation | Desired::Restore => (None, None),
         };
         let told = (report.outcome.as_str(), report.outcome.detail());
         Self {
             rung,
             steps: report.steps.iter().map(PatchStep::to_string).collect(),
-            ..Self::of_order(hook, action, reason, told, author, time)
+            ..Self::of_order(hook, desired.action(), reason, told, author, time)
         }
     }
 

@@ -50,6 +50,21 @@ pub enum Desired {
     Restore,
 }
 
+impl Desired {
+    /// What is done to get there, in the label `action` of metrics and in the audit log.
+    pub const ACTIONS: [&str; 3] = ["bypass", "probation", "restore"];
+
+    /// The one of [`Self::ACTIONS`].
+    pub const fn action(&self) -> &'static str {
+        let [bypass, probation, restore] = Self::ACTIONS;
+        match self {
+            Self::Bypass { .. } | Self::Ignore { .. } => bypass,
+            Self::Probation => probation,
+            Self::Restore => restore,
+        }
+    }
+}
+
 /// Why a hook is bypassed, and for how long.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Why {

@@ -4,9 +4,9 @@ use strum::VariantNames as _;
 
 use super::{Metrics, flag, set};
 use crate::domain::act::breaker::{HeldBack, HookStanding, HookState, Rung, WriteOutcome};
+use crate::domain::act::bypass::edit::Desired;
 use crate::domain::act::fence::BreakerView;
 use crate::domain::time::Time;
-use crate::io::act::audit::AuditRecord;
 
 group! {
     BreakerMetrics:
@@ -33,7 +33,7 @@ impl BreakerMetrics {
         for reason in HeldBack::ALL {
             self.held_back.with_label_values(&[reason.as_str()]).inc_by(0);
         }
-        for action in AuditRecord::ACTIONS {
+        for action in Desired::ACTIONS {
             for outcome in WriteOutcome::VARIANTS {
                 self.actions.with_label_values(&[action, outcome]).inc_by(0);
             }

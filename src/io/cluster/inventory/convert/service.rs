@@ -32,7 +32,7 @@ pub(in crate::io) struct Service {
     routing: Routing,
     /// The family of addresses that the API server dials: its ClusterIP's, else the first of `ipFamilies`. `None`
     /// where the Service does not say.
-    family: Option<Family>,
+    family: Option<IpFamily>,
     /// Whether it has a selector, by which the controller finds its Pods.
     selects: bool,
 }
@@ -45,12 +45,12 @@ struct ServicePort {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Family {
+enum IpFamily {
     V4,
     V6,
 }
 
-impl From<IpAddr> for Family {
+impl From<IpAddr> for IpFamily {
     fn from(ip: IpAddr) -> Self {
         if ip.is_ipv4() { Self::V4 } else { Self::V6 }
     }
@@ -100,10 +100,10 @@ impl From<ApiService> for Service {
             }
         };
         let family = match &routing {
-            Routing::ClusterIp(ip) => Some(Family::from(*ip)),
+            Routing::ClusterIp(ip) => Some(IpFamily::from(*ip)),
             _ => match spec.ip_families.unwrap_or_default().first().map(String::as_str) {
-                Some("IPv4") => Some(Family::V4),
-                Some("IPv6") => Some(Family::V6),
+                Some("IPv4") => Some(IpFamily::V4),
+                Some("IPv6") => Some(IpFamily::V6),
                 _ => None,
             },
         };
@@ -229,11 +229,11 @@ pub(in crate::io) fn resolve<'a>(
 /// The endpoints under a port's name, ordered by address. A dual-stack Pod is listed once per family, and only the
 /// one that the API server dials says how its calls fare.
 fn endpoints<'a>(
-    (port_name, family): (&str, Option<Family>),
+    (port_name, family): (&str, Option<IpFamily>),
     slices: impl Iterator<Item = &'a Slice>,
     problems: &mut Problems,
 ) -> Vec<Endpoint> {
-    let is_dialled = |ip: IpAddr| family.is_none_or(|family| family == Family::from(ip));
+    let is_dialled = |ip: IpAddr| family.is_none_or(|family| family == IpFamily::from(ip));
     let mut by_address: BTreeMap<SocketAddr, Endpoint> = BTreeMap::new();
     for slice in slices {
         let Some((_, number)) = slice.ports.iter().find(|(name, _)| name == port_name) else {
