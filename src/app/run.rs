@@ -88,7 +88,10 @@ pub async fn until_signal(config: Config) -> anyhow::Result<ExitCode> {
         _ = interrupt.recv() => None,
         _ = terminate.recv() => None,
         how = daemon.engine.ended() => Some(how),
-        ended = &mut daemon.server => bail!("the HTTP server ended: {ended:?}"),
+        ended = &mut daemon.server => {
+            daemon.engine.stop().await;
+            bail!("the HTTP server ended: {ended:?}")
+        }
     };
     tracing::info!("hookwatch is stopping");
     // Also when it is broken: another replica is to lead at once, and the end of the recording is what tells why.

@@ -366,15 +366,16 @@ impl Parts {
     ///
     /// Another process may remove parts at the same time.
     fn make_room(&self) -> io::Result<()> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = Time::from_unix(now).max(self.began).unix_millis();
         let mut parts = Vec::new();
         for entry in std::fs::read_dir(&self.options.directory)? {
             let entry = entry?;
             if let Some(part) = entry.file_name().to_str().and_then(part_of)
                 && let Ok(metadata) = entry.metadata()
             {
-                // What claims to have begun after this recording was dated by a clock that was ahead.
-                let is_dated = part.0 <= self.began.unix_millis();
-                parts.push(((is_dated, part), entry.path(), metadata.len()));
+                // What claims to have begun in the future was dated by a clock that was ahead.
+                parts.push(((part.0 <= now, part), entry.path(), metadata.len()));
             }
         }
         parts.sort();
@@ -660,19 +661,29 @@ mod tests {
     }
 
     #[test]
-    fn what_a_clock_that_was_ahead_has_dated_goes_first_and_what_another_process_removes_is_no_trouble() {
+    fn what_a_clock_that_was_ahead_has_dated_goes_first_and_what_another_process_wrote_in_its_turn() {
         let directory = tempfile::tempdir().unwrap();
-        let ahead = directory.path().join("hookwatch-1895219862156-00000.jsonl.gz");
-        let now = directory.path().join("hookwatch-1795219862156-00000.jsonl.gz");
-        for part in [&ahead, &now] {
+        let part = |began: u64| {
+            directory
+                .path()
+                .join(format!("hookwatch-{began:013}-00000.jsonl.gz"))
+        };
+        let [older, later, ahead] = [
+            part(1_795_219_862_000),
+            part(1_795_219_900_000),
+            part(1_995_219_862_156),
+        ];
+        for part in [&older, &later, &ahead] {
             std::fs::write(part, [0; 500]).unwrap();
         }
-        // As a file that is gone between its listing and a look at it.
-        let gone = directory.path().join("hookwatch-1795219862157-00000.jsonl.gz");
-        std::os::unix::fs::symlink("nowhere", &gone).unwrap();
-        let parts = Parts::new(options(directory.path(), 1_000), NOW);
-        parts.make_room().unwrap();
-        assert!(!ahead.exists() && now.exists());
+        let left = |most| {
+            Parts::new(options(directory.path(), most), NOW)
+                .make_room()
+                .unwrap();
+            [&older, &later, &ahead].map(|part| part.exists())
+        };
+        assert_eq!(left(1_200), [true, true, false]);
+        assert_eq!(left(1_000), [false, true, false]);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::Session;
 use super::arguments::{ClusterArguments, FreezeArguments};
@@ -15,7 +15,8 @@ use crate::domain::act::breaker::{Freeze, WriteOutcome};
 use crate::domain::act::ledger;
 use crate::domain::cluster::hook::{HookId, HookKind};
 use crate::io::act::audit::AuditRecord;
-use crate::io::act::ledger::LedgerUnread;
+use crate::io::act::breaker::RetryPolicy;
+use crate::io::act::ledger::{LedgerObject, LedgerUnread};
 
 /// Attempts against others who write the ledger at the same time, as replicas that elect a leader do every few seconds, and on
 /// API servers in trouble.
@@ -55,7 +56,7 @@ impl Session {
             Some(order) => ("freeze", Some(order.reason.to_string())),
             None => ("unfreeze", None),
         };
-        let done = during("writing the ledger", self.write_order(order)).await;
+        let done = during("writing the ledger", write(&self.ledger, order)).await;
         let hook = HookId::new(HookKind::Validating, ledger::OBJECT, "");
         let (outcome, detail) = match &done {
             Ok(true) => ("applied", None),
@@ -80,40 +81,85 @@ impl Session {
             Err(why) => self.failed(&why),
         }
     }
+}
 
-    /// Whether anything had to be written.
-    async fn write_order(&self, order: Option<Freeze>) -> Result<bool, String> {
-        let mut may_be_written = false;
-        let mut why = String::new();
-        for attempt in 0..ATTEMPTS {
-            if attempt > 0 {
-                sleep((FIRST_WAIT * 2_u32.pow(attempt - 1)).min(LONGEST_WAIT)).await;
+/// Writes the order, or that there is none. Whether anything had to be written.
+///
+/// # Errors
+/// A sentence that says why it is not known to be written.
+async fn write(ledger: &LedgerObject, order: Option<Freeze>) -> Result<bool, String> {
+    let mut may_be_written = false;
+    let mut why = String::new();
+    let began = Instant::now();
+    for attempt in 0..ATTEMPTS {
+        if attempt > 0 {
+            if began.elapsed() >= RetryPolicy::default().whole {
+                break;
             }
-            let (version, mut book) = match self.ledger.read_book().await {
-                Ok(read) => read,
-                Err(LedgerUnread::NotNow(trouble)) => {
-                    why = trouble;
-                    continue;
-                }
-                Err(LedgerUnread::Useless(why)) => return Err(why),
-            };
-            why = "others keep writing the ledger, or API servers refuse to for now".to_owned();
-            if book.frozen.is_none() && order.is_none() {
-                return Ok(may_be_written);
-            }
-            book.frozen.clone_from(&order);
-            match self.ledger.write_book(version.as_ref(), &book).await {
-                WriteOutcome::Written(_) => return Ok(true),
-                // It is not clear whether it was written: reading tells.
-                WriteOutcome::Ambiguous => may_be_written = true,
-                // Another client was faster.
-                WriteOutcome::Conflict
-                | WriteOutcome::Gone
-                | WriteOutcome::GaveUp
-                | WriteOutcome::Applied(_) => {}
-                WriteOutcome::Refused(why) => return Err(why.to_string()),
-            }
+            sleep((FIRST_WAIT * 2_u32.pow(attempt - 1)).min(LONGEST_WAIT)).await;
         }
-        Err(why)
+        let (version, mut book) = match ledger.read_book().await {
+            Ok(read) => read,
+            Err(LedgerUnread::NotNow(trouble)) => {
+                why = trouble;
+                continue;
+            }
+            Err(LedgerUnread::Useless(why)) => return Err(why),
+        };
+        why = "others keep writing the ledger, or no API server takes the write now".to_owned();
+        if book.frozen.is_none() && order.is_none() {
+            return Ok(may_be_written);
+        }
+        book.frozen.clone_from(&order);
+        match ledger.write_book(version.as_ref(), &book).await {
+            WriteOutcome::Written(_) => return Ok(true),
+            // It is not clear whether it was written: reading tells.
+            WriteOutcome::Ambiguous => may_be_written = true,
+            // Another client was faster.
+            WriteOutcome::Conflict | WriteOutcome::Gone | WriteOutcome::GaveUp | WriteOutcome::Applied(_) => {
+            }
+            WriteOutcome::Refused(why) => return Err(why.to_string()),
+        }
+    }
+    if may_be_written {
+        why += "; it may have been written all the same: hookwatch status tells";
+    }
+    Err(why)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::domain::time::Time;
+    use crate::io::testing::{TestReply, TestServer, soon};
+
+    #[tokio::test]
+    async fn an_order_is_given_again_while_the_api_server_has_no_time_for_it() {
+        let asked = AtomicU32::new(0);
+        let server = TestServer::start(move |request| {
+            let object = json!({"metadata": {"name": ledger::OBJECT, "resourceVersion": "4", "uid": "u"}});
+            match (asked.fetch_add(1, Ordering::Relaxed), request.method.as_str()) {
+                (0 | 1, _) => TestReply::status(503, "{}"),
+                (_, "GET") => TestReply::json(
+                    200,
+                    json!({"metadata": {"resourceVersion": "4"}, "items": [object]}),
+                ),
+                _ => TestReply::json(200, object),
+            }
+        })
+        .await;
+        let order = Freeze {
+            by: "alice".into(),
+            reason: "maintenance".into(),
+            at: Time::from_unix_millis(1_000),
+        };
+        let ledger = LedgerObject::new(&server.connection().await);
+        assert_eq!(soon(write(&ledger, Some(order))).await, Ok(true));
+        let methods: Vec<String> = server.asked().into_iter().map(|it| it.method).collect();
+        assert_eq!(methods, ["GET", "GET", "GET", "PATCH"]);
     }
 }

@@ -61,19 +61,30 @@ pub(super) async fn diagnose(
     let looks = configs.into_iter().map(|config| async {
         let context = config.context.clone().unwrap_or_default();
         let look = examine(config, arguments.at_most, &mut ProgressLine::off()).await;
-        (context, look.map_err(|error| bounded(&format!("{error:#}"))))
+        (context, look)
     });
-    let looks: Vec<(String, Result<Look, String>)> = join_all(looks).await;
+    let looks: Vec<(String, anyhow::Result<Look>)> = join_all(looks).await;
     drop(line);
+    let codes: Vec<u8> = looks.iter().map(|(_, look)| code(look)).collect();
+    let said = |look: anyhow::Result<Look>| look.map_err(|error| bounded(&format!("{error:#}")));
+    let looks: Vec<_> = looks
+        .into_iter()
+        .map(|(context, look)| (context, said(look)))
+        .collect();
     print(&match arguments.output {
         Output::Json => to_json(&document(&looks))?,
         Output::Text => told(&looks),
     })?;
-    let code = |look: &Look| look.conclusion.exit_code();
-    let codes = looks
-        .iter()
-        .map(|(_, look)| look.as_ref().map_or(BAD_USAGE, code));
-    Ok(ExitCode::from(contexts::worst(&WORST_LAST, codes)))
+    Ok(ExitCode::from(contexts::worst(&WORST_LAST, codes.into_iter())))
+}
+
+/// As with one cluster: what cannot be looked at is a mistake in what was typed, and what broke meanwhile tells nothing.
+fn code(look: &anyhow::Result<Look>) -> u8 {
+    match look {
+        Ok(look) => look.conclusion.exit_code(),
+        Err(error) if error.is::<BadUsage>() => BAD_USAGE,
+        Err(_) => Conclusion::CouldNotTell.exit_code(),
+    }
 }
 
 fn document(looks: &[(String, Result<Look, String>)]) -> serde_json::Value {

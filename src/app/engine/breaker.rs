@@ -100,6 +100,8 @@ struct Driver {
     pauses: WriteBackoff,
     gaps: unchecked::GapWatch,
     jobs: JoinSet<Done>,
+    /// How many of the jobs change an object.
+    changing: usize,
 }
 
 impl BreakerTask {
@@ -131,6 +133,7 @@ impl BreakerTask {
             pauses: WriteBackoff::default(),
             gaps: unchecked::GapWatch::new(&self.connection, &config.namespace),
             jobs: JoinSet::new(),
+            changing: 0,
             links: self,
         };
         Box::pin(driver.run())
@@ -165,8 +168,11 @@ impl Driver {
                 }
                 changed = self.links.judged.changed() => match changed {
                     Ok(()) => self.newest_judgement().into_iter().collect(),
-                    // The core is gone, and so is the daemon.
-                    Err(_) => return std::future::pending().await,
+                    // The core is gone, and so is the daemon: only its stop is waited for.
+                    Err(_) => {
+                        let _ = self.links.stopping.changed().await;
+                        return self.drain().await;
+                    }
                 },
                 Some(done) = self.jobs.join_next() => {
                     finished(done).map_or_else(Vec::new, |done| self.finished(done))
@@ -185,10 +191,13 @@ impl Driver {
         }
     }
 
-    /// Waits for the changes under way: each has its line in the audit log, also the last one before a stop.
+    /// Waits for the changes under way, and for nothing else: each has its line in the audit log, also the last one before a stop.
     async fn drain(mut self) {
-        while let Some(done) = self.jobs.join_next().await {
-            if let Some(Done::Changed(changed)) = finished(done) {
+        while self.changing > 0
+            && let Some(done) = self.jobs.join_next().await
+        {
+            if let Ok(Done::Changed(changed)) = done {
+                self.changing -= 1;
                 for (change, desired, outcome, report) in &changed {
                     self.changed(change, desired, outcome, report);
                 }
@@ -259,6 +268,7 @@ impl Driver {
         let desired_states: Vec<(Desired, ObjectChange)> = desired_states.collect();
         let author = self.author();
         let writer = Arc::clone(&self.writer);
+        self.changing += 1;
         self.jobs.spawn(async move {
             let wanted = desired_states
                 .iter()

@@ -15,6 +15,8 @@ use crate::{row, thresholds as t};
 
 /// Changes kept of one hook.
 const KEPT: usize = 128;
+/// Removed hooks that are remembered.
+const MAX_REMOVED: usize = 4_096;
 
 /// One change.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,7 +99,10 @@ impl Changes {
         self.of_hooks
             .retain(|id, changes| changes.back().is_some_and(lasts) && there.contains(id));
         let gone = known.into_keys().filter(|id| !there.contains(id));
-        self.removed.extend(gone.map(|id| (id.clone(), now)));
+        for id in gone {
+            *row::entry(&mut self.removed, MAX_REMOVED, id.clone(), |at| *at) = now;
+        }
+        // No count reaches further back than its API server is remembered.
         self.removed
             .retain(|id, at| now.since(*at) < t::forget_server() && !there.contains(id));
     }

@@ -354,8 +354,11 @@ impl<'a> Evidence<'a> {
         let passes = |target| {
             let memory = self.scene.seen.canaries.get(target)?;
             // One that was sent before may still wait for the hook as it was.
-            let is_older = memory.late_since(now).is_some_and(|sent| sent < since);
-            memory.passes_since(since, now).filter(|_| !is_older)
+            if memory.any_late_since(since, now) {
+                return Some(false);
+            }
+            let latest = memory.latest(now).filter(|report| report.started >= since)?;
+            Some(memory.passed_at(now) == Some(latest.started))
         };
         match (passes(CanaryTarget::KubeSystem), passes(CanaryTarget::NodeLease)) {
             (Some(true), Some(true)) => Some(true),

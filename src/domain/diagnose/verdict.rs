@@ -132,11 +132,16 @@ impl Verdict {
         self.kind.is_admission() && !self.bypass.is_some_and(BypassCondition::is_for_everybody)
     }
 
-    /// All endpoints that it has are dead by our probes, whatever is seen of its ClusterIP.
+    /// All backends that it has are dead by our probes, whatever is seen of its ClusterIP beside endpoints.
     pub fn no_backend_answers(&self) -> bool {
-        let direct = |backend: &&BackendView| backend.backend.path != BackendPath::ClusterIp;
-        let mut endpoints = self.backends.iter().filter(direct).peekable();
-        endpoints.peek().is_some() && endpoints.all(|backend| backend.state == BackendHealth::Dead)
+        let is_endpoint = |it: &BackendView| it.backend.path != BackendPath::ClusterIp;
+        let some = self.backends.iter().any(is_endpoint);
+        let mut counted = self
+            .backends
+            .iter()
+            .filter(|it| !some || is_endpoint(it))
+            .peekable();
+        counted.peek().is_some() && counted.all(|it| it.state == BackendHealth::Dead)
     }
 }
 

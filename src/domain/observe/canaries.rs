@@ -39,7 +39,7 @@ pub struct CanaryMemory {
     ended: VecDeque<EndedCanary>,
     /// Under way and overdue, by when they were sent: how long they had waited when that was told.
     overdue: BTreeMap<Time, Duration>,
-    /// When those came back that were written, and how long they took: of those that took as long only the newest.
+    /// When those came back that were written, and how long they took, without those that took no less than a newer one.
     written: VecDeque<(Time, Duration)>,
     /// Whether an API server ever answered one.
     heard: bool,
@@ -392,6 +392,13 @@ impl CanaryMemory {
     /// When the canary was sent that is late.
     pub fn late_since(&self, now: Time) -> Option<Time> {
         self.late(now).map(|(started, _)| started)
+    }
+
+    /// Whether one that was sent since an instant is late.
+    pub fn any_late_since(&self, instant: Time, now: Time) -> bool {
+        let (resumed, patience) = (self.resumed, self.patience(now));
+        let mut sent = self.overdue.range(instant..).map(|(sent, _)| *sent);
+        sent.any(|sent| now.since(sent.max(resumed)) >= patience && !self.got_through_after(sent))
     }
 
     /// How long a canary has been under way that is late, when slow ones do not take as long.

@@ -133,7 +133,10 @@ impl BackendMemory {
         // A server that rotates its certificate need not close the connections that began with the old one.
         let seen = &report.certificates;
         self.certificates.served_not_after = seen.served_not_after.or(self.certificates.served_not_after);
-        self.certificates.ca_not_after = seen.ca_not_after;
+        // A probe that failed knows only when the caBundle ends as a whole.
+        if report.outcome.is_alive() || self.certificates.ca_not_after.is_none() {
+            self.certificates.ca_not_after = seen.ca_not_after;
+        }
         self.under_way.retain(|started, _| *started > report.started);
         // What a request usually takes is not learnt from a handshake that another hook's probe made.
         let partial = report.shared && report.level == ProbeLevel::Handshake;
@@ -590,6 +593,26 @@ mod tests {
         };
         assert_eq!(sees(ConnectionKind::Fresh, 9_000), Some(at(9_000)));
         assert_eq!(sees(ConnectionKind::Kept, 1_000), Some(at(9_000)));
+    }
+
+    #[test]
+    fn the_end_of_the_authority_that_vouched_last_is_remembered_while_probes_fail() {
+        let mut memory = BackendMemory::default();
+        let mut sees = |outcome, ca_ms| {
+            memory.finished(ProbeReport {
+                certificates: CertificateFacts {
+                    served_not_after: Some(at(5_000)),
+                    ca_not_after: Some(at(ca_ms)),
+                },
+                ..report(0, 2, outcome)
+            });
+            memory.certificates.ca_not_after
+        };
+        let refused = || ProbeOutcome::Refused;
+        assert_eq!(sees(refused(), 99_000), Some(at(99_000)), "nothing vouched yet");
+        assert_eq!(sees(ok(), 9_000), Some(at(9_000)));
+        assert_eq!(sees(refused(), 99_000), Some(at(9_000)));
+        assert_eq!(sees(ok(), 12_000), Some(at(12_000)));
     }
 
     #[test]

@@ -414,7 +414,7 @@ impl Snapshot {
         self.writes_where(|_| true)
     }
 
-    /// Those among them with such a key.
+    /// The writes with such a key, without dry runs, together.
     pub fn writes_where(&self, of: impl Fn(&WriteKey) -> bool) -> WriteSeries {
         let mut all = WriteSeries::default();
         for (_, series) in self.writes.iter().filter(|(key, _)| of(key)) {

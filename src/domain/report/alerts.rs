@@ -317,7 +317,7 @@ fn certificate(id: &HookId, which: &'static str, end: Time, now: Time, found: &m
     ];
     let whose = match which {
         "served" => "a backend serves",
-        _ => "is in the caBundle and vouches for the served one",
+        _ => "is in the caBundle and vouches for what is served, as far as that was seen",
     };
     found.push(AlertCondition::new(
         rule,

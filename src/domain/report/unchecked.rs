@@ -155,7 +155,7 @@ impl Question<'_> {
         })
     }
 
-    /// What happened to an object meanwhile that the hook would have been asked about. `namespace_labels`: those of its
+    /// What happened to an object meanwhile that the hook may have been asked about. `namespace_labels`: those of its
     /// namespace; what is not known excludes nothing.
     pub fn went(
         &self,
@@ -166,15 +166,16 @@ impl Question<'_> {
         let within = |at: Time| at + GRAIN > self.gap.from && at <= self.gap.to + GRAIN;
         let is_update = |at: Time| seen.created.is_none_or(|created| at > created + GRAIN);
         // Those who write a status leave the labels alone.
-        let relabels = |(at, below): &(Time, String)| below.is_empty() && is_update(*at);
-        let as_made = !seen.changed.iter().any(relabels);
+        let relabels =
+            |(at, below): &(Time, String)| below.is_empty() && is_update(*at) && *at + GRAIN > self.gap.from;
+        let keeps_labels = !seen.changed.iter().any(relabels);
         let request = |operation, subresource| RequestShape {
             operation,
             subresource,
             namespace: seen.namespace.as_deref(),
             namespace_labels,
-            // An update meets the hook by the old labels or the new ones, and may have taken away what it met it by.
-            object_labels: Some(&seen.labels).filter(|_| as_made),
+            // An update is matched by its old labels or its new ones; it may have removed the label that matched.
+            object_labels: Some(&seen.labels).filter(|_| keeps_labels),
             ..RequestShape::default()
         };
         if seen.created.is_some_and(within) && self.asks(served, request("CREATE", "")) {

@@ -107,7 +107,7 @@ impl LedgerObject {
         }
         let list = match self.get(&path).await {
             Ok(list) => list,
-            Err(why) if another_may_answer(&why) => {
+            Err(why) if is_of_the_server(&why) => {
                 return Err(LedgerUnread::NotNow(unread(Err(why), &Self::what())));
             }
             other => return Err(LedgerUnread::Useless(unread(other, &Self::what()))),
@@ -278,7 +278,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_ledger_that_cannot_be_read_now_is_told_from_one_that_may_not_be_read() {
-        for (status, later) in [(429, true), (503, true), (403, false)] {
+        for (status, later) in [(429, true), (503, true), (401, false), (403, false)] {
             let server = TestServer::start(move |_| TestReply::status(status, "{}")).await;
             let ledger = LedgerObject::new(&server.connection().await);
             let unread = soon(ledger.read_book()).await.expect_err("it is not read");

@@ -171,8 +171,8 @@ impl IntoResponse for AccessRefusal {
                 .into_response(),
             Self::NotThisHost => (
                 StatusCode::FORBIDDEN,
-                "only for this host by the name localhost or its loopback address, for example through kubectl \
-                 port-forward; to let others in, set serve.tokenFile or serve.clientCAFile\n",
+                "only for this host by the name localhost or its loopback address, and not through a proxy, for example \
+                 through kubectl port-forward; to let others in, set serve.tokenFile or serve.clientCAFile\n",
             )
                 .into_response(),
         }

@@ -28,16 +28,20 @@ impl<T: Clone + Send + 'static> Cached<T> {
     /// The newest one, or another if that is too old. It is made on a thread of its own, for which all who ask meanwhile wait
     /// without holding a thread up; `None` when that thread is not there any more.
     pub(super) async fn get(&self, make: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-        let mut newest = self.0.lock().await;
+        let mut newest = Arc::clone(&self.0).lock_owned().await;
         if let Some((asked, made)) = &*newest
             && asked.elapsed() < GOOD_FOR
         {
             return Some(made.clone());
         }
-        let asked = Instant::now();
-        let made = tokio::task::spawn_blocking(make).await.ok()?;
-        *newest = Some((asked, made.clone()));
-        Some(made)
+        // A task of its own: it is kept for others also when the one who asked has left.
+        let making = tokio::spawn(async move {
+            let asked = Instant::now();
+            let made = tokio::task::spawn_blocking(make).await.ok()?;
+            *newest = Some((asked, made.clone()));
+            Some(made)
+        });
+        making.await.ok()?
     }
 }
 
@@ -59,5 +63,19 @@ mod tests {
             *asked = asked.checked_sub(GOOD_FOR).expect("the machine runs for longer");
         }
         assert_eq!(ask().await, Some(1));
+    }
+
+    #[tokio::test]
+    async fn what_was_asked_for_by_one_who_left_is_kept_for_the_next() {
+        let (cached, made) = (Cached::default(), Arc::new(AtomicU32::new(0)));
+        let ask = || {
+            let made = Arc::clone(&made);
+            cached.get(move || made.fetch_add(1, Ordering::Relaxed))
+        };
+        let mut first = Box::pin(ask());
+        assert!(futures::poll!(&mut first).is_pending());
+        drop(first);
+        assert_eq!(ask().await, Some(0));
+        assert_eq!(made.load(Ordering::Relaxed), 1);
     }
 }

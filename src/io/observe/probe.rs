@@ -246,6 +246,9 @@ impl Underway {
 impl Prober {
     /// Reads the system's roots once. A machine without any is no error: hooks without a caBundle are then
     /// reported as [`ProbeOutcome::VerifierDiffers`].
+    ///
+    /// # Errors
+    /// When the TLS provider is of no use for probes.
     pub fn new(
         provider: Arc<CryptoProvider>,
         limits: ProbeLimits,

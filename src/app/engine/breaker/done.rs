@@ -65,6 +65,7 @@ impl Driver {
             }
             Done::Observed(observations) => observations,
             Done::Changed(changed) => {
+                self.changing -= 1;
                 let told = changed
                     .into_iter()
                     .flat_map(|(change, desired, outcome, report)| {

@@ -191,7 +191,7 @@ pub struct PolicyRule {
     pub hold: Option<Duration>,
     /// How long a bypass may last; `None`: [`PolicyRule::longest`] and [`PolicyRule::longest_dead`].
     pub longest: Option<Duration>,
-    /// What is done then; `None`: [`PolicyRule::at_limit`] tells.
+    /// What is done then; `None`: a shield stays, a skip is restored.
     pub at_limit: Option<AtLimit>,
     /// Who is told when somebody has to be woken.
     pub page: Option<Arc<str>>,

@@ -54,7 +54,7 @@ impl Desired {
     /// What is done to get there, in the label `action` of metrics and in the audit log.
     pub const ACTIONS: [&str; 3] = ["bypass", "probation", "restore"];
 
-    /// The one of [`Self::ACTIONS`].
+    /// What is done to get to this state: one of [`Self::ACTIONS`].
     pub const fn action(&self) -> &'static str {
         let [bypass, probation, restore] = Self::ACTIONS;
         match self {

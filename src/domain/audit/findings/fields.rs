@@ -232,7 +232,7 @@ fn scope(subject: &AuditedHook, estate: &Estate, found: &mut Vec<Finding>) {
     }
 }
 
-/// Questions, and bindings, none of which has labels.
+/// Whether it takes reviews or bindings. None of them has labels.
 fn virtual_resources(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>) {
     let (reader, unlabelled) = (auditor.reader(at), Labels::new());
     let asked = VIRTUAL.into_iter().filter(|(group, resource, namespaced)| {
@@ -241,7 +241,7 @@ fn virtual_resources(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
             object_labels: Some(&unlabelled),
             ..RequestShape::new("CREATE", [group, "v1", resource, ""])
         };
-        reader.reach_of_user(shape) >= Reach::May
+        reader.reach_of_user(shape) != Reach::No
     });
     let asked: Vec<&str> = asked.map(|(_, resource, _)| resource).collect();
     if !asked.is_empty() {
@@ -267,7 +267,7 @@ fn never_called(subject: &AuditedHook, found: &mut Vec<Finding>) {
         return;
     } else if clustered {
         "It is never called for objects in namespaces: its namespaceSelector asks for what no labels have. Those go in \
-         unreviewed. Objects without a namespace still meet it."
+         unreviewed. Objects without a namespace that its rules name, except Namespaces, still meet it."
     } else {
         "It is never called: its namespaceSelector asks for what no labels have. What it should review goes in unreviewed."
     };
@@ -383,6 +383,8 @@ mod tests {
                 [true, false],
             ),
             ("authorizer.path('/x').check('get').allowed()", [true, true]),
+            // Reviews have no namespace, so that the condition errs and each is refused.
+            ("request.namespace != 'x'", [true, true]),
         ] {
             assert_eq!(is_told(&on_condition(expression)), wanted, "{expression}");
         }

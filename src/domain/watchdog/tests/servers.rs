@@ -412,6 +412,9 @@ fn a_canary_that_waits_since_before_a_shield_does_not_say_that_it_spares_nothing
     let summary = incident.verdict(20 * SECOND, "opa").summary;
     assert!(summary.contains("do not reach it"), "{summary}");
     assert!(!summary.contains("still wait or fail"), "{summary}");
+    incident.canary_of_late(CanaryTarget::KubeSystem, 16 * SECOND);
+    let summary = incident.verdict(21 * SECOND, "opa").summary;
+    assert!(summary.contains("still wait or fail"), "{summary}");
 }
 
 #[test]

@@ -79,6 +79,9 @@ pub(super) fn judge(
     }
 }
 
+/// Certificates of a bundle that are tried one by one.
+const MOST_TRIED: usize = 16;
+
 /// Until when a bundle vouches for a chain that it vouches for now, in seconds since the epoch: the last end of a certificate
 /// that would do so alone. Whatever else is in the bundle, an authority of the past perhaps, may end without harm.
 pub(super) fn vouched_until(
@@ -94,7 +97,7 @@ pub(super) fn vouched_until(
     in_force.sort_by_key(|anchor| std::cmp::Reverse(anchor.not_after));
     let vouches =
         |anchor: &&Anchor| chain(presented, std::slice::from_ref(*anchor), |_| true, provider).is_ok();
-    let last = in_force.into_iter().find(vouches);
+    let last = in_force.into_iter().take(MOST_TRIED).find(vouches);
     last.map(|anchor| anchor.not_after)
 }
 

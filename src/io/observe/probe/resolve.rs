@@ -14,7 +14,7 @@ const MOST_ADDRESSES: usize = 4;
 
 type Lookup = Shared<BoxFuture<'static, Result<Vec<IpAddr>, String>>>;
 
-/// At most one lookup of each name at a time, as in Go (`net.Resolver`).
+/// At most one lookup of each name at a time, for which all who ask for it meanwhile wait.
 ///
 /// A lookup takes one of the runtime's 512 blocking threads, and cannot be stopped: while DNS is silent it waits for a
 /// minute, where a probe gives up after seconds.

@@ -30,9 +30,6 @@ pub(in crate::io::cluster::inventory) const MAX_ENDPOINTS: usize = 1_000;
 pub(in crate::io) struct Service {
     ports: Vec<ServicePort>,
     routing: Routing,
-    /// The family of addresses that the API server dials: its ClusterIP's, else the first of `ipFamilies`. `None`
-    /// where the Service does not say.
-    family: Option<IpFamily>,
     /// Whether it has a selector, by which the controller finds its Pods.
     selects: bool,
 }
@@ -42,18 +39,6 @@ struct ServicePort {
     number: u16,
     name: String,
     is_tcp: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum IpFamily {
-    V4,
-    V6,
-}
-
-impl From<IpAddr> for IpFamily {
-    fn from(ip: IpAddr) -> Self {
-        if ip.is_ipv4() { Self::V4 } else { Self::V6 }
-    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,14 +84,6 @@ impl From<ApiService> for Service {
                 None => Routing::Pending,
             }
         };
-        let family = match &routing {
-            Routing::ClusterIp(ip) => Some(IpFamily::from(*ip)),
-            _ => match spec.ip_families.unwrap_or_default().first().map(String::as_str) {
-                Some("IPv4") => Some(IpFamily::V4),
-                Some("IPv6") => Some(IpFamily::V6),
-                _ => None,
-            },
-        };
         let ports = spec.ports.unwrap_or_default();
         Self {
             ports: ports
@@ -120,7 +97,6 @@ impl From<ApiService> for Service {
                 })
                 .collect(),
             routing,
-            family,
             selects: spec.selector.is_some_and(|selector| !selector.is_empty()),
         }
     }
@@ -222,18 +198,23 @@ pub(in crate::io) fn resolve<'a>(
             Routing::ClusterIp(ip) => Some(SocketAddr::new(ip, *port)),
             _ => None,
         },
-        endpoints: endpoints((&known.name, service.family), slices.into_iter(), problems),
+        endpoints: endpoints(&known.name, &service.routing, slices.into_iter(), problems),
     }
 }
 
 /// The endpoints under a port's name, ordered by address. A dual-stack Pod is listed once per family, and only the
 /// one that the API server dials says how its calls fare.
 fn endpoints<'a>(
-    (port_name, family): (&str, Option<IpFamily>),
+    port_name: &str,
+    routing: &Routing,
     slices: impl Iterator<Item = &'a Slice>,
     problems: &mut Problems,
 ) -> Vec<Endpoint> {
-    let is_dialled = |ip: IpAddr| family.is_none_or(|family| family == IpFamily::from(ip));
+    // Without a ClusterIP it takes any (kubernetes 1.36, `apiserver/pkg/util/proxy`).
+    let is_dialled = |ip: IpAddr| match routing {
+        Routing::ClusterIp(own) => own.is_ipv4() == ip.is_ipv4(),
+        _ => true,
+    };
     let mut by_address: BTreeMap<SocketAddr, Endpoint> = BTreeMap::new();
     for slice in slices {
         let Some((_, number)) = slice.ports.iter().find(|(name, _)| name == port_name) else {
@@ -461,23 +442,11 @@ mod tests {
             )
         });
         let (v4, v6) = ("10.0.0.1:9443", "[fd00:1::1]:9443");
-        let cases: [(Value, &[&str]); 7] = [
-            (
-                json!({"clusterIP": "10.96.0.7", "ipFamilies": ["IPv4", "IPv6"]}),
-                &[v4],
-            ),
-            (
-                json!({"clusterIP": "fd00::7", "ipFamilies": ["IPv6", "IPv4"]}),
-                &[v6],
-            ),
+        let cases: [(Value, &[&str]); 4] = [
             (json!({"clusterIP": "10.96.0.7"}), &[v4]),
-            (
-                json!({"clusterIP": "None", "ipFamilies": ["IPv6", "IPv4"]}),
-                &[v6],
-            ),
-            (json!({"ipFamilies": ["IPv4"]}), &[v4]),
+            (json!({"clusterIP": "fd00::7"}), &[v6]),
             (json!({"clusterIP": "None"}), &[v4, v6]),
-            (json!({"clusterIP": "None", "ipFamilies": []}), &[v4, v6]),
+            (json!({}), &[v4, v6]),
         ];
         for (mut spec, wanted) in cases {
             spec["ports"] = json!([{"port": 443}]);
