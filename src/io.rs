@@ -21,7 +21,7 @@ pub mod telemetry;
 pub mod wall;
 
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 /// Where the edge reads the time line from. The caller owns it, so one daemon has one clock.
 pub type Clock = Arc<dyn Fn() -> Time + Send + Sync>;

@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 #[path = "../../tests/support/metric_family.rs"]
-pub(super) mod metric_family;
+pub(crate) mod metric_family;
 
 use super::Clock;
 use super::client::Connection;
@@ -23,16 +23,16 @@ use crate::domain::time::Time;
 
 /// One request as it came.
 #[derive(Debug, Clone)]
-pub(super) struct ReceivedRequest {
-    pub(super) method: String,
+pub(crate) struct ReceivedRequest {
+    pub(crate) method: String,
     /// Path and query.
-    pub(super) target: String,
-    pub(super) headers: BTreeMap<String, String>,
-    pub(super) body: String,
+    pub(crate) target: String,
+    pub(crate) headers: BTreeMap<String, String>,
+    pub(crate) body: String,
 }
 
 /// What to answer.
-pub(super) enum TestReply {
+pub(crate) enum TestReply {
     /// Status, content type, body.
     Whole(u16, &'static str, String),
     /// These bytes, then the connection is closed.
@@ -46,11 +46,11 @@ pub(super) enum TestReply {
 }
 
 impl TestReply {
-    pub(super) fn json(status: u16, body: impl ToString) -> Self {
+    pub(crate) fn json(status: u16, body: impl ToString) -> Self {
         Self::Whole(status, "application/json", body.to_string())
     }
 
-    pub(super) fn status(code: u16, message: &str) -> Self {
+    pub(crate) fn status(code: u16, message: &str) -> Self {
         let status =
             serde_json::json!({"kind": "Status", "status": "Failure", "message": message, "code": code});
         Self::json(code, status)
@@ -60,8 +60,8 @@ impl TestReply {
 type Handler = dyn Fn(&ReceivedRequest) -> TestReply + Send + Sync;
 
 /// The server; it ends with its connections when this is dropped.
-pub(super) struct TestServer {
-    pub(super) address: SocketAddr,
+pub(crate) struct TestServer {
+    pub(crate) address: SocketAddr,
     asked: Arc<Mutex<Vec<ReceivedRequest>>>,
     /// PEM-less root certificate, with TLS.
     root: Option<Vec<u8>>,
@@ -69,21 +69,21 @@ pub(super) struct TestServer {
 }
 
 impl TestServer {
-    pub(super) async fn start(
+    pub(crate) async fn start(
         handler: impl Fn(&ReceivedRequest) -> TestReply + Send + Sync + 'static,
     ) -> Self {
         Self::listen("127.0.0.1:0", None, handler).await
     }
 
     /// With TLS and a certificate for `name`.
-    pub(super) async fn start_tls(
+    pub(crate) async fn start_tls(
         name: &str,
         handler: impl Fn(&ReceivedRequest) -> TestReply + Send + Sync + 'static,
     ) -> Self {
         Self::listen("127.0.0.1:0", Some(name), handler).await
     }
 
-    pub(super) async fn listen(
+    pub(crate) async fn listen(
         at: &str,
         tls_name: Option<&str>,
         handler: impl Fn(&ReceivedRequest) -> TestReply + Send + Sync + 'static,
@@ -120,17 +120,17 @@ impl TestServer {
     }
 
     /// Ends the server; afterwards its port refuses connections.
-    pub(super) async fn stop(mut self) {
+    pub(crate) async fn stop(mut self) {
         self.task.shutdown().await;
     }
 
     /// Every request so far.
-    pub(super) fn asked(&self) -> Vec<ReceivedRequest> {
+    pub(crate) fn asked(&self) -> Vec<ReceivedRequest> {
         self.asked.lock().expect("no poison").clone()
     }
 
     /// A configuration for this server as `host`.
-    pub(super) fn config(&self, host: &str) -> Config {
+    pub(crate) fn config(&self, host: &str) -> Config {
         let scheme = if self.root.is_some() { "https" } else { "http" };
         let url = format!("{scheme}://{host}:{}", self.address.port());
         let mut config = Config::new(url.parse().expect("a URL"));
@@ -139,7 +139,7 @@ impl TestServer {
         config
     }
 
-    pub(super) async fn connection(&self) -> Connection {
+    pub(crate) async fn connection(&self) -> Connection {
         Connection::from_config(self.config("127.0.0.1"))
             .await
             .expect("a client")
@@ -237,7 +237,7 @@ fn certificate(name: &str) -> (Vec<u8>, Arc<rustls::ServerConfig>) {
 }
 
 /// A clock that shows the wall's time.
-pub(super) fn clock() -> Clock {
+pub(crate) fn clock() -> Clock {
     Arc::new(|| {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         Time::from_unix(now.unwrap_or_default())
@@ -245,7 +245,7 @@ pub(super) fn clock() -> Clock {
 }
 
 /// Guards a test against hanging; the time says nothing else.
-pub(super) async fn soon<T>(work: impl Future<Output = T>) -> T {
+pub(crate) async fn soon<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(30), work)
         .await
         .expect("not within 30 s")

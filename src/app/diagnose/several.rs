@@ -8,7 +8,7 @@ use futures::future::join_all;
 use super::{Conclusion, DiagnoseArguments, Look, examine, report};
 use crate::app::config::{Config, ConfigArguments, ConfigError};
 use crate::app::progress::ProgressLine;
-use crate::app::{BAD_USAGE, Output, contexts, print, to_json};
+use crate::app::{BAD_USAGE, BadUsage, Output, contexts, print, to_json};
 use crate::domain::text::bounded;
 
 /// Every exit code, the worst last: what a script must not miss is an outage, and then a context that is not there.

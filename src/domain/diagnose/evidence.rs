@@ -354,7 +354,7 @@ impl<'a> Evidence<'a> {
         let passes = |target| {
             let memory = self.scene.seen.canaries.get(target)?;
             // One that was sent before may still wait for the hook as it was.
-            if memory.any_late_since(since, now) {
+            if memory.any_late(since.., now) {
                 return Some(false);
             }
             let latest = memory.latest(now).filter(|report| report.started >= since)?;

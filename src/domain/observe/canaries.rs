@@ -5,6 +5,7 @@
 //! A later one of its target that was written ends all of these.
 
 use std::collections::{BTreeMap, VecDeque, vec_deque};
+use std::ops::RangeBounds;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -394,13 +395,6 @@ impl CanaryMemory {
         self.late(now).map(|(started, _)| started)
     }
 
-    /// Whether one that was sent since an instant is late.
-    pub fn any_late_since(&self, instant: Time, now: Time) -> bool {
-        let (resumed, patience) = (self.resumed, self.patience(now));
-        let mut sent = self.overdue.range(instant..).map(|(sent, _)| *sent);
-        sent.any(|sent| now.since(sent.max(resumed)) >= patience && !self.got_through_after(sent))
-    }
-
     /// How long a canary has been under way that is late, when slow ones do not take as long.
     pub fn hung_for(&self, now: Time) -> Option<Duration> {
         let (_, waiting) = self.late(now)?;
@@ -422,10 +416,10 @@ impl CanaryMemory {
             .filter(move |sent| now.since((*sent).max(resumed)) >= self.patience(now))
     }
 
-    /// Whether one that was sent before an instant is still not back, whatever got through since.
-    pub fn waits_since_before(&self, instant: Time, now: Time) -> bool {
+    /// Whether one that was sent at such a time is late, whatever got through since.
+    pub fn any_late(&self, sent: impl RangeBounds<Time>, now: Time) -> bool {
         let (resumed, patience) = (self.resumed, self.patience(now));
-        let mut sent = self.overdue.range(..instant).map(|(sent, _)| *sent);
+        let mut sent = self.overdue.range(sent).map(|(sent, _)| *sent);
         sent.any(|sent| now.since(sent.max(resumed)) >= patience)
     }
 

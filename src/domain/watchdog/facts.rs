@@ -351,7 +351,7 @@ impl FactFinder<'_> {
         let reaching = self.scene.seen.coverage.reaching(hook);
         let is_late =
             |memory: &CanaryMemory| self.scene.hung_for(memory).is_some() || memory.slow(now).is_some();
-        let waits = |memory: &CanaryMemory| shielded.is_some_and(|at| memory.waits_since_before(at, now));
+        let waits = |memory: &CanaryMemory| shielded.is_some_and(|at| memory.any_late(..at, now));
         let speaks = |target: &&CanaryTarget| {
             let memory = canaries.get(**target);
             memory.is_some_and(|memory| (reaching.contains(*target) && is_late(memory)) || waits(memory))
