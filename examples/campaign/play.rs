@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use hookwatch::domain::act::breaker::Judged;
-use hookwatch::domain::diagnose::scene::Subject;
+use hookwatch::domain::cluster::hook::Subject;
 use hookwatch::domain::diagnose::verdict::Verdict;
 use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::thresholds;

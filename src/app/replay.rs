@@ -13,8 +13,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::domain::cluster::hook::HookKind;
-use crate::domain::diagnose::scene::Subject;
+use crate::domain::cluster::hook::{HookKind, Subject};
 use crate::domain::diagnose::verdict::Verdict;
 use crate::domain::recording::Player;
 use crate::domain::report::assessment::Assessment;

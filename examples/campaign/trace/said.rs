@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use hookwatch::domain::act::breaker::To;
-use hookwatch::domain::cluster::hook::{HookId, HookKind};
-use hookwatch::domain::diagnose::scene::Subject;
+use hookwatch::domain::cluster::hook::{HookId, HookKind, Subject};
 use hookwatch::domain::diagnose::verdict::{ControlPlane, Verdict};
 use hookwatch::domain::report::assessment::Assessment;
 

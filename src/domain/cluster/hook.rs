@@ -35,6 +35,9 @@ pub use written::{Trusted, WrittenEntry};
 /// Labels of one object.
 pub type Labels = BTreeMap<String, String>;
 
+/// A hook, or what only metrics name: kind, configuration where known, webhook.
+pub type Subject = (HookKind, Option<Arc<str>>, Arc<str>);
+
 /// The identity of a hook: kind, configuration and webhook name.
 ///
 /// A webhook's name is unique only within its configuration. Of a hook beside admission both names are that of its
@@ -57,6 +60,17 @@ impl HookId {
             configuration: configuration.into(),
             webhook: webhook.into(),
         }
+    }
+
+    /// The key of its series: API servers' metrics do not name its configuration.
+    pub fn counted_as(&self) -> (HookKind, String) {
+        (self.kind, self.webhook.to_string())
+    }
+
+    /// Whom verdicts on it are about.
+    pub fn subject(&self) -> Subject {
+        let configuration = Arc::clone(&self.configuration);
+        (self.kind, Some(configuration), Arc::clone(&self.webhook))
     }
 
     /// The entry as a person finds it: kind and name of the object, and the webhook in it.

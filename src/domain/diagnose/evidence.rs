@@ -5,16 +5,15 @@
 //! network than the API server, its counters say nothing until a call has ended, and canaries reach only what the
 //! hook's own rules match.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::counters::{Counters, Slowness};
 use super::extension::Theirs;
 use super::probes::ProbeEvidence;
-use super::scene::{Before, Scene, Subject};
+use super::scene::{Before, Scene};
 use crate::cluster::changes::HookChangeKind;
 use crate::cluster::condition::BypassCondition;
-use crate::cluster::hook::{Backend, FailurePolicy, Hook, HookKind};
+use crate::cluster::hook::{Backend, FailurePolicy, Hook, HookId, HookKind};
 use crate::observe::canaries::CanaryAccusation;
 use crate::observe::canary::{CallFailureReason, CanaryTarget};
 use crate::observe::observations::Spared;
@@ -115,7 +114,7 @@ impl<'a> Evidence<'a> {
         let (seen, now) = (scene.seen, scene.now);
         let key = (kind, webhook.to_owned());
         let id = hook.map(|hook| &hook.id);
-        let subject: Subject = (kind, id.map(|id| Arc::clone(&id.configuration)), webhook.into());
+        let subject = id.map_or_else(|| (kind, None, webhook.into()), HookId::subject);
         let backends = id.and_then(|id| scene.states.get(id));
         let backends = backends.map_or(&[][..], Vec::as_slice);
         let alike = scene.listed(webhook).iter();

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::cluster::hook::HookKind;
-use crate::diagnose::scene::{Before, Subject};
+use crate::cluster::hook::{HookKind, Subject};
+use crate::diagnose::scene::Before;
 use crate::diagnose::verdict::{NonHookCause, Verdict};
 use crate::observe::canaries::Canaries;
 use crate::observe::canary::CanaryOutcome;

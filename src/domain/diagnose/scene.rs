@@ -1,12 +1,11 @@
 //! What the evidence on all hooks shares, put together once per tick.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::plane::{Excess, PlaneEvidence};
 use super::probes::{ProbeEvidence, counted};
-use crate::cluster::hook::{Backend, BackendAddress, Hook, HookId, HookKind};
+use crate::cluster::hook::{Backend, BackendAddress, Hook, HookId, Subject};
 use crate::diagnose::verdict::NonHookCause;
 use crate::observe::canaries::CanaryMemory;
 use crate::observe::canary::CanaryTarget;
@@ -15,9 +14,6 @@ use crate::observe::probing::BackendState;
 use crate::thresholds as t;
 use crate::time::Time;
 use crate::vocabulary::{Cause, Health, NotAHook};
-
-/// Who a verdict is about: kind, configuration where known, webhook.
-pub type Subject = (HookKind, Option<Arc<str>>, Arc<str>);
 
 /// What the verdict a moment ago is remembered by.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -206,14 +202,8 @@ impl<'a> AccusedHooks<'a> {
             return all;
         }
         for hook in seen.hooks().filter(|hook| hook.id.kind.is_admission()) {
-            let id = &hook.id;
-            let subject = (
-                id.kind,
-                Some(Arc::clone(&id.configuration)),
-                Arc::clone(&id.webhook),
-            );
-            if before.get(&subject).is_some_and(is_named) {
-                all.hooks.insert(id);
+            if before.get(&hook.id.subject()).is_some_and(is_named) {
+                all.hooks.insert(&hook.id);
                 if let Some(place) = hook.target.place() {
                     *all.at.entry(place).or_default() += 1;
                 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::cluster::condition::BypassCondition;
-use crate::cluster::hook::{Backend, BackendPath, HookId, HookKind};
+use crate::cluster::hook::{Backend, BackendPath, HookId, HookKind, Subject};
 use crate::observe::canary::CanaryTarget;
 use crate::observe::views::CanaryView;
 use crate::time::Time;
@@ -85,9 +85,8 @@ pub struct BackendView {
 
 impl Verdict {
     /// Whom it is about: kind, configuration where known, webhook.
-    pub fn subject(&self) -> (HookKind, Option<Arc<str>>, Arc<str>) {
-        let configuration = self.configuration.clone();
-        (self.kind, configuration, Arc::clone(&self.webhook))
+    pub fn subject(&self) -> Subject {
+        (self.kind, self.configuration.clone(), Arc::clone(&self.webhook))
     }
 
     /// The hook; `None` where only metrics name it.

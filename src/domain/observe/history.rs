@@ -79,6 +79,11 @@ impl Windows {
     pub fn spans(&self) -> impl Iterator<Item = &Window> {
         [&self.newest, &self.recent, &self.minute].into_iter().flatten()
     }
+
+    /// Those of the last ten seconds and of the last minute.
+    pub fn lately(&self) -> impl Iterator<Item = &Window> {
+        [&self.recent, &self.minute].into_iter().flatten()
+    }
 }
 
 impl Window {

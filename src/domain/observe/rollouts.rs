@@ -85,8 +85,7 @@ impl Rollouts {
         let goes_on = since <= span.1 + t::before_rollout();
         *span = (if goes_on { span.0.min(since) } else { since }, now);
         let from = span.0.before(t::before_rollout());
-        let key = (hook.kind, hook.webhook.to_string());
-        if let Some(tallies) = self.tallies.get_mut(&key) {
+        if let Some(tallies) = self.tallies.get_mut(&hook.counted_as()) {
             tallies.retain(|tally| tally.span.1 < from);
         }
         if let Some(missed) = self.missed.get_mut(hook) {
@@ -112,8 +111,7 @@ impl Rollouts {
 
     /// What is known of one hook; `counted` is false where the counters are another hook's, too.
     pub fn gap(&self, hook: &HookId, counted: bool, changes: &Changes, now: Time) -> RolloutGap {
-        let key = (hook.kind, hook.webhook.to_string());
-        let tallies = self.tallies.get(&key).filter(|_| counted);
+        let tallies = self.tallies.get(&hook.counted_as()).filter(|_| counted);
         let since = now.before(t::gap_memory());
         let moved = changes.of(hook, since.before(t::after_rollout()));
         let moved: Vec<&HookChange> = moved.filter(|change| by_rollout(&change.what)).collect();

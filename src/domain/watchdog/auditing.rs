@@ -114,8 +114,8 @@ fn witnessed(seen: &Observations, now: Time) -> AuditEvidence {
         meets.is_some_and(|meets| meets.tells_apart)
     });
     let usual = seen.hooks().filter_map(|hook| {
-        let key = (hook.id.kind, hook.id.webhook.to_string());
-        let median = seen.history.baseline.hooks.get(&key)?.median()?;
+        let usual = seen.history.baseline.hooks.get(&hook.id.counted_as())?;
+        let median = usual.median()?;
         let steps = (median / USUAL).floor();
         (steps >= 1.0).then(|| (hook.id.clone(), steps * USUAL))
     });

@@ -66,7 +66,7 @@ impl FactFinder<'_> {
     /// canaries of all replicas prove nothing: somebody else has to have called it, or to have waited.
     fn every_call_failed(&self, evidence: &Evidence<'_>, hook: &Hook, times: u32) -> bool {
         let (seen, now) = (self.scene.seen, self.scene.now);
-        let key = (evidence.kind, evidence.webhook.to_owned());
+        let key = hook.id.counted_as();
         let each = seen.history.each_over(hook.timeout * times, &key, now);
         let Some((from, each)) = each.filter(|_| seen.servers.all_scraped_within(t::recent(), now)) else {
             return false;

@@ -187,8 +187,7 @@ impl FactFinder<'_> {
             return BTreeSet::new();
         }
         // Where next to nothing is written, ten seconds hold nothing.
-        let spans = [&self.scene.plane.windows.recent, &self.scene.plane.windows.minute];
-        let mut spans = spans.into_iter().flatten();
+        let mut spans = self.scene.plane.windows.lately();
         let speak = [
             probes_speak(evidence, verdict.cause),
             // Of a dead one every API server counted nothing but calls that failed.
@@ -297,8 +296,7 @@ impl FactFinder<'_> {
             Spared::Renewals | Spared::ControlPlane => true,
             Spared::Perhaps if ambiguous => false,
             Spared::Perhaps => {
-                let spans = [&self.scene.plane.windows.recent, &self.scene.plane.windows.minute];
-                let mut spans = spans.into_iter().flatten();
+                let mut spans = self.scene.plane.windows.lately();
                 spans.any(|window| {
                     self.failed_of_others(hook, window) >= 1.0 + window.seconds() * t::renewals()
                 })
@@ -423,8 +421,7 @@ impl FactFinder<'_> {
 
 /// What the API servers counted of the hook within a window.
 pub(super) fn counted_calls<'w>(hook: &Hook, window: &'w Window) -> Option<&'w HookSeries> {
-    let key = (hook.id.kind, hook.id.webhook.to_string());
-    window.gained.hooks.get(&key)
+    window.gained.hooks.get(&hook.id.counted_as())
 }
 
 /// More calls were answered within a window than failed.
