@@ -1,6 +1,6 @@
 //! The edge: everything that talks to the outside.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::domain::time::Time;
 
@@ -25,3 +25,8 @@ pub(crate) mod testing;
 
 /// Where the edge reads the time line from. The caller owns it, so one daemon has one clock.
 pub type Clock = Arc<dyn Fn() -> Time + Send + Sync>;
+
+/// Locks, also after a panic while it was locked: nothing of ours panics half way through a change.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -9,7 +9,7 @@ mod status;
 mod tls;
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -22,6 +22,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use self::cached::Cached;
+use super::lock;
 use super::report::Reported;
 use super::report::metrics::Metrics;
 use crate::domain::report::assessment::Assessment;
@@ -157,14 +158,14 @@ impl LastJudged {
     /// Takes down when assessments come, for ever.
     async fn keep(&self, mut assessment: watch::Receiver<Option<Arc<Assessment>>>) {
         while assessment.changed().await.is_ok() {
-            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+            *lock(&self.0) = Instant::now();
         }
         // A core that is gone never judges again; the server goes on to say so.
         std::future::pending().await
     }
 
     fn elapsed(&self) -> Duration {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+        lock(&self.0).elapsed()
     }
 }
 

@@ -1,7 +1,9 @@
 //! Permissions and objects that hookwatch does without: one line in the log when it finds one missing, one when it is there.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
+
+use super::lock;
 
 /// What is missing at the moment, by what it is for.
 #[derive(Debug, Default)]
@@ -10,7 +12,7 @@ pub(super) struct MissingFeatures(Mutex<BTreeSet<String>>);
 impl MissingFeatures {
     /// Notes how an attempt ended, with the reason if something was missing, and logs what changed by it. Whether it did.
     pub(super) fn note(&self, what: &str, why: Option<&str>) -> bool {
-        let mut missing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut missing = lock(&self.0);
         let changed = if why.is_some() {
             missing.insert(what.to_owned())
         } else {

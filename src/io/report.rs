@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use self::metrics::{CertificateEnd, Metrics};
 use self::page::past::Past;
 use crate::domain::report::assessment::Assessment;
+use crate::io::lock;
 
 /// What there is to report now. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -38,7 +39,6 @@ impl Reported {
 
     /// The end of every certificate known.
     pub fn certificate_ends(&self) -> Vec<CertificateEnd> {
-        let known = self.certificates.lock();
-        known.map(|ends| ends.clone()).unwrap_or_default()
+        lock(&self.certificates).clone()
     }
 }

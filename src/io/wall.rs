@@ -1,9 +1,9 @@
 //! The wall clock, by which hookwatch dates what it tells others.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::Clock;
+use super::{Clock, lock};
 use crate::domain::time::{Time, WallReading};
 
 /// What the wall clock showed when it was last looked at.
@@ -18,13 +18,13 @@ impl WallClock {
             ours: clock(),
             wall: Time::from_unix(wall),
         };
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.0);
         *known = known.renewed(newer);
     }
 
     /// The newest reading.
     pub fn reading(&self) -> WallReading {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.0)
     }
 
     /// When an instant of the daemon's clock is, or was, by the wall clock.

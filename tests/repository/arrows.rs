@@ -117,7 +117,7 @@ fn offence_of_a_room((layer, own): (&str, &str), path: &[String]) -> Option<Stri
     };
     let (rooms, ground): (&[(&str, &[&str])], &[&str]) = match layer {
         "domain" => (&ROOMS, &GROUND),
-        "io" => (&ROOMS_OF_IO, &["Clock", "error"]),
+        "io" => (&ROOMS_OF_IO, &["Clock", "error", "lock"]),
         _ => return None,
     };
     if krate != "crate" || at != layer || other == own || ground.contains(&other.as_str()) {

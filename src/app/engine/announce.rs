@@ -1,7 +1,7 @@
 //! Says what the core wants said: one Event after the other, and never in anybody's way.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -10,9 +10,9 @@ use super::replicas::Leadership;
 use crate::domain::act::leadership::ReplicaStanding;
 use crate::domain::report::announcement::Announcement;
 use crate::domain::time::Time;
-use crate::io::Clock;
 use crate::io::report::events::{EventOutcome, EventWriter};
 use crate::io::report::metrics::Metrics;
+use crate::io::{Clock, lock};
 
 /// Announcements that may wait for their turn before a later one replaces an earlier one that says the same of the same hook.
 const WAITING: usize = 64;
@@ -54,7 +54,7 @@ pub(super) struct Announcements {
 impl Announcements {
     /// Hands one in. One that gives way to it is dropped, and counted.
     pub(super) fn hand_in(&self, said: Announcement, at: Time) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = lock(&self.waiting);
         let dropped = waiting.push(said, at);
         drop(waiting);
         // When it is full, the writer will look anyway.
@@ -66,8 +66,7 @@ impl Announcements {
 }
 
 fn next(waiting: &Mutex<AnnouncementQueue>) -> Option<(Announcement, Time)> {
-    let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
-    waiting.0.pop_front()
+    lock(waiting).0.pop_front()
 }
 
 pub(super) struct Announce {

@@ -1,7 +1,7 @@
 //! The core's task: takes one event at a time, and carries out what the core wants.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
@@ -14,11 +14,11 @@ use crate::domain::report::assessment::Assessment;
 use crate::domain::thresholds::stood_still;
 use crate::domain::time::Time;
 use crate::domain::watchdog::{Attention, Event, LoggedChange, Watchdog, WatchdogEffect};
-use crate::io::Clock;
 use crate::io::recorder::Recorder;
 use crate::io::report::Reported;
 use crate::io::report::page::past::Past;
 use crate::io::telemetry::Tracer;
+use crate::io::{Clock, lock};
 
 /// How long observations have at least between two judgements, however long judging takes, and how often it is looked
 /// whether hookwatch stood still.
@@ -155,7 +155,7 @@ impl Core {
 
     fn remember(&self, what: impl FnOnce(&mut Past)) {
         // A reader holds it for microseconds.
-        what(&mut self.shown.past.lock().unwrap_or_else(PoisonError::into_inner));
+        what(&mut lock(&self.shown.past));
     }
 
     /// The earliest end per hook, served and of the caBundle.
@@ -169,12 +169,8 @@ impl Core {
                     .or_insert(end);
             }
         }
-        if let Ok(mut certificates) = self.shown.certificates.lock() {
-            *certificates = ends
-                .into_iter()
-                .map(|((id, which), end)| (id, which, end))
-                .collect();
-        }
+        let ends = ends.into_iter().map(|((id, which), end)| (id, which, end));
+        *lock(&self.shown.certificates) = ends.collect();
     }
 }
 

@@ -16,6 +16,7 @@ use crate::domain::time::Time;
 use crate::io::client::Connection;
 use crate::io::client::request::RequestError;
 use crate::io::coordination::{Answer, READ_DEADLINE, ask, is_of_the_server, uid, unread, version, written};
+use crate::io::lock;
 
 const COLLECTION: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 
@@ -37,12 +38,17 @@ pub struct LedgerObject {
     clients: Arc<[Client]>,
     /// Which of them is asked: the same one for as long as it answers.
     turn: Arc<AtomicUsize>,
+    known: Arc<Mutex<KnownLedger>>,
+}
+
+#[derive(Default)]
+struct KnownLedger {
     /// What was read last, under its version: the rest of the annotation is written back with every change.
-    last: Arc<Mutex<Option<(String, LedgerReading)>>>,
+    last: Option<(String, LedgerReading)>,
     /// The newest version seen of the collection. What is not older is in the API server's memory, and costs it a quarter
     /// of what it costs to ask etcd. `None` when nothing was seen yet, or when the last read failed: etcd may have been restored
     /// to an earlier version.
-    seen: Arc<Mutex<Option<u64>>>,
+    seen: Option<u64>,
 }
 
 impl LedgerObject {
@@ -51,8 +57,7 @@ impl LedgerObject {
         Self {
             clients: Arc::new([connection.calls().clone()]),
             turn: Arc::default(),
-            last: Arc::default(),
-            seen: Arc::default(),
+            known: Arc::default(),
         }
     }
 
@@ -61,8 +66,7 @@ impl LedgerObject {
         Self {
             clients: clients.into(),
             turn: Arc::default(),
-            last: Arc::clone(&self.last),
-            seen: Arc::clone(&self.seen),
+            known: Arc::clone(&self.known),
         }
     }
 
@@ -102,7 +106,7 @@ impl LedgerObject {
     async fn fetch(&self) -> Result<Option<(String, String, LedgerReading)>, LedgerUnread> {
         // A list filtered by name: it takes no permission but the one that the inventory takes.
         let mut path = format!("{COLLECTION}?fieldSelector=metadata.name%3D{OBJECT}");
-        if let Some(seen) = self.seen.lock().ok().and_then(|mut seen| seen.take()) {
+        if let Some(seen) = lock(&self.known).seen.take() {
             path += &format!("&resourceVersion={seen}&resourceVersionMatch=NotOlderThan");
         }
         let list = match self.get(&path).await {
@@ -149,9 +153,7 @@ impl LedgerObject {
     /// # Errors
     /// As for [`Self::read`].
     pub async fn read_stored(&self) -> Result<(Option<HolderRecord>, Option<String>), String> {
-        if let Ok(mut seen) = self.seen.lock() {
-            *seen = None;
-        }
+        lock(&self.known).seen = None;
         self.read().await
     }
 
@@ -202,24 +204,21 @@ impl LedgerObject {
         let Some(version) = precondition else {
             return Some(LedgerReading::of(None));
         };
-        let last = self.last.lock().ok()?;
-        let (known, reading) = last.as_ref()?;
-        (known == version).then(|| reading.clone())
+        let known = lock(&self.known);
+        let (last, reading) = known.last.as_ref()?;
+        (last == version).then(|| reading.clone())
     }
 
     fn saw(&self, object: &Value) {
         let number = version(object).and_then(|version| version.parse().ok());
-        if let Ok(mut seen) = self.seen.lock() {
-            *seen = number.max(*seen);
-        }
+        let mut known = lock(&self.known);
+        known.seen = known.seen.max(number);
     }
 
     fn remember(&self, object: &Value, version: &str) -> LedgerReading {
         let annotation = &object["metadata"]["annotations"][ANNOTATION];
         let reading = LedgerReading::of(annotation.as_str());
-        if let Ok(mut last) = self.last.lock() {
-            *last = Some((version.to_owned(), reading.clone()));
-        }
+        lock(&self.known).last = Some((version.to_owned(), reading.clone()));
         reading
     }
 }

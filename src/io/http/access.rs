@@ -8,7 +8,7 @@
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
@@ -18,7 +18,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 
-use crate::io::file;
+use crate::io::{file, lock};
 
 /// A token shorter than this could be guessed.
 const SHORTEST: usize = 16;
@@ -263,7 +263,7 @@ impl TokenFile {
     }
 
     fn is(&self, offered: &[u8]) -> bool {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = lock(&self.held);
         if held.read.elapsed() >= READ_ANEW {
             // A few bytes of a local file, at most once in a while.
             let token = read(&self.path);

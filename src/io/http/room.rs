@@ -3,9 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::task::AbortHandle;
+
+use crate::io::lock;
 
 /// Connections open at once. A scraper, a few people and the kubelet's probes need ten.
 pub(super) const MAX_CONNECTIONS: usize = 64;
@@ -82,7 +84,7 @@ impl ConnectionRoom {
     }
 
     fn lock(&self) -> MutexGuard<'_, Places> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

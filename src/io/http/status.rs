@@ -1,6 +1,6 @@
 //! The status page over HTTP: drawn at most once a second, however many look at it.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
@@ -8,6 +8,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::cached::Cached;
 use super::{LastJudged, STOPPING};
+use crate::io::lock;
 use crate::io::report::Reported;
 use crate::io::report::page;
 use crate::io::report::page::Model;
@@ -38,7 +39,7 @@ impl StatusPage {
         let assessment = self.shown.assessment.borrow().clone();
         let silent = Some(self.judged.elapsed()).filter(|silent| *silent >= super::JUDGES_WITHIN);
         let model = assessment.map(|assessment| {
-            let past = self.shown.past.lock().unwrap_or_else(PoisonError::into_inner);
+            let past = lock(&self.shown.past);
             Model::new(assessment, &past, silent)
         });
         Model::fragment(model.as_ref()).into()

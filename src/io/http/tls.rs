@@ -4,7 +4,7 @@
 //! used then leave the ones in force that could.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustls::pki_types::pem::{self, PemObject};
@@ -12,7 +12,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 
-use crate::io::file;
+use crate::io::{file, lock};
 
 /// How long files that were read are good.
 const READ_ANEW: Duration = Duration::from_secs(60);
@@ -76,7 +76,7 @@ impl Tls {
 
     /// What the next connection is served with.
     pub(super) fn config(&self) -> Arc<ServerConfig> {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = lock(&self.held);
         if held.0.elapsed() >= READ_ANEW {
             held.0 = Instant::now();
             match read(&self.files) {

@@ -7,7 +7,7 @@
 //! behind it: a pooled connection would lead to the same replica for ever.
 
 use std::net::SocketAddr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap};
@@ -17,10 +17,10 @@ use kube::Client;
 use super::ReadingLimits;
 use crate::domain::observe::snapshot::{Complaints, Scrape, ScrapeFailure, ScrapeFailureReason, Snapshot};
 use crate::domain::text::bounded;
-use crate::io::Clock;
 use crate::io::client::Connection;
 use crate::io::client::request::{ApiRequest, JSON, RequestError};
 use crate::io::error::with_causes;
+use crate::io::{Clock, lock};
 
 mod reader;
 mod readyz;
@@ -238,8 +238,7 @@ impl Scraper {
     }
 
     fn with_targets<T>(&self, work: impl FnOnce(&mut Targets) -> T) -> T {
-        // Nothing in there panics half way through a change.
-        work(&mut self.targets.lock().unwrap_or_else(PoisonError::into_inner))
+        work(&mut lock(&self.targets))
     }
 }
 

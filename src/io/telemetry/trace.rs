@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use opentelemetry::trace::{
@@ -30,8 +30,8 @@ use crate::domain::report::assessment::Assessment;
 use crate::domain::time::{Time, WallReading};
 use crate::domain::vocabulary::Health;
 use crate::domain::watchdog::LoggedChange;
-use crate::io::Clock;
 use crate::io::report::metrics::Metrics;
+use crate::io::{Clock, lock};
 
 /// The longest round without any change.
 const LONGEST: Duration = Duration::from_secs(15);
@@ -237,7 +237,7 @@ impl Rounds {
     }
 
     fn lock(&self) -> MutexGuard<'_, TraceState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -5,13 +5,14 @@
 //! shares it.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::exchange::Link;
 use crate::domain::cluster::hook::ProbeTarget;
+use crate::io::lock;
 
 /// How long Go's transport keeps an idle connection. An older one of ours says nothing about the API
 /// server's.
@@ -48,7 +49,7 @@ impl Pool {
     /// Takes the connection out, if it still serves. A probe that gives up drops it then, and with it the
     /// connection.
     pub(super) fn take(&self, target: &ProbeTarget) -> Option<Link> {
-        let mut idle = self.lock().remove(target)?;
+        let mut idle = lock(&self.idle).remove(target)?;
         if idle.serves() {
             Some(idle.link)
         } else {
@@ -60,7 +61,7 @@ impl Pool {
     /// Puts a connection in, if there is room. Were another one closed for it, of more targets than there is room for, each
     /// probed in turn, none would ever find its connection again.
     pub(super) fn put(&self, target: ProbeTarget, link: Link) {
-        let mut idle = self.lock();
+        let mut idle = lock(&self.idle);
         let since = Instant::now();
         // A probe that ends after its target was forgotten puts its connection back all the same. No probe asks for that
         // one again, so that it takes up room until it is too old.
@@ -78,21 +79,17 @@ impl Pool {
 
     /// Closes the connection to a target that is gone.
     pub(super) fn forget(&self, target: &ProbeTarget) {
-        if let Some(idle) = self.lock().remove(target) {
+        if let Some(idle) = lock(&self.idle).remove(target) {
             idle.link.close();
         }
     }
 
     /// Whether there is an idle connection to the target that is still open.
     pub(super) fn holds(&self, target: &ProbeTarget) -> bool {
-        self.lock().get_mut(target).is_some_and(PoolEntry::serves)
+        lock(&self.idle).get_mut(target).is_some_and(PoolEntry::serves)
     }
 
     pub(super) fn len(&self) -> usize {
-        self.lock().len()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<ProbeTarget, PoolEntry>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.idle).len()
     }
 }

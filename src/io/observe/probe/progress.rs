@@ -3,11 +3,12 @@
 //! The whole attempt runs under one deadline. When that strikes, the attempt is dropped in mid-flight; what
 //! it was doing then has to be known all the same, because "timed out" without the phase helps nobody.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use tokio::time::Instant;
 
 use crate::domain::observe::probe::{PhaseDurations, ProbePhase};
+use crate::io::lock;
 
 /// The stop-watch of one probe.
 #[derive(Debug, Default)]
@@ -24,23 +25,23 @@ struct PhaseClock {
 impl Progress {
     /// Ends the phase under way, if any, and begins `phase`.
     pub(super) fn enter(&self, phase: ProbePhase) {
-        let mut inner = self.lock();
+        let mut inner = lock(&self.0);
         inner.close();
         inner.current = Some((phase, Instant::now()));
     }
 
     pub(super) fn shake(&self) {
-        self.lock().shaken = true;
+        lock(&self.0).shaken = true;
     }
 
     /// Whether one is; true once for each.
     pub(super) fn take_shaken(&self) -> bool {
-        std::mem::take(&mut self.lock().shaken)
+        std::mem::take(&mut lock(&self.0).shaken)
     }
 
     /// The durations of the phases so far, that of the one under way included.
     pub(super) fn so_far(&self) -> PhaseDurations {
-        let inner = self.lock();
+        let inner = lock(&self.0);
         let mut ended = PhaseClock { ..*inner };
         drop(inner);
         ended.close();
@@ -49,25 +50,21 @@ impl Progress {
 
     /// Forgets what was measured: the attempt begins anew on another connection.
     pub(super) fn restart(&self) {
-        *self.lock() = PhaseClock::default();
+        *lock(&self.0) = PhaseClock::default();
     }
 
     /// The phase under way; the first one that every probe has when none has begun yet.
     pub(super) fn phase(&self) -> ProbePhase {
-        self.lock()
+        lock(&self.0)
             .current
             .map_or(ProbePhase::Connect, |(phase, _)| phase)
     }
 
     /// Ends the phase under way and hands out all durations, that of an unfinished phase included.
     pub(super) fn finish(&self) -> PhaseDurations {
-        let mut inner = self.lock();
+        let mut inner = lock(&self.0);
         inner.close();
         inner.phases
-    }
-
-    fn lock(&self) -> MutexGuard<'_, PhaseClock> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -6,12 +6,13 @@
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use aws_lc_rs::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
 
 use super::bundle::Anchor;
 use super::parity::{self, Objection, Presented, seconds};
+use crate::io::lock;
 
 /// Chains remembered for one bundle; past it all are forgotten. Those of the endpoints of one Service are mostly the same.
 const MOST_CHAINS: usize = 256;
@@ -38,7 +39,7 @@ impl TakenChains {
         judge: impl FnOnce() -> Result<Option<i64>, Objection>,
     ) -> Result<Option<i64>, Objection> {
         let (key, now) = (fingerprint(presented), seconds(presented.now));
-        let chains = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let chains = || lock(&self.0);
         if let Some(taken) = chains().get(&key).filter(|taken| taken.known.contains(&now)) {
             return Ok(taken.vouched_until);
         }

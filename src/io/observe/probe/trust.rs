@@ -1,7 +1,7 @@
 //! The TLS side of a probe: what a hook trusts, and a verifier that remembers what it saw.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{ResolvesClientCert, Resumption};
@@ -13,6 +13,7 @@ use rustls::{CertificateError, CipherSuite, ClientConfig, DigitallySignedStruct,
 use super::bundle::Bundle;
 use super::parity::{self, Objection, Presented};
 use crate::domain::time::Time;
+use crate::io::lock;
 
 /// Bundles kept parsed. A cluster has a few hundred hooks at most, and many share a bundle.
 const MOST_BUNDLES: usize = 512;
@@ -306,8 +307,4 @@ impl ResolvesClientCert for HandshakeVerifier {
     fn has_certs(&self) -> bool {
         false
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -8,6 +8,7 @@ use super::{Maker, Metrics};
 use crate::domain::cluster::hook::HookId;
 use crate::domain::observe::probe::{ConnectionKind, ProbePhase, ProbeReport};
 use crate::domain::observe::views::ProbeView;
+use crate::io::lock;
 
 /// So many pairs of connection and outcome of its probes are told apart for each hook; further outcomes count as
 /// `other`.
@@ -52,9 +53,7 @@ impl ProbeMetrics {
 
     /// Under which labels a probe counts: its own as long as the bounds allow it.
     fn series_of<'a>(&self, id: &'a HookId, series: Series) -> ([&'a str; 3], Series) {
-        let Ok(mut probed) = self.probed_as.lock() else {
-            return (together(id), series);
-        };
+        let mut probed = lock(&self.probed_as);
         if probed.len() >= MAX_HOOKS && !probed.contains_key(id) {
             return (together(id), series);
         }
@@ -107,10 +106,7 @@ impl Metrics {
     /// Drops the probe series of hooks that are not in the inventory any more.
     pub fn keep_only(&self, hooks: &BTreeSet<HookId>) {
         let ProbeMetrics { probed_as, series } = &self.probes;
-        let Ok(mut probed) = probed_as.lock() else {
-            return;
-        };
-        probed.retain(|id, known| {
+        lock(probed_as).retain(|id, known| {
             let keep = hooks.contains(id);
             if !keep {
                 let hook = labels(id);
