@@ -82,6 +82,9 @@ pub(super) fn written(answer: Answer, what: &str, created: bool) -> (BidOutcome,
             };
         }
         Err(RequestError::Refused { status, message, .. }) => (status, message),
+        Err(why @ RequestError::NoConnection(_)) => {
+            return (BidOutcome::Conflict, Some(format!("{what} was not written: {why}")));
+        }
         Err(why) => {
             let said = format!("it is not clear whether {what} was written: {why}");
             return (BidOutcome::Unclear, Some(said));
@@ -103,6 +106,7 @@ pub(super) fn written(answer: Answer, what: &str, created: bool) -> (BidOutcome,
             409 => (BidOutcome::Conflict, None),
             // Somebody deleted it since it was read.
             404 if !created => (BidOutcome::Conflict, None),
+            // Flow control (429) as well: what was read still holds, and the other object can be bid for at once.
             400..500 => (
                 BidOutcome::Refused,
                 Some(refusal(status, &message, what, "written")),
@@ -168,6 +172,10 @@ mod tests {
         for status in [500, 502, 503, 504] {
             assert_eq!(of(status, "etcdserver: request timed out"), BidOutcome::Unclear);
         }
+        let unsent = Err(RequestError::NoConnection("connection refused".to_owned()));
+        let (outcome, said) = written(unsent, "the Lease", false);
+        assert_eq!(outcome, BidOutcome::Conflict);
+        assert!(said.expect("a sentence").starts_with("the Lease was not written: cannot connect"));
         let nothing = Err(RequestError::NoAnswer("connection reset".to_owned()));
         assert_eq!(written(nothing, "the Lease", false).0, BidOutcome::Unclear);
         let odd = Ok(json!({"metadata": {}}));

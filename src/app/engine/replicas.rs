@@ -248,7 +248,7 @@ impl Election {
         let in_time = self.now().since(sent) <= self.terms.round();
         match &written {
             BidOutcome::Done { .. } if !in_time => {}
-            BidOutcome::Conflict => {}
+            BidOutcome::Conflict if said.is_none() => {}
             _ => self.troubles.writing[0] = said,
         }
         let now = self.now();

@@ -2,9 +2,10 @@
 
 use super::{LedgerObject, LedgerUnread};
 use crate::domain::act::breaker::{Book, ResourceVersion, WriteOutcome};
+use crate::domain::act::leadership::BidOutcome;
 use crate::domain::act::ledger::ANNOTATION;
 use crate::io::client::request::RequestError;
-use crate::io::coordination::version;
+use crate::io::coordination::written;
 
 impl LedgerObject {
     /// The book, with the version of the ledger; `None` for the version when there is no ledger.
@@ -35,21 +36,16 @@ impl LedgerObject {
             let why = format!("annotation {ANNOTATION} of {} would grow too large", Self::what());
             return WriteOutcome::Refused(why.into());
         };
-        match self.put(precondition, &text).await {
-            Ok(object) => match version(&object) {
-                Some(version) => WriteOutcome::Written(ResourceVersion::new(version)),
-                None => WriteOutcome::Ambiguous,
-            },
-            Err(why @ RequestError::Refused { status, .. }) => match status {
-                // Flow control refuses before anything is done: like a conflict, to be read and written again.
-                409 | 429 => WriteOutcome::Conflict,
-                404 if precondition.is_some() => WriteOutcome::Gone,
-                400..500 => WriteOutcome::Refused(why.to_string().into()),
-                // A server's error may come after the fact.
-                _ => WriteOutcome::Ambiguous,
-            },
-            Err(RequestError::NoConnection(_)) => WriteOutcome::Conflict,
-            Err(_) => WriteOutcome::Ambiguous,
+        let answer = self.put(precondition, &text).await;
+        if matches!(answer, Err(RequestError::Refused { status: 429, .. })) {
+            // Flow control refuses before anything is done: like a conflict, to be read and written again.
+            return WriteOutcome::Conflict;
+        }
+        match written(answer, &Self::what(), precondition.is_none()) {
+            (BidOutcome::Done { version }, _) => WriteOutcome::Written(ResourceVersion::new(&version)),
+            (BidOutcome::Conflict, _) => WriteOutcome::Conflict,
+            (BidOutcome::Refused, said) => WriteOutcome::Refused(said.unwrap_or_default().into()),
+            (BidOutcome::Unclear, _) => WriteOutcome::Ambiguous,
         }
     }
 }
