@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use hookwatch::domain::cluster::hook::{Hook, Labels};
+use hookwatch::domain::cluster::hook::{Hook, HookKind, Labels};
 use hookwatch::domain::cluster::matching::conditions::{ConditionCompiler, MatchConditions};
 use hookwatch::io::cluster::inventory::convert;
 use hookwatch::lab::certs::Authority;
@@ -157,7 +157,11 @@ fn matcher() -> Played {
         let compiler = ConditionCompiler::for_forecasts();
         let mut used: BTreeSet<(&str, &str)> = BTreeSet::new();
         for at in 0..CONFIGURATIONS {
-            let kind = if at % 2 == 0 { "Mutating" } else { "Validating" };
+            let kind = if at % 2 == 0 {
+                HookKind::Mutating
+            } else {
+                HookKind::Validating
+            };
             let webhooks = (0..HOOKS).map(|entry| {
                 webhook(
                     &mut draw,
@@ -167,16 +171,11 @@ fn matcher() -> Played {
                 )
             });
             let configuration = json!({
-                "apiVersion": "admissionregistration.k8s.io/v1", "kind": format!("{kind}WebhookConfiguration"),
+                "apiVersion": kind.api_version(), "kind": kind.configuration_kind(),
                 "metadata": {"name": format!("matcher-{at}")}, "webhooks": webhooks.collect::<Vec<_>>(),
             });
             cluster.apply(&configuration).await;
-            let made = if kind == "Mutating" {
-                convert::mutating(serde_json::from_value(configuration).unwrap())
-            } else {
-                convert::validating(serde_json::from_value(configuration).unwrap())
-            };
-            for hook in made {
+            for hook in convert::hooks(kind, serde_json::from_value(configuration).unwrap()) {
                 let conditions = compiler.conditions(
                     hook.match_conditions
                         .iter()

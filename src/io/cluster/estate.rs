@@ -16,7 +16,7 @@ use super::inventory::convert::service::{Service, Slice, resolve};
 use super::inventory::convert::{self, Problems};
 use crate::domain::audit::estate::{Converted, Unlisted};
 use crate::domain::audit::{AuditedHook, Estate, SourceLocation};
-use crate::domain::cluster::hook::{Hook, HookTarget, ServiceState};
+use crate::domain::cluster::hook::{Hook, HookKind, HookTarget, ServiceState};
 use crate::domain::time::Time;
 
 /// An object, and where it came from.
@@ -102,9 +102,8 @@ impl Making {
         };
         let key = (namespace.to_owned(), name.to_owned());
         match (version, kind) {
-            (_, "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration") => {
-                self.configuration(object)
-            }
+            (_, "ValidatingWebhookConfiguration") => self.configuration(HookKind::Validating, &object),
+            (_, "MutatingWebhookConfiguration") => self.configuration(HookKind::Mutating, &object),
             ("v1", "Namespace") => {
                 let labels = labels_of(&value["metadata"]["labels"]);
                 self.estate.namespaces.insert(name.to_owned(), labels);
@@ -181,20 +180,15 @@ impl Making {
         });
     }
 
-    fn configuration(&mut self, object: EstateObject) {
-        let value = &object.value;
-        let version = text(&value["apiVersion"]);
+    fn configuration(&mut self, kind: HookKind, object: &EstateObject) {
+        let version = text(&object.value["apiVersion"]);
         if version != format!("{ADMISSION}/v1") {
             let why = format!(
                 "{version:?} is not a version that a current API server serves; write {ADMISSION}/v1"
             );
-            return self.refuse(&object, &why);
+            return self.refuse(object, &why);
         }
-        let hooks = if text(&value["kind"]) == "ValidatingWebhookConfiguration" {
-            self.typed(&object).map(convert::validating)
-        } else {
-            self.typed(&object).map(convert::mutating)
-        };
+        let hooks = self.typed(object).map(|it| convert::hooks(kind, it));
         for hook in hooks.into_iter().flatten() {
             let line = object.lines.get(&*hook.id.webhook);
             let source = object.source.as_ref().map(|source| SourceLocation {

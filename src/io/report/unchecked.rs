@@ -18,7 +18,7 @@ use crate::domain::report::unchecked::{ObjectTally, ObservedObject, Question, Se
 use crate::domain::time::Time;
 use crate::io::client::Connection;
 use crate::io::client::request::{ApiRequest, JSON, METADATA, base, page};
-use crate::io::cluster::inventory::convert;
+use crate::io::cluster::inventory::convert::{self, Configuration};
 
 /// Most bytes of a page, and of a document that says which kinds there are. An object's metadata has a few thousand.
 const MAX_PAGE: usize = 16 * 1024 * 1024;
@@ -140,12 +140,10 @@ impl From<Meta> for ObservedObject {
 
 /// One hook of a configuration, as an API server has it; `None` when there is none of this name, or it makes no sense.
 pub fn hook_of(kind: HookKind, configuration: &Value, webhook: &str) -> Option<Hook> {
-    let object = configuration.clone();
-    let hooks = match kind {
-        HookKind::Validating => convert::validating(serde_json::from_value(object).ok()?),
-        HookKind::Mutating => convert::mutating(serde_json::from_value(object).ok()?),
-        HookKind::Conversion | HookKind::Aggregated => return None,
-    };
+    if !kind.is_admission() {
+        return None;
+    }
+    let hooks = convert::hooks(kind, Configuration::deserialize(configuration).ok()?);
     hooks.into_iter().find(|hook| &*hook.id.webhook == webhook)
 }
 

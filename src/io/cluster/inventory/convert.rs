@@ -7,12 +7,12 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use k8s_openapi::api::admissionregistration::v1::{
-    MatchCondition as ApiMatchCondition, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations,
-    ValidatingWebhook, ValidatingWebhookConfiguration, WebhookClientConfig,
+    MatchCondition as ApiMatchCondition, MutatingWebhook, RuleWithOperations, WebhookClientConfig,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, Time as ApiTime};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use serde::Deserialize;
 use x509_parser::prelude::GeneralName;
 
 use crate::domain::act::bypass::OPT_OUT_ANNOTATION;
@@ -51,64 +51,25 @@ const INJECTORS: [&str; 4] = [
     "service.beta.openshift.io/inject-cabundle",
 ];
 
-/// The hooks of a ValidatingWebhookConfiguration.
-pub fn validating(configuration: ValidatingWebhookConfiguration) -> Vec<Hook> {
-    let entries = configuration.webhooks.unwrap_or_default();
-    let entries = entries.into_iter().map(WebhookEntry::from).collect();
-    hooks(HookKind::Validating, &configuration.metadata, entries)
+/// A configuration of either kind. Their webhooks have the same fields, but that only mutating ones are reinvoked.
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "a webhook configuration")]
+pub struct Configuration {
+    metadata: Option<ObjectMeta>,
+    webhooks: Option<Vec<MutatingWebhook>>,
 }
 
-/// The hooks of a MutatingWebhookConfiguration.
-pub fn mutating(configuration: MutatingWebhookConfiguration) -> Vec<Hook> {
-    let entries = configuration.webhooks.unwrap_or_default();
-    let entries = entries.into_iter().map(WebhookEntry::from).collect();
-    hooks(HookKind::Mutating, &configuration.metadata, entries)
+/// The hooks of a configuration of this kind.
+pub fn hooks(kind: HookKind, configuration: Configuration) -> Vec<Hook> {
+    let metadata = configuration.metadata.unwrap_or_default();
+    // The name alone hides nothing: a webhook with rules is a hook, whatever its configuration is called.
+    let is_proof = metadata.name.as_deref() == Some(PROOF);
+    let entries = configuration.webhooks.unwrap_or_default().into_iter().enumerate();
+    entries
+        .filter(|(_, entry)| !is_proof || entry.rules.as_ref().is_some_and(|rules| !rules.is_empty()))
+        .map(|(at, entry)| hook(kind, &metadata, at, entry))
+        .collect()
 }
-
-/// What the two kinds of webhook have in common, which is all that matters here.
-struct WebhookEntry {
-    name: String,
-    client_config: WebhookClientConfig,
-    failure_policy: Option<String>,
-    timeout_seconds: Option<i32>,
-    rules: Vec<RuleWithOperations>,
-    match_policy: Option<String>,
-    namespace_selector: Option<LabelSelector>,
-    object_selector: Option<LabelSelector>,
-    match_conditions: Vec<ApiMatchCondition>,
-    side_effects: String,
-    reinvoked: bool,
-    review_versions: Vec<String>,
-}
-
-/// The API has two types with the same fields, but that only mutating webhooks are reinvoked.
-macro_rules! entry_from {
-    ($webhook:ident, $reinvoked:expr) => {
-        impl From<$webhook> for WebhookEntry {
-            fn from(webhook: $webhook) -> Self {
-                let reinvoked: fn(&$webhook) -> bool = $reinvoked;
-                Self {
-                    reinvoked: reinvoked(&webhook),
-                    name: webhook.name,
-                    client_config: webhook.client_config,
-                    failure_policy: webhook.failure_policy,
-                    timeout_seconds: webhook.timeout_seconds,
-                    rules: webhook.rules.unwrap_or_default(),
-                    match_policy: webhook.match_policy,
-                    namespace_selector: webhook.namespace_selector,
-                    object_selector: webhook.object_selector,
-                    match_conditions: webhook.match_conditions.unwrap_or_default(),
-                    side_effects: webhook.side_effects,
-                    review_versions: webhook.admission_review_versions,
-                }
-            }
-        }
-    };
-}
-entry_from!(ValidatingWebhook, |_| false);
-entry_from!(MutatingWebhook, |webhook| {
-    webhook.reinvocation_policy.as_deref() == Some("IfNeeded")
-});
 
 fn annotation<'a>(metadata: &'a ObjectMeta, key: &str) -> Option<&'a str> {
     Some(metadata.annotations.as_ref()?.get(key)?)
@@ -138,18 +99,7 @@ fn look_at_bundle(ca_bundle: &[u8], problems: &mut Problems) -> (Option<Time>, V
     (ends, trusted)
 }
 
-fn hooks(kind: HookKind, metadata: &ObjectMeta, entries: Vec<WebhookEntry>) -> Vec<Hook> {
-    // The name alone hides nothing: a webhook with rules is a hook, whatever its configuration is called.
-    let is_proof = metadata.name.as_deref() == Some(PROOF);
-    entries
-        .into_iter()
-        .enumerate()
-        .filter(|(_, entry)| !(is_proof && entry.rules.is_empty()))
-        .map(|(at, entry)| hook(kind, metadata, at, entry))
-        .collect()
-}
-
-fn hook(kind: HookKind, metadata: &ObjectMeta, at: usize, entry: WebhookEntry) -> Hook {
+fn hook(kind: HookKind, metadata: &ObjectMeta, at: usize, entry: MutatingWebhook) -> Hook {
     let id = HookId::new(kind, metadata.name.as_deref().unwrap_or_default(), &entry.name);
     let mut problems = Problems::of(&id);
 
@@ -160,7 +110,8 @@ fn hook(kind: HookKind, metadata: &ObjectMeta, at: usize, entry: WebhookEntry) -
         .as_ref()
         .map_or(&[][..], |bytes| &bytes.0);
     let (ca_ends, trusted) = look_at_bundle(ca_bundle, &mut problems);
-    if entry.rules.is_empty() {
+    let rules = entry.rules.unwrap_or_default();
+    if rules.is_empty() {
         problems.add("rules is empty, so the webhook is never called");
     }
     let target = target(&entry.client_config);
@@ -168,19 +119,20 @@ fn hook(kind: HookKind, metadata: &ObjectMeta, at: usize, entry: WebhookEntry) -
     if let HookTarget::Invalid(why) = &target {
         problems.add(format!("clientConfig: {why}"));
     }
+    let conditions = entry.match_conditions.unwrap_or_default();
     Hook {
         configuration_uid: metadata.uid.clone().unwrap_or_default(),
         created: metadata.creation_timestamp.as_ref().and_then(instant),
         ca_bundle: ca_bundle.into(),
         failure_policy: failure_policy(entry.failure_policy.as_deref()),
         timeout: timeout(entry.timeout_seconds, &mut problems),
-        rules: entry.rules.into_iter().map(rule).collect(),
+        rules: rules.into_iter().map(rule).collect(),
         match_policy: match_policy(entry.match_policy.as_deref()),
         namespace_selector: selector("namespaceSelector", entry.namespace_selector, &mut problems),
         object_selector: selector("objectSelector", entry.object_selector, &mut problems),
-        match_conditions: entry.match_conditions.into_iter().map(match_condition).collect(),
+        match_conditions: conditions.into_iter().map(match_condition).collect(),
         dry_run_safe: matches!(entry.side_effects.as_str(), "None" | "NoneOnDryRun"),
-        reinvoked: entry.reinvoked,
+        reinvoked: kind == HookKind::Mutating && entry.reinvocation_policy.as_deref() == Some("IfNeeded"),
         written: WrittenEntry {
             entry: at,
             timeout_is_default: entry.timeout_seconds.is_none(),
@@ -188,7 +140,7 @@ fn hook(kind: HookKind, metadata: &ObjectMeta, at: usize, entry: WebhookEntry) -
             ca_ends,
             trusted,
         },
-        review_versions: entry.review_versions,
+        review_versions: entry.admission_review_versions,
         probe_level,
         added,
         breaker: annotation(metadata, OPT_OUT_ANNOTATION).map(|text| text.chars().take(MAX_SAID).collect()),
@@ -391,6 +343,10 @@ mod tests {
     use super::*;
     use crate::domain::cluster::hook::{SelectorOperator, UrlTarget};
 
+    fn hooks_of(kind: HookKind, configuration: Value) -> Vec<Hook> {
+        hooks(kind, serde_json::from_value(configuration).expect("a configuration"))
+    }
+
     /// The one hook of a ValidatingWebhookConfiguration whose entry is `entry`, laid over the least one.
     fn hook_of(entry: Value) -> Hook {
         let mut webhook = json!({
@@ -409,7 +365,7 @@ mod tests {
             "metadata": {"name": "c", "uid": "u-1", "creationTimestamp": "2026-11-21T00:11:02Z"},
             "webhooks": [webhook],
         });
-        let mut hooks = validating(serde_json::from_value(configuration).expect("a configuration"));
+        let mut hooks = hooks_of(HookKind::Validating, configuration);
         assert_eq!(hooks.len(), 1);
         hooks.remove(0)
     }
@@ -576,7 +532,7 @@ mod tests {
                 "metadata": {"name": "c", "annotations": {PROBE_ANNOTATION: value}},
                 "webhooks": [webhook, second],
             });
-            mutating(serde_json::from_value(configuration).expect("a configuration"))
+            hooks_of(HookKind::Mutating, configuration)
         };
         let hooks = configured("handshake");
         assert_eq!(hooks.len(), 2);
@@ -597,22 +553,28 @@ mod tests {
 
     #[test]
     fn mutating_webhooks_are_reinvoked_where_their_owner_asks_for_it() {
-        for (policy, reinvoked) in [
-            (json!("IfNeeded"), true),
-            (json!("Never"), false),
-            (json!(null), false),
+        for (kind, policy, reinvoked) in [
+            (HookKind::Mutating, json!("IfNeeded"), true),
+            (HookKind::Mutating, json!("Never"), false),
+            (HookKind::Mutating, json!(null), false),
+            (HookKind::Validating, json!("IfNeeded"), false),
         ] {
             let webhook = json!({"name": "w", "clientConfig": {"url": "https://h"}, "sideEffects": "None",
                 "admissionReviewVersions": ["v1"], "reinvocationPolicy": policy});
             let configuration = json!({"metadata": {"name": "c"}, "webhooks": [webhook]});
-            let hooks = mutating(serde_json::from_value(configuration).expect("a configuration"));
-            assert_eq!(hooks[0].reinvoked, reinvoked, "{policy}");
+            let hooks = hooks_of(kind, configuration);
+            assert_eq!(hooks[0].reinvoked, reinvoked, "{kind}: {policy}");
         }
     }
 
     #[test]
     fn a_configuration_without_webhooks_holds_no_hooks() {
-        let configuration = json!({"metadata": {"name": "hookwatch-ledger"}, "webhooks": []});
-        assert!(validating(serde_json::from_value(configuration).expect("a configuration")).is_empty());
+        for configuration in [
+            json!({"metadata": {"name": "hookwatch-ledger"}, "webhooks": []}),
+            json!({"metadata": null, "webhooks": null}),
+            json!({}),
+        ] {
+            assert_eq!(hooks_of(HookKind::Validating, configuration), []);
+        }
     }
 }

@@ -6,9 +6,6 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
-};
 use k8s_openapi::api::core::v1::Service as ApiService;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -21,7 +18,7 @@ use super::convert::others;
 pub(super) use super::convert::service::SERVICE_LABEL;
 use super::convert::service::{Service, Slice};
 use super::lean::Lean;
-use crate::domain::cluster::hook::{Hook, Labels};
+use crate::domain::cluster::hook::{Hook, HookKind, Labels};
 use crate::domain::cluster::inventory::{NodeState, Problem};
 use crate::domain::text::bounded;
 use crate::io::client::answer::percent_encoded;
@@ -172,10 +169,8 @@ pub(super) fn parse(
         metadata.remove("managedFields");
     }
     let read = match kind {
-        WatchedKind::Validating => typed::<ValidatingWebhookConfiguration>(value)
-            .map(|it| Some(WatchedObject::Hooks(convert::validating(it)))),
-        WatchedKind::Mutating => typed::<MutatingWebhookConfiguration>(value)
-            .map(|it| Some(WatchedObject::Hooks(convert::mutating(it)))),
+        WatchedKind::Validating => hooks(HookKind::Validating, value),
+        WatchedKind::Mutating => hooks(HookKind::Mutating, value),
         // Of these two most objects have no hook, and nothing of them is kept.
         WatchedKind::Definitions => typed::<CustomResourceDefinition>(value)
             .map(|it| others::conversion(it).map(|hook| WatchedObject::Hooks(vec![hook]))),
@@ -210,6 +205,10 @@ pub(super) fn parse(
         }))
     });
     (key, version, object)
+}
+
+fn hooks(kind: HookKind, value: Value) -> Result<Option<WatchedObject>, String> {
+    typed(value).map(|it| Some(WatchedObject::Hooks(convert::hooks(kind, it))))
 }
 
 fn typed<T: DeserializeOwned>(value: Value) -> Result<T, String> {
