@@ -83,7 +83,10 @@ pub(super) fn written(answer: Answer, what: &str, created: bool) -> (BidOutcome,
         }
         Err(RequestError::Refused { status, message, .. }) => (status, message),
         Err(why @ RequestError::NoConnection(_)) => {
-            return (BidOutcome::Conflict, Some(format!("{what} was not written: {why}")));
+            return (
+                BidOutcome::Conflict,
+                Some(format!("{what} was not written: {why}")),
+            );
         }
         Err(why) => {
             let said = format!("it is not clear whether {what} was written: {why}");
@@ -175,7 +178,10 @@ mod tests {
         let unsent = Err(RequestError::NoConnection("connection refused".to_owned()));
         let (outcome, said) = written(unsent, "the Lease", false);
         assert_eq!(outcome, BidOutcome::Conflict);
-        assert!(said.expect("a sentence").starts_with("the Lease was not written: cannot connect"));
+        assert!(
+            said.expect("a sentence")
+                .starts_with("the Lease was not written: cannot connect")
+        );
         let nothing = Err(RequestError::NoAnswer("connection reset".to_owned()));
         assert_eq!(written(nothing, "the Lease", false).0, BidOutcome::Unclear);
         let odd = Ok(json!({"metadata": {}}));

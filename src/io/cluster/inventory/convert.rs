@@ -344,7 +344,10 @@ mod tests {
     use crate::domain::cluster::hook::{SelectorOperator, UrlTarget};
 
     fn hooks_of(kind: HookKind, configuration: Value) -> Vec<Hook> {
-        hooks(kind, serde_json::from_value(configuration).expect("a configuration"))
+        hooks(
+            kind,
+            serde_json::from_value(configuration).expect("a configuration"),
+        )
     }
 
     /// The one hook of a ValidatingWebhookConfiguration whose entry is `entry`, laid over the least one.

@@ -66,7 +66,6 @@ impl Resolver {
     }
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;
