@@ -18,13 +18,6 @@ use crate::io::act::audit::AuditRecord;
 use crate::io::act::breaker::RetryPolicy;
 use crate::io::act::ledger::{LedgerObject, LedgerUnread};
 
-/// Attempts against others who write the ledger at the same time, as replicas that elect a leader do every few seconds, and on
-/// API servers in trouble.
-const ATTEMPTS: u32 = 10;
-/// Before the second attempt; each further wait is twice as long.
-const FIRST_WAIT: Duration = Duration::from_millis(200);
-const LONGEST_WAIT: Duration = Duration::from_secs(5);
-
 /// Keeps the breaker from doing anything new.
 ///
 /// # Errors
@@ -90,14 +83,12 @@ impl Session {
 async fn write(ledger: &LedgerObject, order: Option<Freeze>) -> Result<bool, String> {
     let mut may_be_written = false;
     let mut why = String::new();
-    let began = Instant::now();
-    for attempt in 0..ATTEMPTS {
-        if attempt > 0 {
-            if began.elapsed() >= RetryPolicy::default().whole {
-                break;
-            }
-            sleep((FIRST_WAIT * 2_u32.pow(attempt - 1)).min(LONGEST_WAIT)).await;
-        }
+    // Others write the ledger at the same time, as replicas that elect a leader do every few seconds.
+    let patience = RetryPolicy::default();
+    let (began, mut wait) = (Instant::now(), Duration::ZERO);
+    while began.elapsed() + wait < patience.whole {
+        sleep(wait).await;
+        wait = (wait * 2).clamp(patience.first_wait, patience.longest_wait);
         let (version, mut book) = match ledger.read_book().await {
             Ok(read) => read,
             Err(LedgerUnread::NotNow(trouble)) => {

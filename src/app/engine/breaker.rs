@@ -110,9 +110,13 @@ impl BreakerTask {
         settings.times = config.breaker_times.clone();
         let configured = ApiServerClient::configured(&self.connection);
         let audit = config.audit_log.clone().map(AuditLog::new);
-        if let Some(Err(error)) = audit.as_ref().map(AuditLog::open) {
-            // Without the log an outage is still to be ended.
-            tracing::error!(%error, "the audit log cannot be written; changes will be made without a line in it");
+        if let Some(audit) = audit.clone() {
+            // A disk that hangs does not hold the start up, and without the log an outage is still to be ended.
+            tokio::task::spawn_blocking(move || {
+                if let Err(error) = audit.open() {
+                    tracing::error!(%error, "the audit log cannot be written; changes will be made without a line in it");
+                }
+            });
         }
         let driver = Driver {
             breaker: Breaker::new(settings),

@@ -123,7 +123,7 @@ pub enum BidOutcome {
         /// The `resourceVersion` of the answer.
         version: String,
     },
-    /// The precondition did not hold, as somebody else was faster, or an earlier write of ours; or there was no connection.
+    /// The precondition did not hold, as another client was faster, or an earlier write of ours; or there was no connection.
     /// Nothing was written.
     Conflict,
     /// It was refused, by a hook or otherwise; nothing was written.

@@ -51,13 +51,16 @@ mod tests {
 
     use super::*;
 
+    /// Asks for how often it was made before.
+    async fn ask(cached: &Cached<u32>, made: &Arc<AtomicU32>) -> Option<u32> {
+        let made = Arc::clone(made);
+        cached.get(move || made.fetch_add(1, Ordering::Relaxed)).await
+    }
+
     #[tokio::test]
     async fn a_crowd_shares_what_is_made_once_and_a_second_later_there_is_another() {
-        let (cached, made) = (Cached::default(), Arc::new(AtomicU32::new(0)));
-        let ask = || {
-            let made = Arc::clone(&made);
-            cached.get(move || made.fetch_add(1, Ordering::Relaxed))
-        };
+        let (cached, made) = (Cached::default(), Arc::default());
+        let ask = || ask(&cached, &made);
         assert_eq!(tokio::join!(ask(), ask(), ask()), (Some(0), Some(0), Some(0)));
         if let Some((asked, _)) = &mut *cached.0.lock().await {
             *asked = asked.checked_sub(GOOD_FOR).expect("the machine runs for longer");
@@ -67,11 +70,8 @@ mod tests {
 
     #[tokio::test]
     async fn what_was_asked_for_by_one_who_left_is_kept_for_the_next() {
-        let (cached, made) = (Cached::default(), Arc::new(AtomicU32::new(0)));
-        let ask = || {
-            let made = Arc::clone(&made);
-            cached.get(move || made.fetch_add(1, Ordering::Relaxed))
-        };
+        let (cached, made) = (Cached::default(), Arc::default());
+        let ask = || ask(&cached, &made);
         let mut first = Box::pin(ask());
         assert!(futures::poll!(&mut first).is_pending());
         drop(first);
