@@ -223,9 +223,9 @@ thresholds! {
     /// Writes that were blocked still are while this part of them fails. An interval of 2 s holds some 15 writes: when half
     /// of them fail, chance moves the part by 0.13, and twice that is taken off.
     still_blocked: f64 = 0.25;
-    /// Writes that flow again after they were delayed are still said to be delayed for this long: twice what [`recent`]
+    /// Writes that flow again after they were delayed are still said to be delayed for this long: three times what [`recent`]
     /// spans, as a few slow calls of a hook that is called rarely need not fall into every span.
-    delayed_for: Duration = s(20);
+    delayed_for: Duration = s(30);
     /// While a webhook that was named holds writes up, writes that flow, or of which nothing is heard, are said to be delayed
     /// for this long after they last were, and delayed ones to be blocked for this long after they last were blocked. On a quiet
     /// cluster one write a minute meets it.

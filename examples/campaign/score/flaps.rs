@@ -16,16 +16,17 @@ const AT_ONCE: At = 10 * SECOND;
 pub struct Flaps {
     /// Hooks that went from failing to healthy and were failing again within 10 s.
     pub verdicts: usize,
-    /// States of writes that were left for another one and were back within 10 s, while no fault began or ended.
+    /// States of writes that were left for another one and were back within 10 s, while no fault began or ended and no API
+    /// server stopped or started.
     pub writes: usize,
 }
 
 impl Flaps {
     pub fn of(incident: &Incident, trace: &Trace) -> Self {
-        let edges: Vec<At> = incident
-            .faults
-            .iter()
-            .flat_map(|fault| [fault.from, fault.until])
+        let faults = incident.faults.iter().flat_map(|fault| [fault.from, fault.until]);
+        let replicas = incident.cluster.replicas.iter();
+        let edges: Vec<At> = faults
+            .chain(replicas.flat_map(|replica| replica.serving.changes()))
             .collect();
         let writes: Vec<_> = trace.plane.iter().map(|turn| (turn.at, turn.writes)).collect();
         Self {

@@ -317,6 +317,10 @@ impl Breaker {
             self.read_ledger(now, &mut actions);
         }
         if follows {
+            // What it said of an incident that is over is said again in the next one.
+            for hook in self.memory.hooks.values_mut() {
+                hook.told = None;
+            }
             return actions;
         }
         self.among = self.look_around();

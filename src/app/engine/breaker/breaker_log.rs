@@ -194,6 +194,7 @@ fn is_for_an_event(news: NoticeKind) -> bool {
                 | HeldBack::Stale
                 | HeldBack::NotRead
                 | HeldBack::SelfDoubt
+                // In an outage it passes by itself; what lasts is in the log and in an alert.
                 | HeldBack::Ledger
         ),
         _ => true,

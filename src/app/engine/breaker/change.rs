@@ -62,6 +62,7 @@ impl Driver {
         let (action, outcome): (_, &str) = (record.action, outcome.into());
         self.links.metrics.acted(action, outcome);
         let steps = record.steps.join("; ");
+        let refused = record.detail.as_deref().unwrap_or_default();
         tracing::info!(
             action,
             outcome,
@@ -69,7 +70,8 @@ impl Driver {
             configuration = &*change.hook.configuration,
             why = &*change.why,
             steps,
-            "patched a webhook configuration"
+            refused,
+            "change of a webhook configuration"
         );
         if let Some(audit) = self.audit.clone() {
             // A disk that hangs holds nothing up but the line.

@@ -101,7 +101,7 @@ impl Driver {
         ticket: Ticket,
         outcome: WriteOutcome,
     ) -> Vec<Observation> {
-        let pause = self.pauses.after(target, &outcome);
+        let pause = self.pauses.after(target, &outcome, self.now());
         let observation = Observation::Outcome { ticket, outcome };
         let Some(pause) = pause else {
             return vec![observation];

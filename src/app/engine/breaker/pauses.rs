@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::domain::act::breaker::WriteOutcome;
 use crate::domain::cluster::hook::HookId;
+use crate::domain::time::Time;
 
 /// The first pause; each further one in a row is twice as long.
 const FIRST: Duration = Duration::from_millis(200);
@@ -16,22 +17,32 @@ const FIRST: Duration = Duration::from_millis(200);
 /// for an outcome by default (`BreakerTimes::request_life`).
 const LONGEST: Duration = Duration::from_secs(5);
 
+/// After so long without one they are in a row no longer.
+const FORGOTTEN: Duration = Duration::from_secs(60);
+
 /// Counts writes in a row that came to none of the definite answers, for each hook and, under `None`, for the ledger.
 #[derive(Default)]
 pub(super) struct WriteBackoff {
-    in_a_row: BTreeMap<Option<HookId>, u32>,
+    /// How many, and when the last of them was.
+    in_a_row: BTreeMap<Option<HookId>, (u32, Time)>,
 }
 
 impl WriteBackoff {
     /// How long to hold this outcome back; `None`: pass it on at once.
-    pub(super) fn after(&mut self, target: Option<&HookId>, outcome: &WriteOutcome) -> Option<Duration> {
+    pub(super) fn after(
+        &mut self,
+        target: Option<&HookId>,
+        outcome: &WriteOutcome,
+        now: Time,
+    ) -> Option<Duration> {
         let target = target.cloned();
         match outcome {
             WriteOutcome::Ambiguous | WriteOutcome::Conflict | WriteOutcome::GaveUp => {
-                let in_a_row = self.in_a_row.entry(target).or_default();
-                let pause = FIRST.saturating_mul(2_u32.saturating_pow(*in_a_row)).min(LONGEST);
-                *in_a_row = in_a_row.saturating_add(1);
-                Some(pause)
+                let before = self.in_a_row.get(&target);
+                let before = before.filter(|(_, last)| now.since(*last) < FORGOTTEN);
+                let before = before.map_or(0, |(times, _)| *times);
+                self.in_a_row.insert(target, (before.saturating_add(1), now));
+                Some(FIRST.saturating_mul(2_u32.saturating_pow(before)).min(LONGEST))
             }
             // A refusal needs no pause here: the breaker itself waits before it tries again (`BreakerTimes::retry`).
             WriteOutcome::Applied(_)
@@ -55,22 +66,26 @@ mod tests {
     fn pauses_double_up_to_the_longest_and_start_over_after_a_definite_answer() {
         let mut pauses = WriteBackoff::default();
         let hook = HookId::new(HookKind::Validating, "c", "w");
+        let now = Time::from_unix_millis(1_000_000);
         let mut all = Vec::new();
         for _ in 0..40 {
-            all.extend(pauses.after(Some(&hook), &WriteOutcome::Ambiguous));
+            all.extend(pauses.after(Some(&hook), &WriteOutcome::Ambiguous, now));
         }
         assert_eq!(all[..3], [1, 2, 4].map(|times| FIRST * times));
         assert!(all.is_sorted() && all.last() == Some(&LONGEST));
         assert_eq!(
-            pauses.after(None, &WriteOutcome::Conflict),
+            pauses.after(None, &WriteOutcome::Conflict, now),
             Some(FIRST),
             "the ledger has its own"
         );
         assert_eq!(
-            pauses.after(None, &WriteOutcome::Written(ResourceVersion::new("1"))),
+            pauses.after(None, &WriteOutcome::Written(ResourceVersion::new("1")), now),
             None
         );
-        assert_eq!(pauses.after(Some(&hook), &WriteOutcome::Gone), None);
-        assert_eq!(pauses.after(Some(&hook), &WriteOutcome::Ambiguous), Some(FIRST));
+        assert_eq!(pauses.after(Some(&hook), &WriteOutcome::Gone, now), None);
+        let next = |pauses: &mut WriteBackoff, now| pauses.after(Some(&hook), &WriteOutcome::Ambiguous, now);
+        assert_eq!(next(&mut pauses, now), Some(FIRST));
+        assert_eq!(next(&mut pauses, now), Some(FIRST * 2));
+        assert_eq!(next(&mut pauses, now + FORGOTTEN), Some(FIRST), "long ago");
     }
 }

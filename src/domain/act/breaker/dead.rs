@@ -81,18 +81,11 @@ impl Breaker {
             return None;
         }
         let rule = self.rule(hook.id, &hook, entry.cause);
-        let ceiling = Self::ceiling(&hook);
         let Some(why) = self.skip_is_over(hook, entry, rule) else {
             return Some(self.stays(hook, view));
         };
-        let shields =
-            rule.mode == AutoBreak::On && rule.rungs.contains(&Rung::Shield) && ceiling.permits(Rung::Shield);
-        if !shields {
-            return Some(self.leave(hook, entry, false, "The bypass is no longer permitted."));
-        }
-        // The object first: enforcing more needs no line in the ledger.
-        let step = BreakerStep::changes(To::Bypass(Rung::Shield), why);
-        Some(step.says(NoticeKind::Bypassing(Rung::Shield), why))
+        let shielded = self.steps_down(hook, rule, rung, why);
+        Some(shielded.unwrap_or_else(|| self.leave(hook, entry, false, "The bypass is no longer permitted.")))
     }
 
     /// Why a skip that is in force is to become a shield.

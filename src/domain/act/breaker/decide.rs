@@ -259,11 +259,7 @@ impl Breaker {
                 ..self.line(hook, None, choice.rung, view)
             };
             let step = BreakerStep::writes(Some(line), Some(clean || !unchanged), Counts::Nothing);
-            return if untouched {
-                step
-            } else {
-                step.says(NoticeKind::Reverted, "Another client removed the bypass.")
-            };
+            return if untouched { step } else { reverted(step) };
         }
         // A change under this line may still be under way; if it named a version that is gone, it fails.
         let over = hook.now.since(hook.line_since) >= times.patience || !guards.on(Guard::Patience);
@@ -318,6 +314,8 @@ impl Breaker {
                 NoticeKind::Contested,
                 "Contested: something keeps reverting the bypass, so hookwatch has stopped.",
             )
+        } else if reverts > entry.reverts {
+            reverted(step)
         } else {
             step
         }
@@ -374,4 +372,8 @@ impl Breaker {
         }
         BreakerStep::writes(Some(line), None, Counts::Nothing)
     }
+}
+
+fn reverted(step: BreakerStep) -> BreakerStep {
+    step.says(NoticeKind::Reverted, "Another client removed the bypass.")
 }

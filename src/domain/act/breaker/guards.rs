@@ -95,7 +95,7 @@ impl HeldBack {
             Self::Ledger => "The ledger cannot be read or written.",
             Self::Frozen => "A person froze the breaker.",
             Self::Contested => "Contested: something keeps reverting the bypass, so hookwatch has stopped.",
-            Self::Limit => "Its bypass reached its limit, and it has not been healthy since.",
+            Self::Limit => "Its bypass reached its limit, and it has not been healthy for long enough since.",
             Self::Foreign => {
                 "Several webhooks of the configuration have this name; give each a name of its own."
             }

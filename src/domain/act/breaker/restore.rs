@@ -36,17 +36,23 @@ impl Breaker {
             return step;
         }
         let rule = self.rule(hook.id, &hook, entry.cause);
-        let justified = self.justify(hook, Some(entry), Rung::Skip);
         if !self.may_stay(&hook, rule, rung) {
-            return match justified {
-                Ok(choice) if choice.rung < rung => self.move_to(hook, entry, &choice, Counts::Nothing),
-                _ => self.leave(hook, entry, false, "This rung is no longer permitted."),
-            };
+            let shielded = self.steps_down(
+                hook,
+                rule,
+                rung,
+                "This rung is no longer permitted: shielded instead.",
+            );
+            let original = || self.leave(hook, entry, false, "This rung is no longer permitted.");
+            return shielded
+                .filter(|_| hook.well_since.is_none())
+                .unwrap_or_else(original);
         }
         let limit = self.has_reached_limit(hook, entry, rule);
         if limit && rule.at_limit(rung) == AtLimit::Restore {
             return self.at_limit(hook, entry, rule, rung);
         }
+        let justified = self.justify(hook, Some(entry), Rung::Skip);
         let step = if probation {
             self.on_probation(hook, entry, rung)
         } else {
@@ -141,19 +147,32 @@ impl Breaker {
         }
     }
 
-    /// A bypass that has reached its limit and is not to stay: of one that goes further the shield stays while the webhook fails,
+    /// A bypass that has reached its limit and is not to stay: of one that goes further the shield stays until the webhook is well,
     /// if its rule has it stay.
     fn at_limit(&self, hook: HookAt<'_>, entry: &BookEntry, rule: &PolicyRule, rung: Rung) -> BreakerStep {
-        let shield = Rung::Shield;
-        if rung > shield
-            && rule.at_limit(shield) == AtLimit::Hold
-            && let Ok(choice) = self.justify(hook, Some(entry), shield)
-        {
-            return self.move_to(hook, entry, &choice, Counts::Nothing);
-        }
         // What is well by now may be bypassed again when it fails.
         let spent = hook.well_since.is_none();
+        let shield_stays = spent && rule.at_limit(Rung::Shield) == AtLimit::Hold;
+        let why = "The bypass reached its limit: shielded instead.";
+        if let Some(step) = self.steps_down(hook, rule, rung, why).filter(|_| shield_stays) {
+            return step;
+        }
         self.leave(hook, entry, spent, "The bypass reached its limit.")
+    }
+
+    /// Takes a skip back to a shield, where that is permitted and was not refused. The object first: to enforce more needs no line
+    /// in the ledger, and no evidence. A webhook that nothing reaches has one witness at most.
+    pub(super) fn steps_down(
+        &self,
+        hook: HookAt<'_>,
+        rule: &PolicyRule,
+        rung: Rung,
+        why: &str,
+    ) -> Option<BreakerStep> {
+        let shield = Rung::Shield;
+        let refused = hook.refusal.as_ref().is_some_and(|refusal| !refusal.skip);
+        let may = rung > shield && !refused && self.may_stay(&hook, rule, shield);
+        may.then(|| BreakerStep::changes(To::Bypass(shield), why).says(NoticeKind::Bypassing(shield), why))
     }
 
     /// A bypass that is as it is to be: made by the breaker, by a person, or by another client where nothing may be done.
@@ -333,6 +352,11 @@ impl Breaker {
                 .is_some_and(|well| well + hook.well_before >= times.remember),
             None => true,
         };
+        // Once it was well for as long as it takes to be put back, its next failure is another one.
+        let well = self.well_for(hook).map(|well| well + hook.well_before);
+        if entry.spent && well.is_some_and(|well| well >= self.doubled(u32::from(entry.relapses))) {
+            return self.rewrite(entry, |line| line.spent = false, Counts::Nothing, hook.now);
+        }
         match long && forgotten {
             true => strike_out(),
             false if entry.contested => BreakerStep::default(),

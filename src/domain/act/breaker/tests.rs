@@ -7,6 +7,7 @@ mod hands;
 mod incident;
 mod incidents;
 mod ledger;
+mod limits;
 mod model;
 mod needed;
 mod promises;

@@ -18,7 +18,7 @@ impl LedgerObject {
         };
         let book = reading.book().map_err(|why| {
             LedgerUnread::Useless(format!(
-                "annotation {ANNOTATION} of {} cannot be read: {why}",
+                "annotation {ANNOTATION} of {} cannot be read: {why}; where nothing replaces it, remove it (a freeze goes with it)",
                 Self::what()
             ))
         })?;

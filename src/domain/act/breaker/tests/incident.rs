@@ -93,6 +93,8 @@ pub(super) struct Incident {
     pub(super) refuses: Option<WriteOutcome>,
     /// A skip is refused whatever else is done.
     pub(super) refuses_skips: bool,
+    /// A shield likewise.
+    pub(super) refuses_shields: bool,
     pub(super) ledger_refuses: bool,
     /// It can be read all the same.
     pub(super) ledger_is_read_only: bool,
@@ -142,6 +144,7 @@ impl Incident {
             until: Vec::new(),
             refuses: None,
             refuses_skips: false,
+            refuses_shields: false,
             ledger_refuses: false,
             ledger_is_read_only: false,
             late: Vec::new(),
@@ -208,7 +211,8 @@ impl Incident {
                 view: Some(self.view()),
             }),
             Action::Change(change) => {
-                let fenced = self.refuses_skips && change.to == To::Bypass(Rung::Skip);
+                let fenced = self.refuses_skips && change.to == To::Bypass(Rung::Skip)
+                    || self.refuses_shields && change.to == To::Bypass(Rung::Shield);
                 let fenced = fenced.then(|| WriteOutcome::Refused("the fence".into()));
                 let outcome = fenced.or(self.refuses.clone()).unwrap_or_else(|| {
                     assert_eq!(change.expects.version.0.parse(), Ok(self.version));
@@ -251,6 +255,15 @@ impl Incident {
         self.facts.witnesses.clear();
     }
 
+    /// What is judged. Of a webhook that nothing reaches only the probes speak.
+    fn judged(&self) -> HookFacts {
+        let mut facts = self.facts.clone();
+        if self.shown == ours(Rung::Skip, false) {
+            facts.witnesses.retain(|witness| *witness == Witness::Probes);
+        }
+        facts
+    }
+
     /// Lets time go by, a second at a time.
     pub(super) fn wait(&mut self, seconds: u64) {
         for _ in 0..seconds {
@@ -268,7 +281,7 @@ impl Incident {
                 fence_holds: true,
                 match_conditions: true,
                 self_doubt: self.self_doubt,
-                hooks: BTreeMap::from([(self.id.clone(), self.facts.clone())]),
+                hooks: BTreeMap::from([(self.id.clone(), self.judged())]),
                 ..Judged::default()
             }));
         }

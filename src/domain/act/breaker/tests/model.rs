@@ -13,7 +13,7 @@ use stateright::{Checker, HasDiscoveries, Model, Property};
 use super::promises::{ANSWERED, BACK, LONGEST, PROMISES, STEPS};
 use super::setup::{Hand, Mishaps, Mood, Setup};
 use super::world::{Happens, Object, World};
-use crate::act::breaker::Rung;
+use crate::act::breaker::{AtLimit, Rung};
 use crate::act::fence::AutoBreak;
 
 /// Else a world in which nothing is ever skipped would keep every promise about that.
@@ -104,7 +104,7 @@ impl Model for Small {
         properties.push(Property::always(BACK, |model: &Self, world: &World| {
             model.steps_back(world, true).is_some()
         }));
-        if self.setup.longest.is_some() {
+        if self.setup.longest.is_some() && self.setup.at_limit == Some(AtLimit::Restore) {
             properties.push(Property::always(LONGEST, |model: &Self, world: &World| {
                 model.steps_back(world, false).is_some()
             }));
@@ -141,6 +141,7 @@ fn worlds(large: bool) -> Vec<(&'static str, Setup)> {
         ("evidence that comes and goes, doubts, a freeze", evidence(more)),
         ("owners who opt out and delete", owners(more)),
         ("the longest bypass, and clocks that step", longest(more)),
+        ("a skip that becomes a shield at its limit", limited(more)),
         ("a rate, two hooks", rate(more)),
         ("two hooks, one may be shielded and one skipped", budgets(more)),
         ("a hook that fails open, dead and alive", dead(more)),
@@ -323,6 +324,14 @@ pub(super) fn longest(more: u8) -> Setup {
             ..Mishaps::default()
         },
         ..Setup::default()
+    }
+}
+
+/// The same, and a shield stays.
+pub(super) fn limited(more: u8) -> Setup {
+    Setup {
+        at_limit: None,
+        ..longest(more)
     }
 }
 

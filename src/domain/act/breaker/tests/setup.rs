@@ -82,6 +82,8 @@ pub(super) struct Setup {
     pub(super) hold: u32,
     /// In units; none: for ever.
     pub(super) longest: Option<u32>,
+    /// What becomes of a bypass then; none: a shield stays.
+    pub(super) at_limit: Option<AtLimit>,
     pub(super) first: Mood,
     pub(super) moods: Vec<Mood>,
     pub(super) hands: Vec<Hand>,
@@ -104,6 +106,7 @@ impl Default for Setup {
             ignores: false,
             hold: 0,
             longest: None,
+            at_limit: Some(AtLimit::Restore),
             first: Mood::Hanging,
             moods: vec![Mood::Well, Mood::Hanging],
             hands: Vec::new(),
@@ -135,7 +138,7 @@ impl Setup {
                 skip_while_dead: self.ignores,
                 hold: Some(UNIT * self.hold),
                 longest: Some(self.longest.map_or(forever, |longest| UNIT * longest)),
-                at_limit: Some(AtLimit::Restore),
+                at_limit: self.at_limit,
                 ..PolicyRule::fallback()
             },
             most_shielded: self.most,
