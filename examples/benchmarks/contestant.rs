@@ -112,7 +112,7 @@ impl Way {
                     connection: *connection,
                     gone: false,
                     deadline: hook.timeout,
-                    review: None,
+                    namespace: "hookwatch".into(),
                     traceparent: None,
                     hook: Arc::clone(hook),
                 };

@@ -120,6 +120,15 @@ pub fn own_account(namespace: &str) -> String {
     format!("system:serviceaccount:{namespace}:hookwatch")
 }
 
+/// The groups that the API server knows that account in.
+pub fn own_groups(namespace: &str) -> [String; 3] {
+    [
+        "system:serviceaccounts".to_owned(),
+        format!("system:serviceaccounts:{namespace}"),
+        "system:authenticated".to_owned(),
+    ]
+}
+
 /// Whether it is a label of RFC 1123, as the name of every namespace is.
 pub fn is_dns_label(name: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';

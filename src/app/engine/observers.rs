@@ -16,10 +16,9 @@ use tokio::time::{Instant, sleep_until};
 
 use super::finished;
 use crate::app::config::{CanaryConfig, Config, ScrapeConfig};
-use crate::domain::act::fence::{Account, AutoBreak, Proof};
+use crate::domain::act::fence::{AutoBreak, Proof};
 use crate::domain::cluster::inventory::Inventory;
 use crate::domain::observe::canary::{CanaryOutcome, CanaryTarget, may_be_sent};
-use crate::domain::text::own_account;
 use crate::domain::watchdog::{Attention, Event};
 use crate::io::Clock;
 use crate::io::act::fence::Fence;
@@ -103,14 +102,8 @@ fn spawn_fence(
             .try_send(Event::Fence(Proof::Unneeded))
             .context("the core takes nothing in")?;
     } else if config.auto_break == AutoBreak::On {
-        let account = Account {
-            namespace: config.namespace.clone(),
-            user: own_account(&config.namespace),
-        };
-        tasks.spawn(fence::keep_proving(
-            Fence::new(connection, account),
-            events.clone(),
-        ));
+        let fence = Fence::new(connection, &config.namespace);
+        tasks.spawn(fence::keep_proving(fence, events.clone()));
     }
     Ok(())
 }

@@ -17,8 +17,7 @@ use super::breaker::HookStanding;
 use super::bypass::{FIELD_MANAGER, STATE_ANNOTATION, escaped};
 use crate::cluster::condition::BypassCondition;
 use crate::cluster::hook::{Added, HookKind};
-use crate::text::bounded;
-use crate::text::named;
+use crate::text::{bounded, named, own_account};
 
 /// The name of the policy, and of its binding.
 pub const FENCE: &str = "hookwatch-fence";
@@ -203,15 +202,6 @@ pub enum FenceAttempt {
     Foreign,
 }
 
-/// Who attempts it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Account {
-    /// Hookwatch's own namespace.
-    pub namespace: String,
-    /// The user name of its account.
-    pub user: String,
-}
-
 /// A request, as far as an attempt decides about it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Asking {
@@ -273,8 +263,8 @@ impl FenceAttempt {
         }
     }
 
-    /// The request, at [`PROOF`] of a kind.
-    pub fn asking(self, kind: HookKind, account: &Account) -> Asking {
+    /// The request, at [`PROOF`] of a kind, of a hookwatch in this namespace.
+    pub fn asking(self, kind: HookKind, namespace: &str) -> Asking {
         // It may make the ledger, and so validating ones, as far as RBAC goes.
         let kind = match self {
             Self::Create => HookKind::Validating,
@@ -305,7 +295,7 @@ impl FenceAttempt {
             Self::Condition(wanted) => {
                 let spare = (kind == HookKind::Validating).then_some(PROOF_SPARE);
                 let (added, _) = Added::read(spare, Some(PROOF));
-                let text = wanted.expression(&account.namespace, &account.user, &added);
+                let text = wanted.expression(namespace, &own_account(namespace), &added);
                 condition(wanted.name(), text)
             }
             Self::Foreign => condition(
@@ -480,13 +470,9 @@ mod tests {
 
     #[test]
     fn every_attempt_is_a_dry_run_under_our_own_field_manager() {
-        let account = Account {
-            namespace: "hookwatch".to_owned(),
-            user: "us".to_owned(),
-        };
         for kind in [HookKind::Validating, HookKind::Mutating] {
             for attempt in FenceAttempt::ALL {
-                let target = attempt.asking(kind, &account).target;
+                let target = attempt.asking(kind, "hookwatch").target;
                 assert!(target.ends_with("?dryRun=All&fieldManager=hookwatch"), "{target}");
             }
         }

@@ -6,7 +6,7 @@ use http::Method;
 use kube::Client;
 use serde_json::Value;
 
-use crate::domain::act::fence::{Account, Asking, AttemptResult, FENCE, FenceAttempt, MaySkip, Proof};
+use crate::domain::act::fence::{Asking, AttemptResult, FENCE, FenceAttempt, MaySkip, Proof};
 use crate::domain::cluster::hook::HookKind;
 use crate::domain::text::bounded;
 use crate::io::client::Connection;
@@ -22,15 +22,15 @@ const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissio
 #[derive(Clone)]
 pub struct Fence {
     client: Client,
-    account: Account,
+    namespace: String,
 }
 
 impl Fence {
-    /// At the API server of this connection, as this account.
-    pub fn new(connection: &Connection, account: Account) -> Self {
+    /// At the API server of this connection, around a hookwatch in this namespace.
+    pub fn new(connection: &Connection, namespace: &str) -> Self {
         Self {
             client: connection.calls().clone(),
-            account,
+            namespace: namespace.to_owned(),
         }
     }
 
@@ -49,7 +49,7 @@ impl Fence {
         let may_skip = self.may_skip().await?;
         for kind in [HookKind::Validating, HookKind::Mutating] {
             for attempt in FenceAttempt::ALL {
-                let asking = attempt.asking(kind, &self.account);
+                let asking = attempt.asking(kind, &self.namespace);
                 let (status, message) = self.ask(asking).await?;
                 let refusal = attempt.refusal(kind, &may_skip);
                 if let AttemptResult::Settled(proof) = attempt.read(refusal, status, &message) {
@@ -113,13 +113,6 @@ mod tests {
     use super::*;
     use crate::io::testing::{ReceivedRequest, TestReply, TestServer, soon};
 
-    fn account() -> Account {
-        Account {
-            namespace: "hookwatch".to_owned(),
-            user: "system:serviceaccount:hookwatch:hookwatch".to_owned(),
-        }
-    }
-
     fn said(words: &str) -> TestReply {
         let message =
             format!("ValidatingAdmissionPolicy '{FENCE}' with binding '{FENCE}' denied request: {words}");
@@ -145,7 +138,7 @@ mod tests {
             .into_iter()
             .flat_map(|kind| FenceAttempt::ALL.map(|attempt| (kind, attempt)));
         let attempt = attempts.find(|(kind, attempt)| {
-            let asking = attempt.asking(*kind, &account());
+            let asking = attempt.asking(*kind, "hookwatch");
             asking.body == body && asking.target == asked.target
         });
         let (kind, attempt) = attempt.expect("a known attempt");
@@ -157,7 +150,7 @@ mod tests {
 
     async fn proof(handler: impl Fn(&ReceivedRequest) -> TestReply + Send + Sync + 'static) -> Proof {
         let server = TestServer::start(handler).await;
-        let fence = Fence::new(&server.connection().await, account());
+        let fence = Fence::new(&server.connection().await, "hookwatch");
         soon(fence.prove()).await
     }
 
@@ -223,7 +216,7 @@ mod tests {
             let refusal = attempt.refusal(HookKind::Mutating, &MaySkip::default());
             refusal.is_some()
         }) {
-            let body = hole.asking(HookKind::Mutating, &account()).body.to_string();
+            let body = hole.asking(HookKind::Mutating, "hookwatch").body.to_string();
             let proof = proof(move |asked| {
                 if asked.body == body {
                     TestReply::json(200, "{}")

@@ -35,7 +35,6 @@ mod text;
 mod trust;
 
 pub use plan::ask_of;
-pub use review::ReviewSubject;
 pub use review::answer::check_answer;
 
 use crate::domain::cluster::hook::{Backend, Hook, ProbeLevel, ProbeTarget};
@@ -107,8 +106,8 @@ pub struct ProbeRequest {
     pub gone: bool,
     /// How long the whole probe may take: the hook's timeout.
     pub deadline: Duration,
-    /// As whom a review is made; needed for [`ProbeLevel::Review`] only.
-    pub review: Option<ReviewSubject>,
+    /// Hookwatch's own, which a review comes from.
+    pub namespace: Arc<str>,
     /// The W3C trace context that the request carries, where there is one.
     pub traceparent: Option<HeaderValue>,
 }

@@ -1,7 +1,7 @@
 //! The chart on a real API server, in a namespace of which the manifests know nothing.
 
 use hookwatch::app::engine::Engine;
-use hookwatch::domain::act::fence::{Account, AutoBreak, Proof};
+use hookwatch::domain::act::fence::{AutoBreak, Proof};
 use hookwatch::domain::act::leadership::ReplicaRole;
 use hookwatch::io::act::fence::Fence;
 use hookwatch::io::client::Connection;
@@ -63,11 +63,7 @@ async fn does_the_job(values: Value, canaries: &[&str]) {
 async fn is_proven_for_this_namespace_alone(kubeconfig: std::path::PathBuf) {
     let connection = Connection::open(Some(&kubeconfig), None).await.unwrap();
     for (namespace, proven) in [(NAMESPACE, true), ("hookwatch", false)] {
-        let account = Account {
-            namespace: namespace.to_owned(),
-            user: format!("system:serviceaccount:{namespace}:hookwatch"),
-        };
-        let proof = Fence::new(&connection, account).prove().await;
+        let proof = Fence::new(&connection, namespace).prove().await;
         let expected = if proven {
             proof.permits()
         } else {

@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use hookwatch::app::engine::Engine;
-use hookwatch::domain::act::fence::{Account as Us, AutoBreak, FENCE};
+use hookwatch::domain::act::fence::{AutoBreak, FENCE};
 use hookwatch::io::act::fence::Fence;
 use hookwatch::io::client::Connection;
 use hookwatch::lab::certs::Authority;
@@ -459,11 +459,7 @@ pub fn is_proven_and_missed() -> Outcome {
 
         cluster.deploy("overlays/breaker").await;
         let connection = Connection::open(Some(&kubeconfig), None).await.unwrap();
-        let us = Us {
-            namespace: "hookwatch".to_owned(),
-            user: changes::ACCOUNT.to_owned(),
-        };
-        let fence = Arc::new(Fence::new(&connection, us));
+        let fence = Arc::new(Fence::new(&connection, "hookwatch"));
         use hookwatch::domain::act::fence::{MaySkip, Proof};
         let proof = "validatingwebhookconfigurations/hookwatch-proof";
         let before = get(&cluster.admin, proof).await;

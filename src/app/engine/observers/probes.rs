@@ -15,10 +15,9 @@ use crate::domain::cluster::hook::ProbeLevel;
 use crate::domain::cluster::inventory::Inventory;
 use crate::domain::observe::probe::ProbeReport;
 use crate::domain::observe::schedule::{ProbeRoom, Schedule, ScheduledProbe};
-use crate::domain::text::own_account;
 use crate::domain::watchdog::{Attention, Event};
 use crate::io::Clock;
-use crate::io::observe::probe::{ProbeLimits, ProbeNews, ProbeRequest, Prober, ReviewSubject, ask_of};
+use crate::io::observe::probe::{ProbeLimits, ProbeNews, ProbeRequest, Prober, ask_of};
 use crate::io::telemetry::Tracer;
 
 /// How often the schedule is looked at at most, but for news: the finest difference between two due times.
@@ -40,7 +39,7 @@ pub(super) struct ProbeRunner {
     prober: Arc<Prober>,
     clock: Clock,
     config: ProbeConfig,
-    subject: ReviewSubject,
+    namespace: Arc<str>,
     events: mpsc::Sender<Event>,
     attention: watch::Receiver<Attention>,
     inventory: watch::Receiver<Arc<Inventory>>,
@@ -81,7 +80,7 @@ impl ProbeRunner {
             prober: Arc::new(prober),
             clock: Arc::clone(clock),
             config: config.probes.clone(),
-            subject: review_subject(&config.namespace),
+            namespace: config.namespace.as_str().into(),
             events: events.clone(),
             attention: attention.clone(),
             inventory,
@@ -134,7 +133,7 @@ impl ProbeRunner {
         let inventory = Arc::clone(&self.inventory.borrow_and_update());
         let asked = inventory.hooks.iter().map(|hook| {
             let level = self.config.level_of(&hook.id, hook.probe_level);
-            let asks = (level != ProbeLevel::Off).then(|| ask_of(hook, level, &self.subject));
+            let asks = (level != ProbeLevel::Off).then(|| ask_of(hook, level, &self.namespace));
             (Arc::clone(hook), asks)
         });
         let asked: Vec<_> = asked.collect();
@@ -175,7 +174,7 @@ impl ProbeRunner {
             level: attempt.ask.level,
             connection: attempt.connection,
             gone: attempt.gone,
-            review: Some(self.subject.clone()),
+            namespace: Arc::clone(&self.namespace),
         };
         let (prober, news) = (Arc::clone(&self.prober), self.news.clone());
         self.running.spawn(async move {
@@ -207,19 +206,6 @@ impl ProbeRunner {
         for report in reports {
             let _ = self.events.send(Event::Probed(Box::new(report))).await;
         }
-    }
-}
-
-/// As whom reviews are made: the account that the daemon has in a cluster.
-fn review_subject(namespace: &str) -> ReviewSubject {
-    ReviewSubject {
-        namespace: namespace.to_owned(),
-        username: own_account(namespace),
-        groups: vec![
-            "system:serviceaccounts".to_owned(),
-            format!("system:serviceaccounts:{namespace}"),
-            "system:authenticated".to_owned(),
-        ],
     }
 }
 

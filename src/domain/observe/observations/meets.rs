@@ -13,7 +13,7 @@ use crate::cluster::matching::requesters::{ADMIN, API_SERVER, MANAGER, SCHEDULER
 use crate::cluster::matching::{LEASES, RequestShape, Requester};
 use crate::observe::canary::{CanaryTarget, FurtherCanary, OBJECT};
 use crate::observe::observations::canary_write::{CONFIG_MAPS, CanaryWrite};
-use crate::text::own_account;
+use crate::text::{own_account, own_groups};
 
 /// How many conditions are evaluated to find out about one hook. More than a thousand requests of seven writers, three each.
 const MOST_OF_ONE: usize = 4_096;
@@ -320,8 +320,8 @@ impl<'a> MatchSubject<'a> {
     /// writes the same; where they cannot be evaluated, whether they name hookwatch.
     fn canaries(&self, canaries: &[CanaryWrite<'_>]) -> (BTreeSet<CanaryTarget>, bool) {
         let account = own_account(self.own);
-        let own_group = format!("system:serviceaccounts:{}", self.own);
-        let groups = ["system:serviceaccounts", &own_group, "system:authenticated"];
+        let groups = own_groups(self.own);
+        let groups = groups.each_ref().map(String::as_str);
         let hookwatch = Requester {
             user: &account,
             groups: &groups,

@@ -13,7 +13,7 @@ use rustls::pki_types::ServerName;
 
 use super::ProbeRequest;
 use super::exchange::{LONGEST_ANSWER, ProbeReply};
-use super::review::{self, Review, ReviewSubject};
+use super::review::{self, Review};
 use crate::domain::cluster::hook::{Hook, HookKind, HookTarget, ProbeLevel, ProbeTarget};
 use crate::domain::observe::probe::{ConnectionKind, ProbeAnswer};
 use crate::domain::observe::schedule::Ask;
@@ -102,15 +102,15 @@ impl ProbePlan {
 }
 
 /// What a probe of the hook asks, in such a form that equal forms are one request. The uid and the instant of a review,
-/// which differ each time, are left out.
-pub fn ask_of(hook: &Hook, level: ProbeLevel, subject: &ReviewSubject) -> Ask {
+/// which differ each time, are left out. `namespace` is hookwatch's own.
+pub fn ask_of(hook: &Hook, level: ProbeLevel, namespace: &str) -> Ask {
     let path = hook.url_path();
     let request = match level {
         ProbeLevel::Off | ProbeLevel::Handshake => String::new(),
         // Their answers are not judged alike.
         ProbeLevel::Http if hook.id.kind == HookKind::Aggregated => format!("GET {path} as a discovery"),
         ProbeLevel::Http => format!("GET {path}"),
-        ProbeLevel::Review => match review::build(hook, subject, String::new(), Time::default()) {
+        ProbeLevel::Review => match review::build(hook, namespace, String::new(), Time::default()) {
             Ok(review) => {
                 let (seconds, mutating) = (whole_seconds(hook.timeout), review.mutating);
                 let body = String::from_utf8_lossy(&review.body);
@@ -142,10 +142,7 @@ fn message(request: &ProbeRequest, authority: &str, uids: &Uids, now: Time) -> R
             Err("only an admission webhook can be shown a review".into())
         }
         ProbeLevel::Review => {
-            let subject = request.review.as_ref();
-            let subject =
-                subject.ok_or("our own namespace and user are not known, and a review needs them")?;
-            let review = review::build(hook, subject, uids.next(now), now)?;
+            let review = review::build(hook, &request.namespace, uids.next(now), now)?;
             let path = format!("{}?timeout={}s", hook.url_path(), whole_seconds(hook.timeout));
             let request = http(Method::POST, authority, &path, Bytes::from(review.body.clone()))?;
             Ok(Message::Review(request, review))
@@ -268,11 +265,6 @@ mod tests {
 
     #[test]
     fn reviews_that_differ_in_nothing_that_a_webhook_sees_are_one_request() {
-        let subject = ReviewSubject {
-            namespace: "hookwatch".to_owned(),
-            username: "hookwatch".to_owned(),
-            groups: Vec::new(),
-        };
         let hook = |kind, name: &str| {
             let id = HookId::new(kind, "policies", name);
             Hook {
@@ -287,7 +279,7 @@ mod tests {
                 ..Hook::new(id, HookTarget::Invalid(String::new()))
             }
         };
-        let asked = |hook: &Hook| ask_of(hook, ProbeLevel::Review, &subject);
+        let asked = |hook: &Hook| ask_of(hook, ProbeLevel::Review, "hookwatch");
         let one = hook(HookKind::Validating, "one.example.com");
         assert_eq!(
             asked(&one),

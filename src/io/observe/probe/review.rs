@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::domain::cluster::hook::{Hook, HookKind, HookRule, Selector, SelectorOperator};
 use crate::domain::cluster::matching::RequestShape;
-use crate::domain::text::named;
+use crate::domain::text::{named, own_account, own_groups};
 use crate::domain::time::Time;
 
 pub(super) mod answer;
@@ -21,17 +21,6 @@ const VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 
 /// The name of the object in the review. It never comes to exist.
 const NAME: &str = "hookwatch-probe";
-
-/// As whom and where a review is made.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReviewSubject {
-    /// Our own namespace: the object of the review lies there.
-    pub namespace: String,
-    /// Our own user name, `system:serviceaccount:<namespace>:<name>` in a cluster.
-    pub username: String,
-    /// Our own groups.
-    pub groups: Vec<String>,
-}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Review {
@@ -65,11 +54,11 @@ impl ReviewOperation {
     }
 }
 
-/// Makes the review of one probe.
+/// Makes the review of one probe: as the account that the daemon has in a cluster, of an object in its own `namespace`.
 ///
 /// # Errors
 /// Why this hook gets none.
-pub(super) fn build(hook: &Hook, subject: &ReviewSubject, uid: String, now: Time) -> Result<Review, String> {
+pub(super) fn build(hook: &Hook, namespace: &str, uid: String, now: Time) -> Result<Review, String> {
     if !hook.dry_run_safe {
         return Err(
             "sideEffects is neither None nor NoneOnDryRun, so it must not be sent a review of ours".into(),
@@ -83,7 +72,7 @@ pub(super) fn build(hook: &Hook, subject: &ReviewSubject, uid: String, now: Time
     let (kind, operation) =
         pick(&hook.rules).ok_or("its rules match no kind that a review can be made of")?;
 
-    let object = object(kind, subject, &uid, now, &hook.object_selector);
+    let object = object(kind, namespace, &uid, now, &hook.object_selector);
     let with_object = operation != ReviewOperation::Delete;
     let with_old = operation != ReviewOperation::Create;
     let group_version_kind = json!({"group": kind.group, "version": "v1", "kind": kind.kind});
@@ -96,7 +85,7 @@ pub(super) fn build(hook: &Hook, subject: &ReviewSubject, uid: String, now: Time
         "requestResource": group_version_resource,
         "name": NAME,
         "operation": operation.as_str(),
-        "userInfo": {"username": subject.username, "groups": subject.groups},
+        "userInfo": {"username": own_account(namespace), "groups": own_groups(namespace)},
         "object": if with_object { object.clone() } else { Value::Null },
         "oldObject": if with_old { object } else { Value::Null },
         "dryRun": true,
@@ -104,7 +93,7 @@ pub(super) fn build(hook: &Hook, subject: &ReviewSubject, uid: String, now: Time
     });
     // A request about a Namespace carries its own name there.
     if kind.namespaced {
-        request["namespace"] = json!(subject.namespace);
+        request["namespace"] = json!(namespace);
     } else if kind.kind == "Namespace" {
         request["namespace"] = json!(NAME);
     }
@@ -141,7 +130,7 @@ impl ReviewedKind {
     }
 }
 
-fn object(kind: &ReviewedKind, subject: &ReviewSubject, uid: &str, now: Time, selector: &Selector) -> Value {
+fn object(kind: &ReviewedKind, namespace: &str, uid: &str, now: Time, selector: &Selector) -> Value {
     let api_version = if kind.group.is_empty() {
         "v1".to_owned()
     } else {
@@ -158,9 +147,9 @@ fn object(kind: &ReviewedKind, subject: &ReviewSubject, uid: &str, now: Time, se
         "labels": labels,
     });
     if kind.namespaced {
-        metadata["namespace"] = json!(subject.namespace);
+        metadata["namespace"] = json!(namespace);
     }
-    let mut object = (kind.rest)(&subject.namespace);
+    let mut object = (kind.rest)(namespace);
     object["apiVersion"] = api_version.into();
     object["kind"] = kind.kind.into();
     object["metadata"] = metadata;
@@ -218,16 +207,8 @@ mod tests {
         }
     }
 
-    fn subject() -> ReviewSubject {
-        ReviewSubject {
-            namespace: "watch".to_owned(),
-            username: "system:serviceaccount:watch:hookwatch".to_owned(),
-            groups: vec!["system:authenticated".to_owned()],
-        }
-    }
-
     fn made(hook: &Hook) -> Value {
-        let review = build(hook, &subject(), "the-uid".to_owned(), NOW).expect("a review");
+        let review = build(hook, "watch", "the-uid".to_owned(), NOW).expect("a review");
         serde_json::from_slice(&review.body).expect("JSON")
     }
 
@@ -253,7 +234,7 @@ mod tests {
                 "operation": "CREATE",
                 "userInfo": {
                     "username": "system:serviceaccount:watch:hookwatch",
-                    "groups": ["system:authenticated"],
+                    "groups": ["system:serviceaccounts", "system:serviceaccounts:watch", "system:authenticated"],
                 },
                 "object": {
                     "apiVersion": "v1",
@@ -311,10 +292,10 @@ mod tests {
         assert!(pick(&[]).is_none());
         let mut unsafe_hook = hook(vec![rule(all, all, all, all, Scope::All)]);
         unsafe_hook.dry_run_safe = false;
-        assert!(build(&unsafe_hook, &subject(), String::new(), NOW).is_err());
+        assert!(build(&unsafe_hook, "watch", String::new(), NOW).is_err());
         let mut foreign = hook(vec![rule(all, all, all, all, Scope::All)]);
         foreign.review_versions = vec!["v2".to_owned()];
-        assert!(build(&foreign, &subject(), String::new(), NOW).is_err());
+        assert!(build(&foreign, "watch", String::new(), NOW).is_err());
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::domain::cluster::hook::{
 use crate::domain::observe::probe::{ConnectionKind, ProbeReport};
 use crate::domain::time::Time;
 
-use super::{ProbeLimits, ProbeNews, ProbeRequest, Prober, ReviewSubject};
+use super::{ProbeLimits, ProbeNews, ProbeRequest, Prober};
 
 /// The name every Service-backed hook here is called by.
 const NAME: &str = "hook.probe.svc";
@@ -83,18 +83,6 @@ fn rule(operations: &[&str], group: &str, resources: &[&str]) -> HookRule {
     }
 }
 
-fn subject() -> ReviewSubject {
-    ReviewSubject {
-        namespace: "hookwatch".to_owned(),
-        username: "system:serviceaccount:hookwatch:hookwatch".to_owned(),
-        groups: vec![
-            "system:serviceaccounts".to_owned(),
-            "system:serviceaccounts:hookwatch".to_owned(),
-            "system:authenticated".to_owned(),
-        ],
-    }
-}
-
 fn endpoint(address: SocketAddr) -> Backend {
     Backend {
         path: BackendPath::Endpoint,
@@ -118,7 +106,7 @@ fn request(hook: Hook, address: SocketAddr, level: ProbeLevel) -> ProbeRequest {
         gone: false,
         connection: ConnectionKind::Fresh,
         deadline: AMPLE,
-        review: Some(subject()),
+        namespace: "hookwatch".into(),
         traceparent: None,
     }
 }
