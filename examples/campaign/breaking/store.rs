@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hookwatch::domain::act::breaker::{
-    Action, Book, BypassState, Ceiling, ObjectChange, Observation, ObservedHook, Permit, ResourceVersion,
-    Rung, Ticket, To, WriteOutcome,
+    Action, Book, BypassState, ObjectChange, Observation, ObservedHook, OwnerWord, ResourceVersion, Rung,
+    Ticket, To, WriteOutcome,
 };
 use hookwatch::domain::cluster::hook::{HookId, HookKind};
 
@@ -135,9 +135,7 @@ impl Store {
             version: object.version.clone(),
             uid: "uid".into(),
             shown,
-            ceiling: Ceiling::Open,
-            permit: Permit::Nothing,
-            subject: Arc::default(),
+            owner: OwnerWord::default(),
             ignores: self.ignored.contains(id),
             left_over: false,
             by_hand_until: None,

@@ -304,12 +304,9 @@ impl Driver {
         judged.unread = self.match_conditions.is_none();
         for (hook, facts) in &mut judged.hooks {
             match self.observed_configs.owner(hook) {
-                Some(owner) => {
-                    facts.subject = Arc::clone(&owner.subject);
-                    (facts.ceiling, facts.permit) = (owner.ceiling, owner.permit);
-                }
+                Some(owner) => facts.owner = owner.word.clone(),
                 // Its owner may have said something that was not read yet.
-                None => facts.ceiling = Ceiling::Unread,
+                None => facts.owner.ceiling = Ceiling::Unread,
             }
         }
         self.observed_configs.culprits = judged

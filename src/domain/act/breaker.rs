@@ -30,7 +30,7 @@ mod observe;
 pub mod observed;
 pub mod policy;
 mod restore;
-pub mod sight;
+mod sight;
 mod standing;
 mod step;
 #[cfg(test)]
@@ -54,7 +54,9 @@ pub use observed::{
     BypassState, CanaryWord, Doubt, HookFacts, Judged, Observation, ObservedHook, Stake, Ticket, Witness,
     WriteOutcome,
 };
-pub use policy::{AtLimit, Ceiling, Matches, Pattern, Permit, Policy, PolicyRule, PolicySubject, Rung};
+pub use policy::{
+    AtLimit, Ceiling, Matches, OwnerWord, Pattern, Permit, Policy, PolicyRule, PolicySubject, Rung,
+};
 
 pub use standing::HookStanding;
 

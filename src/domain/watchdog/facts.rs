@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::tampering::Tampering;
-use crate::act::breaker::{CanaryWord, Ceiling, Doubt, HookFacts, Judged, Permit, Stake, Witness};
+use crate::act::breaker::{CanaryWord, Doubt, HookFacts, Judged, OwnerWord, Stake, Witness};
 use crate::act::bypass::edit::MAX_CONDITIONS;
 use crate::act::fence::Proof;
 use crate::cluster::hook::{Backend, FailurePolicy, Hook};
@@ -170,10 +170,8 @@ impl FactFinder<'_> {
                 .flatten()
                 .map(Arc::from),
             conditions_full: hook.owners_conditions().count() >= MAX_CONDITIONS,
-            ceiling: Ceiling::Open,
-            permit: Permit::Nothing,
+            owner: OwnerWord::default(),
             may_skip: true,
-            subject: Default::default(),
         }
     }
 

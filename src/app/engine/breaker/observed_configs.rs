@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::domain::act::breaker::{
-    Ceiling, Freeze, Observation, ObservedHook, Permit, PolicySubject, ResourceVersion, sight,
-};
+use crate::domain::act::breaker::{Freeze, Observation, ObservedHook, OwnerWord, ResourceVersion};
 use crate::domain::act::bypass::{BypassStanding, touched};
 use crate::domain::act::ledger::{self, LedgerReading};
 use crate::domain::cluster::hook::{HookId, HookKind};
@@ -50,12 +48,10 @@ impl ObservedLists {
 /// The configuration that a hook is in.
 type Configuration = (HookKind, Arc<str>);
 
-/// What stands on a configuration's object itself: which one it is, and what its owner permits.
+/// What stands on a configuration's object itself: which one it is, and what its owner says.
 pub(super) struct Owner {
     uid: String,
-    pub(super) subject: Arc<PolicySubject>,
-    pub(super) ceiling: Ceiling,
-    pub(super) permit: Permit,
+    pub(super) word: OwnerWord,
 }
 
 #[derive(Default)]
@@ -82,7 +78,7 @@ pub(super) struct ObservedConfigs {
 }
 
 impl ObservedConfigs {
-    /// What rules go by of a hook's configuration, and what its owner permits.
+    /// What stands on a hook's configuration.
     pub(super) fn owner(&self, hook: &HookId) -> Option<&Owner> {
         self.owners.get(&(hook.kind, Arc::clone(&hook.configuration)))
     }
@@ -192,9 +188,7 @@ impl ObservedConfigs {
             let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
             let owner = Owner {
                 uid: uid.to_owned(),
-                subject: Arc::new(sight::subject(object)),
-                ceiling: sight::ceiling(object),
-                permit: sight::permit(object),
+                word: OwnerWord::of(object),
             };
             self.owners.insert((kind, name.into()), owner);
             for (webhook, standing) in touched(object) {

@@ -59,9 +59,7 @@ impl Choice {
 impl Breaker {
     /// What the owner permits, by the newest that is known.
     pub(super) fn ceiling(hook: &HookMemory) -> Ceiling {
-        let read = hook.read.as_ref().map(|(_, view)| view.ceiling);
-        let facts = hook.facts.as_ref().map(|facts| facts.ceiling);
-        read.or(facts).unwrap_or_default()
+        hook.newest().map(|(owner, _)| owner.ceiling).unwrap_or_default()
     }
 
     /// Whether the owner permits a rung, and the fence too: a skip only where an annotation or the fence says so.
@@ -71,12 +69,10 @@ impl Breaker {
 
     /// Whether the fence lets a hook be skipped.
     pub(super) fn may_skip(hook: &HookMemory) -> bool {
-        let read = hook.read.as_ref().map(|(_, view)| (view.permit, view.ignores));
-        let facts = hook.facts.as_ref();
-        let said = read.or(facts.map(|facts| (facts.permit, facts.ignores)));
+        let said = hook.newest().map(|(owner, ignores)| (owner.permit, ignores));
         Self::ceiling(hook) == Ceiling::At(Rung::Skip)
             || said == Some((Permit::SkipWhileDead, true))
-            || facts.is_none_or(|facts| facts.may_skip)
+            || hook.facts.as_ref().is_none_or(|facts| facts.may_skip)
     }
 }
 
@@ -87,7 +83,7 @@ type Against = (HeldBack, String);
 pub(super) struct RungBounds<'a> {
     /// The rule that counts.
     pub(super) rule: &'a PolicyRule,
-    /// The owner's, read from the newest version of the object that is known.
+    /// The owner's, by the newest that is known.
     pub(super) ceiling: Ceiling,
     /// Whether the fence lets it be skipped.
     pub(super) may_skip: bool,
@@ -237,6 +233,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::act::breaker::OwnerWord;
     use crate::act::breaker::observed::{CanaryWord, Doubt, Witness};
     use crate::vocabulary::Health;
 
@@ -256,10 +253,8 @@ mod tests {
             dead: false,
             place: None,
             conditions_full: false,
-            ceiling: Ceiling::Open,
-            permit: Permit::Nothing,
+            owner: OwnerWord::default(),
             may_skip: true,
-            subject: Arc::default(),
         }
     }
 

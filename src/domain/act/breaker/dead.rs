@@ -191,11 +191,9 @@ fn skipped_for(entry: &BookEntry, now: Time) -> Duration {
 
 /// Why neither a rule nor the owner permits to skip a hook while it is dead; `None` where one does.
 fn not_permitted(hook: HookAt<'_>, facts: &HookFacts, rule: &PolicyRule) -> Option<&'static str> {
-    // By the newest version of the object that is known.
-    let read = hook.read.as_ref().map(|(_, view)| (view.permit, view.ignores));
-    let (permit, ignores) = read.unwrap_or((facts.permit, facts.ignores));
+    let (owner, ignores) = hook.newest().unwrap_or((&facts.owner, facts.ignores));
     let by_rule = rule.skip_while_dead;
-    match permit {
+    match owner.permit {
         _ if !ignores => Some("its failurePolicy is not Ignore"),
         // What it makes of objects is lost with it: the operator has to mean this very one.
         _ if hook.id.kind == HookKind::Mutating && !(by_rule && rule.names(&hook.id.configuration)) => {

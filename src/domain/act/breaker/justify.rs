@@ -81,11 +81,8 @@ impl Breaker {
     /// The rule for a hook, with the cause that it fails from or failed from.
     pub(super) fn rule(&self, id: &HookId, hook: &HookMemory, cause: Cause) -> &PolicyRule {
         let none = PolicySubject::default();
-        let read = hook.read.as_ref().map(|(_, view)| &view.subject);
-        let subject = read.or(hook.facts.as_ref().map(|facts| &facts.subject));
-        self.settings
-            .policy
-            .rule(id, subject.map_or(&none, |subject| &**subject), cause)
+        let subject = hook.newest().map_or(&none, |(owner, _)| &*owner.subject);
+        self.settings.policy.rule(id, subject, cause)
     }
 
     /// The rung for a hook, `most` at most.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::action::{Action, Notice, NoticeKind, To};
 use super::book::{Book, ResourceVersion};
 use super::observed::{BypassState, HookFacts, Judged, Observation, ObservedHook, Ticket, WriteOutcome};
-use super::policy::Rung;
+use super::policy::{OwnerWord, Rung};
 use super::{Breaker, BreakerTimes, HookMemory, Licence, RefusedChange};
 use crate::cluster::hook::HookId;
 use crate::time::Time;
@@ -326,6 +326,12 @@ impl HookMemory {
     /// Whether its failures are ignored.
     pub(super) fn ignores(&self) -> bool {
         self.facts.as_ref().is_some_and(|facts| facts.ignores)
+    }
+
+    /// What its owner says, and whether its failures are ignored, by the newest version of the object that is known.
+    pub(super) fn newest(&self) -> Option<(&OwnerWord, bool)> {
+        let read = self.read.as_ref().map(|(_, view)| (&view.owner, view.ignores));
+        read.or(self.facts.as_ref().map(|facts| (&facts.owner, facts.ignores)))
     }
 
     /// Whether something of hookwatch's that is not in force any more is known to be there.

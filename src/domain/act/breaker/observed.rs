@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use strum::{IntoStaticStr, VariantNames};
 
 use super::book::{Book, ResourceVersion};
-use super::policy::{Ceiling, Permit, PolicySubject, Rung};
+use super::policy::{OwnerWord, Rung};
 use crate::cluster::hook::HookId;
 use crate::time::Time;
 use crate::vocabulary::{Cause, Effect, Health};
@@ -111,12 +111,8 @@ pub struct ObservedHook {
     pub uid: Arc<str>,
     /// What the fields show that a bypass changes.
     pub shown: BypassState,
-    /// What the owner's annotation permits, as it stands on this very version.
-    pub ceiling: Ceiling,
-    /// What the owner permits beyond the rules, as it stands on this very version.
-    pub permit: Permit,
-    /// What rules can go by of the object, as it stands on this very version.
-    pub subject: Arc<PolicySubject>,
+    /// What its owner says, as it stands on this very version.
+    pub owner: OwnerWord,
     /// Its failures are ignored, by this very version.
     pub ignores: bool,
     /// Nothing of hookwatch's is in force, and something is still written down about it.
@@ -284,14 +280,10 @@ pub struct HookFacts {
     pub place: Option<Arc<str>>,
     /// It has as many match conditions as the API server takes.
     pub conditions_full: bool,
-    /// What the owner's annotation permits.
-    pub ceiling: Ceiling,
-    /// What the owner permits beyond the rules.
-    pub permit: Permit,
+    /// What its owner says.
+    pub owner: OwnerWord,
     /// The fence lets it be skipped though no annotation says so.
     pub may_skip: bool,
-    /// Labels and annotations of its configuration.
-    pub subject: Arc<PolicySubject>,
 }
 
 impl HookFacts {

@@ -158,6 +158,17 @@ pub struct PolicySubject {
     pub annotations: BTreeMap<String, String>,
 }
 
+/// What the owner of a configuration says on it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct OwnerWord {
+    /// How far a bypass may go.
+    pub ceiling: Ceiling,
+    /// What is permitted beyond the rules.
+    pub permit: Permit,
+    /// What rules can go by.
+    pub subject: Arc<PolicySubject>,
+}
+
 impl Matches {
     /// Whether a hook that fails from this cause is meant.
     pub fn matches(&self, id: &HookId, subject: &PolicySubject, cause: Cause) -> bool {
@@ -302,13 +313,14 @@ impl Policy {
     pub fn unusable(&self, hooks: &BTreeMap<HookId, HookFacts>) -> BTreeMap<Arc<str>, BTreeSet<Arc<str>>> {
         let mut unusable = BTreeMap::<_, BTreeSet<_>>::new();
         for (id, facts) in hooks {
-            let rule = self.rule(id, &facts.subject, facts.cause.unwrap_or(Cause::Hanging));
+            let rule = self.rule(id, &facts.owner.subject, facts.cause.unwrap_or(Cause::Hanging));
             let skips = if facts.ignores {
-                rule.skip_while_dead && facts.permit != Permit::SkipWhileDead
+                rule.skip_while_dead && facts.owner.permit != Permit::SkipWhileDead
             } else {
                 rule.rungs.contains(&Rung::Skip)
             };
-            if skips && rule.mode == AutoBreak::On && facts.ceiling == Ceiling::Open && !facts.may_skip {
+            if skips && rule.mode == AutoBreak::On && facts.owner.ceiling == Ceiling::Open && !facts.may_skip
+            {
                 let configurations = unusable.entry(Arc::clone(&rule.name)).or_default();
                 configurations.insert(Arc::clone(&id.configuration));
             }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::book::ResourceVersion;
 use super::observed::{BypassState, ObservedHook};
-use super::policy::{Ceiling, PERMIT_ANNOTATION, Permit, PolicySubject};
+use super::policy::{Ceiling, OwnerWord, PERMIT_ANNOTATION, Permit, PolicySubject};
 use crate::act::bypass::edit::is_left_over;
 use crate::act::bypass::{BypassPhase, BypassStanding, OPT_OUT_ANNOTATION, STATE_ANNOTATION, standing};
 use crate::cluster::condition::BypassCondition;
@@ -31,9 +31,7 @@ impl ObservedHook {
                 && is_left_over(object, webhook),
             by_hand_until: by_hand_until(&standing),
             shown,
-            ceiling: ceiling(object),
-            permit: permit(object),
-            subject: Arc::new(subject(object)),
+            owner: OwnerWord::of(object),
             ignores: ignores(object, webhook),
         }
     }
@@ -47,14 +45,16 @@ fn by_hand_until(standing: &BypassStanding) -> Option<Time> {
     }
 }
 
-/// What the owner of an object permits.
-pub fn ceiling(object: &Value) -> Ceiling {
-    Ceiling::read(object["metadata"]["annotations"][OPT_OUT_ANNOTATION].as_str())
-}
-
-/// What the owner of an object permits beyond the rules.
-pub fn permit(object: &Value) -> Permit {
-    Permit::read(object["metadata"]["annotations"][PERMIT_ANNOTATION].as_str())
+impl OwnerWord {
+    /// What the owner of an object says on it.
+    pub fn of(object: &Value) -> Self {
+        let annotation = |name: &str| object["metadata"]["annotations"][name].as_str();
+        Self {
+            ceiling: Ceiling::read(annotation(OPT_OUT_ANNOTATION)),
+            permit: Permit::read(annotation(PERMIT_ANNOTATION)),
+            subject: Arc::new(subject(object)),
+        }
+    }
 }
 
 /// Whether the failures of one of its webhooks are ignored.
@@ -64,7 +64,7 @@ fn ignores(object: &Value, webhook: &str) -> bool {
 }
 
 /// What rules can go by of an object. What is longer than any of them would be is left out.
-pub fn subject(object: &Value) -> PolicySubject {
+fn subject(object: &Value) -> PolicySubject {
     let texts = |what: &str| {
         let texts = object["metadata"][what].as_object().into_iter().flatten();
         texts
@@ -127,7 +127,10 @@ mod tests {
     fn an_object_that_nobody_touched_is_its_owners_at_its_version() {
         let view = ObservedHook::of(Some(&object(json!({}), json!([]))), "w");
         assert_eq!((&*view.version.0, &*view.uid), ("7", "u"));
-        assert_eq!((view.shown, view.ceiling), (BypassState::Original, Ceiling::Open));
+        assert_eq!(
+            (view.shown, view.owner.ceiling),
+            (BypassState::Original, Ceiling::Open)
+        );
         let gone = ObservedHook::of(None, "w");
         assert_eq!(
             (gone.shown, gone.left_over, &*gone.version.0),
@@ -161,11 +164,13 @@ mod tests {
         let annotations = json!({OPT_OUT_ANNOTATION: "shield", "tier": "1", LAST_APPLIED: "{}",
             STATE_ANNOTATION: "{}", "long": "x".repeat(MAX_VALUE + 1)});
         let object = object(annotations, json!([]));
-        assert_eq!(ceiling(&object), Ceiling::At(Rung::Shield));
-        assert_eq!(permit(&object), Permit::Nothing);
-        let subject = subject(&object);
-        assert_eq!(subject.labels["team"], "a");
-        let keys: Vec<&str> = subject.annotations.keys().map(String::as_str).collect();
+        let owner = OwnerWord::of(&object);
+        assert_eq!(
+            (owner.ceiling, owner.permit),
+            (Ceiling::At(Rung::Shield), Permit::Nothing)
+        );
+        assert_eq!(owner.subject.labels["team"], "a");
+        let keys: Vec<&str> = owner.subject.annotations.keys().map(String::as_str).collect();
         assert_eq!(keys, [OPT_OUT_ANNOTATION, "tier"]);
     }
 
@@ -177,7 +182,11 @@ mod tests {
         ] {
             let object = object(json!({PERMIT_ANNOTATION: said}), json!([]));
             let view = ObservedHook::of(Some(&object), "w");
-            assert_eq!((view.permit, view.ceiling), (permit, Ceiling::Open), "{said}");
+            assert_eq!(
+                (view.owner.permit, view.owner.ceiling),
+                (permit, Ceiling::Open),
+                "{said}"
+            );
             assert!(!view.ignores);
         }
         let mut object = object(json!({}), json!([]));

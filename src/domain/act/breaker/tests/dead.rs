@@ -95,15 +95,15 @@ fn without_a_rule_or_an_annotation_a_dead_hook_is_shielded_and_no_more_whatever_
     incident.facts.dead = true;
     incident.wait(100);
     assert_eq!(incident.changes, [SHIELD]);
-    incident.permit = Permit::Unreadable;
+    incident.owner.permit = Permit::Unreadable;
     incident.somebody_writes(ours(Rung::Shield, false));
     incident.wait(100);
     assert_eq!(incident.changes, [SHIELD]);
-    incident.permit = Permit::SkipWhileDead;
+    incident.owner.permit = Permit::SkipWhileDead;
     incident.somebody_writes(ours(Rung::Shield, false));
     incident.wait(2);
     assert_eq!(incident.changes, [SHIELD, SKIP]);
-    incident.permit = Permit::Nothing;
+    incident.owner.permit = Permit::Nothing;
     incident.somebody_writes(ours(Rung::Skip, false));
     incident.wait(1);
     assert_eq!(incident.changes, [SHIELD, SKIP, SHIELD], "its owner took it back");
@@ -112,7 +112,7 @@ fn without_a_rule_or_an_annotation_a_dead_hook_is_shielded_and_no_more_whatever_
 #[test]
 fn an_annotation_that_nobody_can_read_is_said_to_permit_nothing() {
     let mut incident = hangs(policy(&[Rung::Shield]));
-    (incident.facts.dead, incident.permit) = (true, Permit::Unreadable);
+    (incident.facts.dead, incident.owner.permit) = (true, Permit::Unreadable);
     incident.wait(3);
     let words = incident.words.join("; ");
     assert!(
@@ -131,7 +131,7 @@ fn the_annotation_of_a_mutating_hook_permits_nothing_and_neither_does_a_rule_wit
         policy.fallback.matches.configurations = patterns.collect();
         let mut incident = hangs(policy);
         incident.id = mutating.clone();
-        (incident.facts.dead, incident.permit) = (true, Permit::SkipWhileDead);
+        (incident.facts.dead, incident.owner.permit) = (true, Permit::SkipWhileDead);
         incident.wait(5);
         assert_eq!(incident.changes.first(), Some(&SHIELD));
         incident.skips() > 0
@@ -145,12 +145,12 @@ fn the_annotation_of_a_mutating_hook_permits_nothing_and_neither_does_a_rule_wit
 #[test]
 fn a_ceiling_or_a_rule_that_says_no_meanwhile_ends_a_skip() {
     let mut incident = skipped();
-    incident.ceiling = Ceiling::At(Rung::Shield);
+    incident.owner.ceiling = Ceiling::At(Rung::Shield);
     incident.somebody_writes(ours(Rung::Skip, false));
     incident.wait(1);
     assert_eq!(incident.changes.last(), Some(&SHIELD));
     let mut incident = skipped();
-    incident.ceiling = Ceiling::Off;
+    incident.owner.ceiling = Ceiling::Off;
     incident.somebody_writes(ours(Rung::Skip, false));
     incident.wait(1);
     assert_eq!(incident.changes.last(), Some(&To::Original));

@@ -26,7 +26,7 @@ fn a_hook_is_skipped_only_where_an_annotation_or_the_fence_says_so() {
     assert_eq!(unsaid.changes, [SHIELD, SKIP], "it was named");
 
     let mut annotated = hangs(false);
-    annotated.ceiling = Ceiling::At(Rung::Skip);
+    annotated.owner.ceiling = Ceiling::At(Rung::Skip);
     annotated.wait(10);
     assert!(annotated.changes.contains(&SKIP), "{:?}", annotated.changes);
 }
@@ -35,7 +35,7 @@ fn a_hook_is_skipped_only_where_an_annotation_or_the_fence_says_so() {
 fn a_permit_to_skip_while_dead_is_none_for_what_does_not_ignore_failures() {
     let dead = |ignores: bool| {
         let mut incident = hangs(false);
-        incident.permit = Permit::SkipWhileDead;
+        incident.owner.permit = Permit::SkipWhileDead;
         incident.facts.ignores = ignores;
         incident.facts.dead = ignores;
         if ignores {
@@ -88,9 +88,9 @@ fn a_rule_that_permits_to_skip_what_the_fence_does_not_is_told_with_the_configur
     assert_eq!(unusable(|_| ()), told);
     let used: [fn(&mut Incident); 4] = [
         |it| it.facts.may_skip = true,
-        |it| it.facts.ceiling = Ceiling::At(Rung::Skip),
+        |it| it.facts.owner.ceiling = Ceiling::At(Rung::Skip),
         // Its owner says so.
-        |it| it.facts.ceiling = Ceiling::Off,
+        |it| it.facts.owner.ceiling = Ceiling::Off,
         // Only a rule that permits to skip while dead is about it.
         |it| it.facts.ignores = true,
     ];

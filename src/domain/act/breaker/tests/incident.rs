@@ -1,7 +1,6 @@
 //! One incident of one hook, with an API server that does what it is asked to.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use super::super::*;
 use crate::act::fence::AutoBreak;
@@ -32,9 +31,7 @@ pub(super) fn view(version: &str, shown: BypassState) -> ObservedHook {
         version: ResourceVersion::new(version),
         uid: "uid".into(),
         shown,
-        ceiling: Ceiling::Open,
-        permit: Permit::Nothing,
-        subject: Arc::default(),
+        owner: OwnerWord::default(),
         ignores: false,
         left_over: false,
         by_hand_until: None,
@@ -74,10 +71,8 @@ pub(super) struct Incident {
     pub(super) shown: BypassState,
     pub(super) left_over: bool,
     pub(super) by_hand_until: Option<Time>,
-    pub(super) ceiling: Ceiling,
-    pub(super) permit: Permit,
-    /// Of the object; what is judged may know nothing of it yet.
-    pub(super) subject: Arc<PolicySubject>,
+    /// On the object; what is judged may know nothing of it yet.
+    pub(super) owner: OwnerWord,
     pub(super) self_doubt: bool,
     pub(super) ledger: (u64, Book),
     pub(super) facts: HookFacts,
@@ -112,9 +107,7 @@ impl Incident {
             shown: BypassState::Original,
             left_over: false,
             by_hand_until: None,
-            ceiling: Ceiling::Open,
-            permit: Permit::Nothing,
-            subject: Arc::default(),
+            owner: OwnerWord::default(),
             self_doubt: false,
             ledger: (1, Book::default()),
             facts: HookFacts {
@@ -132,10 +125,8 @@ impl Incident {
                 dead: false,
                 place: None,
                 conditions_full: false,
-                ceiling: Ceiling::Open,
-                permit: Permit::Nothing,
+                owner: OwnerWord::default(),
                 may_skip: true,
-                subject: Arc::default(),
             },
             news: Vec::new(),
             words: Vec::new(),
@@ -162,9 +153,7 @@ impl Incident {
         ObservedHook {
             left_over: self.left_over,
             by_hand_until: self.by_hand_until,
-            ceiling: self.ceiling,
-            permit: self.permit,
-            subject: Arc::clone(&self.subject),
+            owner: self.owner.clone(),
             ignores: self.facts.ignores,
             ..view(&self.version.to_string(), self.shown.clone())
         }

@@ -184,7 +184,7 @@ fn a_skip_by_a_rule_of_labels_stays_while_a_new_leader_has_read_the_object_alone
         ..PolicyRule::fallback()
     });
     let mut incident = Incident::new(AutoBreak::On, &[]);
-    (incident.shown, incident.subject) = (ours(Rung::Skip, false), subject);
+    (incident.shown, incident.owner.subject) = (ours(Rung::Skip, false), subject);
     incident.fails(Cause::Hanging);
     incident.breaker = Breaker::new(BreakerSettings::new("me", AutoBreak::On, permits));
     incident.begin();
@@ -409,7 +409,7 @@ fn an_owner_who_opts_out_of_a_bypass_gets_the_original_back() {
     incident.fails(Cause::Hanging);
     incident.wait(5);
     assert!(incident.shown.is_ours());
-    incident.ceiling = Ceiling::Off;
+    incident.owner.ceiling = Ceiling::Off;
     incident.somebody_writes(incident.shown.clone());
     incident.wait(5);
     assert_eq!(incident.changes.last(), Some(&To::Original));

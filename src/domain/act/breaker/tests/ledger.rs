@@ -98,7 +98,7 @@ fn without_a_ledger_a_bypass_ends_at_its_limit_and_when_its_owner_says_so() {
     let mut shielded = found(Rung::Shield);
     shielded.wait(3_700);
     assert_eq!(shielded.changes, [], "a shield stays at its limit");
-    shielded.ceiling = Ceiling::Off;
+    shielded.owner.ceiling = Ceiling::Off;
     shielded.version += 1;
     shielded.wait(60);
     assert_eq!(shielded.changes, [To::Original]);

@@ -69,10 +69,10 @@ fn a_skip_whose_shield_is_refused_at_its_limit_is_restored() {
 #[test]
 fn a_shield_that_has_reached_its_limit_is_not_raised_to_a_skip() {
     let mut incident = Incident::new(AutoBreak::On, Rung::ALL);
-    incident.ceiling = Ceiling::At(Rung::Shield);
+    incident.owner.ceiling = Ceiling::At(Rung::Shield);
     incident.fails(Cause::Hanging);
     incident.wait(3_700);
-    incident.ceiling = Ceiling::Open;
+    incident.owner.ceiling = Ceiling::Open;
     incident.version += 1;
     incident.wait(3_700);
     assert_eq!(incident.changes, [To::Bypass(Rung::Shield)]);

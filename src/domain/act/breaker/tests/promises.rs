@@ -60,7 +60,10 @@ impl World {
             let Some(hook) = memory.hooks.get(id) else {
                 continue;
             };
-            let shown = hook.read.as_ref().map(|(_, view)| (&view.shown, view.ceiling));
+            let shown = hook
+                .read
+                .as_ref()
+                .map(|(_, view)| (&view.shown, view.owner.ceiling));
             if let (
                 true,
                 Some((

@@ -211,10 +211,8 @@ impl Setup {
             dead: object.ignores && mood == Mood::Dead,
             place: None,
             conditions_full: false,
-            ceiling: object.ceiling,
-            permit: Permit::Nothing,
+            owner: object.view().owner,
             may_skip: true,
-            subject: Arc::default(),
         }
     }
 }

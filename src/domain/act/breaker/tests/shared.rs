@@ -1,7 +1,6 @@
 //! Hooks that share their backends: one fault, one unit of the budget.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::*;
@@ -184,10 +183,8 @@ fn hangs(place: &str) -> HookFacts {
         dead: false,
         place: Some(place.into()),
         conditions_full: false,
-        ceiling: Ceiling::Open,
-        permit: Permit::Nothing,
+        owner: OwnerWord::default(),
         may_skip: true,
-        subject: Arc::default(),
     }
 }
 

@@ -45,9 +45,10 @@ impl Object {
             version: version(self.version),
             uid: "u".into(),
             shown: self.shown.clone(),
-            ceiling: self.ceiling,
-            permit: Permit::Nothing,
-            subject: Arc::default(),
+            owner: OwnerWord {
+                ceiling: self.ceiling,
+                ..OwnerWord::default()
+            },
             ignores: self.ignores,
             left_over: self.left_over,
             by_hand_until: None,

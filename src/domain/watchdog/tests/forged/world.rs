@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::super::*;
 use crate::act::breaker::{
-    Action, Book, Breaker, BreakerSettings, BypassState, Ceiling, Observation, ObservedHook, Permit, Policy,
+    Action, Book, Breaker, BreakerSettings, BypassState, Observation, ObservedHook, OwnerWord, Policy,
     PolicyRule, ResourceVersion, Rung, To, Witness, WriteOutcome,
 };
 use crate::act::fence::MaySkip;
@@ -64,9 +64,7 @@ impl World {
             shown,
             left_over: false,
             by_hand_until: None,
-            ceiling: Ceiling::Open,
-            permit: Permit::Nothing,
-            subject: Arc::default(),
+            owner: OwnerWord::default(),
             ignores: false,
         }
     }
