@@ -12,7 +12,7 @@ mod tests;
 use std::time::Duration;
 
 pub use draft::escaped;
-pub use rung::{BypassPhase, Rung};
+pub use rung::{BypassPhase, Ceiling, Rung};
 pub use standing::{BypassStanding, standing, state, touched};
 pub use state::{AnnotationEntry, BypassAnnotation, FailureFields, ObjectWriter, UnreadableAnnotation};
 

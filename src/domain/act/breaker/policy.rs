@@ -11,53 +11,14 @@ use serde::{Deserialize, Serialize};
 use strum::{IntoStaticStr, VariantArray};
 
 use super::observed::HookFacts;
-use crate::act::bypass::edit::permitted;
 use crate::act::fence::AutoBreak;
 use crate::cluster::hook::{HookId, HookKind, Labels};
 use crate::cluster::matching::has_all;
 use crate::text::named;
 use crate::vocabulary::Cause;
 
-pub use crate::act::bypass::Rung;
+pub use crate::act::bypass::{Ceiling, Rung};
 pub use contradiction::Contradiction;
-
-/// What the owner of a configuration lets hookwatch do, by the annotation
-/// [`OPT_OUT_ANNOTATION`](crate::act::bypass::OPT_OUT_ANNOTATION).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
-pub enum Ceiling {
-    /// The owner says nothing: the policy alone decides.
-    #[default]
-    Open,
-    /// No rung beyond this one.
-    At(Rung),
-    /// Nothing.
-    Off,
-    /// Nobody can tell what the owner means. Nothing is done, for it was meant to take something away.
-    Unreadable,
-    /// What the owner says has not been read yet. Nothing is done until it is.
-    Unread,
-}
-
-impl Ceiling {
-    /// Reads the annotation's value.
-    pub fn read(annotation: Option<&str>) -> Self {
-        let Some(text) = annotation else { return Self::Open };
-        let text = text.trim().to_ascii_lowercase();
-        match text.as_str() {
-            "off" => Self::Off,
-            text => permitted(text).map_or(Self::Unreadable, Self::At),
-        }
-    }
-
-    /// Whether a rung is within it.
-    pub fn permits(self, rung: Rung) -> bool {
-        match self {
-            Self::Open => true,
-            Self::At(highest) => rung <= highest,
-            Self::Off | Self::Unreadable | Self::Unread => false,
-        }
-    }
-}
 
 /// The annotation by which the owner of a configuration permits more than the rules do. It lifts no ceiling.
 pub const PERMIT_ANNOTATION: &str = "hookwatch.dev/permit";

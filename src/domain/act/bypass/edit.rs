@@ -14,7 +14,7 @@ use thiserror::Error;
 use self::page::EditPage;
 use super::standing::{BypassStanding, Here, annotation, ignored, standing, state};
 use super::state::{AnnotationEntry, FailureFields, ObjectWriter};
-use super::{BypassPhase, IGNORE_SECONDS, OPT_OUT_ANNOTATION, Rung};
+use super::{BypassPhase, Ceiling, IGNORE_SECONDS, OPT_OUT_ANNOTATION, Rung};
 use crate::cluster::condition::BypassCondition;
 use crate::time::Time;
 
@@ -198,26 +198,23 @@ pub fn plan(
     if object.pointer("/metadata/uid").and_then(Value::as_str).is_none() {
         return Err(EditRefusal::NoObject);
     }
-    let opted_out = annotation(object, OPT_OUT_ANNOTATION).map(|text| text.trim().to_ascii_lowercase());
-    match (&opted_out, desired) {
+    let said = annotation(object, OPT_OUT_ANNOTATION);
+    let ceiling = Ceiling::read(said);
+    let wanted = match desired {
         // To take everything of hookwatch's away is what its owner wants.
-        (Some(text), desired) if text == "off" && *desired != Desired::Restore => {
-            return Err(EditRefusal::OptedOut);
-        }
-        // What is not understood permits nothing.
-        (Some(text), Desired::Bypass { .. } | Desired::Ignore { .. } | Desired::Probation) => {
-            // To show a hook nothing but dry runs is to skip it.
-            let (wanted, rung) = match desired {
-                Desired::Bypass { rung, .. } => (rung.as_str(), *rung),
-                Desired::Probation => ("probation", Rung::Skip),
-                _ => ("ignore", Rung::Skip),
-            };
-            if !permitted(text).is_ok_and(|permitted| permitted >= rung) {
-                let permitted = text.chars().take(100).collect();
-                return Err(EditRefusal::BeyondCeiling { permitted, wanted });
-            }
-        }
-        _ => {}
+        Desired::Restore => None,
+        _ if ceiling == Ceiling::Off => return Err(EditRefusal::OptedOut),
+        Desired::Bypass { rung, .. } => Some((rung.as_str(), *rung)),
+        // To show a hook nothing but dry runs is to skip it.
+        Desired::Probation => Some(("probation", Rung::Skip)),
+        Desired::Ignore { .. } => Some(("ignore", Rung::Skip)),
+    };
+    if let Some((wanted, rung)) = wanted
+        && !ceiling.permits(rung)
+    {
+        let said = said.unwrap_or_default().trim().to_ascii_lowercase();
+        let permitted = said.chars().take(100).collect();
+        return Err(EditRefusal::BeyondCeiling { permitted, wanted });
     }
     let here = match Here::find(object, webhook) {
         (Some(here), 1) => here,
@@ -230,18 +227,6 @@ pub fn plan(
         Desired::Ignore { why } => ignore(&here, why, author, now),
         Desired::Probation => probation(&here, author, now),
         Desired::Restore => back::restore(&here, author.fenced, now),
-    }
-}
-
-/// The rung that the annotation [`OPT_OUT_ANNOTATION`] permits, trimmed and in small letters. Once there was a farther one
-/// called `ignore`.
-///
-/// # Errors
-/// When it permits none.
-pub(crate) fn permitted(text: &str) -> Result<Rung, String> {
-    match text {
-        "ignore" => Ok(Rung::Skip),
-        text => Rung::parse(text),
     }
 }
 

@@ -47,6 +47,43 @@ impl Rung {
     }
 }
 
+/// What the owner of a configuration lets hookwatch do, by the annotation [`OPT_OUT_ANNOTATION`](super::OPT_OUT_ANNOTATION).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
+pub enum Ceiling {
+    /// The owner says nothing: the policy alone decides.
+    #[default]
+    Open,
+    /// No rung beyond this one.
+    At(Rung),
+    /// Nothing.
+    Off,
+    /// Nobody can tell what the owner means. Nothing is done, for it was meant to take something away.
+    Unreadable,
+    /// What the owner says has not been read yet. Nothing is done until it is.
+    Unread,
+}
+
+impl Ceiling {
+    /// Reads the annotation's value. Once there was a farther rung called `ignore`.
+    pub fn read(annotation: Option<&str>) -> Self {
+        let Some(text) = annotation else { return Self::Open };
+        match text.trim().to_ascii_lowercase().as_str() {
+            "off" => Self::Off,
+            "ignore" => Self::At(Rung::Skip),
+            text => Rung::parse(text).map_or(Self::Unreadable, Self::At),
+        }
+    }
+
+    /// Whether a rung is within it.
+    pub fn permits(self, rung: Rung) -> bool {
+        match self {
+            Self::Open => true,
+            Self::At(highest) => rung <= highest,
+            Self::Off | Self::Unreadable | Self::Unread => false,
+        }
+    }
+}
+
 /// Where a bypass stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
