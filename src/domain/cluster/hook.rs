@@ -128,6 +128,25 @@ impl HookTarget {
             Self::Invalid(_) => None,
         }
     }
+
+    /// The host of requests, with the port; of a URL without it where it is 443.
+    pub fn authority(&self) -> Option<String> {
+        match self {
+            Self::Service(target) => Some(format!("{}:{}", target.server_name(), target.port)),
+            Self::Url(target) => {
+                let host = if target.host.contains(':') {
+                    format!("[{}]", target.host)
+                } else {
+                    target.host.clone()
+                };
+                Some(match target.port {
+                    443 => host,
+                    port => format!("{host}:{port}"),
+                })
+            }
+            Self::Invalid(_) => None,
+        }
+    }
 }
 
 /// A hook reached by URL.
@@ -365,22 +384,9 @@ impl Hook {
             return false;
         };
         let (authority, path) = rest.find('/').map_or((rest, "/"), |at| rest.split_at(at));
-        let (host, port) = match authority.rsplit_once(':') {
-            // A colon within brackets belongs to an IPv6 address.
-            Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok()),
-            _ => (authority, Some(443)),
-        };
-        let own_port = match &self.target {
-            HookTarget::Service(service) => service.port,
-            HookTarget::Url(url) => url.port,
-            HookTarget::Invalid(_) => return false,
-        };
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        port == Some(own_port)
-            && path == self.url_path()
-            && self
-                .server_name()
-                .is_some_and(|name| name.eq_ignore_ascii_case(host))
+        let plain = |authority: &str| authority.trim_end_matches(":443").to_ascii_lowercase();
+        let is_own = |own: String| plain(&own) == plain(authority);
+        path == self.url_path() && self.target.authority().is_some_and(is_own)
     }
 
     /// The path of the hook's URL.

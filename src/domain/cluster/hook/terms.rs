@@ -3,7 +3,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use super::{Aggregated, Backend, Hook, HookTarget, OtherKind};
+use super::{Aggregated, Backend, Hook, OtherKind};
 
 /// With another name or bundle the API server makes a new client; hooks of which these and the address are the same
 /// share its connections.
@@ -37,21 +37,7 @@ pub struct ProbeTarget {
 impl Hook {
     /// How its backends are dialled; `None` where its target is invalid.
     pub fn connection_terms(&self) -> Option<ConnectionTerms> {
-        let authority: Arc<str> = match &self.target {
-            HookTarget::Service(target) => format!("{}:{}", target.server_name(), target.port).into(),
-            HookTarget::Url(target) => {
-                let host = if target.host.contains(':') {
-                    format!("[{}]", target.host)
-                } else {
-                    target.host.clone()
-                };
-                match target.port {
-                    443 => host.into(),
-                    port => format!("{host}:{port}").into(),
-                }
-            }
-            HookTarget::Invalid(_) => return None,
-        };
+        let authority: Arc<str> = self.target.authority()?.into();
         let insecure = matches!(
             &self.other,
             Some(OtherKind::Aggregated(Aggregated { insecure: true, .. }))
