@@ -18,9 +18,7 @@ use cel::extensions::strings;
 use cel::{Context, Env, ParseErrors, Program, Value, to_value};
 use serde_json::{Value as Json, json};
 
-use super::expression::{
-    CALLS, FURTHER_CALLS, Mentions, UNKNOWN, may_be_evaluated, mentions, patterns_are_short,
-};
+use super::expression::{CALLS, FURTHER_CALLS, Mentions, UNKNOWN, may_be_evaluated, mentions};
 use super::{RequestShape, Requester};
 
 /// Longer expressions are not evaluated, in bytes. The API server takes them as long as an object may be.
@@ -143,8 +141,8 @@ impl ConditionCompiler {
         let text = Some(text).filter(|text| self.may_be_parsed(text))?;
         let program = self.env.compile(text).ok()?;
         let expression = program.expression();
-        let bounded = may_be_evaluated(expression, &self.calls) && patterns_are_short(expression);
         let mentions = mentions(expression);
+        let bounded = may_be_evaluated(expression, &self.calls) && !mentions.costly_pattern;
         bounded.then_some(CompiledCondition { program, mentions })
     }
 

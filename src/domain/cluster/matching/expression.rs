@@ -95,6 +95,8 @@ pub(super) struct Mentions {
     pub(super) unknown_field: bool,
     /// The name of the request's kind, for which it would say so where that is not known.
     pub(super) kind: bool,
+    /// A pattern that does not stand in the expression itself, or is long: one that is made of the request could cost anything.
+    pub(super) costly_pattern: bool,
 }
 
 impl Mentions {
@@ -154,36 +156,36 @@ pub(super) fn may_be_evaluated(expression: &IdedExpr, calls: &[&str]) -> bool {
     true
 }
 
-/// Calls a function for an expression and everything in it.
-fn walk<'a>(expression: &'a IdedExpr, see: &mut dyn FnMut(&'a IdedExpr)) {
-    let mut open = vec![expression];
-    while let Some(expression) = open.pop() {
-        see(expression);
-        open.extend(parts(expression).into_iter().flatten());
-    }
-}
-
+/// What an expression and everything in it asks about.
 pub(super) fn mentions(expression: &IdedExpr) -> Mentions {
     let mut found = Mentions::default();
-    walk(expression, &mut |expression| match &expression.expr {
-        Expr::Ident(name) => match name.as_str() {
-            "object" => found.object = true,
-            "oldObject" => found.old_object = true,
-            "authorizer" | "params" | "variables" => found.unknowable = true,
-            _ => {}
-        },
-        Expr::Call(call) => {
-            found.unknowable |= UNKNOWN.contains(&&*call.func_name);
-            if SELECTS.contains(&&*call.func_name)
-                && let [operand, field, ..] = &call.args[..]
-                && let Some(field) = literal(field)
-            {
-                found.select(operand, field);
+    let mut open = vec![expression];
+    while let Some(expression) = open.pop() {
+        match &expression.expr {
+            Expr::Ident(name) => match name.as_str() {
+                "object" => found.object = true,
+                "oldObject" => found.old_object = true,
+                "authorizer" | "params" | "variables" => found.unknowable = true,
+                _ => {}
+            },
+            Expr::Call(call) => {
+                found.unknowable |= UNKNOWN.contains(&&*call.func_name);
+                if SELECTS.contains(&&*call.func_name)
+                    && let [operand, field, ..] = &call.args[..]
+                    && let Some(field) = literal(field)
+                {
+                    found.select(operand, field);
+                }
+                if call.func_name == "matches" {
+                    let pattern = call.args.last().and_then(literal);
+                    found.costly_pattern |= pattern.is_none_or(|pattern| pattern.len() > MAX_PATTERN);
+                }
             }
+            Expr::Select(select) => found.select(&select.operand, &select.field),
+            _ => {}
         }
-        Expr::Select(select) => found.select(&select.operand, &select.field),
-        _ => {}
-    });
+        open.extend(parts(expression).into_iter().flatten());
+    }
     found
 }
 
@@ -202,18 +204,4 @@ fn is_request(expression: &IdedExpr) -> bool {
         Expr::Call(call) if SELECTS.contains(&&*call.func_name) => call.args.first().is_some_and(is_request),
         _ => false,
     }
-}
-
-/// Whether every pattern stands in the expression itself and is short: one that is made of the request could cost anything.
-pub(super) fn patterns_are_short(expression: &IdedExpr) -> bool {
-    let mut short = true;
-    walk(expression, &mut |expression| {
-        if let Expr::Call(call) = &expression.expr
-            && call.func_name == "matches"
-        {
-            let pattern = call.args.last().and_then(literal);
-            short &= pattern.is_some_and(|pattern| pattern.len() <= MAX_PATTERN);
-        }
-    });
-    short
 }
