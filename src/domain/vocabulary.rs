@@ -138,33 +138,21 @@ pub enum Effect {
 
 named!(Effect, "The name as it stands in reports, labels and JSON.", all);
 
-/// Whether the control plane takes writes.
+/// Whether the control plane takes writes; the later, the more a person has to hear of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Writes {
+    /// Nobody has looked yet, or nobody can.
+    Unknown,
     /// They go through at their usual speed.
     Flowing,
     /// They go through, slower than usual.
     Delayed,
     /// They are refused or do not come back.
     Blocked,
-    /// Nobody has looked yet, or nobody can.
-    Unknown,
 }
 
 named!(Writes, "The value of the `state` label in metrics.", all);
-
-impl Writes {
-    /// From 0, the least that a person has to hear of, upwards.
-    pub const fn gravity(self) -> u8 {
-        match self {
-            Self::Unknown => 0,
-            Self::Flowing => 1,
-            Self::Delayed => 2,
-            Self::Blocked => 3,
-        }
-    }
-}
 
 /// A trouble with writes that no hook explains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, IntoStaticStr, VariantArray)]

@@ -94,8 +94,7 @@ impl Judge {
             self.remember(after, hook);
         }
         let writes = assessment.control_plane.writes;
-        let all = self.worst_writes.into_iter().chain([writes]);
-        self.worst_writes = all.max_by_key(|writes| writes.gravity());
+        self.worst_writes = self.worst_writes.max(Some(writes));
         self.last = Some(assessment.clone());
         news
     }

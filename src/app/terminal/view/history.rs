@@ -138,8 +138,7 @@ impl ShownHistory {
             else {
                 continue;
             };
-            let writes = column.writes.into_iter().chain([sample.writes]);
-            column.writes = writes.max_by_key(|writes| writes.gravity());
+            column.writes = column.writes.max(Some(sample.writes));
             column.seconds = match (column.seconds, sample.seconds) {
                 (Some(one), Some(other)) => Some(one.max(other)),
                 (one, other) => one.or(other),

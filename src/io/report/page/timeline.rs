@@ -54,8 +54,7 @@ impl TimelineColumn {
         self.update = longest(self.update, sample.update);
         self.culprits = self.culprits.max(sample.culprits);
         self.canary = longest(self.canary, sample.canary);
-        let all = self.writes.into_iter().chain([sample.writes]);
-        self.writes = all.max_by_key(|writes| writes.gravity());
+        self.writes = self.writes.max(Some(sample.writes));
     }
 
     /// Up to where the time is a culprit's; while writes are blocked, all that a canary waits is.
@@ -504,7 +503,7 @@ mod tests {
                     seconds * 2,
                     wild,
                     wild / 3.0,
-                    Writes::ALL[seconds as usize / 4 % 3],
+                    Writes::ALL[1 + seconds as usize / 4 % 3],
                 )
             });
         }
