@@ -107,11 +107,6 @@ fn by_condition(subject: &AuditedHook, own: Option<String>) -> Scoping {
         name: CONDITION.to_owned(),
         expression: spare(&added).expression(),
     });
-    let conditions: Vec<Value> = hook
-        .match_conditions
-        .iter()
-        .map(|condition| json!({"name": condition.name, "expression": condition.expression}))
-        .collect();
     let asked = |operation: &str, (group, resource, subresource): (&str, &str, &str)| {
         [None, Some("tenant")].into_iter().any(|namespace| {
             subject.hook.could_match(&RequestShape {
@@ -135,7 +130,7 @@ fn by_condition(subject: &AuditedHook, own: Option<String>) -> Scoping {
             .map(|own| format!("Pods, ReplicaSets and Deployments in {own}")),
     );
     Scoping {
-        patch: of_field(subject, "matchConditions", &conditions.into()),
+        patch: of_field(subject, "matchConditions", &json!(hook.match_conditions)),
         unreviewed: format!(
             "the control plane's own writes (docs/shield.md): {}",
             named.join("; ")

@@ -29,33 +29,32 @@ const LONG_FOR_LEASES: u64 = 3;
 /// Of many names these are listed.
 const SHOWN: usize = 6;
 
-/// Where an object is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Where {
-    System,
-    Anywhere,
-    Cluster,
-}
+/// The namespaces that an object of the control plane may be in; `None` for one without a namespace.
+type Namespaces = &'static [Option<&'static str>];
+
+const SYSTEM: Namespaces = &[Some("kube-system")];
+const ANYWHERE: Namespaces = &[Some("kube-system"), Some("kube-node-lease")];
+const CLUSTER: Namespaces = &[None];
 
 /// What Gardener counts as critical, with CREATE and UPDATE: group, resources (with subresources), place. Leases apart, and
 /// with GKE's Leases of nodes.
 #[rustfmt::skip] // a table
-const CRITICAL: [(&str, &[&str], Where); 12] = [
+const CRITICAL: [(&str, &[&str], Namespaces); 12] = [
     ("", &["pods", "pods/status", "configmaps", "endpoints", "secrets", "serviceaccounts", "services",
-        "services/status"], Where::System),
+        "services/status"], SYSTEM),
     ("apps", &["controllerrevisions", "daemonsets", "daemonsets/status", "deployments", "deployments/scale",
-        "replicasets", "replicasets/status", "replicasets/scale"], Where::System),
-    ("networking.k8s.io", &["networkpolicies"], Where::System),
-    ("rbac.authorization.k8s.io", &["roles", "rolebindings"], Where::System),
-    ("coordination.k8s.io", &["leases"], Where::Anywhere),
-    ("", &["nodes", "nodes/status"], Where::Cluster),
-    ("rbac.authorization.k8s.io", &["clusterroles", "clusterrolebindings"], Where::Cluster),
-    ("apiextensions.k8s.io", &["customresourcedefinitions", "customresourcedefinitions/status"], Where::Cluster),
-    ("apiregistration.k8s.io", &["apiservices", "apiservices/status"], Where::Cluster),
+        "replicasets", "replicasets/status", "replicasets/scale"], SYSTEM),
+    ("networking.k8s.io", &["networkpolicies"], SYSTEM),
+    ("rbac.authorization.k8s.io", &["roles", "rolebindings"], SYSTEM),
+    ("coordination.k8s.io", &["leases"], ANYWHERE),
+    ("", &["nodes", "nodes/status"], CLUSTER),
+    ("rbac.authorization.k8s.io", &["clusterroles", "clusterrolebindings"], CLUSTER),
+    ("apiextensions.k8s.io", &["customresourcedefinitions", "customresourcedefinitions/status"], CLUSTER),
+    ("apiregistration.k8s.io", &["apiservices", "apiservices/status"], CLUSTER),
     ("certificates.k8s.io", &["certificatesigningrequests", "certificatesigningrequests/status",
-        "certificatesigningrequests/approval"], Where::Cluster),
-    ("scheduling.k8s.io", &["priorityclasses"], Where::Cluster),
-    ("discovery.k8s.io", &["endpointslices"], Where::System),
+        "certificatesigningrequests/approval"], CLUSTER),
+    ("scheduling.k8s.io", &["priorityclasses"], CLUSTER),
+    ("discovery.k8s.io", &["endpointslices"], SYSTEM),
 ];
 
 /// What is not stored, and bindings: OpenShift's list of virtual resources, with TokenReviews as GKE and the good practices
@@ -174,14 +173,9 @@ fn timeouts(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>) {
 }
 
 /// Which of these a webhook is asked about, with CREATE or UPDATE.
-fn asked<'a>(hook: &Hook, estate: &Estate, objects: &[(&'a str, &[&'a str], Where)]) -> Vec<&'a str> {
+fn asked<'a>(hook: &Hook, estate: &Estate, objects: &[(&'a str, &[&'a str], Namespaces)]) -> Vec<&'a str> {
     let mut asked = Vec::new();
-    for (group, resources, place) in objects {
-        let namespaces: &[Option<&str>] = match place {
-            Where::Cluster => &[None],
-            Where::System => &[Some("kube-system")],
-            Where::Anywhere => &[Some("kube-system"), Some("kube-node-lease")],
-        };
+    for (group, resources, namespaces) in objects {
         for entry in *resources {
             let (resource, subresource) = entry.split_once('/').unwrap_or((entry, ""));
             let meets = namespaces.iter().any(|namespace| {
