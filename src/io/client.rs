@@ -314,9 +314,12 @@ impl ConfigSource {
                     context: context.map(str::to_owned),
                     ..KubeConfigOptions::default()
                 };
-                Config::from_custom_kubeconfig(merged, &chosen)
+                let mut config = Config::from_custom_kubeconfig(merged, &chosen)
                     .await
-                    .map_err(|error| failed(error.into()))
+                    .map_err(|error| failed(error.into()))?;
+                config.proxy_url =
+                    kubeconfig::proxy(&config.cluster_url, own_proxy, |name| std::env::var(name).ok());
+                Ok(config)
             }
             (Self::Pod { looked_for }, Some(context)) => Err(ConnectError::ContextWithoutKubeconfig {
                 context: context.to_owned(),
@@ -335,6 +338,7 @@ mod tests {
     use super::*;
     use crate::io::testing::{TestReply, TestServer, soon};
 
+                let own_proxy = kubeconfig::own_proxy(&merged, context);
     fn path(text: &str) -> PathBuf {
         PathBuf::from(text)
     }

@@ -9,11 +9,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use http::Uri;
+use hyper_util::client::proxy::matcher::Matcher;
 use kube::config::{AuthInfo, Cluster, Kubeconfig, KubeconfigError};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use thiserror::Error;
 
+use super::{is_loopback, server_host};
 use crate::domain::text::{human, listed};
 use crate::domain::time::Time;
 use crate::io::file;
@@ -110,6 +113,40 @@ pub(super) fn read(files: &[PathBuf], context: Option<&str>) -> Result<Kubeconfi
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     check(&merged, context, Time::from_unix(now))?;
     Ok(merged)
+}
+
+/// The `proxy-url` of the cluster that a context names.
+pub(super) fn own_proxy(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<String> {
+    let chosen = context.or(kubeconfig.current_context.as_deref())?;
+    let context = kubeconfig.contexts.iter().find(|named| named.name == chosen)?;
+    let name = &context.context.as_ref()?.cluster;
+    let cluster = kubeconfig.clusters.iter().find(|named| named.name == *name)?;
+    let proxy = cluster.cluster.as_ref()?.proxy_url.clone();
+    proxy.filter(|url| !url.is_empty())
+}
+
+/// The proxy on the way to a server, as kubectl chooses it: the cluster's `own`, or else that of the environment, unless
+/// `NO_PROXY` exempts the server or it is on this host. kube compares `NO_PROXY` with the proxy's own address.
+pub(super) fn proxy(
+    server: &Uri,
+    own: Option<String>,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Option<Uri> {
+    if let Some(own) = own {
+        return own.parse().ok();
+    }
+    let value = |name: String| {
+        let mut found = [name.to_uppercase(), name]
+            .into_iter()
+            .filter_map(|name| variable(&name));
+        found.find(|value| !value.is_empty())
+    };
+    let proxy = value(format!("{}_proxy", server.scheme_str()?))?;
+    let exempt = value("no_proxy".to_owned()).unwrap_or_default();
+    let all_are = exempt.split(',').any(|entry| entry.trim() == "*");
+    let matcher = Matcher::builder().all(&proxy).no(exempt).build();
+    let is_used = !all_are && !is_loopback(server_host(server)?) && matcher.intercept(server).is_some();
+    proxy.parse().ok().filter(|_| is_used)
 }
 
 fn read_one(path: &Path) -> Result<Kubeconfig, Flaw> {
@@ -335,6 +372,57 @@ mod tests {
             said("apiVersion: v1\n", None),
             "it has no current-context, nor any other; choose one by --context"
         );
+    }
+
+    #[test]
+    fn the_proxy_is_the_clusters_own_or_that_of_the_environment_unless_the_server_is_exempt() {
+        let none: &[(&str, &str)] = &[];
+        let https = ("HTTPS_PROXY", "http://me:secret@10.1.0.1:3128");
+        let chosen = |server: &str, own: Option<&str>, environment: &[(&str, &str)]| {
+            let variable = |name: &str| {
+                let mut set = environment.iter().filter(|(key, _)| *key == name);
+                set.next().map(|(_, value)| (*value).to_owned())
+            };
+            let proxy = proxy(&server.parse().expect("a URL"), own.map(str::to_owned), variable);
+            proxy.map(|proxy| proxy.to_string())
+        };
+        let api = "https://10.0.0.1:6443";
+        assert_eq!(chosen(api, None, none), None);
+        let used = Some("http://me:secret@10.1.0.1:3128/".to_owned());
+        assert_eq!(chosen(api, None, &[https]), used);
+        assert_eq!(
+            chosen(api, None, &[("https_proxy", https.1), ("HTTPS_PROXY", "")]),
+            used
+        );
+        for exempt in ["10.0.0.0/8", "example.com, 10.0.0.1", "*"] {
+            assert_eq!(
+                chosen(api, None, &[https, ("NO_PROXY", exempt)]),
+                None,
+                "{exempt}"
+            );
+        }
+        let of_the_proxy = ("no_proxy", "10.1.0.1,10.2.0.0/16,");
+        assert_eq!(chosen(api, None, &[https, of_the_proxy]), used);
+        let named = "https://api.example.com";
+        assert_eq!(chosen(named, None, &[https, ("NO_PROXY", ".example.com")]), None);
+        assert_eq!(chosen("http://10.0.0.1", None, &[https]), None);
+        assert_eq!(chosen("http://10.0.0.1", None, &[("HTTP_PROXY", https.1)]), used);
+        for own_host in [
+            "https://127.0.0.1:6443",
+            "https://[::1]:6443",
+            "https://localhost",
+        ] {
+            assert_eq!(chosen(own_host, None, &[https]), None, "{own_host}");
+        }
+        let everything = &[https, ("NO_PROXY", "*")];
+        let own = Some("http://own.example:1");
+        assert_eq!(
+            chosen(api, own, everything).as_deref(),
+            Some("http://own.example:1/")
+        );
+        let with_proxy = kubeconfig(&GOOD.replace("server:", "proxy-url: 'http://p:1', server:"));
+        assert_eq!(own_proxy(&with_proxy, None).as_deref(), Some("http://p:1"));
+        assert_eq!(own_proxy(&kubeconfig(GOOD), Some("x")), None);
     }
 
     #[test]
