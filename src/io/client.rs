@@ -28,11 +28,13 @@ mod kubeconfig;
 pub(crate) mod request;
 mod stack;
 
+use stack::ClientMaker;
+
 pub use kubeconfig::Flaw;
 
 /// Longest wait for a connection, TLS handshake included.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest wait for a client to be put together; a credential plugin may be run for it.
+/// Longest wait for clients to be put together; a credential plugin may be run for it.
 const BUILD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why there is no client.
@@ -115,14 +117,16 @@ impl Connection {
     pub async fn from_config(config: Config) -> Result<Self, ConnectError> {
         let config = adjusted(config);
         Ok(Self {
-            watches: build(config.clone()).await?,
-            calls: build(config.clone()).await?,
-            canaries: build(config.clone()).await?,
+            watches,
+            calls,
+            canaries,
             config,
         })
     }
 
     /// The client for watches, which keep a connection for minutes.
+        let clients = build(config.clone(), |client| Ok((client()?, client()?, client()?)));
+        let (watches, calls, canaries) = clients.await?;
     pub fn watches(&self) -> &Client {
         &self.watches
     }
@@ -190,7 +194,7 @@ impl Connection {
                     server: address.to_string(),
                     why: with_causes(&error),
                 })?;
-        build(config).await
+        build(config, |client| client()).await
     }
 }
 
@@ -239,7 +243,10 @@ fn adjusted(mut config: Config) -> Config {
 }
 
 /// Credential plugins are run, and files read, while a client is built: not on a runtime thread.
-async fn build(config: Config) -> Result<Client, ConnectError> {
+async fn build<T: Send + 'static>(
+    config: Config,
+    make: fn(&ClientMaker) -> Result<T, kube::Error>,
+) -> Result<T, ConnectError> {
     let server = without_secrets(&config.cluster_url);
     let plugin = config
         .auth_info
@@ -253,9 +260,9 @@ async fn build(config: Config) -> Result<Client, ConnectError> {
             None => why,
         },
     };
-    let building = tokio::task::spawn_blocking(move || stack::client(config));
+    let building = tokio::task::spawn_blocking(move || make(&stack::maker(config)?));
     match tokio::time::timeout(BUILD_TIMEOUT, building).await {
-        Ok(Ok(Ok(client))) => Ok(client),
+        Ok(Ok(Ok(made))) => Ok(made),
         Ok(Ok(Err(error))) => Err(failed(with_causes(&error))),
         Ok(Err(error)) => Err(failed(with_causes(&error))),
         Err(_) => Err(failed(format!(
@@ -441,6 +448,35 @@ mod tests {
     fn a_password_in_the_url_of_the_server_is_not_shown() {
         for (url, shown) in [
             (
+    #[tokio::test]
+    async fn for_all_clients_together_a_credential_plugin_runs_twice_at_most() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let runs = folder.path().join("runs");
+        let credential = r#"{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"t"}}"#;
+        let server = TestServer::start(|_| TestReply::json(200, "{}")).await;
+        let mut config = server.config("127.0.0.1");
+        config.auth_info.exec = Some(kube::config::ExecConfig {
+            api_version: Some("client.authentication.k8s.io/v1".to_owned()),
+            command: Some("sh".to_owned()),
+            args: Some(vec![
+                "-c".to_owned(),
+                format!("echo run >> '{}'; echo '{credential}'", runs.display()),
+            ]),
+            ..kube::config::ExecConfig::default()
+        });
+        let connection = Connection::from_config(config).await.expect("clients");
+        for client in [connection.watches(), connection.calls(), connection.canaries()] {
+            let request = http::Request::get("/version").body(kube::client::Body::empty());
+            let answer = soon(client.send(request.expect("a request"))).await;
+            assert_eq!(answer.expect("an answer").status(), 200);
+        }
+        for asked in server.asked() {
+            assert_eq!(asked.headers["authorization"], "Bearer t");
+        }
+        let runs = std::fs::read_to_string(runs).expect("it ran");
+        assert!(runs.lines().count() <= 2, "{runs}");
+    }
+
                 "https://me:secret@api.example:6443/k8s/c-1?token=secret",
                 "https://api.example:6443/k8s/c-1",
             ),

@@ -20,29 +20,75 @@ use super::CONNECT_TIMEOUT;
 /// After so much silence the system asks whether the other side is still there.
 const KEEPALIVE: Duration = Duration::from_secs(20);
 
-/// Makes a client. May run a credential plugin, so not on a runtime thread, but within a runtime.
-pub(super) fn client(config: Config) -> Result<Client, kube::Error> {
+/// Makes clients that share trust and credentials, and no connection.
+pub(super) type ClientMaker = Box<dyn Fn() -> Result<Client, kube::Error>>;
+
+/// Gets what such clients share. Runs a credential plugin, so not on a runtime thread, but within a runtime: once for its
+/// certificate and once for its token. kube's stack runs it for each client.
+pub(super) fn maker(config: Config) -> Result<ClientMaker, kube::Error> {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
         // Without one rustls panics below. An error means that somebody else was faster.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     }
     if config.proxy_url.is_some() {
-        return Client::try_from(config);
+        return Ok(Box::new(move || Client::try_from(config.clone())));
     }
-    let mut tcp = HttpConnector::new();
+    let tls = config.rustls_https_connector_with_connector(tcp(HttpConnector::new()))?;
+    let (auth, headers) = (config.auth_layer()?, config.extra_headers_layer()?);
+    Ok(Box::new(move || {
+        let connector = Timeout::new(tls.clone(), CONNECT_TIMEOUT).map_future(Box::pin);
+        let http: HttpClient<_, Body> = HttpClient::builder(TokioExecutor::new()).build(connector);
+        let service = ServiceBuilder::new()
+            .layer(config.base_uri_layer())
+            .option_layer(auth.as_ref())
+            .layer(&headers)
+            .map_err(BoxError::from)
+            .service(http);
+        Ok(Client::new(service, config.default_namespace.clone()))
+    }))
+}
+
+/// How connections are dialled.
+fn tcp<R>(mut tcp: HttpConnector<R>) -> HttpConnector<R> {
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
     tcp.set_keepalive(Some(KEEPALIVE));
     tcp.set_keepalive_interval(Some(KEEPALIVE / 4));
     tcp.set_keepalive_retries(Some(3));
-    let tls = config.rustls_https_connector_with_connector(tcp)?;
-    let connector = Timeout::new(tls, CONNECT_TIMEOUT).map_future(Box::pin);
-    let http: HttpClient<_, Body> = HttpClient::builder(TokioExecutor::new()).build(connector);
-    let service = ServiceBuilder::new()
-        .layer(config.base_uri_layer())
-        .option_layer(config.auth_layer()?)
-        .layer(config.extra_headers_layer()?)
-        .map_err(BoxError::from)
-        .service(http);
-    Ok(Client::new(service, config.default_namespace))
+    // Each address of a name gets its share of it: a dead one leaves the others, and TLS, time.
+    tcp.set_connect_timeout(Some(CONNECT_TIMEOUT * 4 / 5));
+    tcp
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use hyper_util::client::legacy::connect::dns::Name;
+    use tokio::net::{TcpListener, TcpSocket, TcpStream};
+    use tokio::time::timeout;
+    use tower::service_fn;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn of_several_addresses_a_dead_one_leaves_time_for_the_next() {
+        let dead = TcpSocket::new_v4().expect("a socket");
+        dead.bind(SocketAddr::from(([127, 0, 0, 1], 0)))
+            .expect("a free port");
+        let dead = dead.listen(1).expect("a listener");
+        let live = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let addresses = [&dead, &live].map(|listener| listener.local_addr().expect("bound"));
+        // Linux is silent to those for whom there is no room.
+        let mut filling = Vec::new();
+        while let Ok(stream) = timeout(CONNECT_TIMEOUT / 50, TcpStream::connect(addresses[0])).await {
+            filling.push(stream.expect("a connection"));
+        }
+        let resolver =
+            service_fn(move |_: Name| async move { Ok::<_, std::io::Error>(addresses.into_iter()) });
+        let dialling = tcp(HttpConnector::new_with_resolver(resolver))
+            .oneshot("http://two.example/".parse().expect("a URL"));
+        let dialled = timeout(CONNECT_TIMEOUT, dialling).await.expect("in time");
+        dialled.expect("a connection to the second address");
+    }
 }
