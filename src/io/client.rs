@@ -16,7 +16,7 @@ use std::time::Duration;
 use http::Uri;
 use http::header::{HeaderValue, USER_AGENT};
 use kube::Client;
-use kube::config::{Config, InClusterError, KubeConfigOptions};
+use kube::config::{AuthInfo, Config, InClusterError, KubeConfigOptions};
 use thiserror::Error;
 
 use super::error::with_causes;
@@ -82,6 +82,15 @@ pub enum ConnectError {
         /// What is wrong, with its causes.
         why: String,
     },
+    /// Nothing would show that it is an API server that gets the credentials.
+    #[error(
+        "{server} is not asked by its own address, since its certificate would not be verified; use https, and \
+         certificate-authority-data instead of insecure-skip-tls-verify"
+    )]
+    Unverified {
+        /// The address.
+        server: String,
+    },
 }
 
 /// The clients for one cluster.
@@ -116,6 +125,8 @@ impl Connection {
     /// When its certificates or credentials are unusable.
     pub async fn from_config(config: Config) -> Result<Self, ConnectError> {
         let config = adjusted(config);
+        let clients = build(config.clone(), |client| Ok((client()?, client()?, client()?)));
+        let (watches, calls, canaries) = clients.await?;
         Ok(Self {
             watches,
             calls,
@@ -125,8 +136,6 @@ impl Connection {
     }
 
     /// The client for watches, which keep a connection for minutes.
-        let clients = build(config.clone(), |client| Ok((client()?, client()?, client()?)));
-        let (watches, calls, canaries) = clients.await?;
     pub fn watches(&self) -> &Client {
         &self.watches
     }
@@ -177,13 +186,18 @@ impl Connection {
 
     /// A client for one API-server replica at `address`, with the same trust and credentials.
     ///
-    /// The certificate is verified for the configured server's name: every replica has to have that one.
+    /// The certificate is verified for the configured server's name: every replica has to have that one. Who may write the
+    /// EndpointSlices that list them could else have the credentials sent to a server of their own.
     ///
     /// # Errors
-    /// When the credentials have become unusable.
+    /// When the certificate would not be verified, or the credentials have become unusable.
     pub async fn direct(&self, address: SocketAddr) -> Result<Client, ConnectError> {
         let mut config = self.config.clone();
         let scheme = config.cluster_url.scheme_str().unwrap_or("https");
+        if config.accept_invalid_certs || (scheme != "https" && has_credentials(&config.auth_info)) {
+            let server = address.to_string();
+            return Err(ConnectError::Unverified { server });
+        }
         config.tls_server_name = config
             .tls_server_name
             .or_else(|| server_host(&self.config.cluster_url).map(str::to_owned));
@@ -203,6 +217,15 @@ impl std::fmt::Debug for Connection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Connection({})", self.server())
     }
+}
+
+/// Whether a request carries anything by which another could act for us.
+const fn has_credentials(user: &AuthInfo) -> bool {
+    user.token.is_some()
+        || user.token_file.is_some()
+        || user.password.is_some()
+        || user.exec.is_some()
+        || user.auth_provider.is_some()
 }
 
 fn without_secrets(url: &Uri) -> String {
@@ -317,6 +340,7 @@ impl ConfigSource {
                     why: Box::new(why),
                 };
                 let merged = kubeconfig::read(&files, context).map_err(failed)?;
+                let own_proxy = kubeconfig::own_proxy(&merged, context);
                 let chosen = KubeConfigOptions {
                     context: context.map(str::to_owned),
                     ..KubeConfigOptions::default()
@@ -345,7 +369,6 @@ mod tests {
     use super::*;
     use crate::io::testing::{TestReply, TestServer, soon};
 
-                let own_proxy = kubeconfig::own_proxy(&merged, context);
     fn path(text: &str) -> PathBuf {
         PathBuf::from(text)
     }
@@ -431,24 +454,6 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn debugging_a_connection_shows_no_credentials() {
-        let server = TestServer::start(|_| TestReply::Hang).await;
-        let shown = format!("{:?}", server.connection().await);
-        assert_eq!(shown, format!("Connection(http://{}/)", server.address));
-    }
-
-    #[test]
-    fn an_address_of_this_host_is_told_from_others() {
-        assert!(is_here(IpAddr::from([127, 0, 0, 3])));
-        // For documentation only, so nobody has it.
-        assert!(!is_here(IpAddr::from([203, 0, 113, 7])));
-    }
-
-    #[test]
-    fn a_password_in_the_url_of_the_server_is_not_shown() {
-        for (url, shown) in [
-            (
-    #[tokio::test]
     async fn for_all_clients_together_a_credential_plugin_runs_twice_at_most() {
         let folder = tempfile::tempdir().expect("a folder");
         let runs = folder.path().join("runs");
@@ -477,6 +482,24 @@ mod tests {
         assert!(runs.lines().count() <= 2, "{runs}");
     }
 
+    #[tokio::test]
+    async fn debugging_a_connection_shows_no_credentials() {
+        let server = TestServer::start(|_| TestReply::Hang).await;
+        let shown = format!("{:?}", server.connection().await);
+        assert_eq!(shown, format!("Connection(http://{}/)", server.address));
+    }
+
+    #[test]
+    fn an_address_of_this_host_is_told_from_others() {
+        assert!(is_here(IpAddr::from([127, 0, 0, 3])));
+        // For documentation only, so nobody has it.
+        assert!(!is_here(IpAddr::from([203, 0, 113, 7])));
+    }
+
+    #[test]
+    fn a_password_in_the_url_of_the_server_is_not_shown() {
+        for (url, shown) in [
+            (
                 "https://me:secret@api.example:6443/k8s/c-1?token=secret",
                 "https://api.example:6443/k8s/c-1",
             ),

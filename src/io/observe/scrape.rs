@@ -125,24 +125,32 @@ impl Scraper {
     /// Reads anew which replicas there are.
     ///
     /// # Errors
-    /// When the list cannot be read, or no client can be made; what was known before stays.
+    /// When the list cannot be read; what was known before stays. When a replica is not to be asked by its own address; the
+    /// others are.
     pub async fn refresh(&self) -> Result<(), String> {
         let addresses = addresses(&self.connection, REFRESH_TIMEOUT).await;
         let addresses = addresses
             .map_err(|why| format!("cannot read the EndpointSlices of default/kubernetes: {why}"))?;
         let unknown = self.with_targets(|targets| targets.keep_only(&addresses));
+        let mut left_out = Ok(());
         for address in unknown {
-            let client = self.connection.direct(address).await;
+            let client = match self.connection.direct(address).await {
+                Ok(client) => client,
+                Err(why) => {
+                    left_out = Err(why.to_string());
+                    continue;
+                }
+            };
             let target = ScrapeTarget {
                 name: address.to_string(),
                 visits: 1,
                 is_kept: true,
                 address: Some(address),
-                client: client.map_err(|error| error.to_string())?,
+                client,
             };
             self.with_targets(|targets| targets.add(address, target));
         }
-        Ok(())
+        left_out
     }
 
     /// Scrapes one target.
@@ -606,6 +614,26 @@ mod tests {
         now.fetch_add(60_000, Ordering::Relaxed);
         let mut found = names(&scraper);
         found.sort();
+    #[tokio::test]
+    async fn credentials_go_to_no_listed_address_whose_certificate_is_not_verified() {
+        let other = TestServer::start_tls("other.example", |_| TestReply::Hang).await;
+        let list = slices(&[other.address]);
+        let list = move |_: &ReceivedRequest| TestReply::json(200, &list);
+        let encrypted = TestServer::start_tls("127.0.0.1", list.clone()).await;
+        let plain = TestServer::start(list).await;
+        for (server, accept_invalid_certs) in [(&encrypted, true), (&plain, false)] {
+            let mut config = server.config("127.0.0.1");
+            config.accept_invalid_certs = accept_invalid_certs;
+            config.auth_info.token = Some("secret".to_owned().into());
+            let connection = Connection::from_config(config).await.expect("clients");
+            let scraper = Scraper::new(connection, clock(), limits());
+            let why = soon(scraper.refresh()).await.expect_err("one is left out");
+            assert!(why.contains("insecure-skip-tls-verify"), "{why}");
+            assert_eq!(names(&scraper), [(server.address.to_string(), false)]);
+        }
+        assert!(other.asked().is_empty());
+    }
+
         assert_eq!(found, both, "tried again after a minute");
     }
 

@@ -42,7 +42,7 @@ impl ApiServerClient {
     }
 }
 
-/// The configured server, then each API server by its own address. With why the others are not known, if so.
+/// The configured server, then each API server by its own address. With why others are not known or not asked, if so.
 /// One that is among `known` keeps its client: another would run a credential plugin again and dial again.
 pub async fn servers(
     connection: &Connection,
@@ -56,17 +56,21 @@ pub async fn servers(
             return (servers, Some(trouble));
         }
     };
+    let mut trouble = None;
     for address in addresses.into_iter().take(MAX_SERVERS) {
         let name = address.to_string();
         if connection.server_address() == Some(address) {
             servers[0].one = true;
         } else if let Some(same) = known.iter().find(|server| server.one && server.name == name) {
             servers.push(same.clone());
-        } else if let Ok(client) = connection.direct(address).await {
-            servers.push(ApiServerClient::new(&name, client, true));
+        } else {
+            match connection.direct(address).await {
+                Ok(client) => servers.push(ApiServerClient::new(&name, client, true)),
+                Err(why) => trouble = Some(why.to_string()),
+            }
         }
     }
-    (servers, None)
+    (servers, trouble)
 }
 
 /// Whether the API server knows `matchConditions`; `true` where its release cannot be found out, for every supported

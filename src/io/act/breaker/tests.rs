@@ -206,7 +206,7 @@ async fn an_api_server_whose_address_is_unchanged_keeps_its_client() {
         "endpoints": [{"addresses": ["127.0.0.2"]}],
         "ports": [{"name": "https", "port": 6443}],
     }]});
-    let api = TestServer::start(move |_| TestReply::json(200, &slices)).await;
+    let api = TestServer::start_tls("127.0.0.1", move |_| TestReply::json(200, &slices)).await;
     let token = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(&token, "secret").unwrap();
     let mut config = api.config("127.0.0.1");
@@ -219,8 +219,9 @@ async fn an_api_server_whose_address_is_unchanged_keeps_its_client() {
     let (found, _) = soon(servers(&connection, &known)).await;
     let names: Vec<&str> = found.iter().map(|server| server.name.as_str()).collect();
     assert_eq!(names[1..], ["127.0.0.2:6443"]);
-    let (found, _) = soon(servers(&connection, &[])).await;
+    let (found, trouble) = soon(servers(&connection, &[])).await;
     assert_eq!(found.len(), 1, "a new client would have been made");
+    assert!(trouble.is_some());
 }
 
 fn three() -> Value {
