@@ -10,8 +10,6 @@ use k8s_openapi::api::admissionregistration::v1::{
     MatchCondition as ApiMatchCondition, MutatingWebhook, RuleWithOperations, WebhookClientConfig,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, Time as ApiTime};
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
 use serde::Deserialize;
 use x509_parser::prelude::GeneralName;
 
@@ -23,7 +21,7 @@ use crate::domain::cluster::hook::{
     WrittenEntry,
 };
 use crate::domain::time::Time;
-use crate::io::client::certificate::may_sign;
+use crate::io::client::certificate::{blocks, may_sign};
 
 pub(in crate::io) mod node;
 pub(super) mod others;
@@ -207,7 +205,7 @@ impl Problems {
 /// The same, without complaints. Blocks of other kinds and certificates that cannot be parsed are passed over, as Go does.
 fn trusted(bundle: &[u8]) -> (Option<Time>, Vec<Trusted>) {
     let (mut ends, mut all) = (None, Vec::new());
-    for der in CertificateDer::pem_slice_iter(bundle).filter_map(Result::ok) {
+    for der in blocks(bundle) {
         let Ok((_, certificate)) = x509_parser::parse_x509_certificate(&der) else {
             continue;
         };
@@ -516,10 +514,17 @@ mod tests {
         let certificate = rcgen::generate_simple_self_signed(["s.n.svc".to_owned()]).expect("a certificate");
         let pem = certificate.cert.pem();
         let junk = "hello\n-----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END RSA PRIVATE KEY-----\n";
-        for bundle in [pem.clone(), format!("{junk}{pem}"), format!("{pem}{junk}")] {
+        let cut_off = "-----BEGIN CERTIFICATE-----\ncut off\n";
+        for bundle in [
+            pem.clone(),
+            format!("{junk}{pem}"),
+            format!("{pem}{junk}"),
+            format!("{cut_off}{pem}"),
+        ] {
             let hook = hook_of(json!({"clientConfig":
                 {"service": {"namespace": "n", "name": "s"}, "caBundle": base64(bundle.as_bytes())}}));
             assert_eq!(hook.problems, Vec::<String>::new(), "{bundle}");
+            assert!(hook.written.ca_ends.is_some());
             assert_eq!(&*hook.ca_bundle, bundle.as_bytes());
         }
     }

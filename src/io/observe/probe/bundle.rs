@@ -4,16 +4,13 @@
 //! silence; only a bundle without a single certificate is an error, and then every call of the hook fails
 //! (client-go `transport.rootCertPool`). A stricter reader would call healthy hooks broken.
 
-use base64::Engine;
-use base64::alphabet;
-use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use rustls::RootCertStore;
 use rustls::pki_types::{CertificateDer, TrustAnchor};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::taken::TakenChains;
 use crate::domain::time::Time;
-use crate::io::client::certificate::may_sign;
+use crate::io::client::certificate::{blocks, may_sign};
 
 /// At most this many certificates of one bundle are used. etcd's limit of 1.5 MiB per object allows a few
 /// thousand; real bundles hold a handful.
@@ -83,39 +80,6 @@ fn anchor(der: CertificateDer<'static>) -> Option<Anchor> {
     })
 }
 
-const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
-const END: &str = "-----END CERTIFICATE-----";
-
-/// Go's decoder is not strict about the bits after the last whole byte.
-const BASE64: GeneralPurpose = GeneralPurpose::new(
-    &alphabet::STANDARD,
-    GeneralPurposeConfig::new()
-        .with_decode_allow_trailing_bits(true)
-        .with_decode_padding_mode(DecodePaddingMode::RequireCanonical),
-);
-
-/// The DER of every well-formed block; a malformed one ends where the next begins.
-fn blocks(pem: &[u8]) -> impl Iterator<Item = Vec<u8>> {
-    let mut open: Option<String> = None;
-    pem.split(|byte| *byte == b'\n').filter_map(move |line| {
-        // A line that is not UTF-8 is no part of any block.
-        let line = std::str::from_utf8(line).unwrap_or("?").trim_end();
-        match (line, open.as_mut()) {
-            (BEGIN, _) => {
-                open = Some(String::new());
-                None
-            }
-            (END, Some(_)) => BASE64.decode(open.take()?).ok(),
-            // A block with headers fails to decode at its colon and is passed over, as Go does.
-            (text, Some(body)) => {
-                body.extend(text.chars().filter(|c| !c.is_ascii_whitespace()));
-                None
-            }
-            (_, None) => None,
-        }
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
@@ -155,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_block_with_headers_does_not_count() {
-        let bundle = authority().replace(BEGIN, &format!("{BEGIN}\nProc-Type: 4,ENCRYPTED\n"));
+        let bundle = authority().replacen('\n', "\nProc-Type: 4,ENCRYPTED\n\n", 1);
         assert!(read(bundle.as_bytes()).is_empty());
     }
 
