@@ -29,6 +29,7 @@ use self::tunnel::{Tunnel, TunnelError};
 use super::endpoint::secrets::{Material, authorization};
 use super::endpoint::{Auth, EndpointError};
 use super::error::with_causes;
+use crate::domain::report::assessment::NOTHING_JUDGED;
 use crate::domain::text::bounded;
 
 pub use address::{Address, BadAddress};
@@ -178,7 +179,10 @@ impl DaemonClient {
                 let (status, said) = (status.as_u16(), said());
                 return Err(AskError::Refused { server, status, said });
             }
-            StatusCode::SERVICE_UNAVAILABLE => return Err(AskError::NotYet { server }),
+            // A proxy in front of a daemon that is down answers 503 as well.
+            StatusCode::SERVICE_UNAVAILABLE if *assessment == *NOTHING_JUDGED.as_bytes() => {
+                return Err(AskError::NotYet { server });
+            }
             status => {
                 let why = format!("{status}: {}", said());
                 return Err(AskError::Another { server, why });
@@ -299,4 +303,32 @@ async fn whole(mut body: Incoming, most: usize) -> Result<Bytes, String> {
         }
     }
     Ok(read.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::testing::{TestReply, TestServer, soon};
+
+    #[tokio::test]
+    async fn a_proxys_503_is_not_taken_for_a_daemon_that_has_judged_nothing_yet() {
+        let asked = async |said: &'static str| {
+            let server =
+                TestServer::start(move |_| TestReply::Whole(503, "text/plain", said.to_owned())).await;
+            let address = format!("http://{}", server.address).parse().expect("an address");
+            let files = DaemonFiles {
+                ca: None,
+                certificate: None,
+                auth: Auth::None,
+            };
+            soon(DaemonClient::new(address, DaemonRoute::Direct, files).ask()).await
+        };
+        let fresh = asked(NOTHING_JUDGED).await;
+        assert!(matches!(fresh, Err(AskError::NotYet { .. })), "{fresh:?}");
+        let proxy = asked("upstream connect error").await;
+        assert!(
+            matches!(&proxy, Err(AskError::Another { why, .. }) if why.contains("503") && why.contains("upstream")),
+            "{proxy:?}"
+        );
+    }
 }

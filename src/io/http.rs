@@ -25,7 +25,7 @@ use self::cached::Cached;
 use super::lock;
 use super::report::Reported;
 use super::report::metrics::Metrics;
-use crate::domain::report::assessment::Assessment;
+use crate::domain::report::assessment::{Assessment, NOTHING_JUDGED};
 
 pub use access::{Access, TokenError};
 pub use tls::{Tls, TlsError, TlsFiles};
@@ -226,7 +226,7 @@ async fn assessment(State(shown): State<Reported>) -> Response {
     let assessment = shown.assessment.borrow().clone();
     match assessment {
         Some(assessment) => axum::Json(&*assessment).into_response(),
-        None => (StatusCode::SERVICE_UNAVAILABLE, "nothing has been judged yet\n").into_response(),
+        None => (StatusCode::SERVICE_UNAVAILABLE, NOTHING_JUDGED).into_response(),
     }
 }
 

@@ -13,6 +13,9 @@ use crate::observe::views::Sources;
 use crate::time::Time;
 use crate::vocabulary::Health;
 
+/// What is said instead of an assessment while there is none.
+pub const NOTHING_JUDGED: &str = "nothing has been judged yet\n";
+
 /// All verdicts and the state of the control plane at one instant.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Assessment {
