@@ -8,12 +8,15 @@ use std::fmt;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
-use kube::api::{Api, ListParams};
+use kube::api::Api;
+use serde::Deserialize;
 use tokio::io::DuplexStream;
 use tokio::time::timeout;
 
 use crate::domain::text::bounded;
 use crate::io::client::Connection;
+use crate::io::client::answer::percent_encoded;
+use crate::io::client::request::{ApiRequest, JSON, base};
 use crate::io::error::with_causes;
 
 /// What selects the Pods of the daemon, as deploy/ labels them.
@@ -27,7 +30,11 @@ const LIST: Duration = Duration::from_secs(5);
 /// Longest wait for the port-forward: the API server asks admission about it.
 const FORWARD: Duration = Duration::from_secs(12);
 /// Pods listed at most. More replicas would be a strange thing.
-const PODS: u32 = 50;
+const PODS: usize = 50;
+/// Most bytes of their list.
+const MAX_LIST: usize = 16 << 20;
+/// Pods tried at most: where one webhook holds up every port-forward, each takes [`FORWARD`].
+const TRIED: usize = 3;
 
 /// Why there is no port-forward.
 #[derive(Debug, thiserror::Error)]
@@ -93,7 +100,7 @@ impl Tunnel {
         let mut failure = TunnelError::NoPod {
             namespace: self.namespace.clone(),
         };
-        for pod in self.pods(&pods).await? {
+        for pod in self.pods().await?.into_iter().take(TRIED) {
             let name = pod.metadata.name.clone().unwrap_or_default();
             let port = port(&pod);
             let why = match timeout(FORWARD, pods.portforward(&name, &[port])).await {
@@ -116,17 +123,24 @@ impl Tunnel {
         Err(failure)
     }
 
-    async fn pods(&self, pods: &Api<Pod>) -> Result<Vec<Pod>, TunnelError> {
-        let wanted = ListParams::default().labels(SELECTOR).limit(PODS);
-        let failed = |why: String| TunnelError::List {
+    /// Those that run, the ready ones first.
+    async fn pods(&self) -> Result<Vec<Pod>, TunnelError> {
+        #[derive(Deserialize)]
+        struct PodList {
+            items: Vec<Pod>,
+        }
+        let path = format!(
+            "{}/namespaces/{}/pods",
+            base("", "v1"),
+            percent_encoded(&self.namespace)
+        );
+        let target = format!("{path}?labelSelector={}&limit={PODS}", percent_encoded(SELECTOR));
+        let listed = ApiRequest::get(self.connection.calls(), &target, JSON).json(LIST, MAX_LIST);
+        let PodList { items } = listed.await.map_err(|why| TunnelError::List {
             namespace: self.namespace.clone(),
-            why,
-        };
-        let listed = match timeout(LIST, pods.list(&wanted)).await {
-            Ok(listed) => listed.map_err(|error| failed(told(&error)))?,
-            Err(_) => return Err(failed(format!("no answer within {} s", LIST.as_secs()))),
-        };
-        let mut running: Vec<Pod> = listed.items.into_iter().filter(is_running).collect();
+            why: bounded(&why.to_string()),
+        })?;
+        let mut running: Vec<Pod> = items.into_iter().filter(is_running).collect();
         running.sort_by_key(|pod| !is_ready(pod));
         Ok(running)
     }
@@ -164,4 +178,45 @@ fn port(pod: &Pod) -> u16 {
     named
         .and_then(|port| u16::try_from(port.container_port).ok())
         .unwrap_or(PORT)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::io::testing::{TestReply, TestServer, soon};
+
+    #[tokio::test]
+    async fn of_many_pods_that_cannot_be_reached_three_are_tried_and_the_ready_ones_first() {
+        let pods: Vec<_> = ["a", "b", "c", "d", "e"]
+            .map(|name| {
+                let ready = if name > "c" { "True" } else { "False" };
+                let conditions = json!([{"type": "Ready", "status": ready}]);
+                json!({"metadata": {"name": name}, "status": {"phase": "Running", "conditions": conditions}})
+            })
+            .into();
+        let server = TestServer::start(move |asked| {
+            if asked.target.contains("/portforward") {
+                TestReply::status(500, "sick")
+            } else {
+                TestReply::json(200, json!({"items": pods}))
+            }
+        })
+        .await;
+        let tunnel = Tunnel::new(server.connection().await, "h".to_owned());
+        soon(tunnel.open()).await.expect_err("no Pod can be reached");
+        let asked = server.asked().into_iter().map(|asked| asked.target);
+        let targets = asked.map(|target| {
+            target
+                .split_once('?')
+                .map_or(String::new(), |(path, _)| path.to_owned())
+        });
+        let pods = "/api/v1/namespaces/h/pods";
+        let forward = |pod: &str| format!("{pods}/{pod}/portforward");
+        assert_eq!(
+            Vec::from_iter(targets),
+            [pods.to_owned(), forward("d"), forward("e"), forward("a")]
+        );
+    }
 }

@@ -164,7 +164,8 @@ async fn without_a_pod_that_can_be_reached_it_says_which_and_why() {
     );
     let (_, _, complained) = status(api, &["--namespace", "elsewhere"]).await;
     assert!(
-        complained.contains("the Pods of hookwatch in namespace elsewhere cannot be listed: pod is sick"),
+        complained
+            .contains("the Pods of hookwatch in namespace elsewhere cannot be listed: HTTP 404: pod is sick"),
         "{complained}"
     );
     let api = api_server(vec![pod("sick", "Running", true, json!([]))], nobody).await;
