@@ -74,7 +74,7 @@ impl ProbePlan {
             HookTarget::Service(target) => (target.server_name(), true),
             HookTarget::Url(target) if !beside_api_server && is_loopback(&target.host) => {
                 return Err(format!(
-                    "its url names {}, which is the API server's own host and another one from here",
+                    "its url names {}, the API server's own host, and hookwatch reaches the API server by another address",
                     target.host
                 ));
             }
