@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use kube::Client;
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
 use crate::domain::cluster::inventory::{Inventory, InventoryHealth, WatchReport};
@@ -69,20 +69,7 @@ impl InventoryWatch {
             inventory: None,
             watches: Vec::new(),
         });
-        let client = connection.watches().clone();
-        let (news, arriving) = mpsc::channel(QUEUE);
-        let keeper = Keeper {
-            client,
-            clock,
-            store: WatchStore::default(),
-            feeds: BTreeMap::new(),
-            numbers: 0,
-            news,
-            publisher,
-            inventory: None,
-            pending: PendingPublication::Nothing,
-            published: None,
-        };
+        let (keeper, arriving) = Keeper::new(connection, clock, publisher);
         Self {
             view,
             _task: JoinSet::from_iter([keeper.run(arriving)]),
@@ -114,7 +101,13 @@ struct RunningWatch {
     known_good: Option<Time>,
     /// Whether it has delivered a list or failed.
     settled: bool,
-    _task: JoinSet<()>,
+    task: AbortHandle,
+}
+
+impl Drop for RunningWatch {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
 }
 
 /// Owns the store and the feeds; everything happens in its one loop.
@@ -123,6 +116,7 @@ struct Keeper {
     clock: Clock,
     store: WatchStore,
     feeds: BTreeMap<FeedKey, RunningWatch>,
+    tasks: JoinSet<()>,
     numbers: u64,
     news: mpsc::Sender<(u64, FeedUpdate)>,
     publisher: watch::Sender<InventoryView>,
@@ -132,6 +126,28 @@ struct Keeper {
 }
 
 impl Keeper {
+    fn new(
+        connection: &Connection,
+        clock: Clock,
+        publisher: watch::Sender<InventoryView>,
+    ) -> (Self, mpsc::Receiver<(u64, FeedUpdate)>) {
+        let (news, arriving) = mpsc::channel(QUEUE);
+        let keeper = Self {
+            client: connection.watches().clone(),
+            clock,
+            store: WatchStore::default(),
+            feeds: BTreeMap::new(),
+            tasks: JoinSet::new(),
+            numbers: 0,
+            news,
+            publisher,
+            inventory: None,
+            pending: PendingPublication::Nothing,
+            published: None,
+        };
+        (keeper, arriving)
+    }
+
     async fn run(mut self, mut arriving: mpsc::Receiver<(u64, FeedUpdate)>) {
         self.arrange_feeds();
         loop {
@@ -144,6 +160,12 @@ impl Keeper {
                 }
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => self.publish(),
                 () = self.publisher.closed() => return,
+                // What that feed watched would look current from then on.
+                Some(Err(ended)) = self.tasks.join_next() => {
+                    if ended.is_panic() {
+                        std::panic::resume_unwind(ended.into_panic());
+                    }
+                }
             }
         }
     }
@@ -268,7 +290,7 @@ impl Keeper {
             health,
             known_good,
             settled,
-            _task: JoinSet::from_iter([feed.run()]),
+            task: self.tasks.spawn(feed.run()),
         };
         self.feeds.insert(key, running);
     }
@@ -641,6 +663,46 @@ mod tests {
     async fn nodes_are_watched_only_while_a_few_of_them_have_all_endpoints_of_a_hook() {
         let cluster = small();
         cluster.set(NODES, &[node("True")]);
+    async fn a_feed_that_reads_more_than_before_reads_nothing_older() {
+        let cluster = small();
+        let server = serve("127.0.0.1:0", &cluster).await;
+        let watching = InventoryWatch::start(&server.connection().await, clock());
+        let mut views = watching.subscribe();
+        until(&mut views, all_open).await;
+        until_watched(&cluster, MUTATING).await;
+        cluster.send(MUTATING, "ADDED", &configuration("m", &[("n", "t")]));
+        let lists = || {
+            let asked = server.asked().into_iter().map(|asked| asked.target);
+            let lists = asked
+                .filter(|target| target.starts_with(&endpoint_slices("n")) && !target.contains("watch=true"));
+            Vec::from_iter(lists)
+        };
+        soon(async {
+            while lists().len() < 2 {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        let from_cache = lists()
+            .into_iter()
+            .map(|target| target.contains("resourceVersion=0"));
+        assert_eq!(Vec::from_iter(from_cache), [true, false]);
+    }
+
+    #[tokio::test]
+    async fn a_feed_that_panics_ends_the_task_that_keeps_all_feeds() {
+        let server = serve("127.0.0.1:0", &small()).await;
+        let (publisher, _view) = watch::channel(InventoryView {
+            inventory: None,
+            watches: Vec::new(),
+        });
+        let (mut keeper, arriving) = Keeper::new(&server.connection().await, clock(), publisher);
+        keeper.tasks.spawn(async { panic!("a feed broke") });
+        let ended = soon(tokio::spawn(keeper.run(arriving))).await;
+        assert!(ended.is_err_and(|error| error.is_panic()));
+    }
+
+    #[tokio::test]
         let server = serve("127.0.0.1:0", &cluster).await;
         let watching = InventoryWatch::start(&server.connection().await, clock());
         let mut views = watching.subscribe();
