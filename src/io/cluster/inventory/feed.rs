@@ -79,6 +79,8 @@ pub(super) enum FeedUpdate {
 pub(super) struct Feed {
     pub(super) client: Client,
     pub(super) spec: FeedSpec,
+    /// Whether what it reads was read before.
+    pub(super) again: bool,
     pub(super) number: u64,
     pub(super) news: mpsc::Sender<(u64, FeedUpdate)>,
 }
@@ -127,7 +129,7 @@ impl Feed {
     /// Runs until nobody listens any more.
     pub(super) async fn run(self) {
         let mut backoff = Backoff::default();
-        let (mut listed, mut silent) = (false, false);
+        let (mut listed, mut silent) = (self.again, false);
         let mut version: Option<String> = None;
         loop {
             let trouble = match version.take() {
@@ -197,7 +199,7 @@ impl Feed {
 
     /// Reads all objects and returns the version to watch from.
     ///
-    /// The first list may come from the API server's cache, which serves even while etcd does not; later ones
+    /// The first list ever may come from the API server's cache, which serves even while etcd does not; later ones
     /// follow a watch that fell behind and have to be no older than it, so they are consistent reads. Lists
     /// from the cache come in one piece, so those that may be huge are not taken from there.
     async fn pages(&self, again: bool) -> Result<String, FeedTrouble> {
