@@ -43,7 +43,10 @@ fn explain(canary: &FurtherCanary, status: u16, message: &str) -> CanaryOutcome 
             format!("{resource} {OBJECT:?} is really there in namespace {namespace:?}; remove it"),
             &message,
         ),
-        CanaryOutcome::Refused { status, message } if status < 500 && !BUSY.contains(&status) => missing(
+        CanaryOutcome::Refused {
+            status: status @ 400..500,
+            message,
+        } if !BUSY.contains(&status) => missing(
             format!("the API server does not take its object, with a {status}"),
             &message,
         ),
@@ -140,9 +143,25 @@ mod tests {
             "Internal error occurred: failed calling webhook \"w\": failed to call webhook: EOF",
         );
         assert!(matches!(hook.await, CanaryOutcome::CallFailed(_)));
-        assert!(matches!(
-            told(429, "later").await,
-            CanaryOutcome::Refused { status: 429, .. }
-        ));
+        for status in [302, 429] {
+            let outcome = told(status, "later").await;
+            assert!(
+                matches!(&outcome, CanaryOutcome::Refused { status: said, .. } if *said == status),
+                "{outcome:?}"
+            );
+        }
+        let (page, _) = written(pods(), |_| {
+            TestReply::Whole(200, "text/html", "log in".to_owned())
+        })
+        .await;
+        assert!(
+            matches!(&page, CanaryOutcome::Refused { status: 200, .. }),
+            "{page:?}"
+        );
+        let expired = told(401, "Unauthorized").await;
+        assert!(
+            matches!(&expired, CanaryOutcome::Forbidden { message } if message.contains("renew them")),
+            "{expired:?}"
+        );
     }
 }
