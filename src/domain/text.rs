@@ -39,6 +39,10 @@ macro_rules! named {
 }
 pub use named;
 
+/// What an API server's 401 means, and what to do next.
+pub const NOT_ACCEPTED: &str = "hookwatch's credentials are not accepted: renew them, and restart hookwatch if they are \
+                                a client certificate";
+
 /// Longest text of an API server that is kept, in bytes.
 pub const MAX_MESSAGE: usize = 1_024;
 

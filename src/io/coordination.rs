@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::client::request::{ApiRequest, JSON, RequestError};
 use crate::domain::act::leadership::BidOutcome;
 use crate::domain::observe::canary::CanaryOutcome;
-use crate::domain::text::bounded;
+use crate::domain::text::{NOT_ACCEPTED, bounded};
 
 /// Longest wait for the answer to a write. A hook may hold one for as long as the API server lets it, which is 34 s,
 /// and only the answer names the hook.
@@ -134,7 +134,7 @@ pub(super) fn unread(answer: Answer, what: &str) -> String {
 
 fn refusal(status: u16, message: &str, what: &str, done: &str) -> String {
     let said = match status {
-        401 => format!("{what} cannot be {done}: hookwatch's credentials are not accepted ({message})"),
+        401 => format!("{what} cannot be {done}: {message}; {NOT_ACCEPTED}"),
         403 => format!("{what} may not be {done}; see deploy/README.md ({message})"),
         _ => format!("{what} cannot be {done}: {message}"),
     };

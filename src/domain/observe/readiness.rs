@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::text::{bounded, bounded_to};
+use crate::text::{NOT_ACCEPTED, bounded, bounded_to};
 use crate::time::Time;
 
 /// Failing checks kept of one reading. 1.36 has about 60 in all.
@@ -74,7 +74,7 @@ impl Readiness {
         match status {
             200 if checks > 0 || body.trim() == "ok" => Self::Ready,
             500 if checks > 0 => Self::NotReady { failing },
-            401 => unknown("HTTP 401: hookwatch's credentials are not accepted; renew them".to_owned()),
+            401 => unknown(format!("HTTP 401: {NOT_ACCEPTED}")),
             403 => unknown("HTTP 403: grant get on the nonResourceURL \"/readyz\"".to_owned()),
             404 => unknown("HTTP 404: it has no /readyz".to_owned()),
             200 => unknown(format!("HTTP 200 without any check: {text}")),

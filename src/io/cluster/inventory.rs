@@ -893,6 +893,19 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_watch_whose_credentials_are_refused_says_what_to_do() {
+        let cluster = small();
+        cluster.refuse(NAMESPACES, 401);
+        let server = serve("127.0.0.1:0", &cluster).await;
+        let watching = InventoryWatch::start(&server.connection().await, clock());
+        let says = |watch: &WatchReport| match &watch.health {
+            InventoryHealth::Stale { why } => why.contains("renew them"),
+            _ => false,
+        };
+        until(&mut watching.subscribe(), |view| view.watches.iter().any(says)).await;
+    }
+
+    #[tokio::test]
     async fn a_version_that_is_too_old_leads_to_a_new_list() {
         let cluster = small();
         let server = serve("127.0.0.1:0", &cluster).await;

@@ -21,6 +21,7 @@ use tokio::sync::watch;
 use crate::domain::observe::canary::{
     CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget, FurtherCanary,
 };
+use crate::domain::text::NOT_ACCEPTED;
 use crate::domain::time::Time;
 use crate::io::Clock;
 use crate::io::client::Connection;
@@ -281,14 +282,11 @@ impl<'a> CanaryObject<'a> {
 
     fn explain_update(&self, status: u16, message: &str) -> CanaryOutcome {
         match interpret(status, message) {
-            CanaryOutcome::Forbidden { message } => CanaryOutcome::Forbidden {
-                message: match status {
-                    401 => format!("{message}: hookwatch's credentials are not accepted; renew them"),
-                    _ => format!(
-                        "{message}; grant patch on {} {OBJECT:?} in namespace {:?}",
-                        self.resource, self.namespace
-                    ),
-                },
+            CanaryOutcome::Forbidden { message } if status == 403 => CanaryOutcome::Forbidden {
+                message: format!(
+                    "{message}; grant patch on {} {OBJECT:?} in namespace {:?}",
+                    self.resource, self.namespace
+                ),
             },
             other => other,
         }
@@ -321,6 +319,9 @@ fn interpret(status: u16, message: &str) -> CanaryOutcome {
         {
             CanaryOutcome::Refused { status, message }
         }
+        CanaryOutcome::Forbidden { message } if status == 401 => CanaryOutcome::Forbidden {
+            message: format!("{message}; {NOT_ACCEPTED}"),
+        },
         outcome => outcome,
     }
 }

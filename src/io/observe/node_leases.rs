@@ -14,7 +14,7 @@ use super::canary::OBJECT;
 use crate::domain::observe::node_leases::{
     LATE, LeaseList, LeaseReading, LeaseTrouble, MAX_NODES, NodeLease,
 };
-use crate::domain::text::bounded;
+use crate::domain::text::{NOT_ACCEPTED, bounded};
 use crate::io::Clock;
 use crate::io::client::Connection;
 use crate::io::client::answer::each_chunk;
@@ -93,7 +93,7 @@ impl LeaseReader {
 
 fn trouble(why: RequestError) -> LeaseTrouble {
     let next = match why {
-        RequestError::Refused { status: 401, .. } => "hookwatch's credentials are not accepted: renew them",
+        RequestError::Refused { status: 401, .. } => NOT_ACCEPTED,
         RequestError::Refused { status: 403, .. } => "grant list on leases in namespace \"kube-node-lease\"",
         _ => {
             return LeaseTrouble::Unreadable {

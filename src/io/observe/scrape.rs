@@ -16,7 +16,7 @@ use kube::Client;
 
 use super::ReadingLimits;
 use crate::domain::observe::snapshot::{Complaints, Scrape, ScrapeFailure, ScrapeFailureReason, Snapshot};
-use crate::domain::text::bounded;
+use crate::domain::text::{NOT_ACCEPTED, bounded};
 use crate::io::client::Connection;
 use crate::io::client::request::{ApiRequest, JSON, RequestError};
 use crate::io::error::with_causes;
@@ -255,10 +255,7 @@ struct FailedScrape(ScrapeFailureReason, String);
 fn refused(status: u16, message: &str) -> FailedScrape {
     use ScrapeFailureReason as Reason;
     let (reason, why) = match status {
-        401 => (
-            Reason::Forbidden,
-            format!("HTTP 401: {message}; hookwatch's credentials are not accepted: renew them"),
-        ),
+        401 => (Reason::Forbidden, format!("HTTP 401: {message}; {NOT_ACCEPTED}")),
         403 => (
             Reason::Forbidden,
             format!("HTTP 403: {message}; grant get on the nonResourceURL \"/metrics\""),
@@ -614,6 +611,9 @@ mod tests {
         now.fetch_add(60_000, Ordering::Relaxed);
         let mut found = names(&scraper);
         found.sort();
+        assert_eq!(found, both, "tried again after a minute");
+    }
+
     #[tokio::test]
     async fn credentials_go_to_no_listed_address_whose_certificate_is_not_verified() {
         let other = TestServer::start_tls("other.example", |_| TestReply::Hang).await;
@@ -632,9 +632,6 @@ mod tests {
             assert_eq!(names(&scraper), [(server.address.to_string(), false)]);
         }
         assert!(other.asked().is_empty());
-    }
-
-        assert_eq!(found, both, "tried again after a minute");
     }
 
     #[tokio::test]

@@ -19,7 +19,7 @@ use super::backoff::Backoff;
 use super::lines::Lines;
 use super::object::{self, Key, WatchedKind, WatchedObject};
 use super::page;
-use crate::domain::text::bounded;
+use crate::domain::text::{NOT_ACCEPTED, bounded};
 use crate::io::client::answer::percent_encoded;
 use crate::io::client::request::{self, ApiRequest, JSON, RequestError, within};
 use crate::io::error::with_causes;
@@ -176,7 +176,14 @@ impl Feed {
                     Some(FeedUpdate::Refused(self.refusal(status, &message)))
                 }
                 Some(FeedTrouble::Status(status, message)) => {
-                    Some(FeedUpdate::Broken(bounded(&format!("HTTP {status}: {message}"))))
+                    let next = if status == 401 {
+                        format!("; {NOT_ACCEPTED}")
+                    } else {
+                        String::new()
+                    };
+                    Some(FeedUpdate::Broken(bounded(&format!(
+                        "HTTP {status}: {message}{next}"
+                    ))))
                 }
             };
             if let Some(news) = news
