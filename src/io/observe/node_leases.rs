@@ -1,4 +1,4 @@
-//! Reading the nodes' Leases: one list of `kube-node-lease`, cut down to three fields per Lease as it streams by.
+//! Reading the nodes' Leases: one list of `kube-node-lease`, cut down to three fields per Lease.
 //!
 //! A list rather than a watch: every node writes its Lease every 10 s, so that a watch carries each Lease as often as a
 //! list does, and makes the API server encode an event for each. The list is taken from the API server's cache, which
@@ -17,13 +17,8 @@ use crate::domain::observe::node_leases::{
 use crate::domain::text::{NOT_ACCEPTED, bounded};
 use crate::io::Clock;
 use crate::io::client::Connection;
-use crate::io::client::answer::each_chunk;
-use crate::io::client::request::{ApiRequest, JSON, RequestError, within};
+use crate::io::client::request::{ApiRequest, JSON, RequestError};
 use crate::io::missing::MissingFeatures;
-
-mod items;
-
-use items::ItemCutter;
 
 /// How often they are read: as often as kubelets write them.
 pub const INTERVAL: Duration = Duration::from_secs(10);
@@ -35,8 +30,6 @@ pub const MANY: usize = 1_000;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Most bytes of a list. A Lease has about 700, so that this is enough for 40,000.
 const MAX_BYTES: usize = 32 * 1024 * 1024;
-/// Most bytes of one Lease; larger ones are counted and not kept.
-const MAX_LEASE: usize = 64 * 1024;
 /// Longest name or time that is kept, in bytes. A node's name has 253 at most.
 const MAX_TEXT: usize = 253;
 /// What is lost where they may not be read, in the log.
@@ -64,7 +57,7 @@ impl LeaseReader {
 
     /// Reads all of them. Every way to fail is an outcome.
     pub async fn read(&self) -> LeaseReading {
-        let outcome = within(TIMEOUT, self.list()).await.map_err(trouble);
+        let outcome = self.list().await.map_err(trouble);
         match &outcome {
             Ok(_) => self.missing.note(LEASES, None),
             Err(LeaseTrouble::Forbidden { why }) => self.missing.note(LEASES, Some(why)),
@@ -76,19 +69,40 @@ impl LeaseReader {
     }
 
     async fn list(&self) -> Result<LeaseList, RequestError> {
-        let answer = ApiRequest::get(&self.client, PATH, JSON).open().await?;
-        let (mut items, mut list) = (ItemCutter::new(MAX_LEASE), LeaseList::default());
-        each_chunk(answer.into_body(), MAX_BYTES, |chunk| {
-            let read = items.feed(chunk, &mut |item| take(&mut list, item));
-            read.map_err(|why| RequestError::Unfit(why.to_owned()))
-        })
-        .await?;
-        if items.is_whole() {
-            Ok(list)
-        } else {
-            Err(RequestError::Unfit("the list ends in the middle".to_owned()))
+        let answer: LeaseItems = ApiRequest::get(&self.client, PATH, JSON)
+            .json(TIMEOUT, MAX_BYTES)
+            .await?;
+        let mut list = LeaseList::default();
+        for item in answer.items.unwrap_or_default() {
+            take(&mut list, item.metadata.name, item.spec.unwrap_or_default());
         }
+        Ok(list)
     }
+}
+
+#[derive(Deserialize)]
+struct LeaseItems {
+    /// Go writes an empty list as null when it was never made. What has no such key is no list.
+    #[serde(deserialize_with = "Option::deserialize")]
+    items: Option<Vec<LeaseItem>>,
+}
+
+#[derive(Deserialize)]
+struct LeaseItem {
+    metadata: LeaseMetadata,
+    spec: Option<LeaseSpec>,
+}
+
+#[derive(Deserialize)]
+struct LeaseMetadata {
+    name: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct LeaseSpec {
+    renew_time: Option<String>,
+    lease_duration_seconds: Option<u32>,
 }
 
 fn trouble(why: RequestError) -> LeaseTrouble {
@@ -106,42 +120,19 @@ fn trouble(why: RequestError) -> LeaseTrouble {
     }
 }
 
-/// Keeps what matters of one Lease, and counts one that is not kept; what is no Lease of a node is passed over.
-fn take(list: &mut LeaseList, item: Option<&[u8]>) {
-    #[derive(Deserialize)]
-    struct Lease {
-        metadata: Metadata,
-        spec: Option<Spec>,
-    }
-    #[derive(Deserialize)]
-    struct Metadata {
-        name: String,
-    }
-    #[derive(Deserialize, Default)]
-    #[serde(rename_all = "camelCase")]
-    struct Spec {
-        renew_time: Option<String>,
-        lease_duration_seconds: Option<u32>,
-    }
-    let Some(item) = item else {
-        list.left_out += 1;
+/// Keeps what matters of one Lease, or counts it.
+fn take(list: &mut LeaseList, name: String, spec: LeaseSpec) {
+    if name == OBJECT {
         return;
-    };
-    let Ok(Lease { metadata, spec }) = serde_json::from_slice(item) else {
-        return;
-    };
-    let spec = spec.unwrap_or_default();
+    }
     let renewed = spec.renew_time.unwrap_or_default();
-    if metadata.name == OBJECT {
-        return;
-    }
-    let is_long = metadata.name.len() > MAX_TEXT || renewed.len() > MAX_TEXT;
+    let is_long = name.len() > MAX_TEXT || renewed.len() > MAX_TEXT;
     if is_long || list.leases.len() >= MAX_NODES {
         list.left_out += 1;
         return;
     }
     list.leases.push(NodeLease {
-        name: metadata.name,
+        name,
         renewed,
         duration: spec
             .lease_duration_seconds
@@ -185,12 +176,13 @@ mod tests {
             lease("node-1", "2026-11-21T00:00:01.000000Z"),
             lease(OBJECT, "2026-11-21T00:00:02.000000Z"),
             json!({"metadata": {"name": "never-renewed"}}),
-            json!({"metadata": 7}),
         ]);
         let read = read(move || TestReply::json(200, &body)).await.expect("a list");
         let names: Vec<_> = read.leases.iter().map(|lease| lease.name.as_str()).collect();
         assert_eq!(names, ["node-1", "never-renewed"]);
         assert_eq!(read.leases[0].renewed, "2026-11-21T00:00:01.000000Z");
+        let none = self::read(|| TestReply::json(200, "{\"items\":null}")).await;
+        assert_eq!(none, Ok(LeaseList::default()));
     }
 
     #[tokio::test]
@@ -222,10 +214,11 @@ mod tests {
         for (reply, says) in [
             (
                 TestReply::Whole(200, "text/html", "<html>log in</html>".to_owned()),
-                "not JSON",
+                "not what was asked for",
             ),
-            (TestReply::json(200, "{\"items\":{}}"), "no list"),
-            (TestReply::json(200, cut), "ends in the middle"),
+            (TestReply::json(200, "{\"items\":{}}"), "not what was asked for"),
+            (TestReply::json(200, "{\"error\":null}"), "not what was asked for"),
+            (TestReply::json(200, cut), "not what was asked for"),
             (TestReply::status(500, "boom"), "HTTP 500: boom"),
             (
                 TestReply::Endless("application/json", vec![b' '; 65_536]),
