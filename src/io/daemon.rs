@@ -14,8 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, HOST, USER_AGENT};
 use http::{Request, StatusCode};
-use http_body_util::{BodyExt, Empty};
-use hyper::body::Incoming;
+use http_body_util::Empty;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
@@ -26,6 +25,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use self::tunnel::{Tunnel, TunnelError};
+use super::client::answer::read_body;
 use super::endpoint::secrets::{Material, authorization};
 use super::endpoint::{Auth, EndpointError};
 use super::error::with_causes;
@@ -215,7 +215,9 @@ impl DaemonClient {
             let answer = connection.send_request(request).await;
             let answer = answer.map_err(|error| with_causes(&error))?;
             let status = answer.status();
-            Ok::<_, String>((status, whole(answer.into_body(), most).await?))
+            let body = read_body(answer.into_body(), most).await;
+            let body = body.map_err(|why| why.to_string())?;
+            Ok::<_, String>((status, Bytes::from(body)))
         };
         match timeout(ANSWER, asking).await {
             Ok(answered) => answered.map_err(|why| self.unreachable(why)),
@@ -289,20 +291,6 @@ where
         let _ = connection.await;
     });
     Ok(sender)
-}
-
-async fn whole(mut body: Incoming, most: usize) -> Result<Bytes, String> {
-    let mut read = Vec::new();
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| format!("the answer broke off: {}", with_causes(&error)))?;
-        if let Ok(data) = frame.into_data() {
-            if read.len() + data.len() > most {
-                return Err(format!("the answer has more than {} kB", most >> 10));
-            }
-            read.extend_from_slice(&data);
-        }
-    }
-    Ok(read.into())
 }
 
 #[cfg(test)]

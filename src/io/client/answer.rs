@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use http_body_util::BodyExt;
 use kube::client::Body;
 use serde::Deserialize;
@@ -24,34 +25,22 @@ const MAX_STATUS_MESSAGE: usize = 4 << 10;
 const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Reads a body of at most `limit` bytes. The caller keeps the time.
-pub(crate) async fn read_body(body: Body, limit: usize) -> Result<Vec<u8>, RequestError> {
+pub(crate) async fn read_body<B>(mut body: B, limit: usize) -> Result<Vec<u8>, RequestError>
+where
+    B: hyper::body::Body<Data = Bytes, Error: std::error::Error + 'static> + Unpin,
+{
     let mut read = Vec::new();
-    each_chunk(body, limit, |chunk| {
-        read.extend_from_slice(chunk);
-        Ok(())
-    })
-    .await?;
-    Ok(read)
-}
-
-/// Like [`read_body`], but hands each chunk over as it comes.
-pub(crate) async fn each_chunk(
-    mut body: Body,
-    limit: usize,
-    mut take: impl FnMut(&[u8]) -> Result<(), RequestError>,
-) -> Result<(), RequestError> {
-    let mut bytes = 0;
     while let Some(frame) = body.frame().await {
-        let broke_off = |error| RequestError::Unfit(format!("the answer broke off: {}", with_causes(&error)));
+        let broke_off =
+            |error: B::Error| RequestError::Unfit(format!("the answer broke off: {}", with_causes(&error)));
         if let Ok(chunk) = frame.map_err(broke_off)?.into_data() {
-            bytes += chunk.len();
-            if bytes > limit {
+            if read.len() + chunk.len() > limit {
                 return Err(RequestError::TooLarge);
             }
-            take(&chunk)?;
+            read.extend_from_slice(&chunk);
         }
     }
-    Ok(())
+    Ok(read)
 }
 
 /// The message of an answer that is not a success. Never fails: what cannot be read is left out.
