@@ -148,3 +148,15 @@ pub fn capital(text: &str) -> String {
     let first = characters.next().map(|first| first.to_ascii_uppercase());
     first.into_iter().chain(characters).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_text_is_cut_and_line_feeds_are_gone() {
+        let kept = bounded(&"é\n".repeat(1_000));
+        assert_eq!(kept, "é".repeat(MAX_MESSAGE / 2));
+        assert_eq!(bounded("short"), "short");
+    }
+}

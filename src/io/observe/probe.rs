@@ -31,7 +31,6 @@ mod review;
 mod taken;
 #[cfg(test)]
 mod tests;
-mod text;
 mod trust;
 
 pub use plan::ask_of;

@@ -6,9 +6,9 @@ use std::io;
 use rustls::{AlertDescription, Error as TlsError, PeerIncompatible};
 
 use super::parity::Objection;
-use super::text::bounded;
 use super::trust::Sighting;
 use crate::domain::observe::probe::{ProbeOutcome, ProbePhase, TlsFault};
+use crate::domain::text::bounded;
 use crate::io::error::{causes, with_causes};
 
 /// A TCP connection that did not come about.

@@ -25,8 +25,8 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::public_key::PublicKey;
 
 use super::bundle::Anchor;
-use super::text::bounded;
 use crate::domain::observe::probe::TlsFault;
+use crate::domain::text::bounded;
 
 /// Why a certificate was not taken.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 
-use super::text::bounded;
+use crate::domain::text::bounded;
 use crate::io::lock;
 
 /// Addresses of one name that are tried.

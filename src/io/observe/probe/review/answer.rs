@@ -11,8 +11,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::super::text::bounded;
 use super::Review;
+use crate::domain::text::bounded;
 
 /// As much of the answer as has a type that decoding can trip over.
 #[derive(Deserialize)]
