@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use http::Uri;
 
+use crate::io::client::is_loopback;
+
 /// The address of a daemon's page and API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
@@ -38,8 +40,7 @@ impl Address {
 
     /// Whether only this host can be meant.
     pub fn is_this_host(&self) -> bool {
-        let ip = self.host.parse::<std::net::IpAddr>();
-        self.host.eq_ignore_ascii_case("localhost") || ip.is_ok_and(|ip| ip.is_loopback())
+        is_loopback(&self.host)
     }
 }
 
