@@ -11,7 +11,7 @@ use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::domain::cluster::hook::{HookKind, Subject};
 use crate::domain::diagnose::verdict::Verdict;
@@ -104,34 +104,6 @@ pub struct Culprit {
     pub confidence: f64,
     /// When it was first named.
     pub at: Time,
-}
-
-/// The result for programs.
-#[derive(Debug, Serialize)]
-pub struct Document {
-    observations: usize,
-    complaints: Vec<String>,
-    verdicts: Vec<VerdictLine>,
-    not_a_hook: Vec<ElsewhereLine>,
-}
-
-#[derive(Debug, Serialize)]
-struct VerdictLine {
-    at_unix_ms: u64,
-    kind: HookKind,
-    webhook: Arc<str>,
-    configuration: Option<Arc<str>>,
-    cause: Option<Cause>,
-    confidence: f64,
-    webhook_confidence: f64,
-    rule: &'static str,
-    health: Health,
-}
-
-#[derive(Debug, Serialize)]
-struct ElsewhereLine {
-    at_unix_ms: u64,
-    cause: Option<NotAHook>,
 }
 
 /// Replays what the daemon recorded: one part, or a folder with all of them.
@@ -302,34 +274,32 @@ impl Replay {
     }
 
     /// The result for programs: one entry per change.
-    pub fn document(&self) -> Document {
-        Document {
-            observations: self.observations,
-            complaints: self.complaints.clone(),
-            verdicts: self
-                .turns
-                .iter()
-                .map(|Turn { at, verdict }| VerdictLine {
-                    at_unix_ms: at.unix_millis(),
-                    kind: verdict.kind,
-                    webhook: Arc::clone(&verdict.webhook),
-                    configuration: verdict.configuration.clone(),
-                    cause: verdict.cause,
-                    confidence: verdict.confidence,
-                    webhook_confidence: verdict.webhook_confidence,
-                    rule: verdict.rule,
-                    health: verdict.health,
-                })
-                .collect(),
-            not_a_hook: self
-                .elsewhere
-                .iter()
-                .map(|change| ElsewhereLine {
-                    at_unix_ms: change.at.unix_millis(),
-                    cause: change.cause,
-                })
-                .collect(),
-        }
+    pub fn document(&self) -> Value {
+        let verdicts = self.turns.iter().map(|Turn { at, verdict }| {
+            json!({
+                "at_unix_ms": at.unix_millis(),
+                "kind": verdict.kind,
+                "webhook": verdict.webhook,
+                "configuration": verdict.configuration,
+                "cause": verdict.cause,
+                "confidence": verdict.confidence,
+                "webhook_confidence": verdict.webhook_confidence,
+                "rule": verdict.rule,
+                "health": verdict.health,
+            })
+        });
+        let verdicts: Vec<Value> = verdicts.collect();
+        let not_a_hook = self
+            .elsewhere
+            .iter()
+            .map(|NonHookCauseChange { at, cause }| json!({"at_unix_ms": at.unix_millis(), "cause": cause}));
+        let not_a_hook: Vec<Value> = not_a_hook.collect();
+        json!({
+            "observations": self.observations,
+            "complaints": self.complaints,
+            "verdicts": verdicts,
+            "not_a_hook": not_a_hook,
+        })
     }
 
     /// The result for people.
