@@ -422,7 +422,7 @@ async fn push(way: &mut Way, firing: Vec<Alert>, ended: Vec<Alert>) {
         ours: now,
         wall: Time::from_unix(shown),
     };
-    let body = body(&batch, &envelope, now, wall).unwrap();
+    let body = body(&batch, &envelope, now, wall);
     until("it takes the push", async || {
         way.push(body.clone()).await.map_err(|error| error.to_string())
     })

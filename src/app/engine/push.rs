@@ -134,13 +134,7 @@ impl Sender {
 
     async fn push(&mut self, batch: &Batch) {
         let sent = (self.clock)();
-        let body = match body(batch, &self.envelope, sent, self.metrics.wall.reading()) {
-            Ok(body) => body,
-            Err(error) => {
-                tracing::error!(%error, "alerts cannot be written as JSON");
-                return;
-            }
-        };
+        let body = body(batch, &self.envelope, sent, self.metrics.wall.reading());
         let outcome = self.alertmanager.push(body).await;
         let now = (self.clock)();
         match outcome {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::domain::report::alerts::{Alert, Batch};
 use crate::domain::time::{Time, WallReading};
@@ -19,54 +19,32 @@ pub struct AlertEnvelope {
     pub ahead: Duration,
 }
 
-/// One alert as `postableAlert` of the API has it.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Postable<'a> {
-    labels: BTreeMap<&'a str, &'a str>,
-    annotations: Annotations<'a>,
-    starts_at: Time,
-    ends_at: Time,
-    #[serde(rename = "generatorURL", skip_serializing_if = "Option::is_none")]
-    generator_url: Option<&'a str>,
-}
-
-#[derive(Serialize)]
-struct Annotations<'a> {
-    summary: &'a str,
-    description: &'a str,
-    runbook_url: &'a str,
-}
-
 /// The body of a push at `now`, dated by `wall`: the daemon's own clock never steps, so it may show another time than
 /// Alertmanager's.
-///
-/// # Errors
-/// When it cannot be written as JSON, which is a mistake in this file.
-pub fn body(
-    batch: &Batch,
-    envelope: &AlertEnvelope,
-    now: Time,
-    wall: WallReading,
-) -> Result<Vec<u8>, serde_json::Error> {
-    let postable = |alert: &Alert, ends_at: Time| -> serde_json::Result<_> {
+pub fn body(batch: &Batch, envelope: &AlertEnvelope, now: Time, wall: WallReading) -> Vec<u8> {
+    // As `postableAlert` of the API has it.
+    let postable = |alert: &Alert, ends_at: Time| {
         let own = alert.labels.iter().map(|(name, value)| (*name, value.as_str()));
         let further = envelope
             .labels
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_str()));
-        serde_json::to_value(Postable {
-            // What makes an alert what it is cannot be overridden.
-            labels: further.chain(own).collect(),
-            annotations: Annotations {
-                summary: &alert.summary,
-                description: &alert.description,
-                runbook_url: &alert.runbook_url,
+        // What makes an alert what it is cannot be overridden.
+        let labels: BTreeMap<&str, &str> = further.chain(own).collect();
+        let mut postable = json!({
+            "labels": labels,
+            "annotations": {
+                "summary": alert.summary,
+                "description": alert.description,
+                "runbook_url": alert.runbook_url,
             },
-            starts_at: wall.date(alert.since),
-            ends_at,
-            generator_url: envelope.generator_url.as_deref(),
-        })
+            "startsAt": wall.date(alert.since),
+            "endsAt": ends_at,
+        });
+        if let Some(url) = &envelope.generator_url {
+            postable["generatorURL"] = url.as_str().into();
+        }
+        postable
     };
     let firing = batch
         .firing
@@ -76,5 +54,5 @@ pub fn body(
         .ended
         .iter()
         .map(|ended| postable(&ended.alert, wall.date(ended.at)));
-    serde_json::to_vec(&firing.chain(ended).collect::<Result<Vec<_>, _>>()?)
+    firing.chain(ended).collect::<Value>().to_string().into_bytes()
 }
