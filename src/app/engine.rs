@@ -40,7 +40,7 @@ use crate::io::recorder::{Recorder, RecorderOptions};
 use crate::io::report::Reported;
 use crate::io::report::events::EventWriter;
 use crate::io::report::metrics::Metrics;
-use crate::io::telemetry::{Telemetry, TelemetrySettings, TraceId};
+use crate::io::telemetry::{Telemetry, TelemetrySettings, TraceId, Tracer};
 
 /// Events that may wait for the core. It needs microseconds for one; past this the observers wait.
 const EVENTS: usize = 1_024;
@@ -65,6 +65,16 @@ fn steady() -> Duration {
 
 /// Longest wait at the end for changes under way: one answer of an API server, and the next attempt.
 const LAST_CHANGES: Duration = Duration::from_secs(6);
+
+/// What every task works with.
+struct Common {
+    config: Config,
+    connection: Connection,
+    clock: Clock,
+    events: mpsc::Sender<Event>,
+    attention: watch::Receiver<Attention>,
+    tracer: Tracer,
+}
 
 /// The running core with its observers. Dropping it stops them.
 #[derive(Debug)]
@@ -110,33 +120,31 @@ impl Engine {
             past: Arc::default(),
         };
         let telemetry = Telemetry::start(telemetry, &shown, &clock);
-        let tracer = telemetry.tracer().clone();
+        let common = Arc::new(Common {
+            config: config.clone(),
+            connection,
+            clock,
+            events,
+            attention,
+            tracer: telemetry.tracer().clone(),
+        });
         let mut tasks = JoinSet::new();
-        observers::spawn(
-            &mut tasks,
-            config,
-            &connection,
-            &clock,
-            &events,
-            &attention,
-            &tracer,
-        )?;
-        let (candidacy, announcements, stopping) =
-            act(&mut tasks, config, &connection, &clock, &events, &shown, judged);
-        let obstacle = greet(connection);
+        observers::spawn(&mut tasks, &common)?;
+        let (candidacy, announcements, stopping) = act(&mut tasks, &common, &shown, judged);
+        let obstacle = greet(common.connection.clone());
         let core = Core {
             watchdog: Watchdog::new(&config.namespace)
                 .wanting(config.auto_break)
                 .with_canaries(config.canaries.further.clone()),
-            clock,
+            clock: Arc::clone(&common.clock),
             shown: shown.clone(),
             recorder,
             attend,
             publish,
             judge,
             announcements,
-            events,
-            tracer,
+            events: common.events.clone(),
+            tracer: common.tracer.clone(),
         };
         tasks.spawn(core.run(incoming));
         Ok(Self {
@@ -186,24 +194,22 @@ fn recorder(config: &Config, now: Time) -> anyhow::Result<Option<Recorder>> {
 /// the candidacy, where announcements are handed in, and what tells the breaker to stop.
 fn act(
     tasks: &mut JoinSet<()>,
-    config: &Config,
-    connection: &Connection,
-    clock: &Clock,
-    events: &mpsc::Sender<Event>,
+    common: &Common,
     shown: &Reported,
     judged: watch::Receiver<Judgement>,
 ) -> (Option<Candidacy>, Option<Announcements>, watch::Sender<()>) {
     let (stop, stopping) = watch::channel(());
     let identity = replicas::identity();
+    let Common { config, clock, .. } = common;
     let candidate = config
         .leadership
         .enabled
-        .then(|| replicas::spawn(tasks, config, connection, clock, events, &identity));
+        .then(|| replicas::spawn(tasks, common, &identity));
     let (leadership, candidacy) = candidate.unzip();
     let leads = leadership.clone().filter(|_| config.events);
     let announcements = leads.map(|leadership| {
         let announce = Announce {
-            writer: EventWriter::new(connection, &identity),
+            writer: EventWriter::new(&common.connection, &identity),
             leadership,
             metrics: Arc::clone(&shown.metrics),
             clock: Arc::clone(clock),
@@ -213,10 +219,10 @@ fn act(
         announcements
     });
     let breaking = BreakerTask {
-        connection: connection.clone(),
+        connection: common.connection.clone(),
         clock: Arc::clone(clock),
         metrics: Arc::clone(&shown.metrics),
-        events: events.clone(),
+        events: common.events.clone(),
         judged,
         leadership: leadership.clone(),
         announcements: announcements.clone(),

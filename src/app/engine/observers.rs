@@ -14,20 +14,16 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
-use super::finished;
-use crate::app::config::{CanaryConfig, Config, ScrapeConfig};
+use super::{Common, finished};
 use crate::domain::act::fence::{AutoBreak, Proof};
 use crate::domain::cluster::inventory::Inventory;
 use crate::domain::observe::canary::{CanaryOutcome, CanaryTarget, may_be_sent};
 use crate::domain::watchdog::{Attention, Event};
-use crate::io::Clock;
 use crate::io::act::fence::Fence;
-use crate::io::client::Connection;
 use crate::io::cluster::inventory::{InventoryView, InventoryWatch};
 use crate::io::observe::canary::CanaryWriter;
 use crate::io::observe::node_leases::LeaseReader;
 use crate::io::observe::scrape::{REFRESH_EVERY, ScrapeTarget, Scraper};
-use crate::io::telemetry::Tracer;
 use probes::ProbeRunner;
 use turns::Turns;
 
@@ -40,30 +36,22 @@ const REFRESH_PATIENCE: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// When the TLS provider is of no use, or events cannot be taken in.
-pub(super) fn spawn(
-    tasks: &mut JoinSet<()>,
-    config: &Config,
-    connection: &Connection,
-    clock: &Clock,
-    events: &mpsc::Sender<Event>,
-    attention: &watch::Receiver<Attention>,
-    tracer: &Tracer,
-) -> anyhow::Result<()> {
+pub(super) fn spawn(tasks: &mut JoinSet<()>, common: &Arc<Common>) -> anyhow::Result<()> {
+    let Common {
+        config,
+        connection,
+        clock,
+        events,
+        ..
+    } = &**common;
     let (known, inventory) = watch::channel(Arc::new(Inventory::default()));
-    spawn_fence(tasks, config, connection, events)?;
+    spawn_fence(tasks, common)?;
     let watches = InventoryWatch::start(connection, Arc::clone(clock));
     tasks.spawn(pass_inventory_on(watches, events.clone(), known));
     let (one_process, is_one_process) = watch::channel(false);
     if config.scrapes.enabled {
         let scraper = Scraper::new(connection.clone(), Arc::clone(clock), config.scrapes.limits);
-        tasks.spawn(scrape(
-            Arc::new(scraper),
-            config.scrapes.clone(),
-            events.clone(),
-            attention.clone(),
-            one_process,
-            tracer.clone(),
-        ));
+        tasks.spawn(scrape(Arc::clone(common), Arc::new(scraper), one_process));
     }
     if let Some(prometheus) = &config.prometheus {
         tasks.spawn(stored::read(
@@ -77,47 +65,28 @@ pub(super) fn spawn(
     let mut canaries = CanaryWriter::new(connection, &config.namespace, Arc::clone(clock));
     canaries.further = config.canaries.further.as_slice().into();
     canaries.one_process = is_one_process;
-    spawn_canaries(tasks, config, &canaries, events, attention, tracer);
-    let probes = ProbeRunner::new(
-        config,
-        connection.is_beside_api_server(),
-        clock,
-        events,
-        (attention, inventory),
-        tracer,
-    )?;
-    tasks.spawn(probes.run());
+    spawn_canaries(tasks, common, &canaries);
+    tasks.spawn(ProbeRunner::new(common, inventory)?.run());
     Ok(())
 }
 
 /// Begins to prove the fence, where anything depends on it.
-fn spawn_fence(
-    tasks: &mut JoinSet<()>,
-    config: &Config,
-    connection: &Connection,
-    events: &mpsc::Sender<Event>,
-) -> anyhow::Result<()> {
+fn spawn_fence(tasks: &mut JoinSet<()>, common: &Common) -> anyhow::Result<()> {
+    let Common { config, events, .. } = common;
     if config.without_fence {
         events
             .try_send(Event::Fence(Proof::Unneeded))
             .context("the core takes nothing in")?;
     } else if config.auto_break == AutoBreak::On {
-        let fence = Fence::new(connection, &config.namespace);
-        tasks.spawn(fence::keep_proving(fence, events.clone()));
+use super::{Common, finished};
+use crate::domain::act::fence::{AutoBreak, Proof};
     }
     Ok(())
 }
 
 /// Begins to write canaries, those of each target in their turn.
-fn spawn_canaries(
-    tasks: &mut JoinSet<()>,
-    config: &Config,
-    canaries: &CanaryWriter,
-    events: &mpsc::Sender<Event>,
-    attention: &watch::Receiver<Attention>,
-    tracer: &Tracer,
-) {
-    let targets: Vec<CanaryTarget> = config.canaries.all().collect();
+fn spawn_canaries(tasks: &mut JoinSet<()>, common: &Arc<Common>, canaries: &CanaryWriter) {
+    let targets: Vec<CanaryTarget> = common.config.canaries.all().collect();
     let begin = Instant::now();
     for (place, target) in targets.iter().enumerate() {
         let turns = Turns {
@@ -126,12 +95,9 @@ fn spawn_canaries(
             of: targets.len(),
         };
         tasks.spawn(write_canaries(
+            Arc::clone(common),
             canaries.clone(),
             (*target, turns),
-            config.canaries.clone(),
-            events.clone(),
-            attention.clone(),
-            tracer.clone(),
         ));
     }
 }
@@ -179,14 +145,8 @@ async fn pace(
     }
 }
 
-async fn scrape(
-    scraper: Arc<Scraper>,
-    config: ScrapeConfig,
-    events: mpsc::Sender<Event>,
-    mut attention: watch::Receiver<Attention>,
-    one_process: watch::Sender<bool>,
-    tracer: Tracer,
-) {
+async fn scrape(common: Arc<Common>, scraper: Arc<Scraper>, one_process: watch::Sender<bool>) {
+    let mut attention = common.attention.clone();
     let mut under_way: JoinSet<(String, usize)> = JoinSet::new();
     let mut visiting = std::collections::BTreeSet::new();
     let mut refreshing: JoinSet<()> = JoinSet::new();
@@ -199,7 +159,7 @@ async fn scrape(
         }
         if refresh && refreshing.is_empty() {
             refreshed = Some(began);
-            let (scraper, events) = (Arc::clone(&scraper), events.clone());
+            let (scraper, events) = (Arc::clone(&scraper), common.events.clone());
             refreshing.spawn(async move {
                 // A core that is gone has no use for it.
                 let _ = events.send(Event::ApiServers(scraper.refresh().await)).await;
@@ -220,30 +180,26 @@ async fn scrape(
                 // A visit that hangs is not repeated meanwhile.
                 let visit = (target.name.clone(), number);
                 if visiting.insert(visit.clone()) {
-                    let (scraper, target, events) = (Arc::clone(&scraper), target.clone(), events.clone());
-                    let tracer = tracer.clone();
+                    let (common, scraper, target) =
+                        (Arc::clone(&common), Arc::clone(&scraper), target.clone());
                     under_way.spawn(async move {
-                        look_at(&scraper, &target, refresh, &events, &tracer).await;
+                        look_at(&common, &scraper, &target, refresh).await;
                         visit
                     });
                 }
             }
         }
         let due = |interval| began + interval;
+        let config = &common.config.scrapes;
         pace(&mut attention, due, (config.interval, config.alert_interval)).await;
     }
 }
 
 /// Scrapes an API server and asks whether it is ready.
-async fn look_at(
-    scraper: &Scraper,
-    target: &ScrapeTarget,
-    refresh: bool,
-    events: &mpsc::Sender<Event>,
-    tracer: &Tracer,
-) {
+async fn look_at(common: &Common, scraper: &Scraper, target: &ScrapeTarget, refresh: bool) {
+    let events = &common.events;
     let scrape = async {
-        let span = tracer.scrape(&target.name);
+        let span = common.tracer.scrape(&target.name);
         let read = scraper.scrape(target).await;
         span.scraped(read.as_ref());
         let event = match read {
@@ -266,14 +222,8 @@ async fn look_at(
     }
 }
 
-async fn write_canaries(
-    canaries: CanaryWriter,
-    (target, turns): (CanaryTarget, Turns),
-    config: CanaryConfig,
-    events: mpsc::Sender<Event>,
-    mut attention: watch::Receiver<Attention>,
-    tracer: Tracer,
-) {
+async fn write_canaries(common: Arc<Common>, canaries: CanaryWriter, (target, turns): (CanaryTarget, Turns)) {
+    let (config, mut attention) = (&common.config.canaries, common.attention.clone());
     let mut under_way: JoinSet<bool> = JoinSet::new();
     let mut sent: Vec<(Instant, AbortHandle)> = Vec::new();
     let mut last_permitted: Option<Instant> = None;
@@ -283,8 +233,8 @@ async fn write_canaries(
         sent.retain(|(_, canary)| !canary.is_finished());
         let since_last = sent.last().map_or(Duration::ZERO, |(at, _)| at.elapsed());
         if may_be_sent(sent.len(), since_last) {
-            let (canaries, events) = (canaries.clone(), events.clone());
-            let span = tracer.canary(target);
+            let (canaries, events) = (canaries.clone(), common.events.clone());
+            let span = common.tracer.canary(target);
             let canary = under_way.spawn(async move {
                 let late = events.clone();
                 let report = canaries

@@ -8,8 +8,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{sleep_until, timeout};
 
-use super::finished;
-use crate::app::config::Config;
+use super::{Common, finished};
 use crate::domain::act::leadership::candidate::ClaimStep;
 use crate::domain::act::leadership::{
     Bid, BidOutcome, Candidate, LeadershipObject, ReplicaReport, ReplicaStanding, Terms, Undecided,
@@ -19,7 +18,6 @@ use crate::domain::watchdog::Event;
 use crate::io::Clock;
 use crate::io::act::lease::LeaseObject;
 use crate::io::act::ledger::LedgerObject;
-use crate::io::client::Connection;
 
 /// Longest time that letting go may take when the daemon stops.
 const FAREWELL: Duration = Duration::from_secs(3);
@@ -69,12 +67,16 @@ pub(super) fn identity() -> Arc<str> {
 /// Begins to take part in the election.
 pub(super) fn spawn(
     tasks: &mut JoinSet<()>,
-    config: &Config,
-    connection: &Connection,
-    clock: &Clock,
-    events: &mpsc::Sender<Event>,
+    common: &Common,
     identity: &Arc<str>,
 ) -> (Leadership, Candidacy) {
+    let Common {
+        config,
+        connection,
+        clock,
+        events,
+        ..
+    } = common;
     let terms = Terms {
         term: config.leadership.term,
     };

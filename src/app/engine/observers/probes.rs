@@ -9,16 +9,13 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::finished;
-use crate::app::config::{Config, ProbeConfig};
+use super::{Common, finished};
 use crate::domain::cluster::hook::ProbeLevel;
 use crate::domain::cluster::inventory::Inventory;
 use crate::domain::observe::probe::ProbeReport;
 use crate::domain::observe::schedule::{ProbeRoom, Schedule, ScheduledProbe};
 use crate::domain::watchdog::{Attention, Event};
-use crate::io::Clock;
 use crate::io::observe::probe::{ProbeLimits, ProbeNews, ProbeRequest, Prober, ask_of};
-use crate::io::telemetry::Tracer;
 
 /// How often the schedule is looked at at most, but for news: the finest difference between two due times.
 const LOOK: Duration = Duration::from_millis(100);
@@ -36,11 +33,9 @@ enum ProbeUpdate {
 
 /// Makes all probes. Where something has begun to wait is looked at in that instant.
 pub(super) struct ProbeRunner {
+    common: Arc<Common>,
     prober: Arc<Prober>,
-    clock: Clock,
-    config: ProbeConfig,
     namespace: Arc<str>,
-    events: mpsc::Sender<Event>,
     attention: watch::Receiver<Attention>,
     inventory: watch::Receiver<Arc<Inventory>>,
     /// One permit per probe under way.
@@ -51,7 +46,6 @@ pub(super) struct ProbeRunner {
     said: mpsc::Receiver<(u64, ProbeUpdate)>,
     /// Owned here so that probes end with the task that starts them.
     running: JoinSet<()>,
-    tracer: Tracer,
 }
 
 impl ProbeRunner {
@@ -60,36 +54,30 @@ impl ProbeRunner {
     /// # Errors
     /// When the TLS provider is of no use.
     pub(super) fn new(
-        config: &Config,
-        beside_api_server: bool,
-        clock: &Clock,
-        events: &mpsc::Sender<Event>,
-        (attention, inventory): (&watch::Receiver<Attention>, watch::Receiver<Arc<Inventory>>),
-        tracer: &Tracer,
+        common: &Arc<Common>,
+        inventory: watch::Receiver<Arc<Inventory>>,
     ) -> anyhow::Result<Self> {
+        let config = &common.config;
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let limits = ProbeLimits {
-            beside_api_server,
+            beside_api_server: common.connection.is_beside_api_server(),
             ..ProbeLimits::default()
         };
-        let prober = Prober::new(provider, limits, Arc::clone(clock)).context("cannot probe")?;
+        let prober = Prober::new(provider, limits, Arc::clone(&common.clock)).context("cannot probe")?;
         // Two replicas must not march in step either.
         let seed = RandomState::new().hash_one("probes");
         let (news, said) = mpsc::channel(NEWS);
         Ok(Self {
+            common: Arc::clone(common),
             prober: Arc::new(prober),
-            clock: Arc::clone(clock),
-            config: config.probes.clone(),
             namespace: config.namespace.as_str().into(),
-            events: events.clone(),
-            attention: attention.clone(),
+            attention: common.attention.clone(),
             inventory,
             under_way: Arc::new(Semaphore::new(config.probes.concurrency)),
             schedule: Schedule::new(config.probes.rates, seed),
             news,
             said,
             running: JoinSet::new(),
-            tracer: tracer.clone(),
         })
     }
 
@@ -109,7 +97,7 @@ impl ProbeRunner {
                 Ok(()) = self.inventory.changed() => self.take_inventory(),
                 Ok(()) = self.attention.changed() => {
                     let attention = self.attention.borrow_and_update().clone();
-                    let now = (self.clock)();
+                    let now = (self.common.clock)();
                     self.schedule.attend(attention.hooks, attention.waiting_since, now);
                 }
             }
@@ -119,12 +107,12 @@ impl ProbeRunner {
             }
             looked = Instant::now();
             self.start_what_is_due();
-            let now = (self.clock)();
+            let now = (self.common.clock)();
             let due = self.schedule.due();
             pause = due.map_or(LONGEST_PAUSE, |due| due.since(now).clamp(LOOK, LONGEST_PAUSE));
             if let Some(pace) = self.schedule.pace(now) {
                 // A core that is gone has no use for it.
-                let _ = self.events.send(Event::ProbePace(pace)).await;
+                let _ = self.common.events.send(Event::ProbePace(pace)).await;
             }
         }
     }
@@ -132,22 +120,23 @@ impl ProbeRunner {
     fn take_inventory(&mut self) {
         let inventory = Arc::clone(&self.inventory.borrow_and_update());
         let asked = inventory.hooks.iter().map(|hook| {
-            let level = self.config.level_of(&hook.id, hook.probe_level);
+            let level = self.common.config.probes.level_of(&hook.id, hook.probe_level);
             let asks = (level != ProbeLevel::Off).then(|| ask_of(hook, level, &self.namespace));
             (Arc::clone(hook), asks)
         });
         let asked: Vec<_> = asked.collect();
-        let now = (self.clock)();
-        self.schedule.take_inventory(&asked, self.config.cluster_ip, now);
+        let now = (self.common.clock)();
+        self.schedule
+            .take_inventory(&asked, self.common.config.probes.cluster_ip, now);
     }
 
     fn start_what_is_due(&mut self) {
         let room = ProbeRoom {
             free: self.under_way.available_permits(),
-            scarce: self.config.concurrency / 2,
+            scarce: self.common.config.probes.concurrency / 2,
         };
         let prober = &self.prober;
-        let now = (self.clock)();
+        let now = (self.common.clock)();
         let due = self.schedule.start(room, |target| prober.keeps(target), now);
         for target in self.schedule.dropped() {
             self.prober.forget(&target);
@@ -165,7 +154,7 @@ impl ProbeRunner {
         };
         let number = attempt.number;
         let ids = attempt.hooks.iter().map(|hook| &hook.id);
-        let span = self.tracer.probe(ids, &attempt.target.backend);
+        let span = self.common.tracer.probe(ids, &attempt.target.backend);
         let request = ProbeRequest {
             traceparent: span.traceparent(),
             deadline: attempt.deadline,
@@ -192,11 +181,15 @@ impl ProbeRunner {
 
     /// Tells the core, for each hook that it is news of.
     async fn tell(&mut self, number: u64, news: ProbeUpdate) {
-        let now = (self.clock)();
+        let now = (self.common.clock)();
         let reports = match news {
             ProbeUpdate::Early(ProbeNews::Overdue(overdue)) => {
                 for overdue in self.schedule.overdue(number, &overdue, now) {
-                    let _ = self.events.send(Event::ProbeOverdue(Box::new(overdue))).await;
+                    let _ = self
+                        .common
+                        .events
+                        .send(Event::ProbeOverdue(Box::new(overdue)))
+                        .await;
                 }
                 return;
             }
@@ -204,7 +197,7 @@ impl ProbeRunner {
             ProbeUpdate::Finished(report) => self.schedule.finished(number, &report, now),
         };
         for report in reports {
-            let _ = self.events.send(Event::Probed(Box::new(report))).await;
+            let _ = self.common.events.send(Event::Probed(Box::new(report))).await;
         }
     }
 }
@@ -212,19 +205,26 @@ impl ProbeRunner {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::app::config::ConfigArguments;
+    use crate::app::config::{Config, ConfigArguments};
     use crate::domain::time::Time;
+    use crate::io::telemetry::Tracer;
+    use crate::io::testing::{TestReply, TestServer};
 
     #[tokio::test(start_paused = true)]
     async fn a_probe_that_panics_ends_the_task_that_makes_all_probes() {
-        let config = Config::parse("", &ConfigArguments::default()).expect("a configuration");
-        let clock: Clock = Arc::new(Time::default);
         let (events, _core) = mpsc::channel(NEWS);
         let (_attend, attention) = watch::channel(Attention::default());
         let (_known, inventory) = watch::channel(Arc::default());
-        let seen = (&attention, inventory);
-        let mut probes =
-            ProbeRunner::new(&config, true, &clock, &events, seen, &Tracer::default()).expect("a runner");
+        let server = TestServer::start(|_| TestReply::Hang).await;
+        let common = Arc::new(Common {
+            config: Config::parse("", &ConfigArguments::default()).expect("a configuration"),
+            connection: server.connection().await,
+            clock: Arc::new(Time::default),
+            events,
+            attention,
+            tracer: Tracer::default(),
+        });
+        let mut probes = ProbeRunner::new(&common, inventory).expect("a runner");
         probes.running.spawn(async { panic!("a probe broke") });
         let ended = tokio::time::timeout(Duration::from_secs(60), tokio::spawn(probes.run())).await;
         assert!(ended.is_ok_and(|ended| ended.is_err_and(|error| error.is_panic())));
