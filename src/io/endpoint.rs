@@ -8,6 +8,7 @@
 pub(super) mod secrets;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use reqwest::header::{AUTHORIZATION, LOCATION};
 use reqwest::{Client, Method, RequestBuilder, Response, Url};
@@ -15,9 +16,12 @@ use thiserror::Error;
 
 use self::secrets::Material;
 use super::error::without_url;
+use crate::domain::text::bounded;
 
 /// Bytes of an answer that are read for what it says, when it is a refusal.
 const MAX_ANSWER: usize = 2_048;
+/// Characters of it that are passed on.
+const MAX_SAID: usize = 300;
 
 /// One server and how to be let in. Every secret is in a file; here is only where.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,7 +75,7 @@ impl EndpointTarget {
     }
 }
 
-/// Why a request could not be made, or got no answer.
+/// Why a request could not be made, got no answer, or a refusal.
 #[derive(Debug, Error)]
 pub enum EndpointError {
     /// A certificate, a key, a password or a token cannot be used.
@@ -85,10 +89,53 @@ pub enum EndpointError {
     /// There is no way to it, or what came back is not HTTP.
     #[error("{0}")]
     Unreachable(String),
+    /// There was no answer in time.
+    #[error("it did not answer within {} s", .0.as_secs_f32())]
+    TimedOut(Duration),
+    /// It answered that it does not take this, or that it cannot for now.
+    #[error("it answered {status}{}", quoted(.said))]
+    Status {
+        /// The status.
+        status: u16,
+        /// The beginning of what it said.
+        said: String,
+    },
+}
+
+impl EndpointError {
+    /// All values of [`Self::reason`].
+    pub const REASONS: [&str; 5] = ["credentials", "timeout", "unreachable", "refused", "unavailable"];
+
+    /// The value of the `reason` label in metrics.
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::Unusable { .. } => "credentials",
+            Self::Unreachable(_) => "unreachable",
+            Self::TimedOut(_) => "timeout",
+            Self::Status { .. } if self.may_pass() => "unavailable",
+            Self::Status { .. } => "refused",
+        }
+    }
+
+    /// Whether the very same may be taken in a moment.
+    pub const fn may_pass(&self) -> bool {
+        match self {
+            Self::Status { status, .. } => matches!(*status, 408 | 429 | 500..=599),
+            _ => true,
+        }
+    }
+
+    /// Its status, when it answered.
+    pub const fn status(&self) -> Option<u16> {
+        match self {
+            Self::Status { status, .. } => Some(*status),
+            _ => None,
+        }
+    }
 }
 
 /// What a server said beside a status, as the end of a sentence about it.
-pub(super) fn quoted(said: &str) -> String {
+fn quoted(said: &str) -> String {
     match said {
         "" => String::new(),
         said => format!(" and said {said:?}"),
@@ -145,15 +192,26 @@ impl EndpointClient {
     }
 }
 
+/// That an answer is a refusal. `words` finds what it says in its beginning.
+pub(super) async fn refused(answer: Response, words: impl FnOnce(String) -> String) -> EndpointError {
+    let status = answer.status().as_u16();
+    let said = match redirect(&answer) {
+        Some(said) => said,
+        None => words(beginning(answer).await),
+    };
+    let said = bounded(&said).trim().chars().take(MAX_SAID).collect();
+    EndpointError::Status { status, said }
+}
+
 /// That an answer is a redirect, and where to.
-pub(super) fn redirect(answer: &Response) -> Option<String> {
+fn redirect(answer: &Response) -> Option<String> {
     let location = answer.headers().get(LOCATION)?.to_str().ok()?;
     let is_redirect = answer.status().is_redirection();
     is_redirect.then(|| format!("a redirect to {location}, which is not followed"))
 }
 
 /// The beginning of an answer, however long it is.
-pub(super) async fn beginning(mut answer: Response) -> String {
+async fn beginning(mut answer: Response) -> String {
     let mut read = Vec::new();
     while read.len() < MAX_ANSWER {
         match answer.chunk().await {

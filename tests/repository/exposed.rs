@@ -22,7 +22,7 @@ use hookwatch::domain::observe::views::ScrapeView;
 use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::time::Time;
 use hookwatch::domain::vocabulary::{BackendHealth, Cause, Effect, Health, NotAHook};
-use hookwatch::io::report::alertmanager::PushError;
+use hookwatch::io::endpoint::EndpointError;
 use hookwatch::io::report::events::EventOutcome;
 use hookwatch::io::report::metrics::{Dropped, Metrics};
 use hookwatch::io::report::metrics::{Loss, Signal};
@@ -115,7 +115,7 @@ pub fn values_of(label: &str) -> Option<Vec<&'static str>> {
             ScrapeFailureReason::NotMetrics.as_str(),
             ScrapeFailureReason::Truncated.as_str(),
         ],
-        "reason" => PushError::REASONS
+        "reason" => EndpointError::REASONS
             .into_iter()
             .chain(Dropped::ALL.iter().copied().map(Dropped::as_str))
             .chain(Loss::ALL.iter().copied().map(Loss::as_str))

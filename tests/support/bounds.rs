@@ -15,7 +15,8 @@ use hookwatch::domain::observe::probe::{ConnectionKind, ProbeOutcome, ProbePhase
 use hookwatch::domain::observe::readiness::MAX_FAILING;
 use hookwatch::domain::observe::snapshot::ScrapeFailureReason;
 use hookwatch::domain::vocabulary::{BackendHealth, Cause, Effect, Health, NotAHook, Writes};
-use hookwatch::io::report::alertmanager::{MAX_ALERTMANAGERS, PushError};
+use hookwatch::io::endpoint::EndpointError;
+use hookwatch::io::report::alertmanager::MAX_ALERTMANAGERS;
 use hookwatch::io::report::events::EventOutcome;
 use hookwatch::io::report::metrics::{Declared, Dropped, Loss, MAX_HOOKS, MAX_OUTCOMES, SECONDS, Signal};
 use strum::VariantNames as _;
@@ -175,7 +176,7 @@ fn closed_set(metric: &str, label: &str) -> Option<Vec<&'static str>> {
         (_, "risk") => findings::KINDS.iter().map(|kind| kind.id).collect(),
         ("hook_risk", "severity") => vec!["critical", "warning"],
         (_, "severity") => all_of(&FindingSeverity::ALL),
-        ("alertmanager_pushes_failed_total", "reason") => PushError::REASONS.to_vec(),
+        ("alertmanager_pushes_failed_total", "reason") => EndpointError::REASONS.to_vec(),
         ("alertmanager_alerts_dropped_total", "reason") => all_of(Dropped::ALL),
         (_, "signal") => all_of(Signal::ALL),
         ("telemetry_dropped_total", "reason") => all_of(Loss::ALL),

@@ -15,8 +15,9 @@ use crate::app::config::AlertmanagerConfig;
 use crate::app::every;
 use crate::domain::report::alerts::{AlertDelivery, Batch, Board, Tracker, Voice, conditions};
 use crate::io::Clock;
+use crate::io::endpoint::EndpointError;
 use crate::io::report::Reported;
-use crate::io::report::alertmanager::{AlertEnvelope, Alertmanager, PushError, body};
+use crate::io::report::alertmanager::{AlertEnvelope, Alertmanager, body};
 use crate::io::report::metrics::{Dropped, Metrics};
 
 /// How often alerts are looked at, and the shortest time between two pushes: what changes in between goes together.
@@ -151,7 +152,7 @@ impl Sender {
         }
     }
 
-    fn failed(&mut self, batch: &Batch, why: &PushError) {
+    fn failed(&mut self, batch: &Batch, why: &EndpointError) {
         let now = (self.clock)();
         self.metrics.push_failed(&self.name, why);
         if why.may_pass() {

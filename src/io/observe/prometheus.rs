@@ -4,7 +4,6 @@
 //! time and number; what is beyond a bound is a failure that says so, and never a part taken for the whole.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use reqwest::{Method, Response};
 use thiserror::Error;
@@ -18,9 +17,7 @@ use crate::domain::observe::stored::{PrometheusReading, answer};
 use crate::domain::text::bounded;
 use crate::domain::time::Time;
 use crate::io::Clock;
-use crate::io::endpoint::{
-    EndpointClient, EndpointError, EndpointTarget, beginning, quoted, redirect, unreachable,
-};
+use crate::io::endpoint::{EndpointClient, EndpointError, EndpointTarget, refused, unreachable};
 
 /// Which series are those of an API server where nothing else is configured: the jobs that the common charts, operators and
 /// managed offerings make.
@@ -79,58 +76,48 @@ pub struct Prometheus {
 enum QueryFailure {
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
-    #[error("it answered {status}{}", quoted(.said))]
-    Status { status: u16, said: String },
     #[error("its answer broke off: {0}")]
     Broken(String),
     #[error("its answer is larger than {0} bytes")]
     TooLarge(u64),
     #[error("it {0}")]
     Unfit(#[from] UnusableAnswer),
-    #[error("it did not answer within {} s", .0.as_secs_f32())]
-    TimedOut(Duration),
 }
 
 impl QueryFailure {
     fn reason(&self) -> Reason {
+        use EndpointError::{Status, TimedOut, Unreachable, Unusable};
         match self {
-            Self::Endpoint(EndpointError::Unusable { .. }) => Reason::Forbidden,
-            Self::Endpoint(EndpointError::Unreachable(_)) => Reason::Unreachable,
-            Self::Status {
-                status: 401 | 403, ..
-            } => Reason::Forbidden,
-            Self::Status {
-                status: 429 | 500..=599,
-                ..
-            } => Reason::Refused,
-            Self::Status { .. } | Self::Unfit(_) => Reason::NotMetrics,
+            Self::Endpoint(Unusable { .. }) => Reason::Forbidden,
+            Self::Endpoint(Unreachable(_)) => Reason::Unreachable,
+            Self::Endpoint(TimedOut(_)) => Reason::TimedOut,
+            Self::Endpoint(Status { status, .. }) => match status {
+                401 | 403 => Reason::Forbidden,
+                429 | 500..=599 => Reason::Refused,
+                _ => Reason::NotMetrics,
+            },
+            Self::Unfit(_) => Reason::NotMetrics,
             Self::Broken(_) | Self::TooLarge(_) => Reason::Truncated,
-            Self::TimedOut(_) => Reason::TimedOut,
         }
     }
 
     /// What to do about it.
     fn advice(&self) -> &'static str {
+        use EndpointError::{Status, TimedOut, Unreachable, Unusable};
         match self {
-            Self::Endpoint(EndpointError::Unusable { .. }) => "fix the file or name another one",
-            Self::Endpoint(EndpointError::Unreachable(_)) => "check prometheus.url and prometheus.caFile",
-            Self::Status {
-                status: 401 | 403, ..
-            } => "set prometheus.tokenFile to a token that may query",
-            Self::Status { status: 429, .. } => {
-                "hookwatch asks less often for now; raise prometheus.interval"
-            }
-            Self::Status {
-                status: 300..=399, ..
-            } => "set prometheus.url to where it leads",
-            Self::Status {
-                status: 404 | 405, ..
-            } => "prometheus.url must lead to the query API, and end before /api/v1/query",
-            Self::Status {
-                status: 400 | 422, ..
-            }
-            | Self::Unfit(UnusableAnswer::Refused(_)) => "check prometheus.selector",
-            Self::Status { .. } | Self::Broken(_) => "look at its log",
+            Self::Endpoint(Unusable { .. }) => "fix the file or name another one",
+            Self::Endpoint(Unreachable(_)) => "check prometheus.url and prometheus.caFile",
+            Self::Endpoint(TimedOut(_)) => "raise prometheus.timeout, or look at its load",
+            Self::Endpoint(Status { status, .. }) => match status {
+                401 | 403 => "set prometheus.tokenFile to a token that may query",
+                429 => "hookwatch asks less often for now; raise prometheus.interval",
+                300..=399 => "set prometheus.url to where it leads",
+                404 | 405 => "prometheus.url must lead to the query API, and end before /api/v1/query",
+                400 | 422 => "check prometheus.selector",
+                _ => "look at its log",
+            },
+            Self::Unfit(UnusableAnswer::Refused(_)) => "check prometheus.selector",
+            Self::Broken(_) => "look at its log",
             Self::TooLarge(_) => {
                 "narrow prometheus.selector to one cluster, or raise prometheus.maxMebibytes"
             }
@@ -148,7 +135,6 @@ impl QueryFailure {
                 "set its clock, or that of the machine that writes to it"
             }
             Self::Unfit(UnusableAnswer::NotAnswer(_)) => "check that prometheus.url is a Prometheus",
-            Self::TimedOut(_) => "raise prometheus.timeout, or look at its load",
         }
     }
 }
@@ -179,7 +165,7 @@ impl Prometheus {
     pub async fn read(&mut self) -> Result<PrometheusReading, ScrapeFailure> {
         let (started, timeout) = ((self.clock)(), self.limits.timeout);
         let read = tokio::time::timeout(timeout, self.ask()).await;
-        let read = read.unwrap_or(Err(QueryFailure::TimedOut(timeout)));
+        let read = read.unwrap_or(Err(EndpointError::TimedOut(timeout).into()));
         let (at, source) = ((self.clock)(), self.source());
         match read {
             Ok((bytes, (scrapes, complaints))) => Ok(PrometheusReading {
@@ -246,7 +232,8 @@ impl Prometheus {
         if answer.status().as_u16() == 200 {
             whole(answer, max_bytes).await
         } else {
-            Err(refused(answer).await)
+            let words = |said: String| answer::refusal(said.as_bytes()).unwrap_or(said);
+            Err(refused(answer, words).await.into())
         }
     }
 }
@@ -264,18 +251,6 @@ fn known(scrapes: &[Scrape], clocks: Clocks) -> Option<i64> {
     let behind = i64::try_from(clocks.ours.since(oldest).as_millis()).unwrap_or(i64::MAX);
     let behind = if single { MOST * 1_000 } else { behind };
     Some(clocks.theirs.saturating_sub(behind))
-}
-
-async fn refused(answer: Response) -> QueryFailure {
-    let status = answer.status().as_u16();
-    if let Some(redirect) = redirect(&answer) {
-        let said = bounded(&redirect);
-        return QueryFailure::Status { status, said };
-    }
-    let said = beginning(answer).await;
-    let said = answer::refusal(said.as_bytes()).unwrap_or(said);
-    let said: String = bounded(&said).trim().chars().take(300).collect();
-    QueryFailure::Status { status, said }
 }
 
 async fn whole(mut answer: Response, max_bytes: u64) -> Result<Vec<u8>, QueryFailure> {

@@ -63,7 +63,7 @@ fn written(batch: &Batch) -> Value {
     serde_json::from_slice(&body).expect("JSON")
 }
 
-async fn push(target: EndpointTarget) -> Result<(), PushError> {
+async fn push(target: EndpointTarget) -> Result<(), EndpointError> {
     soon(Alertmanager::new(target, PATIENCE).push(b"[]".to_vec())).await
 }
 
@@ -180,7 +180,7 @@ async fn each_way_to_be_bad_has_its_reason_and_none_takes_long() {
         let told = error.to_string();
         assert_eq!((error.reason(), error.may_pass()), (reason, may_pass), "{told}");
         assert!(told.contains(said) && told.len() < 1_024, "{told}");
-        assert!(PushError::REASONS.contains(&error.reason()));
+        assert!(EndpointError::REASONS.contains(&error.reason()));
         assert_eq!(server.asked().len(), 1, "nothing is repeated or followed");
     }
 }

@@ -5,7 +5,7 @@ use strum::{IntoStaticStr, VariantArray};
 use super::{Metrics, set};
 use crate::domain::text::named;
 use crate::domain::time::Time;
-use crate::io::report::alertmanager::PushError;
+use crate::io::endpoint::EndpointError;
 
 /// Why an Alertmanager was not told of an alert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantArray)]
@@ -38,7 +38,7 @@ impl Metrics {
     pub fn alertmanager_known(&self, alertmanager: &str) {
         let metrics = &self.alertmanager;
         metrics.sent.with_label_values(&[alertmanager]).inc_by(0);
-        for reason in PushError::REASONS {
+        for reason in EndpointError::REASONS {
             metrics
                 .failed
                 .with_label_values(&[alertmanager, reason])
@@ -65,7 +65,7 @@ impl Metrics {
     }
 
     /// Counts a push that was not taken.
-    pub fn push_failed(&self, alertmanager: &str, why: &PushError) {
+    pub fn push_failed(&self, alertmanager: &str, why: &EndpointError) {
         let labels = [alertmanager, why.reason()];
         self.alertmanager.failed.with_label_values(&labels).inc();
     }
