@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroupList, APIResourceList, ListMeta};
 use kube::Client;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -60,37 +60,6 @@ pub struct ObjectLister {
 }
 
 #[derive(Deserialize)]
-struct Groups {
-    groups: Vec<Group>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Group {
-    name: String,
-    versions: Vec<GroupVersion>,
-    preferred_version: Option<GroupVersion>,
-}
-
-#[derive(Deserialize)]
-struct GroupVersion {
-    version: String,
-}
-
-#[derive(Deserialize)]
-struct Resources {
-    resources: Vec<Resource>,
-}
-
-#[derive(Deserialize)]
-struct Resource {
-    name: String,
-    namespaced: bool,
-    #[serde(default)]
-    verbs: Vec<String>,
-}
-
-#[derive(Deserialize)]
 struct ListPage {
     metadata: ListMeta,
     items: Option<Vec<Item>>,
@@ -101,6 +70,7 @@ struct Item {
     metadata: Meta,
 }
 
+/// No `ObjectMeta`: most of that is `fieldsV1`, which is skipped here.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct Meta {
@@ -189,10 +159,10 @@ impl ObjectLister {
 
     /// The kinds that the hook may have been asked about, and that can be listed. The preferred version of each comes first.
     async fn listable_kinds(&self, tally: &mut ObjectTally<'_>, until: Instant) -> Vec<Served> {
-        let groups: Result<Groups, String> = self.get("/apis", JSON, until).await;
+        let groups: Result<APIGroupList, String> = self.get("/apis", JSON, until).await;
         let groups = groups.unwrap_or_else(|why| {
             tally.not_listed("every kind of an API group", &why);
-            Groups { groups: Vec::new() }
+            APIGroupList::default()
         });
         let core = (String::new(), vec!["v1".to_owned()]);
         let named = groups.groups.into_iter().map(|group| {
@@ -216,7 +186,7 @@ impl ObjectLister {
                     continue;
                 };
                 left = rest;
-                let resources: Result<Resources, String> = self.get(&path, JSON, until).await;
+                let resources: Result<APIResourceList, String> = self.get(&path, JSON, until).await;
                 match resources {
                     Ok(resources) => {
                         for resource in resources.resources {
