@@ -1,6 +1,5 @@
 //! The command line: what was asked for, and the exit code it ends with.
 
-use std::fmt::Display;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -187,12 +186,6 @@ fn dispatch(command: Command, plugin: bool) -> anyhow::Result<ExitCode> {
         }
         Command::Diagnose(arguments) => {
             let configs = diagnose::configs(&arguments.config).map_err(BadUsage::of)?;
-            // All of them are read from one file.
-            complain(
-                configs
-                    .first()
-                    .map_or(&[][..], |config| config.warnings.as_slice()),
-            );
             block_on(diagnose::diagnose(configs, &arguments))
         }
         Command::Audit(arguments) => block_on(audit::audit(arguments)),
@@ -223,20 +216,14 @@ fn dispatch(command: Command, plugin: bool) -> anyhow::Result<ExitCode> {
         Command::Freeze(arguments) => block_on(by_hand::freeze(arguments)),
         Command::Unfreeze(arguments) => block_on(by_hand::unfreeze(arguments)),
         Command::CheckConfig(arguments) => {
-            let config = Config::load(&arguments).map_err(BadUsage::of)?;
+            Config::load(&arguments).map_err(BadUsage::of)?;
             // They do not keep a daemon from starting, so they are no mistakes.
-            complain(&config.warnings);
-            complain(&telemetry::TelemetrySettings::from_environment().complaints);
+            for complaint in telemetry::TelemetrySettings::from_environment().complaints {
+                app::tell(format_args!("hookwatch: {complaint}"));
+            }
             app::print("the configuration is valid\n")?;
             Ok(ExitCode::SUCCESS)
         }
-    }
-}
-
-/// Tells on standard error what keeps no command from its work.
-fn complain(complaints: &[impl Display]) {
-    for complaint in complaints {
-        app::tell(format_args!("hookwatch: {complaint}"));
     }
 }
 

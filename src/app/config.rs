@@ -108,8 +108,6 @@ pub struct Config {
     pub audit_log: Option<PathBuf>,
     /// Whether the breaker may act though no fence is proven: no key says so, only a lab that has no policies.
     pub without_fence: bool,
-    /// What the file says that does nothing any more; no mistake.
-    pub warnings: Vec<ConfigError>,
     /// How long the breaker takes over things: no key says so either, only a test that has no minutes to wait.
     pub breaker_times: BreakerTimes,
     /// How several daemons agree on one that leads.
@@ -209,11 +207,7 @@ impl Config {
         };
         let mut notes = Notes::default();
         let config = Self::read(file, arguments, &mut notes);
-        let config = config.filter(|_| notes.errors.is_empty()).ok_or(notes.errors)?;
-        Ok(Self {
-            warnings: notes.warnings,
-            ..config
-        })
+        config.filter(|_| notes.errors.is_empty()).ok_or(notes.errors)
     }
 
     /// Every key that a configuration file can have, as in `probes.hooks[].level`.
@@ -284,7 +278,6 @@ impl Config {
             breaker,
             audit_log,
             without_fence: false,
-            warnings: Vec::new(),
             breaker_times: BreakerTimes::default(),
             leadership,
             events,

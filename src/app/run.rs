@@ -40,9 +40,6 @@ impl RunningDaemon {
                 "only this host may read the page and the API; serve.tokenFile or serve.clientCAFile permits others"
             );
         }
-        for warning in &config.warnings {
-            tracing::warn!("{warning}");
-        }
         let engine = Engine::start_with(&config, TelemetrySettings::from_environment()).await?;
         let (stop, stopped) = watch::channel(false);
         let server = tokio::spawn(http::serve(listening, engine.shown.clone(), stopped));

@@ -69,19 +69,6 @@ fn a_good_configuration_is_said_to_be_valid() {
 }
 
 #[test]
-fn what_does_nothing_any_more_in_a_configuration_is_told_and_is_no_mistake() {
-    let path = file("older.yaml", "breaker: {mostBypassed: 2}\n");
-    let path = path.to_str().unwrap();
-    let (code, said, complained) = run(&["check-config", "--config", path]);
-    assert_eq!((code, said.as_str()), (0, "the configuration is valid\n"));
-    let warning = "hookwatch: breaker.mostBypassed: ";
-    assert!(complained.starts_with(warning), "{complained}");
-    assert_eq!(complained.lines().count(), 1, "{complained}");
-    let (_, _, complained) = run(&["diagnose", "--config", path, "--kubeconfig", "/nowhere/config"]);
-    assert!(complained.starts_with(warning), "{complained}");
-}
-
-#[test]
 fn a_credential_plugin_that_hangs_keeps_no_daemon_from_ending_at_a_signal() {
     let started = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plugin-that-hangs");
     let _ = std::fs::remove_file(&started);

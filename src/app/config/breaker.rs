@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::section::Section;
 use crate::domain::act::breaker::policy::{AtLimit, Matches, Pattern, Policy, PolicyRule, Rung};
-use crate::domain::act::fence::AutoBreak;
 use crate::domain::cluster::hook::HookKind;
 use crate::domain::text::one_of;
 use crate::domain::vocabulary::Cause;
@@ -26,7 +25,7 @@ fn policy(section: &mut Section<'_>) -> Policy {
     let default = Policy::default();
     let policy = Policy {
         most_shielded: section.number("mostShielded", default.most_shielded as u64, 1..=200) as usize,
-        most_skipped: most_skipped(section, default.most_skipped),
+        most_skipped: section.number("mostSkipped", default.most_skipped as u64, 1..=20) as usize,
         rate: section.number("rate", default.rate as u64, 1..=100) as usize,
         rate_window: section.span("rateWindow", default.rate_window, MINUTE..=DAY),
         rules: section.list("rules", rule),
@@ -49,20 +48,6 @@ fn policy(section: &mut Section<'_>) -> Policy {
     policy
 }
 
-/// How many may be skipped at once. Once there was one number for shields as well.
-fn most_skipped(section: &mut Section<'_>, default: usize) -> usize {
-    const FORMER: &str = "mostBypassed";
-    let mut default = default as u64;
-    if section.says(FORMER) {
-        section.warn(
-            FORMER,
-            "is read as mostSkipped; shields have a limit of their own, mostShielded",
-        );
-        default = section.number(FORMER, default, 1..=20);
-    }
-    section.number("mostSkipped", default, 1..=20) as usize
-}
-
 fn rule(section: &mut Section<'_>) -> Option<PolicyRule> {
     let default = PolicyRule::fallback();
     // A rule that cannot be read whole still takes its place, so that places in errors are those in the file.
@@ -83,12 +68,7 @@ fn rule(section: &mut Section<'_>) -> Option<PolicyRule> {
     // Read in any case, so that they are known as keys.
     let (says_mode, says_rungs) = (section.says("mode"), section.says("rungs"));
     let mode = Some(section.auto_break("mode", None)).filter(|_| says_mode);
-    let rungs = Some(rungs(section)).filter(|_| says_rungs);
-    // Nothing is left of a rule that permitted no other.
-    let mode = match &rungs {
-        Some((rungs, true)) if rungs.is_empty() => Some(AutoBreak::Off),
-        _ => mode,
-    };
+    let rungs = Some(section.set("rungs", Rung::parse)).filter(|_| says_rungs);
     let (says_hold, says_longest) = (section.says("hold"), section.says("longest"));
     let hold = section.span("hold", default.hold(Rung::Skip), Duration::ZERO..=MINUTE * 10);
     let longest = section.span("longest", default.longest(), MINUTE..=DAY * 7);
@@ -97,29 +77,13 @@ fn rule(section: &mut Section<'_>) -> Option<PolicyRule> {
         name: name.into(),
         matches,
         mode: mode.unwrap_or(default.mode),
-        rungs: rungs.map_or(default.rungs, |(rungs, _)| rungs),
+        rungs: rungs.unwrap_or(default.rungs),
         skip_while_dead: section.flag("skipWhileDead", default.skip_while_dead),
         hold: says_hold.then_some(hold),
         longest: says_longest.then_some(longest),
         at_limit,
         page: section.text("page").map(Into::into),
     })
-}
-
-/// The rungs that a rule permits, and whether it says `ignore`, which the daemon knew once.
-fn rungs(section: &mut Section<'_>) -> (BTreeSet<Rung>, bool) {
-    let read = section.set("rungs", |text| match text {
-        "ignore" => Ok(None),
-        text => Rung::parse(text).map(Some),
-    });
-    let ignore = read.contains(&None);
-    if ignore {
-        section.warn(
-            "rungs",
-            "says ignore, which only a person can have done now (hookwatch break): the rule permits what else it says",
-        );
-    }
-    (read.into_iter().flatten().collect(), ignore)
 }
 
 impl Section<'_> {
@@ -149,6 +113,7 @@ impl Section<'_> {
 mod tests {
     use super::super::{Config, ConfigArguments};
     use super::*;
+    use crate::domain::act::fence::AutoBreak;
 
     fn parse(text: &str) -> Result<Policy, Vec<String>> {
         match Config::parse(text, &ConfigArguments::default()) {
@@ -200,28 +165,6 @@ breaker:
         assert_eq!(rule.page.as_deref(), Some("mesh-team"));
         assert_eq!(rule.matches.configurations.len(), 2);
         assert_eq!(policy.rules[1].mode, AutoBreak::Plan);
-    }
-
-    #[test]
-    fn a_rule_that_lists_ignore_is_read_without_it_and_that_is_said() {
-        let text = "
-breaker:
-  rules:
-    - {name: both, match: {webhooks: [i]}, rungs: [shield, ignore]}
-    - {name: alone, match: {webhooks: [j]}, rungs: [ignore]}
-";
-        let config = Config::parse(text, &ConfigArguments::default()).unwrap();
-        let rules = &config.breaker.rules;
-        assert_eq!(
-            (&rules[0].rungs, rules[0].mode),
-            (&BTreeSet::from([Rung::Shield]), AutoBreak::On)
-        );
-        assert_eq!(
-            (&rules[1].rungs, rules[1].mode),
-            (&BTreeSet::new(), AutoBreak::Off)
-        );
-        let warned: Vec<&str> = config.warnings.iter().map(|warning| &*warning.key).collect();
-        assert_eq!(warned, ["breaker.rules[0].rungs", "breaker.rules[1].rungs"]);
     }
 
     #[test]

@@ -14,8 +14,6 @@ use crate::domain::cluster::hook::ProbeLevel;
 #[derive(Default)]
 pub(super) struct Notes {
     pub(super) errors: Vec<ConfigError>,
-    /// What is no mistake, and does nothing.
-    pub(super) warnings: Vec<ConfigError>,
     /// Every key that was looked for, whether it was there or not.
     pub(super) known: BTreeSet<String>,
 }
@@ -31,11 +29,6 @@ impl Section<'_> {
     pub(super) fn error(&mut self, key: &str, what: impl Into<String>) {
         let error = ConfigError::new(format!("{}{key}", self.path), what);
         self.notes.errors.push(error);
-    }
-
-    pub(super) fn warn(&mut self, key: &str, what: impl Into<String>) {
-        let warning = ConfigError::new(format!("{}{key}", self.path), what);
-        self.notes.warnings.push(warning);
     }
 
     pub(super) fn take(&mut self, key: &str) -> Option<Value> {
