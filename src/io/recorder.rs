@@ -172,7 +172,7 @@ struct Parts {
     options: RecorderOptions,
     began: Time,
     next: u32,
-    open: Option<GzEncoder<CountedFile>>,
+    open: Option<GzEncoder<File>>,
     inventory: Option<String>,
     watches: Option<String>,
     failed: Option<Instant>,
@@ -180,25 +180,6 @@ struct Parts {
     lost: u64,
     /// Lines of the open part since it was last flushed.
     unflushed: u64,
-}
-
-/// A file that knows how much was written to it.
-#[derive(Debug)]
-struct CountedFile {
-    file: File,
-    bytes: u64,
-}
-
-impl Write for CountedFile {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.file.write(bytes)?;
-        self.bytes += written as u64;
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
-    }
 }
 
 impl Parts {
@@ -297,10 +278,8 @@ impl Parts {
     /// A part that is large enough ends.
     fn turn(&mut self) -> io::Result<()> {
         let most = self.options.max_bytes / PARTS;
-        if self
-            .open
-            .as_ref()
-            .is_some_and(|part| part.get_ref().bytes >= most)
+        if let Some(part) = &self.open
+            && part.get_ref().metadata()?.len() >= most
         {
             self.end()?;
             self.begin()?;
@@ -346,9 +325,8 @@ impl Parts {
     }
 
     /// A new part with what each begins with.
-    fn first_lines(&self, path: &Path, header: Header) -> io::Result<GzEncoder<CountedFile>> {
-        let file = private(path)?;
-        let mut part = GzEncoder::new(CountedFile { file, bytes: 0 }, Compression::fast());
+    fn first_lines(&self, path: &Path, header: Header) -> io::Result<GzEncoder<File>> {
+        let mut part = GzEncoder::new(private(path)?, Compression::fast());
         writeln!(part, "{}", json(&RecordingLine::<&Event>::Recording(header))?)?;
         for known in [&self.inventory, &self.watches].into_iter().flatten() {
             writeln!(part, "{known}")?;
