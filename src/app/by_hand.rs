@@ -26,7 +26,7 @@ use crate::domain::report::announcement::of_action;
 use crate::domain::text::{listed, own_account};
 use crate::domain::time::Time;
 use crate::io::Clock;
-use crate::io::act::audit::AuditRecord;
+use crate::io::act::audit::{self, AuditRecord};
 use crate::io::act::breaker::{
     ConfigWriter, PatchOutcome, PatchReport, RetryPolicy, knows_match_conditions, own_user, servers,
 };
@@ -427,13 +427,13 @@ impl Session {
     /// Keeps what was done, in the audit log too where there is one.
     fn keep(&mut self, record: AuditRecord) {
         if let Some(log) = &self.arguments.audit_log
-            && let Err(error) = log.write(&record)
+            && let Err(error) = audit::append(log, &record)
         {
             let made = match record.outcome {
                 "applied" => "the change is made; only ",
                 _ => "",
             };
-            let path = log.path().display();
+            let path = log.display();
             let why =
                 format!("{made}the line about it could not be written to the audit log {path}: {error}");
             self.failed(&why);

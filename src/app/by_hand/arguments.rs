@@ -9,7 +9,6 @@ use crate::domain::act::bypass::{LONGEST_BY_HAND, Rung};
 use crate::domain::cluster::hook::HookKind;
 use crate::domain::report::unchecked::GapReason;
 use crate::domain::time::Time;
-use crate::io::act::audit::AuditLog;
 
 /// What all commands by hand take.
 #[derive(Debug, Clone, clap::Args)]
@@ -29,8 +28,8 @@ pub struct ClusterArguments {
     )]
     pub namespace: String,
     /// File to append one line of JSON to for every action
-    #[arg(long, env = "HOOKWATCH_AUDIT_LOG", value_name = "FILE", value_parser = audit_log)]
-    pub audit_log: Option<AuditLog>,
+    #[arg(long, env = "HOOKWATCH_AUDIT_LOG", value_name = "FILE")]
+    pub audit_log: Option<PathBuf>,
     /// Do not ask for confirmation
     #[arg(long)]
     pub yes: bool,
@@ -218,10 +217,6 @@ fn reason(text: &str) -> Result<String, String> {
         "" => Err("give a reason, for others who find the bypass".to_owned()),
         text => Ok(text.to_owned()),
     }
-}
-
-fn audit_log(text: &str) -> Result<AuditLog, String> {
-    Ok(AuditLog::new(PathBuf::from(text)))
 }
 
 /// Who sits at this machine.

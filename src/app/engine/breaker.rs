@@ -12,6 +12,7 @@ mod pauses;
 mod unchecked;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,7 +41,7 @@ use crate::domain::text::own_account;
 use crate::domain::time::Time;
 use crate::domain::watchdog::Event;
 use crate::io::Clock;
-use crate::io::act::audit::AuditLog;
+use crate::io::act::audit;
 use crate::io::act::breaker::{
     ApiServerClient, ConfigWriter, RetryPolicy, all_know_match_conditions, own_user, servers,
 };
@@ -81,7 +82,7 @@ struct Driver {
     breaker: Breaker,
     policy: Policy,
     mode: AutoBreak,
-    audit: Option<AuditLog>,
+    audit_log: Option<PathBuf>,
     namespace: String,
     account: String,
     links: BreakerTask,
@@ -109,11 +110,10 @@ impl BreakerTask {
         let mut settings = BreakerSettings::new(&self.identity, config.auto_break, config.breaker.clone());
         settings.times = config.breaker_times.clone();
         let configured = ApiServerClient::configured(&self.connection);
-        let audit = config.audit_log.clone().map(AuditLog::new);
-        if let Some(audit) = audit.clone() {
+        if let Some(log) = config.audit_log.clone() {
             // A disk that hangs does not hold the start up, and without the log an outage is still to be ended.
             tokio::task::spawn_blocking(move || {
-                if let Err(error) = audit.open() {
+                if let Err(error) = audit::open(&log) {
                     tracing::error!(%error, "the audit log cannot be written; changes will be made without a line in it");
                 }
             });
@@ -122,7 +122,7 @@ impl BreakerTask {
             breaker: Breaker::new(settings),
             policy: config.breaker.clone(),
             mode: config.auto_break,
-            audit,
+            audit_log: config.audit_log.clone(),
             namespace: config.namespace.clone(),
             account: own_account(&config.namespace),
             writer: Arc::new(writer(vec![configured], &self.dates())),

@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Serialize;
 
@@ -110,41 +110,23 @@ impl PatchOutcome {
     }
 }
 
-/// Where lines are written to.
-#[derive(Debug, Clone)]
-pub struct AuditLog {
-    path: PathBuf,
+/// Opens a log to append to it, and makes it, for its owner's eyes, where there is none.
+///
+/// # Errors
+/// When it cannot be opened.
+pub fn open(log: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.create(true).append(true).mode(0o600).open(log)
 }
 
-impl AuditLog {
-    /// A log in this file, for its owner's eyes and appended to.
-    pub fn new(path: PathBuf) -> Self {
-        Self { path }
-    }
-
-    /// The file.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Opens the file to append to it, and makes it where there is none.
-    ///
-    /// # Errors
-    /// When it cannot be opened.
-    pub fn open(&self) -> io::Result<File> {
-        let mut options = OpenOptions::new();
-        options.create(true).append(true).mode(0o600).open(&self.path)
-    }
-
-    /// Appends one line, in one write, so that several processes can share a file.
-    ///
-    /// # Errors
-    /// When the file cannot be opened or written.
-    pub fn write(&self, record: &AuditRecord) -> io::Result<()> {
-        let mut line = serde_json::to_string(record)?;
-        line.push('\n');
-        let mut file = self.open()?;
-        file.write_all(line.as_bytes())?;
-        file.sync_data()
-    }
+/// Appends one line, in one write, so that several processes can share a log.
+///
+/// # Errors
+/// When it cannot be opened or written.
+pub fn append(log: &Path, record: &AuditRecord) -> io::Result<()> {
+    let mut line = serde_json::to_string(record)?;
+    line.push('\n');
+    let mut file = open(log)?;
+    file.write_all(line.as_bytes())?;
+    file.sync_data()
 }

@@ -6,7 +6,7 @@ use super::Driver;
 use crate::domain::act::breaker::{ObjectChange, To, WriteOutcome};
 use crate::domain::act::bypass::ObjectWriter;
 use crate::domain::act::bypass::edit::{Author, Desired, Why};
-use crate::io::act::audit::AuditRecord;
+use crate::io::act::audit::{self, AuditRecord};
 use crate::io::act::breaker::PatchReport;
 
 /// So much later than the breaker ends a bypass `restore --expired` may: what does it first would be taken for another client
@@ -73,10 +73,10 @@ impl Driver {
             refused,
             "change of a webhook configuration"
         );
-        if let Some(audit) = self.audit.clone() {
+        if let Some(log) = self.audit_log.clone() {
             // A disk that hangs holds nothing up but the line.
             tokio::task::spawn_blocking(move || {
-                if let Err(error) = audit.write(&record) {
+                if let Err(error) = audit::append(&log, &record) {
                     tracing::error!(%error, "the audit log cannot be written");
                 }
             });
