@@ -132,7 +132,7 @@ impl ProbeRequest {
         // Without a caBundle and without roots every server that speaks TLS is alive to us, and so is one that sends an
         // alert before any certificate.
         let unproven = matches!(outcome, ProbeOutcome::VerifierDiffers { .. })
-            && (self.hook.ca_bundle.is_empty() || sighting.objection().is_none());
+            && (self.hook.ca_bundle.is_empty() || sighting.seen().objection.is_none());
         let undialled = matches!(
             outcome,
             ProbeOutcome::NotProbed { .. }
@@ -228,11 +228,12 @@ impl Underway {
             },
             outcome,
             certificates: CertificateFacts {
-                served_not_after: self.sighting.not_after().filter(|_| !withheld),
+                served_not_after: self.sighting.seen().not_after.filter(|_| !withheld),
                 // Unless a handshake tells what vouches for the served certificate, only the end of the whole bundle is certain.
                 ca_not_after: self
                     .sighting
-                    .vouched_until()
+                    .seen()
+                    .vouched_until
                     .filter(|_| !withheld)
                     .or(self.ca_not_after),
             },

@@ -35,7 +35,7 @@ pub(super) fn of_connect(error: &io::Error) -> ProbeOutcome {
 
 /// A TLS handshake that did not come about.
 pub(super) fn of_handshake(error: &io::Error, sighting: &Sighting) -> ProbeOutcome {
-    match sighting.objection() {
+    match sighting.seen().objection {
         Some(Objection::Fault(fault, why)) => return ProbeOutcome::TlsRejected { fault, why },
         Some(Objection::Differs(why)) => return ProbeOutcome::VerifierDiffers { why },
         None => {}
@@ -100,7 +100,7 @@ pub(super) fn of_exchange(
             io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionAborted
         )
     });
-    if reset && phase == ProbePhase::FirstByte && sighting.asked() {
+    if reset && phase == ProbePhase::FirstByte && sighting.seen().asked {
         return ProbeOutcome::ClientCertificateWanted;
     }
     ProbeOutcome::Lost {
@@ -120,7 +120,7 @@ fn wants_certificate(alert: AlertDescription, sighting: &Sighting) -> bool {
         | AlertDescription::CertificateUnknown
         | AlertDescription::UnsupportedCertificate
         | AlertDescription::UnknownCA
-        | AlertDescription::AccessDenied => sighting.asked(),
+        | AlertDescription::AccessDenied => sighting.seen().asked,
         _ => false,
     }
 }

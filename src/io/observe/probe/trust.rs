@@ -164,33 +164,22 @@ fn preferring_as_go(provider: Arc<CryptoProvider>) -> Arc<CryptoProvider> {
 #[derive(Debug, Default)]
 pub(super) struct Sighting(Mutex<SeenCertificate>);
 
-#[derive(Debug, Default)]
-struct SeenCertificate {
-    not_after: Option<Time>,
-    vouched_until: Option<Time>,
-    objection: Option<Objection>,
-    asked: bool,
+#[derive(Debug, Clone, Default)]
+pub(super) struct SeenCertificate {
+    /// `notAfter` of the served certificate.
+    pub(super) not_after: Option<Time>,
+    /// Until when the bundle vouches for what is served, if it does.
+    pub(super) vouched_until: Option<Time>,
+    /// Why we did not go on with the handshake, if it was us.
+    pub(super) objection: Option<Objection>,
+    /// Whether the server asked for a client certificate.
+    pub(super) asked: bool,
 }
 
 impl Sighting {
-    /// `notAfter` of the served certificate.
-    pub(super) fn not_after(&self) -> Option<Time> {
-        lock(&self.0).not_after
-    }
-
-    /// Until when the bundle vouches for what is served, if it does.
-    pub(super) fn vouched_until(&self) -> Option<Time> {
-        lock(&self.0).vouched_until
-    }
-
-    /// Why we did not go on with the handshake, if it was us.
-    pub(super) fn objection(&self) -> Option<Objection> {
-        lock(&self.0).objection.clone()
-    }
-
-    /// Whether the server asked for a client certificate.
-    pub(super) fn asked(&self) -> bool {
-        lock(&self.0).asked
+    /// What was seen so far.
+    pub(super) fn seen(&self) -> SeenCertificate {
+        lock(&self.0).clone()
     }
 }
 
