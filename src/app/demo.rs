@@ -23,7 +23,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use clap::ValueEnum;
+use clap::ColorChoice;
 use clap::builder::PossibleValuesParser;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
@@ -35,7 +35,7 @@ use self::played::Played;
 use self::stage::DemoStage;
 use self::teller::Teller;
 use crate::app::progress::during;
-use crate::app::{print, to_json};
+use crate::app::{Output, print, to_json};
 use crate::domain::act::bypass::Rung;
 use crate::lab::control_plane::ControlPlaneKind;
 use crate::lab::envtest::{binaries, namespace};
@@ -71,7 +71,7 @@ pub struct DemoArguments {
     pub control_plane: ControlPlaneKind,
     /// How to print the outcome
     #[arg(long, value_enum, default_value_t)]
-    pub output: DemoOutput,
+    pub output: Output,
     /// Leave everything running, the fault included, until interrupted
     #[arg(long)]
     pub hold: bool,
@@ -98,8 +98,10 @@ pub struct DemoArguments {
     #[arg(long, value_name = "DIR")]
     pub record: Option<PathBuf>,
     /// Whether to use colours
+    ///
+    /// Where nothing else is said, on a terminal, unless NO_COLOR is set.
     #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
-    pub color: DemoColor,
+    pub color: ColorChoice,
 }
 
 impl DemoArguments {
@@ -120,38 +122,6 @@ impl DemoArguments {
 
 fn scenario_names() -> PossibleValuesParser {
     PossibleValuesParser::new(SCENARIOS.iter().chain(&SHAPES).map(|scenario| scenario.name))
-}
-
-/// How a demo prints its outcome.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub enum DemoOutput {
-    /// A timeline, as it happens.
-    #[default]
-    Text,
-    /// One JSON document at the end.
-    Json,
-}
-
-/// Whether a timeline has colours.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub enum DemoColor {
-    /// On a terminal, unless NO_COLOR is set.
-    #[default]
-    Auto,
-    /// Yes.
-    Always,
-    /// No.
-    Never,
-}
-
-impl DemoColor {
-    fn wanted(self) -> bool {
-        match self {
-            Self::Always => true,
-            Self::Never => false,
-            Self::Auto => std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
-        }
-    }
 }
 
 /// What one demo is to do.
@@ -262,12 +232,12 @@ pub async fn command(
         scenario,
         timing: Timing::default(),
         timeline: timeline(arguments.output),
-        colour: arguments.color.wanted(),
+        colour: has_colour(arguments.color),
         programs,
         auto_break: arguments.auto_break,
     };
     let report = run(options, start_daemon).await?;
-    if arguments.output == DemoOutput::Json {
+    if arguments.output == Output::Json {
         print(&to_json(&report)?)?;
     }
     Ok(if report.correct {
@@ -331,7 +301,7 @@ async fn keep(
         Some(name) => {
             let teller = Teller {
                 out: timeline(arguments.output),
-                colour: arguments.color.wanted(),
+                colour: has_colour(arguments.color),
                 started,
             };
             let director = Director::new(stage, by_name(name)?, Timing::default(), teller);
@@ -341,10 +311,19 @@ async fn keep(
     std::future::pending().await
 }
 
-fn timeline(output: DemoOutput) -> Option<Box<dyn Write + Send>> {
+/// Whether the timeline is to have colours.
+fn has_colour(color: ColorChoice) -> bool {
+    match color {
+        ColorChoice::Always => true,
+        ColorChoice::Never => false,
+        ColorChoice::Auto => std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
+    }
+}
+
+fn timeline(output: Output) -> Option<Box<dyn Write + Send>> {
     match output {
-        DemoOutput::Text => Some(Box::new(std::io::stdout())),
-        DemoOutput::Json => None,
+        Output::Text => Some(Box::new(std::io::stdout())),
+        Output::Json => None,
     }
 }
 
@@ -364,14 +343,14 @@ fn held(stage: &DemoStage, arguments: &DemoArguments, monitoring: Option<&Monito
     let prometheus = monitoring.map(Monitoring::prometheus_url);
     let alertmanager = monitoring.map(Monitoring::alertmanager_url);
     match arguments.output {
-        DemoOutput::Json => {
+        Output::Json => {
             let document = json!({
                 "scenario": arguments.scenario, "kubeconfig": kubeconfig, "api_server": api_server,
                 "daemon": daemon, "enter": inside, "prometheus": prometheus, "alertmanager": alertmanager,
             });
             format!("{document}\n")
         }
-        DemoOutput::Text => format!(
+        Output::Text => format!(
             "kubeconfig  {kubeconfig}\n\
              daemon      {daemon}\n\
              API server  {api_server}\n\
@@ -388,13 +367,13 @@ fn held(stage: &DemoStage, arguments: &DemoArguments, monitoring: Option<&Monito
     }
 }
 
-fn list(output: DemoOutput) -> String {
+fn list(output: Output) -> String {
     let all = SCENARIOS.iter().chain(&SHAPES);
     match output {
-        DemoOutput::Text => all
+        Output::Text => all
             .map(|scenario| format!("{:<24}  {}\n", scenario.name, scenario.summary))
             .collect(),
-        DemoOutput::Json => {
+        Output::Json => {
             let rows: Vec<_> = all
                 .map(|scenario| json!({"name": scenario.name, "summary": scenario.summary}))
                 .collect();
@@ -460,7 +439,7 @@ mod tests {
         assert_eq!(demo.scenario.as_deref(), Some("quiet"));
         assert_eq!(
             (demo.output, demo.color, demo.hold),
-            (DemoOutput::Json, DemoColor::Never, false)
+            (Output::Json, ColorChoice::Never, false)
         );
         let error = Cli::try_parse_from(["demo", "--scenario", "nonsense"]).unwrap_err();
         assert!(error.to_string().contains("two-culprits"), "{error}");
@@ -468,11 +447,8 @@ mod tests {
 
     #[test]
     fn the_list_has_a_line_for_every_scenario() {
-        assert_eq!(
-            list(DemoOutput::Text).lines().count(),
-            SCENARIOS.len() + SHAPES.len()
-        );
-        let rows: Vec<Value> = serde_json::from_str(&list(DemoOutput::Json)).unwrap();
+        assert_eq!(list(Output::Text).lines().count(), SCENARIOS.len() + SHAPES.len());
+        let rows: Vec<Value> = serde_json::from_str(&list(Output::Json)).unwrap();
         assert_eq!(rows.len(), SCENARIOS.len() + SHAPES.len());
     }
 
