@@ -179,11 +179,6 @@ impl Connection {
             || self.server_address().is_some_and(|address| is_here(address.ip()))
     }
 
-    /// The namespace of the context or of the Pod.
-    pub fn namespace(&self) -> &str {
-        &self.config.default_namespace
-    }
-
     /// A client for one API-server replica at `address`, with the same trust and credentials.
     ///
     /// The certificate is verified for the configured server's name: every replica has to have that one. Who may write the
