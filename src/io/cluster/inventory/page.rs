@@ -1,91 +1,38 @@
-//! One page of a list, visited object by object.
+//! One page of a list, read object by object.
 //!
-//! Reading `items` into a `Vec` first would hold every unrelated object at once; here each is handed over and
-//! gone before the next one is parsed.
-
-use std::fmt;
+//! Reading `items` as values first would hold every unrelated object at once; here each is handed over and gone before
+//! the next one is more than its text.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::Deserialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::lean::Lean;
+
+#[derive(Deserialize)]
+#[serde(expecting = "a list of objects")]
+struct RawList<'a> {
+    metadata: ListMeta,
+    /// Go writes an empty list as null when it was never made.
+    #[serde(borrow)]
+    items: Option<Vec<&'a RawValue>>,
+}
 
 /// Parses a page and hands every item, read by `how`, to `take`.
 ///
 /// # Errors
-/// When the page is not JSON or not a list; items seen before were handed over.
+/// When the page is not JSON or not a list.
 pub(super) fn visit(
     page: &[u8],
     how: Lean,
     take: &mut dyn FnMut(Value),
 ) -> Result<ListMeta, serde_json::Error> {
-    let mut json = serde_json::Deserializer::from_slice(page);
-    let meta = PageSeed(how, take).deserialize(&mut json)?;
-    json.end()?;
-    Ok(meta)
-}
-
-struct PageSeed<'a>(Lean, &'a mut dyn FnMut(Value));
-
-impl<'de> DeserializeSeed<'de> for PageSeed<'_> {
-    type Value = ListMeta;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<ListMeta, D::Error> {
-        deserializer.deserialize_map(self)
+    let list: RawList<'_> = serde_json::from_slice(page)?;
+    for item in list.items.unwrap_or_default() {
+        take(how.read(item.get().as_bytes())?);
     }
-}
-
-impl<'de> Visitor<'de> for PageSeed<'_> {
-    type Value = ListMeta;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list of objects")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ListMeta, A::Error> {
-        let mut meta = None;
-        while let Some(key) = map.next_key::<String>()? {
-            match key.as_str() {
-                "metadata" => meta = Some(map.next_value()?),
-                "items" => map.next_value_seed(ItemsSeed(self.0, &mut *self.1))?,
-                _ => {
-                    map.next_value::<IgnoredAny>()?;
-                }
-            }
-        }
-        meta.ok_or_else(|| serde::de::Error::missing_field("metadata"))
-    }
-}
-
-struct ItemsSeed<'a>(Lean, &'a mut dyn FnMut(Value));
-
-impl<'de> DeserializeSeed<'de> for ItemsSeed<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        // Go writes an empty list as null when it was never made.
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for ItemsSeed<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an array of objects or null")
-    }
-
-    fn visit_unit<E>(self) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        while let Some(item) = items.next_element_seed(self.0)? {
-            (self.1)(item);
-        }
-        Ok(())
-    }
+    Ok(list.metadata)
 }
 
 #[cfg(test)]
