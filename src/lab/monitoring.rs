@@ -279,10 +279,11 @@ fn flag(name: &str, path: &Path) -> OsString {
     flag
 }
 
-/// Every second, so that a person can watch; the rules and how long each waits are those that are shipped.
+/// Every second, so that a person can watch; the rules, how often they are evaluated and how long each waits are those that are
+/// shipped.
 fn scraping(daemon: &str, alertmanager: SocketAddr) -> String {
     format!(
-        "global: {{scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}}\n\
+        "global: {{scrape_interval: 1s, scrape_timeout: 1s}}\n\
          rule_files: [rules.yaml]\n\
          alerting: {{alertmanagers: [{{static_configs: [{{targets: [{alertmanager:?}]}}]}}]}}\n\
          scrape_configs: [{{job_name: hookwatch, static_configs: [{{targets: [{daemon:?}]}}]}}]\n",

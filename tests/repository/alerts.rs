@@ -163,6 +163,20 @@ fn the_series_in_the_tests_of_the_alerts_are_whole() {
 }
 
 #[test]
+fn every_group_is_evaluated_often_enough_for_its_shortest_wait_to_be_as_long_as_it_says() {
+    for path in [RULES, FOREIGN_RULES] {
+        let file = yaml(path);
+        for group in list(&file, "groups") {
+            let span = |text: &str| humantime::parse_duration(text).unwrap().as_secs();
+            let interval = span(text(group, "interval"));
+            let waits = list(group, "rules").iter().map(|rule| span(text(rule, "for")));
+            let shortest = waits.filter(|wait| *wait > 0).min().unwrap();
+            assert_eq!(shortest % interval, 0, "{path}: {}", group["name"]);
+        }
+    }
+}
+
+#[test]
 fn every_join_and_every_look_up_stays_within_its_cluster() {
     for rule in rules().into_iter().chain(rules_of(FOREIGN_RULES)) {
         let (alert, expression) = (text(&rule, "alert"), text(&rule, "expr"));

@@ -50,6 +50,14 @@ pub(super) fn conditions(assessment: &Assessment, found: &mut Vec<AlertCondition
             &breaker.why,
         ));
     }
+    if let Some(order) = &breaker.frozen {
+        found.push(AlertCondition::new(
+            &rules::FROZEN,
+            &[],
+            "hookwatch is frozen and would bypass nothing in an outage.",
+            order,
+        ));
+    }
     if breaker.effective == AutoBreak::On {
         held_back(hooks(), found);
     } else if !bypassed.is_empty() {
@@ -280,6 +288,17 @@ mod tests {
             assessment.breaker = BreakerView::new(mode, Some(&proof));
             assert_eq!(told(&assessment).len(), 0, "that is what was wanted");
         }
+    }
+
+    #[test]
+    fn a_freeze_is_told_with_the_order() {
+        let mut assessment = calm(Time::default());
+        assessment.breaker.frozen = Some("Frozen by alice.".to_owned());
+        let mut found = Vec::new();
+        conditions(&assessment, &mut found);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].labels["reason"], "freeze");
+        assert_eq!(found[0].description, "Frozen by alice.");
     }
 
     #[test]

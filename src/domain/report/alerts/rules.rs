@@ -113,6 +113,7 @@ rules! {
     CONTESTED = AlertRule::new("HookwatchContested", AlertSeverity::Critical, 60);
     HELD_BACK = AlertRule::new("HookwatchHeldBack", AlertSeverity::Warning, 120);
     HELD_BACK_BY_FENCE = AlertRule::new("HookwatchHeldBack", AlertSeverity::Warning, 300).with("reason", "fence");
+    FROZEN = AlertRule::new("HookwatchHeldBack", AlertSeverity::Warning, 43_200).with("reason", "freeze");
     BYPASS_ORPHANED = AlertRule::new("HookwatchBypassOrphaned", AlertSeverity::Critical, 600);
     IGNORED = AlertRule::new("HookwatchBypassOrphaned", AlertSeverity::Warning, 0);
     BLIND_INVENTORY = AlertRule::blind("inventory", 120);

@@ -23,6 +23,8 @@ group! {
         "Changes of webhook configurations, by action and outcome.";
     disarmed = gauge("breaker_disarmed"):
         "1 while autoBreak is on and hookwatch only plans, because the fence around its account is not proven.";
+    frozen = gauge("breaker_frozen"):
+        "1 while a person's freeze keeps hookwatch from bypassing anything new.";
     last_seen_bypassed = gauge("breaker_last_seen_bypassed_timestamp_seconds"):
         "When a bypass was last seen in force; 0 when none was.";
 }
@@ -43,6 +45,7 @@ impl BreakerMetrics {
 
     pub(super) fn fill(&self, breaker: &BreakerView) {
         self.disarmed.set(flag(breaker.is_disarmed()));
+        self.frozen.set(flag(breaker.frozen.is_some()));
         for &rung in Rung::ALL {
             let count = |of: fn(&HookStanding) -> Option<Rung>| {
                 let hooks = breaker.hooks.iter();
