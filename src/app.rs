@@ -15,6 +15,7 @@ pub mod terminal;
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write as _};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -47,6 +48,22 @@ impl BadUsage {
     /// Every mistake in a configuration.
     pub fn of(mistakes: Vec<config::ConfigError>) -> Self {
         Self(mistakes.iter().map(ToString::to_string).collect())
+    }
+}
+
+/// Reads a duration within bounds.
+///
+/// # Errors
+/// What is wrong with it, and what would be right.
+fn duration(text: &str, range: &RangeInclusive<Duration>) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(duration) if range.contains(&duration) => Ok(duration),
+        Ok(_) => Err(format!(
+            "{text:?} is out of range, use {} to {}",
+            humantime::format_duration(*range.start()),
+            humantime::format_duration(*range.end())
+        )),
+        Err(error) => Err(format!("{text:?} is not a duration like 5s or 2m: {error}")),
     }
 }
 

@@ -186,7 +186,7 @@ fn dispatch(command: Command, plugin: bool) -> anyhow::Result<ExitCode> {
         }
         Command::Diagnose(arguments) => {
             let configs = diagnose::configs(&arguments.config).map_err(BadUsage::of)?;
-            block_on(diagnose::diagnose(configs, &arguments))
+            block_on(diagnose::diagnose(configs, &arguments, program(plugin)))
         }
         Command::Audit(arguments) => block_on(audit::audit(arguments)),
         Command::Status(arguments) => block_on(terminal::status(arguments, program(plugin), plugin)),

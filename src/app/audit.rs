@@ -10,6 +10,7 @@ use std::process::ExitCode;
 
 use self::baseline::AuditBaseline;
 use super::by_hand::arguments::{kind, target};
+use super::contexts::{self, shell_word};
 use super::engine::clock;
 use super::progress::during;
 use super::{BadUsage, to_json};
@@ -115,11 +116,11 @@ pub async fn audit(arguments: AuditArguments) -> anyhow::Result<ExitCode> {
     let report = report(&estate, &unreadable, &arguments, &baseline).map_err(BadUsage::new)?;
     if let Some(path) = &arguments.write_baseline {
         AuditBaseline::of(&report.findings).write(path)?;
-        eprintln!(
+        super::tell(format_args!(
             "hookwatch: {} findings are accepted in {}",
             report.findings.len(),
             path.display()
-        );
+        ));
         return Ok(ExitCode::SUCCESS);
     }
     super::print(&match arguments.output {
@@ -219,15 +220,13 @@ fn report(
 }
 
 fn source(arguments: &AuditArguments) -> String {
-    let word = |path: &Path| format!(" {}", text::shell_word(&path.to_string_lossy()));
-    if !arguments.paths.is_empty() {
-        return arguments.paths.iter().map(|path| word(path)).collect();
+    let paths = arguments.paths.iter().map(|path| path.to_string_lossy());
+    let paths: String = paths.map(|path| format!(" {}", shell_word(&path))).collect();
+    if paths.is_empty() {
+        let context = arguments.context.first().map(String::as_str);
+        return contexts::source(arguments.kubeconfig.as_deref(), context);
     }
-    let kubeconfig = arguments.kubeconfig.as_deref();
-    let kubeconfig = kubeconfig.map(|path| format!(" --kubeconfig{}", word(path)));
-    let context = arguments.context.first();
-    let context = context.map(|context| format!(" --context {}", text::shell_word(context)));
-    [kubeconfig, context].into_iter().flatten().collect()
+    paths
 }
 
 fn chosen(

@@ -1,4 +1,7 @@
-//! Shared by `diagnose` and `audit` when `--context` is given several times.
+//! The clusters that a command is about: several contexts in one run, and commands for the cluster that was looked at.
+
+use std::borrow::Cow;
+use std::path::Path;
 
 /// Most contexts in one run: their clusters are all read at the same time.
 const MAX_CONTEXTS: usize = 32;
@@ -19,9 +22,73 @@ pub fn worst(worst_last: &[u8], codes: impl Iterator<Item = u8>) -> u8 {
     codes.max_by_key(rank).unwrap_or(0)
 }
 
+/// The arguments that lead to a cluster, of kubectl as well; each with a space before it.
+pub fn source(kubeconfig: Option<&Path>, context: Option<&str>) -> String {
+    let kubeconfig = kubeconfig.map(Path::to_string_lossy);
+    let kubeconfig = kubeconfig.map(|path| format!(" --kubeconfig {}", shell_word(&path)));
+    let context = context.map(|context| format!(" --context {}", shell_word(context)));
+    [kubeconfig, context].into_iter().flatten().collect()
+}
+
+/// A text as one word of a shell's command line.
+pub fn shell_word(text: &str) -> Cow<'_, str> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(format!("'{}'", text.replace('\'', r"'\''")))
+}
+
+/// Makes commands that a verdict tells fit to be pasted: as this program is called, for the cluster that was looked at.
+#[derive(Debug, Clone)]
+pub struct CommandAim {
+    /// What a person types to get this program.
+    pub program: &'static str,
+    /// As [`source`] has it.
+    pub source: String,
+}
+
+impl CommandAim {
+    /// One command, or two in a row.
+    pub fn of(&self, command: &str) -> String {
+        let Self { program, source } = self;
+        command
+            .replace("kubectl annotate ", &format!("kubectl{source} annotate "))
+            .replace("hookwatch break ", &format!("{program} break{source} "))
+            .replace("hookwatch restore ", &format!("{program} restore{source} "))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_is_for_the_cluster_that_was_looked_at_and_for_the_program_that_is_installed() {
+        let told = "kubectl annotate mutatingwebhookconfiguration c a- && hookwatch break c/w --namespace hw --reason TEXT";
+        let aim = CommandAim {
+            program: "kubectl hookwatch",
+            source: source(Some(Path::new("/my config")), Some("prod")),
+        };
+        let expected = "kubectl --kubeconfig '/my config' --context prod annotate mutatingwebhookconfiguration c a- && \
+             kubectl hookwatch break --kubeconfig '/my config' --context prod c/w --namespace hw --reason TEXT";
+        assert_eq!(aim.of(told), expected);
+        let here = CommandAim {
+            program: "hookwatch",
+            source: source(None, None),
+        };
+        assert_eq!(here.of(told), told);
+    }
+
+    #[test]
+    fn a_name_stays_one_word_of_a_shell() {
+        assert_eq!(
+            shell_word("arn:aws:eks:eu-west-1:1:cluster/x"),
+            "arn:aws:eks:eu-west-1:1:cluster/x"
+        );
+        assert_eq!(shell_word("it's; here"), r"'it'\''s; here'");
+        assert_eq!(shell_word(""), "''");
+    }
 
     #[test]
     fn repeated_and_too_many_contexts_are_refused() {

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::config::{Config, ConfigArguments};
+use super::contexts::{self, CommandAim};
 use super::engine::Engine;
 use super::progress::{ProgressLine, during};
 use super::{BadUsage, Output, every, to_json};
@@ -54,12 +55,7 @@ pub struct DiagnoseArguments {
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    let duration = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    if (AT_LEAST..=Duration::from_secs(600)).contains(&duration) {
-        Ok(duration)
-    } else {
-        Err("use 6s to 10m".to_owned())
-    }
+    crate::app::duration(text, &(AT_LEAST..=Duration::from_secs(600)))
 }
 
 /// What a look came to; the exit code.
@@ -156,6 +152,8 @@ impl Conclusion {
 /// What one look at one cluster came to.
 #[derive(Debug)]
 struct Look {
+    /// For the commands that are told to a person.
+    aim: CommandAim,
     conclusion: Conclusion,
     obstacle: Option<String>,
     assessment: Option<Arc<Assessment>>,
@@ -176,12 +174,16 @@ pub fn document(conclusion: Conclusion, obstacle: Option<&str>, assessment: &imp
 ///
 /// # Errors
 /// When the cluster cannot be looked at, or the report cannot be printed.
-pub async fn diagnose(configs: Vec<Config>, arguments: &DiagnoseArguments) -> anyhow::Result<ExitCode> {
+pub async fn diagnose(
+    configs: Vec<Config>,
+    arguments: &DiagnoseArguments,
+    program: &'static str,
+) -> anyhow::Result<ExitCode> {
     let config = match <[Config; 1]>::try_from(configs) {
         Ok([config]) => config,
-        Err(configs) => return several::diagnose(configs, arguments).await,
+        Err(configs) => return several::diagnose(configs, arguments, program).await,
     };
-    let look = examine(config, arguments.at_most, &mut ProgressLine::default()).await?;
+    let look = examine(config, arguments.at_most, program, &mut ProgressLine::default()).await?;
     super::print(&match arguments.output {
         Output::Json => to_json(&look.document())?,
         Output::Text => report::report(&look),
@@ -207,8 +209,14 @@ fn for_one_look(mut config: Config) -> Config {
 }
 
 /// Looks at one cluster; `line` shows how far it is.
-async fn examine(config: Config, at_most: Duration, line: &mut ProgressLine) -> anyhow::Result<Look> {
+async fn examine(
+    config: Config,
+    at_most: Duration,
+    program: &'static str,
+    line: &mut ProgressLine,
+) -> anyhow::Result<Look> {
     let config = for_one_look(config);
+    let source = contexts::source(config.kubeconfig.as_deref(), config.context.as_deref());
     let started = during("connecting", Engine::start(&config)).await;
     let mut engine = started.map_err(|error| BadUsage::new(format!("{error:#}")))?;
     let (shown, obstacle) = (engine.shown.clone(), engine.obstacle.clone());
@@ -227,6 +235,7 @@ async fn examine(config: Config, at_most: Duration, line: &mut ProgressLine) -> 
         None => Conclusion::CouldNotTell,
     };
     Ok(Look {
+        aim: CommandAim { program, source },
         conclusion,
         obstacle: obstacle.map(|obstacle| obstacle.to_string()),
         assessment,

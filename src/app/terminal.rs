@@ -7,7 +7,10 @@ pub mod view;
 
 use std::path::PathBuf;
 
+use self::view::shown::{NotOne, ShownAssessment};
+use self::view::text::CleanText;
 use super::BadUsage;
+use super::contexts::{self, CommandAim};
 use crate::io::client::Connection;
 use crate::io::daemon::tunnel::Tunnel;
 use crate::io::daemon::{Address, AskError, DaemonClient, DaemonFiles, DaemonRoute};
@@ -59,6 +62,15 @@ pub struct ServerArguments {
     pub token_file: Option<PathBuf>,
 }
 
+/// Reads what a daemon answers, with the commands in it aimed.
+fn parse(assessment: &[u8], aim: &CommandAim) -> Result<ShownAssessment, NotOne> {
+    let mut seen = ShownAssessment::parse(assessment)?;
+    for by_hand in seen.hooks.iter_mut().filter_map(|hook| hook.by_hand.as_mut()) {
+        by_hand.command = CleanText::new(&aim.of(&by_hand.command));
+    }
+    Ok(seen)
+}
+
 /// Refuses files that only TLS uses where the daemon is asked without it: they would be left out without a word.
 fn needs_tls(files: &DaemonFiles, address: &Address) -> Result<(), BadUsage> {
     let given = files.ca.is_some() || files.certificate.is_some();
@@ -77,6 +89,16 @@ impl ServerArguments {
     const fn is_in_cluster(&self, in_cluster: bool) -> bool {
         let named = self.kubeconfig.is_some() || self.context.is_some();
         self.cluster || self.server.is_none() && (named || in_cluster)
+    }
+
+    /// For the commands that the daemon tells: it need not know by what context its cluster is reached from here.
+    fn aim(&self, program: &'static str, in_cluster: bool) -> CommandAim {
+        let source = if self.is_in_cluster(in_cluster) {
+            contexts::source(self.kubeconfig.as_deref(), self.context.as_deref())
+        } else {
+            String::new()
+        };
+        CommandAim { program, source }
     }
 
     async fn daemon(&self, in_cluster: bool) -> anyhow::Result<DaemonClient> {

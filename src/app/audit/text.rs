@@ -1,6 +1,5 @@
 //! The report for people: what is critical first, then what would happen webhook by webhook.
 
-use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use super::AuditReport;
@@ -85,15 +84,6 @@ fn patch(finding: &Finding, report: &AuditReport) -> String {
             clean(&finding.object),
         ),
     }
-}
-
-/// A text as one word of a shell's command line.
-pub(super) fn shell_word(text: &str) -> Cow<'_, str> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
-        return Cow::Borrowed(text);
-    }
-    Cow::Owned(format!("'{}'", text.replace('\'', r"'\''")))
 }
 
 /// The three forecasts of one webhook. Those that are the same are told once.
@@ -205,15 +195,5 @@ mod tests {
         assert!(file.contains("kubectl --context prod patch "), "{file}");
         let file = patched(long, false, " deploy/");
         assert!(file.contains("audit --output json deploy/ |"), "{file}");
-    }
-
-    #[test]
-    fn a_name_stays_one_word_of_a_shell() {
-        assert_eq!(
-            shell_word("arn:aws:eks:eu-west-1:1:cluster/x"),
-            "arn:aws:eks:eu-west-1:1:cluster/x"
-        );
-        assert_eq!(shell_word("it's; here"), r"'it'\''s; here'");
-        assert_eq!(shell_word(""), "''");
     }
 }

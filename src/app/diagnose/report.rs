@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{Conclusion, Look, coverage, servers};
+use crate::app::contexts::CommandAim;
 use crate::domain::audit::standing::Findings;
 use crate::domain::audit::{Finding, FindingSeverity};
 use crate::domain::diagnose::verdict::{ControlPlane, NonHookCause, Verdict};
@@ -21,7 +22,7 @@ pub(super) fn report(look: &Look) -> String {
     lines.extend(obstacle.map(|obstacle| format!("  {obstacle}.")));
     if let Some(assessment) = &look.assessment {
         lines.extend(writes(&assessment.control_plane));
-        lines.extend(culprits(assessment));
+        lines.extend(culprits(assessment, &look.aim));
         lines.extend(assessment.control_plane.not_a_hook.iter().flat_map(elsewhere));
         lines.extend(audited(&assessment.audit));
         lines.extend(canaries(assessment));
@@ -39,7 +40,7 @@ fn writes(plane: &ControlPlane) -> Vec<String> {
     lines
 }
 
-fn culprits(assessment: &Assessment) -> Vec<String> {
+fn culprits(assessment: &Assessment, aim: &CommandAim) -> Vec<String> {
     let mut lines = Vec::new();
     for verdict in &assessment.hooks {
         if verdict.cause.is_some() || verdict.bypass.is_some() {
@@ -50,6 +51,7 @@ fn culprits(assessment: &Assessment) -> Vec<String> {
             lines.push(about(
                 verdict,
                 found.filter(|finding| finding.severity == FindingSeverity::Critical),
+                aim,
             ));
         }
     }
@@ -135,7 +137,7 @@ fn audited(audit: &Findings) -> Vec<String> {
     std::iter::once(head).chain(told).chain(more).collect()
 }
 
-fn about<'a>(verdict: &Verdict, found: impl Iterator<Item = &'a Finding>) -> String {
+fn about<'a>(verdict: &Verdict, found: impl Iterator<Item = &'a Finding>, aim: &CommandAim) -> String {
     let mut text = format!(
         "{} {}: {} (effect {}, confidence {:.2}, rule {})",
         verdict.health.as_str().to_uppercase(),
@@ -160,11 +162,12 @@ fn about<'a>(verdict: &Verdict, found: impl Iterator<Item = &'a Finding>) -> Str
         let _ = write!(
             text,
             "\n  to bypass it: {}\n    {}",
-            by_hand.command, by_hand.meaning
+            aim.of(&by_hand.command),
+            by_hand.meaning
         );
     }
     if let Some(command) = verdict.restore_command() {
-        let _ = write!(text, "\n  to restore it: {command}");
+        let _ = write!(text, "\n  to restore it: {}", aim.of(&command));
     }
     text
 }
@@ -230,6 +233,10 @@ mod tests {
         assessment.hooks = vec![hanging()];
         let summary = assessment.control_plane.summary.clone();
         let said = report(&Look {
+            aim: CommandAim {
+                program: "hookwatch",
+                source: " --context prod".to_owned(),
+            },
             conclusion: Conclusion::HookFailing,
             obstacle: None,
             assessment: Some(Arc::new(assessment)),
@@ -241,8 +248,8 @@ mod tests {
             clocks[0], clocks[1]
         );
         assert!(said.contains(&told), "{said}");
-        let next = "\n  - A canary waits.\n  next: Restart it.\n  to bypass it: hookwatch break policy/opa --kind validating \
-                    --reason TEXT\n    It shields the webhook.\n";
+        let next = "\n  - A canary waits.\n  next: Restart it.\n  to bypass it: hookwatch break --context prod policy/opa \
+                    --kind validating --reason TEXT\n    It shields the webhook.\n";
         assert!(said.contains(next), "{said}");
     }
 }

@@ -19,16 +19,22 @@ const WORST_LAST: [u8; 5] = [0, 2, BAD_USAGE, 3, 1];
 /// # Errors
 /// All mistakes found.
 pub fn configs(arguments: &ConfigArguments) -> Result<Vec<Config>, Vec<ConfigError>> {
+    let load = |arguments: &ConfigArguments| -> Result<Config, Vec<ConfigError>> {
+        let config = Config::load(arguments)?;
+        // The folder in the file is the daemon's: this may not be its account, and would mix two recordings.
+        let record = config.record.filter(|_| arguments.record.is_some());
+        Ok(Config { record, ..config })
+    };
     let contexts = &arguments.context;
     if contexts.len() < 2 {
-        return Ok(vec![Config::load(arguments)?]);
+        return Ok(vec![load(arguments)?]);
     }
     let mistake = |key: &str, what: &str| Err(vec![ConfigError::new(key, what)]);
     if let Some(what) = contexts::refusal(contexts) {
         return mistake("--context", &what);
     }
     let of_one = |context: &String| {
-        Config::load(&ConfigArguments {
+        load(&ConfigArguments {
             context: vec![context.clone()],
             ..arguments.clone()
         })
@@ -55,12 +61,13 @@ pub fn configs(arguments: &ConfigArguments) -> Result<Vec<Config>, Vec<ConfigErr
 pub(super) async fn diagnose(
     configs: Vec<Config>,
     arguments: &DiagnoseArguments,
+    program: &'static str,
 ) -> anyhow::Result<ExitCode> {
     let mut line = ProgressLine::default();
     line.show(&format!("looking at {} clusters", configs.len()));
     let looks = configs.into_iter().map(|config| async {
         let context = config.context.clone().unwrap_or_default();
-        let look = examine(config, arguments.at_most, &mut ProgressLine::off()).await;
+        let look = examine(config, arguments.at_most, program, &mut ProgressLine::off()).await;
         (context, look)
     });
     let looks: Vec<(String, anyhow::Result<Look>)> = join_all(looks).await;
@@ -136,6 +143,20 @@ mod tests {
                 "{codes:?}"
             );
         }
+    }
+
+    #[test]
+    fn one_look_is_recorded_where_that_is_typed_and_not_where_the_daemon_of_the_file_records() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "record: {directory: /var/lib/hookwatch}").unwrap();
+        let mut arguments = ConfigArguments {
+            config: Some(file.path().to_owned()),
+            ..ConfigArguments::default()
+        };
+        let recorded = |arguments: &ConfigArguments| configs(arguments).unwrap()[0].record.is_some();
+        assert!(!recorded(&arguments));
+        arguments.record = Some("/tmp/x".into());
+        assert!(recorded(&arguments));
     }
 
     #[test]

@@ -5,10 +5,10 @@ use std::process::ExitCode;
 
 use serde_json::Value;
 
-use super::ServerArguments;
 use super::view::shown::{ShownAssessment, ShownBreaker, ShownHook, clock, lasting};
 use super::view::state::in_trouble;
 use super::view::text::{CleanText, clean, fit, or_dash, width};
+use super::{ServerArguments, parse};
 use crate::app::diagnose::{Conclusion, ConclusionFacts, document, is_unwell};
 use crate::app::{Output, to_json};
 use crate::domain::text::human_seconds;
@@ -51,7 +51,11 @@ fn facts(seen: &ShownAssessment) -> ConclusionFacts {
 ///
 /// # Errors
 /// When there is no way to the cluster, or standard output cannot be written to.
-pub async fn status(arguments: StatusArguments, program: &str, in_cluster: bool) -> anyhow::Result<ExitCode> {
+pub async fn status(
+    arguments: StatusArguments,
+    program: &'static str,
+    in_cluster: bool,
+) -> anyhow::Result<ExitCode> {
     let mut daemon = arguments.server.daemon(in_cluster).await?;
     let answer = crate::app::progress::during(&format!("asking {}", daemon.name()), daemon.ask()).await;
     let asked = answer.map_err(|error| {
@@ -59,8 +63,8 @@ pub async fn status(arguments: StatusArguments, program: &str, in_cluster: bool)
         hint.map_or_else(|| error.to_string(), |hint| format!("{error}\n  {hint}"))
     });
     let read = asked.and_then(|answer| {
-        let seen = ShownAssessment::parse(&answer.assessment)
-            .map_err(|error| format!("{}: {error}", daemon.name()))?;
+        let aim = arguments.server.aim(program, in_cluster);
+        let seen = parse(&answer.assessment, &aim).map_err(|error| format!("{}: {error}", daemon.name()))?;
         Ok((answer, seen))
     });
     let (conclusion, printed) = match read {
@@ -80,10 +84,8 @@ pub async fn status(arguments: StatusArguments, program: &str, in_cluster: bool)
             (conclusion, printed)
         }
         Err(why) => {
-            eprintln!(
-                "hookwatch: {}",
-                why.lines().map(clean).collect::<Vec<_>>().join("\n")
-            );
+            let lines: Vec<String> = why.lines().map(clean).collect();
+            crate::app::tell(format_args!("hookwatch: {}", lines.join("\n")));
             let conclusion = Conclusion::CouldNotTell;
             let printed = match arguments.output {
                 Output::Text => String::new(),

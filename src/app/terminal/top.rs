@@ -18,7 +18,8 @@ use super::view::shown::ShownAssessment;
 use super::view::state::{Next, ScreenRoom, ScreenState};
 use super::view::text::CleanText;
 use super::view::{ViewModel, screen};
-use super::{ServerArguments, TerminalGuard};
+use super::{ServerArguments, TerminalGuard, parse};
+use crate::app::contexts::CommandAim;
 use crate::app::{BadUsage, every};
 use crate::io::daemon::{AskError, DaemonClient};
 
@@ -49,7 +50,11 @@ type Heard = Result<(Arc<ShownAssessment>, Option<CleanText>), CleanText>;
 ///
 /// # Errors
 /// When there is no way to the cluster, or the terminal fails.
-pub async fn top(arguments: TopArguments, program: &str, in_cluster: bool) -> anyhow::Result<ExitCode> {
+pub async fn top(
+    arguments: TopArguments,
+    program: &'static str,
+    in_cluster: bool,
+) -> anyhow::Result<ExitCode> {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         let why = format!("top needs a terminal; without one, use `{program} status`");
         return Err(BadUsage::new(why).into());
@@ -58,14 +63,15 @@ pub async fn top(arguments: TopArguments, program: &str, in_cluster: bool) -> an
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let colour =
         !arguments.no_color && set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb");
-    let (server, program) = (arguments.server, program.to_owned());
-    let hint = move |error: &AskError| server.hint(error, &program, in_cluster);
+    let server = arguments.server;
+    let aim = server.aim(program, in_cluster);
+    let hint = move |error: &AskError| server.hint(error, program, in_cluster);
     let mut known = ViewModel {
         server: CleanText::new(&daemon.name()),
         ..ViewModel::default()
     };
     let (tell, mut heard) = mpsc::channel(1);
-    let asker = tokio::spawn(ask(daemon, hint, tell));
+    let asker = tokio::spawn(ask(daemon, aim, hint, tell));
     let guard = TerminalGuard::take()?;
     let (typed, mut events) = mpsc::channel(16);
     // Ends with the process: it waits for a key.
@@ -82,13 +88,14 @@ pub async fn top(arguments: TopArguments, program: &str, in_cluster: bool) -> an
 /// Asks again and again, never faster than the daemon can bear, and says what came of it.
 async fn ask(
     mut daemon: DaemonClient,
+    aim: CommandAim,
     hint: impl Fn(&AskError) -> Option<String>,
     tell: mpsc::Sender<Heard>,
 ) {
     loop {
         let began = Instant::now();
         let heard = match daemon.ask().await {
-            Ok(answer) => match ShownAssessment::parse(&answer.assessment) {
+            Ok(answer) => match parse(&answer.assessment, &aim) {
                 Ok(seen) => Ok((Arc::new(seen), answer.silent.as_deref().map(CleanText::new))),
                 Err(error) => Err(CleanText::new(&error.to_string())),
             },

@@ -17,6 +17,8 @@ const NO_ROOM: &str = "A shield needs room for a match condition, and the webhoo
      for it for 1 s at most, and passes without review when the call fails. It stays so until `hookwatch restore`.";
 const FORBIDDEN: &str = "The owner's annotation hookwatch.dev/breaker does not permit this: ask the owner first. The first command takes it \
      away, so put it back afterwards; the second bypasses the webhook.";
+/// The namespace that a command line means which names none.
+const DEFAULT_NAMESPACE: &str = "hookwatch";
 
 /// How a person gets writes past a hook that holds them up. `None` where no bypass would, and for names that a shell would read as
 /// more than a word; the API server admits none.
@@ -39,7 +41,12 @@ pub(super) fn by_hand(evidence: &Evidence<'_>, verdict: &Verdict) -> Option<Bypa
     if (is_old || is_full) && is_ignored(hook) {
         return None;
     }
-    let command = format!("hookwatch break {name}{rung} --reason TEXT");
+    let namespace = match &*evidence.scene.seen.coverage.own_namespace {
+        DEFAULT_NAMESPACE => String::new(),
+        // A shield spares the objects of the namespace that it is told of.
+        own => format!(" --namespace {own}"),
+    };
+    let command = format!("hookwatch break {name}{rung}{namespace} --reason TEXT");
     if Ceiling::read(hook.breaker.as_deref()).permits(needs) {
         let meaning = meaning.to_owned();
         return Some(BypassByHand { command, meaning });

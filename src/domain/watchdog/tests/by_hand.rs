@@ -21,6 +21,11 @@ fn told(selector: Selector) -> Option<BypassByHand> {
 
 /// The same after a change of the hook, beside an API server of a release.
 fn said(change: impl FnOnce(&mut Hook), release: &str) -> Option<BypassByHand> {
+    said_in("hookwatch", change, release)
+}
+
+/// The same where hookwatch is in another namespace.
+fn said_in(own: &str, change: impl FnOnce(&mut Hook), release: &str) -> Option<BypassByHand> {
     let mut policy = hook("policy", 1);
     for rule in &mut policy.rules {
         rule.api_groups = vec!["apps".into()];
@@ -28,6 +33,7 @@ fn said(change: impl FnOnce(&mut Hook), release: &str) -> Option<BypassByHand> {
     }
     change(&mut policy);
     let mut incident = Incident::with(Vec::new());
+    incident.watchdog = Watchdog::new(own);
     let namespaces =
         ["kube-system", "kube-node-lease", "hookwatch"].map(|name| (name.to_owned(), named(name)));
     let inventory = Inventory {
@@ -58,6 +64,14 @@ fn said(change: impl FnOnce(&mut Hook), release: &str) -> Option<BypassByHand> {
     let verdict = incident.verdict(10 * SECOND + 50, "policy");
     assert_eq!(verdict.health, Health::Failing, "{}", verdict.summary);
     verdict.by_hand
+}
+
+#[test]
+fn the_shield_that_is_told_of_spares_the_namespace_that_hookwatch_is_in() {
+    let command = |own| said_in(own, |_| (), "v1.36.2").unwrap().command;
+    let own = command("hw");
+    assert!(own.ends_with(" --namespace hw --reason TEXT"), "{own}");
+    assert!(!command("hookwatch").contains("--namespace"));
 }
 
 #[test]
