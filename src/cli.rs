@@ -84,7 +84,7 @@ enum Command {
     /// Keep every daemon from starting a bypass
     Freeze(by_hand::FreezeArguments),
     /// Take that back
-    Unfreeze(by_hand::ClusterArguments),
+    Unfreeze(by_hand::ActArguments),
     /// Check a configuration without opening anything
     CheckConfig(ConfigArguments),
 }

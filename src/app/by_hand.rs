@@ -3,6 +3,7 @@
 //! Both need nothing but a way to an API server: no daemon, no Lease, no configuration file.
 
 pub(super) mod arguments;
+mod follow_up;
 mod freeze;
 mod show;
 mod unchecked;
@@ -10,6 +11,7 @@ mod unchecked;
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -22,7 +24,6 @@ use crate::domain::cluster::condition::SHIELDED_NAMESPACES;
 use crate::domain::cluster::hook::{HookId, HookKind};
 use crate::domain::cluster::inventory::Inventory;
 use crate::domain::observe::observations::{Meetings, Spared};
-use crate::domain::report::announcement::of_action;
 use crate::domain::text::{listed, own_account};
 use crate::domain::time::Time;
 use crate::io::Clock;
@@ -32,11 +33,12 @@ use crate::io::act::breaker::{
 };
 use crate::io::act::ledger::LedgerObject;
 use crate::io::client::Connection;
-use crate::io::report::events::{EventOutcome, EventWriter};
+use crate::io::report::events::EventWriter;
 use crate::io::report::unchecked::{ObjectLister, hook_of};
 
 pub use arguments::{
-    BreakArguments, ClusterArguments, FreezeArguments, PlanArguments, RestoreArguments, UncheckedArguments,
+    ActArguments, BreakArguments, ClusterArguments, FreezeArguments, PlanArguments, RestoreArguments,
+    UncheckedArguments,
 };
 pub use freeze::{freeze, unfreeze};
 pub use unchecked::unchecked;
@@ -50,6 +52,7 @@ struct Session {
     events: EventWriter,
     clock: Clock,
     arguments: ClusterArguments,
+    audit_log: Option<PathBuf>,
     /// Whether everything came to a good end so far.
     well: bool,
     records: Vec<AuditRecord>,
@@ -67,16 +70,10 @@ struct ChangeMade {
 /// # Errors
 /// When there is no way to the cluster, there is no such webhook, or the result cannot be printed.
 pub async fn break_hook(arguments: BreakArguments) -> anyhow::Result<ExitCode> {
-    let mut session = Session::open(arguments.cluster).await?;
-    let now = (session.clock)();
-    let why = Why {
-        reason: arguments.reason,
-        evidence: vec!["It was requested with `hookwatch break`.".to_owned()],
-        expires: Some(now + arguments.at_most),
-    };
-    let desired = arguments.rung.desired(why);
+    let mut session = Session::open_to_act(arguments.act).await?;
+    let desired = session.bypass(arguments.rung, arguments.reason, arguments.at_most);
     let (hook, object) = session.find(&arguments.target, arguments.kind).await?;
-    if session.show(&hook, &object, &desired).await.is_some() && session.agreed() {
+    if session.show(&hook, &object, &desired).await.is_some() && session.agreed(arguments.yes) {
         let made = session.carry_out(&hook, &object, &desired, false).await;
         session.follow_up(&desired, made.as_slice()).await;
     }
@@ -89,11 +86,7 @@ pub async fn break_hook(arguments: BreakArguments) -> anyhow::Result<ExitCode> {
 /// As for [`break_hook`].
 pub async fn plan_hook(arguments: PlanArguments) -> anyhow::Result<ExitCode> {
     let mut session = Session::open(arguments.cluster).await?;
-    let desired = arguments.rung.desired(Why {
-        reason: "It was requested with `hookwatch break`.".to_owned(),
-        evidence: Vec::new(),
-        expires: None,
-    });
+    let desired = session.bypass(arguments.rung, "TEXT".to_owned(), arguments.at_most);
     let (hook, object) = session.find(&arguments.target, arguments.kind).await?;
     let changes = session.show(&hook, &object, &desired).await;
     let plans: Vec<_> = changes
@@ -108,7 +101,7 @@ pub async fn plan_hook(arguments: PlanArguments) -> anyhow::Result<ExitCode> {
 /// # Errors
 /// As for [`break_hook`].
 pub async fn restore(arguments: RestoreArguments) -> anyhow::Result<ExitCode> {
-    let mut session = Session::open(arguments.cluster).await?;
+    let mut session = Session::open_to_act(arguments.act).await?;
     let mut found = Vec::new();
     match &arguments.target {
         Some(target) => found.push(session.find(target, arguments.kind).await?),
@@ -147,7 +140,7 @@ pub async fn restore(arguments: RestoreArguments) -> anyhow::Result<ExitCode> {
         if session.well {
             session.say("Nothing to restore.");
         }
-    } else if session.agreed() {
+    } else if session.agreed(arguments.yes) {
         let mut made = Vec::new();
         for (hook, object) in &shown {
             let restored = session.carry_out(hook, object, &Desired::Restore, arguments.expired);
@@ -182,6 +175,25 @@ fn kinds(named: Option<HookKind>) -> impl Iterator<Item = HookKind> {
 }
 
 impl Session {
+    /// A session that changes something. An audit log that cannot be opened is found out before that, while a script can still
+    /// tell that nothing was done.
+    async fn open_to_act(arguments: ActArguments) -> anyhow::Result<Self> {
+        if let Some(log) = &arguments.audit_log
+            && let Err(error) = audit::open(log)
+        {
+            return Err(BadUsage::new(format_args!(
+                "nothing was changed: the audit log {} cannot be opened: {error}; to do without one, leave --audit-log away \
+                 and unset HOOKWATCH_AUDIT_LOG",
+                log.display()
+            ))
+            .into());
+        }
+        Ok(Self {
+            audit_log: arguments.audit_log,
+            ..Self::open(arguments.cluster).await?
+        })
+    }
+
     async fn open(arguments: ClusterArguments) -> anyhow::Result<Self> {
         let opening = Connection::open(arguments.kubeconfig.as_deref(), arguments.context.as_deref());
         let connection = during("making a client", opening).await.map_err(BadUsage::new)?;
@@ -213,8 +225,18 @@ impl Session {
             connection,
             clock,
             arguments,
+            audit_log: None,
             well: true,
             records: Vec::new(),
+        })
+    }
+
+    /// What `break` does to a hook.
+    fn bypass(&self, far: arguments::Far, reason: String, at_most: Duration) -> Desired {
+        far.desired(Why {
+            reason,
+            evidence: vec!["It was requested with `hookwatch break`.".to_owned()],
+            expires: Some((self.clock)() + at_most),
         })
     }
 
@@ -308,7 +330,7 @@ impl Session {
                 None
             }
             Ok(Plan::Gone) => {
-                self.say(&format!("{}: there is no such webhook any more.", hook.object()));
+                self.gone(hook, desired);
                 None
             }
             Err(refusal) => {
@@ -348,9 +370,19 @@ impl Session {
         self.well = false;
     }
 
+    /// There is no such webhook any more. That is as good as restored, and not bypassed.
+    fn gone(&mut self, hook: &HookId, desired: &Desired) {
+        let what = format!("{}: there is no such webhook any more.", hook.object());
+        if *desired == Desired::Restore {
+            self.say(&what);
+        } else {
+            self.failed(&what);
+        }
+    }
+
     /// Whether whoever asked for it still wants it.
-    fn agreed(&mut self) -> bool {
-        if self.arguments.yes {
+    fn agreed(&mut self, yes: bool) -> bool {
+        if yes {
             return true;
         }
         if !std::io::stdin().is_terminal() {
@@ -401,82 +433,13 @@ impl Session {
                     at: now,
                 });
             }
-            PatchOutcome::Gone => self.say(&format!("{}: there is no such webhook any more.", hook.object())),
+            PatchOutcome::Gone => self.gone(hook, desired),
             PatchOutcome::Renewed => {
                 self.say(&format!("{}: {}.", hook.object(), report.outcome.told()));
             }
             outcome => self.failed(&format!("{}: {}.", hook.object(), outcome.told())),
         }
         None
-    }
-
-    /// Says of changes that were made which API servers go by them, and writes their Events. It comes after all of them, as it
-    /// may take a minute for each.
-    async fn follow_up(&self, desired: &Desired, made: &[ChangeMade]) {
-        for change in made {
-            self.see(&change.hook, desired).await;
-        }
-        for change in made
-            .iter()
-            .filter(|it| it.report.outcome == PatchOutcome::Applied)
-        {
-            self.announce(change, desired).await;
-        }
-    }
-
-    /// Keeps what was done, in the audit log too where there is one.
-    fn keep(&mut self, record: AuditRecord) {
-        if let Some(log) = &self.arguments.audit_log
-            && let Err(error) = audit::append(log, &record)
-        {
-            let made = match record.outcome {
-                "applied" => "the change is made; only ",
-                _ => "",
-            };
-            let path = log.display();
-            let why =
-                format!("{made}the line about it could not be written to the audit log {path}: {error}");
-            self.failed(&why);
-        }
-        self.records.push(record);
-    }
-
-    /// Says which API servers go by it.
-    async fn see(&self, hook: &HookId, desired: &Desired) {
-        let asking = self.writer.shown(hook, desired, &self.author);
-        for shown in during(
-            "asking each API server whether it has the change in force",
-            asking,
-        )
-        .await
-        {
-            match shown.propagated {
-                Ok(()) => self.say(&format!(
-                    "{}: API server {} has it in force.",
-                    hook.object(),
-                    shown.server
-                )),
-                Err(why) => self.say(&format!(
-                    "{}: API server {}: not known whether it has it in force: {why}",
-                    hook.object(),
-                    shown.server
-                )),
-            }
-        }
-    }
-
-    async fn announce(&self, change: &ChangeMade, desired: &Desired) {
-        let (reason, warning) = show::event(desired);
-        let note = show::note(&change.hook, desired, &change.report, &self.author);
-        let said = of_action(&change.hook, &change.uid, reason, warning, &note);
-        let writing = self.events.write(&said, change.at);
-        if let (outcome, Some(why)) = during("writing the Event", writing).await
-            && outcome != EventOutcome::Written
-        {
-            tell(format_args!(
-                "hookwatch: the change is made; only the Event about it could not be written: {why}"
-            ));
-        }
     }
 
     fn end(self) -> anyhow::Result<ExitCode> {

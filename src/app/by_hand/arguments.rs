@@ -10,7 +10,7 @@ use crate::domain::cluster::hook::HookKind;
 use crate::domain::report::unchecked::GapReason;
 use crate::domain::time::Time;
 
-/// What all commands by hand take.
+/// Which cluster, and how to print: what all commands without a daemon take.
 #[derive(Debug, Clone, clap::Args)]
 pub struct ClusterArguments {
     /// Kubeconfig to use; default: as kubectl finds it, or the Pod's own account
@@ -27,15 +27,20 @@ pub struct ClusterArguments {
         default_value = "hookwatch"
     )]
     pub namespace: String,
-    /// File to append one line of JSON to for every action
-    #[arg(long, env = "HOOKWATCH_AUDIT_LOG", value_name = "FILE")]
-    pub audit_log: Option<PathBuf>,
-    /// Do not ask for confirmation
-    #[arg(long)]
-    pub yes: bool,
     /// How to print the result
     #[arg(long, value_enum, default_value_t)]
     pub output: Output,
+}
+
+/// What all take that change something; `unfreeze` takes nothing else.
+#[derive(Debug, Clone, clap::Args)]
+pub struct ActArguments {
+    /// The cluster
+    #[command(flatten)]
+    pub cluster: ClusterArguments,
+    /// File to append one line of JSON to for every action
+    #[arg(long, env = "HOOKWATCH_AUDIT_LOG", value_name = "FILE")]
+    pub audit_log: Option<PathBuf>,
 }
 
 /// `hookwatch break`.
@@ -56,9 +61,12 @@ pub struct BreakArguments {
     /// The reason, for others who find the bypass
     #[arg(long, value_name = "TEXT", value_parser = reason)]
     pub reason: String,
-    /// The cluster
+    /// Do not ask for confirmation
+    #[arg(long)]
+    pub yes: bool,
+    /// The cluster, and where the action is noted
     #[command(flatten)]
-    pub cluster: ClusterArguments,
+    pub act: ActArguments,
 }
 
 /// `hookwatch restore`.
@@ -77,9 +85,12 @@ pub struct RestoreArguments {
     /// Only this kind of configuration: validating or mutating
     #[arg(long, value_parser = kind)]
     pub kind: Option<HookKind>,
-    /// The cluster
+    /// Do not ask for confirmation
+    #[arg(long)]
+    pub yes: bool,
+    /// The cluster, and where the action is noted
     #[command(flatten)]
-    pub cluster: ClusterArguments,
+    pub act: ActArguments,
 }
 
 /// `hookwatch unchecked`.
@@ -161,6 +172,9 @@ pub struct PlanArguments {
     /// How far: shield or skip; or ignore, where no match condition can be added
     #[arg(long, value_parser = Far::parse, default_value = "shield")]
     pub rung: Far,
+    /// How long at most, as for `break`
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration, default_value = "30m")]
+    pub at_most: Duration,
     /// The cluster
     #[command(flatten)]
     pub cluster: ClusterArguments,
@@ -172,9 +186,9 @@ pub struct FreezeArguments {
     /// The reason, for others who wonder
     #[arg(long, value_name = "TEXT", value_parser = reason)]
     pub reason: String,
-    /// The cluster
+    /// The cluster, and where the action is noted
     #[command(flatten)]
-    pub cluster: ClusterArguments,
+    pub act: ActArguments,
 }
 
 /// Reads `CONFIG/WEBHOOK`.
@@ -204,12 +218,7 @@ fn when(text: &str) -> Result<Instant, String> {
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    let duration = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    if (Duration::from_secs(1)..=LONGEST_BY_HAND).contains(&duration) {
-        Ok(duration)
-    } else {
-        Err("use 1s to 7d".to_owned())
-    }
+    crate::app::duration(text, &(Duration::from_secs(1)..=LONGEST_BY_HAND))
 }
 
 fn reason(text: &str) -> Result<String, String> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::Session;
-use super::arguments::{ClusterArguments, FreezeArguments};
+use super::arguments::{ActArguments, FreezeArguments};
 use crate::app::progress::during;
 use crate::domain::act::breaker::{Freeze, WriteOutcome};
 use crate::domain::act::ledger;
@@ -23,7 +23,7 @@ use crate::io::act::ledger::{LedgerObject, LedgerUnread};
 /// # Errors
 /// When there is no way to the cluster, or the result cannot be printed.
 pub async fn freeze(arguments: FreezeArguments) -> anyhow::Result<ExitCode> {
-    let mut session = Session::open(arguments.cluster).await?;
+    let mut session = Session::open_to_act(arguments.act).await?;
     let order = Freeze {
         by: session.author.writer.identity.as_str().into(),
         reason: arguments.reason.as_str().into(),
@@ -37,8 +37,8 @@ pub async fn freeze(arguments: FreezeArguments) -> anyhow::Result<ExitCode> {
 ///
 /// # Errors
 /// As for [`freeze`].
-pub async fn unfreeze(arguments: ClusterArguments) -> anyhow::Result<ExitCode> {
-    let mut session = Session::open(arguments).await?;
+pub async fn unfreeze(arguments: ActArguments) -> anyhow::Result<ExitCode> {
+    let mut session = Session::open_to_act(arguments).await?;
     session.order(None).await;
     session.end()
 }

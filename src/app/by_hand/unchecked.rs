@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use super::Session;
 use super::arguments::{Far, Instant, UncheckedArguments};
-use crate::app::{BadUsage, Output, print, to_json};
+use crate::app::{BadUsage, Output, print, tell, to_json};
 use crate::domain::act::bypass::{BypassStanding, standing};
 use crate::domain::cluster::hook::HookId;
 use crate::domain::report::unchecked::{GapReason, Question, ReviewGap};
@@ -34,9 +34,9 @@ pub async fn unchecked(arguments: UncheckedArguments) -> anyhow::Result<ExitCode
     }
     let way = arguments.rung.map(Far::way).or(noted.map(|(way, _)| way));
     let way = way.unwrap_or_else(|| {
-        eprintln!(
+        tell(
             "hookwatch: nothing tells how it was bypassed then: everything that it matches is listed; after a shield \
-             give --rung shield"
+             give --rung shield",
         );
         GapReason::Skipped
     });

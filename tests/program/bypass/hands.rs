@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::bypassing::{applied, assert_restored, desired, read, straight};
 use super::cutting::{Cutting, Fate};
-use super::{Lab, Terminal, a, create, hook, lab};
+use super::{Lab, Terminal, a, change, create, hook, lab};
 
 fn mutating() -> HookId {
     HookId::new(HookKind::Mutating, "policy", "a.example.com")
@@ -57,17 +57,32 @@ async fn all_of_one_kind_is_restored_without_the_other_kind() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_audit_log_that_cannot_be_written_is_named_and_keeps_no_webhook_from_coming_back() {
+async fn an_audit_log_that_cannot_be_opened_is_refused_before_any_change_and_one_that_is_full_is_told_after_it()
+ {
     let lab = lab().await;
     let (terminal, writer) = (Terminal::new(&lab), straight(&lab.client));
     let originals = [read(&writer, &a()).await, read(&writer, &mutating()).await];
     both_skipped(&lab).await;
-    let log = "/nowhere/audit.jsonl";
+    let skipped = read(&writer, &a()).await;
+    let bypass = ["break", "policy/b.example.com", "--kind", "validating"];
+    for words in [
+        &[&bypass[..], &["--reason", "x", "--yes"]].concat()[..],
+        &["restore", "--all", "--yes"],
+        &["freeze", "--reason", "x"],
+        &["unfreeze"],
+    ] {
+        let log = ["--audit-log", "/nowhere/audit.jsonl"];
+        let (code, shown, said) = terminal.run(&[words, &log].concat()).await;
+        let told = said.contains("nothing was changed") && said.contains("leave --audit-log away");
+        assert!(code == Some(64) && told, "{words:?}: {code:?} {shown} {said}");
+    }
+    assert_eq!(read(&writer, &a()).await, skipped);
+    let log = "/dev/full";
     let (code, shown, said) = terminal
         .run(&["restore", "--all", "--yes", "--audit-log", log])
         .await;
-    assert_eq!(code, Some(1), "{shown}{said}");
-    let why = "the change is made; only the line about it could not be written to the audit log /nowhere/audit.jsonl";
+    assert_eq!(code, Some(0), "{shown}{said}");
+    let why = "the change is made; only the line about it could not be written to the audit log /dev/full";
     assert_eq!(said.matches(why).count(), 2, "{said}");
     for (hook, original) in [a(), mutating()].iter().zip(&originals) {
         assert_restored(&read(&writer, hook).await, original, "without a log");
@@ -76,9 +91,40 @@ async fn an_audit_log_that_cannot_be_written_is_named_and_keeps_no_webhook_from_
         .run(&["freeze", "--reason", "x", "--audit-log", log])
         .await;
     assert!(
-        code == Some(1) && shown.contains("Frozen: ") && said.contains(why),
+        code == Some(0) && shown.contains("Frozen: ") && said.contains(why),
         "{code:?} {shown} {said}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_for_a_webhook_that_is_bypassed_has_the_new_end_that_break_would_give_it() {
+    let lab = lab().await;
+    both_skipped(&lab).await;
+    let hook = ["policy/a.example.com", "--kind", "validating", "--rung", "skip"];
+    let (code, shown, said) = Terminal::new(&lab).run(&[&["plan"], &hook[..]].concat()).await;
+    assert!(
+        code == Some(0) && shown.contains("(replaced)") && !shown.contains("it is so already"),
+        "{code:?} {shown} {said}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_webhook_that_is_gone_is_restored_and_not_bypassed() {
+    let lab = lab().await;
+    both_skipped(&lab).await;
+    // What hookwatch noted of it is still there.
+    change(&lab.client, &a(), json!({"webhooks": []})).await;
+    let terminal = Terminal::new(&lab);
+    let hook = ["policy/a.example.com", "--kind", "validating", "--yes"];
+    let (code, shown, said) = terminal
+        .run(&[&["break", "--reason", "x"], &hook[..]].concat())
+        .await;
+    assert!(
+        code == Some(1) && said.contains("there is no such webhook any more"),
+        "{code:?} {shown} {said}"
+    );
+    let (code, shown, said) = terminal.run(&[&["restore"], &hook[..]].concat()).await;
+    assert_eq!(code, Some(0), "{shown} {said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

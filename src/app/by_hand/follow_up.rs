@@ -1,0 +1,83 @@
+//! What follows a change that a person had made: its line in the audit log, which API servers have it in force, its Event.
+
+use super::{ChangeMade, Session, show};
+use crate::app::progress::during;
+use crate::app::tell;
+use crate::domain::act::bypass::edit::Desired;
+use crate::domain::cluster::hook::HookId;
+use crate::domain::report::announcement::of_action;
+use crate::io::act::audit::{self, AuditRecord};
+use crate::io::act::breaker::PatchOutcome;
+use crate::io::report::events::EventOutcome;
+
+impl Session {
+    /// Says of changes that were made which API servers go by them, and writes their Events. It comes after all of them, as it
+    /// may take a minute for each.
+    pub(super) async fn follow_up(&self, desired: &Desired, made: &[ChangeMade]) {
+        for change in made {
+            self.see(&change.hook, desired).await;
+        }
+        for change in made
+            .iter()
+            .filter(|it| it.report.outcome == PatchOutcome::Applied)
+        {
+            self.announce(change, desired).await;
+        }
+    }
+
+    /// Keeps what was done, in the audit log too where there is one. That only a line could not be written is no failure: a
+    /// script would take the change for not made.
+    pub(super) fn keep(&mut self, record: AuditRecord) {
+        if let Some(log) = &self.audit_log
+            && let Err(error) = audit::append(log, &record)
+        {
+            let made = match record.outcome {
+                "applied" => "the change is made; only ",
+                _ => "",
+            };
+            let path = log.display();
+            tell(format_args!(
+                "hookwatch: {made}the line about it could not be written to the audit log {path}: {error}"
+            ));
+        }
+        self.records.push(record);
+    }
+
+    /// Says which API servers go by it.
+    async fn see(&self, hook: &HookId, desired: &Desired) {
+        let asking = self.writer.shown(hook, desired, &self.author);
+        for shown in during(
+            "asking each API server whether it has the change in force",
+            asking,
+        )
+        .await
+        {
+            match shown.propagated {
+                Ok(()) => self.say(&format!(
+                    "{}: API server {} has it in force.",
+                    hook.object(),
+                    shown.server
+                )),
+                Err(why) => self.say(&format!(
+                    "{}: API server {}: not known whether it has it in force: {why}",
+                    hook.object(),
+                    shown.server
+                )),
+            }
+        }
+    }
+
+    async fn announce(&self, change: &ChangeMade, desired: &Desired) {
+        let (reason, warning) = show::event(desired);
+        let note = show::note(&change.hook, desired, &change.report, &self.author);
+        let said = of_action(&change.hook, &change.uid, reason, warning, &note);
+        let writing = self.events.write(&said, change.at);
+        if let (outcome, Some(why)) = during("writing the Event", writing).await
+            && outcome != EventOutcome::Written
+        {
+            tell(format_args!(
+                "hookwatch: the change is made; only the Event about it could not be written: {why}"
+            ));
+        }
+    }
+}
