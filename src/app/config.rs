@@ -263,6 +263,10 @@ impl Config {
             file.error("namespace", format!("{namespace:?} cannot be a namespace's name"));
         }
         let listen = file.address("listen", &listen, "127.0.0.1:9880 or [::1]:9880")?;
+        // Port 0 is a free one for each.
+        if serve.metrics == Some(listen) && listen.port() != 0 {
+            file.error("serve.metricsListen", "is the address that listen has already");
+        }
         Some(Self {
             kubeconfig,
             context,
@@ -394,6 +398,17 @@ mod tests {
             config,
             Config::parse("# nothing\n", &ConfigArguments::default()).expect("a comment")
         );
+    }
+
+    #[test]
+    fn two_listeners_need_two_addresses() {
+        let of = |metrics: &str| {
+            keys(&format!(
+                "listen: 127.0.0.1:9880\nserve: {{metricsListen: '{metrics}'}}"
+            ))
+        };
+        assert_eq!(of("127.0.0.1:9880"), ["serve.metricsListen"]);
+        assert_eq!(of("127.0.0.1:9881"), [""; 0]);
     }
 
     #[test]

@@ -87,11 +87,6 @@ fn rule(section: &mut Section<'_>) -> Option<PolicyRule> {
 }
 
 impl Section<'_> {
-    /// Whether a key has a value.
-    fn says(&self, key: &str) -> bool {
-        self.keys.get(key).is_some_and(|value| !value.is_null())
-    }
-
     /// A list of texts, each read by `parse`.
     fn set<T: Ord>(&mut self, key: &str, parse: impl Fn(&str) -> Result<T, String>) -> BTreeSet<T> {
         let mut values = BTreeSet::new();

@@ -51,7 +51,7 @@ pub struct PrometheusConfig {
 impl PrometheusConfig {
     /// `None` without an address.
     pub(super) fn read(section: &mut Section<'_>, typed: &PrometheusArguments) -> Option<Self> {
-        let in_file = NEEDS_URL.iter().any(|key| section.keys.contains_key(*key));
+        let in_file = NEEDS_URL.iter().any(|key| section.says(key));
         let url = section.text("url");
         let url = typed.prometheus.clone().or(url);
         let is_set = url.is_some();
@@ -80,6 +80,12 @@ impl PrometheusConfig {
         let mut target = target?;
         if let Some(token_file) = typed.prometheus_token_file.clone() {
             target.auth = Auth::Bearer { token_file };
+        }
+        if typed.prometheus_ca_file.is_some() && target.url.scheme() == "http" {
+            section.error(
+                "url",
+                "must begin with https:// where --prometheus-ca-file is given",
+            );
         }
         target.ca_file = typed.prometheus_ca_file.clone().or(target.ca_file);
         Some(Self {
@@ -119,6 +125,26 @@ mod tests {
         for errors in [by_flag, by_key] {
             assert!(errors[0].starts_with("prometheus.url: is missing"), "{errors:?}");
         }
+    }
+
+    #[test]
+    fn a_key_without_a_value_is_as_one_that_is_not_there() {
+        let text = "prometheus: {url: , tokenFile: , caFile: , selector: }";
+        assert_eq!(parse(text, PrometheusArguments::default()), Ok(None));
+    }
+
+    #[test]
+    fn authorities_that_are_typed_want_tls_as_those_in_the_file_do() {
+        let typed = || PrometheusArguments {
+            prometheus_ca_file: Some("/ca".into()),
+            ..PrometheusArguments::default()
+        };
+        let errors = parse("prometheus: {url: 'http://p:9090'}", typed()).unwrap_err();
+        assert!(
+            errors[0].starts_with("prometheus.url: must begin with https://"),
+            "{errors:?}"
+        );
+        assert!(parse("prometheus: {url: 'https://p:9090'}", typed()).is_ok());
     }
 
     #[test]

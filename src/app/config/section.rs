@@ -36,6 +36,11 @@ impl Section<'_> {
         self.keys.remove(key)
     }
 
+    /// Whether a key has a value.
+    pub(super) fn says(&self, key: &str) -> bool {
+        self.keys.get(key).is_some_and(|value| !value.is_null())
+    }
+
     /// What a key is given. `read` says what is wrong with it, and then it is none.
     fn given<T>(&mut self, key: &str, read: impl FnOnce(Value) -> Result<T, String>) -> Option<T> {
         let value = self.take(key).filter(|value| !value.is_null())?;
@@ -133,7 +138,7 @@ impl Section<'_> {
     }
 
     pub(super) fn required_text(&mut self, key: &str) -> Option<String> {
-        if self.keys.get(key).is_none_or(Value::is_null) {
+        if !self.says(key) {
             self.error(key, "is missing");
         }
         self.text(key)
@@ -181,15 +186,7 @@ impl Section<'_> {
             let Some(text) = value.as_str() else {
                 return Err(format!("must be a duration like 5s or 2m, not {value}"));
             };
-            match humantime::parse_duration(text) {
-                Ok(duration) if range.contains(&duration) => Ok(duration),
-                Ok(_) => Err(format!(
-                    "{text:?} is out of range, use {} to {}",
-                    humantime::format_duration(*range.start()),
-                    humantime::format_duration(*range.end())
-                )),
-                Err(error) => Err(format!("{text:?} is not a duration like 5s or 2m: {error}")),
-            }
+            crate::app::duration(text, &range)
         });
         duration.unwrap_or(default)
     }
