@@ -119,20 +119,26 @@ const fn program(plugin: bool) -> &'static str {
 /// When it makes no sense, or only asks for help.
 fn read(mut command: clap::Command) -> Result<Arguments, clap::Error> {
     let matches = command.try_get_matches_from_mut(std::env::args_os())?;
-    if names_two_daemons(&matches) {
-        let why = "the argument '--server <URL>' cannot be used with '--cluster'";
+    if let Some(why) = contradiction(&matches) {
         return Err(command.error(ErrorKind::ArgumentConflict, why));
     }
     Arguments::from_arg_matches(&matches)
 }
 
-/// Whether both ways to name a daemon are typed. A variable is no contradiction: `--cluster` wins over it.
-fn names_two_daemons(matches: &ArgMatches) -> bool {
-    matches.subcommand().is_some_and(|(name, given)| {
-        matches!(name, "status" | "top")
-            && given.get_flag("cluster")
-            && given.value_source("server") == Some(ValueSource::CommandLine)
-    })
+/// What is typed twice in two ways: which daemon, or what to audit. A variable is no contradiction: `--cluster` and files win over
+/// it.
+fn contradiction(matches: &ArgMatches) -> Option<&'static str> {
+    let (name, given) = matches.subcommand()?;
+    let typed = |argument| given.value_source(argument) == Some(ValueSource::CommandLine);
+    match name {
+        "status" | "top" if given.get_flag("cluster") && typed("server") => {
+            Some("the argument '--server <URL>' cannot be used with '--cluster'")
+        }
+        "audit" if typed("paths") && (typed("context") || typed("kubeconfig")) => Some(
+            "the arguments '--context <NAME>' and '--kubeconfig <FILE>' cannot be used with '[FILE]...': manifests are of no cluster",
+        ),
+        _ => None,
+    }
 }
 
 /// Does what the command line asks for.
@@ -264,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn two_ways_to_a_daemon_that_are_both_typed_contradict_each_other() {
+    fn two_ways_to_a_daemon_and_manifests_with_a_cluster_contradict_each_other() {
         for (typed, contradicts) in [
             (
                 &["status", "--cluster", "--server", "http://127.0.0.1:1"][..],
@@ -272,12 +278,16 @@ mod tests {
             ),
             (&["top", "--server", "http://127.0.0.1:1", "--cluster"], true),
             (&["status", "--server", "http://127.0.0.1:1"], false),
+            (&["audit", "--context", "a", "deploy.yaml"], true),
+            (&["audit", "--kubeconfig", "a", "deploy.yaml"], true),
+            (&["audit", "--context", "a", "--context", "b"], false),
+            (&["audit", "deploy.yaml"], false),
             (&["top", "--cluster"], false),
             (&["check-config"], false),
         ] {
             let typed = [&["hookwatch"], typed].concat();
             let read = command().try_get_matches_from(&typed).expect("it is understood");
-            assert_eq!(names_two_daemons(&read), contradicts, "{typed:?}");
+            assert_eq!(contradiction(&read).is_some(), contradicts, "{typed:?}");
         }
     }
 
