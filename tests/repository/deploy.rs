@@ -73,6 +73,26 @@ fn text(namespace: &str, condition: BypassCondition, added: &Added) -> String {
 }
 
 #[test]
+fn beside_the_control_plane_both_ways_to_install_tolerate_the_taints_of_every_kind_of_server() {
+    let component = objects("deploy/components/control-plane/deployment.yaml").remove(0);
+    let tolerations = &component["spec"]["template"]["spec"]["tolerations"];
+    for key in [
+        "node-role.kubernetes.io/control-plane",
+        "CriticalAddonsOnly",
+        "node-role.kubernetes.io/etcd",
+    ] {
+        let mut all = tolerations.as_array().unwrap().iter();
+        assert!(all.any(|it| it["key"] == key), "{key}");
+    }
+    let chart = rendered(NAMESPACE, &json!({"controlPlane": {"enabled": true}})).objects;
+    let deployment = chart.iter().find(|it| it["kind"] == "Deployment").unwrap();
+    assert_eq!(
+        &deployment["spec"]["template"]["spec"]["tolerations"],
+        tolerations
+    );
+}
+
+#[test]
 fn the_fence_lets_exactly_our_conditions_be_written() {
     let none = Added::default();
     for (namespace, objects) in fences() {
