@@ -89,11 +89,13 @@ fn documented_ranges_are_those_in_force() {
 }
 
 #[test]
-fn every_flag_and_every_variable_is_documented_and_no_other() {
+fn every_flag_and_every_variable_of_the_daemon_is_documented_and_no_other() {
     let document = read(DOCUMENT);
     let (mut flags, mut variables) = (BTreeSet::new(), BTreeSet::new());
     let command = hookwatch::cli::command();
-    for command in command.get_subcommands().chain([&command]) {
+    // Those of single commands are in docs/commands.md, which is made from them.
+    let daemon = command.get_subcommands().filter(|it| it.get_name() == "run");
+    for command in daemon.chain([&command]) {
         for argument in command.get_arguments() {
             flags.extend(argument.get_long().map(|flag| format!("--{flag}")));
             variables.extend(argument.get_env().map(|name| name.to_string_lossy().into_owned()));
