@@ -78,8 +78,8 @@ fn spawn_fence(tasks: &mut JoinSet<()>, common: &Common) -> anyhow::Result<()> {
             .try_send(Event::Fence(Proof::Unneeded))
             .context("the core takes nothing in")?;
     } else if config.auto_break == AutoBreak::On {
-use super::{Common, finished};
-use crate::domain::act::fence::{AutoBreak, Proof};
+        let fence = Fence::new(&common.connection, &config.namespace);
+        tasks.spawn(fence::keep_proving(fence, events.clone()));
     }
     Ok(())
 }
