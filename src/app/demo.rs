@@ -97,9 +97,7 @@ pub struct DemoArguments {
     /// Folder for the daemon to record to, for `replay`
     #[arg(long, value_name = "DIR")]
     pub record: Option<PathBuf>,
-    /// Whether to use colours
-    ///
-    /// Where nothing else is said, on a terminal, unless NO_COLOR is set.
+    /// Whether to use colours; auto means on a terminal, unless NO_COLOR is set
     #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
     pub color: ColorChoice,
 }
