@@ -262,11 +262,7 @@ impl Config {
         if !is_dns_label(&namespace) {
             file.error("namespace", format!("{namespace:?} cannot be a namespace's name"));
         }
-        let listen = file.address("listen", &listen, "127.0.0.1:9880 or [::1]:9880")?;
-        // Port 0 is a free one for each.
-        if serve.metrics == Some(listen) && listen.port() != 0 {
-            file.error("serve.metricsListen", "is the address that listen has already");
-        }
+        let listen = listener(&mut file, &listen, serve.metrics)?;
         Some(Self {
             kubeconfig,
             context,
@@ -359,6 +355,16 @@ fn one_context(file: &mut Section<'_>, typed: &[String]) -> Option<String> {
         );
     }
     typed.first().cloned().or(file.text("context"))
+}
+
+/// The address of the page and the API, which is not that of the metrics.
+fn listener(file: &mut Section<'_>, text: &str, metrics: Option<SocketAddr>) -> Option<SocketAddr> {
+    let listen = file.address("listen", text, "127.0.0.1:9880 or [::1]:9880")?;
+    // Port 0 is a free one for each.
+    if metrics == Some(listen) && listen.port() != 0 {
+        file.error("serve.metricsListen", "is the address that listen has already");
+    }
+    Some(listen)
 }
 
 /// What was typed, else what the file says, else the default.
