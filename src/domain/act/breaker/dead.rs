@@ -6,7 +6,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::action::{NoticeKind, To};
 use super::book::{BookEntry, Skips};
 use super::choice::Choice;
 use super::guards::{Guard, HeldBack};

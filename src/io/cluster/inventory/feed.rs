@@ -125,6 +125,13 @@ enum WatchEnd {
     Trouble(Option<String>, FeedTrouble),
 }
 
+/// An answer that is an error, and what to do about it.
+fn broken(status: u16, message: &str) -> String {
+    let next = if status == 401 { NOT_ACCEPTED } else { "" };
+    let between = if next.is_empty() { "" } else { "; " };
+    bounded(&format!("HTTP {status}: {message}{between}{next}"))
+}
+
 impl Feed {
     /// Runs until nobody listens any more.
     pub(super) async fn run(self) {
@@ -176,14 +183,7 @@ impl Feed {
                     Some(FeedUpdate::Refused(self.refusal(status, &message)))
                 }
                 Some(FeedTrouble::Status(status, message)) => {
-                    let next = if status == 401 {
-                        format!("; {NOT_ACCEPTED}")
-                    } else {
-                        String::new()
-                    };
-                    Some(FeedUpdate::Broken(bounded(&format!(
-                        "HTTP {status}: {message}{next}"
-                    ))))
+                    Some(FeedUpdate::Broken(broken(status, &message)))
                 }
             };
             if let Some(news) = news
