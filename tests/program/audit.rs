@@ -9,7 +9,6 @@ mod input;
 mod published;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use hookwatch::domain::audit::estate::Unlisted;
 use hookwatch::domain::audit::{
@@ -31,14 +30,9 @@ struct Ran {
 fn audit(arguments: &[&str], input: &str) -> Ran {
     use std::io::Write as _;
     use std::process::Stdio;
-    let mut command = Command::new(env!("CARGO_BIN_EXE_hookwatch"));
-    for (name, _) in std::env::vars_os() {
-        let name = name.to_string_lossy().into_owned();
-        if name.starts_with("HOOKWATCH_") || name.starts_with("KUBE") {
-            command.env_remove(name);
-        }
-    }
+    let mut command = crate::programs::hookwatch();
     command
+        .env_remove("KUBERNETES_SERVICE_HOST")
         .env("HOME", "/nonexistent")
         .env("KUBECONFIG", "/nonexistent/config");
     let command = command.arg("audit").args(arguments);

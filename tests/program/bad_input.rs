@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 use std::thread;
 
 const GOOD: &str = "apiVersion: v1\nkind: Config\n\
@@ -19,12 +19,7 @@ fn file(name: &str, bytes: &[u8]) -> PathBuf {
 }
 
 fn hookwatch(arguments: &[&str], kubeconfig: &Path) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_hookwatch"));
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("HOOKWATCH_") {
-            command.env_remove(name);
-        }
-    }
+    let mut command = crate::programs::hookwatch();
     command.args(arguments).arg("--kubeconfig").arg(kubeconfig);
     command.output().unwrap()
 }

@@ -36,6 +36,8 @@ mod hostile;
 mod kinds;
 mod others;
 mod pipeline;
+#[path = "../support/programs.rs"]
+mod programs;
 mod prometheus;
 mod properties;
 mod recordings;

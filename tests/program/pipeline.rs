@@ -4,13 +4,14 @@
 
 use std::io::Write;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use hookwatch::lab::ports::free_address;
 use serde_json::{Value, json};
 
 use crate::held::HeldDemo;
+use crate::programs::{Running, is_there};
 
 /// A guard against a test that hangs, not a measurement.
 const LIMIT: Duration = Duration::from_secs(180);
@@ -18,20 +19,6 @@ const LIMIT: Duration = Duration::from_secs(180);
 /// How much is kept for the pictures, and at which intervals, in seconds.
 const SPAN: u64 = 60;
 const STEP: u64 = 2;
-
-/// A process that ends with the test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if let Ok(id) = i32::try_from(self.0.id())
-            && let Some(id) = rustix::process::Pid::from_raw(id)
-        {
-            let _ = rustix::process::kill_process(id, rustix::process::Signal::TERM);
-        }
-        let _ = self.0.wait();
-    }
-}
 
 /// Starts a Prometheus that scrapes both every second, and returns its address.
 fn prometheus(folder: &Path, demo: &Value) -> (Running, String) {
@@ -59,15 +46,13 @@ fn prometheus(folder: &Path, demo: &Value) -> (Running, String) {
         .write_all(configuration.as_bytes())
         .unwrap();
     let address = free_address().unwrap().to_string();
-    let child = Command::new("prometheus")
-        .arg(format!("--config.file={}", file.display()))
-        .arg(format!("--storage.tsdb.path={}", folder.join("data").display()))
-        .arg(format!("--web.listen-address={address}"))
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    (Running(child), address)
+    let process = Running::start(
+        Command::new("prometheus")
+            .arg(format!("--config.file={}", file.display()))
+            .arg(format!("--storage.tsdb.path={}", folder.join("data").display()))
+            .arg(format!("--web.listen-address={address}")),
+    );
+    (process, address)
 }
 
 /// A query as Grafana puts the variables in.
@@ -112,16 +97,7 @@ async fn ask(client: &reqwest::Client, address: &str, query: &str) -> Result<Vec
 
 #[test]
 fn every_query_of_every_panel_has_something_to_show_while_two_hooks_are_bad() {
-    if Command::new("prometheus").arg("--version").output().is_err() {
-        assert_ne!(
-            std::env::var("CI").as_deref(),
-            Ok("true"),
-            "in CI Prometheus must be there"
-        );
-        let _ = writeln!(
-            std::io::stderr(),
-            "\nSKIPPED: no prometheus on this machine, so no query of a dashboard was tried\n"
-        );
+    if !is_there("prometheus", "no query of a dashboard was tried") {
         return;
     }
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();

@@ -1,8 +1,7 @@
 //! A real Prometheus between the API server and hookwatch: what it stored names the hook.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use base64::Engine;
@@ -11,6 +10,7 @@ use hookwatch::lab::ports::free_address;
 use serde_json::Value;
 
 use crate::held::HeldDemo;
+use crate::programs::{Running, skip};
 
 const HOOKWATCH: &str = env!("CARGO_BIN_EXE_hookwatch");
 /// A guard against a test that hangs, not a measurement.
@@ -23,25 +23,9 @@ fn program() -> Option<PathBuf> {
         .map(|folder| folder.join("prometheus"))
         .find(|file| file.is_file());
     if found.is_none() {
-        let in_ci = std::env::var("CI").is_ok_and(|value| value == "true");
-        assert!(!in_ci, "in CI a prometheus must be in PATH");
-        let _ = writeln!(
-            std::io::stderr(),
-            "\nSKIPPED: no prometheus in PATH; Debian and Ubuntu have the package prometheus\n"
-        );
+        skip("no prometheus in PATH; Debian and Ubuntu have the package prometheus");
     }
     found
-}
-
-/// A program that ends with the test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let pid = rustix::process::Pid::from_child(&self.0);
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
-        let _ = self.0.wait();
-    }
 }
 
 /// A Prometheus that scrapes the API server of a kubeconfig every second, and its address.
@@ -69,15 +53,14 @@ fn prometheus(program: &Path, kubeconfig: &str, folder: &Path) -> (Running, Stri
     );
     write("prometheus.yaml", scraping.as_bytes());
     let address = free_address().unwrap();
-    let child = Command::new(program)
-        .current_dir(folder)
-        .arg("--config.file=prometheus.yaml")
-        .arg("--storage.tsdb.path=data")
-        .arg(format!("--web.listen-address={address}"))
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    (Running(child), format!("http://{address}"))
+    let process = Running::start(
+        Command::new(program)
+            .current_dir(folder)
+            .arg("--config.file=prometheus.yaml")
+            .arg("--storage.tsdb.path=data")
+            .arg(format!("--web.listen-address={address}")),
+    );
+    (process, format!("http://{address}"))
 }
 
 /// One look by nothing but the Prometheus: no scrape, probe or canary of hookwatch's own.

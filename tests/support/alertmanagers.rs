@@ -1,7 +1,7 @@
 //! Real Alertmanagers with a receiver, and servers that only claim to be one.
 
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -13,45 +13,10 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 
+use crate::programs::Running;
+
 /// A guard against a test that hangs, not a measurement.
 pub const LIMIT: Duration = Duration::from_secs(150);
-
-/// A process that ends with the test.
-pub struct Running(Child);
-
-impl Running {
-    pub fn start(command: &mut Command) -> Self {
-        Self(
-            command
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()
-                .unwrap(),
-        )
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Whether a program is there; in CI it has to be.
-pub fn is_there(program: &str, without: &str) -> bool {
-    if Command::new(program).arg("--version").output().is_ok() {
-        return true;
-    }
-    assert_ne!(
-        std::env::var("CI").as_deref(),
-        Ok("true"),
-        "in CI {program} must be there"
-    );
-    let told = format!("\nSKIPPED: no {program} on this machine, so {without}\n");
-    let _ = std::io::Write::write_all(&mut std::io::stderr(), told.as_bytes());
-    false
-}
 
 /// Waits until something is so.
 pub async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Result<T, String>) -> T {

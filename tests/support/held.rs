@@ -1,10 +1,12 @@
 //! A demo of the real binary that holds its fault, for as long as a test needs it.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+
+use crate::programs::hookwatch;
 
 /// A guard against a wait that does not end, not a measurement.
 const GUARD: Duration = Duration::from_secs(120);
@@ -19,7 +21,7 @@ pub struct HeldDemo {
 impl HeldDemo {
     /// Starts one, with arguments beside those that hold it.
     pub fn start(arguments: &[&str]) -> Self {
-        let mut demo = Command::new(env!("CARGO_BIN_EXE_hookwatch"))
+        let mut demo = hookwatch()
             .args(["demo", "--hold", "--output", "json"])
             .args(arguments)
             .stdin(Stdio::null())

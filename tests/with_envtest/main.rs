@@ -52,6 +52,9 @@ mod played;
 #[path = "../../src/domain/tests/fence/policy.rs"]
 mod policy;
 mod privileges;
+#[allow(dead_code, reason = "it serves others too")]
+#[path = "../support/programs.rs"]
+mod programs;
 mod replicas;
 mod runbooks;
 mod running;

@@ -62,18 +62,13 @@ pub fn tests() -> Vec<Named> {
 }
 
 fn demo(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_hookwatch"));
+    let mut command = crate::programs::hookwatch();
     command
         .args(["demo", "--control-plane", "envtest", "--output", "json"])
         .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("HOOKWATCH_") {
-            command.env_remove(name);
-        }
-    }
     command
 }
 

@@ -1,7 +1,7 @@
 //! The running daemon with the breaker on, as the account that deploy/overlays/breaker makes, behind the fence.
 
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use hookwatch::app::engine::Engine;
@@ -195,12 +195,7 @@ impl Daemon {
         let kubeconfig = directory.write(&format!("{name}.kubeconfig"), kubeconfig);
         let config = directory.write(&format!("{name}.yaml"), "leadership: {leaseDuration: 6s}\n");
         let listen = SocketAddr::from(([127, 0, 0, 1], 0)).to_string();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_hookwatch"));
-        for (variable, _) in std::env::vars_os() {
-            if variable.to_string_lossy().starts_with("HOOKWATCH_") {
-                command.env_remove(variable);
-            }
-        }
+        let mut command = crate::programs::hookwatch();
         command
             .args(["run", "--auto-break", "--listen", &listen])
             .args(["--log", "warn", "--config"])

@@ -1,35 +1,19 @@
 //! The binary, with variables in its environment.
 
 use std::io::Read;
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::*;
+use crate::programs::{Running, hookwatch};
 
-/// A process that does not outlive the test.
-struct Running(Child);
+/// The daemon at a lab.
+struct Daemon(Running);
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-impl Running {
+impl Daemon {
     fn start(lab: &Lab, variables: &[(&str, &str)]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_hookwatch"));
-        for (name, _) in std::env::vars_os() {
-            let name_ = name.to_string_lossy().to_ascii_uppercase();
-            if ["HOOKWATCH_", "OTEL_"]
-                .iter()
-                .any(|prefix| name_.starts_with(prefix))
-                || name_.ends_with("_PROXY")
-            {
-                command.env_remove(name);
-            }
-        }
+        let mut command = hookwatch();
         let child = command
             .args([
                 "run",
@@ -45,18 +29,18 @@ impl Running {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        Self(child)
+        Self(Running(child))
     }
 
     /// Asks it to end, and returns what it has said.
     async fn end(mut self) -> Vec<serde_json::Value> {
-        let id = Pid::from_raw(i32::try_from(self.0.id()).unwrap()).unwrap();
+        let id = Pid::from_child(&self.0.0);
         kill_process(id, Signal::TERM).unwrap();
         let mut said = String::new();
-        let mut errors = self.0.stderr.take().unwrap();
+        let mut errors = self.0.0.stderr.take().unwrap();
         let (said, status) = tokio::task::spawn_blocking(move || {
             errors.read_to_string(&mut said).unwrap();
-            (said, self.0.wait().unwrap())
+            (said, self.0.0.wait().unwrap())
         })
         .await
         .unwrap();
@@ -74,7 +58,7 @@ async fn a_log_line_names_the_trace_and_what_waits_is_delivered_before_the_end()
         lab.refuse(LabHook::Opa).await;
         let receiver = Receiver::start(Manner::Well).await;
         let endpoint = format!("http://{}", receiver.address);
-        let daemon = Running::start(
+        let daemon = Daemon::start(
             &lab,
             &[
                 ("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint),
@@ -137,7 +121,7 @@ async fn a_receiver_that_hangs_does_not_keep_the_daemon_from_ending() {
     let lab = Lab::start().await;
     let receiver = Receiver::start(Manner::Silent).await;
     let endpoint = format!("http://{}", receiver.address);
-    let daemon = Running::start(
+    let daemon = Daemon::start(
         &lab,
         &[
             ("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint),
@@ -159,7 +143,7 @@ async fn a_receiver_that_hangs_does_not_keep_the_daemon_from_ending() {
 
 #[test]
 fn check_config_says_which_variables_make_no_sense_and_takes_none_of_them_for_a_mistake() {
-    let output = Command::new(env!("CARGO_BIN_EXE_hookwatch"))
+    let output = hookwatch()
         .arg("check-config")
         .env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
         .env("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json")
