@@ -3,18 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::{files, read};
+use crate::{files, read, shipped};
 
-/// Lines that a file has before its tests, at most.
+/// Lines that a file has beside its tests, at most.
 const LONGEST: usize = 500;
 
 /// Files that may be longer, each with its own bound and the reason.
 const LONGER: [(&str, usize, &str); 0] = [];
-
-/// Lines before the first thing that exists in tests only.
-fn lines_before_tests(text: &str) -> usize {
-    text.lines().take_while(|line| *line != "#[cfg(test)]").count()
-}
 
 fn is_test(path: &Path) -> bool {
     path.ends_with("tests.rs") || path.iter().any(|part| part == "tests")
@@ -27,7 +22,7 @@ fn no_file_is_too_long_to_hold_in_the_head() {
         let longer = LONGER.iter().find(|(longer, ..)| path == Path::new(longer));
         let (bound, lines) = (
             longer.map_or(LONGEST, |(_, bound, _)| *bound),
-            lines_before_tests(&read(&path)),
+            shipped(&read(&path)).len(),
         );
         if lines > bound {
             found.push(format!("{}: {lines} lines, {bound} are enough", path.display()));
@@ -37,15 +32,6 @@ fn no_file_is_too_long_to_hold_in_the_head() {
         }
     }
     assert!(found.is_empty(), "{}", found.join("\n"));
-}
-
-/// The lines before the module of tests, if there is one.
-fn before_test_module(text: &str) -> Vec<&str> {
-    let lines: Vec<&str> = text.lines().collect();
-    let begins =
-        |pair: &[&str]| pair[0] == "#[cfg(test)]" && pair[1].contains("mod ") && pair[1].ends_with('{');
-    let end = lines.windows(2).position(begins).unwrap_or(lines.len());
-    lines[..end].to_vec()
 }
 
 /// The name of the struct, enum or trait that a line defines.
@@ -65,9 +51,9 @@ fn defined_type(line: &str) -> Option<&str> {
 fn a_type_name_is_defined_once_in_the_crate() {
     let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for path in files("src", ".rs").into_iter().filter(|path| !is_test(path)) {
-        for (index, line) in before_test_module(&read(&path)).into_iter().enumerate() {
+        for (number, line) in shipped(&read(&path)) {
             if let Some(name) = defined_type(line) {
-                let place = format!("{}:{}", path.display(), index + 1);
+                let place = format!("{}:{}", path.display(), number);
                 places.entry(name.to_owned()).or_default().push(place);
             }
         }

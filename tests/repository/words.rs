@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{files, read};
+use crate::{files, read, shipped, text_of};
 
 /// What is banned, as whole words, whatever the case and the line breaks.
 const BANNED: [&str; 29] = [
@@ -163,11 +163,6 @@ fn is_test(path: &Path) -> bool {
     named || path.iter().any(|part| part == "tests")
 }
 
-/// The part of a source file that is not its tests.
-fn shipped(text: &str) -> &str {
-    text.split("\n#[cfg(test)]\n").next().unwrap_or_default()
-}
-
 #[test]
 fn what_users_read_is_in_plain_words() {
     let mut wrong = Vec::new();
@@ -183,7 +178,7 @@ fn what_users_read_is_in_plain_words() {
     }
     let mut count = 0;
     for path in files("src", ".rs").into_iter().filter(|path| !is_test(path)) {
-        for literal in literals(shipped(&read(&path))) {
+        for literal in literals(&text_of(&shipped(&read(&path)))) {
             count += 1;
             accuse(&path, &literal);
         }
