@@ -27,6 +27,7 @@ use crate::domain::act::fence::AutoBreak;
 use crate::domain::cluster::hook::{HookId, ProbeLevel};
 use crate::domain::observe::schedule::Rates;
 use crate::domain::text::is_dns_label;
+use crate::io::act::breaker::RetryPolicy;
 use crate::io::observe::ReadingLimits;
 
 pub use alertmanager::AlertmanagerConfig;
@@ -110,6 +111,8 @@ pub struct Config {
     pub without_fence: bool,
     /// How long the breaker takes over things: no key says so either, only a test that has no minutes to wait.
     pub breaker_times: BreakerTimes,
+    /// How often it tries a change, and how long it waits for one answer: the same holds.
+    pub breaker_retries: RetryPolicy,
     /// How several daemons agree on one that leads.
     pub leadership: LeadershipConfig,
     /// Whether the leader writes Kubernetes Events.
@@ -279,6 +282,7 @@ impl Config {
             audit_log,
             without_fence: false,
             breaker_times: BreakerTimes::default(),
+            breaker_retries: RetryPolicy::default(),
             leadership,
             events,
             alertmanager,

@@ -8,7 +8,8 @@ mod hands;
 #[path = "../support/shielding.rs"]
 mod shielding;
 
-use assert_cmd::Command;
+use std::process::Command;
+
 use bypassing::{
     applied, assert_restored, author_of, desired, every_rung_comes_and_goes, ignore,
     killed_anywhere_is_brought_back, one_that_is_lost_is_made_good, read, straight, validating,
@@ -25,6 +26,8 @@ use hookwatch::lab::directory::PrivateDirectory;
 use kube::Client;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
+
+use crate::programs::hookwatch;
 
 struct Lab {
     client: Client,
@@ -261,10 +264,15 @@ impl Terminal {
         }
     }
 
-    async fn run(&self, words: &[&str]) -> (Option<i32>, String, String) {
-        let mut command = Command::cargo_bin("hookwatch").unwrap();
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = hookwatch();
         command.args(words).arg("--kubeconfig").arg(&self.kubeconfig);
-        command.env("USER", "anna").env_remove("HOOKWATCH_KUBECONFIG");
+        command.env("USER", "anna");
+        command
+    }
+
+    async fn run(&self, words: &[&str]) -> (Option<i32>, String, String) {
+        let mut command = self.command(words);
         let output = tokio::task::spawn_blocking(move || command.output().unwrap())
             .await
             .unwrap();

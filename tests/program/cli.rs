@@ -8,15 +8,10 @@ use assert_cmd::Command;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// The binary, with nothing inherited that could change what it does.
+use crate::programs;
+
 fn hookwatch() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_hookwatch"));
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("HOOKWATCH_") {
-            command.env_remove(name);
-        }
-    }
-    command
+    Command::from_std(programs::hookwatch())
 }
 
 /// The exit code, standard output and standard error.
@@ -72,7 +67,12 @@ fn a_good_configuration_is_said_to_be_valid() {
 fn a_credential_plugin_that_hangs_keeps_no_daemon_from_ending_at_a_signal() {
     let started = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plugin-that-hangs");
     let _ = std::fs::remove_file(&started);
-    let script = format!(": > '{}'; exec sleep 20 2>/dev/null", started.display());
+    let written = started.with_extension("written");
+    let script = format!(
+        "echo $$ > '{}'; mv '{0}' '{}'; exec sleep 300 2>/dev/null",
+        written.display(),
+        started.display()
+    );
     let exec = serde_json::json!({
         "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", script],
         "interactiveMode": "Never",
@@ -94,7 +94,7 @@ fn a_credential_plugin_that_hangs_keeps_no_daemon_from_ending_at_a_signal() {
         .unwrap();
     let soon = |mut is_so: Box<dyn FnMut() -> bool + '_>| {
         let began = std::time::Instant::now();
-        while began.elapsed() < Duration::from_secs(15) {
+        while began.elapsed() < Duration::from_secs(60) {
             if is_so() {
                 return true;
             }
@@ -108,7 +108,35 @@ fn a_credential_plugin_that_hangs_keeps_no_daemon_from_ending_at_a_signal() {
     let ended = soon(Box::new(|| daemon.try_wait().unwrap().is_some()));
     let _ = daemon.kill();
     let status = daemon.wait().unwrap();
+    let plugin = std::fs::read_to_string(&started)
+        .ok()
+        .and_then(|id| id.trim().parse().ok());
+    if let Some(plugin) = plugin.and_then(Pid::from_raw) {
+        let _ = kill_process(plugin, Signal::KILL);
+    }
     assert!(asked && ended && status.success(), "{asked} {ended} {status}");
+}
+
+#[test]
+fn a_daemon_whose_address_is_taken_says_so_and_exits_with_1() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let kubeconfig = serde_json::json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "users": [{"name": "u", "user": {}}],
+    });
+    let kubeconfig = file("taken.json", &kubeconfig.to_string());
+    let (code, said, complained) = run(&[
+        "run",
+        "--listen",
+        &address,
+        "--kubeconfig",
+        kubeconfig.to_str().unwrap(),
+    ]);
+    assert_eq!((code, said.as_str()), (1, ""), "{complained}");
+    assert!(complained.contains(&address), "{complained}");
 }
 
 #[test]

@@ -10,14 +10,21 @@ use crate::engines::assessed;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use daemon::{HOOK, Lab, NEIGHBOUR, annotation, assert_is, is_bypassed, metrics, place, standing};
+use hookwatch::app::engine::Engine;
 use hookwatch::domain::act::bypass::Rung;
 use hookwatch::lab::backend::Behaviour;
 use k8s_openapi::api::core::v1::Event;
 use kube::api::Api;
 use serde_json::{Value, json};
 
-/// What somebody else cannot wait for any longer without having seen it happen.
-const A_WHILE: Duration = Duration::from_secs(8);
+/// Waits until the daemon has judged for some seconds more, several times as long as it takes to act.
+async fn a_while(engine: &Engine) {
+    let from = assessed(engine, "there is an assessment", |_| true).await.at;
+    assessed(engine, "time has passed", |it| {
+        it.at >= from + Duration::from_secs(3)
+    })
+    .await;
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_others_change_meanwhile_is_kept_and_the_hook_comes_back_beside_it() {
@@ -60,6 +67,14 @@ async fn what_others_change_meanwhile_is_kept_and_the_hook_comes_back_beside_it(
     expected["metadata"]["labels"] = json!({"team": "b"});
     assert_is(&back, &expected);
     engine.stop().await;
+    let audited = lab.audited();
+    let applied = audited.iter().filter(|line| line["outcome"] == "applied");
+    let actions: Vec<&Value> = applied.map(|line| &line["action"]).collect();
+    assert_eq!(actions, ["bypass", "probation", "restore"], "{audited:#?}");
+    assert!(
+        audited.iter().all(|line| line["webhook"] == HOOK.webhook()),
+        "{audited:#?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -108,7 +123,7 @@ async fn who_takes_it_away_twice_has_the_last_word_and_what_they_left_is_tidied_
         }
     };
     tokio::time::timeout(Duration::from_secs(60), told).await.unwrap();
-    tokio::time::sleep(A_WHILE).await;
+    a_while(&engine).await;
     assert_eq!(lab.read().await, tidy, "it is left alone, broken as it is");
     engine.stop().await;
 }
@@ -170,16 +185,16 @@ async fn a_bypass_by_hand_is_left_alone_until_its_time_is_up() {
         let (code, said) = lab.by_hand(&words).await;
         assert_eq!(code, Some(0), "{said}");
     };
-    // Longer than it takes to bring back a hook that is well.
+    // Several times as long as it takes to restore a hook that is well.
     let begun = std::time::Instant::now();
-    by_hand(&asked("50s")).await;
+    by_hand(&asked("20s")).await;
     let said = standing(&lab, &engine, "it is known", |it| {
         it.effective && it.words.contains("hookwatch break")
     })
     .await;
     assert_eq!((said.state.as_str(), said.rung), ("bypassed", Some(Rung::Skip)));
     let before = annotation(&lab.read().await).unwrap().to_owned();
-    while begun.elapsed() < Duration::from_secs(45) {
+    while begun.elapsed() < Duration::from_secs(15) {
         assert_eq!(
             annotation(&lab.read().await),
             Some(&*before),
@@ -202,7 +217,7 @@ async fn a_bypass_by_hand_is_left_alone_until_its_time_is_up() {
         })
         .await;
     }
-    tokio::time::sleep(A_WHILE).await;
+    a_while(&engine).await;
     let ledger = lab.ledger().await;
     assert!(!ledger.to_string().contains("\"contested\":true"), "{ledger:#}");
     assert_is(&lab.read().await, &lab.original);

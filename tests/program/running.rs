@@ -16,7 +16,6 @@ use std::time::Duration;
 use futures::StreamExt;
 use hookwatch::app::config::Config;
 use hookwatch::app::engine::Engine;
-use hookwatch::domain::act::breaker::BreakerTimes;
 use hookwatch::domain::act::bypass::Rung;
 use hookwatch::lab::api::{ApiServer, ApiServerOptions};
 use hookwatch::lab::backend::Behaviour;
@@ -26,6 +25,7 @@ use hookwatch::lab::directory::PrivateDirectory;
 
 use self::between::Between;
 use self::outage::{Outage, all_is_well, assessed};
+use crate::engines::brief;
 
 /// How many labs there are at once: more would starve each other on a small machine.
 const AT_ONCE: usize = 3;
@@ -62,11 +62,7 @@ impl Lab {
         let mut config = outage::config(&file.unwrap(), rung);
         config.without_fence = true;
         config.leadership.enabled = false;
-        config.breaker_times = BreakerTimes {
-            well_for: Duration::from_secs(1),
-            probation: Duration::from_secs(1),
-            ..BreakerTimes::default()
-        };
+        config.breaker_times = brief();
         config
     }
 

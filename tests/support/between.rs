@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -77,6 +78,8 @@ pub struct Done {
     pub status: Option<u16>,
     /// What it answered.
     pub object: Value,
+    /// When that was.
+    pub at: Instant,
 }
 
 impl Done {
@@ -184,6 +187,11 @@ impl Between {
     /// Breaks every connection, and each that is made, until it is said that there is a way again.
     pub fn cut(&self, cut: bool) {
         self.state.cut.send_replace(cut);
+    }
+
+    /// How many are under way until then.
+    pub fn late(&self) -> usize {
+        self.state.arrive.receiver_count()
     }
 
     /// Lets arrive what was late.
@@ -327,6 +335,7 @@ async fn written(
         fate,
         status,
         object,
+        at: Instant::now(),
     };
     state.done.send_modify(|all| all.push(done));
     match fate {

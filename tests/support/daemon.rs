@@ -5,12 +5,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use assert_cmd::Command;
 use hookwatch::app::engine::{Engine, clock};
-use hookwatch::domain::act::breaker::HookStanding;
+use hookwatch::domain::act::breaker::{BreakerTimes, HookStanding};
 use hookwatch::domain::act::bypass::edit::{Author, Desired, Why};
 use hookwatch::domain::act::bypass::{ObjectWriter, Rung, STATE_ANNOTATION, touched};
-use hookwatch::domain::act::fence::AutoBreak;
 use hookwatch::domain::cluster::hook::{HookId, HookKind};
 use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::vocabulary::Health;
@@ -25,7 +23,8 @@ use kube::Client;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::engines::{assessed, config, spec};
+use crate::engines::{assessed, breaking, brief, spec};
+use crate::programs::hookwatch;
 
 /// Before the test is given up.
 const LONG: Duration = Duration::from_secs(120);
@@ -45,6 +44,8 @@ pub struct Lab {
     writer: ConfigWriter,
     _directory: PrivateDirectory,
     kubeconfig: PathBuf,
+    /// Where its daemons write what they change.
+    pub audit_log: PathBuf,
 }
 
 impl Lab {
@@ -68,6 +69,7 @@ impl Lab {
             hook: HookId::new(HOOK.kind(), HOOK.configuration(), HOOK.webhook()),
             writer: ConfigWriter::new(servers, clock(), RetryPolicy::default()),
             kubeconfig: directory.write("kubeconfig", &kubeconfig).unwrap(),
+            audit_log: directory.path().join("audit.jsonl"),
             original: Value::Null,
             server: None,
             cluster,
@@ -86,9 +88,13 @@ impl Lab {
     }
 
     pub async fn daemon(&self, rungs: &[Rung]) -> Engine {
-        let mut config = config(&self.kubeconfig, "");
-        (config.auto_break, config.without_fence) = (AutoBreak::On, true);
-        config.breaker.fallback.rungs = rungs.iter().copied().collect();
+        let mut config = breaking(&self.kubeconfig, rungs);
+        config.without_fence = true;
+        config.audit_log = Some(self.audit_log.clone());
+        config.breaker_times = BreakerTimes {
+            retry: Duration::from_secs(1),
+            ..brief()
+        };
         config.breaker.fallback.page = Some("somebody".into());
         let engine = Engine::start(&config).await.unwrap();
         let is_known = |it: &Assessment| {
@@ -97,6 +103,14 @@ impl Lab {
         };
         assessed(&engine, "the hook is known", is_known).await;
         engine
+    }
+
+    /// The lines of the audit log.
+    pub fn audited(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(&self.audit_log).unwrap();
+        text.lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
     }
 
     pub async fn behave(&self, behaviour: Behaviour) {
@@ -242,9 +256,9 @@ impl Lab {
 
     /// A person at the command line.
     pub async fn by_hand(&self, words: &[&str]) -> (Option<i32>, String) {
-        let mut command = Command::cargo_bin("hookwatch").unwrap();
+        let mut command = hookwatch();
         command.args(words).arg("--kubeconfig").arg(&self.kubeconfig);
-        command.env("USER", "anna").env_remove("HOOKWATCH_KUBECONFIG");
+        command.env("USER", "anna");
         let output = tokio::task::spawn_blocking(move || command.output().unwrap());
         let output = output.await.unwrap();
         let said = [output.stdout, output.stderr].concat();

@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::engine::Engine;
+use hookwatch::domain::act::breaker::BreakerTimes;
+use hookwatch::domain::act::bypass::Rung;
+use hookwatch::domain::act::fence::AutoBreak;
 use hookwatch::domain::report::assessment::Assessment;
 use serde_json::Value;
 
@@ -20,6 +23,26 @@ pub fn config(kubeconfig: &Path, text: &str) -> Config {
         ..ConfigArguments::default()
     };
     Config::parse(text, &arguments).unwrap()
+}
+
+/// The same with the breaker on and these rungs permitted, observing at the highest pace.
+pub fn breaking(kubeconfig: &Path, rungs: &[Rung]) -> Config {
+    let mut config = config(kubeconfig, "");
+    config.auto_break = AutoBreak::On;
+    config.breaker.fallback.rungs = rungs.iter().copied().collect();
+    config.probes.rates.interval = config.probes.rates.alert_interval;
+    config.canaries.interval = config.canaries.alert_interval;
+    config.scrapes.interval = config.scrapes.alert_interval;
+    config
+}
+
+/// Restores a second after the hook is well, so that no test waits for minutes.
+pub fn brief() -> BreakerTimes {
+    BreakerTimes {
+        well_for: Duration::from_secs(1),
+        probation: Duration::from_secs(1),
+        ..BreakerTimes::default()
+    }
 }
 
 /// Waits for an assessment of which this is true.

@@ -5,7 +5,6 @@ use std::path::Path;
 use hookwatch::app::config::Config;
 use hookwatch::domain::act::breaker::{Book, HookStanding};
 use hookwatch::domain::act::bypass::{BypassStanding, Rung, STATE_ANNOTATION, touched};
-use hookwatch::domain::act::fence::AutoBreak;
 use hookwatch::domain::act::ledger;
 use hookwatch::domain::cluster::hook::HookKind;
 use hookwatch::domain::report::assessment::Assessment;
@@ -16,6 +15,7 @@ use kube::Client;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, PostParams};
 use serde_json::{Value, json};
 
+use crate::engines::breaking;
 pub use crate::engines::{GUARD, assessed, until};
 
 /// The configurations, as their owner has applied them.
@@ -128,14 +128,8 @@ fn parts(object: &Value) -> [Option<String>; 3] {
 
 /// A daemon's configuration with the breaker on, with one rung permitted, at the highest pace.
 pub fn config(kubeconfig: &Path, rung: Rung) -> Config {
-    let mut config = crate::engines::config(kubeconfig, "");
-    config.auto_break = AutoBreak::On;
     // With a shield permitted as well it would come first.
-    config.breaker.fallback.rungs = [rung].into();
-    config.probes.rates.interval = config.probes.rates.alert_interval;
-    config.canaries.interval = config.canaries.alert_interval;
-    config.scrapes.interval = config.scrapes.alert_interval;
-    config
+    breaking(kubeconfig, &[rung])
 }
 
 pub fn all_is_well(assessment: &Assessment) -> bool {

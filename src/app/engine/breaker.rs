@@ -87,6 +87,7 @@ struct Driver {
     account: String,
     links: BreakerTask,
     writer: Arc<ConfigWriter>,
+    patience: RetryPolicy,
     ledger: LedgerObject,
     /// Whether all API servers know `matchConditions`; `None` until they were asked.
     match_conditions: Option<bool>,
@@ -101,7 +102,7 @@ struct Driver {
     pauses: WriteBackoff,
     gaps: unchecked::GapWatch,
     jobs: JoinSet<Done>,
-    /// How many of the jobs change an object.
+    /// How many of the jobs change an object, or write the line about a change.
     changing: usize,
 }
 
@@ -109,6 +110,10 @@ impl BreakerTask {
     pub(super) fn start(self, config: &Config) -> BoxFuture<'static, ()> {
         let mut settings = BreakerSettings::new(&self.identity, config.auto_break, config.breaker.clone());
         settings.times = config.breaker_times.clone();
+        let patience = RetryPolicy {
+            whole: TIME_FOR_A_CHANGE,
+            ..config.breaker_retries
+        };
         let configured = ApiServerClient::configured(&self.connection);
         if let Some(log) = config.audit_log.clone() {
             // A disk that hangs does not hold the start up, and without the log an outage is still to be ended.
@@ -125,7 +130,8 @@ impl BreakerTask {
             audit_log: config.audit_log.clone(),
             namespace: config.namespace.clone(),
             account: own_account(&config.namespace),
-            writer: Arc::new(writer(vec![configured], &self.dates())),
+            writer: Arc::new(ConfigWriter::new(vec![configured], self.dates(), patience)),
+            patience,
             ledger: LedgerObject::new(&self.connection),
             match_conditions: None,
             leads: false,
@@ -148,14 +154,6 @@ impl BreakerTask {
         let (clock, metrics) = (Arc::clone(&self.clock), Arc::clone(&self.metrics));
         Arc::new(move || metrics.wall.date(clock()))
     }
-}
-
-fn writer(servers: Vec<ApiServerClient>, dates: &Clock) -> ConfigWriter {
-    let patience = RetryPolicy {
-        whole: TIME_FOR_A_CHANGE,
-        ..RetryPolicy::default()
-    };
-    ConfigWriter::new(servers, Arc::clone(dates), patience)
 }
 
 impl Driver {
@@ -195,16 +193,20 @@ impl Driver {
         }
     }
 
-    /// Waits for the changes under way, and for nothing else: each has its line in the audit log, also the last one before a stop.
+    /// Waits for the changes under way and their lines in the audit log, and for nothing else.
     async fn drain(mut self) {
         while self.changing > 0
             && let Some(done) = self.jobs.join_next().await
         {
-            if let Ok(Done::Changed(changed)) = done {
-                self.changing -= 1;
-                for (change, desired, outcome, report) in &changed {
-                    self.changed(change, desired, outcome, report);
+            match done {
+                Ok(Done::Changed(changed)) => {
+                    self.changing -= 1;
+                    for (change, desired, outcome, report) in &changed {
+                        self.changed(change, desired, outcome, report);
+                    }
                 }
+                Ok(Done::Audited) => self.changing -= 1,
+                _ => {}
             }
         }
     }

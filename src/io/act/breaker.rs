@@ -31,7 +31,7 @@ pub use servers::{ApiServerClient, all_know_match_conditions, knows_match_condit
 const VISITS: usize = 5;
 
 /// How long and how often to try.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
     /// For one answer.
     pub attempt: Duration,

@@ -12,7 +12,9 @@ use crate::engines::assessed;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_changed_is_said_with_the_reason_and_bypassed_as_soon_as_it_can_be() {
-    let lab = Lab::start().await;
+    let mut lab = Lab::start().await;
+    // A folder: that no line can be written keeps nothing from being done.
+    lab.audit_log.pop();
     let engine = lab.daemon(&[Rung::Shield, Rung::Skip]).await;
     let at = place(&lab.original, HOOK.webhook());
     let full: Vec<Value> = (0..64)
@@ -113,4 +115,10 @@ async fn a_restore_that_the_api_server_refuses_is_said_and_tried_until_it_is_tak
     let back = lab.free(&engine).await;
     assert_is(&back, &lab.original);
     engine.stop().await;
+    let audited = lab.audited();
+    let refused = audited.iter().any(|line| {
+        let detail = line["detail"].as_str();
+        line["outcome"] == "refused" && detail.is_some_and(|why| why.contains("the policy says no"))
+    });
+    assert!(refused, "{audited:#?}");
 }

@@ -1,13 +1,18 @@
 //! API servers in trouble: writes that are lost, that are done and not answered, or that are answered wrongly.
 
+use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::time::{Duration, Instant};
 
+use hookwatch::app::engine::Engine;
 use hookwatch::domain::act::bypass::Rung;
 use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::cluster::LabHook;
 
 use super::between::{Between, Done, Fate, Target};
-use super::{Lab, all, assessed, block_on, bypassed, outage, restored};
+use super::outage::until;
+use super::{Lab, all, all_is_well, assessed, block_on, bypassed, outage, restored};
+use crate::programs::hookwatch;
 
 const OPA: LabHook = LabHook::Opa;
 
@@ -20,7 +25,11 @@ async fn every_other(fate: Fate, rung: Rung) {
         _ => Fate::Pass,
     })
     .await;
-    let engine = lab.daemon(&between, rung).await;
+    let mut config = lab.config(&between.kubeconfig, rung);
+    // An answer that never comes is waited for by every other write.
+    config.breaker_retries.attempt = Duration::from_secs(1);
+    let engine = Engine::start(&config).await.unwrap();
+    assessed(&engine, "all is well", all_is_well).await;
     lab.behave(OPA, Behaviour::Refused).await;
     bypassed(&engine, OPA).await;
     lab.behave(OPA, Behaviour::Healthy).await;
@@ -35,11 +44,8 @@ async fn every_other(fate: Fate, rung: Rung) {
     let expected = if rung == Rung::Shield { 2 } else { 3 };
     assert_eq!(changes.len(), expected, "{what}: {done:#?}");
     let book = lab.outage.book().await;
-    let line = book.entries.values().next();
-    assert!(
-        line.is_none_or(|line| line.reverts == 0 && !line.contested),
-        "{what}: {book:?}"
-    );
+    let line = book.entries.values().next().expect("the book remembers it");
+    assert!(line.reverts == 0 && !line.contested, "{what}: {book:?}");
 }
 
 #[test]
@@ -90,7 +96,7 @@ fn what_is_due_while_there_is_no_way_to_the_api_server_is_done_as_soon_as_there_
 async fn run(lab: &Lab, command: &[&str]) {
     let file = format!("kubeconfig-to-{}", command[0]);
     let kubeconfig = lab.directory.write(&file, &lab.kubeconfig).unwrap();
-    let mut program = std::process::Command::new(env!("CARGO_BIN_EXE_hookwatch"));
+    let mut program = hookwatch();
     program.args(command).arg("--kubeconfig").arg(kubeconfig);
     let done = tokio::task::spawn_blocking(move || program.output())
         .await
@@ -124,6 +130,49 @@ fn while_frozen_nothing_is_bypassed_and_the_daemon_says_who_froze_it() {
         bypassed(&engine, OPA).await;
         assessed(&engine, "the order is over", |it| it.breaker.frozen.is_none()).await;
         engine.stop().await;
+    });
+}
+
+/// The disk is a pipe that takes nothing until it is read.
+#[test]
+fn a_stop_waits_until_the_change_under_way_has_its_line_in_the_audit_log() {
+    block_on(async {
+        let lab = Lab::start().await;
+        let between = Between::start(&lab.kubeconfig, |write| match write.target {
+            Target::Ledger => Fate::Pass,
+            Target::Configuration(_) => Fate::Late,
+        })
+        .await;
+        let log = lab.directory.path().join("audit.jsonl");
+        let made = std::process::Command::new("mkfifo").arg(&log).status();
+        assert!(made.unwrap().success());
+        let mut config = lab.config(&between.kubeconfig, Rung::Shield);
+        config.audit_log = Some(log.clone());
+        let engine = Engine::start(&config).await.unwrap();
+        assessed(&engine, "all is well", all_is_well).await;
+        lab.behave(OPA, Behaviour::Refused).await;
+        until("the change is under way", async || between.late() > 0).await;
+        let mut stopping = tokio::spawn(engine.stop());
+        between.let_arrive();
+        let waits = tokio::time::timeout(Duration::from_secs(1), &mut stopping)
+            .await
+            .is_err();
+        // Read in any case: what writes to it would keep this process from ending.
+        let line = tokio::task::spawn_blocking(move || {
+            let mut line = String::new();
+            BufReader::new(File::open(log)?).read_line(&mut line)?;
+            std::io::Result::Ok(line)
+        });
+        let line = line.await.unwrap().unwrap();
+        assert!(waits, "it had stopped before this was written: {line}");
+        stopping.await.unwrap();
+        assert_eq!(between.changes().len(), 1, "{:?}", between.done());
+        let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(
+            (&line["action"], &line["outcome"]),
+            (&"bypass".into(), &"applied".into())
+        );
+        assert_eq!(line["webhook"], OPA.webhook());
     });
 }
 
@@ -166,25 +215,15 @@ fn an_api_server_that_writes_nothing_is_asked_ever_more_rarely_and_nothing_is_lo
         .await;
         let engine = lab.daemon(&between, Rung::Shield).await;
         lab.behave(OPA, Behaviour::Refused).await;
-        let in_vain = |number| {
-            between.until(move |done| {
-                let in_vain = done.iter().filter(|done| done.fate != Fate::Pass);
-                in_vain.count() >= number
-            })
+        let in_vain = |done: &[Done]| -> Vec<Instant> {
+            let in_vain = done.iter().filter(|done| done.fate != Fate::Pass);
+            in_vain.map(|done| done.at).collect()
         };
-        let guarded = async |number| {
-            let waiting = tokio::time::timeout(super::outage::GUARD, in_vain(number));
-            waiting.await.unwrap();
-        };
-        guarded(1).await;
-        let first = Instant::now();
-        guarded(6).await;
+        let sixth = between.until(|done| in_vain(done).len() >= 6);
+        tokio::time::timeout(outage::GUARD, sixth).await.unwrap();
+        let at = in_vain(&between.done());
         // 0.2 + 0.4 + 0.8 + 1.6 + 3.2 s, and what the requests took.
-        assert!(
-            first.elapsed() >= Duration::from_millis(6_200),
-            "{:?}",
-            first.elapsed()
-        );
+        assert!(at[5] - at[0] >= Duration::from_millis(6_200), "{at:?}");
         assert!(between.changes().is_empty());
         lab.outage.assert_restorable("nothing was written").await;
         engine.stop().await;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::Driver;
+use super::done::Done;
 use crate::domain::act::breaker::{ObjectChange, To, WriteOutcome};
 use crate::domain::act::bypass::ObjectWriter;
 use crate::domain::act::bypass::edit::{Author, Desired, Why};
@@ -74,11 +75,13 @@ impl Driver {
             "change of a webhook configuration"
         );
         if let Some(log) = self.audit_log.clone() {
-            // A disk that hangs holds nothing up but the line.
-            tokio::task::spawn_blocking(move || {
+            // A disk that hangs holds nothing up but the line, and a stop for as long as that waits for changes.
+            self.changing += 1;
+            self.jobs.spawn_blocking(move || {
                 if let Err(error) = audit::append(&log, &record) {
                     tracing::error!(%error, "the audit log cannot be written");
                 }
+                Done::Audited
             });
         }
     }

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::observed_configs::ObservedLists;
-use super::{Driver, REFRESH_AGAIN, writer};
+use super::{Driver, REFRESH_AGAIN};
 use crate::domain::act::breaker::{ObjectChange, Observation, Ticket, WriteOutcome};
 use crate::domain::act::bypass::edit::Desired;
 use crate::domain::cluster::hook::HookId;
 use crate::domain::report::unchecked::Unchecked;
-use crate::io::act::breaker::{ApiServerClient, PatchReport};
+use crate::io::act::breaker::{ApiServerClient, ConfigWriter, PatchReport};
 
 pub(super) enum Done {
     /// Which API servers there are, and whether all of them know match conditions.
@@ -28,6 +28,8 @@ pub(super) enum Done {
     LedgerWritten(Ticket, WriteOutcome),
     /// Changes of one object that were made, or not.
     Changed(Vec<(ObjectChange, Desired, WriteOutcome, PatchReport)>),
+    /// A line was written to the audit log, or could not be.
+    Audited,
     /// What went in unchecked, where that could be found out.
     Listed(Option<Box<Unchecked>>),
 }
@@ -47,7 +49,8 @@ impl Driver {
                 // Those that were known are needed most when the one that would name them is in trouble.
                 if complete || self.writer.clients().len() < 2 {
                     self.match_conditions = Some(know);
-                    self.writer = Arc::new(writer(servers, &self.links.dates()));
+                    let writer = ConfigWriter::new(servers, self.links.dates(), self.patience);
+                    self.writer = Arc::new(writer);
                     self.ledger = self.ledger.over(self.writer.clients());
                 }
                 Vec::new()
@@ -77,6 +80,10 @@ impl Driver {
                 self.observed_configs.outdated();
                 self.look();
                 told
+            }
+            Done::Audited => {
+                self.changing -= 1;
+                Vec::new()
             }
             Done::LedgerWritten(ticket, outcome) => self.written(None, ticket, outcome),
             Done::Listed(listed) => {
