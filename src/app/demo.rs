@@ -43,7 +43,7 @@ use crate::lab::monitoring::{Monitoring, Programs};
 use crate::lab::scenario::{SCENARIOS, SHAPES, Scenario, by_name};
 
 pub use self::breaking::BreakerReport;
-pub use self::daemon::{DaemonArguments, DaemonHandle, StartingDaemon, start_daemon};
+pub use self::daemon::{DaemonArguments, DaemonHandle, StartingDaemon, start_configured, start_daemon};
 pub use self::director::Timing;
 pub use self::flaps::Flaps;
 pub use self::judge::SeenVerdict;
@@ -138,9 +138,11 @@ pub struct DemoOptions {
     pub programs: Option<Programs>,
     /// How far the daemon may bypass a culprit, if at all.
     pub auto_break: Option<Rung>,
+    /// Whether to play it once more without the breaker where that bypassed something.
+    pub compare: bool,
 }
 
-/// Plays one scenario from the start of the lab to its end; once more without the breaker where that bypassed something.
+/// Plays one scenario from the start of the lab to its end; a second time without the breaker where that is to be compared.
 ///
 /// # Errors
 /// When the lab or the daemon fails, or a signal interrupts it. A wrong verdict is no error but a report.
@@ -149,8 +151,9 @@ pub async fn run(
     mut start_daemon: impl FnMut(DaemonArguments) -> StartingDaemon,
 ) -> anyhow::Result<DemoReport> {
     let (kind, scenario, timing) = (options.control_plane, options.scenario, options.timing.clone());
+    let compare = options.compare;
     let mut played = play(options, &mut start_daemon).await?;
-    if let Some(lasted) = played.lasted {
+    if let Some(lasted) = played.lasted.filter(|_| compare) {
         let without = uninterrupted(survive(kind, scenario, (timing, lasted), None, start_daemon)).await?;
         played.compare(WithoutBreaker {
             fault_removed_after_seconds: without.fault_removed_after_seconds,
@@ -233,6 +236,7 @@ pub async fn command(
         colour: has_colour(arguments.color),
         programs,
         auto_break: arguments.auto_break,
+        compare: true,
     };
     let report = run(options, start_daemon).await?;
     if arguments.output == Output::Json {
@@ -577,6 +581,7 @@ mod tests {
             colour: false,
             programs: None,
             auto_break: None,
+            compare: true,
         };
         let report = run(options, fake_daemon(Arc::clone(&noted), cause))
             .await
@@ -647,6 +652,7 @@ mod tests {
             colour: false,
             programs: None,
             auto_break: None,
+            compare: true,
         };
         let error = run(options, |_| Box::pin(async { anyhow::bail!("no such daemon") }))
             .await

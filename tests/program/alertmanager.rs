@@ -23,9 +23,10 @@ use hookwatch::lab::directory::PrivateDirectory;
 use hookwatch::lab::ports::free_address;
 use hookwatch::lab::workload::{LabWorkload, WorkloadOptions};
 use serde_json::{Value, json};
-use tokio::sync::{Mutex, MutexGuard};
 
-use alertmanagers::{Alertmanager, Bad, Receiver, Running, answer, is_there, until};
+use alertmanagers::{Alertmanager, Bad, Receiver, answer, until};
+
+use crate::programs::{Running, is_there};
 
 const HOOK: LabHook = LabHook::Opa;
 
@@ -121,7 +122,7 @@ fn names_it(alert: &Value) -> bool {
     text.is_some_and(|text| text.contains(HOOK.webhook()))
 }
 
-/// A control plane with hooks and users. One at a time, for each wants the machine for itself.
+/// A control plane with hooks and users.
 struct Lab {
     // In the order in which they end.
     _users: LabWorkload,
@@ -129,13 +130,10 @@ struct Lab {
     api: ApiServer,
     arguments: ConfigArguments,
     _directory: PrivateDirectory,
-    _turn: MutexGuard<'static, ()>,
 }
 
 impl Lab {
     async fn start() -> Self {
-        static TURN: Mutex<()> = Mutex::const_new(());
-        let turn = TURN.lock().await;
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let api = ApiServer::start(ApiServerOptions::default()).await.unwrap();
         let cluster = Cluster::start(&api.kubeconfig(), BackendReach::Loopback)
@@ -156,7 +154,6 @@ impl Lab {
             api,
             arguments,
             _directory: directory,
-            _turn: turn,
         }
     }
 
@@ -474,7 +471,7 @@ async fn whoever_of_two_senders_resolves_first_there_is_one_page() {
     })
     .await;
     push(&mut way, vec![ours("w")], Vec::new()).await;
-    until("ours is kept back", async || {
+    let kept_back = async || {
         let alerts = alertmanager.alerts("").await?;
         let found = alerts.iter().find(|alert| from_us(alert));
         if found.is_some_and(|alert| alert["status"]["state"] == "suppressed") {
@@ -482,8 +479,8 @@ async fn whoever_of_two_senders_resolves_first_there_is_one_page() {
         } else {
             Err(format!("{alerts:#?}"))
         }
-    })
-    .await;
+    };
+    until("ours is kept back", kept_back).await;
     assert!(!receiver.alerts().iter().any(from_us), "{:#?}", receiver.alerts());
 
     // Ours ends, theirs does not; then ours is there again.
@@ -497,8 +494,8 @@ async fn whoever_of_two_senders_resolves_first_there_is_one_page() {
     })
     .await;
     push(&mut way, vec![ours("w")], Vec::new()).await;
+    until("ours is kept back again", kept_back).await;
     assert_eq!(course(&receiver), ["firing"]);
-    assert!(!receiver.alerts().iter().any(from_us));
 
     // Theirs ends, ours does not: the same page goes on.
     as_prometheus(&alertmanager, "w", LONG_AGO).await;

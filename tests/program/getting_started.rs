@@ -19,8 +19,6 @@ const MANIFEST: &str = "examples/getting-started/broken-webhook.yaml";
 /// A write that it is asked about.
 const WRITE: &str = "examples/getting-started/configmap.yaml";
 const WEBHOOK: &str = "broken.hookwatch-try.example.com";
-/// One control plane at a time: two would slow each other down, and slowness is what is looked for.
-static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -45,7 +43,6 @@ fn what_needs_no_cluster_works_as_it_is_written() {
     }
     let commands = without_a_cluster(&document);
     assert!(commands.len() >= 3, "{commands:?}");
-    let _alone = ALONE.blocking_lock();
     // As after `cargo install`: the binary is in the path, and no kubeconfig is there.
     let bin = Path::new(HOOKWATCH).parent().unwrap().display().to_string();
     let home = tempfile::tempdir().unwrap();
@@ -124,7 +121,6 @@ fn api(client: &Client, object: &DynamicObject) -> Api<DynamicObject> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_webhook_that_is_broken_on_purpose_is_named_and_harms_nobody_else() {
-    let _alone = ALONE.lock().await;
     let lab = Lab(HeldDemo::start(&[]));
     let client = lab.client().await;
     for object in objects() {

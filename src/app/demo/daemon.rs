@@ -43,14 +43,22 @@ pub type StartingDaemon = BoxFuture<'static, anyhow::Result<DaemonHandle>>;
 /// Starts the daemon as a stranger would start it against the demo's cluster: with a kubeconfig, an address to
 /// listen on, perhaps a folder to record to, and nothing else.
 pub fn start_daemon(arguments: DaemonArguments) -> StartingDaemon {
-    Box::pin(async move {
-        let DaemonArguments {
+    Box::pin(async move { start_configured(arguments.config()?).await })
+}
+
+impl DaemonArguments {
+    /// What that comes to as a configuration.
+    ///
+    /// # Errors
+    /// When an argument is no good, as an address that is none.
+    pub fn config(self) -> anyhow::Result<Config> {
+        let Self {
             kubeconfig,
             listen,
             record,
             auto_break,
             configurations,
-        } = arguments;
+        } = self;
         let arguments = ConfigArguments {
             kubeconfig: Some(kubeconfig),
             listen: Some(listen),
@@ -79,15 +87,23 @@ pub fn start_daemon(arguments: DaemonArguments) -> StartingDaemon {
                 });
             }
         }
-        let probe_interval = config.probes.rates.interval;
-        let daemon = RunningDaemon::start(config).await?;
-        Ok(DaemonHandle {
-            address: daemon.address,
-            probe_interval,
-            stop: Box::pin(async move {
-                daemon.stop().await;
-                Ok(())
-            }),
-        })
+        Ok(config)
+    }
+}
+
+/// Starts a daemon by a whole configuration.
+///
+/// # Errors
+/// When it cannot start.
+pub async fn start_configured(config: Config) -> anyhow::Result<DaemonHandle> {
+    let probe_interval = config.probes.rates.interval;
+    let daemon = RunningDaemon::start(config).await?;
+    Ok(DaemonHandle {
+        address: daemon.address,
+        probe_interval,
+        stop: Box::pin(async move {
+            daemon.stop().await;
+            Ok(())
+        }),
     })
 }
