@@ -41,7 +41,7 @@ impl Dial<'_> {
     ) -> Result<TlsStream<TcpStream>, ProbeOutcome> {
         let addresses = resolve(self.resolver, self.address, progress).await?;
         progress.enter(ProbePhase::Connect);
-        let connected = connect(&addresses).await;
+        let connected = connect(&addresses, TcpStream::connect::<SocketAddr>).await;
         let tcp = connected.map_err(|error| fault::of_connect(&error))?;
         // Go does the same; without it a review in two segments would wait for a delayed ACK.
         let _ = tcp.set_nodelay(true);
@@ -79,12 +79,15 @@ async fn resolve(
 /// The first address that takes the connection; the first error when none does. The next one is tried when one fails, or does
 /// not answer for a while, so that an address that hangs is no fault while another one answers: Go tries the other family
 /// after [`NEXT_ADDRESS`], and divides its time among the addresses of one (`net.Dialer`).
-pub(super) async fn connect(addresses: &[SocketAddr]) -> std::io::Result<TcpStream> {
+pub(super) async fn connect<T, D: Future<Output = std::io::Result<T>>>(
+    addresses: &[SocketAddr],
+    dial: impl Fn(SocketAddr) -> D,
+) -> std::io::Result<T> {
     let mut first_error = None;
     let mut addresses = addresses.iter();
     let mut attempts = FuturesUnordered::new();
     loop {
-        attempts.extend(addresses.next().map(TcpStream::connect));
+        attempts.extend(addresses.next().map(|address| dial(*address)));
         tokio::select! {
             attempt = attempts.next() => match attempt {
                 Some(Ok(stream)) => return Ok(stream),

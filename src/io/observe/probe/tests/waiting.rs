@@ -1,5 +1,7 @@
 //! Backends that never come to an end.
 
+use std::io::Write as _;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::net::{TcpSocket, TcpStream};
@@ -39,7 +41,10 @@ async fn full_listener() -> Option<(tokio::net::TcpListener, Vec<TcpStream>)> {
             Err(_) => return Some((listener, queued)),
         }
     }
-    eprintln!("SKIPPED: this kernel takes connections beyond the backlog");
+    let skipped = "this kernel takes connections beyond the backlog";
+    assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "not in CI: {skipped}");
+    // Past the capture of the test runner.
+    let _ = writeln!(std::io::stderr(), "\nSKIPPED: {skipped}\n");
     None
 }
 
@@ -54,16 +59,16 @@ async fn a_connection_that_nobody_takes_times_out_there() {
 
 #[tokio::test]
 async fn an_address_that_hangs_is_no_fault_while_another_one_of_the_name_answers() {
-    let Some((hung, _queued)) = full_listener().await else {
-        return;
+    let [hung, good] = [1, 2].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+    let dial = |address| async move {
+        if address == hung {
+            std::future::pending().await
+        } else {
+            Ok(address)
+        }
     };
-    let good = tokio::net::TcpListener::bind("127.0.0.1:0")
-        .await
-        .expect("a port");
-    let addresses = [&hung, &good].map(|listener| listener.local_addr().expect("an address"));
-    let connected = tokio::time::timeout(AMPLE, connect(&addresses)).await;
-    let stream = connected.expect("in time").expect("a connection");
-    assert_eq!(stream.peer_addr().ok(), Some(addresses[1]));
+    let connected = tokio::time::timeout(AMPLE, connect(&[hung, good], dial)).await;
+    assert_eq!(connected.expect("in time").expect("a connection"), good);
 }
 
 #[tokio::test]
