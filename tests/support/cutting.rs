@@ -39,6 +39,7 @@ pub enum Fate {
 pub struct Cutting {
     pub address: SocketAddr,
     count: Arc<AtomicUsize>,
+    carried_out: Arc<AtomicUsize>,
     writes: Arc<Mutex<Vec<usize>>>,
     _task: JoinSet<()>,
 }
@@ -50,19 +51,26 @@ impl Cutting {
         let address = listener.local_addr().unwrap();
         let (count, writes) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
         let (numbers, written, fate) = (Arc::clone(&count), Arc::clone(&writes), Arc::new(fate));
+        let carried_out = Arc::new(AtomicUsize::new(0));
+        let arrived = Arc::clone(&carried_out);
         let mut task = JoinSet::new();
         task.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 let (client, numbers, written) = (client.clone(), Arc::clone(&numbers), Arc::clone(&written));
-                let fate = Arc::clone(&fate);
+                let (fate, arrived) = (Arc::clone(&fate), Arc::clone(&arrived));
                 connections.spawn(async move {
                     let service = service_fn(|request: Request<Incoming>| {
                         let number = numbers.fetch_add(1, Ordering::SeqCst) + 1;
                         if request.method() == http::Method::PATCH {
                             written.lock().unwrap().push(number);
                         }
-                        answer(client.clone(), request, fate(number))
+                        answer(
+                            client.clone(),
+                            request,
+                            fate(number),
+                            (number, Arc::clone(&arrived)),
+                        )
                     });
                     let server = hyper::server::conn::http1::Builder::new();
                     let _ = server.serve_connection(TokioIo::new(stream), service).await;
@@ -72,6 +80,7 @@ impl Cutting {
         Self {
             address,
             count,
+            carried_out,
             writes,
             _task: task,
         }
@@ -80,6 +89,11 @@ impl Cutting {
     /// Requests so far.
     pub fn count(&self) -> usize {
         self.count.load(Ordering::SeqCst)
+    }
+
+    /// The number of the last one that the API server has answered.
+    pub fn carried_out(&self) -> usize {
+        self.carried_out.load(Ordering::SeqCst)
     }
 
     /// The numbers of those that were to write.
@@ -103,6 +117,7 @@ async fn answer(
     client: Client,
     request: Request<Incoming>,
     fate: Fate,
+    (number, arrived): (usize, Arc<AtomicUsize>),
 ) -> Result<Response<Full<Bytes>>, std::io::Error> {
     let lost = || std::io::Error::other("lost");
     let made_up = |status: u16, retry_after: Option<u64>| {
@@ -132,6 +147,7 @@ async fn answer(
     let answer = client.send(onward).await.map_err(|_| lost())?;
     let (status, body) = (answer.status(), answer.into_body());
     let body = body.collect().await.map_err(|_| lost())?.to_bytes();
+    arrived.fetch_max(number, Ordering::SeqCst);
     match fate {
         Fate::AnswerLost => Err(lost()),
         Fate::Misreported(status) => made_up(status, None),
