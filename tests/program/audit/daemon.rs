@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Instant;
 
 use hookwatch::domain::audit::Estate;
 use hookwatch::domain::audit::standing::{AuditEvidence, Request};
@@ -86,23 +85,8 @@ fn two_thousand_webhooks_are_audited_in_small_pieces() {
         )
     });
     let request = asked(&estate_of(all.collect(), true));
-    let (began, last) = (Instant::now(), std::cell::Cell::new(Instant::now()));
-    let (longest, pieces) = (
-        std::cell::Cell::new(std::time::Duration::ZERO),
-        std::cell::Cell::new(0_u32),
-    );
-    let found = request.carry_out(&|| {
-        longest.set(longest.get().max(last.get().elapsed()));
-        pieces.set(pieces.get() + 1);
-        last.set(Instant::now());
-    });
-    println!(
-        "{} findings of 2,000 webhooks in {:?}, {} pieces, the longest {:?}, the last {:?}",
-        found.len(),
-        began.elapsed(),
-        pieces.get(),
-        longest.get(),
-        last.get().elapsed()
-    );
-    assert!(pieces.get() >= 6_000);
+    let pieces = std::cell::Cell::new(0_u32);
+    let found = request.carry_out(&|| pieces.set(pieces.get() + 1));
+    assert!(!found.is_empty());
+    assert!(pieces.get() >= 6_000, "{}", pieces.get());
 }
