@@ -179,6 +179,7 @@ fn deposed(arrives_first: bool) {
         let made = done.iter().filter(late).filter(|done| done.was_made()).count();
         assert_eq!(made, usize::from(arrives_first), "{done:#?}");
         let book = lab.outage.book().await;
+        assert!(!book.entries.is_empty());
         assert!(
             book.entries
                 .values()
