@@ -1,5 +1,6 @@
 //! Webhooks of one Service, watched by a real daemon: what their backends are asked, and how soon a fault is known of all.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use hookwatch::app::engine::Engine;
@@ -15,12 +16,10 @@ use kube::Client;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use crate::engines::config;
+use crate::engines::{GUARD, assessed, config};
 
 /// The hook whose Service the others are called at as well. Its backends are in two places.
 const HOOK: LabHook = LabHook::Quota;
-/// A guard against what never comes, not a measurement.
-const GUARD: Duration = Duration::from_secs(60);
 /// How many others there are.
 const OTHERS: usize = 120;
 /// Requests a second that their backends get at most.
@@ -52,15 +51,6 @@ async fn add_others(client: &Client, path: impl Fn(usize) -> String) {
         .unwrap();
 }
 
-async fn until(engine: &Engine, what: &str, is_so: impl Fn(&Assessment) -> bool) -> Duration {
-    let began = Instant::now();
-    let mut assessments = engine.shown.assessment.clone();
-    let waiting = assessments.wait_for(|assessment| assessment.as_deref().is_some_and(&is_so));
-    let waited = tokio::time::timeout(GUARD, waiting).await.is_ok();
-    assert!(waited, "waited in vain until {what}");
-    began.elapsed()
-}
-
 /// How many webhooks of the configuration have all their backends in this state.
 fn with_backends(assessment: &Assessment, state: BackendHealth) -> usize {
     let hooks = assessment.hooks.iter();
@@ -81,7 +71,7 @@ async fn watched(path: impl Fn(usize) -> String) -> (ApiServer, Cluster, Engine,
     let directory = PrivateDirectory::create().unwrap();
     let kubeconfig = directory.write("kubeconfig", &kubeconfig).unwrap();
     let engine = Engine::start(&config(&kubeconfig, "")).await.unwrap();
-    until(&engine, "all are seen to be well", |assessment| {
+    assessed(&engine, "all are seen to be well", |assessment| {
         with_backends(assessment, BackendHealth::Alive) == OTHERS + 1
     })
     .await;
@@ -105,7 +95,7 @@ async fn a_second(cluster: &Cluster, engine: &Engine) -> f64 {
         .as_ref()
         .map(|assessment| assessment.at)
         .unwrap();
-    until(engine, "two intervals are over", |assessment| {
+    assessed(engine, "two intervals are over", |assessment| {
         assessment.at >= from + Duration::from_secs(11)
     })
     .await;
@@ -128,14 +118,20 @@ async fn settles(cluster: &Cluster, engine: &Engine) {
 /// Both backends fail and come back, and all webhooks are seen to do so; to fail, together.
 async fn dies_and_comes_back(cluster: &Cluster, engine: &Engine, how: Behaviour) {
     cluster.behave(HOOK, 2, &how).await.unwrap();
-    let took = until(engine, "all are seen to be dead", |assessment| {
-        with_backends(assessment, BackendHealth::Dead) == OTHERS + 1
+    let begins = Cell::new(None);
+    let ends = assessed(engine, "all are seen to be dead", |assessment| {
+        let dead = with_backends(assessment, BackendHealth::Dead);
+        if dead > 0 && begins.get().is_none() {
+            begins.set(Some(assessment.at));
+        }
+        dead == OTHERS + 1
     })
     .await;
+    let took = ends.at.since(begins.get().unwrap());
     assert!(took <= TOGETHER, "{took:?}");
     cluster.behave(HOOK, 2, &Behaviour::Healthy).await.unwrap();
     // How soon is a property of the schedule, whose own tests hold it in time that no machine delays.
-    until(engine, "all are seen to be well", |assessment| {
+    assessed(engine, "all are seen to be well", |assessment| {
         with_backends(assessment, BackendHealth::Alive) == OTHERS + 1
     })
     .await;
@@ -154,7 +150,7 @@ async fn webhooks_with_different_paths_share_a_handshake_and_what_is_asked_is_bo
     let (_server, cluster, engine, _directory) = watched(|nth| format!("/{nth}")).await;
     settles(&cluster, &engine).await;
     dies_and_comes_back(&cluster, &engine, Behaviour::Stopped).await;
-    until(&engine, "it is said that probes are late", |assessment| {
+    assessed(&engine, "it is said that probes are late", |assessment| {
         !assessment.sources.probes.late.is_empty()
     })
     .await;
