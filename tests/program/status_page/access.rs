@@ -47,9 +47,8 @@ async fn focus(chromium: &Chromium) -> (Value, String, f64) {
     (found[0].clone(), name, found[2].as_f64().unwrap())
 }
 
-pub async fn the_page_works_by_keyboard_alone() {
+pub async fn the_page_works_by_keyboard_alone(chromium: &Chromium) {
     let served = Served::start(incident(), 8).await;
-    let chromium = Chromium::start().await;
     chromium.size(1280, 700, "light").await;
     chromium.open(&served.url("/")).await;
     let all = chromium.run(NUMBER).await.as_u64().unwrap();
@@ -57,23 +56,23 @@ pub async fn the_page_works_by_keyboard_alone() {
     // In the order of the document, each seen, and out again at the end: no trap.
     for expected in 0..all {
         chromium.press("Tab", TAB, false).await;
-        let (at, name, line) = focus(&chromium).await;
+        let (at, name, line) = focus(chromium).await;
         assert_eq!(at, json!(expected), "the focus is on {name}");
         assert!(line >= 2.0, "nothing shows that the focus is on {name}");
     }
     chromium.press("Tab", TAB, false).await;
-    assert_eq!(focus(&chromium).await.0, Value::Null, "out of the page");
+    assert_eq!(focus(chromium).await.0, Value::Null, "out of the page");
     chromium.press("Tab", TAB, true).await;
-    assert_eq!(focus(&chromium).await.0, json!(all - 1), "and back");
+    assert_eq!(focus(chromium).await.0, json!(all - 1), "and back");
 
     // The first stop leads past everything to the webhooks, and the next is the first of them, whose evidence is open.
     chromium.open(&served.url("/")).await;
     chromium.run(NUMBER).await;
     chromium.press("Tab", TAB, false).await;
-    assert_eq!(focus(&chromium).await.1, "skip");
+    assert_eq!(focus(chromium).await.1, "skip");
     chromium.press("Enter", ENTER, false).await;
     chromium.press("Tab", TAB, false).await;
-    assert_eq!(focus(&chromium).await.1, "hook failing");
+    assert_eq!(focus(chromium).await.1, "hook failing");
     let row = "details.hook.failing";
     assert!(chromium.has_attribute(row, "open").await);
     chromium.press(" ", SPACE, false).await;
@@ -86,7 +85,7 @@ pub async fn the_page_works_by_keyboard_alone() {
               return asked(...all); }; return true")
         .await;
     chromium.until("return window.updates >= 2").await;
-    assert_eq!(focus(&chromium).await.1, "hook failing");
+    assert_eq!(focus(chromium).await.1, "hook failing");
 }
 
 /// Every piece of text whose contrast with what is behind it is less than WCAG's level AA demands.
@@ -118,7 +117,7 @@ while (walker.nextNode()) {
 return [seen, faint];
 "#;
 
-pub async fn all_text_can_be_read_in_light_and_in_the_dark() {
+pub async fn all_text_can_be_read_in_light_and_in_the_dark(chromium: &Chromium) {
     let with_past = |assessment: Assessment, minutes| {
         let past = fixture::hour(&assessment, minutes);
         (assessment, past)
@@ -128,7 +127,6 @@ pub async fn all_text_can_be_read_in_light_and_in_the_dark() {
         ("bypassed", fixture::bypassed()),
         ("quiet", with_past(fixture::recorded("quiet"), 0)),
     ];
-    let chromium = Chromium::start().await;
     for (name, (assessment, past)) in pages {
         let served = Served::start_with(assessment, past).await;
         for (scheme, width) in [("light", 1280), ("dark", 1280), ("light", 390), ("dark", 390)] {

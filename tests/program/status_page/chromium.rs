@@ -1,6 +1,6 @@
 //! A real Chromium without a screen, driven through chromedriver.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -27,19 +27,7 @@ const ARGUMENTS: [&str; 10] = [
 
 /// Whether there is a browser; says so when a test is left out for it.
 pub fn is_here() -> bool {
-    let here = Command::new("chromedriver").arg("--version").output().is_ok();
-    if !here {
-        assert_ne!(
-            std::env::var("CI").as_deref(),
-            Ok("true"),
-            "in CI Chromium must be there"
-        );
-        let _ = writeln!(
-            std::io::stderr(),
-            "\nSKIPPED: no chromedriver on this machine, so the page was not tried in a browser\n"
-        );
-    }
-    here
+    crate::programs::is_there("chromedriver", "the page was not tried in a browser")
 }
 
 /// A browser with one window.
@@ -212,6 +200,12 @@ impl Chromium {
     pub async fn complaints(&self) -> Vec<Value> {
         let log = self.post("/se/log", json!({"type": "browser"})).await;
         log.as_array().unwrap().clone()
+    }
+
+    /// Leaves the page, whose server may be gone, and what the browser complained of.
+    pub async fn forget(&self) {
+        self.open("about:blank").await;
+        self.complaints().await;
     }
 
     /// Every request the page made so far: what kind of thing it is for, and the URL.
