@@ -1,5 +1,6 @@
 //! Receivers that are away, slow or wrong: the daemon goes on, and nothing grows.
 
+use futures::future::join_all;
 use hookwatch::io::report::metrics::{Loss, Metrics};
 use hookwatch::lab::ports::free_address;
 
@@ -7,7 +8,7 @@ use super::*;
 
 /// Runs a daemon against a receiver until both signals have lost something, and holds it to its bounds.
 async fn loses_and_goes_on(endpoint: &str, protocol: &str, expected: &[Loss]) {
-    const QUEUE: usize = 16;
+    const QUEUE: usize = 8;
     let lab = Lab::start().await;
     let daemon = lab
         .daemon(&[
@@ -16,7 +17,7 @@ async fn loses_and_goes_on(endpoint: &str, protocol: &str, expected: &[Loss]) {
             ("OTEL_EXPORTER_OTLP_TIMEOUT", "400"),
             ("OTEL_BSP_SCHEDULE_DELAY", "10"),
             ("OTEL_BSP_MAX_QUEUE_SIZE", &QUEUE.to_string()),
-            ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "8"),
+            ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "4"),
             ("OTEL_METRIC_EXPORT_INTERVAL", "50"),
         ])
         .await;
@@ -60,45 +61,36 @@ async fn is_lost(manner: Manner, protocol: &str, expected: &[Loss]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_receiver_that_is_down_costs_nothing_but_what_was_for_it() {
-    for protocol in PROTOCOLS {
+    let losses = [Loss::Unreachable, Loss::TimedOut];
+    let of = async |protocol| {
         let down = free_address().unwrap();
-        loses_and_goes_on(
-            &format!("http://{down}"),
-            protocol,
-            &[Loss::Unreachable, Loss::TimedOut],
-        )
-        .await;
-    }
+        loses_and_goes_on(&format!("http://{down}"), protocol, &losses).await;
+    };
+    join_all(PROTOCOLS.map(of)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_receiver_that_never_answers_costs_nothing_but_what_was_for_it() {
-    for protocol in PROTOCOLS {
-        is_lost(Manner::Silent, protocol, &[Loss::TimedOut]).await;
-    }
+    join_all(PROTOCOLS.map(|protocol| is_lost(Manner::Silent, protocol, &[Loss::TimedOut]))).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_receiver_that_answers_400_costs_nothing_but_what_was_for_it() {
-    for protocol in PROTOCOLS {
-        is_lost(Manner::Refusing, protocol, &[Loss::Refused]).await;
-    }
+    join_all(PROTOCOLS.map(|protocol| is_lost(Manner::Refusing, protocol, &[Loss::Refused]))).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_receiver_that_answers_garbage_costs_nothing_but_what_was_for_it() {
     // What either client makes of it is its own affair.
-    for protocol in PROTOCOLS {
-        let any = [Loss::Unreadable, Loss::Unreachable, Loss::TimedOut, Loss::Refused];
-        is_lost(Manner::Garbage, protocol, &any).await;
-    }
-    is_lost(Manner::Page, "http/protobuf", &[Loss::Unreadable]).await;
-    is_lost(Manner::Endless, "http/protobuf", &[Loss::Unreadable]).await;
+    let any = [Loss::Unreadable, Loss::Unreachable, Loss::TimedOut, Loss::Refused];
+    join_all(PROTOCOLS.map(|protocol| is_lost(Manner::Garbage, protocol, &any))).await;
+    let others = [Manner::Page, Manner::Endless];
+    join_all(others.map(|manner| is_lost(manner, "http/protobuf", &[Loss::Unreadable]))).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_receiver_throws_away_is_counted_and_the_rest_as_well() {
-    for protocol in PROTOCOLS {
+    let of = async |protocol| {
         let lab = Lab::start().await;
         let receiver = Receiver::start(Manner::Rejecting).await;
         let endpoint = format!("http://{}", receiver.address);
@@ -127,12 +119,13 @@ async fn what_a_receiver_throws_away_is_counted_and_the_rest_as_well() {
             receiver.look(|sent| sent.spans.len()) as f64,
             "{protocol}"
         );
-    }
+    };
+    join_all(PROTOCOLS.map(of)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_receiver_that_is_busy_for_a_while_gets_everything_in_the_end() {
-    for protocol in PROTOCOLS {
+    let of = async |protocol| {
         let lab = Lab::start().await;
         let receiver = Receiver::start(Manner::Busy(2)).await;
         let endpoint = format!("http://{}", receiver.address);
@@ -153,5 +146,6 @@ async fn a_receiver_that_is_busy_for_a_while_gets_everything_in_the_end() {
             "{protocol}"
         );
         daemon.stop().await;
-    }
+    };
+    join_all(PROTOCOLS.map(of)).await;
 }
