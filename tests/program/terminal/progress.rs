@@ -1,7 +1,7 @@
 //! What lasts says so on a terminal, and nowhere else.
 
 use std::net::TcpListener;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use super::pty::{Pty, keep};
 
@@ -17,14 +17,18 @@ fn who_waits_is_told_for_what_in_one_line_that_goes_away() {
     });
     keep("progress", &waiting);
     assert_eq!(waiting.lines().count(), 1, "{waiting}");
+    // Beside the other one: each waits for ten seconds.
+    let apart = Command::new(env!("CARGO_BIN_EXE_hookwatch"))
+        .args(arguments)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let (ended, screen) = terminal.end();
     assert_eq!(ended.code(), Some(2));
     let said = screen.contents();
     assert!(said.starts_with("hookwatch: no hookwatch"), "{said}");
-    let output = Command::new(env!("CARGO_BIN_EXE_hookwatch"))
-        .args(arguments)
-        .output()
-        .unwrap();
+    let output = apart.wait_with_output().unwrap();
     let complained = String::from_utf8(output.stderr).unwrap();
     assert!(
         complained.starts_with("hookwatch: no hookwatch answers") && !complained.contains("asking"),
