@@ -191,7 +191,7 @@ fn metric(daemon: &Engine, line: &str) -> bool {
 /// One leads, both judge; one that stops hands over at once, one that is killed after its term.
 pub async fn one_leads_and_is_followed(kind: ControlPlaneKind) {
     let lab = Lab::start(kind).await;
-    let (a, b) = (lab.daemon(20).await, lab.daemon(20).await);
+    let (a, b) = (lab.daemon(6).await, lab.daemon(6).await);
     let leads = {
         let (leader, follower) = settled(LeadershipObject::Lease, &a, &b).await;
         for daemon in [leader, follower] {
@@ -369,7 +369,10 @@ pub async fn a_failing_hook_is_said_once(kind: ControlPlaneKind) {
             .all(|daemon| health(daemon, LabHook::Quota) == Some(Health::Failing))
     })
     .await;
-    until("it is said", &daemons, async || !lab.events().await.is_empty()).await;
+    until("it is said", &daemons, async || {
+        !of_health(lab.events().await).is_empty()
+    })
+    .await;
     let said = of_health(lab.events().await);
     let [event] = &said[..] else {
         panic!("{said:#?}");
@@ -396,9 +399,9 @@ pub async fn a_failing_hook_is_said_once(kind: ControlPlaneKind) {
             .any(|event| event.reason.as_deref() == Some("Recovered"))
     })
     .await;
+    a.stop().await;
+    b.stop().await;
     let said = of_health(lab.events().await);
     assert_eq!(said.len(), 2, "{said:#?}");
     assert!(said.iter().all(|event| event.count == Some(1)), "{said:#?}");
-    a.stop().await;
-    b.stop().await;
 }
