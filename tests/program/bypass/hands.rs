@@ -1,11 +1,15 @@
 //! What the commands tell of what they did, what they could not do, and what they would do.
 
+use std::process::Stdio;
+
 use hookwatch::domain::act::bypass::Rung;
 use hookwatch::domain::cluster::hook::{HookId, HookKind};
 use hookwatch::lab::directory::PrivateDirectory;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, PostParams};
 use serde_json::{Value, json};
 
-use super::bypassing::{applied, assert_restored, desired, read, straight};
+use super::bypassing::{applied, assert_restored, desired, read, straight, validating};
 use super::cutting::{Cutting, Fate};
 use super::{Lab, Terminal, a, change, create, hook, lab};
 
@@ -201,4 +205,49 @@ async fn a_plan_for_programs_has_each_change_and_is_empty_where_it_is_refused() 
         "{planned:#}"
     );
     assert_eq!(plan("off/a.example.com").await, (Some(1), json!([])));
+}
+
+impl Terminal {
+    /// Runs the binary with both of its outputs closed; its exit code.
+    async fn run_unread(&self, words: &[&str]) -> Option<i32> {
+        let closed = || Stdio::from(std::io::pipe().unwrap().1);
+        let mut command = self.command(words);
+        command.stdin(Stdio::null()).stdout(closed()).stderr(closed());
+        let ended = tokio::task::spawn_blocking(move || command.status().unwrap());
+        ended.await.unwrap().code()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_break_and_a_restore_whose_outputs_are_closed_are_carried_out() {
+    let lab = lab().await;
+    let (terminal, writer) = (Terminal::new(&lab), straight(&lab.client));
+    let original = read(&writer, &a()).await;
+    let target = ["policy/a.example.com", "--kind", "validating", "--yes"];
+    for output in ["text", "json"] {
+        let asked = [&["break"][..], &target, &["--reason", "x", "--output", output]].concat();
+        assert_eq!(terminal.run_unread(&asked).await, Some(0), "{output}");
+        assert_ne!(read(&writer, &a()).await["webhooks"], original["webhooks"]);
+        let asked = [&["restore"][..], &target].concat();
+        assert_eq!(terminal.run_unread(&asked).await, Some(0), "{output}");
+        assert_restored(&read(&writer, &a()).await, &original, output);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_written_while_a_webhook_was_skipped_is_listed() {
+    let lab = lab().await;
+    let mut asked = hook("maps.example.com", "Fail", 10, json!([]));
+    asked["rules"] =
+        json!([{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["configmaps"]}]);
+    create(&lab.client, HookKind::Validating, "maps", json!({}), vec![asked]).await;
+    let maps = validating("maps", "maps.example.com");
+    applied(&straight(&lab.client), &maps, &desired(Rung::Skip)).await;
+    let api: Api<ConfigMap> = Api::namespaced(lab.client.clone(), "default");
+    let made = serde_json::from_value(json!({"metadata": {"name": "made"}})).unwrap();
+    api.create(&PostParams::default(), &made).await.unwrap();
+    let words = ["unchecked", "maps/maps.example.com", "--since", "1m"];
+    let (code, shown, said) = Terminal::new(&lab).run(&words).await;
+    assert_eq!(code, Some(0), "{shown}{said}");
+    assert!(shown.contains("configmaps in default: 1 made, 0 changed (made)"), "{shown}");
 }
