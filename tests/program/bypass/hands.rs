@@ -249,5 +249,8 @@ async fn what_was_written_while_a_webhook_was_skipped_is_listed() {
     let words = ["unchecked", "maps/maps.example.com", "--since", "1m"];
     let (code, shown, said) = Terminal::new(&lab).run(&words).await;
     assert_eq!(code, Some(0), "{shown}{said}");
-    assert!(shown.contains("configmaps in default: 1 made, 0 changed (made)"), "{shown}");
+    assert!(
+        shown.contains("configmaps in default: 1 made, 0 changed (made)"),
+        "{shown}"
+    );
 }

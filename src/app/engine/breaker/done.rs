@@ -88,13 +88,9 @@ impl Driver {
             Done::LedgerWritten(ticket, outcome) => self.written(None, ticket, outcome),
             Done::Listed(listed) => {
                 if let Some(unchecked) = listed {
-                    let uid = self.observed_configs.uid(&unchecked.hook);
-                    self.breaker_log.unchecked(
-                        &unchecked,
-                        uid,
-                        self.now(),
-                        self.links.announcements.as_ref(),
-                    );
+                    let (uid, now) = (self.observed_configs.uid(&unchecked.hook), self.now());
+                    let announcements = self.links.announcements.as_ref();
+                    self.breaker_log.unchecked(&unchecked, uid, now, announcements);
                 }
                 Vec::new()
             }
