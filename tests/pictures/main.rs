@@ -18,5 +18,8 @@ mod chromium;
 mod dashboards;
 mod moments;
 mod page;
+#[allow(dead_code, reason = "a browser is the only program here")]
+#[path = "../support/programs.rs"]
+mod programs;
 mod sources;
 mod terminal;
