@@ -175,12 +175,25 @@ fn kinds(named: Option<HookKind>) -> impl Iterator<Item = HookKind> {
     HookKind::ADMISSION.into_iter().filter(is_meant)
 }
 
+/// How long an audit log may take to be opened.
+const OPENING: Duration = Duration::from_secs(3);
+
+/// Tries to open an audit log. A disk that hangs holds a change up for a moment only.
+async fn can_be_opened(log: PathBuf) -> Result<(), String> {
+    let opened = tokio::task::spawn_blocking(move || audit::open(&log));
+    match tokio::time::timeout(OPENING, opened).await {
+        Ok(Ok(opened)) => opened.map(drop).map_err(|error| error.to_string()),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(format!("not within {} s", OPENING.as_secs())),
+    }
+}
+
 impl Session {
     /// A session that changes something. An audit log that cannot be opened is found out before that, while a script can still
     /// tell that nothing was done.
     async fn open_to_act(arguments: ActArguments) -> anyhow::Result<Self> {
         if let Some(log) = &arguments.audit_log
-            && let Err(error) = audit::open(log)
+            && let Err(error) = can_be_opened(log.clone()).await
         {
             return Err(BadUsage::new(format_args!(
                 "nothing was changed: the audit log {} cannot be opened: {error}; to do without one, leave --audit-log away \

@@ -102,8 +102,10 @@ struct Driver {
     pauses: WriteBackoff,
     gaps: unchecked::GapWatch,
     jobs: JoinSet<Done>,
-    /// How many of the jobs change an object, or write the line about a change.
+    /// How many of the jobs change an object.
     changing: usize,
+    /// How many of them write the line about a change into the audit log.
+    auditing: usize,
 }
 
 impl BreakerTask {
@@ -144,6 +146,7 @@ impl BreakerTask {
             gaps: unchecked::GapWatch::new(&self.connection, &config.namespace),
             jobs: JoinSet::new(),
             changing: 0,
+            auditing: 0,
             links: self,
         };
         Box::pin(driver.run())
@@ -195,7 +198,7 @@ impl Driver {
 
     /// Waits for the changes under way and their lines in the audit log, and for nothing else.
     async fn drain(mut self) {
-        while self.changing > 0
+        while self.changing + self.auditing > 0
             && let Some(done) = self.jobs.join_next().await
         {
             match done {
@@ -205,7 +208,7 @@ impl Driver {
                         self.changed(change, desired, outcome, report);
                     }
                 }
-                Ok(Done::Audited) => self.changing -= 1,
+                Ok(Done::Audited) => self.auditing -= 1,
                 _ => {}
             }
         }
@@ -217,7 +220,7 @@ impl Driver {
 
     /// Whether nothing is under way, and time alone brings nothing to decide.
     fn is_at_rest(&self) -> bool {
-        self.jobs.is_empty()
+        self.jobs.len() == self.auditing
             && self.observed_configs.culprits.is_empty()
             && self.breaker.stages().next().is_none()
     }

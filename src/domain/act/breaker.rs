@@ -280,8 +280,8 @@ struct RefusedChange {
     /// Not tried again before.
     until: Time,
     times: u8,
-    /// It was a skip that was refused: a shield may be taken all the same.
-    skip: bool,
+    /// What was refused. After a skip a shield may be taken all the same.
+    to: To,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -76,7 +76,7 @@ impl Driver {
         );
         if let Some(log) = self.audit_log.clone() {
             // A disk that hangs holds nothing up but the line, and a stop for as long as that waits for changes.
-            self.changing += 1;
+            self.auditing += 1;
             self.jobs.spawn_blocking(move || {
                 if let Err(error) = audit::append(&log, &record) {
                     tracing::error!(%error, "the audit log cannot be written");

@@ -82,7 +82,7 @@ impl Driver {
                 told
             }
             Done::Audited => {
-                self.changing -= 1;
+                self.auditing -= 1;
                 Vec::new()
             }
             Done::LedgerWritten(ticket, outcome) => self.written(None, ticket, outcome),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::action::NoticeKind;
+use super::action::{NoticeKind, To};
 use super::book::{BookEntry, EntryStage, Skips};
 use super::choice::Choice;
 use super::guards::{Guard, HeldBack};
@@ -51,7 +51,9 @@ impl Breaker {
         let Some((_, view)) = &hook.read else {
             return Does::Read.into();
         };
-        let refused = hook.refusal(now).is_some_and(|refusal| !refusal.skip);
+        let refused = hook
+            .refusal(now)
+            .is_some_and(|refusal| refusal.to != To::Bypass(Rung::Skip));
         if view.left_over && !refused && entry.is_none_or(|entry| entry.place == EntryStage::Out) {
             return tidy();
         }

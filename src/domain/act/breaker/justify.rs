@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::action::To;
 use super::book::BookEntry;
 use super::choice::{Choice, RungBounds, choose};
 use super::guards::{Guard, HeldBack};
@@ -72,7 +73,7 @@ const GUARD_RAILS: [GuardRail; 12] = [
     (None, |case| {
         let refusal = case.hook.refusal(case.hook.now);
         refusal
-            .is_some_and(|refusal| !refusal.skip)
+            .is_some_and(|refusal| refusal.to != To::Bypass(Rung::Skip))
             .then_some(HeldBack::Refused)
     }),
 ];

@@ -184,8 +184,7 @@ impl Breaker {
             }
             WriteOutcome::Conflict | WriteOutcome::Gone | WriteOutcome::GaveUp => {}
             WriteOutcome::Refused(why) => {
-                let skip = pending.to == To::Bypass(Rung::Skip);
-                hook.refused(&why, skip, now, &self.settings.times);
+                hook.refused(&why, pending.to, now, &self.settings.times);
                 // That one is not bypassed is said with all else that holds the breaker back.
                 let begins = matches!(pending.to, To::Bypass(_)) && !hook.is_ours();
                 if !begins && hook.told != Some(NoticeKind::Refused) {
@@ -356,7 +355,7 @@ impl HookMemory {
     }
 
     /// A change was refused; each one in a row makes the wait twice as long.
-    fn refused(&mut self, why: &Arc<str>, skip: bool, now: Time, times: &BreakerTimes) {
+    fn refused(&mut self, why: &Arc<str>, to: To, now: Time, times: &BreakerTimes) {
         let before = self.refusal.take();
         let before = before.filter(|before| now.since(before.until) < times.remember);
         let count = before.map_or(0, |before| before.times);
@@ -365,7 +364,7 @@ impl HookMemory {
             why: Arc::clone(why),
             until: now + wait,
             times: count.saturating_add(1),
-            skip,
+            to,
         });
     }
 

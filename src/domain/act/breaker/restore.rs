@@ -170,8 +170,8 @@ impl Breaker {
         why: &str,
     ) -> Option<BreakerStep> {
         let shield = Rung::Shield;
-        let refused = hook.refusal.as_ref().is_some_and(|refusal| !refusal.skip);
-        let may = rung > shield && !refused && self.may_stay(&hook, rule, shield);
+        let refusal = hook.refusal.as_ref().map(|refusal| refusal.to);
+        let may = rung > shield && refusal != Some(To::Bypass(shield)) && self.may_stay(&hook, rule, shield);
         may.then(|| BreakerStep::changes(To::Bypass(shield), why).says(NoticeKind::Bypassing(shield), why))
     }
 
@@ -328,8 +328,13 @@ impl Breaker {
         } else {
             BreakerStep::default()
         };
-        if !matches!(again.does, Does::Nothing) || !self.everywhere(&hook) {
+        if !matches!(again.does, Does::Nothing) {
             return again;
+        }
+        if !self.everywhere(&hook) {
+            let over = self.is_limit_over(hook, entry);
+            let rewritten = || self.rewrite(entry, |line| line.spent = false, Counts::Nothing, hook.now);
+            return if over { rewritten() } else { again };
         }
         self.rewrite(
             entry,
@@ -337,6 +342,13 @@ impl Breaker {
             Counts::Nothing,
             hook.now,
         )
+    }
+
+    /// Whether a limit that a bypass reached no longer counts: the webhook was well for as long as it takes to be put back, so
+    /// that its next failure is another one.
+    fn is_limit_over(&self, hook: HookAt<'_>, entry: &BookEntry) -> bool {
+        let well = self.well_for(hook).map(|well| well + hook.well_before);
+        entry.spent && well.is_some_and(|well| well >= self.doubled(u32::from(entry.relapses)))
     }
 
     /// It is as its owner has it, and remembered.
@@ -352,15 +364,15 @@ impl Breaker {
                 .is_some_and(|well| well + hook.well_before >= times.remember),
             None => true,
         };
-        // Once it was well for as long as it takes to be put back, its next failure is another one.
-        let well = self.well_for(hook).map(|well| well + hook.well_before);
-        if entry.spent && well.is_some_and(|well| well >= self.doubled(u32::from(entry.relapses))) {
-            return self.rewrite(entry, |line| line.spent = false, Counts::Nothing, hook.now);
+        let restored = "Restored; watching it for an hour.";
+        if self.is_limit_over(hook, entry) {
+            let step = self.rewrite(entry, |line| line.spent = false, Counts::Nothing, hook.now);
+            return step.says(NoticeKind::Restored, restored);
         }
         match long && forgotten {
             true => strike_out(),
             false if entry.contested => BreakerStep::default(),
-            false => BreakerStep::default().says(NoticeKind::Restored, "Restored; watching it for an hour."),
+            false => BreakerStep::default().says(NoticeKind::Restored, restored),
         }
     }
 

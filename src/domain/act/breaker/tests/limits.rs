@@ -90,3 +90,19 @@ fn a_webhook_that_is_well_when_its_bypass_reaches_its_limit_is_bypassed_when_it_
     incident.wait(30);
     assert_eq!(incident.changes.len(), 3, "{:?}", incident.news);
 }
+
+/// That a restore was refused once says nothing of a shield.
+#[test]
+fn a_skip_whose_restore_was_refused_becomes_a_shield_at_its_limit_all_the_same() {
+    let mut incident = Incident::new(AutoBreak::On, Rung::ALL);
+    incident.fails(Cause::Hanging);
+    incident.wait(10);
+    incident.is_well();
+    incident.refuses = Some(WriteOutcome::Refused("a policy says no".into()));
+    incident.wait(40);
+    incident.refuses = None;
+    incident.fails(Cause::Hanging);
+    incident.wait(3_700);
+    let (shield, skip) = (To::Bypass(Rung::Shield), To::Bypass(Rung::Skip));
+    assert_eq!(incident.changes, [shield, skip, shield]);
+}

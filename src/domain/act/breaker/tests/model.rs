@@ -13,7 +13,7 @@ use stateright::{Checker, HasDiscoveries, Model, Property};
 use super::promises::{ANSWERED, BACK, LONGEST, PROMISES, STEPS};
 use super::setup::{Hand, Mishaps, Mood, Setup};
 use super::world::{Happens, Object, World};
-use crate::act::breaker::{AtLimit, Rung};
+use crate::act::breaker::Rung;
 use crate::act::fence::AutoBreak;
 
 /// Else a world in which nothing is ever skipped would keep every promise about that.
@@ -49,7 +49,12 @@ impl Small {
         let mut world = world.clone();
         let mut steps = loop {
             let key = key(&world);
-            if world.is_back() {
+            // A shield that stays at its limit is back once the webhook is well.
+            let back = match self.setup.at_limit {
+                None if !well => !world.objects.iter().any(Object::is_skipped),
+                _ => world.is_back(),
+            };
+            if back {
                 break Some(0);
             }
             if let Some(steps) = known.lock().unwrap().get(&key) {
@@ -104,7 +109,7 @@ impl Model for Small {
         properties.push(Property::always(BACK, |model: &Self, world: &World| {
             model.steps_back(world, true).is_some()
         }));
-        if self.setup.longest.is_some() && self.setup.at_limit == Some(AtLimit::Restore) {
+        if self.setup.longest.is_some() {
             properties.push(Property::always(LONGEST, |model: &Self, world: &World| {
                 model.steps_back(world, false).is_some()
             }));

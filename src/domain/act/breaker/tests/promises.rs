@@ -39,7 +39,7 @@ pub(super) const DEAD: &str =
 /// Beside these, as they are about what comes after a state.
 pub(super) const BACK: &str = "from everywhere a few healthy steps lead back to enforcing";
 pub(super) const ANSWERED: &str = "no skip outlasts that the hook is dead and fails open";
-pub(super) const LONGEST: &str = "no bypass outlasts its limit, well or not";
+pub(super) const LONGEST: &str = "no bypass that is not to stay outlasts its limit, well or not";
 
 impl World {
     fn breaks(&mut self, promise: &'static str) {
