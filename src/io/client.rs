@@ -34,7 +34,7 @@ pub use kubeconfig::Flaw;
 
 /// Longest wait for a connection, TLS handshake included.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest wait for clients to be put together; a credential plugin may be run for it.
+/// Longest wait for what clients share to be put together; a credential plugin may be run for it.
 const BUILD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why there is no client.
@@ -169,8 +169,7 @@ impl Connection {
     pub fn server_address(&self) -> Option<SocketAddr> {
         let url = &self.config.cluster_url;
         let ip = server_host(url)?.parse().ok()?;
-        let default = if url.scheme_str() == Some("http") { 80 } else { 443 };
-        Some(SocketAddr::new(ip, url.port_u16().unwrap_or(default)))
+        Some(SocketAddr::new(ip, server_port(url)))
     }
 
     /// Whether the API server is reached at an address of this very host: then a loopback address means the same to both.
@@ -236,6 +235,11 @@ fn server_host(url: &Uri) -> Option<&str> {
         .map(|host| host.trim_start_matches('[').trim_end_matches(']'))
 }
 
+fn server_port(url: &Uri) -> u16 {
+    let default = if url.scheme_str() == Some("http") { 80 } else { 443 };
+    url.port_u16().unwrap_or(default)
+}
+
 /// Whether a host's name or address means the host on which it is asked for.
 pub(super) fn is_loopback(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost")
@@ -260,6 +264,11 @@ fn adjusted(mut config: Config) -> Config {
     config
 }
 
+/// Longest wait for the clients of a [`Connection`]: through a proxy each of the three runs the credential plugin for itself.
+fn build_limit(config: &Config) -> Duration {
+    BUILD_TIMEOUT * if config.proxy_url.is_some() { 3 } else { 1 }
+}
+
 /// Credential plugins are run, and files read, while a client is built: not on a runtime thread.
 async fn build<T: Send + 'static>(
     config: Config,
@@ -271,6 +280,7 @@ async fn build<T: Send + 'static>(
         .exec
         .as_ref()
         .and_then(|exec| exec.command.clone());
+    let limit = build_limit(&config);
     let failed = |why: String| ConnectError::Build {
         server,
         why: match &plugin {
@@ -279,13 +289,13 @@ async fn build<T: Send + 'static>(
         },
     };
     let building = tokio::task::spawn_blocking(move || make(&stack::maker(config)?));
-    match tokio::time::timeout(BUILD_TIMEOUT, building).await {
+    match tokio::time::timeout(limit, building).await {
         Ok(Ok(Ok(made))) => Ok(made),
         Ok(Ok(Err(error))) => Err(failed(with_causes(&error))),
         Ok(Err(error)) => Err(failed(with_causes(&error))),
         Err(_) => Err(failed(format!(
             "its credentials were not there within {} s; does the credential plugin wait for input?",
-            BUILD_TIMEOUT.as_secs()
+            limit.as_secs()
         ))),
     }
 }
@@ -475,6 +485,14 @@ mod tests {
         }
         let runs = std::fs::read_to_string(runs).expect("it ran");
         assert!(runs.lines().count() <= 2, "{runs}");
+    }
+
+    #[test]
+    fn through_a_proxy_each_client_has_the_time_to_run_its_credential_plugin() {
+        let mut config = Config::new(Uri::from_static("https://10.0.0.1:6443"));
+        assert_eq!(build_limit(&config), BUILD_TIMEOUT);
+        config.proxy_url = Some(Uri::from_static("http://10.1.0.1:3128"));
+        assert_eq!(build_limit(&config), BUILD_TIMEOUT * 3);
     }
 
     #[tokio::test]

@@ -16,7 +16,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use thiserror::Error;
 
-use super::{is_loopback, server_host};
+use super::{is_loopback, server_host, server_port};
 use crate::domain::text::{human, listed};
 use crate::domain::time::Time;
 use crate::io::file;
@@ -141,12 +141,30 @@ pub(super) fn proxy(
             .filter_map(|name| variable(&name));
         found.find(|value| !value.is_empty())
     };
-    let proxy = value(format!("{}_proxy", server.scheme_str()?))?;
+    let mut proxy = value(format!("{}_proxy", server.scheme_str()?))?;
+    if !proxy.contains("://") {
+        proxy.insert_str(0, "http://");
+    }
     let exempt = value("no_proxy".to_owned()).unwrap_or_default();
     let all_are = exempt.split(',').any(|entry| entry.trim() == "*");
-    let matcher = Matcher::builder().all(&proxy).no(exempt).build();
+    let port = format!(":{}", server_port(server));
+    let hosts: Vec<&str> = exempt.split(',').map(|entry| exempt_host(entry, &port)).collect();
+    let matcher = Matcher::builder().all(&proxy).no(hosts.join(",")).build();
     let is_used = !all_are && !is_loopback(server_host(server)?) && matcher.intercept(server).is_some();
     proxy.parse().ok().filter(|_| is_used)
+}
+
+/// The host of an entry of `NO_PROXY`, whose forms `*.host`, `host:port` and `[IPv6]:port` the matcher does not know. With another
+/// port than the server's it stays whole and matches no host.
+fn exempt_host<'a>(entry: &'a str, port: &str) -> &'a str {
+    let entry = entry.trim();
+    let host = match entry.strip_suffix(port) {
+        Some(host) if host.ends_with(']') => host.trim_matches(['[', ']']),
+        // Of an IPv6 address without brackets the last group is no port.
+        Some(host) if !host.contains(':') => host,
+        _ => entry,
+    };
+    if host.starts_with("*.") { &host[1..] } else { host }
 }
 
 fn read_one(path: &Path) -> Result<Kubeconfig, Flaw> {
@@ -394,7 +412,9 @@ mod tests {
             chosen(api, None, &[("https_proxy", https.1), ("HTTPS_PROXY", "")]),
             used
         );
-        for exempt in ["10.0.0.0/8", "example.com, 10.0.0.1", "*"] {
+        let without_scheme = ("HTTPS_PROXY", "me:secret@10.1.0.1:3128");
+        assert_eq!(chosen(api, None, &[without_scheme]), used);
+        for exempt in ["10.0.0.0/8", "example.com, 10.0.0.1", "10.0.0.1:6443", "*"] {
             assert_eq!(
                 chosen(api, None, &[https, ("NO_PROXY", exempt)]),
                 None,
@@ -404,7 +424,38 @@ mod tests {
         let of_the_proxy = ("no_proxy", "10.1.0.1,10.2.0.0/16,");
         assert_eq!(chosen(api, None, &[https, of_the_proxy]), used);
         let named = "https://api.example.com";
-        assert_eq!(chosen(named, None, &[https, ("NO_PROXY", ".example.com")]), None);
+        for exempt in [".example.com", "*.example.com", "api.example.com:443"] {
+            assert_eq!(
+                chosen(named, None, &[https, ("NO_PROXY", exempt)]),
+                None,
+                "{exempt}"
+            );
+        }
+        for other in ["api.example.com:6443", "*.example.org", "*api.example.com"] {
+            assert_eq!(
+                chosen(named, None, &[https, ("NO_PROXY", other)]),
+                used,
+                "{other}"
+            );
+        }
+        for (exempt, is_exempt) in [
+            ("[fd00::1]:6443", true),
+            ("fd00::1", true),
+            ("[fd00::1]:443", false),
+            ("fd00::1:6443", false),
+        ] {
+            let chosen = chosen("https://[fd00::1]:6443", None, &[https, ("NO_PROXY", exempt)]);
+            assert_eq!(chosen.is_none(), is_exempt, "{exempt}");
+        }
+        let last_group_like_the_port = ("NO_PROXY", "fd00::6443");
+        assert_eq!(
+            chosen(
+                "https://[fd00::6443]:6443",
+                None,
+                &[https, last_group_like_the_port]
+            ),
+            None
+        );
         assert_eq!(chosen("http://10.0.0.1", None, &[https]), None);
         assert_eq!(chosen("http://10.0.0.1", None, &[("HTTP_PROXY", https.1)]), used);
         for own_host in [
