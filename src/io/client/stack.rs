@@ -62,28 +62,21 @@ fn tcp<R>(mut tcp: HttpConnector<R>) -> HttpConnector<R> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
-
     use hyper_util::client::legacy::connect::dns::Name;
-    use tokio::net::{TcpListener, TcpSocket, TcpStream};
+    use tokio::net::TcpListener;
     use tokio::time::timeout;
     use tower::service_fn;
 
     use super::*;
+    use crate::io::testing::full_listener;
 
     #[tokio::test]
     async fn of_several_addresses_a_dead_one_leaves_time_for_the_next() {
-        let dead = TcpSocket::new_v4().expect("a socket");
-        dead.bind(SocketAddr::from(([127, 0, 0, 1], 0)))
-            .expect("a free port");
-        let dead = dead.listen(1).expect("a listener");
+        let Some((dead, _queued)) = full_listener().await else {
+            return;
+        };
         let live = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let addresses = [&dead, &live].map(|listener| listener.local_addr().expect("bound"));
-        // Linux is silent to those for whom there is no room.
-        let mut filling = Vec::new();
-        while let Ok(stream) = timeout(CONNECT_TIMEOUT / 50, TcpStream::connect(addresses[0])).await {
-            filling.push(stream.expect("a connection"));
-        }
         let resolver =
             service_fn(move |_: Name| async move { Ok::<_, std::io::Error>(addresses.into_iter()) });
         let dialling = tcp(HttpConnector::new_with_resolver(resolver))

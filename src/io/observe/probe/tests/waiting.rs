@@ -1,10 +1,7 @@
 //! Backends that never come to an end.
 
-use std::io::Write as _;
 use std::net::SocketAddr;
 use std::time::Duration;
-
-use tokio::net::{TcpSocket, TcpStream};
 
 use super::server::{Authority, Server};
 use super::{AMPLE, SCANT, endpoint, hook, prober, prober_with, request, run};
@@ -12,6 +9,7 @@ use crate::domain::cluster::hook::ProbeLevel;
 use crate::domain::observe::probe::{ConnectionKind, ProbeAnswer, ProbeOutcome, ProbeOverdue, ProbePhase};
 use crate::io::observe::probe::dial::connect;
 use crate::io::observe::probe::{ProbeLimits, ProbeNews};
+use crate::io::testing::full_listener;
 
 /// A probe with a short deadline against `address`, which must end as timed out in `phase`.
 async fn times_out(bundle: &str, address: std::net::SocketAddr, phase: ProbePhase) {
@@ -24,28 +22,6 @@ async fn times_out(bundle: &str, address: std::net::SocketAddr, phase: ProbePhas
         report.phases.get(phase).is_some(),
         "the phase it hung in has a duration"
     );
-}
-
-/// A listener whose queue is full, so that the kernel drops every further SYN. Not every kernel does (gVisor's does not).
-async fn full_listener() -> Option<(tokio::net::TcpListener, Vec<TcpStream>)> {
-    let socket = TcpSocket::new_v4().expect("a socket");
-    socket
-        .bind("127.0.0.1:0".parse().expect("an address"))
-        .expect("a port");
-    let listener = socket.listen(1).expect("a listener");
-    let address = listener.local_addr().expect("an address");
-    let mut queued = Vec::new();
-    while queued.len() < 64 {
-        match tokio::time::timeout(Duration::from_millis(300), TcpStream::connect(address)).await {
-            Ok(stream) => queued.push(stream.expect("a connection")),
-            Err(_) => return Some((listener, queued)),
-        }
-    }
-    let skipped = "this kernel takes connections beyond the backlog";
-    assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "not in CI: {skipped}");
-    // Past the capture of the test runner.
-    let _ = writeln!(std::io::stderr(), "\nSKIPPED: {skipped}\n");
-    None
 }
 
 #[tokio::test]
