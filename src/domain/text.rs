@@ -59,7 +59,8 @@ pub fn one_of<T: Copy + Into<&'static str>>(text: &str, all: &[T]) -> Result<T, 
     })
 }
 
-/// Cuts a foreign text to [`MAX_MESSAGE`] bytes at a character boundary and drops control characters.
+/// Cuts a foreign text to [`MAX_MESSAGE`] bytes at a character boundary, with a space for each control character:
+/// without it the words around a line feed would be one.
 pub fn bounded(text: &str) -> String {
     bounded_to(MAX_MESSAGE, text)
 }
@@ -67,7 +68,8 @@ pub fn bounded(text: &str) -> String {
 /// The same with another number of bytes.
 pub fn bounded_to(most: usize, text: &str) -> String {
     let mut kept = String::new();
-    for character in text.chars().filter(|character| !character.is_control()) {
+    for character in text.chars() {
+        let character = if character.is_control() { ' ' } else { character };
         if kept.len() + character.len_utf8() > most {
             break;
         }
@@ -154,9 +156,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_text_is_cut_and_line_feeds_are_gone() {
-        let kept = bounded(&"é\n".repeat(1_000));
-        assert_eq!(kept, "é".repeat(MAX_MESSAGE / 2));
+    fn long_text_is_cut_between_characters_and_line_feeds_become_spaces() {
+        assert_eq!(bounded(&"é".repeat(1_000)), "é".repeat(MAX_MESSAGE / 2));
+        assert_eq!(bounded_to(3, "éé"), "é");
+        assert_eq!(bounded("one\ntwo\tthree"), "one two three");
         assert_eq!(bounded("short"), "short");
     }
 }

@@ -71,8 +71,7 @@ fn message_of(body: &[u8]) -> String {
     if let Ok(StatusMessage { message }) = serde_json::from_slice(body)
         && !message.is_empty()
     {
-        // A line break would be dropped, and the words around it be one.
-        return bounded_to(MAX_STATUS_MESSAGE, &message.replace('\n', " "));
+        return bounded_to(MAX_STATUS_MESSAGE, &message);
     }
     let text = bounded(String::from_utf8_lossy(body).trim());
     if text.is_empty() {
@@ -110,7 +109,7 @@ mod tests {
     #[test]
     fn a_body_that_is_no_status_still_gives_its_text() {
         let proxy = message_of(b"<html>\n<h1>502 Bad Gateway</h1></html>");
-        assert_eq!(proxy, "<html><h1>502 Bad Gateway</h1></html>");
+        assert_eq!(proxy, "<html> <h1>502 Bad Gateway</h1></html>");
         assert_eq!(message_of(b""), "no message");
         assert_eq!(message_of(b"{\"message\":\"\"}"), "{\"message\":\"\"}");
         assert_eq!(message_of(br#"{"kind":"Status","message":"no"}"#), "no");

@@ -41,6 +41,7 @@ use crate::domain::observe::probe::{
     CertificateFacts, ConnectionKind, PhaseDurations, ProbeAnswer, ProbeOutcome, ProbeOverdue, ProbePhase,
     ProbeReport, TlsFault,
 };
+use crate::domain::text::bounded_to;
 use crate::domain::time::Time;
 use crate::io::Clock;
 
@@ -79,6 +80,14 @@ impl Default for ProbeLimits {
             beside_api_server: true,
         }
     }
+}
+
+/// Most bytes of why a probe failed: in an alert's description, which has 1024, the remedy comes after it.
+const MAX_WHY: usize = 300;
+
+/// A foreign text about a failure, cut.
+fn brief(text: &str) -> String {
+    bounded_to(MAX_WHY, text)
 }
 
 /// Why there is no [`Prober`].

@@ -5,15 +5,15 @@ use std::io;
 
 use rustls::{AlertDescription, Error as TlsError, PeerIncompatible};
 
+use super::brief;
 use super::parity::Objection;
 use super::trust::Sighting;
 use crate::domain::observe::probe::{ProbeOutcome, ProbePhase, TlsFault};
-use crate::domain::text::bounded;
 use crate::io::error::{causes, with_causes};
 
 /// A TCP connection that did not come about.
 pub(super) fn of_connect(error: &io::Error) -> ProbeOutcome {
-    let why = bounded(&error.to_string());
+    let why = brief(&error.to_string());
     match error.kind() {
         io::ErrorKind::ConnectionRefused => ProbeOutcome::Refused,
         // What the kernel says after its own patience with SYNs (about two minutes by default).
@@ -43,10 +43,10 @@ pub(super) fn of_handshake(error: &io::Error, sighting: &Sighting) -> ProbeOutco
     let Some(tls) = tls_error(error) else {
         return ProbeOutcome::Lost {
             phase: ProbePhase::Tls,
-            why: bounded(&error.to_string()),
+            why: brief(&error.to_string()),
         };
     };
-    let why = bounded(&tls.to_string());
+    let why = brief(&tls.to_string());
     let rejected = |fault| ProbeOutcome::TlsRejected {
         fault,
         why: why.clone(),
@@ -105,7 +105,7 @@ pub(super) fn of_exchange(
     }
     ProbeOutcome::Lost {
         phase,
-        why: bounded(&with_causes(error)),
+        why: brief(&with_causes(error)),
     }
 }
 
@@ -149,6 +149,15 @@ mod tests {
 
     fn os(code: i32) -> ProbeOutcome {
         of_connect(&io::Error::from_raw_os_error(code))
+    }
+
+    #[test]
+    fn why_a_connection_failed_leaves_the_remedy_its_room_in_an_alert() {
+        let outcome = of_connect(&io::Error::other("long ".repeat(1_000)));
+        let ProbeOutcome::Unreachable { why } = outcome else {
+            panic!("{outcome:?}");
+        };
+        assert_eq!(why, "long ".repeat(60));
     }
 
     #[test]

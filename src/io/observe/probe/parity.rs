@@ -24,9 +24,9 @@ use rustls::{CertificateError, Error, RootCertStore};
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::public_key::PublicKey;
 
+use super::brief;
 use super::bundle::Anchor;
 use crate::domain::observe::probe::TlsFault;
-use crate::domain::text::bounded;
 
 /// Why a certificate was not taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,7 +124,7 @@ pub(super) fn judge_by_system_roots(presented: &Presented<'_>, error: &Error, se
 
 /// Whether a handshake signature that our library refused may still suit Go's.
 pub(super) fn judge_signature(leaf: &CertificateDer<'_>, error: &Error) -> Objection {
-    let why = bounded(&error.to_string());
+    let why = brief(&error.to_string());
     match (error, has_short_rsa_key(leaf)) {
         (Error::InvalidCertificate(CertificateError::BadSignature), false) => {
             Objection::Fault(TlsFault::Other, format!("the handshake's signature: {why}"))
@@ -229,7 +229,7 @@ fn explain(
     leaf: &X509Certificate<'_>,
     anchors: &[Anchor],
 ) -> Objection {
-    let why = bounded(&error.to_string());
+    let why = brief(&error.to_string());
     let Error::InvalidCertificate(error) = error else {
         return Objection::Differs(why);
     };
@@ -404,7 +404,7 @@ fn is_insecurely_signed(certificate: &X509Certificate<'_>) -> bool {
 fn read<'a>(der: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, Objection> {
     match X509Certificate::from_der(der) {
         Ok((_, certificate)) => Ok(certificate),
-        Err(error) => Err(Objection::Differs(bounded(&format!(
+        Err(error) => Err(Objection::Differs(brief(&format!(
             "a served certificate cannot be read: {error}"
         )))),
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 
-use crate::domain::text::bounded;
+use super::brief;
 use crate::io::lock;
 
 /// Addresses of one name that are tried.
@@ -53,7 +53,7 @@ impl Resolver {
                 let lookup = lookup(name.clone());
                 // A task of its own, so that it is known to be under way after its probe has given up.
                 let task = tokio::spawn(async move {
-                    let found = lookup.await.map_err(|error| bounded(&error.to_string()));
+                    let found = lookup.await.map_err(|error| brief(&error.to_string()));
                     lock(&all).remove(&name);
                     found
                 });

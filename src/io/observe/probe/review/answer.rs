@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::Review;
-use crate::domain::text::bounded;
+use crate::io::observe::probe::brief;
 
 /// As much of the answer as has a type that decoding can trip over.
 #[derive(Deserialize)]
@@ -68,13 +68,13 @@ pub fn check_answer(uid: &str, mutating: bool, body: &[u8]) -> Result<bool, Stri
 pub(in super::super) fn check(review: &Review, body: &[u8]) -> Result<bool, String> {
     let envelope: Envelope = decode(body)
         .and_then(serde_json::from_value)
-        .map_err(|error| bounded(&format!("not an AdmissionReview: {error}")))?;
+        .map_err(|error| brief(&format!("not an AdmissionReview: {error}")))?;
     let response = envelope.response.ok_or("the response is absent")?;
     // The API server never looked at these in v1beta1.
     if review.version == "v1" {
         let uid = response.uid.unwrap_or_default();
         if uid != review.uid {
-            return Err(bounded(&format!(
+            return Err(brief(&format!(
                 "response.uid is {uid:?} instead of that of the request, {:?}",
                 review.uid
             )));
@@ -84,7 +84,7 @@ pub(in super::super) fn check(review: &Review, body: &[u8]) -> Result<bool, Stri
             envelope.kind.unwrap_or_default(),
         );
         if version != "admission.k8s.io/v1" || kind != "AdmissionReview" {
-            return Err(bounded(&format!(
+            return Err(brief(&format!(
                 "it is a {kind:?} of {version:?} instead of an AdmissionReview of admission.k8s.io/v1 (kind, apiVersion)"
             )));
         }
@@ -126,10 +126,10 @@ fn check_patch(patch: &str, kind: &str) -> Result<(), String> {
         .decode(patch)
         .map_err(|error| format!("response.patch is not base64: {error}"))?;
     let steps: json_patch::Patch = serde_json::from_slice(&bytes)
-        .map_err(|error| bounded(&format!("response.patch is not a JSON patch: {error}")))?;
+        .map_err(|error| brief(&format!("response.patch is not a JSON patch: {error}")))?;
     // The API server looks at the type only when there is something to apply.
     if kind != "JSONPatch" && !steps.is_empty() {
-        return Err(bounded(&format!(
+        return Err(brief(&format!(
             "response.patchType is {kind:?} instead of JSONPatch"
         )));
     }
