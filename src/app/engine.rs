@@ -279,9 +279,11 @@ fn log(change: &LoggedChange, trace: Option<TraceId>) {
         LoggedChange::ProbePace(late) => tracing::warn!("probes are late: {}", late.join("; ")),
         LoggedChange::ApiServers(Err(why)) => tracing::warn!(
             why,
-            "the list of API servers is unknown; the configured address stands for all of them"
+            "not every API server is asked by its own address; the configured one stands for the others"
         ),
-        LoggedChange::ApiServers(Ok(())) => tracing::info!("the list of API servers is known again"),
+        LoggedChange::ApiServers(Ok(())) => {
+            tracing::info!("every API server is asked by its own address again");
+        }
         LoggedChange::Replica { view, .. } => log_replica(view),
         LoggedChange::Scrape {
             target,

@@ -353,9 +353,9 @@ impl Driver {
             self.refresh_at = now + REFRESH;
             let (connection, writer) = (self.links.connection.clone(), Arc::clone(&self.writer));
             self.jobs.spawn(async move {
-                let (servers, trouble) = servers(&connection, writer.servers()).await;
+                let (servers, unread) = servers(&connection, writer.servers()).await;
                 Done::Servers {
-                    complete: trouble.is_none(),
+                    listed: unread.is_none(),
                     know: all_know_match_conditions(&servers).await,
                     servers,
                 }

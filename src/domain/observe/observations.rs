@@ -51,7 +51,7 @@ pub struct Observations {
     pub(crate) canaries: Canaries,
     /// How probes keep up with their intervals.
     pub(crate) pace: ProbePace,
-    /// Why the list of API-server replicas cannot be read.
+    /// Why not every API server is asked by its own address.
     pub(crate) unlisted_api_servers: Option<String>,
 }
 

@@ -14,8 +14,8 @@ pub(super) enum Done {
     /// Which API servers there are, and whether all of them know match conditions.
     Servers {
         servers: Vec<ApiServerClient>,
-        /// No others are missing because they could not be asked for.
-        complete: bool,
+        /// Whether their list could be read.
+        listed: bool,
         know: bool,
     },
     /// Who hookwatch is to them, where they say.
@@ -40,14 +40,14 @@ impl Driver {
         match done {
             Done::Servers {
                 servers,
-                complete,
+                listed,
                 know,
             } => {
-                if !complete {
+                if !listed {
                     self.refresh_at = self.now() + REFRESH_AGAIN;
                 }
                 // Those that were known are needed most when the one that would name them is in trouble.
-                if complete || self.writer.clients().len() < 2 {
+                if listed || self.writer.clients().len() < 2 {
                     self.match_conditions = Some(know);
                     let writer = ConfigWriter::new(servers, self.links.dates(), self.patience);
                     self.writer = Arc::new(writer);

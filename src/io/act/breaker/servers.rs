@@ -42,8 +42,8 @@ impl ApiServerClient {
     }
 }
 
-/// The configured server, then each API server by its own address. With why others are not known or not asked, if so.
-/// One that is among `known` keeps its client: another would run a credential plugin again and dial again.
+/// The configured server, then each API server by its own address, as far as there is a client for it. With why the list of
+/// them cannot be read, if so. One that is among `known` keeps its client: another would run a credential plugin again and dial again.
 pub async fn servers(
     connection: &Connection,
     known: &[ApiServerClient],
@@ -56,21 +56,18 @@ pub async fn servers(
             return (servers, Some(trouble));
         }
     };
-    let mut trouble = None;
     for address in addresses.into_iter().take(MAX_SERVERS) {
         let name = address.to_string();
         if connection.server_address() == Some(address) {
             servers[0].one = true;
         } else if let Some(same) = known.iter().find(|server| server.one && server.name == name) {
             servers.push(same.clone());
-        } else {
-            match connection.direct(address).await {
-                Ok(client) => servers.push(ApiServerClient::new(&name, client, true)),
-                Err(why) => trouble = Some(why.to_string()),
-            }
+        } else if let Ok(client) = connection.direct(address).await {
+            // Why there is none, the scraper says, which is in need of the same.
+            servers.push(ApiServerClient::new(&name, client, true));
         }
     }
-    (servers, trouble)
+    (servers, None)
 }
 
 /// Whether the API server knows `matchConditions`; `true` where its release cannot be found out, for every supported
