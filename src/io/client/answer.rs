@@ -35,7 +35,7 @@ where
             |error: B::Error| RequestError::Unfit(format!("the answer broke off: {}", with_causes(&error)));
         if let Ok(chunk) = frame.map_err(broke_off)?.into_data() {
             if read.len() + chunk.len() > limit {
-                return Err(RequestError::TooLarge);
+                return Err(RequestError::TooLarge(limit));
             }
             read.extend_from_slice(&chunk);
         }
@@ -138,7 +138,10 @@ mod tests {
     #[tokio::test]
     async fn a_body_beyond_its_bound_is_not_kept() {
         let body = Body::from(vec![b'x'; 1_000]);
-        assert!(matches!(read_body(body, 999).await, Err(RequestError::TooLarge)));
+        assert!(matches!(
+            read_body(body, 999).await,
+            Err(RequestError::TooLarge(999))
+        ));
         let body = Body::from(vec![b'x'; 1_000]);
         assert_eq!(
             read_body(body, 1_000).await.expect("within the bound").len(),

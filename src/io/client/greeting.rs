@@ -157,7 +157,7 @@ impl Connection {
         let request = ApiRequest::get(self.canaries(), path, JSON).on_new_connection();
         let (status, message, headers) = match request.bytes(TIMEOUT, MAX_BODY).await {
             Ok(body) => return Ok(serde_json::from_slice(&body).map_err(|_| beginning(&body))),
-            Err(unfit @ (RequestError::Unfit(_) | RequestError::TooLarge)) => {
+            Err(unfit @ (RequestError::Unfit(_) | RequestError::TooLarge(_))) => {
                 return Ok(Err(unfit.to_string()));
             }
             Err(RequestError::NoConnection(why)) => return Err(Obstacle::NoConnection { server, why }),

@@ -31,8 +31,8 @@ pub(crate) enum RequestError {
     #[error("no answer within {} s", .0.as_secs_f32())]
     TimedOut(Duration),
     /// A success whose body is larger than it may be.
-    #[error("the answer is larger than allowed")]
-    TooLarge,
+    #[error("the answer is larger than the {0} bytes allowed")]
+    TooLarge(usize),
     /// A success whose body broke off, or is something else.
     #[error("{0}")]
     Unfit(String),
@@ -209,7 +209,7 @@ mod tests {
             ),
             (
                 || TestReply::Endless("application/json", vec![b' '; 512]),
-                |why| matches!(why, RequestError::TooLarge),
+                |why| why.to_string() == "the answer is larger than the 1000 bytes allowed",
             ),
             (
                 || TestReply::Whole(200, "text/html", "<html>log in</html>".to_owned()),

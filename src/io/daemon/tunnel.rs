@@ -127,7 +127,8 @@ impl Tunnel {
     async fn pods(&self) -> Result<Vec<Pod>, TunnelError> {
         #[derive(Deserialize)]
         struct PodList {
-            items: Vec<Pod>,
+            // Go writes an empty list as null, too.
+            items: Option<Vec<Pod>>,
         }
         let path = format!(
             "{}/namespaces/{}/pods",
@@ -140,7 +141,7 @@ impl Tunnel {
             namespace: self.namespace.clone(),
             why: bounded(&why.to_string()),
         })?;
-        let mut running: Vec<Pod> = items.into_iter().filter(is_running).collect();
+        let mut running: Vec<Pod> = items.into_iter().flatten().filter(is_running).collect();
         running.sort_by_key(|pod| !is_ready(pod));
         Ok(running)
     }
@@ -186,6 +187,14 @@ mod tests {
 
     use super::*;
     use crate::io::testing::{TestReply, TestServer, soon};
+
+    #[tokio::test]
+    async fn a_list_of_pods_that_is_null_is_empty() {
+        let server = TestServer::start(|_| TestReply::json(200, json!({"items": null}))).await;
+        let tunnel = Tunnel::new(server.connection().await, "h".to_owned());
+        let opened = soon(tunnel.open()).await;
+        assert!(matches!(opened, Err(TunnelError::NoPod { .. })), "{opened:?}");
+    }
 
     #[tokio::test]
     async fn of_many_pods_that_cannot_be_reached_three_are_tried_and_the_ready_ones_first() {

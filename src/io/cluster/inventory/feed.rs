@@ -230,7 +230,7 @@ impl Feed {
             }
             let page = match self.get(target, "List").bytes(LIST_TIMEOUT, MAX_PAGE).await {
                 // Who may write such objects must not be able to blind hookwatch by their size.
-                Err(RequestError::TooLarge) if from_cache || page_size > 1 => {
+                Err(RequestError::TooLarge(_)) if from_cache || page_size > 1 => {
                     (from_cache, page_size) = (false, page_size.div_ceil(4));
                     continue;
                 }

@@ -107,7 +107,7 @@ mod tests {
             (TestReply::status(403, "forbidden"), "grant get"),
             (
                 TestReply::Endless("text/plain", vec![b'x'; 4096]),
-                "larger than allowed",
+                "larger than the 65536 bytes allowed",
             ),
             (TestReply::Raw(b"nonsense\r\n\r\n".to_vec()), "no answer"),
         ] {
