@@ -209,7 +209,7 @@ fn what_is_no_hookwatch_or_never_ends_is_no_answer() {
         ),
         (
             [endless(70 << 20), vec![b' '; 70 << 20]].concat(),
-            "the answer has more than 65536 kB",
+            "the answer is larger than the 67108864 bytes allowed",
         ),
         (endless(10), "no whole answer within 10 s"),
     ] {
