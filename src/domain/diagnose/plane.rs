@@ -197,10 +197,10 @@ impl<'a> PlaneEvidence<'a> {
 
     /// What is said of writes beside what was `witnessed` before: that they are better only once they have been for a while.
     /// Bursts of a few seconds are how a hook that hangs is felt. An API server that is back is back at once, and what was sent
-    /// to it while it started was slow for that. Where one canary got no answer, what was witnessed a moment ago stands
-    /// until the next. And while a hook holds writes up that was named and not found well since, a pause between the few that
-    /// meet it is no recovery: for two minutes, delayed writes that flow, or of which nothing is heard, are still said to be delayed, and blocked ones that
-    /// become delayed, blocked.
+    /// to it while it started was slow for that: for ten seconds, slow writes flow. Where one canary got no answer, what was
+    /// witnessed a moment ago stands until the next. And while a hook holds writes up that was named and not found well since, a
+    /// pause between the few that meet it is no recovery: for two minutes, delayed writes that flow, or of which nothing is heard,
+    /// are still said to be delayed, and blocked ones that become delayed, blocked.
     pub fn settled(
         &self,
         elsewhere: Option<&NonHookCause>,
@@ -215,6 +215,12 @@ impl<'a> PlaneEvidence<'a> {
             let known = remembered.get(&verdict.subject()).filter(|_| holds_up);
             known.is_some_and(|known| known.named) && verdict.is_asked()
         });
+        let starts = self.is_lately(witnessed.down, t::blocked_for()) && !held_up;
+        let writes = if starts && writes == Delayed {
+            Flowing
+        } else {
+            writes
+        };
         let delayed_for = if held_up {
             t::held_up_for()
         } else {
@@ -246,7 +252,6 @@ impl<'a> PlaneEvidence<'a> {
                 }
             }
             (Blocked, _) => (witnessed.blocked, witnessed.flowing) = (now, None),
-            (Delayed, _) if self.is_lately(witnessed.down, t::blocked_for()) => witnessed.flowing = None,
             (Delayed, _) if held_up || said == Delayed => {
                 (witnessed.delayed, witnessed.flowing) = (now, None)
             }

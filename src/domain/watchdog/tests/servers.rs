@@ -359,7 +359,7 @@ fn what_was_blocked_before_an_api_server_died_says_nothing_of_writes_once_it_is_
 }
 
 #[test]
-fn canaries_that_waited_for_an_api_server_to_start_make_no_delay_that_outlasts_them() {
+fn canaries_that_waited_for_an_api_server_to_start_are_no_delay_and_later_ones_are() {
     let opa = hook("opa", 2);
     let mut incident = Incident::calm(&[&opa]);
     let written = |incident: &mut Incident, ms, took| {
@@ -371,9 +371,11 @@ fn canaries_that_waited_for_an_api_server_to_start_make_no_delay_that_outlasts_t
     incident.no_answer(15 * SECOND + 300, BALANCER);
     assert_eq!(writes(&mut incident, 15 * SECOND + 400), Writes::Blocked);
     written(&mut incident, 16 * SECOND, 1_500);
-    assert_eq!(writes(&mut incident, 17 * SECOND + 600), Writes::Delayed);
+    assert_eq!(writes(&mut incident, 17 * SECOND + 600), Writes::Flowing);
     written(&mut incident, 18 * SECOND, 5);
     assert_eq!(writes(&mut incident, 18 * SECOND + 100), Writes::Flowing);
+    written(&mut incident, 30 * SECOND, 1_500);
+    assert_eq!(writes(&mut incident, 31 * SECOND + 600), Writes::Delayed);
 }
 
 #[test]
