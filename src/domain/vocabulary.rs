@@ -142,7 +142,7 @@ named!(Effect, "The name as it stands in reports, labels and JSON.", all);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Writes {
-    /// Nobody has looked yet, or nobody can.
+    /// It was not looked at yet, or cannot be.
     Unknown,
     /// They go through at their usual speed.
     Flowing,

@@ -328,20 +328,17 @@ impl Breaker {
         } else {
             BreakerStep::default()
         };
-        if !matches!(again.does, Does::Nothing) {
+        let (out, over) = (self.everywhere(&hook), self.is_limit_over(hook, entry));
+        if !matches!(again.does, Does::Nothing) || !(out || over) {
             return again;
         }
-        if !self.everywhere(&hook) {
-            let over = self.is_limit_over(hook, entry);
-            let rewritten = || self.rewrite(entry, |line| line.spent = false, Counts::Nothing, hook.now);
-            return if over { rewritten() } else { again };
-        }
-        self.rewrite(
-            entry,
-            |line| line.place = EntryStage::Out,
-            Counts::Nothing,
-            hook.now,
-        )
+        let change = |line: &mut BookEntry| {
+            line.spent &= !over;
+            if out {
+                line.place = EntryStage::Out;
+            }
+        };
+        self.rewrite(entry, change, Counts::Nothing, hook.now)
     }
 
     /// Whether a limit that a bypass reached no longer counts: the webhook was well for as long as it takes to be put back, so

@@ -57,7 +57,7 @@ pub enum Ceiling {
     At(Rung),
     /// Nothing.
     Off,
-    /// Nobody can tell what the owner means. Nothing is done, for it was meant to take something away.
+    /// It is not known what the owner means. Nothing is done, for it was meant to take something away.
     Unreadable,
     /// What the owner says has not been read yet. Nothing is done until it is.
     Unread,

@@ -1,7 +1,7 @@
-//! How far the fence lets a bypass go where the owner says nothing.
+//! How far owner, rule and fence let a bypass go.
 
 use super::super::*;
-use super::incident::Incident;
+use super::incident::{Incident, policy};
 use crate::act::fence::AutoBreak;
 use crate::vocabulary::{Cause, Effect};
 
@@ -77,7 +77,7 @@ fn a_rule_that_permits_to_skip_what_the_fence_does_not_is_told_with_the_configur
         incident.facts.may_skip = false;
         change(&mut incident);
         let hooks = BTreeMap::from([(incident.id.clone(), incident.facts.clone())]);
-        let found = super::incident::policy(Rung::ALL).unusable(&hooks);
+        let found = policy(Rung::ALL).unusable(&hooks);
         let found = found
             .into_iter()
             .map(|(rule, configurations)| (rule.to_string(), configurations));
@@ -97,4 +97,28 @@ fn a_rule_that_permits_to_skip_what_the_fence_does_not_is_told_with_the_configur
     for (at, used) in used.into_iter().enumerate() {
         assert_eq!(unusable(used), Vec::new(), "{at}");
     }
+}
+
+#[test]
+fn an_owner_who_opts_out_of_a_bypass_gets_the_original_back() {
+    let mut incident = hangs(true);
+    incident.wait(5);
+    assert!(incident.shown.is_ours());
+    incident.owner.ceiling = Ceiling::Off;
+    incident.somebody_writes(incident.shown.clone());
+    incident.wait(5);
+    assert_eq!(incident.changes.last(), Some(&To::Original));
+}
+
+#[test]
+fn a_rule_that_permits_nothing_any_more_gives_the_original_back() {
+    let mut incident = hangs(true);
+    incident.wait(5);
+    assert!(incident.shown.is_ours());
+    let mut settings = BreakerSettings::new("me", AutoBreak::On, policy(&[Rung::Shield]));
+    settings.policy.fallback.mode = AutoBreak::Off;
+    incident.breaker = Breaker::new(settings);
+    incident.begin();
+    incident.wait(5);
+    assert_eq!(incident.changes.last(), Some(&To::Original));
 }

@@ -404,32 +404,6 @@ fn a_canary_that_fails_on_probation_takes_the_hook_back_out() {
 }
 
 #[test]
-fn an_owner_who_opts_out_of_a_bypass_gets_the_original_back() {
-    let mut incident = Incident::new(AutoBreak::On, Rung::ALL);
-    incident.fails(Cause::Hanging);
-    incident.wait(5);
-    assert!(incident.shown.is_ours());
-    incident.owner.ceiling = Ceiling::Off;
-    incident.somebody_writes(incident.shown.clone());
-    incident.wait(5);
-    assert_eq!(incident.changes.last(), Some(&To::Original));
-}
-
-#[test]
-fn a_rule_that_permits_nothing_any_more_gives_the_original_back() {
-    let mut incident = Incident::new(AutoBreak::On, Rung::ALL);
-    incident.fails(Cause::Hanging);
-    incident.wait(5);
-    assert!(incident.shown.is_ours());
-    let mut settings = BreakerSettings::new("me", AutoBreak::On, policy(&[Rung::Shield]));
-    settings.policy.fallback.mode = AutoBreak::Off;
-    incident.breaker = Breaker::new(settings);
-    incident.begin();
-    incident.wait(5);
-    assert_eq!(incident.changes.last(), Some(&To::Original));
-}
-
-#[test]
 fn a_shield_raised_for_slowness_becomes_a_skip_when_the_hook_hangs_for_good() {
     let mut incident = Incident::new(AutoBreak::On, Rung::ALL);
     incident.fails(Cause::Slow);
