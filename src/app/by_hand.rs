@@ -5,36 +5,25 @@
 pub(super) mod arguments;
 mod follow_up;
 mod freeze;
+mod session;
 mod show;
 mod unchecked;
 
-use std::io::{BufRead as _, IsTerminal as _, Write as _};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
-use serde::Serialize;
-
-use super::engine::clock;
 use super::progress::during;
-use super::{BadUsage, Output, tell};
-use crate::domain::act::bypass::edit::{Author, Desired, FieldChange, Plan, Why, is_other_when_fenced, plan};
-use crate::domain::act::bypass::{ObjectWriter, Rung, standing, touched};
+use super::{BadUsage, tell};
+use crate::domain::act::bypass::edit::{Desired, FieldChange, Plan, is_other_when_fenced, plan};
+use crate::domain::act::bypass::{Rung, standing, touched};
 use crate::domain::cluster::condition::SHIELDED_NAMESPACES;
 use crate::domain::cluster::hook::{HookId, HookKind};
 use crate::domain::cluster::inventory::Inventory;
 use crate::domain::observe::observations::{Meetings, Spared};
-use crate::domain::text::{listed, own_account};
+use crate::domain::text::listed;
 use crate::domain::time::Time;
-use crate::io::Clock;
-use crate::io::act::audit::{self, AuditRecord};
-use crate::io::act::breaker::{
-    ConfigWriter, PatchOutcome, PatchReport, RetryPolicy, knows_match_conditions, own_user, servers,
-};
-use crate::io::act::ledger::LedgerObject;
-use crate::io::client::Connection;
-use crate::io::report::events::EventWriter;
+use crate::io::act::audit::AuditRecord;
+use crate::io::act::breaker::{PatchOutcome, PatchReport, own_user};
 use crate::io::report::unchecked::{ObjectLister, hook_of};
 
 pub use arguments::{
@@ -42,22 +31,8 @@ pub use arguments::{
     UncheckedArguments,
 };
 pub use freeze::{freeze, unfreeze};
+use session::Session;
 pub use unchecked::unchecked;
-
-/// A way to a cluster, and as whom.
-struct Session {
-    connection: Connection,
-    writer: ConfigWriter,
-    author: Author,
-    ledger: LedgerObject,
-    events: EventWriter,
-    clock: Clock,
-    arguments: ClusterArguments,
-    audit_log: Option<PathBuf>,
-    /// Whether everything came to a good end so far.
-    well: bool,
-    records: Vec<AuditRecord>,
-}
 
 struct ChangeMade {
     hook: HookId,
@@ -175,85 +150,7 @@ fn kinds(named: Option<HookKind>) -> impl Iterator<Item = HookKind> {
     HookKind::ADMISSION.into_iter().filter(is_meant)
 }
 
-/// How long an audit log may take to be opened.
-const OPENING: Duration = Duration::from_secs(3);
-
-/// Tries to open an audit log. A disk that hangs holds a change up for a moment only.
-async fn can_be_opened(log: PathBuf) -> Result<(), String> {
-    let opened = tokio::task::spawn_blocking(move || audit::open(&log));
-    match tokio::time::timeout(OPENING, opened).await {
-        Ok(Ok(opened)) => opened.map(drop).map_err(|error| error.to_string()),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err(format!("not within {} s", OPENING.as_secs())),
-    }
-}
-
 impl Session {
-    /// A session that changes something. An audit log that cannot be opened is found out before that, while a script can still
-    /// tell that nothing was done.
-    async fn open_to_act(arguments: ActArguments) -> anyhow::Result<Self> {
-        if let Some(log) = &arguments.audit_log
-            && let Err(error) = can_be_opened(log.clone()).await
-        {
-            return Err(BadUsage::new(format_args!(
-                "nothing was changed: the audit log {} cannot be opened: {error}; to do without one, leave --audit-log away \
-                 and unset HOOKWATCH_AUDIT_LOG",
-                log.display()
-            ))
-            .into());
-        }
-        Ok(Self {
-            audit_log: arguments.audit_log,
-            ..Self::open(arguments.cluster).await?
-        })
-    }
-
-    async fn open(arguments: ClusterArguments) -> anyhow::Result<Self> {
-        let opening = Connection::open(arguments.kubeconfig.as_deref(), arguments.context.as_deref());
-        let connection = during("making a client", opening).await.map_err(BadUsage::new)?;
-        let (servers, trouble) = during("looking for the API servers", servers(&connection, &[])).await;
-        if let Some(trouble) = trouble {
-            tell(format_args!(
-                "hookwatch: {trouble}; {} stands for all of them",
-                connection.server()
-            ));
-        }
-        let identity = arguments::person();
-        let author = Author {
-            namespace: arguments.namespace.clone(),
-            account: own_account(&arguments.namespace),
-            writer: ObjectWriter {
-                identity: identity.clone(),
-                version: env!("CARGO_PKG_VERSION").to_owned(),
-            },
-            match_conditions: during("asking for the version", knows_match_conditions(&connection)).await,
-            fenced: false,
-        };
-        let clock = clock();
-        let writer = ConfigWriter::new(servers, Arc::clone(&clock), RetryPolicy::default());
-        Ok(Self {
-            ledger: LedgerObject::new(&connection).over(writer.clients()),
-            writer,
-            author,
-            events: EventWriter::new(&connection, &identity),
-            connection,
-            clock,
-            arguments,
-            audit_log: None,
-            well: true,
-            records: Vec::new(),
-        })
-    }
-
-    /// What `break` does to a hook.
-    fn bypass(&self, far: arguments::Far, reason: String, at_most: Duration) -> Desired {
-        far.desired(Why {
-            reason,
-            evidence: vec!["It was requested with `hookwatch break`.".to_owned()],
-            expires: Some((self.clock)() + at_most),
-        })
-    }
-
     /// The one hook that is meant, with its object.
     async fn find(
         &self,
@@ -369,21 +266,6 @@ impl Session {
         Some(meetings.spared(id))
     }
 
-    fn say(&self, text: &str) {
-        // Where a program reads standard output, people read standard error.
-        match self.arguments.output {
-            Output::Text => {
-                let _ = super::print(&format!("{text}\n"));
-            }
-            Output::Json => tell(text),
-        }
-    }
-
-    fn failed(&mut self, why: &str) {
-        tell(format_args!("hookwatch: {why}"));
-        self.well = false;
-    }
-
     /// There is no such webhook any more. That is as good as restored, and not bypassed.
     fn gone(&mut self, hook: &HookId, desired: &Desired) {
         let what = format!("{}: there is no such webhook any more.", hook.object());
@@ -392,26 +274,6 @@ impl Session {
         } else {
             self.failed(&what);
         }
-    }
-
-    /// Whether whoever asked for it still wants it.
-    fn agreed(&mut self, yes: bool) -> bool {
-        if yes {
-            return true;
-        }
-        if !std::io::stdin().is_terminal() {
-            self.failed("nothing was changed: there is no terminal to ask on; give --yes");
-            return false;
-        }
-        let mut asking = std::io::stderr();
-        let _ = write!(asking, "Change this? [y/N] ").and_then(|()| asking.flush());
-        let mut answer = String::new();
-        let read = std::io::stdin().lock().read_line(&mut answer);
-        let agreed = read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes");
-        if !agreed {
-            self.failed("nothing was changed");
-        }
-        agreed
     }
 
     /// Makes the change; what came of it where it is as desired then. `only_expired`: unless its bypass goes on.
@@ -454,21 +316,5 @@ impl Session {
             outcome => self.failed(&format!("{}: {}.", hook.object(), outcome.told())),
         }
         None
-    }
-
-    fn end(self) -> anyhow::Result<ExitCode> {
-        self.end_with(&self.records)
-    }
-
-    /// Ends with a result for programs.
-    fn end_with(&self, result: &impl Serialize) -> anyhow::Result<ExitCode> {
-        if self.arguments.output == Output::Json {
-            super::print(&super::to_json(result)?)?;
-        }
-        Ok(if self.well {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::FAILURE
-        })
     }
 }

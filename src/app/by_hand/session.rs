@@ -1,0 +1,169 @@
+//! A command's way to a cluster, what it asks and says, and how it ends.
+
+use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::arguments::{self, ActArguments, ClusterArguments};
+use crate::app::engine::clock;
+use crate::app::progress::during;
+use crate::app::{BadUsage, Output, print, tell, to_json};
+use crate::domain::act::bypass::ObjectWriter;
+use crate::domain::act::bypass::edit::{Author, Desired, Why};
+use crate::domain::text::own_account;
+use crate::io::Clock;
+use crate::io::act::audit::{self, AuditRecord};
+use crate::io::act::breaker::{ConfigWriter, RetryPolicy, knows_match_conditions, servers};
+use crate::io::act::ledger::LedgerObject;
+use crate::io::client::Connection;
+use crate::io::report::events::EventWriter;
+
+/// A way to a cluster, and as whom.
+pub(super) struct Session {
+    pub(super) connection: Connection,
+    pub(super) writer: ConfigWriter,
+    pub(super) author: Author,
+    pub(super) ledger: LedgerObject,
+    pub(super) events: EventWriter,
+    pub(super) clock: Clock,
+    pub(super) arguments: ClusterArguments,
+    pub(super) audit_log: Option<PathBuf>,
+    /// Whether everything came to a good end so far.
+    pub(super) well: bool,
+    pub(super) records: Vec<AuditRecord>,
+}
+
+/// How long an audit log may take to be opened.
+const OPENING: Duration = Duration::from_secs(3);
+
+/// Tries to open an audit log. A disk that hangs holds a change up for a moment only.
+async fn can_be_opened(log: PathBuf) -> Result<(), String> {
+    let opened = tokio::task::spawn_blocking(move || audit::open(&log));
+    match tokio::time::timeout(OPENING, opened).await {
+        Ok(Ok(opened)) => opened.map(drop).map_err(|error| error.to_string()),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(format!("not within {} s", OPENING.as_secs())),
+    }
+}
+
+impl Session {
+    /// A session that changes something. An audit log that cannot be opened is found out before that, while a script can still
+    /// tell that nothing was done.
+    pub(super) async fn open_to_act(arguments: ActArguments) -> anyhow::Result<Self> {
+        if let Some(log) = &arguments.audit_log
+            && let Err(error) = can_be_opened(log.clone()).await
+        {
+            return Err(BadUsage::new(format_args!(
+                "nothing was changed: the audit log {} cannot be opened: {error}; to do without one, leave --audit-log away \
+                 and unset HOOKWATCH_AUDIT_LOG",
+                log.display()
+            ))
+            .into());
+        }
+        Ok(Self {
+            audit_log: arguments.audit_log,
+            ..Self::open(arguments.cluster).await?
+        })
+    }
+
+    pub(super) async fn open(arguments: ClusterArguments) -> anyhow::Result<Self> {
+        let opening = Connection::open(arguments.kubeconfig.as_deref(), arguments.context.as_deref());
+        let connection = during("making a client", opening).await.map_err(BadUsage::new)?;
+        let (servers, trouble) = during("looking for the API servers", servers(&connection, &[])).await;
+        if let Some(trouble) = trouble {
+            tell(format_args!(
+                "hookwatch: {trouble}; {} stands for all of them",
+                connection.server()
+            ));
+        }
+        let identity = arguments::person();
+        let author = Author {
+            namespace: arguments.namespace.clone(),
+            account: own_account(&arguments.namespace),
+            writer: ObjectWriter {
+                identity: identity.clone(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+            },
+            match_conditions: during("asking for the version", knows_match_conditions(&connection)).await,
+            fenced: false,
+        };
+        let clock = clock();
+        let writer = ConfigWriter::new(servers, Arc::clone(&clock), RetryPolicy::default());
+        Ok(Self {
+            ledger: LedgerObject::new(&connection).over(writer.clients()),
+            writer,
+            author,
+            events: EventWriter::new(&connection, &identity),
+            connection,
+            clock,
+            arguments,
+            audit_log: None,
+            well: true,
+            records: Vec::new(),
+        })
+    }
+
+    /// What `break` does to a hook.
+    pub(super) fn bypass(&self, far: arguments::Far, reason: String, at_most: Duration) -> Desired {
+        far.desired(Why {
+            reason,
+            evidence: vec!["It was requested with `hookwatch break`.".to_owned()],
+            expires: Some((self.clock)() + at_most),
+        })
+    }
+
+    pub(super) fn say(&self, text: &str) {
+        // Where a program reads standard output, people read standard error.
+        match self.arguments.output {
+            Output::Text => {
+                let _ = print(&format!("{text}\n"));
+            }
+            Output::Json => tell(text),
+        }
+    }
+
+    pub(super) fn failed(&mut self, why: &str) {
+        tell(format_args!("hookwatch: {why}"));
+        self.well = false;
+    }
+
+    /// Whether whoever asked for it still wants it.
+    pub(super) fn agreed(&mut self, yes: bool) -> bool {
+        if yes {
+            return true;
+        }
+        if !std::io::stdin().is_terminal() {
+            self.failed("nothing was changed: there is no terminal to ask on; give --yes");
+            return false;
+        }
+        let mut asking = std::io::stderr();
+        let _ = write!(asking, "Change this? [y/N] ").and_then(|()| asking.flush());
+        let mut answer = String::new();
+        let read = std::io::stdin().lock().read_line(&mut answer);
+        let agreed = read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes");
+        if !agreed {
+            self.failed("nothing was changed");
+        }
+        agreed
+    }
+
+    pub(super) fn end(self) -> anyhow::Result<ExitCode> {
+        self.end_with(&self.records)
+    }
+
+    /// Ends with a result for programs.
+    pub(super) fn end_with(&self, result: &impl Serialize) -> anyhow::Result<ExitCode> {
+        if self.arguments.output == Output::Json {
+            print(&to_json(result)?)?;
+        }
+        Ok(if self.well {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        })
+    }
+}
