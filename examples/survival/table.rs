@@ -91,7 +91,77 @@ pub fn document(results: &BTreeMap<String, Vec<Value>>) -> String {
         ready(true),
         ready(false)
     );
+    for (which, outages) in [
+        ("in which calls hang", &HANGING[..]),
+        ("in which calls fail at once", &FAILING_AT_ONCE[..]),
+        (
+            "in which the leading hookwatch is killed with the fault (`leader-lost`)",
+            &["leader-lost"],
+        ),
+    ] {
+        if let Some(Quantiles {
+            runs,
+            median,
+            p95,
+            longest,
+        }) = bypassed_after(results, outages)
+        {
+            let _ = write!(
+                text,
+                "\nOf {runs} runs {which}, the bypass was in force after {median:.1} s (median), {p95:.1} s (95th percentile) \
+                 and {longest:.1} s (longest).\n"
+            );
+        }
+    }
     text
+}
+
+/// Seconds until the bypass is in force: the median, the 95th percentile and the longest.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Quantiles {
+    pub runs: usize,
+    pub median: f64,
+    pub p95: f64,
+    pub longest: f64,
+}
+
+/// Outages in which calls hang, with a hookwatch that leads. A leader lives if a renewal begins after the bypass.
+pub const HANGING: [&str; 9] = [
+    "gke-opa-outage",
+    "ignore-hang",
+    "mixed-hang",
+    "hang-quiet-cluster",
+    "many-webhooks-hang",
+    "two-services-hang",
+    "ignore-default-hang",
+    "path-lost",
+    "first-hook-hang",
+];
+
+/// Outages in which calls fail at once.
+pub const FAILING_AT_ONCE: [&str; 3] = ["validating-refused", "connections-reset", "certificate-expired"];
+
+/// How soon the bypass was in force in these outages together, with hookwatch; `None` where nothing was bypassed.
+pub fn bypassed_after(results: &BTreeMap<String, Vec<Value>>, outages: &[&str]) -> Option<Quantiles> {
+    let runs = outages.iter().filter_map(|name| results.get(*name)).flatten();
+    let with = runs.filter(|run| run["with_breaker"] == true);
+    let mut seconds: Vec<f64> = with
+        .filter_map(|run| run["bypassed_after_seconds"].as_f64())
+        .collect();
+    seconds.sort_by(f64::total_cmp);
+    let runs = seconds.len();
+    // The smallest that so many per cent do not exceed.
+    let per_cent = |part: usize| {
+        seconds
+            .get((runs * part).div_ceil(100).saturating_sub(1))
+            .copied()
+    };
+    Some(Quantiles {
+        runs,
+        median: per_cent(50)?,
+        p95: per_cent(95)?,
+        longest: per_cent(100)?,
+    })
 }
 
 /// The outage in which an API server starts.

@@ -266,6 +266,8 @@ macro_rules! outages_that_cost_nothing {
 outages_that_cost_nothing! {
     nothing_is_lost_to_ignored_hooks_with_short_timeouts: "ignore-default-hang",
     nothing_is_lost_to_the_first_webhook_of_a_cluster: "first-hook-hang",
+    nothing_is_lost_where_users_write_next_to_nothing: "hang-quiet-cluster",
+    nothing_is_lost_to_twelve_webhooks_of_one_service: "many-webhooks-hang",
     nothing_is_lost_to_a_hook_that_refuses_connections: "validating-refused",
     nothing_is_lost_to_a_hook_that_resets_connections: "connections-reset",
     nothing_is_lost_to_an_expired_certificate: "certificate-expired",

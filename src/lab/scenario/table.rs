@@ -315,10 +315,11 @@ pub static SCENARIOS: [Scenario; 28] = [
     },
     Scenario {
         name: "first-hook-hang",
-        summary: "A cluster gets its first webhook, a catch-all that hangs from its first call.",
+        summary: "A quiet cluster gets its first webhook, a catch-all that hangs from its first call.",
         symptom: "every create and update hangs for 10 s as soon as the webhook is registered",
         expected: &[failing(Opa, "Hanging").with("Blocking")],
         lasts_at_least: LEADERS_EXIT,
+        hardly_any_users: true,
         faults: &[Fault::FirstHook(Opa)],
         ..QUIET
     },
