@@ -173,9 +173,10 @@ const HEAD: &str = "\
 <!-- Written by the tests from survival.jsonl: `HOOKWATCH_BLESS=1 cargo test --test repository survival`. -->
 
 What a webhook's outage costs a control plane, with hookwatch and without it: a real kube-apiserver, etcd,
-kube-controller-manager and kube-scheduler 1.36.2 on two cores, default settings and no rules. Only the kubelets of three nodes are
-simulated. Each run is 40 s of the fault, or 60 s, to the end of a node's grace. Times count from the fault; a leader lives if a
-renewal begins 5 s after it at the latest, in the unlucky phase.
+kube-controller-manager and kube-scheduler 1.36.2 on two cores, default settings and no rules. hookwatch runs as an administrator and
+so without its [fence](security.md), which a change has to pass elsewhere. Only the kubelets of three nodes are simulated. Each run
+is 40 s of the fault, or 60 s, to the end of a node's grace. Times count from the fault; a leader lives if a renewal begins 5 s after
+it at the latest, in the unlucky phase.
 \"Bypassed\" is when the bypass is in force. The control plane's first write after that comes later, because leaders write every
 2 s and kubelets every 10 s.
 

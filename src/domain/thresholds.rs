@@ -256,7 +256,7 @@ thresholds! {
     stream_of_writes: f64 = 2.0;
     /// Seconds over which it has to.
     stall_span: f64 = 3.0;
-    /// One late or refused canary may still be explained by the next observation.
+    /// One late or refused canary, or a few slow writes, may still be explained by the next observation.
     unexplained_after: Duration = s(8);
     /// What is suspect for longer than this is how things are: what is usual is learnt beside it.
     lasting: Duration = s(60);

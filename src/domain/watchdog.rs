@@ -296,8 +296,9 @@ impl Watchdog {
         let verdicts: Vec<Verdict> = all.into_iter().map(|(_, verdict)| verdict).collect();
         let remembered = remembered(before, &verdicts, windows, now);
         let writes = plane.settled(elsewhere.as_ref(), &verdicts, &remembered, &mut witnessed);
-        let control_plane = self.control_plane(&plane, (writes, elsewhere), &verdicts, &sick);
-        let attention = Attention::of(&self.seen, &verdicts, &scene.states, &control_plane, now);
+        let in_trouble = writes.in_trouble || elsewhere.is_some();
+        let control_plane = self.control_plane(&plane, (writes.state, elsewhere), &verdicts, &sick);
+        let attention = Attention::of(&self.seen, &verdicts, &scene.states, in_trouble, now);
         let mut effects = self.changes(&verdicts, &control_plane);
         for (hook, since) in outages {
             self.seen.rollouts.outage(&hook, since, now);
@@ -305,7 +306,7 @@ impl Watchdog {
         effects.extend(self.auditing.wish(&self.seen, now));
         effects.extend(self.look_at_replica(now));
         effects.extend(self.announce(&verdicts, now));
-        let lesson = Lesson::of(&verdicts, writes, control_plane.not_a_hook.is_some(), now);
+        let lesson = Lesson::of(&verdicts, in_trouble, now);
         let own_lesson = alone.as_ref().map_or(&lesson, |alone| &alone.lesson);
         self.teach(&lesson, own_lesson, now);
         effects.extend(self.attend(attention, now));

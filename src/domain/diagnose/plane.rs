@@ -40,6 +40,17 @@ pub struct LastWitnessed {
     flowing: Option<Time>,
     /// No API server answered.
     down: Option<Time>,
+    /// Since when writes are slow without a break, whatever is said of them.
+    slow_since: Option<Time>,
+}
+
+/// How writes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SettledWrites {
+    /// What is said of them.
+    pub state: Writes,
+    /// Whether they are blocked or slow, or were a moment ago: worth a closer look, and nothing to learn from.
+    pub in_trouble: bool,
 }
 
 /// The extra time of writes, to be shared out among the hooks.
@@ -200,26 +211,28 @@ impl<'a> PlaneEvidence<'a> {
     /// to it while it started was slow for that: for ten seconds, slow writes flow. Where one canary got no answer, what was
     /// witnessed a moment ago stands until the next. And while a hook holds writes up that was named and not found well since, a
     /// pause between the few that meet it is no recovery: for two minutes, delayed writes that flow, or of which nothing is heard,
-    /// are still said to be delayed, and blocked ones that become delayed, blocked.
+    /// are still said to be delayed, and blocked ones that become delayed, blocked. Slow writes that nothing explains may be a few
+    /// large ones: they are said to be delayed once they have been for a while.
     pub fn settled(
         &self,
         elsewhere: Option<&NonHookCause>,
         verdicts: &[Verdict],
         remembered: &BTreeMap<Subject, Before>,
         witnessed: &mut LastWitnessed,
-    ) -> Writes {
+    ) -> SettledWrites {
         use Writes::{Blocked, Delayed, Flowing, Unknown};
-        let writes = self.writes(elsewhere, witnessed);
+        let seen = self.writes(elsewhere, witnessed);
         let held_up = verdicts.iter().any(|verdict| {
             let holds_up = matches!(verdict.effect, Effect::Blocking | Effect::Delaying);
             let known = remembered.get(&verdict.subject()).filter(|_| holds_up);
             known.is_some_and(|known| known.named) && verdict.is_asked()
         });
         let starts = self.is_lately(witnessed.down, t::blocked_for()) && !held_up;
-        let writes = if starts && writes == Delayed {
-            Flowing
-        } else {
-            writes
+        let is_explained = elsewhere.is_some() || verdicts.iter().any(Verdict::can_hold_writes_up);
+        let is_new = !is_explained && self.is_new(seen, witnessed);
+        let writes = match seen {
+            Delayed if starts || is_new => Flowing,
+            seen => seen,
         };
         let delayed_for = if held_up {
             t::held_up_for()
@@ -259,7 +272,22 @@ impl<'a> PlaneEvidence<'a> {
             _ => {}
         }
         witnessed.blocked = witnessed.blocked.filter(|_| said == Blocked);
-        said
+        let is_trouble = |writes| matches!(writes, Blocked | Delayed);
+        SettledWrites {
+            state: said,
+            in_trouble: is_trouble(seen) || is_trouble(said),
+        }
+    }
+
+    /// Whether writes are slow that were well before, and not for long.
+    fn is_new(&self, seen: Writes, witnessed: &mut LastWitnessed) -> bool {
+        witnessed.slow_since = match seen {
+            Writes::Delayed => witnessed.slow_since.or(Some(self.now)),
+            Writes::Unknown => witnessed.slow_since,
+            _ => None,
+        };
+        let in_trouble = witnessed.delayed.or(witnessed.blocked).is_some();
+        !in_trouble && self.is_lately(witnessed.slow_since, t::unexplained_after())
     }
 
     fn is_lately(&self, last: Option<Time>, span: Duration) -> bool {

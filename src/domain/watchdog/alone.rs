@@ -20,7 +20,7 @@ use crate::observe::history::{History, Windows};
 use crate::observe::observations::{Observations, Sick};
 use crate::observe::stored::StoredWindows;
 use crate::time::Time;
-use crate::vocabulary::{Cause, Health, NotAHook, Writes};
+use crate::vocabulary::{Cause, Health, NotAHook};
 
 /// The memory of the rounds without a Prometheus.
 #[derive(Debug, Default)]
@@ -46,12 +46,9 @@ pub(super) enum Lesson {
 }
 
 impl Lesson {
-    /// Calm times alone teach.
-    pub(super) fn of(verdicts: &[Verdict], writes: Writes, not_a_hook: bool, now: Time) -> Self {
-        let calm = !matches!(writes, Writes::Blocked | Writes::Delayed)
-            && !not_a_hook
-            && !verdicts.iter().any(|verdict| is_news(verdict, now));
-        if !calm {
+    /// Calm times alone teach. `in_trouble`: writes are, or something that is no hook.
+    pub(super) fn of(verdicts: &[Verdict], in_trouble: bool, now: Time) -> Self {
+        if in_trouble || verdicts.iter().any(|verdict| is_news(verdict, now)) {
             return Self::Doubt;
         }
         let troubled = verdicts.iter().filter(|verdict| is_trouble(verdict));
@@ -87,7 +84,7 @@ impl Watchdog {
             verdicts: remembered,
             witnessed,
         });
-        let lesson = Lesson::of(&verdicts, writes, elsewhere.is_some(), now);
+        let lesson = Lesson::of(&verdicts, writes.in_trouble || elsewhere.is_some(), now);
         Own {
             judged,
             verdicts,

@@ -4,20 +4,21 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::messages::Attention;
 use crate::cluster::hook::{Backend, BackendPath, HookId};
-use crate::diagnose::verdict::{ControlPlane, Verdict};
+use crate::diagnose::verdict::Verdict;
 use crate::observe::observations::Observations;
 use crate::observe::probing::BackendState;
 use crate::thresholds as t;
 use crate::time::Time;
-use crate::vocabulary::{Cause, Health, Writes};
+use crate::vocabulary::{Cause, Health};
 
 impl Attention {
-    /// Looks closer wherever something is odd, and everywhere until there is a baseline.
+    /// Looks closer wherever something is odd, and everywhere until there is a baseline. `in_trouble`: writes are, or something
+    /// that is no hook.
     pub(super) fn of(
         seen: &Observations,
         verdicts: &[Verdict],
         states: &BTreeMap<&HookId, Vec<(Backend, BackendState)>>,
-        control_plane: &ControlPlane,
+        in_trouble: bool,
         now: Time,
     ) -> Attention {
         let odd = |(backend, state): &(Backend, BackendState)| match state {
@@ -55,11 +56,7 @@ impl Attention {
         if waiting_since.is_some() {
             hooks.extend(seen.coverage.hooks().cloned());
         }
-        let everywhere = !hooks.is_empty()
-            || canary_is_odd
-            || matches!(control_plane.writes, Writes::Blocked | Writes::Delayed)
-            || control_plane.not_a_hook.is_some()
-            || seen.history.is_young();
+        let everywhere = !hooks.is_empty() || canary_is_odd || in_trouble || seen.history.is_young();
         // Whatever a rollout breaks passes within seconds. Probes alone: scrapes cost the API server. What has the same
         // name in another configuration shares its counters.
         let moved = seen.changes.moved_since(now.before(t::moved()));

@@ -108,14 +108,10 @@ fn writes_that_take_three_seconds_each_are_delayed_and_not_blocked_by_turns() {
     incident.canary(11 * SECOND, 3 * SECOND, CanaryOutcome::Written);
     incident.canary(11 * SECOND + 500, 3 * SECOND, CanaryOutcome::Written);
     incident.canary_late(13 * SECOND);
-    assert_eq!(
-        incident.tick(15 * SECOND + 100).control_plane.writes,
-        Writes::Delayed
-    );
-    assert_eq!(
-        incident.tick(20 * SECOND + 100).control_plane.writes,
-        Writes::Blocked
-    );
+    let mut writes_at = |ms| incident.tick(ms).control_plane.writes;
+    // They may be a few large ones until they have been slow for a while.
+    assert_eq!(writes_at(15 * SECOND + 100), Writes::Flowing);
+    assert_eq!(writes_at(20 * SECOND + 100), Writes::Blocked);
 }
 
 #[test]
@@ -126,7 +122,7 @@ fn writes_that_always_take_seconds_are_not_blocked_whenever_a_quick_one_precedes
     incident.canary(13 * SECOND + 500, SECOND, CanaryOutcome::Written);
     incident.canary_late(15 * SECOND);
     let mut writes_at = |ms| incident.tick(ms).control_plane.writes;
-    assert_eq!(writes_at(18 * SECOND + 500), Writes::Delayed);
+    assert_eq!(writes_at(18 * SECOND + 500), Writes::Flowing);
     assert_eq!(writes_at(19 * SECOND + 100), Writes::Blocked);
 }
 

@@ -309,6 +309,34 @@ fn writes_that_were_delayed_still_are_until_the_webhook_is_well_that_holds_them_
 }
 
 #[test]
+fn slow_writes_that_nothing_explains_are_delayed_once_they_have_been_slow_for_a_while_and_looked_at_at_once()
+{
+    let opa = hook("opa", 1);
+    let told = |slow_until: u64| -> Vec<Writes> {
+        let mut incident = Incident::calm(&[&opa]);
+        let told = (30..=44).step_by(2).map(|second| {
+            incident.canary(second * SECOND - 500, 5, CanaryOutcome::Written);
+            let each = if second < slow_until { 1.0 } else { 0.005 };
+            incident.count_writes(40.0, each, 0.004);
+            incident.scrape(second * SECOND);
+            let writes = incident.tick(second * SECOND + 30).control_plane.writes;
+            assert!(
+                incident.watchdog.attention.everywhere || second >= slow_until,
+                "{second} s"
+            );
+            writes
+        });
+        told.collect()
+    };
+    use Writes::{Delayed, Flowing};
+    assert_eq!(told(34), [Flowing; 8]);
+    let for_long = [
+        Flowing, Flowing, Flowing, Flowing, Delayed, Delayed, Delayed, Delayed,
+    ];
+    assert_eq!(told(60), for_long);
+}
+
+#[test]
 fn writes_that_were_delayed_still_are_while_nothing_is_heard_of_them() {
     let slow = |second| matches!(second, 30..40);
     for (second, writes) in told_of_writes(0.0, slow, |second| !matches!(second, 40..140)) {
