@@ -65,9 +65,10 @@ enum Command {
     Demo(demo::DemoArguments),
     /// Diagnose a recording, offline
     Replay(ReplayArguments),
-    /// Bypass a webhook for a limited time
+    /// Bypass webhooks for a limited time
     ///
-    /// Shows the change and asks for confirmation. Exit code: 0 done, 1 not done, 64 bad usage.
+    /// Shows all changes and asks for confirmation once. One that is refused does not hold up the others. Exit code: 0 all done,
+    /// 1 not all done, 64 bad usage.
     Break(by_hand::BreakArguments),
     /// Restore bypassed webhooks, with or without a daemon
     ///
@@ -215,9 +216,9 @@ fn dispatch(command: Command, plugin: bool) -> anyhow::Result<ExitCode> {
             })?;
             Ok(ExitCode::SUCCESS)
         }
-        Command::Break(arguments) => block_on(by_hand::break_hook(arguments)),
+        Command::Break(arguments) => block_on(by_hand::break_hooks(arguments)),
         Command::Restore(arguments) => block_on(by_hand::restore(arguments)),
-        Command::Plan(arguments) => block_on(by_hand::plan_hook(arguments)),
+        Command::Plan(arguments) => block_on(by_hand::plan_hooks(arguments)),
         Command::Unchecked(arguments) => block_on(by_hand::unchecked(arguments)),
         Command::Freeze(arguments) => block_on(by_hand::freeze(arguments)),
         Command::Unfreeze(arguments) => block_on(by_hand::unfreeze(arguments)),

@@ -41,41 +41,38 @@ struct ChangeMade {
     at: Time,
 }
 
-/// Bypasses one hook.
+/// Bypasses hooks. What cannot be done to one of several keeps none of the others from it.
 ///
 /// # Errors
-/// When there is no way to the cluster, there is no such webhook, or the result cannot be printed.
-pub async fn break_hook(arguments: BreakArguments) -> anyhow::Result<ExitCode> {
+/// When there is no way to the cluster, the only webhook that is named does not exist, or the result cannot be printed.
+pub async fn break_hooks(arguments: BreakArguments) -> anyhow::Result<ExitCode> {
     let mut session = Session::open_to_act(arguments.act).await?;
     let desired = session.bypass(arguments.rung, arguments.reason, arguments.at_most);
-    let (hook, object) = session.find(&arguments.target, arguments.kind).await?;
-    if session.show(&hook, &object, &desired).await.is_some() && session.agreed(arguments.yes) {
-        let made = session.carry_out(&hook, &object, &desired, false).await;
-        session.follow_up(&desired, made.as_slice()).await;
+    let found = session.find_all(&arguments.targets, arguments.kind).await?;
+    let shown = session.show_all(found, &desired).await;
+    if !shown.is_empty() && session.agreed(arguments.yes) {
+        session.carry_out_all(&shown, &desired, false).await;
     }
     session.end()
 }
 
-/// Shows what [`break_hook`] would change, or why it would not, and changes nothing.
+/// Shows what [`break_hooks`] would change, or why it would not, and changes nothing.
 ///
 /// # Errors
-/// As for [`break_hook`].
-pub async fn plan_hook(arguments: PlanArguments) -> anyhow::Result<ExitCode> {
+/// As for [`break_hooks`].
+pub async fn plan_hooks(arguments: PlanArguments) -> anyhow::Result<ExitCode> {
     let mut session = Session::open(arguments.cluster).await?;
     let desired = session.bypass(arguments.rung, "TEXT".to_owned(), arguments.at_most);
-    let (hook, object) = session.find(&arguments.target, arguments.kind).await?;
-    let changes = session.show(&hook, &object, &desired).await;
-    let plans: Vec<_> = changes
-        .iter()
-        .map(|changes| show::document(&hook, changes))
-        .collect();
-    session.end_with(&plans)
+    let found = session.find_all(&arguments.targets, arguments.kind).await?;
+    let shown = session.show_all(found, &desired).await;
+    let plans = shown.iter().map(|(hook, _, changes)| show::document(hook, changes));
+    session.end_with(&plans.collect::<Vec<_>>())
 }
 
 /// Brings hooks back.
 ///
 /// # Errors
-/// As for [`break_hook`].
+/// As for [`break_hooks`].
 pub async fn restore(arguments: RestoreArguments) -> anyhow::Result<ExitCode> {
     let mut session = Session::open_to_act(arguments.act).await?;
     let mut found = Vec::new();
@@ -105,25 +102,16 @@ pub async fn restore(arguments: RestoreArguments) -> anyhow::Result<ExitCode> {
         let accounts = format!("system:serviceaccount:{}:", session.arguments.namespace);
         session.author.fenced = user.is_some_and(|user| user.starts_with(&accounts));
     }
-    let mut shown = Vec::new();
-    for (hook, object) in found {
-        if session.show(&hook, &object, &Desired::Restore).await.is_some() {
-            shown.push((hook, object));
-        }
-    }
+    let shown = session.show_all(found, &Desired::Restore).await;
     if shown.is_empty() {
         // What could not be read or was refused may be there to restore.
         if session.well {
             session.say("Nothing to restore.");
         }
     } else if session.agreed(arguments.yes) {
-        let mut made = Vec::new();
-        for (hook, object) in &shown {
-            let restored = session.carry_out(hook, object, &Desired::Restore, arguments.expired);
-            made.extend(restored.await);
-        }
-        session.follow_up(&Desired::Restore, &made).await;
-        if session.well && !made.is_empty() {
+        let restored = session.carry_out_all(&shown, &Desired::Restore, arguments.expired);
+        let some = restored.await > 0;
+        if session.well && some {
             session.say(
                 "A daemon with autoBreak: on bypasses it again while it fails. To prevent that, run hookwatch freeze now.",
             );
@@ -150,7 +138,61 @@ fn kinds(named: Option<HookKind>) -> impl Iterator<Item = HookKind> {
     HookKind::ADMISSION.into_iter().filter(is_meant)
 }
 
+/// A hook with its object and what would be changed of it.
+type ShownChange = (HookId, serde_json::Value, Vec<FieldChange>);
+
 impl Session {
+    /// The hooks that are meant, each once, with their objects. One of several that cannot be read is told of and left out.
+    async fn find_all(
+        &mut self,
+        targets: &[(String, String)],
+        kind: Option<HookKind>,
+    ) -> anyhow::Result<Vec<(HookId, serde_json::Value)>> {
+        let mut found: Vec<(HookId, serde_json::Value)> = Vec::new();
+        for target in targets {
+            match self.find(target, kind).await {
+                Ok((hook, object)) => {
+                    if found.iter().all(|(known, _)| *known != hook) {
+                        found.push((hook, object));
+                    }
+                }
+                Err(error) if targets.len() == 1 => return Err(error),
+                Err(error) => self.failed(&format!("{error:#}")),
+            }
+        }
+        Ok(found)
+    }
+
+    /// Shows what would be changed of each of these hooks. Those of which nothing would be are left out.
+    async fn show_all(
+        &mut self,
+        found: Vec<(HookId, serde_json::Value)>,
+        desired: &Desired,
+    ) -> Vec<ShownChange> {
+        let mut shown = Vec::new();
+        for (hook, object) in found {
+            if let Some(changes) = self.show(&hook, &object, desired).await {
+                shown.push((hook, object, changes));
+            }
+        }
+        shown
+    }
+
+    /// Makes the changes, one after another, whatever comes of each. Returns how many were made.
+    async fn carry_out_all(
+        &mut self,
+        shown: &[ShownChange],
+        desired: &Desired,
+        only_expired: bool,
+    ) -> usize {
+        let mut made = Vec::new();
+        for (hook, object, _) in shown {
+            made.extend(self.carry_out(hook, object, desired, only_expired).await);
+        }
+        self.follow_up(desired, &made).await;
+        made.len()
+    }
+
     /// The one hook that is meant, with its object.
     async fn find(
         &self,

@@ -66,7 +66,7 @@ pub struct ServerArguments {
 fn parse(assessment: &[u8], aim: &CommandAim) -> Result<ShownAssessment, NotOne> {
     let mut seen = ShownAssessment::parse(assessment)?;
     for by_hand in seen.hooks.iter_mut().filter_map(|hook| hook.by_hand.as_mut()) {
-        by_hand.command = CleanText::new(&aim.of(&by_hand.command));
+        by_hand.command = CleanText::command(&aim.of(&by_hand.command));
     }
     Ok(seen)
 }

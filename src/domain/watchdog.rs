@@ -43,7 +43,6 @@ use super::vocabulary::{Health, Writes};
 
 use alone::{Alone, Lesson, elsewhere, plane, remembered, temper, temper_elsewhere};
 use auditing::Auditing;
-use by_hand::by_hand;
 use clocks::clocks;
 pub use messages::{Attention, Event, LoggedChange, WatchdogEffect};
 use pace::TickPace;
@@ -433,10 +432,8 @@ fn judge_all<'a>(scene: &'a Scene<'a>) -> Vec<(Evidence<'a>, Verdict)> {
     let unlisted = unlisted(scene).into_iter().map(|(kind, name)| (kind, name, None));
     let all = listed.chain(unlisted);
     let mut all = diagnose(all.map(|(kind, name, hook)| Evidence::of(scene, kind, name, hook)));
-    for (evidence, verdict) in &mut all {
-        verdict.by_hand = by_hand(evidence, verdict);
-    }
     all.sort_by(|(_, a), (_, b)| most_urgent_first(a, b));
+    by_hand::advise(&mut all);
     all
 }
 

@@ -46,9 +46,9 @@ pub struct ActArguments {
 /// `hookwatch break`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct BreakArguments {
-    /// The configuration, and the webhook in it
-    #[arg(value_name = "CONFIG/WEBHOOK", value_parser = target)]
-    pub target: (String, String),
+    /// The configuration, and the webhook in it; several webhooks are asked about once
+    #[arg(value_name = "CONFIG/WEBHOOK", value_parser = target, required = true)]
+    pub targets: Vec<(String, String)>,
     /// Which kind of configuration, where both have one of this name: validating or mutating
     #[arg(long, value_parser = kind)]
     pub kind: Option<HookKind>,
@@ -163,9 +163,9 @@ pub enum Instant {
 /// `hookwatch plan`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct PlanArguments {
-    /// The configuration, and the webhook in it
-    #[arg(value_name = "CONFIG/WEBHOOK", value_parser = target)]
-    pub target: (String, String),
+    /// The configuration, and the webhook in it; or several
+    #[arg(value_name = "CONFIG/WEBHOOK", value_parser = target, required = true)]
+    pub targets: Vec<(String, String)>,
     /// Which kind of configuration, where both have one of this name: validating or mutating
     #[arg(long, value_parser = kind)]
     pub kind: Option<HookKind>,

@@ -159,12 +159,15 @@ fn about<'a>(verdict: &Verdict, found: impl Iterator<Item = &'a Finding>, aim: &
         let _ = write!(text, "\n  next: {advice}");
     }
     if let Some(by_hand) = &verdict.by_hand {
-        let _ = write!(
-            text,
-            "\n  to bypass it: {}\n    {}",
-            aim.of(&by_hand.command),
-            by_hand.meaning
-        );
+        let _ = match &by_hand.shared_with {
+            Some(first) => write!(text, "\n  to bypass it: the command for {first} names it, too"),
+            None => write!(
+                text,
+                "\n  to bypass it: {}\n    {}",
+                aim.of(&by_hand.command),
+                by_hand.meaning
+            ),
+        };
     }
     if let Some(command) = verdict.restore_command() {
         let _ = write!(text, "\n  to restore it: {}", aim.of(&command));
@@ -218,6 +221,7 @@ mod tests {
             by_hand: Some(BypassByHand {
                 command: "hookwatch break policy/opa --kind validating --reason TEXT".to_owned(),
                 meaning: "It shields the webhook.".to_owned(),
+                shared_with: None,
             }),
         }
     }

@@ -252,6 +252,7 @@ fn hooks(seen: &ShownAssessment, line: &mut impl FnMut(&str)) {
     for by_hand in trouble
         .iter()
         .filter_map(|hook| hook.by_hand.as_ref())
+        .filter(|by_hand| by_hand.shared_with.is_none())
         .take(LINES)
     {
         line(&format!("  to bypass it: {}", by_hand.command));

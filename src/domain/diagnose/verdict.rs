@@ -65,10 +65,12 @@ pub struct Verdict {
 /// What a person may type to bypass a hook.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BypassByHand {
-    /// The command.
+    /// The command. Of webhooks that fail together and take the same bypass, the command of the most urgent one names all.
     pub command: String,
     /// What it does, in a few sentences.
     pub meaning: String,
+    /// The webhook, as CONFIG/WEBHOOK, whose command names this one as well; `command` names this one alone then.
+    pub shared_with: Option<String>,
 }
 
 /// One backend as a person sees it.
@@ -101,18 +103,18 @@ impl Verdict {
     /// The command that restores the hook, where it is bypassed.
     pub fn restore_command(&self) -> Option<String> {
         self.bypass?;
-        self.as_argument().map(|hook| format!("hookwatch restore {hook}"))
+        self.as_argument()
+            .map(|hook| format!("hookwatch restore {hook} --kind {}", self.kind))
     }
 
-    /// The hook as commands take it; `None` where its names cannot be pasted into a shell as they are.
+    /// The hook as commands take it, CONFIG/WEBHOOK; `None` where its names cannot be pasted into a shell as they are.
     pub(crate) fn as_argument(&self) -> Option<String> {
         let (configuration, webhook) = (self.configuration.as_deref()?, &*self.webhook);
         let is_word = |name: &str| {
             name.chars()
                 .all(|c| c.is_ascii_alphanumeric() || ".-_".contains(c))
         };
-        (is_word(configuration) && is_word(webhook))
-            .then(|| format!("{configuration}/{webhook} --kind {}", self.kind))
+        (is_word(configuration) && is_word(webhook)).then(|| format!("{configuration}/{webhook}"))
     }
 
     /// It fails, and can be behind trouble with writes in general; hooks that do not take part in admission concern one

@@ -1,9 +1,11 @@
 //! What a person is told to type to get writes past a hook: nothing that the edit then refuses.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::act::breaker::{Ceiling, Rung};
 use crate::act::bypass::edit::MAX_CONDITIONS;
 use crate::act::bypass::{IGNORE_SECONDS, MATCH_CONDITIONS_SINCE, OPT_OUT_ANNOTATION};
-use crate::cluster::hook::{FailurePolicy, Hook};
+use crate::cluster::hook::{FailurePolicy, Hook, HookKind};
 use crate::diagnose::evidence::Evidence;
 use crate::diagnose::verdict::{BypassByHand, Verdict};
 use crate::vocabulary::Effect;
@@ -20,9 +22,64 @@ const FORBIDDEN: &str = "The owner's annotation hookwatch.dev/breaker does not p
 /// The namespace that a command line means which names none.
 const DEFAULT_NAMESPACE: &str = "hookwatch";
 
-/// How a person gets writes past a hook that holds them up. `None` where no bypass would, and for names that a shell would read as
-/// more than a word; the API server admits none.
-pub(super) fn by_hand(evidence: &Evidence<'_>, verdict: &Verdict) -> Option<BypassByHand> {
+/// Webhooks that one command names at most, and the length of their names in it, in bytes.
+const MAX_WEBHOOKS: usize = 50;
+const MAX_NAMES: usize = 8_000;
+
+/// What hooks must share to be bypassed by one command.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Bypass {
+    incident: String,
+    kind: HookKind,
+    rung: &'static str,
+    meaning: &'static str,
+    /// Whether the owner's annotation does not permit it.
+    forbidden: bool,
+}
+
+/// Tells with each hook how a person bypasses it. Hooks of one incident that take the same bypass share a command: the first of
+/// them, which must be the most urgent one, has it.
+pub(super) fn advise(all: &mut [(Evidence<'_>, Verdict)]) {
+    let mut groups: BTreeMap<Bypass, Vec<(usize, String)>> = BTreeMap::new();
+    for (at, (evidence, verdict)) in all.iter().enumerate() {
+        if let Some((bypass, name)) = bypass(evidence, verdict) {
+            groups.entry(bypass).or_default().push((at, name));
+        }
+    }
+    for (bypass, members) in groups {
+        let mut rest = &*members;
+        while let Some(((first, leader), _)) = rest.split_first() {
+            let (shared, left) = rest.split_at(fitting(rest));
+            for (at, name) in shared {
+                let (evidence, verdict) = &mut all[*at];
+                let names: Vec<&str> = if at == first {
+                    shared.iter().map(|(_, name)| &**name).collect()
+                } else {
+                    vec![name]
+                };
+                verdict.by_hand = Some(BypassByHand {
+                    shared_with: (at != first).then(|| leader.clone()),
+                    ..bypass.by_hand(&names, &evidence.scene.seen.coverage.own_namespace)
+                });
+            }
+            rest = left;
+        }
+    }
+}
+
+/// How many of the hooks one command names: at least the first.
+fn fitting(members: &[(usize, String)]) -> usize {
+    let mut length = 0;
+    let fits = members.iter().take(MAX_WEBHOOKS).take_while(|(_, name)| {
+        length += name.len() + 1;
+        length <= MAX_NAMES
+    });
+    fits.count().max(1)
+}
+
+/// How a person gets writes past a hook that holds them up, and its name as commands take it. `None` where no bypass would, and
+/// for names that a shell would read as more than a word; the API server admits none.
+fn bypass(evidence: &Evidence<'_>, verdict: &Verdict) -> Option<(Bypass, String)> {
     let harms = matches!(verdict.effect, Effect::Blocking | Effect::Delaying);
     if !harms || !verdict.fails_admission() || verdict.bypass.is_some() {
         return None;
@@ -41,22 +98,50 @@ pub(super) fn by_hand(evidence: &Evidence<'_>, verdict: &Verdict) -> Option<Bypa
     if (is_old || is_full) && is_ignored(hook) {
         return None;
     }
-    let namespace = match &*evidence.scene.seen.coverage.own_namespace {
-        DEFAULT_NAMESPACE => String::new(),
-        // A shield spares the objects of the namespace that it is told of.
-        own => format!(" --namespace {own}"),
+    let bypass = Bypass {
+        incident: verdict.incident.clone(),
+        kind: verdict.kind,
+        rung,
+        meaning,
+        forbidden: !Ceiling::read(hook.breaker.as_deref()).permits(needs),
     };
-    let command = format!("hookwatch break {name}{rung}{namespace} --reason TEXT");
-    if Ceiling::read(hook.breaker.as_deref()).permits(needs) {
-        let meaning = meaning.to_owned();
-        return Some(BypassByHand { command, meaning });
+    Some((bypass, name))
+}
+
+impl Bypass {
+    /// The command for these hooks, given as CONFIG/WEBHOOK.
+    fn by_hand(&self, names: &[&str], own_namespace: &str) -> BypassByHand {
+        let Self { kind, rung, .. } = self;
+        let namespace = match own_namespace {
+            DEFAULT_NAMESPACE => String::new(),
+            // A shield spares the objects of the namespace that it is told of.
+            own => format!(" --namespace {own}"),
+        };
+        let mut command = format!(
+            "hookwatch break {} --kind {kind}{rung}{namespace} --reason TEXT",
+            names.join(" ")
+        );
+        let mut meaning = self.meaning.to_owned();
+        if names.len() > 1 {
+            meaning = format!(
+                "The command names {} webhooks that fail together. For each of them: {meaning}",
+                names.len()
+            );
+        }
+        if self.forbidden {
+            let configurations = names.iter().filter_map(|name| name.split('/').next());
+            let configurations: BTreeSet<&str> = configurations.collect();
+            let configurations = Vec::from_iter(configurations).join(" ");
+            let object = format!("{} {configurations}", kind.configuration_kind());
+            command = format!("kubectl annotate {object} {OPT_OUT_ANNOTATION}- && {command}");
+            meaning = format!("{FORBIDDEN} {meaning}");
+        }
+        BypassByHand {
+            command,
+            meaning,
+            shared_with: None,
+        }
     }
-    let kind = hook.id.kind.configuration_kind();
-    let object = format!("{kind} {}", hook.id.configuration);
-    Some(BypassByHand {
-        command: format!("kubectl annotate {object} {OPT_OUT_ANNOTATION}- && {command}"),
-        meaning: format!("{FORBIDDEN} {meaning}"),
-    })
 }
 
 /// Whether there is nothing left to ignore.

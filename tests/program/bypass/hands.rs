@@ -207,6 +207,49 @@ async fn a_plan_for_programs_has_each_change_and_is_empty_where_it_is_refused() 
     assert_eq!(plan("off/a.example.com").await, (Some(1), json!([])));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn several_webhooks_are_bypassed_by_one_command_and_one_that_is_refused_keeps_none_of_the_others_from_it()
+{
+    let lab = lab().await;
+    let off = json!({"hookwatch.dev/breaker": "off"});
+    let hooks = vec![hook("a.example.com", "Fail", 10, json!([]))];
+    create(&lab.client, HookKind::Validating, "off", off, hooks).await;
+    let (terminal, writer) = (Terminal::new(&lab), straight(&lab.client));
+    let all = [
+        "policy/a.example.com",
+        "off/a.example.com",
+        "none/a.example.com",
+        "policy/b.example.com",
+        "policy/a.example.com",
+        "--kind",
+        "validating",
+    ];
+    let (before, refused) = (read(&writer, &a()).await, validating("off", "a.example.com"));
+    let untouched = read(&writer, &refused).await;
+    let (code, shown, said) = terminal.run(&[&["plan"], &all[..]].concat()).await;
+    assert!(
+        code == Some(1) && shown.matches("hookwatch.dev/shield").count() == 2,
+        "{code:?} {shown} {said}"
+    );
+    assert_eq!(read(&writer, &a()).await, before);
+    let asked = [&["break"], &all[..], &["--reason", "x"]].concat();
+    let (_, _, said) = terminal.run(&asked).await;
+    assert_eq!(said.matches("give --yes").count(), 1, "asked once: {said}");
+    let (code, shown, said) = terminal.run(&[&asked[..], &["--yes"]].concat()).await;
+    assert_eq!(code, Some(1), "one was refused: {said}");
+    assert!(
+        said.contains("there is no configuration \"none\"") && said.contains("WebhookConfiguration \"off\""),
+        "{said}"
+    );
+    assert_eq!(shown.matches(": bypassed (shield) until").count(), 2, "{shown}");
+    let after = read(&writer, &a()).await;
+    for number in 0..2 {
+        let conditions = after["webhooks"][number]["matchConditions"].to_string();
+        assert!(conditions.contains("hookwatch.dev/shield"), "{number}: {conditions}");
+    }
+    assert_eq!(read(&writer, &refused).await, untouched);
+}
+
 impl Terminal {
     /// Runs the binary with both of its outputs closed; its exit code.
     async fn run_unread(&self, words: &[&str]) -> Option<i32> {

@@ -134,6 +134,7 @@ pub fn failing(webhook: &str, since: Time) -> Verdict {
         by_hand: Some(BypassByHand {
             command: format!("hookwatch break opa/{webhook} --reason TEXT"),
             meaning: "It shields the webhook.".to_owned(),
+            shared_with: None,
         }),
         configuration: well.configuration,
         ..healthy(webhook)

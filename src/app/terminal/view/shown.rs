@@ -157,9 +157,13 @@ impl ShownHook {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct ShownByHand {
     /// The command.
+    #[serde(deserialize_with = "command")]
     pub command: CleanText,
     /// What it does.
     pub meaning: CleanText,
+    /// The webhook whose command names this one, too.
+    #[serde(default)]
+    pub shared_with: Option<CleanText>,
 }
 
 /// What the last audit found.
@@ -412,6 +416,11 @@ fn health<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Health, D::Error
     let same = |health: &Health| health.as_str().eq_ignore_ascii_case(name.as_str());
     // No word of a later release may turn into "healthy".
     Ok(Health::ALL.iter().copied().find(same).unwrap_or(Health::Unknown))
+}
+
+fn command<'de, D: Deserializer<'de>>(deserializer: D) -> Result<CleanText, D::Error> {
+    let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+    Ok(CleanText::command(&text))
 }
 
 fn writes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Writes, D::Error> {

@@ -8,6 +8,8 @@ use unicode_width::UnicodeWidthChar;
 
 /// Longest text kept, in characters; the whole of it is in the API.
 const LONGEST: usize = 2_000;
+/// The same of a command, which is of no use when it is cut: one names up to 50 webhooks.
+const LONGEST_COMMAND: usize = 30_000;
 /// Marks upon one letter. No script needs more.
 const MARKS: usize = 2;
 
@@ -19,6 +21,11 @@ impl CleanText {
     /// Makes it harmless.
     pub fn new(text: &str) -> Self {
         Self(clean(text))
+    }
+
+    /// Makes a command harmless that may be longer than other texts.
+    pub fn command(text: &str) -> Self {
+        Self(clean_to(text, LONGEST_COMMAND))
     }
 
     /// The text.
@@ -54,9 +61,13 @@ impl<'de> Deserialize<'de> for CleanText {
 /// The joiners and selectors that make one emoji of several are left out: terminals disagree about how wide the result
 /// is, and about its parts they agree.
 pub fn clean(text: &str) -> String {
-    let (mut kept, mut marks) = (String::with_capacity(text.len().min(4 * LONGEST)), 0);
+    clean_to(text, LONGEST)
+}
+
+fn clean_to(text: &str, longest: usize) -> String {
+    let (mut kept, mut marks) = (String::with_capacity(text.len().min(4 * longest)), 0);
     for (number, character) in text.chars().enumerate() {
-        if number == LONGEST {
+        if number == longest {
             kept.push('…');
             break;
         }

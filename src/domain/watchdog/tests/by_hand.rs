@@ -149,7 +149,7 @@ fn what_is_printed_is_never_refused_by_the_edit_whatever_release_conditions_and_
                     policy.match_conditions.clone_from(&conditions);
                     policy.breaker = breaker.map(str::to_owned);
                 };
-                let BypassByHand { command, meaning } = said(change, release).unwrap();
+                let BypassByHand { command, meaning, .. } = said(change, release).unwrap();
                 let case = format!("{release}, {count}, {breaker:?}: {command}: {meaning}");
                 assert!(works(&command, &conditions, breaker, release), "{case}");
                 let needs_more = release == "v1.27.16-gke.1" || count == MAX_CONDITIONS;
@@ -177,4 +177,76 @@ fn nothing_is_printed_where_failures_are_ignored_after_a_second_already_and_no_s
         policy.timeout = Duration::from_secs(1);
     };
     assert_eq!(said(ignored, "v1.27.3"), None);
+}
+
+/// What is told of webhooks of one Service that refuses every call; the last `forbidden` ones may not be bypassed.
+fn told_of_many(count: usize, forbidden: usize) -> Vec<BypassByHand> {
+    let mut incident = Incident::with(Vec::new());
+    let hooks = (0..count).map(|number| {
+        let mut policy = hook(&format!("policy-{number:03}"), 1);
+        if let HookTarget::Service(target) = &mut policy.target {
+            target.name = "policies".into();
+        }
+        policy.breaker = (number >= count - forbidden).then(|| "off".to_owned());
+        policy
+    });
+    let hooks: Vec<Hook> = hooks.collect();
+    incident.inventory(0, hooks.clone());
+    for second in [2, 4, 6, 8, 10] {
+        for hook in &hooks {
+            incident.probe(second * SECOND - 10, hook, 0, ProbeOutcome::Refused);
+            let series = incident.count_calls(&hook.id.webhook, 20.0, 0.001);
+            series.rejections.calling += 20.0;
+            add(&mut series.rejected, 20.0, 0.001);
+        }
+        incident.scrape(second * SECOND);
+    }
+    let assessment = incident.tick(10 * SECOND + 50);
+    let told = assessment.hooks.iter().filter_map(|verdict| verdict.by_hand.clone());
+    told.collect()
+}
+
+#[test]
+fn webhooks_that_fail_together_are_bypassed_by_one_command_for_each_kind_of_bypass_that_names_fifty_at_most() {
+    let printed = |count, forbidden| {
+        let told = told_of_many(count, forbidden);
+        assert_eq!(told.len(), count, "each webhook has a command");
+        let printed = told.into_iter().filter(|told| told.shared_with.is_none());
+        printed.collect::<Vec<_>>()
+    };
+    let names = |told: &BypassByHand| told.command.matches("-configuration/policy-").count();
+    let one = printed(1, 0);
+    assert!(one[0].meaning.starts_with("It shields the webhook"), "{one:?}");
+    let forty = printed(40, 0);
+    assert_eq!(forty.iter().map(names).collect::<Vec<_>>(), [40]);
+    let told = &forty[0];
+    assert!(
+        told.command
+            .starts_with("hookwatch break policy-000-configuration/policy-000 policy-001-configuration/policy-001 ")
+            && told.command.ends_with("/policy-039 --kind validating --reason TEXT")
+            && told.meaning.starts_with("The command names 40 webhooks that fail together. For each of them: It shields"),
+        "{told:?}"
+    );
+    let many = printed(120, 0);
+    assert_eq!(many.iter().map(names).collect::<Vec<_>>(), [50, 50, 20]);
+    let some_forbidden = printed(5, 2);
+    assert_eq!(some_forbidden.iter().map(names).collect::<Vec<_>>(), [3, 2]);
+    let told = &some_forbidden[1].command;
+    let annotate = "kubectl annotate ValidatingWebhookConfiguration policy-003-configuration policy-004-configuration \
+                    hookwatch.dev/breaker- && hookwatch break policy-003-configuration/policy-003 ";
+    assert!(told.starts_with(annotate), "{told}");
+}
+
+#[test]
+fn the_command_of_a_webhook_that_another_one_names_is_for_it_alone() {
+    let told = told_of_many(3, 0);
+    let first = "policy-000-configuration/policy-000";
+    assert!(told[0].command.contains(first), "{told:?}");
+    assert_eq!(told[2].shared_with.as_deref(), Some(first));
+    assert!(
+        told[2]
+            .command
+            .starts_with("hookwatch break policy-002-configuration/policy-002 --kind"),
+        "{told:?}"
+    );
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use maud::{Markup, html};
 
 use super::leading;
-use super::text::{Foreign, clock, within};
+use super::text::{Foreign, ForeignCommand, clock, within};
 use crate::domain::act::fence::BreakerView;
 use crate::domain::act::leadership::ReplicaView;
 use crate::domain::cluster::condition::BypassCondition;
@@ -47,7 +47,7 @@ pub(super) fn verdict(assessment: &Assessment, silent: Option<Duration>) -> Mark
                 p.next { b { "Next: " } (advice) }
             }
             @if let Some(by_hand) = leading(assessment).and_then(|verdict| verdict.by_hand.as_ref()) {
-                p.next { b { "To bypass it: " } code { (Foreign(&by_hand.command)) } " " (by_hand.meaning) }
+                p.next { b { "To bypass it: " } (ForeignCommand(&by_hand.command)) " " (by_hand.meaning) }
             }
             ul.effects { (clocks) (symptoms) }
             (elsewhere(assessment))

@@ -6,6 +6,8 @@ use crate::domain::time::Time;
 
 /// Longest text shown, in characters; the whole of it is in the API.
 const LONGEST: usize = 600;
+/// The same of a command, which is of no use when it is cut: one names up to 50 webhooks.
+const LONGEST_COMMAND: usize = 30_000;
 
 /// Text from the cluster, or a sentence with such text in it. It is escaped, cut, and isolated: whatever direction it
 /// runs in, what stands beside it stays where it is.
@@ -14,13 +16,27 @@ pub(super) struct Foreign<'a>(pub(super) &'a str);
 
 impl Render for Foreign<'_> {
     fn render(&self) -> Markup {
-        let mut characters = self.0.chars();
-        let mut kept: String = characters.by_ref().take(LONGEST).map(visible).collect();
-        if characters.next().is_some() {
-            kept.push('…');
-        }
-        html! { bdi { (kept) } }
+        html! { bdi { (harmless(self.0, LONGEST)) } }
     }
+}
+
+/// A command to copy, with names from the cluster in it. As [`Foreign`], and longer.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ForeignCommand<'a>(pub(super) &'a str);
+
+impl Render for ForeignCommand<'_> {
+    fn render(&self) -> Markup {
+        html! { code { bdi { (harmless(self.0, LONGEST_COMMAND)) } } }
+    }
+}
+
+fn harmless(text: &str, longest: usize) -> String {
+    let mut characters = text.chars();
+    let mut kept: String = characters.by_ref().take(longest).map(visible).collect();
+    if characters.next().is_some() {
+        kept.push('…');
+    }
+    kept
 }
 
 /// Characters that show nothing and change how others are shown give way to one that shows.
