@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+const DAY: Duration = Duration::from_secs(86_400);
+
 /// An instant, in whole milliseconds from the Unix epoch on a clock that never steps back. No finer, so that what is
 /// written down reads back as the same instant.
 ///
@@ -58,6 +60,16 @@ impl Time {
     /// How long after `earlier` this is; zero when it is not after it.
     pub fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
+    }
+
+    /// When this was, as a person reads it at `now`: the time of day in UTC to the second, and from a day ago on the date before it.
+    pub fn as_read_at(self, now: Self) -> String {
+        let whole = self.to_string();
+        match (whole.get(..10), whole.get(11..19)) {
+            (_, Some(clock)) if now.since(self) < DAY => clock.to_owned(),
+            (Some(date), Some(clock)) => format!("{date} {clock}"),
+            _ => whole,
+        }
     }
 
     /// The instant `ago` before this one; the epoch when that would be before it.
@@ -152,6 +164,21 @@ mod tests {
             Time::from_unix_millis(1_795_219_862_156).to_string(),
             "2026-11-21T00:11:02.156Z"
         );
+    }
+
+    #[test]
+    fn a_person_reads_the_time_of_day_and_from_a_day_ago_on_the_date_too() {
+        let then = Time::from_unix_millis(1_795_219_862_156);
+        for (later, read) in [
+            (0, "00:11:02"),
+            (86_399, "00:11:02"),
+            (86_400, "2026-11-21 00:11:02"),
+            (5 * 86_400, "2026-11-21 00:11:02"),
+        ] {
+            assert_eq!(then.as_read_at(then + Duration::from_secs(later)), read, "{later} s");
+        }
+        assert_eq!((then + Duration::from_secs(1)).as_read_at(then), "00:11:03");
+        assert_eq!(Time::from_unix_millis(u64::MAX).as_read_at(then), format!("{}ms", u64::MAX));
     }
 
     #[test]

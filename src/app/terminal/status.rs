@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use serde_json::Value;
 
-use super::view::shown::{ShownAssessment, ShownBreaker, ShownHook, clock, lasting};
+use super::view::shown::{ShownAssessment, ShownBreaker, ShownHook, lasting};
 use super::view::state::in_trouble;
 use super::view::text::{CleanText, clean, fit, or_dash, width};
 use super::{ServerArguments, parse};
@@ -142,7 +142,7 @@ fn control_plane(seen: &ShownAssessment, line: &mut impl FnMut(&str)) {
         format!(
             " for {}, since {} UTC",
             lasting(seen.at.since(since)),
-            clock(since)
+            since.as_read_at(seen.at)
         )
     });
     let seconds = |seconds: Option<f64>| seconds.map_or_else(|| "not known".to_owned(), human_seconds);
@@ -189,7 +189,7 @@ fn breaker(breaker: &ShownBreaker, line: &mut impl FnMut(&str)) {
 
 fn sources(seen: &ShownAssessment, server: &str, line: &mut impl FnMut(&str)) {
     line("sources");
-    line(&format!("  {}, at {} UTC", clean(server), clock(seen.at)));
+    line(&format!("  {}, at {} UTC", clean(server), seen.at.as_read_at(seen.at)));
     line(&format!("  {}", seen.leader()));
     some(&seen.sources.inventory_trouble, line);
     if let Some(why) = &seen.sources.api_servers_trouble {

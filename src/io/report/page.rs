@@ -71,10 +71,10 @@ impl Model {
         let assessment = &*self.assessment;
         let plane = &assessment.control_plane;
         let is_calm = leading(assessment).is_none();
-        let findings = findings::section(&assessment.audit, is_calm);
+        let findings = findings::section(&assessment.audit, is_calm, assessment.at);
         let above = html! {
             (plane::verdict(assessment, self.silent))
-            (breaker::standings(&assessment.breaker))
+            (breaker::standings(&assessment.breaker, assessment.at))
             (timeline::figure(&self.past, plane.usual_write_seconds, assessment.at))
             @if is_calm { (findings) }
         };
@@ -85,7 +85,7 @@ impl Model {
             (hooks::table(assessment, &self.past, |rows| FRAGMENT.saturating_sub(used + rows)))
             // What could fail next comes after what fails.
             @if !is_calm { (findings) }
-            (hooks::happened(&self.past))
+            (hooks::happened(&self.past, assessment.at))
             (plane::sources(assessment))
         }
     }

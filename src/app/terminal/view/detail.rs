@@ -1,9 +1,10 @@
 //! What covers the table: all that is known of one hook, or what the keys do.
 
 use super::canvas::{Canvas, Tone};
-use super::shown::{ShownAssessment, ShownHook, clock};
+use super::shown::{ShownAssessment, ShownHook};
 use super::state::{ScreenRoom, ScreenState};
 use super::text::wrap;
+use crate::domain::time::Time;
 
 /// Backends told at most.
 const BACKENDS: usize = 200;
@@ -26,7 +27,7 @@ pub fn evidence(seen: &ShownAssessment, hook: Option<&ShownHook>, wide: usize) -
         .as_ref()
         .map_or("no configuration that is known", |name| name.as_str());
     page.say(&format!("{} · {configuration}", hook.kind), "", Tone::Quiet);
-    page.say(&verdict(hook), "", Tone::of(hook.health));
+    page.say(&verdict(hook, seen.at), "", Tone::of(hook.health));
     page.say(hook.summary.as_str(), "", Tone::Plain);
     if let Some(advice) = &hook.advice {
         page.say(&format!("Next: {advice}"), "", Tone::Strong);
@@ -53,7 +54,7 @@ pub fn evidence(seen: &ShownAssessment, hook: Option<&ShownHook>, wide: usize) -
 }
 
 /// How the hook is, why and since when, in one sentence.
-fn verdict(hook: &ShownHook) -> String {
+fn verdict(hook: &ShownHook, now: Time) -> String {
     let mut verdict = hook.health.as_str().to_uppercase();
     if let Some(cause) = &hook.cause {
         verdict.push_str(&format!(
@@ -62,7 +63,7 @@ fn verdict(hook: &ShownHook) -> String {
         ));
     }
     if let Some(since) = hook.since {
-        verdict.push_str(&format!(", since {} UTC", clock(since)));
+        verdict.push_str(&format!(", since {} UTC", since.as_read_at(now)));
     }
     if let Some(share) = hook.excess_share {
         verdict.push_str(&format!(", {:.0} % of the extra time", share * 100.0));

@@ -7,7 +7,7 @@ use ratatui::layout::Rect;
 
 use super::canvas::{Canvas, NARROW, Tone};
 use super::curve::curve;
-use super::shown::{ShownAssessment, clock, lasting};
+use super::shown::{ShownAssessment, lasting};
 use super::state::{Pane, ScreenRoom, ScreenState};
 use super::table::table;
 use super::text::{cut, fit, width, wrap};
@@ -74,7 +74,7 @@ fn head(canvas: &mut Canvas<'_>, known: &ViewModel, state: &ScreenState, tall: u
         let at = known
             .seen
             .as_ref()
-            .map_or_else(String::new, |seen| format!("{} UTC ", clock(seen.at)));
+            .map_or_else(String::new, |seen| format!("{} UTC ", seen.at.as_read_at(seen.at)));
         let name = format!("hookwatch  {}", known.server);
         let room = canvas.width().saturating_sub(width(&at) + 1);
         canvas.line(&[

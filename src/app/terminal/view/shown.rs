@@ -405,12 +405,6 @@ pub fn lasting(time: Duration) -> String {
     }
 }
 
-/// The time of day in UTC, to the second.
-pub fn clock(at: Time) -> String {
-    let whole = at.to_string();
-    whole.get(11..19).unwrap_or(&whole).to_owned()
-}
-
 fn health<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Health, D::Error> {
     let name = CleanText::deserialize(deserializer)?;
     let same = |health: &Health| health.as_str().eq_ignore_ascii_case(name.as_str());
@@ -445,7 +439,7 @@ mod tests {
         let seen = ShownAssessment::parse(seen.to_string().as_bytes()).expect("an assessment");
         assert_eq!(seen.control_plane.writes, Writes::Unknown);
         assert_eq!(seen.hooks[0].health, Health::Unknown);
-        assert_eq!(clock(seen.at), "00:11:02");
+        assert_eq!(seen.at.as_read_at(seen.at), "00:11:02");
     }
 
     #[test]

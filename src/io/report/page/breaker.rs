@@ -5,16 +5,17 @@ use maud::{Markup, html};
 use super::text::{Foreign, clock, within};
 use crate::domain::act::breaker::HookStanding;
 use crate::domain::act::fence::BreakerView;
+use crate::domain::time::Time;
 
 /// Room for all of it, in bytes.
 const ROOM: usize = 8_000;
 
 /// Nothing at all while the breaker has to do with no hook.
-pub(super) fn standings(breaker: &BreakerView) -> Markup {
+pub(super) fn standings(breaker: &BreakerView, now: Time) -> Markup {
     if breaker.hooks.is_empty() {
         return html! {};
     }
-    let (lines, left_out) = within(ROOM, &breaker.hooks, line);
+    let (lines, left_out) = within(ROOM, &breaker.hooks, |standing| line(standing, now));
     html! {
         section #breaker {
             h2 { "Breaker " span.quiet { (breaker.effective.as_str()) } }
@@ -41,13 +42,13 @@ pub(super) fn state(standing: &HookStanding) -> Option<String> {
     )
 }
 
-fn line(standing: &HookStanding) -> Markup {
+fn line(standing: &HookStanding, now: Time) -> Markup {
     let state = state(standing).unwrap_or_else(|| standing.state.clone());
     html! {
         li {
             (Foreign(&standing.hook.webhook)) " "
             small { (standing.hook.kind.as_str()) " · " (Foreign(&standing.hook.configuration)) }
-            " " b { (state) } " since " (clock(standing.since)) ". " (Foreign(&standing.words))
+            " " b { (state) } " since " (clock(standing.since, now)) ". " (Foreign(&standing.words))
             @if let Some(unchecked) = &standing.unchecked {
                 " " (Foreign(unchecked))
             }
@@ -57,23 +58,37 @@ fn line(standing: &HookStanding) -> Markup {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::domain::act::breaker::{HookState, Rung};
     use crate::domain::act::fence::AutoBreak;
     use crate::domain::cluster::hook::{HookId, HookKind};
-    use crate::domain::time::Time;
+
+    const AT: Time = Time::from_unix_millis(1_795_219_862_156);
 
     fn shown(hooks: Vec<HookStanding>) -> String {
         let breaker = BreakerView {
             hooks,
             ..BreakerView::new(AutoBreak::On, None)
         };
-        standings(&breaker).into_string()
+        standings(&breaker, AT + Duration::from_secs(60)).into_string()
     }
 
     fn standing(stage: HookState) -> HookStanding {
         let hook = HookId::new(HookKind::Validating, "c", "<w>");
-        HookStanding::new(hook, stage, Time::from_unix_millis(1_795_219_862_156))
+        HookStanding::new(hook, stage, AT)
+    }
+
+    #[test]
+    fn since_when_has_the_date_where_that_is_more_than_a_day_ago() {
+        let breaker = BreakerView {
+            hooks: vec![standing(HookState::Contested)],
+            ..BreakerView::new(AutoBreak::On, None)
+        };
+        let page = standings(&breaker, AT + Duration::from_secs(5 * 86_400)).into_string();
+        assert!(page.contains(">2026-11-21 00:11:02</time>"), "{page}");
+        assert!(shown(vec![standing(HookState::Contested)]).contains(">00:11:02</time>"));
     }
 
     #[test]

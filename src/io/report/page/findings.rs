@@ -6,6 +6,7 @@ use super::text::{Foreign, clock, within};
 use crate::domain::audit::Finding;
 use crate::domain::audit::findings::PatchCommand;
 use crate::domain::audit::standing::Findings;
+use crate::domain::time::Time;
 
 /// Room for all of them, in bytes.
 const ROOM: usize = 18_000;
@@ -13,7 +14,7 @@ const ROOM: usize = 18_000;
 const MOST: usize = 12;
 
 /// Nothing at all before the first audit and while it finds nothing. In an outage all of it is folded.
-pub(super) fn section(audit: &Findings, is_calm: bool) -> Markup {
+pub(super) fn section(audit: &Findings, is_calm: bool, now: Time) -> Markup {
     if audit.findings.is_empty() {
         return html! {};
     }
@@ -28,7 +29,9 @@ pub(super) fn section(audit: &Findings, is_calm: bool) -> Markup {
     let counts = counts.iter().filter(|(count, _)| *count > 0);
     let counts: Vec<String> = counts.map(|(count, what)| format!("{count} {what}")).collect();
     let all = audit.critical + audit.warning + audit.info;
-    let (rows, left_out) = within(ROOM, audit.findings.iter().take(MOST), row);
+    let (rows, left_out) = within(ROOM, audit.findings.iter().take(MOST), |finding| {
+        row(finding, now)
+    });
     let shown = audit.findings.len().min(MOST) - left_out;
     html! {
         section #findings {
@@ -44,13 +47,13 @@ pub(super) fn section(audit: &Findings, is_calm: bool) -> Markup {
     }
 }
 
-fn row(finding: &Finding) -> Markup {
+fn row(finding: &Finding, now: Time) -> Markup {
     html! {
         details.finding.(finding.severity.as_str()) {
             summary {
                 span.severity { (finding.severity.as_str()) }
                 span.name { (finding.kind.title) small { (Foreign(of(finding))) } }
-                span.n.since { @if let Some(since) = finding.since { (clock(since)) } }
+                span.n.since { @if let Some(since) = finding.since { (clock(since, now)) } }
             }
             div.body {
                 @for sentences in parts(&finding.message) { p { (Foreign(sentences)) } }

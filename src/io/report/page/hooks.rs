@@ -15,6 +15,7 @@ use crate::domain::cluster::condition::BypassCondition;
 use crate::domain::cluster::hook::Backend;
 use crate::domain::diagnose::verdict::{BackendView, Verdict};
 use crate::domain::report::assessment::Assessment;
+use crate::domain::time::Time;
 use crate::domain::vocabulary::{BackendHealth, Effect, Health};
 
 /// With no more hooks than this every one is shown in full.
@@ -59,7 +60,7 @@ pub(super) fn table(assessment: &Assessment, past: &ShownPast, room: impl Fn(usi
     });
     let (rows, left_out) = within(IN_FULL, rows, |(verdict, opened)| {
         let known = known.get(&past::anchor(verdict)).unwrap_or(&nothing);
-        row(verdict, past, known, opened)
+        row(verdict, past, known, (opened, assessment.at))
     });
     let rest = &hooks[first.len() - left_out..];
     let (well, unwell): (Vec<&Verdict>, Vec<&Verdict>) =
@@ -157,7 +158,7 @@ fn known<'a>(assessment: &'a Assessment, past: &'a ShownPast) -> BTreeMap<u64, H
     known
 }
 
-fn row(verdict: &Verdict, past: &ShownPast, known: &HookContext<'_>, open: bool) -> Markup {
+fn row(verdict: &Verdict, past: &ShownPast, known: &HookContext<'_>, (open, now): (bool, Time)) -> Markup {
     let breaker = known.breaker(verdict);
     let anchor = past::anchor(verdict);
     let health = verdict.health.as_str();
@@ -189,11 +190,11 @@ fn row(verdict: &Verdict, past: &ShownPast, known: &HookContext<'_>, open: bool)
                     }
                     @if verdict.backends.len() > IN_ROW { small { "+" (verdict.backends.len() - IN_ROW) } }
                 }
-                span.n.since { @if let Some(since) = verdict.since { (clock(since)) } }
+                span.n.since { @if let Some(since) = verdict.since { (clock(since, now)) } }
             }
             div.body {
-                (evidence(verdict, &known.found)) (standing(breaker.as_deref(), known.stands)) (backends(verdict, tracks))
-                (canaries(verdict)) (history(&known.happened))
+                (evidence(verdict, &known.found)) (standing(breaker.as_deref(), known.stands, now)) (backends(verdict, tracks))
+                (canaries(verdict)) (history(&known.happened, now))
             }
         }
     }
@@ -228,12 +229,12 @@ fn evidence(verdict: &Verdict, found: &[&Finding]) -> Markup {
     }
 }
 
-fn standing(state: Option<&str>, stands: Option<&HookStanding>) -> Markup {
+fn standing(state: Option<&str>, stands: Option<&HookStanding>, now: Time) -> Markup {
     html! {
         @if let Some(state) = state {
             p {
                 b { "Breaker: " span.bypass { (state) } }
-                @if let Some(stands) = stands { " since " (clock(stands.since)) ". " (Foreign(&stands.words)) } @else { "." }
+                @if let Some(stands) = stands { " since " (clock(stands.since, now)) ". " (Foreign(&stands.words)) } @else { "." }
             }
         }
     }
@@ -274,9 +275,9 @@ fn backends(verdict: &Verdict, tracks: Option<&BTreeMap<Backend, Vec<Cell>>>) ->
     }
 }
 
-fn history(happened: &[&Mark]) -> Markup {
+fn history(happened: &[&Mark], now: Time) -> Markup {
     let (lines, _) = within(LIST / 2, happened.iter().take(HISTORY), |mark| {
-        html! { li { (clock(mark.at)) " " span.(tone(mark.kind)) { (called(mark.kind)) } " " (Foreign(&mark.text)) } }
+        html! { li { (clock(mark.at, now)) " " span.(tone(mark.kind)) { (called(mark.kind)) } " " (Foreign(&mark.text)) } }
     });
     html! {
         @if !happened.is_empty() {
@@ -381,11 +382,11 @@ fn minute(cells: &[Cell]) -> Cell {
 }
 
 /// The list of what happened, the newest first.
-pub(super) fn happened(past: &ShownPast) -> Markup {
+pub(super) fn happened(past: &ShownPast, now: Time) -> Markup {
     let (lines, _) = within(10_000, &past.marks, |mark| {
         html! {
             li {
-                (clock(mark.at)) " "
+                (clock(mark.at, now)) " "
                 span.tag.(tone(mark.kind)) { (called(mark.kind)) } " "
                 span.text {
                     @match &mark.hook {
@@ -398,7 +399,7 @@ pub(super) fn happened(past: &ShownPast) -> Markup {
                             " " (Foreign(after.trim_start()))
                         }
                     }
-                    @if let Some(began) = mark.began { span.quiet { " Began " (clock(began)) "." } }
+                    @if let Some(began) = mark.began { span.quiet { " Began " (clock(began, now)) "." } }
                 }
             }
         }

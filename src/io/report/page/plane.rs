@@ -13,6 +13,7 @@ use crate::domain::diagnose::verdict::Verdict;
 use crate::domain::observe::views::{ScrapeView, StoredView};
 use crate::domain::report::assessment::Assessment;
 use crate::domain::text::{human, human_seconds};
+use crate::domain::time::Time;
 use crate::domain::vocabulary::{Health, Writes};
 
 /// Room for each list, in bytes.
@@ -40,7 +41,7 @@ pub(super) fn verdict(assessment: &Assessment, silent: Option<Duration>) -> Mark
             }
             p.state {
                 b { "Writes " (plane.writes.as_str()) }
-                span { "since " (clock(plane.since)) ", for " (human(lasted)) }
+                span { "since " (clock(plane.since, assessment.at)) ", for " (human(lasted)) }
             }
             h1 { (Foreign(sentence)) }
             @if let Some(advice) = leading(assessment).and_then(|verdict| verdict.advice) {
@@ -137,7 +138,7 @@ pub(super) fn sources(assessment: &Assessment) -> Markup {
                 dd { (breaker(&assessment.breaker)) }
                 @if let Some(view) = &assessment.replica {
                     dt { "replica" }
-                    dd { (replica(view)) }
+                    dd { (replica(view, assessment.at)) }
                 }
                 @if !sources.probes.late.is_empty() {
                     dt { "probes" }
@@ -181,9 +182,9 @@ fn breaker(breaker: &BreakerView) -> Markup {
     }
 }
 
-fn replica(replica: &ReplicaView) -> Markup {
+fn replica(replica: &ReplicaView, now: Time) -> Markup {
     html! {
-        b { (replica.role.as_str()) } " since " (clock(replica.since))
+        b { (replica.role.as_str()) } " since " (clock(replica.since, now))
         @if let Some(trouble) = &replica.trouble { ": " (Foreign(trouble)) }
     }
 }

@@ -74,11 +74,9 @@ pub(super) fn within<T>(
     (maud::PreEscaped(drawn), left_out + items.count())
 }
 
-/// The time of day in UTC, to the second.
-pub(super) fn clock(at: Time) -> Markup {
-    let whole = at.to_string();
-    let short = whole.get(11..19).unwrap_or(&whole);
-    html! { time datetime=(whole) { (short) } }
+/// An instant in UTC, to the second, with its date from a day before `now` on.
+pub(super) fn clock(at: Time, now: Time) -> Markup {
+    html! { time datetime=(at.to_string()) { (at.as_read_at(now)) } }
 }
 
 #[cfg(test)]
@@ -120,7 +118,8 @@ mod tests {
 
     #[test]
     fn an_instant_is_shown_as_the_time_of_day() {
-        let shown = clock(Time::from_unix_millis(1_795_219_862_156)).into_string();
+        let at = Time::from_unix_millis(1_795_219_862_156);
+        let shown = clock(at, at).into_string();
         assert_eq!(
             shown,
             "<time datetime=\"2026-11-21T00:11:02.156Z\">00:11:02</time>"

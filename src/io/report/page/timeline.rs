@@ -418,7 +418,7 @@ fn hours(frame: &Frame) -> Markup {
     html! {
         div.hours {
             @for quarter in (0..=4).rev() {
-                span { (clock(frame.now.before(frame.span * quarter / 4))) }
+                span { (clock(frame.now.before(frame.span * quarter / 4), frame.now)) }
             }
         }
     }
