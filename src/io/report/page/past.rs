@@ -213,7 +213,11 @@ impl Past {
     /// Takes in what is published; a sample is taken of it now and then.
     pub fn assessed(&mut self, assessment: &Assessment) {
         let now = assessment.at;
-        for mark in self.actions.news(&assessment.breaker, now) {
+        let is_gone = |hook: &HookId| {
+            let mut all = assessment.hooks.iter();
+            assessment.sources.hooks_listed && !all.any(|verdict| verdict.hook().as_ref() == Some(hook))
+        };
+        for mark in self.actions.news(&assessment.breaker, is_gone, now) {
             self.mark(mark);
         }
         if let Some(last) = self.samples.back()

@@ -26,6 +26,10 @@ pub enum PastAction {
     Restored,
     /// Something keeps reverting the bypass.
     Contested,
+    /// Its failures are ignored, which only an administrator ends.
+    Ignored,
+    /// It was removed from the cluster while it was bypassed.
+    Gone,
     /// It would be bypassed if that were wanted.
     #[strum(serialize = "would bypass")]
     Planned,
@@ -39,6 +43,7 @@ impl PastAction {
             "bypassed" if standing.effective => Some(Self::Bypassed),
             "probation" => Some(Self::Probation),
             "contested" => Some(Self::Contested),
+            "ignored" => Some(Self::Ignored),
             "enforcing" if standing.would_bypass.is_some() => Some(Self::Planned),
             _ => None,
         }
@@ -53,8 +58,14 @@ pub(super) struct Actions {
 }
 
 impl Actions {
-    /// What is new, as marks.
-    pub(super) fn news(&mut self, breaker: &BreakerView, now: Time) -> Vec<Mark> {
+    /// What is new, as marks. `is_gone`: whether a hook is not in the cluster any more.
+    pub(super) fn news(
+        &mut self,
+        breaker: &BreakerView,
+        is_gone: impl Fn(&HookId) -> bool,
+        now: Time,
+    ) -> Vec<Mark> {
+        let over = |hook: &HookId, before| over(hook, before, is_gone(hook), now);
         let mut marks = Vec::new();
         let mut told = BTreeMap::new();
         for standing in breaker.hooks.iter().take(MAX_FOLLOWED) {
@@ -67,7 +78,7 @@ impl Actions {
                     Some(before) if under_way || before.0 == PastAction::Planned => {
                         told.insert(standing.hook.clone(), before);
                     }
-                    Some((before, _)) => marks.extend(over(&standing.hook, before, now)),
+                    Some((before, _)) => marks.extend(over(&standing.hook, before)),
                     None => {}
                 }
                 continue;
@@ -85,7 +96,9 @@ impl Actions {
                     PastAction::Probation => "is on probation".to_owned(),
                     PastAction::Contested => "is contested, and left alone".to_owned(),
                     PastAction::Planned => format!("would be bypassed{how}"),
+                    PastAction::Ignored => "is bypassed (ignore)".to_owned(),
                     PastAction::Restored => "is restored".to_owned(),
+                    PastAction::Gone => "is gone".to_owned(),
                 };
                 marks.push(mark(
                     &standing.hook,
@@ -98,7 +111,7 @@ impl Actions {
             told.insert(standing.hook.clone(), (action, how));
         }
         for (hook, (before, _)) in &self.told {
-            marks.extend(over(hook, *before, now));
+            marks.extend(over(hook, *before));
         }
         (self.told, self.begun) = (told, true);
         marks
@@ -106,10 +119,14 @@ impl Actions {
 }
 
 /// The breaker has nothing to do with it any more.
-fn over(hook: &HookId, before: PastAction, now: Time) -> Option<Mark> {
-    let text = "is restored.";
+fn over(hook: &HookId, before: PastAction, is_gone: bool, now: Time) -> Option<Mark> {
+    let (action, text) = if is_gone {
+        (PastAction::Gone, "is gone.")
+    } else {
+        (PastAction::Restored, "is restored.")
+    };
     let was_in_force = !matches!(before, PastAction::Planned | PastAction::Contested);
-    was_in_force.then(|| mark(hook, PastAction::Restored, text, None, now))
+    was_in_force.then(|| mark(hook, action, text, None, now))
 }
 
 fn mark(hook: &HookId, action: PastAction, what: &str, began: Option<Time>, now: Time) -> Mark {
@@ -168,7 +185,7 @@ mod tests {
         let marks: Vec<Mark> = story
             .into_iter()
             .zip(1..)
-            .flat_map(|(stage, second)| actions.news(&breaker(stage), at(second)))
+            .flat_map(|(stage, second)| actions.news(&breaker(stage), there, at(second)))
             .collect();
         let told: Vec<_> = marks.iter().map(|mark| (mark.at, mark.kind)).collect();
         let kind = |action| MarkKind::Breaker(Some(action));
@@ -184,9 +201,40 @@ mod tests {
         assert_eq!(marks[1].text, "w (c) is bypassed (skip).");
     }
 
+    fn there(_: &HookId) -> bool {
+        false
+    }
+
+    #[test]
+    fn a_webhook_that_is_removed_while_it_is_bypassed_is_gone_and_not_restored() {
+        for stage in [bypassed(Rung::Skip, true), Some(HookState::Probation)] {
+            for left in [None, Some(HookState::Enforcing)] {
+                let mut actions = Actions::default();
+                actions.news(&breaker(stage), there, at(1));
+                let marks = actions.news(&breaker(left), |_| true, at(2));
+                let told: Vec<_> = marks.iter().map(|mark| (mark.kind, mark.text.as_str())).collect();
+                let gone = MarkKind::Breaker(Some(PastAction::Gone));
+                assert_eq!(told, [(gone, "w (c) is gone.")]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_webhook_whose_failures_are_ignored_is_not_restored_until_that_ends() {
+        let mut actions = Actions::default();
+        actions.news(&breaker(bypassed(Rung::Skip, true)), there, at(1));
+        let marks = actions.news(&breaker(Some(HookState::Ignored)), there, at(2));
+        assert_eq!(marks.len(), 1);
+        assert_eq!(marks[0].kind, MarkKind::Breaker(Some(PastAction::Ignored)));
+        let text = "w (c) is bypassed (ignore). Its failures are ignored, ";
+        assert!(marks[0].text.starts_with(text), "{}", marks[0].text);
+        let marks = actions.news(&breaker(None), there, at(3));
+        assert_eq!(marks[0].kind, MarkKind::Breaker(Some(PastAction::Restored)));
+    }
+
     #[test]
     fn what_was_bypassed_before_hookwatch_looked_began_before() {
-        let marks = Actions::default().news(&breaker(bypassed(Rung::Skip, true)), at(60));
+        let marks = Actions::default().news(&breaker(bypassed(Rung::Skip, true)), there, at(60));
         assert_eq!(marks[0].began, Some(at(0)));
     }
 
@@ -195,20 +243,20 @@ mod tests {
         let mut actions = Actions::default();
         let mut planned = breaker(Some(HookState::Enforcing));
         planned.hooks[0].would_bypass = Some(Rung::Shield);
-        let marks = actions.news(&planned, at(1));
+        let marks = actions.news(&planned, there, at(1));
         assert_eq!(marks[0].text, "w (c) would be bypassed (shield).");
         // Held back for a moment, and then it would be done again.
-        assert_eq!(actions.news(&breaker(Some(HookState::Enforcing)), at(2)), []);
-        assert_eq!(actions.news(&planned, at(3)), []);
-        assert_eq!(actions.news(&breaker(None), at(4)), []);
+        assert_eq!(actions.news(&breaker(Some(HookState::Enforcing)), there, at(2)), []);
+        assert_eq!(actions.news(&planned, there, at(3)), []);
+        assert_eq!(actions.news(&breaker(None), there, at(4)), []);
     }
 
     #[test]
     fn what_is_no_longer_contested_is_not_called_restored() {
         let mut actions = Actions::default();
-        let marks = actions.news(&breaker(Some(HookState::Contested)), at(1));
+        let marks = actions.news(&breaker(Some(HookState::Contested)), there, at(1));
         assert_eq!(marks[0].text, "w (c) is contested, and left alone.");
-        assert_eq!(actions.news(&breaker(Some(HookState::Enforcing)), at(2)), []);
-        assert_eq!(actions.news(&breaker(None), at(3)), []);
+        assert_eq!(actions.news(&breaker(Some(HookState::Enforcing)), there, at(2)), []);
+        assert_eq!(actions.news(&breaker(None), there, at(3)), []);
     }
 }
