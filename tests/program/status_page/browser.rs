@@ -253,6 +253,39 @@ async fn what_to_change_is_there_before_anything_fails(chromium: &Chromium) {
     assert_eq!(chromium.complaints().await, [] as [Value; 0]);
 }
 
+/// What the line at the top says while every answer to the page has this status; `null` stands for no answer.
+async fn said_at(chromium: &Chromium, status: Value) -> String {
+    let answers = format!(
+        "const status = {status}; window.fetch = async () => {{ \
+         if (status === null) throw new TypeError('no route'); return new Response('', {{ status }}); }}; return true"
+    );
+    chromium.run(&answers).await;
+    let said = "document.getElementById('live').textContent";
+    chromium
+        .until(&format!("return document.body.classList.contains('old') && {said} !== window.before"))
+        .await;
+    let told = chromium.run(&format!("window.before = {said}; return {said}")).await;
+    told.as_str().unwrap_or_default().to_owned()
+}
+
+async fn a_page_that_is_not_admitted_any_more_says_so_and_not_that_nothing_answers(chromium: &Chromium) {
+    let served = Served::start(fixture::recorded("quiet"), 0).await;
+    chromium.size(1280, 900, "light").await;
+    chromium.open(&served.url("/")).await;
+    for (status, said) in [
+        (json!(401), "hookwatch asks for the token again: reload the page"),
+        (
+            json!(403),
+            "hookwatch does not admit this browser any more: reload the page",
+        ),
+        (json!(500), "hookwatch answers with status 500"),
+        (Value::Null, "hookwatch does not answer"),
+    ] {
+        let told = said_at(chromium, status).await;
+        assert_eq!(told, format!("{said}; everything below is old"));
+    }
+}
+
 /// One after the other: a browser is a lot for a small machine.
 #[test]
 fn the_page_works_in_a_real_browser() {
@@ -272,6 +305,8 @@ fn the_page_works_in_a_real_browser() {
         access::the_page_works_by_keyboard_alone(&chromium).await;
         chromium.forget().await;
         access::all_text_can_be_read_in_light_and_in_the_dark(&chromium).await;
+        chromium.forget().await;
+        a_page_that_is_not_admitted_any_more_says_so_and_not_that_nothing_answers(&chromium).await;
         chromium.forget().await;
         hostile_names_do_nothing(&chromium).await;
         chromium.forget().await;

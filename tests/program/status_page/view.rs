@@ -189,7 +189,38 @@ fn before_the_first_assessment_and_after_the_last_the_page_says_so() {
     let assessment = Arc::new(recorded("quiet"));
     let silent = Model::new(assessment, &Past::default(), Some(Duration::from_secs(75)));
     let page = document(&Model::fragment(Some(&silent)));
-    assert!(page.contains("hookwatch has judged nothing for 75.0 s"));
+    assert!(page.contains("It has judged nothing for 75.0 s"));
+}
+
+/// What screen readers read aloud whenever it changes, in the order of the page.
+fn read_aloud(page: &str) -> Vec<&str> {
+    let regions = ["role=\"alert\">", "role=\"status\">"].map(|role| page.split(role).skip(1));
+    let regions = regions.into_iter().flatten();
+    regions.filter_map(|rest| rest.split('<').next()).collect()
+}
+
+#[test]
+fn what_is_read_aloud_does_not_change_with_time_alone_and_changes_with_the_state_of_writes() {
+    let page = |writes, minute: u64| {
+        let mut assessment = recorded("quiet");
+        assessment.control_plane.writes = writes;
+        assessment.at = assessment.at + Duration::from_secs(60 * minute);
+        let silent = Some(Duration::from_secs(60 * minute));
+        let model = Model::new(Arc::new(assessment), &Past::default(), silent);
+        Model::fragment(Some(&model))
+    };
+    let (first, later) = (page(Writes::Flowing, 1), page(Writes::Flowing, 2));
+    assert_ne!(first, later);
+    let told = read_aloud(&first);
+    assert_eq!(
+        told,
+        [
+            "hookwatch does not judge any more: everything below is old.",
+            "Writes flowing"
+        ]
+    );
+    assert_eq!(told, read_aloud(&later));
+    assert_eq!(read_aloud(&page(Writes::Blocked, 2))[1], "Writes blocked");
 }
 
 #[test]

@@ -40,11 +40,16 @@
       at = next;
     }
   };
+  class Refused extends Error {}
+  const refusals = {
+    401: "hookwatch asks for the token again: reload the page",
+    403: "hookwatch does not admit this browser any more: reload the page",
+  };
   const update = async () => {
     if (!document.hidden) {
       try {
         const answer = await fetch("/fragment", { cache: "no-store", signal: AbortSignal.timeout(10000) });
-        if (!answer.ok) throw new Error(answer.status);
+        if (!answer.ok) throw new Refused(refusals[answer.status] || `hookwatch answers with status ${answer.status}`);
         const page = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("page");
         if (!page) throw new Error("no page");
         const focused = document.activeElement;
@@ -55,8 +60,9 @@
         document.title = (state ? state.firstElementChild || state : live).textContent + " · hookwatch";
         say("live", false);
         wait = 2000;
-      } catch {
-        say("hookwatch does not answer; everything below is old", true);
+      } catch (error) {
+        const why = error instanceof Refused ? error.message : "hookwatch does not answer";
+        say(`${why}; everything below is old`, true);
         wait = Math.min(wait * 1.5, 10000);
       }
     }

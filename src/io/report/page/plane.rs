@@ -37,10 +37,14 @@ pub(super) fn verdict(assessment: &Assessment, silent: Option<Duration>) -> Mark
     html! {
         section #verdict.(tone(assessment)) {
             @if let Some(silent) = silent {
-                p.alarm role="alert" { "hookwatch has judged nothing for " (human(silent)) ": everything below is old." }
+                // What a screen reader reads aloud at every change must not change with every second.
+                p #alarm {
+                    span role="alert" { "hookwatch does not judge any more: everything below is old." }
+                    " It has judged nothing for " (human(silent)) "."
+                }
             }
             p.state {
-                b { "Writes " (plane.writes.as_str()) }
+                b role="status" { "Writes " (plane.writes.as_str()) }
                 span { "since " (clock(plane.since, assessment.at)) ", for " (human(lasted)) }
             }
             h1 { (Foreign(sentence)) }
