@@ -12,6 +12,7 @@ pub mod progress;
 pub mod replay;
 pub mod run;
 pub mod terminal;
+pub mod text;
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write as _};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ratatui::crossterm::terminal::size;
 use tokio::time::{Instant, interval_at};
 
-use super::terminal::view::text::{clean, cut};
+use super::text::{clean, cut};
 
 /// What is done by then needs no word.
 const QUIET: Duration = Duration::from_secs(2);

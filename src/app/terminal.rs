@@ -8,9 +8,9 @@ pub mod view;
 use std::path::PathBuf;
 
 use self::view::shown::{NotOne, ShownAssessment};
-use self::view::text::CleanText;
 use super::BadUsage;
 use super::contexts::{self, CommandAim};
+use super::text::CleanText;
 use crate::io::client::Connection;
 use crate::io::daemon::tunnel::Tunnel;
 use crate::io::daemon::{Address, AskError, DaemonClient, DaemonFiles, DaemonRoute};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use flate2::read::GzDecoder;
 use hookwatch::app::terminal::view::ViewModel;
 use hookwatch::app::terminal::view::shown::ShownAssessment;
-use hookwatch::app::terminal::view::text::CleanText;
+use hookwatch::app::text::CleanText;
 use hookwatch::domain::act::fence::AutoBreak;
 use hookwatch::domain::audit::standing::Audited;
 use hookwatch::domain::recording::RecordingLine;

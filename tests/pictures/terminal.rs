@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hookwatch::app::terminal::view::screen;
 use hookwatch::app::terminal::view::state::ScreenState;
-use hookwatch::app::terminal::view::text::cut;
+use hookwatch::app::text::cut;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;

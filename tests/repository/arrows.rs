@@ -4,7 +4,7 @@
 
 mod paths;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use crate::{files, read};
@@ -87,7 +87,11 @@ const VIEW_PATHS: [&str; 6] = [
     "ratatui::style",
     "unicode_width",
     "crate::app::terminal::view",
+    "crate::app::text",
 ];
+
+/// What the view and the other commands make text harmless with: as pure as the view.
+const PURE_TEXT: [&str; 2] = ["app", "text"];
 
 /// Everything in a file of the view that makes it more than a function of its arguments.
 fn offences_of_the_view(text: &str, module: &[&str], dependencies: &BTreeSet<String>) -> Vec<String> {
@@ -130,7 +134,7 @@ fn offence_of_a_room((layer, own): (&str, &str), path: &[String]) -> Option<Stri
 
 /// Everything in a file that its layer may not know. `dependencies` are the names of all crates in use.
 fn offences(module: &[&str], text: &str, dependencies: &BTreeSet<String>) -> Vec<String> {
-    if module.starts_with(&PURE_VIEW) {
+    if module.starts_with(&PURE_VIEW) || module == PURE_TEXT {
         return offences_of_the_view(text, module, dependencies);
     }
     let Mentions { paths, words, .. } = mentions(text, module);
@@ -273,6 +277,53 @@ fn every_room_knows_only_rooms_before_it_and_all_of_domain_and_io_is_in_a_room()
     }
 }
 
+/// Which modules of `app` each of its modules knows, by these files.
+fn known_in_app(files: &[(Vec<String>, String)]) -> BTreeMap<&str, BTreeSet<String>> {
+    let modules: BTreeSet<&str> = files.iter().map(|(module, _)| module[1].as_str()).collect();
+    let mut known: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    for (module, text) in files {
+        let names: Vec<&str> = module.iter().map(String::as_str).collect();
+        let others = mentions(text, &names).paths.into_iter().filter_map(|path| match &*path {
+            [krate, app, other, ..] if krate == "crate" && app == "app" => Some(other.clone()),
+            _ => None,
+        });
+        let others = others.filter(|other| *other != module[1] && modules.contains(other.as_str()));
+        known.entry(&module[1]).or_default().extend(others);
+    }
+    known
+}
+
+/// The modules that know each other in a circle, or know one that does.
+fn in_circles(mut known: BTreeMap<&str, BTreeSet<String>>) -> Vec<String> {
+    loop {
+        let first = known.iter().find(|(_, others)| others.is_empty());
+        let Some(first) = first.map(|(module, _)| *module) else {
+            let told = known.iter().map(|(module, others)| format!("{module} knows {others:?}"));
+            return told.collect();
+        };
+        known.remove(first);
+        known.values_mut().for_each(|others| _ = others.remove(first));
+    }
+}
+
+#[test]
+fn no_modules_of_app_know_each_other_in_a_circle() {
+    let tests = test_modules();
+    let files = files("src/app", ".rs").into_iter();
+    let files = files.map(|path| (module(&path), read(&path)));
+    let files: Vec<_> = files.filter(|(module, _)| !tests.iter().any(|test| module.starts_with(test))).collect();
+    let known = known_in_app(&files);
+    assert!(known.len() > 8 && known["terminal"].contains("text"), "{known:?}");
+    assert_eq!(in_circles(known), [""; 0]);
+    let file = |name: &str, text: &str| (["app", name].map(str::to_owned).to_vec(), text.to_owned());
+    let circle = [
+        file("progress", "use super::text::clean; fn f() { crate::app::terminal::status() }"),
+        file("terminal", "use super::progress::during;"),
+        file("text", ""),
+    ];
+    assert_eq!(in_circles(known_in_app(&circle)).len(), 2);
+}
+
 #[test]
 fn a_room_that_must_not_be_known_is_seen() {
     for (module, text) in [
@@ -390,7 +441,7 @@ fn what_is_drawn_in_a_terminal_is_a_function_of_its_arguments() {
         assert!(view(text) > 0, "not seen in: {text}");
     }
     for text in [
-        "use super::text::Text; use crate::domain::time::Time;",
+        "use crate::app::text::CleanText; use crate::domain::time::Time;",
         "use ratatui::buffer::Buffer; use ratatui::crossterm::event::{KeyCode, KeyEvent};",
         "use std::collections::VecDeque; use serde::Deserialize; use unicode_width::UnicodeWidthChar;",
     ] {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::AuditReport;
-use crate::app::terminal::view::text::{clean, wrap};
+use crate::app::text::{clean, wrap};
 use crate::domain::audit::findings::{PatchCommand, forecast_sentence};
 use crate::domain::audit::{BackendFailure, Casualty, Finding, FindingSeverity, Forecast, seconds};
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use crate::app::terminal::view::text::clean;
+use crate::app::text::clean;
 use crate::domain::act::bypass::edit::{Author, Desired, FieldChange, Why};
 use crate::domain::act::bypass::{Rung, STATE_ANNOTATION};
 use crate::domain::cluster::hook::HookId;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::casualties;
-use crate::app::terminal::view::text::wrap;
+use crate::app::text::wrap;
 use crate::lab::clients::{Casualties, Leaders};
 
 /// Widest line, in columns.

@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use super::view::shown::{ShownAssessment, ShownBreaker, ShownHook, lasting};
 use super::view::state::in_trouble;
-use super::view::text::{CleanText, clean, fit, or_dash, width};
 use super::{ServerArguments, parse};
 use crate::app::diagnose::{Conclusion, ConclusionFacts, document, is_unwell};
+use crate::app::text::{CleanText, clean, fit, or_dash, width};
 use crate::app::{Output, to_json};
 use crate::domain::text::human_seconds;
 use crate::domain::vocabulary::Health;

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 
 use super::view::shown::ShownAssessment;
 use super::view::state::{Next, ScreenRoom, ScreenState};
-use super::view::text::CleanText;
+use crate::app::text::CleanText;
 use super::view::{ViewModel, screen};
 use super::{ServerArguments, TerminalGuard, parse};
 use crate::app::contexts::CommandAim;

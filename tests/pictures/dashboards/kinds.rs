@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use hookwatch::app::terminal::view::text::cut;
+use hookwatch::app::text::cut;
 
 use super::{LETTER, Line, Panel, scale, shown, text};
 

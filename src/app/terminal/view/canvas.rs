@@ -4,7 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 
-use super::text::cut;
+use crate::app::text::cut;
 use crate::domain::vocabulary::{Health, Writes};
 
 /// Below so many columns a line holds one thing, and what is not about hooks is left out.

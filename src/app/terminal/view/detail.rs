@@ -3,7 +3,7 @@
 use super::canvas::{Canvas, Tone};
 use super::shown::{ShownAssessment, ShownHook};
 use super::state::{ScreenRoom, ScreenState};
-use super::text::wrap;
+use crate::app::text::wrap;
 use crate::domain::time::Time;
 
 /// Backends told at most.

@@ -10,8 +10,8 @@ use super::curve::curve;
 use super::shown::{ShownAssessment, lasting};
 use super::state::{Pane, ScreenRoom, ScreenState};
 use super::table::table;
-use super::text::{cut, fit, width, wrap};
 use super::{ViewModel, detail};
+use crate::app::text::{cut, fit, width, wrap};
 
 /// An answer that is older than this is said to be old.
 const FRESH: Duration = Duration::from_secs(5);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
 
-use super::text::CleanText;
+use crate::app::text::CleanText;
 use crate::domain::time::Time;
 use crate::domain::vocabulary::{Health, Writes};
 

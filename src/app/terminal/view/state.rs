@@ -4,7 +4,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use strum::{IntoStaticStr, VariantArray};
 
 use super::shown::{HookKey, ShownAssessment, ShownHook};
-use super::text::{CleanText, clean};
+use crate::app::text::{CleanText, clean};
 use crate::domain::text::named;
 use crate::domain::vocabulary::Health;
 

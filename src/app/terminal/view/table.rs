@@ -3,7 +3,7 @@
 use super::canvas::{Canvas, Tone};
 use super::shown::{ShownAssessment, ShownHook, ShownStanding};
 use super::state::{ScreenRoom, ScreenState, Sort, in_trouble};
-use super::text::{fit, or_dash};
+use crate::app::text::{fit, or_dash};
 use crate::domain::vocabulary::Health;
 
 /// A column: its heading, its width, and what it says of a hook.
