@@ -83,9 +83,18 @@ pub fn to_json(result: &impl Serialize) -> serde_json::Result<String> {
     Ok(serde_json::to_string_pretty(result)? + "\n")
 }
 
-/// Tells people something on standard error. Where that is closed the work goes on: half of a change would be worse.
+/// Tells people something on standard error, with nothing in it that a terminal obeys. Where that is closed the work goes on:
+/// half of a change would be worse.
 pub fn tell(text: impl Display) {
-    let _ = writeln!(io::stderr(), "{text}");
+    let _ = writeln!(io::stderr(), "{}", text::clean_lines(&text.to_string()));
+}
+
+/// Prints a result for people, with nothing in it that a terminal obeys.
+///
+/// # Errors
+/// As for [`print`].
+pub fn print_text(text: &str) -> io::Result<()> {
+    print(&text::clean_lines(text))
 }
 
 /// Prints a result on standard output. A reader that has seen enough, such as `head`, is no error.

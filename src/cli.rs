@@ -210,10 +210,10 @@ fn dispatch(command: Command, plugin: bool) -> anyhow::Result<ExitCode> {
         }
         Command::Replay(arguments) => {
             let result = arguments.replay()?;
-            app::print(&match arguments.output {
-                Output::Text => result.to_text(),
-                Output::Json => app::to_json(&result.document())?,
-            })?;
+            match arguments.output {
+                Output::Text => app::print_text(&result.to_text()),
+                Output::Json => app::print(&app::to_json(&result.document())?),
+            }?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Break(arguments) => block_on(by_hand::break_hooks(arguments)),

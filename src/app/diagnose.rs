@@ -184,10 +184,10 @@ pub async fn diagnose(
         Err(configs) => return several::diagnose(configs, arguments, program).await,
     };
     let look = examine(config, arguments.at_most, program, &mut ProgressLine::default()).await?;
-    super::print(&match arguments.output {
-        Output::Json => to_json(&look.document())?,
-        Output::Text => report::report(&look),
-    })?;
+    match arguments.output {
+        Output::Json => super::print(&to_json(&look.document())?),
+        Output::Text => super::print_text(&report::report(&look)),
+    }?;
     Ok(ExitCode::from(look.conclusion.exit_code()))
 }
 

@@ -8,7 +8,7 @@ use unicode_width::UnicodeWidthChar;
 
 /// Longest text kept, in characters; the whole of it is in the API.
 const LONGEST: usize = 2_000;
-/// The same of a command, which is of no use when it is cut: one names up to 50 webhooks.
+/// The same of a line with a command, which is of no use when it is cut: one names up to 50 webhooks.
 const LONGEST_COMMAND: usize = 30_000;
 /// Marks upon one letter. No script needs more.
 const MARKS: usize = 2;
@@ -62,6 +62,12 @@ impl<'de> Deserialize<'de> for CleanText {
 /// is, and about its parts they agree.
 pub fn clean(text: &str) -> String {
     clean_to(text, LONGEST)
+}
+
+/// As [`clean`], line by line. A line may be longer: it may hold a command.
+pub fn clean_lines(text: &str) -> String {
+    let lines: Vec<String> = text.split('\n').map(|line| clean_to(line, LONGEST_COMMAND)).collect();
+    lines.join("\n")
 }
 
 fn clean_to(text: &str, longest: usize) -> String {
@@ -179,6 +185,14 @@ mod tests {
             shown,
             "a\u{fffd}[31mred\u{fffd}]0;title\u{fffd}\u{fffd}2J\u{fffd}b\u{fffd}c\u{fffd} \u{fffd}d"
         );
+    }
+
+    #[test]
+    fn lines_stay_lines_and_a_long_command_is_not_cut() {
+        assert_eq!(clean_lines("a\u{202e}b\n\n  c\u{1b}[2J\u{200b}\n"), "a\u{fffd}b\n\n  c\u{fffd}[2J\u{fffd}\n");
+        let command = "hookwatch break ".repeat(600);
+        assert_eq!(clean_lines(&command), command);
+        assert_eq!(CleanText::command(&command).as_str(), command);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::arguments::{self, ActArguments, ClusterArguments};
 use crate::app::engine::clock;
 use crate::app::progress::during;
-use crate::app::{BadUsage, Output, print, tell, to_json};
+use crate::app::{BadUsage, Output, print, print_text, tell, to_json};
 use crate::domain::act::bypass::ObjectWriter;
 use crate::domain::act::bypass::edit::{Author, Desired, Why};
 use crate::domain::text::own_account;
@@ -120,7 +120,7 @@ impl Session {
         // Where a program reads standard output, people read standard error.
         match self.arguments.output {
             Output::Text => {
-                let _ = print(&format!("{text}\n"));
+                let _ = print_text(&format!("{text}\n"));
             }
             Output::Json => tell(text),
         }

@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use crate::app::text::clean;
 use crate::domain::act::bypass::edit::{Author, Desired, FieldChange, Why};
 use crate::domain::act::bypass::{Rung, STATE_ANNOTATION};
 use crate::domain::cluster::hook::HookId;
@@ -19,7 +18,7 @@ pub(super) fn changes(hook: &HookId, desired: &Desired, changes: &[FieldChange])
     let mut text = format!("{}: {}", hook.object(), meaning(desired));
     for change in changes {
         // Writing to a String cannot fail.
-        let _ = write!(text, "\n  {}", clean(&change.what));
+        let _ = write!(text, "\n  {}", change.what);
         if change.what.contains(STATE_ANNOTATION) {
             let how = match (&change.before, &change.after) {
                 (_, None) => "taken away",
@@ -70,7 +69,7 @@ pub(super) fn caution(spared: Spared) -> Option<&'static str> {
 }
 
 fn short(value: &Value) -> String {
-    let text = clean(&value.to_string());
+    let text = value.to_string();
     match text.char_indices().nth(LONGEST_VALUE) {
         Some((end, _)) => format!("{}...", &text[..end]),
         None => text,

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use super::Session;
 use super::arguments::{Far, Instant, UncheckedArguments};
-use crate::app::{BadUsage, Output, print, tell, to_json};
+use crate::app::{BadUsage, Output, print, print_text, tell, to_json};
 use crate::domain::act::bypass::{BypassStanding, standing};
 use crate::domain::cluster::hook::HookId;
 use crate::domain::report::unchecked::{GapReason, Question, ReviewGap};
@@ -50,10 +50,10 @@ pub async fn unchecked(arguments: UncheckedArguments) -> anyhow::Result<ExitCode
         own: &session.arguments.namespace,
     };
     let report = ObjectLister::new(&session.connection).list(question).await;
-    print(&match session.arguments.output {
-        Output::Json => to_json(&report)?,
-        Output::Text => report.lines().join("\n") + "\n",
-    })?;
+    match session.arguments.output {
+        Output::Json => print(&to_json(&report)?),
+        Output::Text => print_text(&(report.lines().join("\n") + "\n")),
+    }?;
     Ok(if report.not_listed.is_empty() {
         ExitCode::SUCCESS
     } else {

@@ -8,7 +8,7 @@ use futures::future::join_all;
 use super::{Conclusion, DiagnoseArguments, Look, examine, report};
 use crate::app::config::{Config, ConfigArguments, ConfigError};
 use crate::app::progress::ProgressLine;
-use crate::app::{BAD_USAGE, BadUsage, Output, contexts, print, to_json};
+use crate::app::{BAD_USAGE, BadUsage, Output, contexts, print, print_text, to_json};
 use crate::domain::text::bounded;
 
 /// Every exit code, the worst last: what a script must not miss is an outage, and then a context that is not there.
@@ -78,10 +78,10 @@ pub(super) async fn diagnose(
         .into_iter()
         .map(|(context, look)| (context, said(look)))
         .collect();
-    print(&match arguments.output {
-        Output::Json => to_json(&document(&looks))?,
-        Output::Text => told(&looks),
-    })?;
+    match arguments.output {
+        Output::Json => print(&to_json(&document(&looks))?),
+        Output::Text => print_text(&told(&looks)),
+    }?;
     Ok(ExitCode::from(contexts::worst(&WORST_LAST, codes.into_iter())))
 }
 

@@ -84,8 +84,7 @@ pub async fn status(
             (conclusion, printed)
         }
         Err(why) => {
-            let lines: Vec<String> = why.lines().map(clean).collect();
-            crate::app::tell(format_args!("hookwatch: {}", lines.join("\n")));
+            crate::app::tell(format_args!("hookwatch: {why}"));
             let conclusion = Conclusion::CouldNotTell;
             let printed = match arguments.output {
                 Output::Text => String::new(),

@@ -250,6 +250,32 @@ async fn several_webhooks_are_bypassed_by_one_command_and_one_that_is_refused_ke
     assert_eq!(read(&writer, &refused).await, untouched);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_that_the_cluster_calls_things_turns_a_line_or_steers_the_terminal() {
+    let lab = lab().await;
+    let name = "a\u{202e}b\u{200b}c.example.com";
+    create(
+        &lab.client,
+        HookKind::Validating,
+        "odd",
+        json!({}),
+        vec![hook(name, "Fail", 10, json!([]))],
+    )
+    .await;
+    let terminal = Terminal::new(&lab);
+    let shown = "a\u{fffd}b\u{fffd}c.example.com";
+    for words in [
+        &["plan", "odd/mistyped"][..],
+        &["break", "odd/mistyped", "--reason", "x", "--yes"],
+        &["diagnose", "--for", "4s"],
+    ] {
+        let (_, out, complained) = terminal.run(words).await;
+        let said = out + &complained;
+        assert!(said.contains(shown), "{words:?}: {said:?}");
+        assert!(!said.contains(['\u{202e}', '\u{200b}']), "{words:?}: {said:?}");
+    }
+}
+
 impl Terminal {
     /// Runs the binary with both of its outputs closed; its exit code.
     async fn run_unread(&self, words: &[&str]) -> Option<i32> {
