@@ -175,10 +175,17 @@ mod tests {
             (86_400, "2026-11-21 00:11:02"),
             (5 * 86_400, "2026-11-21 00:11:02"),
         ] {
-            assert_eq!(then.as_read_at(then + Duration::from_secs(later)), read, "{later} s");
+            assert_eq!(
+                then.as_read_at(then + Duration::from_secs(later)),
+                read,
+                "{later} s"
+            );
         }
         assert_eq!((then + Duration::from_secs(1)).as_read_at(then), "00:11:03");
-        assert_eq!(Time::from_unix_millis(u64::MAX).as_read_at(then), format!("{}ms", u64::MAX));
+        assert_eq!(
+            Time::from_unix_millis(u64::MAX).as_read_at(then),
+            format!("{}ms", u64::MAX)
+        );
     }
 
     #[test]

@@ -283,10 +283,13 @@ fn known_in_app(files: &[(Vec<String>, String)]) -> BTreeMap<&str, BTreeSet<Stri
     let mut known: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     for (module, text) in files {
         let names: Vec<&str> = module.iter().map(String::as_str).collect();
-        let others = mentions(text, &names).paths.into_iter().filter_map(|path| match &*path {
-            [krate, app, other, ..] if krate == "crate" && app == "app" => Some(other.clone()),
-            _ => None,
-        });
+        let others = mentions(text, &names)
+            .paths
+            .into_iter()
+            .filter_map(|path| match &*path {
+                [krate, app, other, ..] if krate == "crate" && app == "app" => Some(other.clone()),
+                _ => None,
+            });
         let others = others.filter(|other| *other != module[1] && modules.contains(other.as_str()));
         known.entry(&module[1]).or_default().extend(others);
     }
@@ -298,7 +301,9 @@ fn in_circles(mut known: BTreeMap<&str, BTreeSet<String>>) -> Vec<String> {
     loop {
         let first = known.iter().find(|(_, others)| others.is_empty());
         let Some(first) = first.map(|(module, _)| *module) else {
-            let told = known.iter().map(|(module, others)| format!("{module} knows {others:?}"));
+            let told = known
+                .iter()
+                .map(|(module, others)| format!("{module} knows {others:?}"));
             return told.collect();
         };
         known.remove(first);
@@ -311,13 +316,18 @@ fn no_modules_of_app_know_each_other_in_a_circle() {
     let tests = test_modules();
     let files = files("src/app", ".rs").into_iter();
     let files = files.map(|path| (module(&path), read(&path)));
-    let files: Vec<_> = files.filter(|(module, _)| !tests.iter().any(|test| module.starts_with(test))).collect();
+    let files: Vec<_> = files
+        .filter(|(module, _)| !tests.iter().any(|test| module.starts_with(test)))
+        .collect();
     let known = known_in_app(&files);
     assert!(known.len() > 8 && known["terminal"].contains("text"), "{known:?}");
     assert_eq!(in_circles(known), [""; 0]);
     let file = |name: &str, text: &str| (["app", name].map(str::to_owned).to_vec(), text.to_owned());
     let circle = [
-        file("progress", "use super::text::clean; fn f() { crate::app::terminal::status() }"),
+        file(
+            "progress",
+            "use super::text::clean; fn f() { crate::app::terminal::status() }",
+        ),
         file("terminal", "use super::progress::during;"),
         file("text", ""),
     ];

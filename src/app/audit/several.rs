@@ -21,7 +21,7 @@ const WORST_LAST: [u8; 5] = [0, 1, NOT_AUDITED, BAD_USAGE, 2];
 const NOT_THERE: u8 = 0;
 
 /// A report, or why there is none, with the exit code that stands for it.
-type Audited = Result<AuditReport, (u8, String)>;
+type ContextAudit = Result<AuditReport, (u8, String)>;
 
 /// Audits the clusters of all contexts and prints one report on each.
 pub(super) async fn audit(arguments: &AuditArguments) -> anyhow::Result<ExitCode> {
@@ -41,7 +41,7 @@ pub(super) async fn audit(arguments: &AuditArguments) -> anyhow::Result<ExitCode
         (context.as_str(), audited)
     });
     let what = format!("reading {} clusters", arguments.context.len());
-    let audits: Vec<(&str, Audited)> = during(&what, join_all(audits)).await;
+    let audits: Vec<(&str, ContextAudit)> = during(&what, join_all(audits)).await;
     print(&match arguments.output {
         AuditOutput::Json => to_json(&document(&audits))?,
         // The last two are refused above.
@@ -60,7 +60,7 @@ fn code_of(error: &anyhow::Error) -> u8 {
 }
 
 /// The exit code of all. A webhook that no cluster has is bad usage.
-fn worst(audits: &[(&str, Audited)]) -> u8 {
+fn worst(audits: &[(&str, ContextAudit)]) -> u8 {
     if audits
         .iter()
         .all(|(_, audited)| matches!(audited, Err((NOT_THERE, _))))
@@ -88,7 +88,7 @@ fn refused(arguments: &AuditArguments) -> Option<String> {
     Some(why.to_owned())
 }
 
-fn document(audits: &[(&str, Audited)]) -> Value {
+fn document(audits: &[(&str, ContextAudit)]) -> Value {
     let contexts = audits.iter().map(|(context, audited)| {
         let mut document = match audited {
             Ok(report) => formats::document(report),
@@ -101,8 +101,8 @@ fn document(audits: &[(&str, Audited)]) -> Value {
     json!({ "contexts": contexts.collect::<Vec<_>>() })
 }
 
-fn told(audits: &[(&str, Audited)]) -> String {
-    let one = |(context, audited): &(&str, Audited)| match audited {
+fn told(audits: &[(&str, ContextAudit)]) -> String {
+    let one = |(context, audited): &(&str, ContextAudit)| match audited {
         Ok(report) => format!("context {context}\n{}", text::report(report)),
         Err((_, why)) => format!("context {context}\nNOT AUDITED: {why}\n"),
     };

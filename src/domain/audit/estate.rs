@@ -118,7 +118,7 @@ pub struct Converted {
     /// Its name.
     pub name: String,
     /// The Service of the webhook; `None` where it is called by URL.
-    pub service: Option<Key>,
+    pub service: Option<NamespacedName>,
     /// `status.storedVersions`: those that objects may be stored in.
     pub stored: Vec<String>,
     /// Where it came from.
@@ -126,7 +126,7 @@ pub struct Converted {
 }
 
 /// Namespace and name.
-pub type Key = (String, String);
+pub type NamespacedName = (String, String);
 
 /// Kinds of which a list is missing or not complete, with the namespace that it is of; `None`: of the whole cluster.
 pub type Unlisted = BTreeSet<(&'static str, Option<String>)>;
@@ -139,7 +139,7 @@ pub struct Estate {
     /// Labels of the namespaces that are known.
     pub namespaces: BTreeMap<String, Labels>,
     /// Services.
-    pub services: BTreeMap<Key, ServiceFacts>,
+    pub services: BTreeMap<NamespacedName, ServiceFacts>,
     /// What makes Pods.
     pub workloads: Vec<Workload>,
     /// PodDisruptionBudgets.
@@ -193,6 +193,6 @@ impl Estate {
 }
 
 /// Namespace and name of the Service that a webhook is reached by.
-pub fn service_key(hook: &Hook) -> Option<Key> {
+pub fn service_key(hook: &Hook) -> Option<NamespacedName> {
     hook.target.service().map(ServiceTarget::key)
 }

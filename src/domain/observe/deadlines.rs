@@ -8,7 +8,7 @@ use crate::thresholds as t;
 use crate::time::Time;
 
 /// Something that gives up when its writes do not get through for so long.
-struct Clock {
+struct WriteDeadline {
     /// The canary that stands for its writes.
     canary: CanaryTarget,
     /// When one of these writes is given up: one that takes as long is as good as refused.
@@ -25,22 +25,22 @@ struct Clock {
 /// (`component-base/config/options/leaderelectionconfig.go`, `client-go/tools/leaderelection`). Nodes:
 /// `--node-monitor-grace-period` is 50 s, and it is looked at every 5 s (`--node-monitor-period`). Repair by the cloud: about
 /// 10 min on GKE, and as long elsewhere.
-const CLOCKS: [Clock; 3] = [
-    Clock {
+const CLOCKS: [WriteDeadline; 3] = [
+    WriteDeadline {
         canary: CanaryTarget::KubeSystem,
         attempt: t::leader_attempt,
         after: Duration::from_secs(10),
         what: "Leaders lose their Lease and exit",
         why: "10 s without a renewal",
     },
-    Clock {
+    WriteDeadline {
         canary: CanaryTarget::NodeLease,
         attempt: t::kubelet_attempt,
         after: Duration::from_secs(55),
         what: "Nodes turn NotReady",
         why: "at the defaults 50 to 55 s without a renewed Lease",
     },
-    Clock {
+    WriteDeadline {
         canary: CanaryTarget::NodeLease,
         attempt: t::kubelet_attempt,
         after: Duration::from_secs(600),
@@ -51,7 +51,7 @@ const CLOCKS: [Clock; 3] = [
 
 /// Of the second of [`CLOCKS`] before Kubernetes 1.32, where `--node-monitor-grace-period` was 40 s.
 const NODES_BEFORE: (u32, u32) = (1, 32);
-const NODES_THEN: Clock = Clock {
+const NODES_THEN: WriteDeadline = WriteDeadline {
     after: Duration::from_secs(45),
     why: "at the defaults 40 to 45 s without a renewed Lease",
     ..CLOCKS[1]
@@ -84,7 +84,7 @@ pub fn running(canaries: &Canaries, release: Option<(u32, u32)>, since: Time, no
 }
 
 /// Whether a canary shows that writes like it do not get through, or not before they are given up.
-fn is_held_up(memory: &CanaryMemory, clock: &Clock, now: Time) -> bool {
+fn is_held_up(memory: &CanaryMemory, clock: &WriteDeadline, now: Time) -> bool {
     use CanaryOutcome::{CallFailed, TimedOut, Unreachable};
     let is_lost = memory.latest(now).is_some_and(|report| {
         let is_refused = matches!(report.outcome, CallFailed(_) | TimedOut | Unreachable { .. });

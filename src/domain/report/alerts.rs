@@ -61,7 +61,7 @@ pub const LABELS: [&str; 16] = [
 ];
 
 /// Labels by name: what makes an alert the same alert.
-pub type Labels = Arc<BTreeMap<&'static str, String>>;
+pub type AlertLabels = Arc<BTreeMap<&'static str, String>>;
 
 /// Bytes of a label's value that are kept. Names of hooks have 253 at most, unless only metrics name them.
 const MAX_VALUE: usize = 1_024;
@@ -91,7 +91,7 @@ pub struct AlertCondition {
     /// The rule.
     pub rule: &'static AlertRule,
     /// All labels of the alert.
-    pub labels: Labels,
+    pub labels: AlertLabels,
     /// One sentence.
     pub summary: String,
     /// The explanation, at most 1024 bytes.

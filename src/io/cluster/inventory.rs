@@ -34,7 +34,7 @@ mod page;
 mod store;
 
 use feed::{Feed, FeedSpec, FeedUpdate};
-use object::{Key, WatchedKind};
+use object::{ObjectKey, WatchedKind};
 use store::WatchStore;
 
 /// Namespaces that get watches of their own.
@@ -96,7 +96,7 @@ type FeedKey = (WatchedKind, Option<String>);
 
 struct RunningWatch {
     number: u64,
-    wanted: Arc<BTreeSet<Key>>,
+    wanted: Arc<BTreeSet<ObjectKey>>,
     health: InventoryHealth,
     known_good: Option<Time>,
     /// Whether it has delivered a list or failed.
@@ -266,7 +266,7 @@ impl Keeper {
     }
 
     /// Starts a feed, in place of those that read the same, if there are any. What they have read stays until it has read it.
-    fn start_feed(&mut self, key: FeedKey, wanted: BTreeSet<Key>) {
+    fn start_feed(&mut self, key: FeedKey, wanted: BTreeSet<ObjectKey>) {
         let before = self.predecessor(&key);
         // A feed that gets more to read was not worse before; only `WatchStore::covered` knows what is new.
         let (health, known_good, settled) = before.map_or((InventoryHealth::Starting, None, false), |it| {
@@ -379,8 +379,8 @@ fn name((kind, namespace): &FeedKey) -> String {
 }
 
 /// The feeds that are needed to know these Services and these nodes, and what each is to read.
-fn needed_feeds(services: &BTreeSet<Key>, nodes: BTreeSet<String>) -> BTreeMap<FeedKey, BTreeSet<Key>> {
-    let mut needed: BTreeMap<FeedKey, BTreeSet<Key>> = [
+fn needed_feeds(services: &BTreeSet<ObjectKey>, nodes: BTreeSet<String>) -> BTreeMap<FeedKey, BTreeSet<ObjectKey>> {
+    let mut needed: BTreeMap<FeedKey, BTreeSet<ObjectKey>> = [
         WatchedKind::Validating,
         WatchedKind::Mutating,
         WatchedKind::Namespaces,

@@ -63,12 +63,12 @@ pub(super) struct Expired {
     pub compacted: u64,
 }
 
-type Key = (&'static str, &'static str, String, String);
+type StoreKey = (&'static str, &'static str, String, String);
 
 #[derive(Debug, Default)]
 struct StoreContents {
     revision: u64,
-    objects: BTreeMap<Key, Arc<StoredObject>>,
+    objects: BTreeMap<StoreKey, Arc<StoredObject>>,
     history: VecDeque<Arc<StoreEvent>>,
     /// Changes up to and including this revision are dropped, as by a compaction in etcd.
     compacted: u64,
@@ -82,7 +82,7 @@ pub(super) struct ObjectStore {
     revision: watch::Sender<u64>,
 }
 
-fn key(kind: &'static ServedKind, namespace: &str, name: &str) -> Key {
+fn key(kind: &'static ServedKind, namespace: &str, name: &str) -> StoreKey {
     (kind.group, kind.resource, namespace.to_owned(), name.to_owned())
 }
 
@@ -279,7 +279,7 @@ impl StoreContents {
     }
 
     /// The object, if it still has this revision.
-    fn at_revision(&self, key: &Key, revision: u64) -> Result<Arc<StoredObject>, WriteError> {
+    fn at_revision(&self, key: &StoreKey, revision: u64) -> Result<Arc<StoredObject>, WriteError> {
         let current = self.objects.get(key).ok_or(WriteError::NotFound)?;
         if current.revision == revision {
             Ok(Arc::clone(current))

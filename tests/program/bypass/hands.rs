@@ -209,7 +209,7 @@ async fn a_plan_for_programs_has_each_change_and_is_empty_where_it_is_refused() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn several_webhooks_are_bypassed_by_one_command_and_one_that_is_refused_keeps_none_of_the_others_from_it()
-{
+ {
     let lab = lab().await;
     let off = json!({"hookwatch.dev/breaker": "off"});
     let hooks = vec![hook("a.example.com", "Fail", 10, json!([]))];
@@ -245,7 +245,10 @@ async fn several_webhooks_are_bypassed_by_one_command_and_one_that_is_refused_ke
     let after = read(&writer, &a()).await;
     for number in 0..2 {
         let conditions = after["webhooks"][number]["matchConditions"].to_string();
-        assert!(conditions.contains("hookwatch.dev/shield"), "{number}: {conditions}");
+        assert!(
+            conditions.contains("hookwatch.dev/shield"),
+            "{number}: {conditions}"
+        );
     }
     assert_eq!(read(&writer, &refused).await, untouched);
 }

@@ -262,9 +262,13 @@ async fn said_at(chromium: &Chromium, status: Value) -> String {
     chromium.run(&answers).await;
     let said = "document.getElementById('live').textContent";
     chromium
-        .until(&format!("return document.body.classList.contains('old') && {said} !== window.before"))
+        .until(&format!(
+            "return document.body.classList.contains('old') && {said} !== window.before"
+        ))
         .await;
-    let told = chromium.run(&format!("window.before = {said}; return {said}")).await;
+    let told = chromium
+        .run(&format!("window.before = {said}; return {said}"))
+        .await;
     told.as_str().unwrap_or_default().to_owned()
 }
 

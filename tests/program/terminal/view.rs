@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use hookwatch::app::terminal::view::shown::ShownAssessment;
 use hookwatch::app::terminal::view::state::ScreenState;
-use hookwatch::app::text::CleanText;
 use hookwatch::app::terminal::view::{ViewModel, screen};
+use hookwatch::app::text::CleanText;
 use hookwatch::domain::report::assessment::Assessment;
 use proptest::prelude::*;
 use ratatui::Terminal;

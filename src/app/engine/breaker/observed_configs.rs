@@ -46,7 +46,7 @@ impl ObservedLists {
 }
 
 /// The configuration that a hook is in.
-type Configuration = (HookKind, Arc<str>);
+type ConfigurationKey = (HookKind, Arc<str>);
 
 /// What stands on a configuration's object itself: which one it is, and what its owner says.
 pub(super) struct Owner {
@@ -58,7 +58,7 @@ pub(super) struct Owner {
 pub(super) struct ObservedConfigs {
     /// Hooks that are named as culprits.
     pub(super) culprits: BTreeSet<HookId>,
-    owners: BTreeMap<Configuration, Owner>,
+    owners: BTreeMap<ConfigurationKey, Owner>,
     /// Hooks whose failures a person or an older release has ignored, by what stands on their objects.
     pub(super) ignored: BTreeSet<HookId>,
     /// Since when hooks are bypassed, by what stands on their objects.

@@ -11,7 +11,7 @@ mod wire;
 use super::Harvest;
 use crate::observe::snapshot::{Complaints, Family, Part, Snapshot};
 use metric::{Metric, MetricValue};
-use wire::{Broken, Number, WireType};
+use wire::{Malformed, Number, WireType};
 
 /// The longest `Metric` that is read, in bytes. An API server's longest, histograms, stay below 4 KiB.
 pub const MAX_METRIC: usize = 64 * 1024;
@@ -159,7 +159,7 @@ impl ProtobufExposition {
     }
 
     /// Goes on with a number that is complete.
-    fn step(&mut self, value: u64) -> Result<(), Broken> {
+    fn step(&mut self, value: u64) -> Result<(), Malformed> {
         match self.awaits {
             Awaits::FamilyLength => {
                 self.left = value;
@@ -180,7 +180,7 @@ impl ProtobufExposition {
         Ok(())
     }
 
-    fn field_of(&mut self, field: u64, length: u64) -> Result<(), Broken> {
+    fn field_of(&mut self, field: u64, length: u64) -> Result<(), Malformed> {
         let most = match field {
             NAME => MAX_NAME,
             METRIC if self.family.is_none() => return Err("a metric comes before the name of its family"),
@@ -204,7 +204,7 @@ impl ProtobufExposition {
         }
     }
 
-    fn skip_field(&mut self, length: u64) -> Result<(), Broken> {
+    fn skip_field(&mut self, length: u64) -> Result<(), Malformed> {
         self.reserve(length)?;
         self.awaits = Awaits::FieldEnd(length);
         if length == 0 {
@@ -214,7 +214,7 @@ impl ProtobufExposition {
     }
 
     /// Takes a field's content from what is left of the family.
-    fn reserve(&mut self, length: u64) -> Result<(), Broken> {
+    fn reserve(&mut self, length: u64) -> Result<(), Malformed> {
         self.left = self
             .left
             .checked_sub(length)
@@ -302,7 +302,7 @@ impl ProtobufExposition {
     }
 
     /// Leaves a family that cannot be read for the next; without its length there is no next.
-    fn give_up(&mut self, broken: Broken) {
+    fn give_up(&mut self, broken: Malformed) {
         self.harvest.complain(broken);
         self.number = Number::default();
         if self.awaits == Awaits::FamilyLength {

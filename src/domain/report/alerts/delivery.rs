@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::Labels;
+use super::AlertLabels;
 use super::tracker::{Alert, Board, ResolvedAlert};
 use crate::act::leadership::ReplicaStanding;
 use crate::time::Time;
@@ -98,8 +98,8 @@ impl Batch {
 /// What a push was about, whatever its words.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Keys {
-    firing: BTreeSet<Labels>,
-    ended: BTreeSet<Labels>,
+    firing: BTreeSet<AlertLabels>,
+    ended: BTreeSet<AlertLabels>,
 }
 
 /// What is known of one Alertmanager.
@@ -107,9 +107,9 @@ struct Keys {
 pub struct AlertDelivery {
     pace: DeliveryPace,
     /// What it took to fire.
-    told: BTreeSet<Labels>,
+    told: BTreeSet<AlertLabels>,
     /// Which ends it took, of those that are still on the [`Board`].
-    ended: BTreeSet<Labels>,
+    ended: BTreeSet<AlertLabels>,
     /// When it last took something.
     last: Option<Time>,
     /// What it refused last, and how many times in a row.
@@ -140,7 +140,7 @@ impl AlertDelivery {
             self.fall_silent();
             return None;
         }
-        let on_board: BTreeSet<&Labels> = board.ended.iter().map(|ended| &ended.alert.labels).collect();
+        let on_board: BTreeSet<&AlertLabels> = board.ended.iter().map(|ended| &ended.alert.labels).collect();
         self.ended.retain(|labels| on_board.contains(labels));
         if now < self.not_before {
             return None;
@@ -211,7 +211,7 @@ impl AlertDelivery {
     pub fn forgotten(&mut self, board: &Board) -> usize {
         let before = self.told.len();
         self.told.retain(|labels| {
-            let is = |other: &Labels| other == labels;
+            let is = |other: &AlertLabels| other == labels;
             board.firing.iter().any(|alert| is(&alert.labels))
                 || board.ended.iter().any(|ended| is(&ended.alert.labels))
         });

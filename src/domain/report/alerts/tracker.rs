@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{AlertCondition, AlertRule, Labels};
+use super::{AlertCondition, AlertLabels, AlertRule};
 use crate::time::Time;
 
 /// Alerts that fire at once, at most; and ended ones that are remembered.
@@ -16,7 +16,7 @@ pub const RETENTION: Duration = Duration::from_secs(15 * 60);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Alert {
     /// What makes it this alert.
-    pub labels: Labels,
+    pub labels: AlertLabels,
     /// One sentence.
     pub summary: String,
     /// The explanation, at most 1024 bytes.
@@ -49,7 +49,7 @@ pub struct Board {
 
 /// A condition whatever its cause: a hook that hangs and then refuses has been failing all the while, and nobody wants
 /// to wait once more to hear of it.
-type Subject = BTreeMap<&'static str, String>;
+type AlertSubject = BTreeMap<&'static str, String>;
 
 /// An alert that fires, with its rule.
 #[derive(Debug, Clone)]
@@ -63,16 +63,16 @@ struct Firing {
 /// Remembers since when conditions hold.
 #[derive(Debug, Default)]
 pub struct Tracker {
-    since: BTreeMap<Subject, Time>,
-    firing: BTreeMap<Labels, Firing>,
-    ended: BTreeMap<Labels, ResolvedAlert>,
+    since: BTreeMap<AlertSubject, Time>,
+    firing: BTreeMap<AlertLabels, Firing>,
+    ended: BTreeMap<AlertLabels, ResolvedAlert>,
 }
 
 impl Tracker {
     /// Takes in what holds at `now` and says which alerts that makes.
     pub fn look(&mut self, conditions: Vec<AlertCondition>, now: Time) -> Board {
         let mut since = BTreeMap::new();
-        let mut on: BTreeMap<Labels, Firing> = BTreeMap::new();
+        let mut on: BTreeMap<AlertLabels, Firing> = BTreeMap::new();
         for condition in conditions {
             let subject = subject(&condition.labels);
             let began = self.since.get(&subject).copied().unwrap_or(now);
@@ -102,8 +102,8 @@ impl Tracker {
             }
         }
         self.since = since;
-        let still: BTreeSet<Labels> = on.keys().cloned().collect();
-        let mut ranked: Vec<(Labels, Firing)> = on.into_iter().collect();
+        let still: BTreeSet<AlertLabels> = on.keys().cloned().collect();
+        let mut ranked: Vec<(AlertLabels, Firing)> = on.into_iter().collect();
         // What fires already keeps its place, so that the bound makes nothing come and go.
         ranked.sort_by_key(|(labels, firing)| (firing.rule.severity, !self.firing.contains_key(labels)));
         let left_out = ranked.len().saturating_sub(MAX_ALERTS);
@@ -123,7 +123,7 @@ impl Tracker {
         }
     }
 
-    fn forget(&mut self, still: &BTreeSet<Labels>, now: Time) {
+    fn forget(&mut self, still: &BTreeSet<AlertLabels>, now: Time) {
         self.ended
             .retain(|labels, ended| !still.contains(labels) && now.since(ended.at) < RETENTION);
         while self.ended.len() > MAX_ALERTS {
@@ -136,8 +136,8 @@ impl Tracker {
     }
 }
 
-fn subject(labels: &Labels) -> Subject {
-    let mut subject = Subject::clone(labels);
+fn subject(labels: &AlertLabels) -> AlertSubject {
+    let mut subject = AlertSubject::clone(labels);
     subject.remove("cause");
     subject.remove("effect");
     subject

@@ -202,12 +202,16 @@ fn told_of_many(count: usize, forbidden: usize) -> Vec<BypassByHand> {
         incident.scrape(second * SECOND);
     }
     let assessment = incident.tick(10 * SECOND + 50);
-    let told = assessment.hooks.iter().filter_map(|verdict| verdict.by_hand.clone());
+    let told = assessment
+        .hooks
+        .iter()
+        .filter_map(|verdict| verdict.by_hand.clone());
     told.collect()
 }
 
 #[test]
-fn webhooks_that_fail_together_are_bypassed_by_one_command_for_each_kind_of_bypass_that_names_fifty_at_most() {
+fn webhooks_that_fail_together_are_bypassed_by_one_command_for_each_kind_of_bypass_that_names_fifty_at_most()
+{
     let printed = |count, forbidden| {
         let told = told_of_many(count, forbidden);
         assert_eq!(told.len(), count, "each webhook has a command");
@@ -221,10 +225,14 @@ fn webhooks_that_fail_together_are_bypassed_by_one_command_for_each_kind_of_bypa
     assert_eq!(forty.iter().map(names).collect::<Vec<_>>(), [40]);
     let told = &forty[0];
     assert!(
-        told.command
-            .starts_with("hookwatch break policy-000-configuration/policy-000 policy-001-configuration/policy-001 ")
-            && told.command.ends_with("/policy-039 --kind validating --reason TEXT")
-            && told.meaning.starts_with("The command names 40 webhooks that fail together. For each of them: It shields"),
+        told.command.starts_with(
+            "hookwatch break policy-000-configuration/policy-000 policy-001-configuration/policy-001 "
+        ) && told
+            .command
+            .ends_with("/policy-039 --kind validating --reason TEXT")
+            && told.meaning.starts_with(
+                "The command names 40 webhooks that fail together. For each of them: It shields"
+            ),
         "{told:?}"
     );
     let many = printed(120, 0);

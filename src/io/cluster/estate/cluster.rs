@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::objects::text;
 use super::{EstateObject, UnreadableObject};
-use crate::domain::audit::estate::{Key, Unlisted};
+use crate::domain::audit::estate::{NamespacedName, Unlisted};
 use crate::io::client::Connection;
 use crate::io::client::answer::percent_encoded;
 use crate::io::client::request::{ApiRequest, JSON, METADATA, RequestError, items, page};
@@ -82,7 +82,7 @@ pub async fn read(connection: &Connection) -> ClusterContents {
 }
 
 /// The Services of webhooks.
-fn services(objects: &[EstateObject]) -> BTreeSet<Key> {
+fn services(objects: &[EstateObject]) -> BTreeSet<NamespacedName> {
     let webhooks = objects
         .iter()
         .filter_map(|object| object.value["webhooks"].as_array())

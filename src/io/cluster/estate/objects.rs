@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::domain::audit::estate::{Check, Container, DisruptionBudget, Key, ServiceFacts, Spread, Workload};
+use crate::domain::audit::estate::{Check, Container, DisruptionBudget, NamespacedName, ServiceFacts, Spread, Workload};
 use crate::domain::cluster::hook::{Labels, Selector, SelectorRequirement};
 use crate::io::cluster::inventory::convert::node::items;
 
@@ -44,7 +44,7 @@ pub(super) fn service(value: &Value) -> ServiceFacts {
     }
 }
 
-pub(super) fn workload(kind: &str, (namespace, name): Key, spec: &Value) -> Workload {
+pub(super) fn workload(kind: &str, (namespace, name): NamespacedName, spec: &Value) -> Workload {
     let pod = &spec["template"]["spec"];
     let containers = items(&pod["containers"]).iter().map(container);
     Workload {

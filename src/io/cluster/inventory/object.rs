@@ -140,7 +140,7 @@ impl fmt::Display for WatchedKind {
 }
 
 /// Namespace (empty for cluster-scoped objects) and name.
-pub(super) type Key = (String, String);
+pub(super) type ObjectKey = (String, String);
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum WatchedObject {
@@ -156,8 +156,8 @@ pub(super) enum WatchedObject {
 pub(super) fn parse(
     kind: WatchedKind,
     mut value: Value,
-    wanted: &BTreeSet<Key>,
-) -> (Key, String, Option<WatchedObject>) {
+    wanted: &BTreeSet<ObjectKey>,
+) -> (ObjectKey, String, Option<WatchedObject>) {
     let text = |field: &str| value["metadata"][field].as_str().unwrap_or_default().to_owned();
     let (mut key, version) = ((text("namespace"), text("name")), text("resourceVersion"));
     if kind == WatchedKind::Nodes {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::convert::Problems;
 use super::convert::service::{Slice, resolve};
-use super::object::{Key, WatchedKind, WatchedObject};
+use super::object::{ObjectKey, WatchedKind, WatchedObject};
 use crate::domain::cluster::hook::{Hook, HookKind, HookTarget, ServiceState};
 use crate::domain::cluster::inventory::{Inventory, Problem};
 use crate::domain::time::Time;
@@ -15,10 +15,10 @@ const MAX_PROBLEMS: usize = 200;
 
 #[derive(Debug, Default)]
 pub(super) struct WatchStore {
-    objects: BTreeMap<WatchedKind, BTreeMap<Key, WatchedObject>>,
+    objects: BTreeMap<WatchedKind, BTreeMap<ObjectKey, WatchedObject>>,
     /// Services whose own object, or whose EndpointSlices, a finished list covers. Only for these does
     /// absence mean anything.
-    covered: BTreeMap<WatchedKind, BTreeSet<Key>>,
+    covered: BTreeMap<WatchedKind, BTreeSet<ObjectKey>>,
 }
 
 impl WatchStore {
@@ -27,8 +27,8 @@ impl WatchStore {
         &mut self,
         kind: WatchedKind,
         namespace: Option<&str>,
-        wanted: &BTreeSet<Key>,
-        objects: Vec<(Key, WatchedObject)>,
+        wanted: &BTreeSet<ObjectKey>,
+        objects: Vec<(ObjectKey, WatchedObject)>,
     ) -> bool {
         let known = self.objects.entry(kind).or_default();
         let (mut replaced, mut kept) = (BTreeMap::new(), BTreeMap::new());
@@ -38,7 +38,7 @@ impl WatchStore {
                 _ => replaced.insert(key, object),
             };
         }
-        let listed: BTreeMap<Key, WatchedObject> = objects.into_iter().collect();
+        let listed: BTreeMap<ObjectKey, WatchedObject> = objects.into_iter().collect();
         let changed = listed != replaced;
         kept.extend(listed);
         *known = kept;
@@ -50,7 +50,7 @@ impl WatchStore {
     }
 
     /// Takes one object in; says whether that is news.
-    pub(super) fn changed(&mut self, kind: WatchedKind, key: Key, object: WatchedObject) -> bool {
+    pub(super) fn changed(&mut self, kind: WatchedKind, key: ObjectKey, object: WatchedObject) -> bool {
         let known = self.objects.entry(kind).or_default();
         if known.get(&key) == Some(&object) {
             return false;
@@ -60,14 +60,14 @@ impl WatchStore {
     }
 
     /// Forgets one object; says whether it was known.
-    pub(super) fn gone(&mut self, kind: WatchedKind, key: &Key) -> bool {
+    pub(super) fn gone(&mut self, kind: WatchedKind, key: &ObjectKey) -> bool {
         self.objects
             .get_mut(&kind)
             .is_some_and(|known| known.remove(key).is_some())
     }
 
     /// Every Service that a hook refers to, except the API server's own.
-    pub(super) fn wanted(&self) -> BTreeSet<Key> {
+    pub(super) fn wanted(&self) -> BTreeSet<ObjectKey> {
         Self::watched(self.hooks())
             .into_iter()
             .filter_map(|hook| match &hook.target {
@@ -78,7 +78,7 @@ impl WatchStore {
     }
 
     /// Forgets Services and EndpointSlices that no hook refers to any more.
-    pub(super) fn keep_only(&mut self, wanted: &BTreeSet<Key>) {
+    pub(super) fn keep_only(&mut self, wanted: &BTreeSet<ObjectKey>) {
         for covered in self.covered.values_mut() {
             covered.retain(|key| wanted.contains(key));
         }
@@ -263,11 +263,11 @@ impl WatchStore {
             .collect()
     }
 
-    fn of(&self, kind: WatchedKind) -> impl Iterator<Item = (&Key, &WatchedObject)> {
+    fn of(&self, kind: WatchedKind) -> impl Iterator<Item = (&ObjectKey, &WatchedObject)> {
         self.objects.get(&kind).into_iter().flatten()
     }
 
-    fn get(&self, kind: WatchedKind, key: &Key) -> Option<&WatchedObject> {
+    fn get(&self, kind: WatchedKind, key: &ObjectKey) -> Option<&WatchedObject> {
         self.objects.get(&kind)?.get(key)
     }
 }

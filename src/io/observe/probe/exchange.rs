@@ -37,7 +37,7 @@ const MOST_READ: usize = 2 * LONGEST_ANSWER;
 /// How long a finished connection may take to say goodbye before it is simply dropped.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-type Http = http1::Connection<TokioIo<CountedStream>, Full<Bytes>>;
+type HttpConnection = http1::Connection<TokioIo<CountedStream>, Full<Bytes>>;
 
 /// A TLS connection that breaks when the peer says more than [`MOST_READ`].
 #[derive(Debug)]
@@ -94,7 +94,7 @@ pub(super) struct Link {
 #[derive(Debug)]
 struct Wire {
     /// `None` once it has ended.
-    connection: Option<Http>,
+    connection: Option<HttpConnection>,
     /// Why it ended, when it ended before a request could learn of it.
     ended: Option<hyper::Error>,
 }

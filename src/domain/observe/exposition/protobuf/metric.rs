@@ -1,6 +1,6 @@
 //! One `Metric`: labels, and a number or a distribution.
 
-use super::wire::{Broken, MessageFields, Value};
+use super::wire::{Malformed, MessageFields, Value};
 use crate::observe::snapshot::LabelPairs;
 
 /// Fields of `Metric`.
@@ -30,7 +30,7 @@ pub(super) enum MetricValue {
 }
 
 impl<'message> Metric<'message> {
-    pub(super) fn read(message: &'message [u8]) -> Result<Self, Broken> {
+    pub(super) fn read(message: &'message [u8]) -> Result<Self, Malformed> {
         let mut metric = Self {
             labels: LabelPairs(Vec::with_capacity(8)),
             reading: MetricValue::Nothing,
@@ -47,7 +47,7 @@ impl<'message> Metric<'message> {
     }
 }
 
-fn label(pair: &[u8]) -> Result<(&str, &str), Broken> {
+fn label(pair: &[u8]) -> Result<(&str, &str), Malformed> {
     let text = |bytes| std::str::from_utf8(bytes).map_err(|_| "a label is not UTF-8");
     let (mut name, mut value) = ("", "");
     for field in MessageFields(pair) {
@@ -61,7 +61,7 @@ fn label(pair: &[u8]) -> Result<(&str, &str), Broken> {
 }
 
 /// `Gauge`, `Counter` and `Untyped` have their value in the same place. An absent one is zero.
-fn whole(message: &[u8]) -> Result<MetricValue, Broken> {
+fn whole(message: &[u8]) -> Result<MetricValue, Malformed> {
     let mut value = 0.0;
     for field in MessageFields(message) {
         if let (1, Value::Double(read)) = field? {
@@ -73,7 +73,7 @@ fn whole(message: &[u8]) -> Result<MetricValue, Broken> {
 
 /// `Histogram` and `Summary` have count and sum in the same places. A histogram may count in fractions, in
 /// field 4, which goes before the integer when it is above zero; what a summary has there is no double.
-fn distribution(message: &[u8]) -> Result<MetricValue, Broken> {
+fn distribution(message: &[u8]) -> Result<MetricValue, Malformed> {
     let (mut sum, mut count, mut fractional) = (0.0, 0, 0.0);
     for field in MessageFields(message) {
         match field? {

@@ -1,9 +1,9 @@
 //! The grammar under every protobuf message: numbers of variable length, and fields behind tags.
 
 /// Why the rest of a message cannot be read.
-pub(super) type Broken = &'static str;
+pub(super) type Malformed = &'static str;
 
-const TOO_LONG: Broken = "a number is longer than 64 bits";
+const TOO_LONG: Malformed = "a number is longer than 64 bits";
 
 /// A number of variable length, taken byte by byte: seven bits each, the lowest first.
 #[derive(Debug, Clone, Copy, Default)]
@@ -14,7 +14,7 @@ pub(super) struct Number {
 
 impl Number {
     /// Takes the next byte; returns the number with its last one and is fresh again then.
-    pub(super) fn push(&mut self, byte: u8) -> Result<Option<u64>, Broken> {
+    pub(super) fn push(&mut self, byte: u8) -> Result<Option<u64>, Malformed> {
         // The tenth byte has room for one bit.
         if self.bits == 63 && byte > 1 {
             return Err(TOO_LONG);
@@ -44,7 +44,7 @@ pub(super) enum WireType {
 }
 
 /// Splits a tag into a field's number and its shape.
-pub(super) fn tag(tag: u64) -> Result<(u64, WireType), Broken> {
+pub(super) fn tag(tag: u64) -> Result<(u64, WireType), Malformed> {
     let shape = match tag & 7 {
         0 => WireType::Varint,
         1 => WireType::Fixed64,
@@ -72,7 +72,7 @@ pub(super) enum Value<'message> {
 pub(super) struct MessageFields<'message>(pub(super) &'message [u8]);
 
 impl<'message> Iterator for MessageFields<'message> {
-    type Item = Result<(u64, Value<'message>), Broken>;
+    type Item = Result<(u64, Value<'message>), Malformed>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.0.is_empty() {
@@ -87,7 +87,7 @@ impl<'message> Iterator for MessageFields<'message> {
 }
 
 impl<'message> MessageFields<'message> {
-    fn field(&mut self) -> Result<(u64, Value<'message>), Broken> {
+    fn field(&mut self) -> Result<(u64, Value<'message>), Malformed> {
         let (field, shape) = tag(self.varint()?)?;
         let value = match shape {
             WireType::Varint => Value::Varint(self.varint()?),
@@ -101,7 +101,7 @@ impl<'message> MessageFields<'message> {
         Ok((field, value))
     }
 
-    fn varint(&mut self) -> Result<u64, Broken> {
+    fn varint(&mut self) -> Result<u64, Malformed> {
         let mut number = Number::default();
         for (at, byte) in self.0.iter().enumerate() {
             if let Some(value) = number.push(*byte)? {
@@ -112,7 +112,7 @@ impl<'message> MessageFields<'message> {
         Err("a message ends within a number")
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Broken> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
         let (array, rest) = self
             .0
             .split_first_chunk()
@@ -121,7 +121,7 @@ impl<'message> MessageFields<'message> {
         Ok(*array)
     }
 
-    fn bytes(&mut self, length: u64) -> Result<&'message [u8], Broken> {
+    fn bytes(&mut self, length: u64) -> Result<&'message [u8], Malformed> {
         let (bytes, rest) = usize::try_from(length)
             .ok()
             .and_then(|length| self.0.split_at_checked(length))
@@ -135,7 +135,7 @@ impl<'message> MessageFields<'message> {
 mod tests {
     use super::*;
 
-    fn number(bytes: &[u8]) -> Result<Option<u64>, Broken> {
+    fn number(bytes: &[u8]) -> Result<Option<u64>, Malformed> {
         let mut number = Number::default();
         for byte in bytes {
             if let Some(value) = number.push(*byte)? {
