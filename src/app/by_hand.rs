@@ -65,7 +65,9 @@ pub async fn plan_hooks(arguments: PlanArguments) -> anyhow::Result<ExitCode> {
     let desired = session.bypass(arguments.rung, "TEXT".to_owned(), arguments.at_most);
     let found = session.find_all(&arguments.targets, arguments.kind).await?;
     let shown = session.show_all(found, &desired).await;
-    let plans = shown.iter().map(|(hook, _, changes)| show::document(hook, changes));
+    let plans = shown
+        .iter()
+        .map(|(hook, _, changes)| show::document(hook, changes));
     session.end_with(&plans.collect::<Vec<_>>())
 }
 
@@ -179,12 +181,7 @@ impl Session {
     }
 
     /// Makes the changes, one after another, whatever comes of each. Returns how many were made.
-    async fn carry_out_all(
-        &mut self,
-        shown: &[ShownChange],
-        desired: &Desired,
-        only_expired: bool,
-    ) -> usize {
+    async fn carry_out_all(&mut self, shown: &[ShownChange], desired: &Desired, only_expired: bool) -> usize {
         let mut made = Vec::new();
         for (hook, object, _) in shown {
             made.extend(self.carry_out(hook, object, desired, only_expired).await);

@@ -66,7 +66,10 @@ pub fn clean(text: &str) -> String {
 
 /// As [`clean`], line by line. A line may be longer: it may hold a command.
 pub fn clean_lines(text: &str) -> String {
-    let lines: Vec<String> = text.split('\n').map(|line| clean_to(line, LONGEST_COMMAND)).collect();
+    let lines: Vec<String> = text
+        .split('\n')
+        .map(|line| clean_to(line, LONGEST_COMMAND))
+        .collect();
     lines.join("\n")
 }
 
@@ -189,7 +192,10 @@ mod tests {
 
     #[test]
     fn lines_stay_lines_and_a_long_command_is_not_cut() {
-        assert_eq!(clean_lines("a\u{202e}b\n\n  c\u{1b}[2J\u{200b}\n"), "a\u{fffd}b\n\n  c\u{fffd}[2J\u{fffd}\n");
+        assert_eq!(
+            clean_lines("a\u{202e}b\n\n  c\u{1b}[2J\u{200b}\n"),
+            "a\u{fffd}b\n\n  c\u{fffd}[2J\u{fffd}\n"
+        );
         let command = "hookwatch break ".repeat(600);
         assert_eq!(clean_lines(&command), command);
         assert_eq!(CleanText::command(&command).as_str(), command);

@@ -234,7 +234,11 @@ mod tests {
             "Nodes turn NotReady in 51 s at most.",
         ];
         assessment.control_plane.clocks = clocks.map(str::to_owned).into();
-        assessment.hooks = vec![hanging()];
+        let mut second = hanging();
+        second.webhook = "second".into();
+        let by_hand = second.by_hand.as_mut();
+        by_hand.unwrap().shared_with = Some("policy/opa".to_owned());
+        assessment.hooks = vec![hanging(), second];
         let summary = assessment.control_plane.summary.clone();
         let said = report(&Look {
             aim: CommandAim {
@@ -255,5 +259,7 @@ mod tests {
         let next = "\n  - A canary waits.\n  next: Restart it.\n  to bypass it: hookwatch break --context prod policy/opa \
                     --kind validating --reason TEXT\n    It shields the webhook.\n";
         assert!(said.contains(next), "{said}");
+        let shared = "  next: Restart it.\n  to bypass it: the command for policy/opa names it, too\n";
+        assert!(said.contains(shared), "{said}");
     }
 }

@@ -188,7 +188,11 @@ fn breaker(breaker: &ShownBreaker, line: &mut impl FnMut(&str)) {
 
 fn sources(seen: &ShownAssessment, server: &str, line: &mut impl FnMut(&str)) {
     line("sources");
-    line(&format!("  {}, at {} UTC", clean(server), seen.at.as_read_at(seen.at)));
+    line(&format!(
+        "  {}, at {} UTC",
+        clean(server),
+        seen.at.as_read_at(seen.at)
+    ));
     line(&format!("  {}", seen.leader()));
     some(&seen.sources.inventory_trouble, line);
     if let Some(why) = &seen.sources.api_servers_trouble {

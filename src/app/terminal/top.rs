@@ -16,10 +16,10 @@ use tokio::time::{Instant, sleep};
 
 use super::view::shown::ShownAssessment;
 use super::view::state::{Next, ScreenRoom, ScreenState};
-use crate::app::text::CleanText;
 use super::view::{ViewModel, screen};
 use super::{ServerArguments, TerminalGuard, parse};
 use crate::app::contexts::CommandAim;
+use crate::app::text::CleanText;
 use crate::app::{BadUsage, every};
 use crate::io::daemon::{AskError, DaemonClient};
 

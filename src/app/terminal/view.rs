@@ -10,14 +10,13 @@ pub mod screen;
 pub mod shown;
 pub mod state;
 mod table;
-pub mod text;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use self::history::ShownHistory;
 use self::shown::ShownAssessment;
-use self::text::CleanText;
+use crate::app::text::CleanText;
 
 /// All that is known at one instant.
 #[derive(Debug, Clone, Default)]

@@ -55,7 +55,7 @@ pub(super) fn advise(all: &mut [(Evidence<'_>, Verdict)]) {
                 let names: Vec<&str> = if at == first {
                     shared.iter().map(|(_, name)| &**name).collect()
                 } else {
-                    vec![name]
+                    vec![&**name]
                 };
                 verdict.by_hand = Some(BypassByHand {
                     shared_with: (at != first).then(|| leader.clone()),

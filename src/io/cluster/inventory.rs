@@ -379,7 +379,10 @@ fn name((kind, namespace): &FeedKey) -> String {
 }
 
 /// The feeds that are needed to know these Services and these nodes, and what each is to read.
-fn needed_feeds(services: &BTreeSet<ObjectKey>, nodes: BTreeSet<String>) -> BTreeMap<FeedKey, BTreeSet<ObjectKey>> {
+fn needed_feeds(
+    services: &BTreeSet<ObjectKey>,
+    nodes: BTreeSet<String>,
+) -> BTreeMap<FeedKey, BTreeSet<ObjectKey>> {
     let mut needed: BTreeMap<FeedKey, BTreeSet<ObjectKey>> = [
         WatchedKind::Validating,
         WatchedKind::Mutating,

@@ -192,6 +192,18 @@ fn before_the_first_assessment_and_after_the_last_the_page_says_so() {
     assert!(page.contains("It has judged nothing for 75.0 s"));
 }
 
+#[test]
+fn a_command_that_names_fifty_webhooks_is_on_the_page_whole() {
+    let mut culprit = failing("a", recorded("quiet").at);
+    let names: Vec<String> = (0..50)
+        .map(|number| format!("configuration-{number}/policy.example.com"))
+        .collect();
+    let command = format!("hookwatch break {} --reason TEXT", names.join(" "));
+    culprit.by_hand.as_mut().unwrap().command.clone_from(&command);
+    let page = page(&model(fixture::with(vec![culprit]), 2));
+    assert!(page.contains(&format!("<bdi>{command}</bdi>")));
+}
+
 /// What screen readers read aloud whenever it changes, in the order of the page.
 fn read_aloud(page: &str) -> Vec<&str> {
     let regions = ["role=\"alert\">", "role=\"status\">"].map(|role| page.split(role).skip(1));

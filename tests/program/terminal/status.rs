@@ -61,6 +61,34 @@ fn an_incident_is_one_screen_that_begins_with_the_result() {
 }
 
 #[test]
+fn a_command_that_names_several_webhooks_is_printed_once_and_whole() {
+    let mut assessment = fixture::many(60, 50);
+    let all: Vec<String> = (0..50)
+        .map(|number| format!("configuration-{number:03}/policy-{number:03}.example.com"))
+        .collect();
+    let command = format!(
+        "hookwatch break {} --kind validating --reason TEXT",
+        all.join(" ")
+    );
+    let told = assessment
+        .hooks
+        .iter_mut()
+        .filter_map(|hook| hook.by_hand.as_mut());
+    for (number, by_hand) in told.enumerate() {
+        by_hand.shared_with = (number > 0).then(|| all[0].clone());
+        if number == 0 {
+            by_hand.command.clone_from(&command);
+        }
+    }
+    let (_, said, _) = of(&Served::start(assessment), &[]);
+    assert!(
+        command.len() > 2_000 && said.contains(&format!("to bypass it: {command}\n")),
+        "{said}"
+    );
+    assert_eq!(said.matches("to bypass it").count(), 1, "{said}");
+}
+
+#[test]
 fn every_result_has_the_exit_code_that_diagnose_gives_it() {
     let well = || {
         let mut assessment = fixture::with(vec![fixture::healthy("w")]);

@@ -71,10 +71,9 @@ pub fn draw(
 fn head(canvas: &mut Canvas<'_>, known: &ViewModel, state: &ScreenState, tall: u16) {
     let stale = staleness(known, state);
     if tall >= 8 && canvas.width() >= NARROW {
-        let at = known
-            .seen
-            .as_ref()
-            .map_or_else(String::new, |seen| format!("{} UTC ", seen.at.as_read_at(seen.at)));
+        let at = known.seen.as_ref().map_or_else(String::new, |seen| {
+            format!("{} UTC ", seen.at.as_read_at(seen.at))
+        });
         let name = format!("hookwatch  {}", known.server);
         let room = canvas.width().saturating_sub(width(&at) + 1);
         canvas.line(&[

@@ -2,7 +2,9 @@
 
 use serde_json::Value;
 
-use crate::domain::audit::estate::{Check, Container, DisruptionBudget, NamespacedName, ServiceFacts, Spread, Workload};
+use crate::domain::audit::estate::{
+    Check, Container, DisruptionBudget, NamespacedName, ServiceFacts, Spread, Workload,
+};
 use crate::domain::cluster::hook::{Labels, Selector, SelectorRequirement};
 use crate::io::cluster::inventory::convert::node::items;
 

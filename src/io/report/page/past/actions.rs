@@ -246,7 +246,10 @@ mod tests {
         let marks = actions.news(&planned, there, at(1));
         assert_eq!(marks[0].text, "w (c) would be bypassed (shield).");
         // Held back for a moment, and then it would be done again.
-        assert_eq!(actions.news(&breaker(Some(HookState::Enforcing)), there, at(2)), []);
+        assert_eq!(
+            actions.news(&breaker(Some(HookState::Enforcing)), there, at(2)),
+            []
+        );
         assert_eq!(actions.news(&planned, there, at(3)), []);
         assert_eq!(actions.news(&breaker(None), there, at(4)), []);
     }
@@ -256,7 +259,10 @@ mod tests {
         let mut actions = Actions::default();
         let marks = actions.news(&breaker(Some(HookState::Contested)), there, at(1));
         assert_eq!(marks[0].text, "w (c) is contested, and left alone.");
-        assert_eq!(actions.news(&breaker(Some(HookState::Enforcing)), there, at(2)), []);
+        assert_eq!(
+            actions.news(&breaker(Some(HookState::Enforcing)), there, at(2)),
+            []
+        );
         assert_eq!(actions.news(&breaker(None), there, at(3)), []);
     }
 }
