@@ -169,6 +169,7 @@ fn most_of_all(metrics: &Metrics) -> usize {
 fn as_bad_as_can_be(verdict: &mut Verdict) {
     (verdict.health, verdict.cause, verdict.effect) = (Health::Failing, Some(Cause::Slow), Effect::Delaying);
     verdict.excess_share = Some(0.1);
+    verdict.fails_open = true;
     verdict.backends = BackendHealth::ALL.iter().copied().map(view).collect();
 }
 

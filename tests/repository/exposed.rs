@@ -209,6 +209,7 @@ fn exposition() -> String {
     (verdict.health, verdict.cause, verdict.effect) =
         (Health::Failing, Some(Cause::Hanging), Effect::Blocking);
     verdict.configuration = Some("policy".into());
+    verdict.fails_open = true;
     verdict.excess_share = Some(0.5);
     verdict.backends = vec![BackendView {
         backend,

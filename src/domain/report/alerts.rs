@@ -11,6 +11,7 @@
 
 mod breaker;
 mod delivery;
+mod incidents;
 mod rules;
 mod tracker;
 
@@ -30,7 +31,7 @@ use crate::diagnose::verdict::Verdict;
 use crate::observe::views::Sources;
 use crate::text::{bounded, human};
 use crate::time::Time;
-use crate::vocabulary::{Cause, Effect, Health, Writes};
+use crate::vocabulary::{Cause, Health, Writes};
 
 pub use breaker::EXPECTED;
 pub use delivery::{AlertDelivery, Batch, DeliveryPace, Voice};
@@ -129,7 +130,7 @@ pub fn conditions(
 ) -> Vec<AlertCondition> {
     let mut found = Vec::new();
     writes(assessment, &mut found);
-    incidents(&assessment.hooks, &mut found);
+    incidents::conditions(&assessment.hooks, &mut found);
     for verdict in &assessment.hooks {
         hook(verdict, assessment.sources.self_doubt, &mut found);
     }
@@ -175,54 +176,6 @@ fn writes(assessment: &Assessment, found: &mut Vec<AlertCondition>) {
             &format!("{} {}", plane.summary, elsewhere.evidence.join(" ")),
         ));
     }
-}
-
-/// Webhooks that fail and are called at the same place are one incident, and one alert names them all.
-fn incidents(verdicts: &[Verdict], found: &mut Vec<AlertCondition>) {
-    let mut incidents: BTreeMap<&str, Vec<&Verdict>> = BTreeMap::new();
-    for verdict in verdicts {
-        if verdict.health == Health::Failing && verdict.kind.is_admission() {
-            incidents.entry(&verdict.incident).or_default().push(verdict);
-        }
-    }
-    for (incident, members) in incidents {
-        for (effect, rule) in [
-            (Effect::Blocking, &rules::HOOK_BLOCKING),
-            (Effect::Delaying, &rules::HOOK_DELAYING),
-            (Effect::FailingOpen, &rules::HOOK_FAILING_OPEN),
-        ] {
-            if !members.iter().any(|member| member.effect == effect) {
-                continue;
-            }
-            let labels = [("effect", effect.as_str()), ("incident", incident)];
-            let (summary, explanation) = told(incident, &members);
-            found.push(AlertCondition::new(rule, &labels, &summary, &explanation));
-        }
-    }
-}
-
-/// What the alert says of an incident: of one webhook all that is known, of several who they are, and the first at length.
-fn told(incident: &str, members: &[&Verdict]) -> (String, String) {
-    let stated = |verdict: &&Verdict| {
-        let cause = verdict.cause.map_or("failing", Cause::as_str);
-        format!("{} is {cause}.", name(verdict))
-    };
-    let Some((first, _)) = members.split_first() else {
-        return (String::new(), String::new());
-    };
-    let own = [vec![belongs(first), first.summary.clone()], evidence(first)]
-        .concat()
-        .join(" ");
-    if members.len() == 1 {
-        return (format!("{} {}", stated(first), first.summary), own);
-    }
-    let summary = format!(
-        "{} webhooks fail together ({incident}). {}",
-        members.len(),
-        stated(first)
-    );
-    let others: Vec<String> = members.iter().map(stated).collect();
-    (summary, format!("{} {own}", others.join(" ")))
 }
 
 fn belongs(verdict: &Verdict) -> String {

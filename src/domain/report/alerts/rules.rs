@@ -29,7 +29,7 @@ pub struct AlertRule {
     pub alert: &'static str,
     /// How urgent it is.
     pub severity: AlertSeverity,
-    /// The label that it sets beside the severity, where several rules of one name differ by it.
+    /// The label that it sets beside the severity: several rules of one name differ by it, or its alert always has it.
     pub label: Option<(&'static str, &'static str)>,
     /// For how long its condition has to hold before it fires: the rule's `for`.
     pub hold: Duration,
@@ -99,7 +99,8 @@ rules! {
     HOOK_BLOCKING = AlertRule::cause("HookwatchHookFailing", AlertSeverity::Critical, 15);
     HOOK_DELAYING = AlertRule::cause("HookwatchHookFailing", AlertSeverity::Warning, 30);
     API_FAILING = AlertRule::new("HookwatchApiFailing", AlertSeverity::Warning, 120);
-    HOOK_FAILING_OPEN = AlertRule::new("HookwatchHookFailingOpen", AlertSeverity::Warning, 120);
+    HOOK_FAILING_OPEN = AlertRule::new("HookwatchHookFailingOpen", AlertSeverity::Warning, 120)
+        .with("effect", "FailingOpen");
     HOOK_PARTIAL = AlertRule::at_risk("Partial", AlertSeverity::Warning, 600);
     HOOK_SUSPECT = AlertRule::at_risk("Suspect", AlertSeverity::Info, 1_800);
     NODES_GOING = AlertRule::at_risk("nodes-going", AlertSeverity::Warning, 60);

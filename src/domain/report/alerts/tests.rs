@@ -6,7 +6,7 @@ use crate::audit::findings::{CONTROL_PLANE_IN_REACH, KINDS};
 use crate::audit::standing::{Audited, Findings};
 use crate::diagnose::verdict::NonHookCause;
 use crate::observe::views::{ScrapeView, StoredView};
-use crate::vocabulary::NotAHook;
+use crate::vocabulary::{Effect, NotAHook};
 use crate::watchdog::{Event, Watchdog, WatchdogEffect};
 
 const PACE: DeliveryPace = DeliveryPace {
@@ -155,6 +155,10 @@ fn each_rule_finds_what_it_is_for_and_nothing_else() {
         kind,
         ..failing(Effect::Blocking)
     };
+    let open = Verdict {
+        fails_open: true,
+        ..failing(Effect::FailingOpen)
+    };
     for (verdict, expected) in [
         (
             failing(Effect::Blocking),
@@ -164,10 +168,7 @@ fn each_rule_finds_what_it_is_for_and_nothing_else() {
             failing(Effect::Delaying),
             vec![("HookwatchHookFailing", "warning")],
         ),
-        (
-            failing(Effect::FailingOpen),
-            vec![("HookwatchHookFailingOpen", "warning")],
-        ),
+        (open, vec![("HookwatchHookFailingOpen", "warning")]),
         (failing(Effect::None), vec![]),
         (suspect(Cause::Slow), vec![("HookwatchHookAtRisk", "info")]),
         (suspect(Cause::Partial), vec![("HookwatchHookAtRisk", "warning")]),

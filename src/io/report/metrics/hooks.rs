@@ -25,6 +25,8 @@ group! {
         "1 for the health the webhook has now; no series for the others.";
     cause = passing("hook_cause", &["kind", "configuration", "webhook", "cause", "effect", "incident"]):
         "1 for what is wrong with a webhook and what that does; no series for a webhook that is well.";
+    fails_open = passing("hook_fails_open", &HOOK):
+        "1 for a webhook whose calls fail and whose failures are ignored, so that writes pass without its review; no series for others.";
     confidence = passing("hook_confidence_ratio", &HOOK): "How sure the verdict on the webhook is, 0 to 1.";
     excess_share = passing("hook_excess_share_ratio", &HOOK):
         "Which part of the extra time per write is this webhook's, 0 to 1; no series without extra time.";
@@ -94,6 +96,9 @@ impl HookMetrics {
                 &verdict.incident,
             ];
             set(&self.cause, &labels, 1.0);
+        }
+        if verdict.fails_open {
+            set(&self.fails_open, &hook, 1.0);
         }
         set(&self.confidence, &hook, verdict.confidence);
         if let Some(share) = verdict.excess_share {
