@@ -59,4 +59,10 @@ impl HookStanding {
             unchecked: None,
         }
     }
+
+    /// How far users' writes skip the hook now. On probation they all do: only dry runs of hookwatch reach it.
+    pub fn skipped(&self) -> Option<Rung> {
+        let probation = self.state == HookState::Probation.as_str();
+        self.rung.or_else(|| probation.then_some(Rung::Skip))
+    }
 }

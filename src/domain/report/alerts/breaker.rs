@@ -26,7 +26,7 @@ pub(super) fn conditions(assessment: &Assessment, found: &mut Vec<AlertCondition
     let hooks = || breaker.hooks.iter();
     let mut bypassed: BTreeMap<_, Vec<&HookStanding>> = BTreeMap::new();
     for standing in hooks() {
-        if let Some(rung) = standing.rung {
+        if let Some(rung) = standing.skipped() {
             bypassed.entry(rung).or_default().push(standing);
         }
     }
@@ -217,6 +217,15 @@ mod tests {
                 ("HookwatchBypassOrphaned", "state=ignored".to_owned()),
             ]
         );
+    }
+
+    #[test]
+    fn a_webhook_on_probation_is_bypassed_still_and_orphaned_where_no_daemon_may_end_it() {
+        let hooks = || vec![standing("d", HookState::Probation)];
+        let bypassed = ("HookwatchBypassed", "rung=skip".to_owned());
+        assert_eq!(told(AutoBreak::On, hooks()), [bypassed.clone()]);
+        let orphaned = ("HookwatchBypassOrphaned", String::new());
+        assert_eq!(told(AutoBreak::Plan, hooks()), [bypassed, orphaned]);
     }
 
     #[test]

@@ -10,7 +10,8 @@ use crate::domain::time::Time;
 
 group! {
     BreakerMetrics:
-    bypassed = gauges("breaker_bypassed", &["rung"]): "Hooks that are bypassed now, by how far.";
+    bypassed = gauges("breaker_bypassed", &["rung"]):
+        "Hooks that are bypassed now, by how far; one on probation counts as skip, since users' writes still skip it.";
     hooks = gauges("breaker_hooks", &["state"]):
         "Hooks that the breaker has to do with, by where they stand.";
     would_bypass = gauges("breaker_would_bypass", &["rung"]):
@@ -52,7 +53,7 @@ impl BreakerMetrics {
                 hooks.filter(|hook| of(hook) == Some(rung)).count() as f64
             };
             let label = [rung.as_str()];
-            set(&self.bypassed, &label, count(|hook| hook.rung));
+            set(&self.bypassed, &label, count(HookStanding::skipped));
             set(&self.would_bypass, &label, count(|hook| hook.would_bypass));
         }
         for reason in HeldBack::ALL.iter().copied().map(HeldBack::as_str) {
@@ -88,6 +89,19 @@ impl Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::act::fence::{AutoBreak, Proof};
+    use crate::domain::cluster::hook::{HookId, HookKind};
+
+    #[test]
+    fn a_webhook_on_probation_counts_as_skipped() {
+        let metrics = Metrics::new().expect("metrics");
+        let hook = HookId::new(HookKind::Validating, "policy", "w");
+        let mut breaker = BreakerView::new(AutoBreak::On, Some(&Proof::Unneeded));
+        breaker.hooks = vec![HookStanding::new(hook, HookState::Probation, Time::default())];
+        metrics.breaker.fill(&breaker);
+        let value = |rung: Rung| metrics.breaker.bypassed.with_label_values(&[rung.as_str()]).get();
+        assert_eq!((value(Rung::Shield), value(Rung::Skip)), (0.0, 1.0));
+    }
 
     #[test]
     fn the_first_bypass_and_the_first_hold_increase_counters_that_were_there_before() {
