@@ -171,7 +171,7 @@ fn writes(assessment: &Assessment, found: &mut Vec<AlertCondition>) {
         };
         found.push(AlertCondition::new(
             rule,
-            &[("cause", cause)],
+            &[],
             &format!("Writes are {how} by {cause}, not by a webhook."),
             &format!("{} {}", plane.summary, elsewhere.evidence.join(" ")),
         ));
