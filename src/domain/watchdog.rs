@@ -262,6 +262,7 @@ impl Watchdog {
         BreakerView {
             hooks: self.standings.clone(),
             frozen: self.frozen.as_ref().map(Freeze::sentence),
+            frozen_since: self.frozen.as_ref().and_then(Freeze::since),
             ..BreakerView::new(self.auto_break, self.fence.as_ref())
         }
     }

@@ -18,6 +18,7 @@ use super::bypass::{FIELD_MANAGER, STATE_ANNOTATION, escaped};
 use crate::cluster::condition::BypassCondition;
 use crate::cluster::hook::{Added, HookKind};
 use crate::text::{bounded, named, own_account};
+use crate::time::Time;
 
 /// The name of the policy, and of its binding.
 pub const FENCE: &str = "hookwatch-fence";
@@ -140,6 +141,9 @@ pub struct BreakerView {
     pub why: String,
     /// A person's order to do nothing new, in words; `None` where there is none, or none was read.
     pub frozen: Option<String>,
+    /// When it was given, as far as it can be read.
+    #[serde(skip)]
+    pub frozen_since: Option<Time>,
     /// Each hook that the breaker has to do with now.
     pub hooks: Vec<HookStanding>,
 }
@@ -176,6 +180,7 @@ impl BreakerView {
             effective,
             why,
             frozen: None,
+            frozen_since: None,
             hooks: Vec::new(),
         }
     }

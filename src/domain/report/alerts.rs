@@ -97,6 +97,8 @@ pub struct AlertCondition {
     pub summary: String,
     /// The explanation, at most 1024 bytes.
     pub description: String,
+    /// Since when it holds, where something tells that outlasts this process; else it is counted from the first look.
+    pub since: Option<Time>,
 }
 
 impl AlertCondition {
@@ -117,7 +119,12 @@ impl AlertCondition {
             labels: Arc::new(labels),
             summary: readable(summary),
             description: readable(description),
+            since: None,
         }
+    }
+
+    fn held_since(self, since: Option<Time>) -> Self {
+        Self { since, ..self }
     }
 }
 
@@ -252,9 +259,9 @@ fn risk(finding: &Finding, now: Time, found: &mut Vec<AlertCondition>) {
 
 fn certificate(id: &HookId, which: &'static str, end: Time, now: Time, found: &mut Vec<AlertCondition>) {
     let left = end.since(now);
-    let rule = match left {
-        _ if left < CERTIFICATE_NOW => &rules::CERTIFICATE_NOW,
-        _ if left < CERTIFICATE_SOON => &rules::CERTIFICATE_SOON,
+    let (rule, ahead) = match left {
+        _ if left < CERTIFICATE_NOW => (&rules::CERTIFICATE_NOW, CERTIFICATE_NOW),
+        _ if left < CERTIFICATE_SOON => (&rules::CERTIFICATE_SOON, CERTIFICATE_SOON),
         _ => return,
     };
     let when = if end <= now {
@@ -272,7 +279,7 @@ fn certificate(id: &HookId, which: &'static str, end: Time, now: Time, found: &m
         "served" => "a backend serves",
         _ => "is in the caBundle and vouches for what is served, as far as that was seen",
     };
-    found.push(AlertCondition::new(
+    let condition = AlertCondition::new(
         rule,
         &labels,
         &format!(
@@ -286,7 +293,8 @@ fn certificate(id: &HookId, which: &'static str, end: Time, now: Time, found: &m
             id.webhook,
             id.configuration
         ),
-    ));
+    );
+    found.push(condition.held_since(Some(end.before(ahead))));
 }
 
 /// What keeps hookwatch itself from judging.

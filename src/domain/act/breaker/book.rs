@@ -115,6 +115,11 @@ pub struct Freeze {
 }
 
 impl Freeze {
+    /// Since when; `None` of an order that could not be read, and so has no date.
+    pub fn since(&self) -> Option<Time> {
+        (self.at > Time::default()).then_some(self.at)
+    }
+
     /// The order in words, with how to take it back.
     pub fn sentence(&self) -> String {
         let Self { by, reason, at } = self;

@@ -30,8 +30,17 @@ pub(super) fn conditions(assessment: &Assessment, found: &mut Vec<AlertCondition
             bypassed.entry(rung).or_default().push(standing);
         }
     }
+    // On probation a webhook is bypassed for longer than it is in that state.
+    let dated = hooks().filter(|it| it.rung.is_some());
+    let since = |rung| {
+        dated
+            .clone()
+            .filter(|it| it.rung == Some(rung))
+            .map(|it| it.since)
+            .min()
+    };
     for (rung, standings) in &bypassed {
-        found.push(AlertCondition::new(
+        let condition = AlertCondition::new(
             &rules::BYPASSED,
             &[("rung", rung.as_str())],
             &match standings[..] {
@@ -39,7 +48,8 @@ pub(super) fn conditions(assessment: &Assessment, found: &mut Vec<AlertCondition
                 _ => format!("Webhooks that are bypassed ({rung}): {}.", standings.len()),
             },
             &bypasses(standings, &assessment.hooks),
-        ));
+        );
+        found.push(condition.held_since(since(*rung)));
     }
     in_states(&breaker.hooks, found);
     if breaker.is_disarmed() {
@@ -51,12 +61,9 @@ pub(super) fn conditions(assessment: &Assessment, found: &mut Vec<AlertCondition
         ));
     }
     if let Some(order) = &breaker.frozen {
-        found.push(AlertCondition::new(
-            &rules::FROZEN,
-            &[],
-            "hookwatch is frozen and would bypass nothing in an outage.",
-            order,
-        ));
+        let summary = "hookwatch is frozen and would bypass nothing in an outage.";
+        let condition = AlertCondition::new(&rules::FROZEN, &[], summary, order);
+        found.push(condition.held_since(breaker.frozen_since));
     }
     if breaker.effective == AutoBreak::On {
         held_back(hooks(), found);
@@ -64,12 +71,11 @@ pub(super) fn conditions(assessment: &Assessment, found: &mut Vec<AlertCondition
         let all: Vec<&HookStanding> = bypassed.into_values().flatten().collect();
         let summary = "Webhooks are bypassed, and this hookwatch may not restore them.";
         let description = format!("{} Run hookwatch restore --all.", words(&all));
-        found.push(AlertCondition::new(
-            &rules::BYPASS_ORPHANED,
-            &[],
-            summary,
-            &description,
-        ));
+        let condition = AlertCondition::new(&rules::BYPASS_ORPHANED, &[], summary, &description);
+        // One whose fence is about to be proven may restore them in a moment.
+        let for_good = breaker.wanted != AutoBreak::On;
+        let since = dated.map(|it| it.since).min();
+        found.push(condition.held_since(since.filter(|_| for_good)));
     }
 }
 
@@ -254,6 +260,30 @@ mod tests {
             "{told}"
         );
         assert!(told.contains(&restore), "{told}");
+    }
+
+    #[test]
+    fn a_bypass_has_held_since_it_was_made_and_is_not_orphaned_by_a_fence_that_is_not_proven_yet() {
+        let since = |seconds: u64| Time::from_unix_millis(seconds * 1_000);
+        let bypassed = |at| HookStanding {
+            since: since(at),
+            ..bypassed("w", Rung::Skip)
+        };
+        let on_probation = HookStanding {
+            since: since(5),
+            ..standing("p", HookState::Probation)
+        };
+        let held = |mode, proof: Option<&Proof>| {
+            let mut assessment = calm(Time::default());
+            assessment.breaker = BreakerView::new(mode, proof);
+            assessment.breaker.hooks = vec![bypassed(20), bypassed(10), on_probation.clone()];
+            let mut found = Vec::new();
+            conditions(&assessment, &mut found);
+            let told = found.iter().filter(|it| it.rule.alert != "HookwatchHeldBack");
+            told.map(|it| it.since).collect::<Vec<_>>()
+        };
+        assert_eq!(held(AutoBreak::Plan, None), [Some(since(10)), Some(since(10))]);
+        assert_eq!(held(AutoBreak::On, None), [Some(since(10)), None]);
     }
 
     #[test]

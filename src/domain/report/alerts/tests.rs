@@ -513,6 +513,49 @@ fn an_alert_fires_after_its_time_goes_on_under_another_cause_and_ends() {
     assert_eq!(board.ended, [], "and what ended long ago is forgotten");
 }
 
+/// What a daemon that has just started says of it.
+fn at_once(conditions: Vec<AlertCondition>, now: Time) -> Vec<&'static str> {
+    let names: Vec<_> = conditions.iter().map(|it| it.rule.alert).collect();
+    assert_eq!(names.len(), 1);
+    let board = Tracker::default().look(conditions, now);
+    if board.firing.is_empty() {
+        Vec::new()
+    } else {
+        names
+    }
+}
+
+#[test]
+fn a_restart_neither_ends_nor_delays_what_has_held_for_long_by_what_outlasts_it() {
+    let (minute, day, now) = (60, 86_400, at(100 * 86_400));
+    let id = HookId::new(HookKind::Mutating, "c", "w");
+    for (ends, fires) in [
+        (100 * day + 2 * day - 9 * minute, false),
+        (100 * day + 2 * day - 11 * minute, true),
+    ] {
+        let found = conditions(&calm(now), &[(id.clone(), "ca", at(ends))], now);
+        assert_eq!(!at_once(found, now).is_empty(), fires, "{ends}");
+    }
+    for (hours, fires) in [(11, false), (13, true)] {
+        let mut frozen = calm(now);
+        frozen.breaker.frozen = Some("Frozen by alice.".to_owned());
+        frozen.breaker.frozen_since = Some(now.before(Duration::from_secs(hours * 3_600)));
+        assert_eq!(
+            !at_once(conditions(&frozen, &[], now), now).is_empty(),
+            fires,
+            "{hours} h"
+        );
+        // Of an order without a date it is not known.
+        frozen.breaker.frozen_since = None;
+        assert!(at_once(conditions(&frozen, &[], now), now).is_empty());
+    }
+    // A clock that is ahead of ours makes it hold from now on, and no sooner.
+    let mut ahead = calm(now);
+    ahead.breaker.frozen = Some("Frozen by alice.".to_owned());
+    ahead.breaker.frozen_since = Some(at(101 * day));
+    assert!(at_once(conditions(&ahead, &[], now), now).is_empty());
+}
+
 #[test]
 fn a_condition_that_does_not_last_never_fires() {
     let mut tracker = Tracker::default();

@@ -75,7 +75,9 @@ impl Tracker {
         let mut on: BTreeMap<AlertLabels, Firing> = BTreeMap::new();
         for condition in conditions {
             let subject = subject(&condition.labels);
-            let began = self.since.get(&subject).copied().unwrap_or(now);
+            // A restart forgets what was seen, and would tell the end of an alert that goes on.
+            let known = condition.since.map_or(now, |since| since.min(now));
+            let began = self.since.get(&subject).copied().unwrap_or(known);
             since.insert(subject, began);
             if now.since(began) < condition.rule.hold {
                 continue;
