@@ -61,8 +61,8 @@ fn held_back() -> Panel {
         "short",
     )
     .query(
-        "max by (reason) (hookwatch_breaker_held_back{cluster=~\"$cluster\"}) > 0",
-        "{{reason}}",
+        "max by (cluster, reason) (hookwatch_breaker_held_back{cluster=~\"$cluster\"}) > 0",
+        "{{reason}} {{cluster}}",
     )
     .when_empty("nothing is held back")
 }
@@ -74,8 +74,8 @@ fn actions() -> Panel {
         "short",
     )
     .query(
-        "sum by (action, outcome) (increase(hookwatch_breaker_actions_total{cluster=~\"$cluster\"}[5m])) > 0",
-        "{{action}}: {{outcome}}",
+        "sum by (cluster, action, outcome) (increase(hookwatch_breaker_actions_total{cluster=~\"$cluster\"}[5m])) > 0",
+        "{{action}}: {{outcome}} {{cluster}}",
     )
     .when_empty("nothing was changed")
 }
@@ -87,8 +87,8 @@ fn began_to_hold_back() -> Panel {
         "short",
     )
     .query(
-        "sum by (reason) (increase(hookwatch_breaker_held_back_total{cluster=~\"$cluster\"}[5m])) > 0",
-        "{{reason}}",
+        "sum by (cluster, reason) (increase(hookwatch_breaker_held_back_total{cluster=~\"$cluster\"}[5m])) > 0",
+        "{{reason}} {{cluster}}",
     )
     .when_empty("nothing was held back")
 }

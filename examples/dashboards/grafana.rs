@@ -120,7 +120,7 @@ fn annotation() -> Value {
         "name": "Failing webhooks", "enable": true, "hide": false, "iconColor": "red",
         "datasource": datasource(),
         "expr": FAILING, "step": "15s",
-        "titleFormat": "{{webhook}}", "textFormat": "{{cause}}, {{effect}}", "tagKeys": "kind,configuration",
+        "titleFormat": "{{webhook}}", "textFormat": "{{cause}}, {{effect}}", "tagKeys": "cluster,kind,configuration",
         "useValueForTime": false,
     })
 }
@@ -129,7 +129,7 @@ fn annotation() -> Value {
 pub const CLUSTER: &str = "cluster=~\"$cluster\"";
 
 /// The cause of every hook that fails.
-pub const FAILING: &str = "max by (kind, configuration, webhook, cause, effect) (\
+pub const FAILING: &str = "max by (cluster, kind, configuration, webhook, cause, effect) (\
     hookwatch_hook_cause{cluster=~\"$cluster\"} and ignoring (cause, effect, health, incident) \
     hookwatch_hook_health{cluster=~\"$cluster\", health=\"failing\"} == 1)";
 
@@ -245,15 +245,17 @@ impl Panel {
     /// Gives the series of these names the colours that they have everywhere.
     pub fn coloured(mut self, names: &[&str]) -> Self {
         for (name, colour) in COLOURS.iter().filter(|(name, _)| names.contains(name)) {
-            self.override_field(name, "color", json!({"mode": "fixed", "fixedColor": colour}));
+            // A cluster may follow, where there are several.
+            let named = json!({"id": "byRegexp", "options": format!("/^{name}( |$)/")});
+            self.override_fields(named, "color", json!({"mode": "fixed", "fixedColor": colour}));
         }
         self
     }
 
-    fn override_field(&mut self, field: &str, property: &str, value: Value) {
+    fn override_fields(&mut self, matcher: Value, property: &str, value: Value) {
         if let Some(overrides) = self.field_config["overrides"].as_array_mut() {
             overrides.push(json!({
-                "matcher": {"id": "byName", "options": field},
+                "matcher": matcher,
                 "properties": [{"id": property, "value": value}],
             }));
         }
@@ -328,14 +330,17 @@ impl Panel {
         self
     }
 
-    /// Adds these series of a metric, by the one label that the legend names.
+    /// Adds these series of a metric, by the one label that the legend names, and the cluster.
     pub fn each(self, label: &str, metric: &str, series: &str) -> Self {
-        self.by(label, format!("max by ({label}) ({metric}{{{series}}})"))
+        self.by_cluster(label, format!("max by (cluster, {label}) ({metric}{{{series}}})"))
     }
 
     /// The same of those that are 1.
     pub fn present(self, label: &str, metric: &str, series: &str) -> Self {
-        self.by(label, format!("max by ({label}) ({metric}{{{series}}}) == 1"))
+        self.by_cluster(
+            label,
+            format!("max by (cluster, {label}) ({metric}{{{series}}}) == 1"),
+        )
     }
 
     /// Adds the rates of these series of a counter, by the one label that the legend names.
@@ -351,13 +356,26 @@ impl Panel {
         self.by(label, expr)
     }
 
+    fn by_cluster(self, label: &str, expr: String) -> Self {
+        self.query(expr, &format!("{{{{{label}}}}} {{{{cluster}}}}"))
+    }
+
     fn by(self, label: &str, expr: String) -> Self {
         self.query(expr, &format!("{{{{{label}}}}}"))
     }
 
-    /// Sets a unit for one column or series.
-    pub fn unit(mut self, field: &str, unit: &str) -> Self {
-        self.override_field(field, "unit", json!(unit));
+    /// Sets a unit for one column.
+    pub fn unit(mut self, column: &str, unit: &str) -> Self {
+        let named = json!({"id": "byName", "options": column});
+        self.override_fields(named, "unit", json!(unit));
+        self
+    }
+
+    /// Sets a unit for the series whose names end so.
+    pub fn unit_of_ending(mut self, ending: &str, unit: &str) -> Self {
+        // Without slashes it would have to match the whole name.
+        let named = json!({"id": "byRegexp", "options": format!("/ {ending}$/")});
+        self.override_fields(named, "unit", json!(unit));
         self
     }
 

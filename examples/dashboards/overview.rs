@@ -39,6 +39,7 @@ fn culprits() -> Panel {
         "The webhooks that are named as culprits: act on them. Cause is what is wrong with the hook, effect \
          what that does to writes. The runbook of HookwatchHookFailing has the way round a hook.",
         &[
+            ("cluster", "Cluster"),
             ("webhook", "Webhook"),
             ("configuration", "Configuration"),
             ("kind", "Kind"),
@@ -49,7 +50,7 @@ fn culprits() -> Panel {
     )
     .query(FAILING, "")
     .query(
-        "max by (kind, configuration, webhook) (hookwatch_hook_confidence_ratio{cluster=~\"$cluster\"} \
+        "max by (cluster, kind, configuration, webhook) (hookwatch_hook_confidence_ratio{cluster=~\"$cluster\"} \
          and ignoring (health) hookwatch_hook_health{cluster=~\"$cluster\", health=\"failing\"} == 1)",
         "",
     )
@@ -101,12 +102,12 @@ fn causes_over_time() -> Panel {
          no hook.",
     )
     .query(
-        "max by (webhook, cause) (hookwatch_hook_cause{cluster=~\"$cluster\"})",
-        "{{webhook}}: {{cause}}",
+        "max by (cluster, webhook, cause) (hookwatch_hook_cause{cluster=~\"$cluster\"})",
+        "{{webhook}}: {{cause}} {{cluster}}",
     )
     .query(
-        "max by (cause) (hookwatch_not_a_hook{cluster=~\"$cluster\"}) == 1",
-        "not a hook: {{cause}}",
+        "max by (cluster, cause) (hookwatch_not_a_hook{cluster=~\"$cluster\"}) == 1",
+        "not a hook: {{cause}} {{cluster}}",
     )
     .when_empty("nothing")
 }
@@ -144,7 +145,7 @@ fn canary_time() -> Panel {
         "max by (canary) (hookwatch_canary_overdue{cluster=~\"$cluster\"})",
         "{{canary}} late",
     )
-    .unit("late", "none")
+    .unit_of_ending("late", "none")
 }
 
 fn probes() -> Panel {
@@ -170,21 +171,21 @@ fn hooks() -> Panel {
 fn sources() -> Panel {
     Panel::lines(
         "Age of the data",
-        "Time since the inventory was last known to be current, since each API server was last scraped, and since \
-         everything was last judged. A line that climbs is a source that is gone.",
+        "Time since each replica of hookwatch last knew the inventory to be current, last scraped each API server, and \
+         last judged. A line that climbs is a source that is gone, for that replica.",
         "s",
     )
     .query(
-        "time() - max(hookwatch_inventory_current_timestamp_seconds{cluster=~\"$cluster\"})",
-        "inventory",
+        "time() - max by (cluster, instance) (hookwatch_inventory_current_timestamp_seconds{cluster=~\"$cluster\"})",
+        "inventory, {{instance}} {{cluster}}",
     )
     .query(
-        "time() - max by (target) (hookwatch_scrape_last_success_timestamp_seconds{cluster=~\"$cluster\"})",
-        "scrape of {{target}}",
+        "time() - max by (cluster, instance, target) (hookwatch_scrape_last_success_timestamp_seconds{cluster=~\"$cluster\"})",
+        "scrape of {{target}}, {{instance}} {{cluster}}",
     )
     .query(
-        "time() - max(hookwatch_assessment_timestamp_seconds{cluster=~\"$cluster\"})",
-        "assessment",
+        "time() - max by (cluster, instance) (hookwatch_assessment_timestamp_seconds{cluster=~\"$cluster\"})",
+        "assessment, {{instance}} {{cluster}}",
     )
 }
 

@@ -81,11 +81,21 @@ fn text(out: &mut String, (x, y): (f64, f64), size: u32, extra: &str, said: &str
     );
 }
 
-/// `{{webhook}}: {{cause}}` with the labels of a series.
+/// `{{webhook}}: {{cause}}` with the labels of a series. Of a label that it does not have nothing is shown.
 fn legend(format: &str, labels: &BTreeMap<String, String>) -> String {
-    labels.iter().fold(format.to_owned(), |said, (label, value)| {
+    let said = labels.iter().fold(format.to_owned(), |said, (label, value)| {
         said.replace(&format!("{{{{{label}}}}}"), value)
-    })
+    });
+    said.replace("{{cluster}}", "").trim().to_owned()
+}
+
+/// Whether an override is of the series with this name: one that begins as the pattern says, before its cluster.
+fn is_of(matcher: &Value, name: &str) -> bool {
+    let pattern = matcher["options"].as_str().unwrap();
+    pattern
+        .strip_prefix("/^")
+        .and_then(|pattern| pattern.strip_suffix("( |$)/"))
+        .is_some_and(|begin| begin == name)
 }
 
 fn shown(value: f64, unit: &str) -> String {
@@ -125,9 +135,7 @@ impl Panel<'_> {
                 |series: &&Series| !is_instant || series.values.last().is_some_and(Option::is_some);
             for series in self.answers(target).iter().filter(is_shown) {
                 let name = legend(target["legendFormat"].as_str().unwrap(), &series.metric);
-                let named = overrides
-                    .iter()
-                    .find(|found| found["matcher"]["options"] == name.as_str());
+                let named = overrides.iter().find(|found| is_of(&found["matcher"], &name));
                 let fixed = named.and_then(|found| found["properties"][0]["value"]["fixedColor"].as_str());
                 let fixed = fixed.and_then(|fixed| NAMED.iter().find(|(name, _)| *name == fixed));
                 let fixed = fixed.map(|(_, colour)| *colour);

@@ -137,6 +137,68 @@ fn a_panel_that_names_a_state_asks_for_the_states_of_now_and_for_none_that_is_ov
 }
 
 #[test]
+fn no_cluster_hides_another_one_and_no_replica_one_whose_data_is_old() {
+    let of_each = [
+        "Control-plane writes",
+        "Failing webhooks",
+        "Failures over time",
+        "Other causes",
+        "Age of the data",
+    ];
+    for (name, dashboard) in dashboards() {
+        for panel in panels(&dashboard) {
+            let title = panel["title"].as_str().unwrap();
+            if name == "webhook.json" || name == "overview.json" && !of_each.contains(&title) {
+                continue;
+            }
+            for target in panel["targets"].as_array().unwrap() {
+                let query = target["expr"].as_str().unwrap();
+                assert!(query.contains(" by (cluster, "), "{name}: {title}: {query}");
+                let legend = target["legendFormat"].as_str().unwrap();
+                let columns = panel["transformations"].to_string();
+                let shown = legend.contains("{{cluster}}") || columns.contains("\"cluster\":\"Cluster\"");
+                assert!(shown, "{name}: {title} does not say which cluster");
+                let is_age = query.starts_with("time() - max");
+                assert!(
+                    !is_age || query.contains(" by (cluster, instance"),
+                    "{title}: {query}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn every_override_is_of_a_column_or_by_a_pattern_that_does_not_want_the_whole_name() {
+    for (name, dashboard) in dashboards() {
+        for panel in panels(&dashboard) {
+            let columns = panel["transformations"].to_string();
+            let legends = panel["targets"].as_array().unwrap().iter();
+            let legends: Vec<&str> = legends.map(|it| it["legendFormat"].as_str().unwrap()).collect();
+            for found in panel["fieldConfig"]["overrides"].as_array().unwrap() {
+                let wanted = found["matcher"]["options"].as_str().unwrap();
+                let is_there = if panel["type"] == "table" {
+                    columns.contains(&format!("{wanted:?}"))
+                } else {
+                    // What Grafana reads as a pattern within a name, and not as a whole one, stands between slashes.
+                    let pattern = wanted
+                        .strip_prefix('/')
+                        .and_then(|wanted| wanted.strip_suffix("$/"));
+                    let ending = pattern.filter(|pattern| pattern.starts_with(' '));
+                    let begins = wanted.starts_with("/^") && wanted.ends_with("( |$)/");
+                    begins || ending.is_some_and(|ending| legends.iter().any(|it| it.ends_with(ending)))
+                };
+                assert!(
+                    is_there,
+                    "{name}: {}: nothing is called {wanted:?}",
+                    panel["title"]
+                );
+            }
+        }
+    }
+}
+
+#[test]
 fn every_panel_says_what_it_shows_in_which_unit_and_stands_where_no_other_stands() {
     let mut uids = BTreeSet::new();
     for (name, dashboard) in dashboards() {
