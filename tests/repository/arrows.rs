@@ -80,7 +80,7 @@ const GROUND: [&str; 5] = ["row", "text", "thresholds", "time", "vocabulary"];
 const PURE_VIEW: [&str; 3] = ["app", "terminal", "view"];
 
 /// What it may use beyond that: cells, widths, and keys, which are values.
-const VIEW_PATHS: [&str; 6] = [
+const VIEW_PATHS: [&str; 7] = [
     "ratatui::buffer",
     "ratatui::crossterm::event::Key",
     "ratatui::layout",
