@@ -4,6 +4,7 @@ mod conditions;
 mod cost;
 mod counters;
 pub mod evidence;
+pub mod excess;
 mod extension;
 mod passing;
 pub mod plane;

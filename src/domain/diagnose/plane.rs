@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::cluster::hook::{HookKind, Subject};
+use crate::cluster::hook::Subject;
 use crate::diagnose::scene::Before;
 use crate::diagnose::verdict::{NonHookCause, Verdict};
 use crate::observe::canaries::Canaries;
@@ -53,82 +53,14 @@ pub struct SettledWrites {
     pub in_trouble: bool,
 }
 
-/// The extra time of writes, to be shared out among the hooks.
-#[derive(Debug, Clone, Copy)]
-pub struct Excess<'a> {
-    window: Option<&'a Window>,
-    minute: Option<&'a Window>,
-    baseline: &'a Baseline,
-    /// Extra seconds of all writes together; `None` when it is not worth a word.
-    all: Option<f64>,
-    /// Extra seconds per write that the API server itself takes, without hooks.
-    own: f64,
-}
-
-impl Excess<'_> {
-    /// The part of the extra time of all writes that one hook's calls make up, 0 to 1; `None` when writes take
-    /// no noteworthy extra time.
-    pub fn share(&self, key: &(HookKind, String)) -> Option<f64> {
-        let all = self.all?;
-        let series = self.window?.gained.hooks.get(key)?;
-        let usual = self.baseline.hook(key).unwrap_or(0.0);
-        let own = series.writes.sum - series.writes.count * usual;
-        Some((own / all).clamp(0.0, 1.0))
-    }
-
-    /// The part that it makes up of the extra time of a write that meets it, 0 to 1; `None` when its calls take no
-    /// noteworthy extra time.
-    ///
-    /// Most writes of a cluster are leases and node status, which few hooks see: among all writes a hook that holds
-    /// up every new Pod can hide.
-    pub fn call_share(&self, key: &(HookKind, String)) -> Option<f64> {
-        // Where the hook is called too rarely for that, the minute tells. A hook that sees hardly any CREATE or UPDATE holds up
-        // what it does see.
-        let mut spans = [self.window, self.minute].into_iter().flatten();
-        let mean = spans.find_map(|window| {
-            let series = window.gained.hooks.get(key)?;
-            let mut enough = [series.writes, series.calls].into_iter();
-            enough.find(|calls| calls.count >= t::few_calls())?.mean()
-        })?;
-        // What was learnt in the midst of an incident may be no measure.
-        let usual = self.baseline.hook(key).unwrap_or(0.0).min(t::slow_at_least());
-        let extra = mean - usual;
-        (extra >= t::excess_at_least()).then(|| extra / (extra + self.own))
-    }
-}
-
 impl<'a> PlaneEvidence<'a> {
     /// The newest interval if enough was written in it, else what happened of late: the shorter the span, the
     /// less of the time before a fault is in it.
-    fn window(&self) -> Option<&'a Window> {
+    pub(super) fn window(&self) -> Option<&'a Window> {
         let newest = self.windows.newest.as_ref().filter(|window| {
             window.gained.all_writes().duration.count + window.gained.dry_runs.count >= t::enough_writes()
         });
         newest.or(self.windows.recent.as_ref())
-    }
-
-    /// The extra time of writes.
-    ///
-    /// What writes take without any hook is the usual time, or, before anything usual is known, what the sli
-    /// twin of the request metric says: that leaves webhooks out.
-    pub fn excess(&self) -> Excess<'a> {
-        let window = self.window();
-        let all = window.and_then(|Window { gained, .. }| {
-            let writes = gained.all_writes();
-            let count = writes.duration.count + gained.dry_runs.count;
-            let usual = self.baseline.write.median();
-            let without = usual.or_else(|| writes.sli.mean()).unwrap_or(0.0);
-            let excess = writes.duration.sum + gained.dry_runs.sum - count * without;
-            (count >= 1.0 && excess / count >= t::excess_at_least().max(without)).then_some(excess)
-        });
-        let usual = self.baseline.sli.median().unwrap_or(0.0);
-        Excess {
-            window,
-            minute: self.windows.minute.as_ref(),
-            baseline: self.baseline,
-            all,
-            own: (self.own_seconds().unwrap_or(0.0) - usual).max(0.0),
-        }
     }
 
     /// Whether writes have all but stopped being answered where there usually is a stream of them.

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::plane::{Excess, PlaneEvidence};
+use super::excess::Excess;
+use super::plane::PlaneEvidence;
 use super::probes::{ProbeEvidence, counted};
 use crate::cluster::hook::{Backend, BackendAddress, Hook, HookId, Subject};
 use crate::diagnose::verdict::NonHookCause;
