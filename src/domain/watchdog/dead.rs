@@ -1,6 +1,8 @@
 //! Whether a hook whose failures are ignored answers nobody, so that every request passes it without review already; and
 //! whether it is back.
 
+use std::time::Duration;
+
 use super::facts::{FactFinder, counted_calls};
 use crate::cluster::hook::{Backend, BackendPath, Hook};
 use crate::diagnose::evidence::Evidence;
@@ -11,7 +13,8 @@ use crate::observe::snapshot::WriteSeries;
 use crate::thresholds as t;
 use crate::vocabulary::Cause;
 
-/// Over so many of a hook's timeouts every call has to have failed: writes that wait for several hooks come in bursts.
+/// So many times as long as it has to be silent every call has to have failed: writes that wait for several hooks come in
+/// bursts.
 const SPANS: [u32; 3] = [1, 2, 3];
 
 impl FactFinder<'_> {
@@ -27,9 +30,9 @@ impl FactFinder<'_> {
                     .any(|times| self.every_call_failed(evidence, hook, *times)))
     }
 
-    /// For the hook's whole timeout every backend was silent or refused, on fresh connections and on kept ones.
+    /// For as long as it takes every backend was silent or refused, on fresh connections and on kept ones.
     fn is_silent(&self, evidence: &Evidence<'_>, hook: &Hook) -> bool {
-        let since = self.scene.now.before(hook.timeout);
+        let since = self.scene.now.before(dead_after(evidence, hook));
         let mut direct = evidence
             .backends
             .iter()
@@ -62,12 +65,13 @@ impl FactFinder<'_> {
         others.peek().is_none() || others.any(answers)
     }
 
-    /// For the hook's whole timeout, so many times over, every API server counted calls that failed, and none that was answered. Those of the
-    /// canaries of all replicas prove nothing: somebody else has to have called it, or to have waited.
+    /// For as long as it takes, so many times over, every API server counted calls that failed, and none that was answered. Those
+    /// of the canaries of all replicas prove nothing: somebody else has to have called it, or to have waited.
     fn every_call_failed(&self, evidence: &Evidence<'_>, hook: &Hook, times: u32) -> bool {
         let (seen, now) = (self.scene.seen, self.scene.now);
         let key = hook.id.counted_as();
-        let each = seen.history.each_over(hook.timeout * times, &key, now);
+        let span = dead_after(evidence, hook) * times;
+        let each = seen.history.each_over(span, &key, now);
         let Some((from, each)) = each.filter(|_| seen.servers.all_scraped_within(t::recent(), now)) else {
             return false;
         };
@@ -113,6 +117,22 @@ impl FactFinder<'_> {
                 .reconfigured
                 .is_none_or(|at| evidence.was_answered_since(at))
             && !self.scene.plane.windows.spans().any(errs)
+    }
+}
+
+/// For how long no request may have been answered: a refusal says at once that nothing listens, silence only once a hook that is
+/// merely slow would have answered.
+fn dead_after(evidence: &Evidence<'_>, hook: &Hook) -> Duration {
+    let mut direct = evidence
+        .backends
+        .iter()
+        .filter(|(backend, _)| backend.path != BackendPath::ClusterIp);
+    let refuses =
+        direct.all(|(_, state)| matches!(state, BackendState::Dead(dead) if dead.cause == Cause::Refused));
+    if refuses {
+        hook.timeout
+    } else {
+        hook.timeout.max(t::dead_silent())
     }
 }
 

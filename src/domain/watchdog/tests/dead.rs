@@ -47,8 +47,13 @@ struct Watched {
 
 impl Watched {
     fn new(policy: FailurePolicy) -> Self {
+        Self::waiting(policy, 10)
+    }
+
+    /// A hook with a timeout of so many seconds.
+    fn waiting(policy: FailurePolicy, seconds: u64) -> Self {
         let mut hook = hook("opa", 2);
-        hook.failure_policy = policy;
+        (hook.failure_policy, hook.timeout) = (policy, Duration::from_secs(seconds));
         let mut other = super::hook("other", 1);
         other.target = HookTarget::Service(ServiceTarget {
             namespace: "ns".into(),
@@ -106,6 +111,33 @@ impl Watched {
         }
     }
 
+    /// What is heard now of the probes that begin twice a second from the onset on.
+    fn begun(&mut self, onset: u64, fresh: Fresh) {
+        let (ms, hook) = (self.ms, self.hook.clone());
+        let begun = |ago: u64| ms >= onset + ago && (ms - onset - ago).is_multiple_of(500);
+        for backend in 0..2 {
+            match fresh {
+                Fresh::Answered(takes) if begun(takes) => {
+                    let began = ms - takes;
+                    self.incident.probe_taking(began, takes, &hook, backend, alive());
+                }
+                Fresh::Refused if begun(0) => {
+                    self.incident
+                        .probe_taking(ms, 0, &hook, backend, ProbeOutcome::Refused);
+                }
+                _ => {}
+            }
+            let outlasts = match fresh {
+                Fresh::Answered(takes) => takes > 1_500,
+                Fresh::Refused => false,
+                Fresh::Silent => true,
+            };
+            if outlasts && begun(1_500) {
+                self.incident.probe_late(ms - 1_500, &hook, backend, 1_500);
+            }
+        }
+    }
+
     fn scrapes(&mut self, case: &Case) {
         let servers = [&mut self.incident.counters, &mut self.second_server];
         for (server, (failed, answered)) in servers.into_iter().zip(case.counted) {
@@ -158,6 +190,87 @@ fn a_hook_is_dead_once_nobody_was_answered_for_its_whole_timeout() {
         ..DEAD
     });
     assert!(refused);
+}
+
+/// What becomes of a probe on a fresh connection.
+#[derive(Clone, Copy)]
+enum Fresh {
+    /// It is answered after so many milliseconds.
+    Answered(u64),
+    Refused,
+    Silent,
+}
+
+/// After how many milliseconds of it a hook with a timeout of so many seconds is dead, where every call failed long before.
+fn dead_after(timeout: u64, fresh: Fresh) -> Option<u64> {
+    let mut watched = Watched::waiting(FailurePolicy::Ignore, timeout);
+    let quick = Case {
+        fresh: [Some(3); 2],
+        ..DEAD
+    };
+    assert!(!(0..12).any(|_| watched.second(&quick).dead));
+    let onset = watched.ms + 500;
+    (0..300).map(|step| step * 100).find(|after| {
+        watched.ms = onset + after;
+        watched.begun(onset, fresh);
+        if watched.ms.is_multiple_of(SECOND) {
+            let other = watched.other.clone();
+            watched.probed(&other, 0, Some(3));
+        }
+        if watched.ms.is_multiple_of(2 * SECOND) {
+            watched.scrapes(&DEAD);
+        }
+        watched.incident.tick(watched.ms + 50);
+        watched.incident.judged.hooks[&watched.hook.id].dead
+    })
+}
+
+#[test]
+fn a_hook_that_turns_slow_is_not_dead_before_its_first_late_answer_however_short_its_timeout() {
+    for timeout in [1, 3] {
+        for takes in [1_200, 4_000] {
+            let after = dead_after(timeout, Fresh::Answered(takes));
+            assert_eq!(after, None, "{takes} ms, of a timeout of {timeout} s");
+        }
+    }
+}
+
+#[test]
+fn a_hook_with_a_short_timeout_is_dead_once_it_was_silent_for_five_seconds() {
+    for timeout in [1, 3] {
+        let after = dead_after(timeout, Fresh::Silent);
+        assert!(matches!(after, Some(5_000..=5_500)), "{after:?}: {timeout} s");
+    }
+    let after = dead_after(7, Fresh::Silent);
+    assert!(
+        matches!(after, Some(7_000..=7_500)),
+        "{after:?}: longer if its timeout is"
+    );
+}
+
+#[test]
+fn a_hook_that_refuses_need_not_do_so_for_longer_than_its_timeout() {
+    let after = dead_after(1, Fresh::Refused);
+    assert!(matches!(after, Some(1_000..=2_000)), "{after:?}");
+    let after = dead_after(3, Fresh::Refused);
+    assert!(matches!(after, Some(3_000..=4_000)), "{after:?}");
+}
+
+/// No probe is answered, and every third scrape finds that calls were answered.
+#[test]
+fn a_hook_with_a_short_timeout_that_answers_one_call_in_ten_is_not_dead_in_between() {
+    for timeout in [1, 3] {
+        let mut watched = Watched::waiting(FailurePolicy::Ignore, timeout);
+        let dead = (0..60).any(|second| {
+            let answered = f64::from(u8::from(second / 2 % 3 == 0));
+            let case = Case {
+                counted: [(3.0, answered); 2],
+                ..DEAD
+            };
+            watched.second(&case).dead
+        });
+        assert!(!dead, "{timeout} s");
+    }
 }
 
 #[test]
