@@ -85,7 +85,10 @@ impl Outage {
 
     fn view(&self, id: &HookId) -> ObservedHook {
         let (version, shown) = &self.objects[id];
-        view(&version.to_string(), shown.clone())
+        ObservedHook {
+            ignores: self.facts.get(id).is_some_and(|facts| facts.ignores),
+            ..view(&version.to_string(), shown.clone())
+        }
     }
 
     fn observe(&mut self, observation: Observation) {
@@ -270,6 +273,72 @@ fn skips_take_no_room_from_shields_and_shields_none_from_skips() {
     assert_eq!(outage.ledger.1.begun.len(), 1);
     assert_eq!(outage.bypassed("other", Rung::Shield), 0);
     assert!(outage.is_held_back("other", HeldBack::Budget));
+}
+
+/// Three dead hooks of one Service that may be skipped meanwhile, after a minute.
+fn dead_together(limits: Policy) -> Outage {
+    let mut policy = policy(&[Rung::Shield]);
+    policy.fallback.skip_while_dead = true;
+    let policy = Policy {
+        fallback: policy.fallback,
+        ..limits
+    };
+    let mut outage = Outage::with(policy, true, &[]);
+    for number in 0..3 {
+        let id = HookId::new(HookKind::Validating, "one", &format!("w{number}"));
+        outage.objects.insert(id.clone(), (1, BypassState::Original));
+        outage.facts.insert(
+            id,
+            HookFacts {
+                effect: Effect::Delaying,
+                ignores: true,
+                dead: true,
+                ..hangs("one")
+            },
+        );
+    }
+    for _ in 0..60 {
+        outage.goes_on();
+    }
+    outage
+}
+
+#[test]
+fn of_three_dead_hooks_at_one_place_one_is_skipped_where_one_may_be_and_two_stay_shielded() {
+    let skipped_and_shielded = |most_skipped, rate| {
+        let outage = dead_together(Policy {
+            most_skipped,
+            rate,
+            ..Policy::default()
+        });
+        [Rung::Skip, Rung::Shield].map(|rung| outage.bypassed("one", rung))
+    };
+    assert_eq!(skipped_and_shielded(3, 3), [3, 0]);
+    assert_eq!(skipped_and_shielded(1, 3), [1, 2], "one at once");
+    assert_eq!(skipped_and_shielded(3, 1), [1, 2], "one in ten minutes");
+}
+
+#[test]
+fn a_second_dead_hook_is_skipped_once_the_rate_has_room_for_it() {
+    let mut outage = dead_together(Policy {
+        most_skipped: 3,
+        rate: 1,
+        ..Policy::default()
+    });
+    // The first one answers: it is a shield again, and still counts for the rate.
+    let first = outage.facts.keys().next().cloned().expect("there are three");
+    for facts in outage.facts.values_mut().take(1) {
+        facts.dead = false;
+    }
+    for _ in 0..500 {
+        outage.goes_on();
+    }
+    assert_eq!(outage.bypassed("one", Rung::Skip), 0);
+    for _ in 0..60 {
+        outage.goes_on();
+    }
+    assert_eq!(outage.bypassed("one", Rung::Skip), 1);
+    assert_eq!(outage.objects[&first].1, ours(Rung::Shield, false));
 }
 
 /// `first` fails, and when it is bypassed `then` fails as well, in whose way more or less is.
