@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::iter;
 use std::time::Duration;
 
 use super::conditions::Hit;
@@ -41,6 +42,8 @@ struct Class<'a> {
     what: [&'a str; 5],
     /// Where its objects are; `None` for those without a namespace.
     namespace: Option<&'static str>,
+    /// What else requests of the kind write, and where. What the dearest pays counts.
+    also: &'static [([&'static str; 5], Option<&'static str>)],
     /// The canaries that are held up by whatever holds these requests up, whatever a hook's own matchConditions say.
     canaries: &'static [CanaryTarget],
 }
@@ -73,6 +76,7 @@ const fn class(
         then,
         what,
         namespace,
+        also: &[],
         canaries,
     }
 }
@@ -92,10 +96,20 @@ static CLASSES: [Class<'static>; 9] = [
     class("A token for a ServiceAccount", ["CREATE", "", "v1", "serviceaccounts", "token"],
         Some(""), LONGEST, &[]),
     class("What an API server writes while it starts",
-        ["UPDATE", "rbac.authorization.k8s.io", "v1", "clusterroles", ""], None, LONGEST, &[]),
+        ["UPDATE", "rbac.authorization.k8s.io", "v1", "clusterroles", ""], None, LONGEST, &[]).and(&STARTS),
     class("A tenant's new Pod", ["CREATE", "", "v1", "pods", ""], Some(""), LONGEST, &[]),
     class("A tenant's change of a Deployment", ["UPDATE", "apps", "v1", "deployments", ""],
         Some(""), LONGEST, &[]),
+];
+
+/// What an API server makes while it starts: it updates its ClusterRoles where they are there already.
+#[rustfmt::skip] // a table
+static STARTS: [([&str; 5], Option<&str>); 5] = [
+    (["CREATE", "rbac.authorization.k8s.io", "v1", "clusterroles", ""], None),
+    (["CREATE", "flowcontrol.apiserver.k8s.io", "v1", "flowschemas", ""], None),
+    (["CREATE", "flowcontrol.apiserver.k8s.io", "v1", "prioritylevelconfigurations", ""], None),
+    (["CREATE", "coordination.k8s.io", "v1", "leases", ""], Some("kube-system")),
+    (["CREATE", "discovery.k8s.io", "v1", "endpointslices", ""], Some("default")),
 ];
 
 /// What one class of requests pays.
@@ -221,28 +235,35 @@ impl<'a> Costs<'a> {
 }
 
 impl<'a> Till<'_, 'a> {
-    /// What a request of a class pays for the hooks that it meets, where it pays anything and canaries do not show that it is in
-    /// time: with the shields that are in place, or as if there were none.
+    /// What the dearest request of a class pays.
     fn bill(
         &self,
         class: &Class<'a>,
         labels: impl Fn(&str) -> Option<&'a Labels>,
         shields: bool,
     ) -> Option<Bill<'a>> {
-        let request = class.request(labels);
+        let bills = class.requests(labels);
+        let bills = bills.filter_map(|request| self.bill_of(class, &request, shields));
+        // Of those that pay as much the first.
+        bills.rev().max_by_key(Bill::total)
+    }
+
+    /// What a request of a class pays for the hooks that it meets, where it pays anything and canaries do not show that it is in
+    /// time: with the shields that are in place, or as if there were none.
+    fn bill_of(&self, class: &Class<'a>, request: &RequestShape<'a>, shields: bool) -> Option<Bill<'a>> {
         // What one of several changes, those before it are asked about again.
-        let mut mutate = self.mutating.iter().filter(|hook| hook.could_match(&request));
+        let mut mutate = self.mutating.iter().filter(|hook| hook.could_match(request));
         let asked_again = self.reinvoked && mutate.nth(1).is_some();
         let met = self.waited.iter().filter(|one| {
             let (hook, shielded) = (one.hook, one.evidence.is_shielded());
             let (own, added) = (self.own, &hook.added);
-            let spared = shields && shielded && Spare { own, added }.spares(&request, None);
+            let spared = shields && shielded && Spare { own, added }.spares(request, None);
             // Of what shields keep away less is seen, so that a suspicion counts.
             let counts = one.health == Health::Failing || !shields;
             // Canaries that a shield spares tell nothing of what would meet the hook without it.
             let let_through =
                 || shielded && !shields || class.is_let_through(hook, one.evidence.scene, one.hit.since);
-            counts && !spared && hook.could_match(&request) && let_through()
+            counts && !spared && hook.could_match(request) && let_through()
         });
         let met: Vec<_> = met.collect();
         let tell = |one: &&HookCost<'_, '_>| {
@@ -301,6 +322,13 @@ fn cost(evidence: &Evidence<'_>, cause: Option<Cause>) -> Option<Duration> {
     (cost.as_secs_f64() >= t::slow_always()).then_some(cost)
 }
 
+impl Class<'static> {
+    const fn and(mut self, also: &'static [([&'static str; 5], Option<&'static str>)]) -> Self {
+        self.also = also;
+        self
+    }
+}
+
 impl<'a> Class<'a> {
     /// Tenants' writes of what these hooks name in their rules: one that is asked about Ingresses alone costs those.
     fn of_tenants(hooks: impl Iterator<Item = &'a Hook>) -> impl Iterator<Item = Self> {
@@ -311,6 +339,7 @@ impl<'a> Class<'a> {
             then: LONGEST.1,
             what,
             namespace: (!clustered).then_some(""),
+            also: &[],
             canaries: &[],
         })
     }
@@ -346,13 +375,22 @@ impl<'a> Class<'a> {
         canaries.take_as_long_as(targets, (self.deadline)(), since, scene.now) == Some(false)
     }
 
-    fn request(&self, labels: impl Fn(&str) -> Option<&'a Labels>) -> RequestShape<'a> {
-        let [operation, object @ ..] = self.what;
-        RequestShape {
-            namespace: self.namespace,
-            namespace_labels: self.namespace.and_then(labels),
+    fn requests(
+        &self,
+        labels: impl Fn(&str) -> Option<&'a Labels>,
+    ) -> impl DoubleEndedIterator<Item = RequestShape<'a>> {
+        let all = iter::once((self.what, self.namespace)).chain(self.also.iter().copied());
+        all.map(move |([operation, object @ ..], namespace)| RequestShape {
+            namespace,
+            namespace_labels: namespace.and_then(&labels),
             ..RequestShape::new(operation, object)
-        }
+        })
+    }
+
+    /// What it stands for wherever that is written.
+    fn everywhere(&self) -> impl Iterator<Item = [&'a str; 5]> {
+        let also = self.also.iter().filter(|(_, namespace)| namespace.is_none());
+        iter::once(self.what).chain(also.map(|(what, _)| *what))
     }
 }
 
@@ -365,8 +403,8 @@ fn named(rule: &HookRule) -> impl Iterator<Item = (bool, [&str; 5])> {
     let operation = operation.unwrap_or_else(|| rule.operations.first().map_or("CREATE", String::as_str));
     let plain = |name: &&String| !name.contains('*');
     let is_new = move |what: &[&str; 4]| {
-        let mut classes = CLASSES.iter();
-        !classes.any(|class| class.what[1..] == *what && asks(class.what[0]))
+        let mut known = CLASSES.iter().flat_map(Class::everywhere);
+        !known.any(|known| known[1..] == *what && asks(known[0]))
     };
     let groups = rule.api_groups.iter().filter(plain);
     groups.flat_map(move |group| {
@@ -502,7 +540,7 @@ mod tests {
         assert!(
             classes
                 .iter()
-                .all(|class| asked.could_match(&class.request(|_| None)))
+                .all(|class| class.requests(|_| None).any(|one| asked.could_match(&one)))
         );
         let of_pods = |operations: &[&str]| {
             let pods = Hook {

@@ -83,6 +83,49 @@ fn a_webhook_that_is_reinvoked_is_paid_twice_where_another_one_may_change_the_ob
 }
 
 #[test]
+fn a_webhook_that_meets_only_what_an_api_server_makes_while_it_starts_is_paid_by_its_start() {
+    let said = |operation: &str, group: &str, resource: &str, scope| {
+        let rule = HookRule {
+            operations: vec![operation.to_owned()],
+            api_groups: vec![group.to_owned()],
+            api_versions: vec!["v1".to_owned()],
+            resources: vec![resource.to_owned()],
+            scope,
+        };
+        let opa = Hook {
+            rules: vec![rule],
+            failure_policy: FailurePolicy::Ignore,
+            ..hook("opa", 1)
+        };
+        // No canary meets it: probes and counted calls tell.
+        let mut incident = Incident::calm(&[&opa]);
+        for second in (12..=20).step_by(2) {
+            incident.silent((second - 2) * SECOND, &opa, 2 * SECOND);
+            incident.count_calls("opa", 20.0, 10.0).fail_open += 20.0;
+            incident.scrape(second * SECOND + 500);
+        }
+        let verdict = incident.verdict(21 * SECOND, "opa");
+        assert_judged(&verdict, Health::Failing, Some(Cause::Hanging));
+        let paid = "What an API server writes while it starts waits 10.0 s of its 34.0 s for webhooks now (opa 10.0 s).";
+        verdict.evidence.iter().any(|line| line.contains(paid))
+    };
+    for (group, resource) in [
+        ("rbac.authorization.k8s.io", "clusterroles"),
+        ("flowcontrol.apiserver.k8s.io", "flowschemas"),
+        ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations"),
+    ] {
+        assert!(said("CREATE", group, resource, Scope::Cluster), "{resource}");
+    }
+    for (group, resource) in [
+        ("coordination.k8s.io", "leases"),
+        ("discovery.k8s.io", "endpointslices"),
+    ] {
+        assert!(said("CREATE", group, resource, Scope::Namespaced), "{resource}");
+        assert!(!said("DELETE", group, resource, Scope::Namespaced), "{resource}");
+    }
+}
+
+#[test]
 fn what_one_webhook_alone_makes_late_is_not_laid_on_those_beside_it() {
     let beside = |seconds| Hook {
         id: HookId::new(HookKind::Mutating, "sidecars", "sidecars"),
