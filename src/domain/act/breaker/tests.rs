@@ -3,6 +3,7 @@
 mod canonical;
 mod dead;
 mod fenced;
+mod flapping;
 mod hands;
 mod incident;
 mod incidents;

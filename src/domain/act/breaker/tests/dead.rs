@@ -29,7 +29,7 @@ fn hangs(policy: Policy) -> Incident {
 }
 
 /// The same once it was dead for its whole timeout, and is skipped.
-fn skipped() -> Incident {
+pub(super) fn skipped() -> Incident {
     let mut incident = hangs(permitted());
     incident.wait(10);
     incident.facts.dead = true;
@@ -48,12 +48,12 @@ impl Incident {
     }
 
     /// It answers; whoever calls it is answered.
-    fn answers(&mut self) {
+    pub(super) fn answers(&mut self) {
         (self.facts.dead, self.facts.effect) = (false, Effect::Delaying);
     }
 
     /// It does not answer any more.
-    fn is_dead_again(&mut self) {
+    pub(super) fn is_dead_again(&mut self) {
         self.facts.dead = true;
         self.fails(Cause::Hanging);
         self.facts.effect = if self.shown == ours(Rung::Skip, false) {

@@ -337,27 +337,6 @@ fn the_ledger_forgets_a_restored_webhook_that_was_deleted() {
 }
 
 #[test]
-fn each_relapse_makes_the_wait_longer_and_in_the_end_it_is_called_flapping() {
-    let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
-    let mut waits = Vec::new();
-    for _ in 0..5 {
-        incident.fails(Cause::Hanging);
-        incident.wait(10);
-        assert!(incident.shown.is_ours());
-        incident.is_well();
-        let well = incident.now;
-        while incident.shown.is_ours() {
-            incident.wait(1);
-        }
-        waits.push(incident.now - well);
-        // Not so fast that the rate holds it back.
-        incident.wait(200);
-    }
-    assert!(waits.windows(2).all(|pair| pair[0] < pair[1]), "{waits:?}");
-    assert!(incident.news.contains(&NoticeKind::Flapping));
-}
-
-#[test]
 fn a_restored_hook_that_fails_again_is_bypassed_again_though_an_api_server_has_not_shown_the_restore() {
     let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
     incident.fails(Cause::Hanging);
