@@ -129,6 +129,11 @@ impl HookTarget {
         }
     }
 
+    /// Whether something else than the cluster's controller writes which addresses its Service has.
+    pub fn is_listed_by_hand(&self) -> bool {
+        matches!(self, Self::Service(target) if matches!(target.service, ServiceState::Found { by_hand: true, .. }))
+    }
+
     /// The host of requests, with the port; of a URL without it where it is 443.
     pub fn authority(&self) -> Option<String> {
         match self {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::excess::Excess;
 use super::plane::PlaneEvidence;
 use super::probes::{ProbeEvidence, counted};
-use crate::cluster::hook::{Backend, BackendAddress, Hook, HookId, Subject};
+use crate::cluster::hook::{Backend, BackendAddress, Hook, HookId, HookTarget, Subject};
 use crate::diagnose::verdict::NonHookCause;
 use crate::observe::canaries::CanaryMemory;
 use crate::observe::canary::CanaryTarget;
@@ -257,6 +257,20 @@ fn hanging<'a>(
     hooks.map(|(id, _)| *id).collect()
 }
 
+/// At how many places these addresses are. A Service for which somebody lists the addresses of another one is no place of its
+/// own: it falls silent with that one.
+fn places(silent: &[(&HookTarget, &BackendAddress)]) -> usize {
+    let mut listed: BTreeMap<&BackendAddress, BTreeSet<Option<String>>> = BTreeMap::new();
+    for (target, address) in silent {
+        listed.entry(address).or_default().insert(target.place());
+    }
+    let counts = |(target, address): &&(&HookTarget, &BackendAddress)| {
+        !target.is_listed_by_hand() || listed.get(address).is_some_and(|places| places.len() == 1)
+    };
+    let places = silent.iter().filter(counts).map(|(target, _)| target.place());
+    places.collect::<BTreeSet<_>>().len()
+}
+
 /// Whether the path to all webhooks was lost at once: at three places or more, every backend fell silent lately, all within
 /// a few seconds, and none answers. Then it is one fault, and a canary that waits for any of them speaks against each. Only
 /// the owners of all their backends could feign that.
@@ -267,20 +281,20 @@ fn path_is_lost(
     now: Time,
 ) -> bool {
     let hooks = seen.hooks().filter(|hook| hook.id.kind.is_admission());
-    let mut places = BTreeSet::new();
+    let mut silent = Vec::new();
     let mut fell = BTreeSet::new();
     for hook in hooks {
         let probed = states.get(&hook.id).map(|states| counted(states));
         let Some(probed) = probed.filter(|probed| !probed.is_empty()) else {
             continue;
         };
-        for (_, state) in probed {
+        for (backend, state) in probed {
             match state {
                 BackendState::Dead(dead) if dead.is_path() => fell.insert(dead.since),
                 _ => return false,
             };
+            silent.push((&hook.target, &backend.address));
         }
-        places.insert(hook.target.place());
     }
     let Some((first, last)) = fell.first().zip(fell.last()) else {
         return false;
@@ -294,7 +308,7 @@ fn path_is_lost(
     let mut canaries = seen.canaries.iter();
     now.since(*first) <= t::path_lost_for()
         && last.since(*first) <= t::path_lost_within()
-        && places.len() as f64 >= t::path_places()
+        && places(&silent) as f64 >= t::path_places()
         && !before.values().any(was_late)
         && !canaries.any(|(_, memory)| is_older(memory.in_vain_since(now)))
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::act::breaker::Doubt;
 use crate::cluster::changes::{Changes, HookChangeKind};
-use crate::cluster::hook::{Hook, HookId, HookKind, HookTarget, ServiceState};
+use crate::cluster::hook::{Hook, HookId, HookKind};
 use crate::cluster::inventory::Inventory;
 use crate::diagnose::evidence::Evidence;
 use crate::diagnose::verdict::Verdict;
@@ -64,9 +64,7 @@ impl Tampering {
 
     /// Why the evidence against a hook may be a tenant's work.
     pub(super) fn doubt(&self, hook: &Hook, changes: &Changes, now: Time) -> Option<Doubt> {
-        if let HookTarget::Service(target) = &hook.target
-            && matches!(target.service, ServiceState::Found { by_hand: true, .. })
-        {
+        if hook.target.is_listed_by_hand() {
             return Some(Doubt::EndpointsByHand);
         }
         let unsettled = is_unsettled(hook, changes, now).then_some(Doubt::EndpointsUnsettled);

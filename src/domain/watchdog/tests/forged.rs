@@ -200,8 +200,8 @@ fn whoever_takes_the_name_away_again_has_gained_nothing_by_it() {
     assert_eq!(world.furthest(&opa), Some(Rung::Shield), "{}", world.last);
 }
 
-/// The hook as it is when somebody else than the controller has a hand in its endpoints.
-fn by_hand(opa: &Hook, listed: bool) -> Hook {
+/// The hook as it is when somebody else than the controller lists its endpoints, in this network or nowhere.
+pub(super) fn by_hand(opa: &Hook, listed: Option<[u8; 3]>) -> Hook {
     let mut opa = opa.clone();
     if let HookTarget::Service(target) = &mut opa.target
         && let ServiceState::Found {
@@ -209,11 +209,13 @@ fn by_hand(opa: &Hook, listed: bool) -> Hook {
         } = &mut target.service
     {
         *by_hand = true;
-        for (index, endpoint) in endpoints.iter_mut().enumerate() {
-            endpoint.address = ([192, 0, 2, index as u8 + 1], 8443).into();
-        }
-        if !listed {
-            endpoints.clear();
+        match listed {
+            None => endpoints.clear(),
+            Some([a, b, c]) => {
+                for (endpoint, d) in endpoints.iter_mut().zip(1..) {
+                    endpoint.address = ([a, b, c, d], 8443).into();
+                }
+            }
         }
     }
     opa
@@ -223,7 +225,7 @@ fn by_hand(opa: &Hook, listed: bool) -> Hook {
 fn whoever_writes_the_endpoints_of_a_security_hook_gets_at_most_a_shield() {
     let opa = hook("opa", 2);
     // Addresses at which nobody answers: calls do hang.
-    let astray = by_hand(&opa, true);
+    let astray = by_hand(&opa, Some([192, 0, 2]));
     let mut world = World::calm(&[&opa], &all());
     world.incident.inventory(world.now + 10, vec![astray.clone()]);
     for _ in 0..60 {
@@ -236,7 +238,7 @@ fn whoever_writes_the_endpoints_of_a_security_hook_gets_at_most_a_shield() {
     let mut world = World::calm(&[&opa], &all());
     world
         .incident
-        .inventory(world.now + 10, vec![by_hand(&opa, false)]);
+        .inventory(world.now + 10, vec![by_hand(&opa, None)]);
     for _ in 0..60 {
         let ms = world.now;
         let refused = refusal("opa", "no endpoints available for service \"opa\"");
@@ -331,6 +333,32 @@ fn a_broken_hook_that_shares_the_service_of_a_security_hook_on_purpose_harms_its
     }
     assert_eq!(world.furthest(&opa), None, "{}", world.last);
     assert_eq!(world.furthest(&broken), Some(Rung::Skip), "{}", world.last);
+}
+
+/// A Service of a tenant's, whose EndpointSlice lists the Pods of a security hook.
+#[test]
+fn whoever_lists_the_addresses_of_a_security_hook_as_his_own_brings_it_into_no_incident() {
+    let (opa, broken) = (hook("opa", 2), by_hand(&hook("broken", 2), Some([10, 0, 0])));
+    let addresses = |hook: &Hook| {
+        hook.backends()
+            .iter()
+            .map(|it| it.address.clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(addresses(&opa), addresses(&broken));
+    let mut world = World::calm(&[&opa, &broken], &all());
+    for _ in 0..120 {
+        world.incident.answers(world.now - SECOND, &opa);
+        world.incident.count_calls("opa", 20.0, 0.004);
+        world.hangs(&broken, 0.0);
+        world.step();
+    }
+    assert_eq!(world.furthest(&opa), None, "{}", world.last);
+    assert_eq!(world.furthest(&broken), Some(Rung::Shield), "{}", world.last);
+    let ms = world.now + 10;
+    let [opa, broken] = ["opa", "broken"].map(|name| world.incident.verdict(ms, name));
+    assert_judged(&opa, Health::Healthy, None);
+    assert_ne!(opa.incident, broken.incident);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The path to all webhooks is lost at once: one fault, though each has a Service of its own.
 
+use super::forged::by_hand;
 use super::*;
 use crate::act::breaker::{Doubt, HookFacts, Judged};
 use crate::diagnose::LOST_PATH;
@@ -149,6 +150,29 @@ fn what_lost_the_same_path_is_one_incident_until_a_backend_answers() {
         incident.verdict(end + 100, HOOKS[0]).incident,
         hooks[0].target.place().unwrap()
     );
+}
+
+#[test]
+fn a_service_for_which_somebody_lists_the_addresses_of_another_is_no_path_of_its_own() {
+    let lost = |networks: [u8; 2]| {
+        let [second, third] = [(HOOKS[1], networks[0]), (HOOKS[2], networks[1])];
+        let [second, third] =
+            [second, third].map(|(name, network)| by_hand(&hook(name, 2), Some([10, 0, network])));
+        let first = hook(HOOKS[0], 2);
+        let mut incident = Incident::calm(&[&first, &second, &third]);
+        let fell = 22 * SECOND;
+        for hook in [&first, &second, &third] {
+            incident.silent(fell, hook, 2 * SECOND);
+        }
+        incident.canary_late(fell);
+        incident.scrape(fell + 2_000);
+        incident.verdict(fell + 2_200, HOOKS[0]).incident == LOST_PATH
+    };
+    // The webhook whose addresses the others list is alone in its outage.
+    assert!(!lost([0, 0]));
+    assert!(!lost([0, 9]), "two places");
+    assert!(lost([8, 9]), "three places");
+    assert!(!lost([9, 9]), "they list each other's");
 }
 
 #[test]
