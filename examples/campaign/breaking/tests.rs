@@ -58,6 +58,41 @@ fn a_quiet_hour_sees_no_bypass() {
 }
 
 #[test]
+fn an_unfounded_shield_is_reckoned_with_how_long_it_stood() {
+    let incident = draw::quiet(SEED, 1, 60 * SECOND);
+    let manner = Manner {
+        breaker: Some(Farthest::Shield),
+        ..Manner::default()
+    };
+    let stood = |acts: &[(At, usize, To)]| {
+        let mut played = play(&incident, manner);
+        let acts = acts.iter().map(|(after, hook, to)| Act {
+            at: incident.begin + after,
+            hook: *hook,
+            to: *to,
+            cause: None,
+        });
+        played.broken = Some(Broken {
+            acts: acts.collect(),
+            ..Broken::default()
+        });
+        let reckoning = score(1, &incident, &played).breaker.unwrap();
+        (reckoning.innocent.len(), reckoning.innocent_stood)
+    };
+    let (shield, original) = (To::Bypass(Rung::Shield), To::Original);
+    assert_eq!(stood(&[]), (0, None));
+    let two = [
+        (SECOND, 0, shield),
+        (2 * SECOND, 1, shield),
+        (14 * SECOND, 0, original),
+        (33 * SECOND, 1, original),
+    ];
+    assert_eq!(stood(&two), (2, Some(31.0)));
+    let never_over = (incident.end - incident.begin - SECOND) / SECOND;
+    assert_eq!(stood(&[(SECOND, 0, shield)]), (1, Some(never_over as f64)));
+}
+
+#[test]
 fn a_shield_spares_the_control_planes_writes_and_no_tenants() {
     let tenant = Class::new(Verb::Post, "", "pods", Place::Tenant, 1.0);
     let system = Class::new(Verb::Post, "", "pods", Place::KubeSystem, 1.0);

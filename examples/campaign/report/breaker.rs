@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{part, percent, percentile, shown};
 use crate::incident::Kind;
 use crate::score::Score;
-use crate::score::breaker::{Handled, Harm, Reckoning};
+use crate::score::breaker::{Handled, Harm, Reckoning, longest};
 
 /// Faults that keep or slow writes, and what was done about them.
 #[derive(Debug, Default, Serialize)]
@@ -40,6 +40,8 @@ pub struct BreakerReport {
     pub bypasses: usize,
     /// Bypasses of hooks that nothing was wrong with, each with its incident.
     pub innocent: Vec<(u64, String)>,
+    /// For how many seconds the one of those stood that stood the longest: about half a minute is what a shield takes to be gone.
+    pub innocent_stood: Option<f64>,
     /// Bypasses that were begun when the fault was over.
     pub late: Vec<(u64, String)>,
     /// Skips of hooks that fail open, while they are dead.
@@ -50,6 +52,8 @@ pub struct BreakerReport {
     pub left: Vec<u64>,
     /// Bypasses in quiet hours, each with its hour.
     pub quiet: Vec<(u64, String)>,
+    /// The same of those.
+    pub quiet_stood: Option<f64>,
     /// Bypasses in hours in which a leader would have been lost without: what always takes its time was too much for it.
     pub needed: Vec<(u64, String)>,
     pub blocking: Figures,
@@ -79,6 +83,8 @@ impl BreakerReport {
             all.flat_map(|(index, reckoning)| which(reckoning).iter().map(|story| (*index, story.clone())))
                 .collect()
         };
+        let stood =
+            |of: &[(u64, Reckoning)]| longest(of.iter().map(|(_, reckoning)| reckoning.innocent_stood));
         let handled = || {
             let handled = incidents.iter().flat_map(|(_, reckoning)| &reckoning.handled);
             handled.filter(|handled| handled.felt && handled.harm != Harm::None)
@@ -87,6 +93,7 @@ impl BreakerReport {
         Some(Self {
             bypasses: incidents.iter().map(|(_, reckoning)| reckoning.bypasses).sum(),
             innocent: stories(&incidents, |reckoning| &reckoning.innocent),
+            innocent_stood: stood(&incidents),
             late: stories(&incidents, |reckoning| &reckoning.late),
             dead: incidents.iter().map(|(_, reckoning)| reckoning.dead).sum(),
             alive: stories(&incidents, |reckoning| &reckoning.alive),
@@ -96,6 +103,7 @@ impl BreakerReport {
                 .map(|(index, _)| *index)
                 .collect(),
             quiet: stories(&hours, |reckoning| &reckoning.innocent),
+            quiet_stood: stood(&hours),
             needed: stories(&lossy, |reckoning| &reckoning.innocent),
             blocking: Figures::of(handled().filter(|handled| handled.harm == Harm::Blocking)),
             delaying: Figures::of(handled().filter(|handled| handled.harm == Harm::Delaying)),
@@ -167,8 +175,16 @@ impl Figures {
 impl fmt::Display for BreakerReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "\nthe breaker: {} bypasses", self.bypasses)?;
-        writeln!(f, "of innocent hooks {} {:?}", self.innocent.len(), self.innocent)?;
-        writeln!(f, "on quiet days     {} {:?}", self.quiet.len(), self.quiet)?;
+        let unfounded = [
+            ("of innocent hooks", &self.innocent, self.innocent_stood),
+            ("on quiet days", &self.quiet, self.quiet_stood),
+        ];
+        for (name, stories, stood) in unfounded {
+            let stood = stood.map_or(String::new(), |seconds| {
+                format!(", the longest for {seconds:.0} s,")
+            });
+            writeln!(f, "{name:<17} {}{stood} {stories:?}", stories.len())?;
+        }
         writeln!(f, "lost without it   {} {:?}", self.needed.len(), self.needed)?;
         writeln!(f, "after the fault   {} {:?}", self.late.len(), self.late)?;
         writeln!(
@@ -197,11 +213,12 @@ impl fmt::Display for BreakerReport {
 mod tests {
     use super::*;
 
-    fn quiet_hour(index: u64, leaders_lost: usize) -> Score {
+    fn quiet_hour(index: u64, leaders_lost: usize, stood: f64) -> Score {
         let mut hour = Score {
             index,
             breaker: Some(Reckoning {
                 innocent: vec![format!("hour {index}")],
+                innocent_stood: Some(stood),
                 ..Reckoning::default()
             }),
             ..Score::default()
@@ -212,8 +229,21 @@ mod tests {
 
     #[test]
     fn a_bypass_in_a_quiet_hour_is_unfounded_unless_a_leader_would_have_been_lost_without_it() {
-        let report = BreakerReport::of(&[], &[quiet_hour(1, 0), quiet_hour(2, 1)]).unwrap();
+        let report = BreakerReport::of(&[], &[quiet_hour(1, 0, 31.0), quiet_hour(2, 1, 90.0)]).unwrap();
         let told = |story: &[(u64, String)]| story.iter().map(|(hour, _)| *hour).collect::<Vec<_>>();
         assert_eq!((told(&report.quiet), told(&report.needed)), (vec![1], vec![2]));
+    }
+
+    #[test]
+    fn beside_the_count_of_unfounded_bypasses_stands_how_long_the_longest_stood() {
+        let hours = [31.0, 44.0, 12.0].map(|stood| quiet_hour(1, 0, stood));
+        let report = BreakerReport::of(&[], &hours).unwrap();
+        assert_eq!((report.innocent_stood, report.quiet_stood), (None, Some(44.0)));
+        let said = report.to_string();
+        assert!(
+            said.contains("on quiet days     3, the longest for 44 s,"),
+            "{said}"
+        );
+        assert!(said.contains("of innocent hooks 0 []"), "{said}");
     }
 }

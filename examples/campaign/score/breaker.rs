@@ -6,7 +6,7 @@ use super::{GRACE, PROBE_INTERVAL, is_felt};
 use crate::breaking::{Act, Broken};
 use crate::incident::{Fault, Incident, Kind};
 use crate::model::manner::Manner;
-use crate::model::{SECOND, as_seconds};
+use crate::model::{At, SECOND, as_seconds};
 use crate::play::Played;
 
 /// What a fault does to those who write.
@@ -47,6 +47,8 @@ pub struct Reckoning {
     pub bypasses: usize,
     /// Bypasses of hooks that nothing was wrong with at that time, or that did no more than deny.
     pub innocent: Vec<String>,
+    /// For how many seconds the one of them stood that stood the longest, at most until the end.
+    pub innocent_stood: Option<f64>,
     /// Bypasses that were begun when the fault was over already.
     pub late: Vec<String>,
     /// Skips of hooks that fail open.
@@ -103,7 +105,9 @@ pub(super) fn reckon(incident: &Incident, played: &Played) -> Option<Reckoning> 
         if over.is_some_and(|until| act.at <= until + GRACE || was_bypassed(&broken.acts, act).is_some()) {
             reckoning.late.push(story)
         } else {
-            reckoning.innocent.push(story)
+            reckoning.innocent.push(story);
+            let stood = Some(stood(&broken.acts, act, incident.end));
+            reckoning.innocent_stood = longest([reckoning.innocent_stood, stood]);
         }
     }
     let of_hooks = incident.faults.iter().filter(|fault| !fault.hooks.is_empty());
@@ -111,6 +115,20 @@ pub(super) fn reckon(incident: &Incident, played: &Played) -> Option<Reckoning> 
         .map(|fault| handled(fault, incident, played, broken))
         .collect();
     Some(reckoning)
+}
+
+/// The most of what there is.
+pub fn longest(seconds: impl IntoIterator<Item = Option<f64>>) -> Option<f64> {
+    seconds.into_iter().flatten().max_by(f64::total_cmp)
+}
+
+/// Seconds from a bypass until the hook was as its owner has it again.
+fn stood(acts: &[Act], act: &Act, end: At) -> f64 {
+    let mut later = acts
+        .iter()
+        .filter(|other| other.hook == act.hook && other.at > act.at);
+    let back = later.find(|other| other.to == To::Original);
+    as_seconds(back.map_or(end, |back| back.at).saturating_sub(act.at))
 }
 
 /// The hook had been bypassed before, and was not let back since: how far.
