@@ -29,6 +29,11 @@ The user names are those of kube-controller-manager 1.36 with `--use-service-acc
 providers set. Without that flag all its controllers are `system:kube-controller-manager`, and the same objects are spared. Cloud
 controllers that run under other user names are not spared.
 
+Neither are writes that a storage driver makes as its own account: a CSI driver's external-attacher updates VolumeAttachments and
+`volumeattachments/status` as the ServiceAccount of its driver, and no name tells that account from a tenant's. A webhook that
+matches these, as one with `*/*` in its rules does, still holds up or refuses them under a shield: volumes are not attached, and the
+Pods that need them do not start. The [standing remedy](#the-standing-remedy) has what its owner can do.
+
 ## What an owner can add
 
 The annotation `hookwatch.dev/spare` on a webhook configuration adds to this table for its webhooks. Separate items by commas,
@@ -53,6 +58,17 @@ the condition from the object as it was before the write. Removing a shield neve
 
 A webhook cannot stop writes that it does not review. Ask its owner to exempt at least the Leases in `kube-system` and
 `kube-node-lease`, by `namespaceSelector` or `matchConditions`.
+
+VolumeAttachments have no namespace, so only rules or match conditions exempt them: name in the rules what the webhook reviews,
+instead of `*`, or add a match condition that leaves out VolumeAttachments and their status:
+
+```yaml
+matchConditions:
+  - name: no-volumeattachments
+    expression: '[request.resource.group, request.resource.resource] != [\"storage.k8s.io\", \"volumeattachments\"]'
+```
+
+A [rule](configuration.md#what-may-be-bypassed) that permits `skip` for the webhook frees these writes, too, with all others.
 ";
 
 fn writer(writer: SparedWriter) -> String {
