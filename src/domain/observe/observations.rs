@@ -226,7 +226,9 @@ impl Observations {
             node_leases: self.servers.node_leases.view(now),
             probes: ProbeView {
                 targets: self.pace.targets,
-                late_seconds: stretch.map_or(0.0, |stretch| stretch.late.as_secs_f64()),
+                late_seconds: stretch
+                    .map_or(self.pace.late, |stretch| stretch.late)
+                    .as_secs_f64(),
                 late: stretch.map(Stretch::sentences).unwrap_or_default(),
             },
             self_doubt,

@@ -11,7 +11,7 @@ use crate::cluster::hook::Backend;
 use crate::text::human;
 use crate::time::Time;
 
-/// A probe that waits for less is on time, however short its interval.
+/// A probe that waits for less is not worth a line in the log, however short its interval.
 const NOTABLE: Duration = Duration::from_secs(2);
 /// Probes keep up again once none was late for so long.
 const SETTLED: Duration = Duration::from_secs(30);
@@ -26,7 +26,10 @@ const NAMED: usize = 5;
 pub struct ProbePace {
     /// How many targets there are: backends, each as hooks with the same server name and trust meet it.
     pub targets: usize,
-    /// What is stretched; `None` while every probe is on time.
+    /// How late the probe is that waited longest within the last seconds, also where that is not worth a line in the log.
+    #[serde(default)]
+    pub late: Duration,
+    /// What is stretched; `None` while no probe is late by half its interval.
     pub stretch: Option<Stretch>,
 }
 
@@ -86,7 +89,9 @@ impl Stretch {
 pub(super) struct Behind {
     /// When something was last late.
     last: Option<Time>,
-    /// Since the figures were last told: the latest, its interval.
+    /// Since the figures were last told: how late the latest was, notable or not.
+    late: Duration,
+    /// The same of what was notable, with its interval.
     worst: (Duration, Duration),
     concurrency: bool,
     total: bool,
@@ -97,7 +102,8 @@ pub(super) struct Behind {
 impl Behind {
     /// Takes in that a probe has to wait.
     pub(super) fn waits(&mut self, used_up: UsedUp, backend: &Backend, wanted: &Wanted, now: Time) {
-        if wanted.late < wanted.interval.max(NOTABLE) {
+        self.late = self.late.max(wanted.late);
+        if wanted.late < (wanted.interval / 2).max(NOTABLE) {
             return;
         }
         self.last = Some(now);
@@ -140,7 +146,12 @@ impl Behind {
         };
         (self.worst, self.concurrency, self.total) = Default::default();
         self.backends.clear();
-        let pace = ProbePace { targets, stretch };
+        let late = std::mem::take(&mut self.late);
+        let pace = ProbePace {
+            targets,
+            late,
+            stretch,
+        };
         let is_news = self.told.as_ref().is_none_or(|(_, known)| *known != pace);
         self.told = Some((now, pace.clone()));
         is_news.then_some(pace)

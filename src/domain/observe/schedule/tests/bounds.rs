@@ -188,6 +188,28 @@ fn that_probes_are_late_is_said_once_and_so_is_that_they_are_on_time_again() {
 }
 
 #[test]
+fn intervals_that_come_to_less_than_twice_their_length_are_told_of_as_well() {
+    let mut delays = Vec::new();
+    for count in 1..=6 {
+        let mut sim = Sim::new(bundles(count), 3);
+        sim.run(s(60));
+        let late = sim.paces.iter().map(|pace| pace.late).max().expect("a pace");
+        // The line in the log begins at half an interval.
+        assert_eq!(!stretches(&sim).is_empty(), late >= s(5) / 2, "{count}: {late:?}");
+        delays.push(late);
+        sim.take(vec![hook(0, 1, "/", 0..1)]);
+        sim.run(s(60));
+        let last = sim.paces.last().expect("a pace");
+        assert_eq!((last.late, &last.stretch), (Duration::ZERO, &None));
+    }
+    let within = |from: Duration, to: Duration| delays.iter().any(|late| *late > from && *late < to);
+    assert!(
+        within(Duration::ZERO, s(5) / 2) && within(s(5) / 2, s(5)),
+        "{delays:?}"
+    );
+}
+
+#[test]
 fn that_hung_probes_leave_no_place_for_others_is_said() {
     let many = (0..250)
         .map(|service| hook(service, service, "/", 0..4))
