@@ -17,7 +17,6 @@ pub mod verdict;
 mod words;
 
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::cluster::hook::HookKind;
@@ -151,10 +150,11 @@ pub fn unlisted<'a>(scene: &Scene<'a>) -> Vec<(HookKind, &'a str)> {
     let Some(recent) = &scene.plane.windows.recent else {
         return Vec::new();
     };
-    let listed = scene.seen.hooks();
-    let listed: BTreeSet<(HookKind, &str)> = listed.map(|hook| (hook.id.kind, &*hook.id.webhook)).collect();
     let removed = scene.seen.changes.removed_calls_end_after(recent.from);
-    let is_unlisted = |hook: &(HookKind, &str)| !listed.contains(hook) && !removed.contains(hook);
+    let is_unlisted = |hook: &(HookKind, &str)| {
+        let mut named = scene.seen.named(hook.1);
+        !named.any(|known| known.id.kind == hook.0) && !removed.contains(hook)
+    };
     let gained = &recent.gained;
     let called = gained.hooks.iter();
     let called = called.filter(|(_, series)| series.calls.count >= 1.0 || series.failed() >= 1.0);

@@ -174,9 +174,10 @@ impl Watchdog {
         state.succeeded(scrape.at, scrape.snapshot.missing());
         let over = state.is_over(scrape.at, self.seen.history.replicas_behind(&target) > 1);
         if let Some((span, gained, usual)) = self.seen.history.take(scrape) {
-            let changed = self.seen.changes.moved_since(span.0.before(t::after_rollout()));
-            let changed = |(kind, webhook): &(HookKind, String)| changed.contains(&(*kind, webhook));
-            self.seen.rollouts.count(span, (gained, usual), changed);
+            let since = span.0.before(t::after_rollout());
+            let changes = &self.seen.changes;
+            let moved = |(kind, webhook): &(HookKind, String)| changes.moved_since(*kind, webhook, since);
+            self.seen.rollouts.count(span, (gained, usual), moved);
         }
         let failure = None;
         tell(over, || LoggedChange::Scrape { target, failure })
@@ -409,9 +410,12 @@ impl Watchdog {
         };
         let mut problems = inventory.all_problems();
         let named: BTreeSet<&str> = self.seen.canaries.named(now).collect();
-        let known = all.iter().filter(|(_, verdict)| verdict.kind.is_admission());
-        let known: BTreeSet<&str> = known.map(|(_, verdict)| &*verdict.webhook).collect();
-        problems.extend(named.difference(&known).map(|name| Problem {
+        let is_known = |name: &str| {
+            let mut judged = all.iter().map(|(_, verdict)| verdict);
+            judged.any(|verdict| verdict.kind.is_admission() && *verdict.webhook == *name)
+        };
+        let unknown = named.into_iter().filter(|name| !is_known(name));
+        problems.extend(unknown.map(|name| Problem {
             object: format!("webhook {name:?}"),
             what: "the API server refused a canary because of it, and no webhook configuration that hookwatch can \
                    read has a webhook of this name; look for one that came or went just now, or for a manifest-based \
@@ -424,10 +428,7 @@ impl Watchdog {
     fn announce(&mut self, verdicts: &[Verdict], now: Time) -> impl Iterator<Item = WatchdogEffect> {
         let leads = self.replica.as_ref().is_some_and(|report| report.leads(now));
         let inventory = self.seen.inventory.as_ref();
-        let uid = |id: &_| {
-            let hook = inventory?.hooks.iter().find(|hook| hook.id == *id)?;
-            Some(hook.configuration_uid.clone())
-        };
+        let uid = |id: &_| Some(inventory?.hook(id)?.configuration_uid.clone());
         let said = self.announcer.look(verdicts, uid, leads, now);
         said.into_iter()
             .map(|said| WatchdogEffect::Announce(Box::new(said)))

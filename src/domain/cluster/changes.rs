@@ -73,6 +73,8 @@ impl HookChangeKind {
 #[derive(Debug, Default)]
 pub struct Changes {
     of_hooks: BTreeMap<HookId, VecDeque<HookChange>>,
+    /// When endpoints last changed, by kind and webhook name: counters know no more of a hook.
+    moved: BTreeMap<HookKind, BTreeMap<Arc<str>, Time>>,
     /// Hooks that are not there any more, and since when.
     removed: BTreeMap<HookId, Time>,
 }
@@ -98,6 +100,16 @@ impl Changes {
         let lasts = |last: &HookChange| now.since(last.at) < t::changes_remembered();
         self.of_hooks
             .retain(|id, changes| changes.back().is_some_and(lasts) && there.contains(id));
+        self.moved.clear();
+        for (id, changes) in &self.of_hooks {
+            let moved = changes.iter().rfind(|change| change.what.endpoint().is_some());
+            let Some(HookChange { at, .. }) = moved else {
+                continue;
+            };
+            let of_kind = self.moved.entry(id.kind).or_default();
+            let newest = of_kind.entry(Arc::clone(&id.webhook)).or_insert(*at);
+            *newest = (*newest).max(*at);
+        }
         let gone = known.into_keys().filter(|id| !there.contains(id));
         for id in gone {
             *row::entry(&mut self.removed, MAX_REMOVED, id.clone(), |at| *at) = now;
@@ -125,13 +137,10 @@ impl Changes {
         self.of(hook, since).count() >= KEPT
     }
 
-    /// The hooks, by kind and webhook name, whose endpoints changed since an instant.
-    pub fn moved_since(&self, since: Time) -> BTreeSet<(HookKind, &str)> {
-        let moved = self.of_hooks.iter().filter(|(_, changes)| {
-            let mut lately = changes.iter().rev().take_while(|change| change.at >= since);
-            lately.any(|change| change.what.endpoint().is_some())
-        });
-        moved.map(|(id, _)| (id.kind, &*id.webhook)).collect()
+    /// Whether endpoints of a hook of this kind and webhook name changed since an instant.
+    pub fn moved_since(&self, kind: HookKind, webhook: &str, since: Time) -> bool {
+        let moved = self.moved.get(&kind).and_then(|of_kind| of_kind.get(webhook));
+        moved.is_some_and(|at| *at >= since)
     }
 }
 

@@ -40,7 +40,8 @@ impl Inventory {
 
     /// What could not be made sense of: whole objects, and entries of configurations.
     pub fn all_problems(&self) -> Vec<Problem> {
-        let entries = self.hooks.iter().flat_map(|hook| {
+        let troubled = self.hooks.iter().filter(|hook| !hook.problems.is_empty());
+        let entries = troubled.flat_map(|hook| {
             let object = hook.id.object();
             hook.problems.iter().map(move |sentence| Problem {
                 what: sentence

@@ -273,7 +273,7 @@ impl Evidence<'_> {
     fn is_alone(&self) -> bool {
         let own = self.backends.iter().map(|(backend, _)| &backend.address);
         let own: BTreeSet<&BackendAddress> = own.collect();
-        self.hook.is_none() || own.len() == self.scene.addresses.len()
+        self.hook.is_none() || own.len() == self.scene.seen.addresses.len()
     }
 
     /// It has been dead for us for a while, and the way to it is known to be there. A timeout without an earlier

@@ -117,7 +117,6 @@ impl<'a> Evidence<'a> {
         let subject = id.map_or_else(|| (kind, None, webhook.into()), HookId::subject);
         let backends = id.and_then(|id| scene.states.get(id));
         let backends = backends.map_or(&[][..], Vec::as_slice);
-        let alike = scene.listed(webhook).iter();
         let mut evidence = Self {
             scene,
             kind,
@@ -134,7 +133,11 @@ impl<'a> Evidence<'a> {
             usual: scene.plane.baseline.hook(&key),
             excess_share: scene.excess.share(&key),
             call_share: scene.excess.call_share(&key),
-            ambiguous: alike.filter(|other| other.id.kind == kind).count() > 1,
+            ambiguous: scene
+                .listed(webhook)
+                .filter(|other| other.id.kind == kind)
+                .count()
+                > 1,
             accusations: Vec::new(),
             covered_by: id.map_or(&[], |id| seen.coverage.of(id)),
             canary_late: None,
@@ -253,9 +256,9 @@ impl<'a> Evidence<'a> {
 
     /// The refusals that may mean this hook. The message has no configuration in it, but mostly the URL called.
     fn accusations(&self) -> Vec<Accusation<'a>> {
-        let homonyms = self.scene.listed(self.webhook).iter();
+        let homonyms = self.scene.listed(self.webhook);
         let homonyms = homonyms.filter(|other| self.hook.is_none_or(|hook| hook.id != other.id));
-        let homonyms: Vec<&Hook> = homonyms.copied().collect();
+        let homonyms: Vec<&Hook> = homonyms.collect();
         let named = self.scene.seen.canaries.naming(self.webhook, self.scene.now);
         let accusations = named.filter_map(|named| {
             let url = named.failure.url.as_deref();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::excess::Excess;
 use super::plane::PlaneEvidence;
 use super::probes::{ProbeEvidence, counted};
-use crate::cluster::hook::{Backend, BackendAddress, Hook, HookId, HookTarget, Subject};
+use crate::cluster::hook::{Backend, Hook, HookId, HookTarget, Subject};
 use crate::diagnose::verdict::NonHookCause;
 use crate::observe::canaries::CanaryMemory;
 use crate::observe::canary::CanaryTarget;
@@ -62,13 +62,10 @@ pub struct Scene<'a> {
     /// Writes have all but stopped being answered.
     pub stalled: bool,
     pub(super) before: &'a BTreeMap<Subject, Before>,
-    /// Admission hooks by webhook name.
-    listed: BTreeMap<&'a str, Vec<&'a Hook>>,
     /// Hooks that a late canary meets and that hang by our probes.
     pub(super) hanging: BTreeSet<&'a HookId>,
     /// What the slow hooks that a late canary meets take together, by our probes.
     slow: BTreeMap<CanaryTarget, Duration>,
-    pub(super) addresses: BTreeSet<&'a BackendAddress>,
     /// When a probe that any backend of any hook answered last began.
     pub(super) reached_at: Option<Time>,
     named: AccusedHooks<'a>,
@@ -95,20 +92,16 @@ impl<'a> Scene<'a> {
         now: Time,
     ) -> Self {
         let states = seen.states(now);
-        let mut listed: BTreeMap<&str, Vec<&Hook>> = BTreeMap::new();
-        for hook in seen.hooks().filter(|hook| hook.id.kind.is_admission()) {
-            listed.entry(&hook.id.webhook).or_default().push(hook);
-        }
         let elsewhere = plane.elsewhere(before.values().filter_map(|it| it.hung_until).max());
         // When a way opens again, what hung on it comes back together, and not in one instant.
         let a_moment_ago = now.before(t::together());
-        let backends = || seen.backends.values().flatten();
         let late = seen
             .canaries
             .iter()
             .filter(|(_, memory)| memory.late(now).is_some());
         let late: BTreeSet<CanaryTarget> = late.map(|(target, _)| target).collect();
-        let reached_at = backends().filter_map(|(_, memory)| memory.reached_by(a_moment_ago));
+        let backends = seen.backends.values().flatten();
+        let reached_at = backends.filter_map(|(_, memory)| memory.reached_by(a_moment_ago));
         Self {
             now,
             seen,
@@ -121,10 +114,8 @@ impl<'a> Scene<'a> {
             excess: plane.excess(),
             stalled: plane.stalled(),
             before,
-            listed,
             hanging: hanging(seen, &states, &late),
             slow: slow(seen, &states, &late),
-            addresses: backends().map(|(backend, _)| &backend.address).collect(),
             reached_at: reached_at.max(),
             named: AccusedHooks::of(seen, before),
             failing: failing_since(before),
@@ -138,8 +129,9 @@ impl<'a> Scene<'a> {
     }
 
     /// Admission hooks of this name.
-    pub fn listed(&self, webhook: &str) -> &[&'a Hook] {
-        self.listed.get(webhook).map_or(&[], Vec::as_slice)
+    pub fn listed(&self, webhook: &str) -> impl Iterator<Item = &'a Hook> {
+        let listed = self.seen.named(webhook);
+        listed.filter(|hook| hook.id.kind.is_admission())
     }
 
     /// How long a late canary waits for the slow hooks that it meets, as far as our probes tell.

@@ -5,7 +5,7 @@ mod coverage;
 mod meets;
 mod servers;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use super::schedule::{ProbePace, Stretch};
 use super::stored::{PrometheusMemory, StoredWindows};
 use super::views::{ProbeView, Sources};
 use crate::cluster::changes::{Changes, HookChangeKind};
-use crate::cluster::hook::{Backend, BackendPath, Hook, HookId};
+use crate::cluster::hook::{Backend, BackendAddress, BackendPath, Hook, HookId};
 use crate::cluster::inventory::InventoryHealth::{Current, Limited, Stale, Starting};
 use crate::cluster::inventory::{Inventory, WatchReport};
 use crate::thresholds as t;
@@ -39,6 +39,12 @@ pub struct Observations {
     pub(crate) coverage: Coverage,
     pub(crate) meetings: Meetings,
     pub(crate) inventory: Option<Arc<Inventory>>,
+    /// Its hooks by webhook name.
+    named: BTreeMap<Arc<str>, Vec<Arc<Hook>>>,
+    /// The addresses of all backends.
+    pub(crate) addresses: BTreeSet<BackendAddress>,
+    /// Hooks whose only node is not ready.
+    pub(crate) doomed: Vec<HookId>,
     pub(crate) watches: Vec<WatchReport>,
     pub(crate) backends: BTreeMap<HookId, BTreeMap<Backend, BackendMemory>>,
     pub(crate) without_backends: BTreeMap<HookId, Time>,
@@ -60,10 +66,17 @@ impl Observations {
     pub fn take_inventory(&mut self, inventory: Arc<Inventory>, now: Time) {
         let mut backends = BTreeMap::new();
         let mut without_backends = BTreeMap::new();
+        (self.named, self.addresses) = Default::default();
         for hook in &inventory.hooks {
             let mut known = self.backends.remove(&hook.id).unwrap_or_default();
+            let named = self.named.entry(Arc::clone(&hook.id.webhook)).or_default();
+            named.push(Arc::clone(hook));
             let there = hook.backends().into_iter();
-            let memories = there.map(|backend| (backend.clone(), known.remove(&backend).unwrap_or_default()));
+            let memories = there.map(|backend| {
+                self.addresses.insert(backend.address.clone());
+                let memory = known.remove(&backend).unwrap_or_default();
+                (backend, memory)
+            });
             backends.insert(hook.id.clone(), memories.collect());
             if hook.without_backends().is_some() {
                 let since = self.without_backends.get(&hook.id).copied().unwrap_or(now);
@@ -80,6 +93,7 @@ impl Observations {
         self.pooled.take(now, there);
         self.rollouts.keep_only(|hook| backends.contains_key(hook), now);
         (self.backends, self.without_backends) = (backends, without_backends);
+        self.doomed = doomed(&inventory);
         self.inventory = Some(inventory);
     }
 
@@ -98,6 +112,11 @@ impl Observations {
     pub fn hooks(&self) -> impl Iterator<Item = &Hook> + Clone {
         let hooks = self.inventory.iter().flat_map(|inventory| &inventory.hooks);
         hooks.map(Arc::as_ref)
+    }
+
+    /// Every hook of a webhook name.
+    pub fn named(&self, webhook: &str) -> impl Iterator<Item = &Hook> {
+        self.named.get(webhook).into_iter().flatten().map(Arc::as_ref)
     }
 
     /// When the hook's entry was last changed, as far back as changes are remembered.
@@ -178,18 +197,9 @@ impl Observations {
             let since: Option<Vec<Time>> = direct.map(|(_, state)| dead_since(state)).collect();
             Some(((*hook).clone(), since?.into_iter().max()?))
         });
-        let missing = self.without_backends.clone();
-        dead.chain(missing).collect()
-    }
-
-    /// Hooks whose only node is not ready.
-    pub fn doomed(&self) -> impl Iterator<Item = &HookId> {
-        let doomed = self.hooks().filter(|hook| {
-            let inventory = self.inventory.as_ref().zip(hook.only_node());
-            let node = inventory.and_then(|(inventory, (node, _))| inventory.nodes.get(node));
-            node.is_some_and(|node| node.ready == Some(false))
-        });
-        doomed.map(|hook| &hook.id)
+        let missing = self.without_backends.iter();
+        dead.chain(missing.map(|(hook, since)| (hook.clone(), *since)))
+            .collect()
     }
 
     /// How long ago the inventory was last known to be current; `None` before the first list.
@@ -242,6 +252,14 @@ impl Observations {
             backends.map(move |(backend, memory)| (hook, backend, memory.certificates))
         })
     }
+}
+
+fn doomed(inventory: &Inventory) -> Vec<HookId> {
+    let doomed = inventory.hooks.iter().filter(|hook| {
+        let node = hook.only_node().and_then(|(node, _)| inventory.nodes.get(node));
+        node.is_some_and(|node| node.ready == Some(false))
+    });
+    doomed.map(|hook| hook.id.clone()).collect()
 }
 
 fn dead_since(state: &BackendState) -> Option<Time> {

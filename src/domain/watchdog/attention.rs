@@ -59,12 +59,10 @@ impl Attention {
         let everywhere = !hooks.is_empty() || canary_is_odd || in_trouble || seen.history.is_young();
         // Whatever a rollout breaks passes within seconds. Probes alone: scrapes cost the API server. What has the same
         // name in another configuration shares its counters.
-        let moved = seen.changes.moved_since(now.before(t::moved()));
-        let moved = states
-            .keys()
-            .filter(|id| moved.contains(&(id.kind, &*id.webhook)));
-        hooks.extend(moved.map(|id| (*id).clone()));
-        hooks.extend(seen.doomed().cloned());
+        let since = now.before(t::moved());
+        let moved = |id: &&&HookId| seen.changes.moved_since(id.kind, &id.webhook, since);
+        hooks.extend(states.keys().filter(moved).map(|id| (*id).clone()));
+        hooks.extend(seen.doomed.iter().cloned());
         Self {
             everywhere,
             hooks,

@@ -236,8 +236,8 @@ impl FactFinder<'_> {
 
     /// The hook's endpoints changed since then, or so shortly before that calls were still under way.
     fn moved_since(&self, hook: &Hook, since: Time) -> bool {
-        let moved = self.scene.seen.changes.moved_since(since.before(t::moved()));
-        moved.contains(&(hook.id.kind, &*hook.id.webhook))
+        let changes = &self.scene.seen.changes;
+        changes.moved_since(hook.id.kind, &hook.id.webhook, since.before(t::moved()))
     }
 
     /// The API server counted calls that failed or were late, more of them than the canaries of all replicas made.

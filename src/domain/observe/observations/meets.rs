@@ -116,7 +116,14 @@ impl Meetings {
         let mut left = MOST_AT_ONCE;
         let hooks = inventory.hooks.iter().map(|hook| {
             let known = before.remove(&hook.id);
-            let known = known.filter(|known| !known.unfinished && known.hook.asks_like(hook));
+            let known = known.filter(|known| {
+                !known.unfinished && (Arc::ptr_eq(&known.hook, hook) || known.hook.asks_like(hook))
+            });
+            let known = known.map(|known| KnownMeets {
+                // What is shared with the next inventory as well need not be compared.
+                hook: Arc::clone(hook),
+                ..known
+            });
             let known = known.unwrap_or_else(|| {
                 let subject = MatchSubject::of(hook, own, &labels, &compiler, left.min(MOST_OF_ONE));
                 let (meets, kept) = subject.meets(&canaries);
