@@ -41,11 +41,12 @@ const fn path(
 }
 
 #[rustfmt::skip] // a table
-pub const ALL: [HotPath; 7] = [
+pub const ALL: [HotPath; 8] = [
     path("exposition-text", "a scrape of 2.3 MB read as text", [1, 3], text),
     path("exposition-protobuf", "a scrape of 24 kB read as protobuf", [10, 110], protobuf),
     path("tick-3", "a tick of the watchdog with 3 quiet webhooks", [2, 22], |times| ticks(3, times)),
     path("tick-1000", "a tick of the watchdog with 1,000 quiet webhooks", [1, 6], |times| ticks(1_000, times)),
+    path("inventory-1000", "an endpoint changes behind one of 1,000 webhooks", [2, 12], inventory),
     path("schedule-1000", "a tenth of a second of the schedule with 1,000 backends", [100, 200],
         |times| schedule(1_000, times)),
     path("json-100", "the assessment of 100 webhooks as JSON", [5, 55], json),
@@ -86,6 +87,14 @@ fn ticks(hooks: usize, times: usize) -> anyhow::Result<()> {
         let published = quiet.tick().context("a tick publishes")?;
         anyhow::ensure!(published.hooks.len() == hooks, "not all are judged");
     }
+    Ok(())
+}
+
+fn inventory(times: usize) -> anyhow::Result<()> {
+    let mut quiet = Quiet::new(1_000);
+    (0..times).for_each(|_| quiet.change());
+    let published = quiet.tick().context("a tick publishes")?;
+    anyhow::ensure!(published.hooks.len() == 1_000, "not all are judged");
     Ok(())
 }
 

@@ -25,19 +25,19 @@ fn at(ms: u64) -> Time {
     Time::from_unix_millis(1_795_219_862_000 + ms)
 }
 
+/// A hook with a Service of so many endpoints.
+fn policy(nth: usize, endpoints: u8) -> Arc<Hook> {
+    let [.., high, low] = nth.to_be_bytes();
+    let endpoints: Vec<_> = (0..endpoints)
+        .map(|last| ([10, high, low, last], 8443).into())
+        .collect();
+    let (name, ca) = (format!("policy-{nth:04}"), b"ca".as_slice().into());
+    Arc::new(hook(&name, "policies", ca, &endpoints))
+}
+
 /// Hooks with a Service of one endpoint each.
 fn hooks(count: usize) -> Vec<Arc<Hook>> {
-    let one = |nth: usize| {
-        let [.., high, low] = nth.to_be_bytes();
-        let endpoint = ([10, 0, high, low], 8443).into();
-        Arc::new(hook(
-            &format!("policy-{nth:04}"),
-            "policies",
-            b"ca".as_slice().into(),
-            &[endpoint],
-        ))
-    };
-    (0..count).map(one).collect()
+    (0..count).map(|nth| policy(nth, 1)).collect()
 }
 
 fn report(hook: &Hook, backend: Backend, started: Time) -> ProbeReport {
@@ -57,6 +57,7 @@ fn report(hook: &Hook, backend: Backend, started: Time) -> ProbeReport {
 
 /// The core after twelve quiet seconds.
 pub struct Quiet {
+    hooks: Vec<Arc<Hook>>,
     watchdog: Watchdog,
     now: u64,
 }
@@ -65,17 +66,11 @@ impl Quiet {
     pub fn new(count: usize) -> Self {
         let hooks = hooks(count);
         let mut quiet = Self {
+            hooks: hooks.clone(),
             watchdog: Watchdog::new("hookwatch"),
             now: 0,
         };
-        let inventory = Inventory {
-            at: at(0),
-            hooks: hooks.clone(),
-            ..Inventory::default()
-        };
-        quiet
-            .watchdog
-            .handle(Event::Inventory(Arc::new(inventory)), at(0));
+        quiet.take_inventory();
         let mut counters = Snapshot {
             process_start: Some(1.0),
             is_api_server: true,
@@ -134,6 +129,26 @@ impl Quiet {
             outcome: CanaryOutcome::Written,
         };
         self.watchdog.handle(Event::CanaryWritten(canary), now);
+    }
+
+    fn take_inventory(&mut self) {
+        let inventory = Inventory {
+            at: at(self.now),
+            hooks: self.hooks.clone(),
+            ..Inventory::default()
+        };
+        let event = Event::Inventory(Arc::new(inventory));
+        self.watchdog.handle(event, at(self.now));
+    }
+
+    /// An endpoint of the first hook comes, or goes.
+    pub fn change(&mut self) {
+        self.now += 200;
+        if let Some(first) = self.hooks.first_mut() {
+            let many = first.endpoints().len() > 1;
+            *first = policy(0, if many { 1 } else { 2 });
+        }
+        self.take_inventory();
     }
 
     /// What the core publishes a fifth of a second later.
