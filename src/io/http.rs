@@ -136,7 +136,7 @@ fn told(shown: Reported, judged: LastJudged, access: Access) -> Router {
         .with_state(status::StatusPage::new(shown.clone(), judged));
     Router::new()
         .route("/api/v1/assessment", get(assessment))
-        .with_state(shown)
+        .with_state((shown, WrittenAssessment::default()))
         .merge(page)
         .layer(axum::middleware::from_fn_with_state(
             Arc::new(access),
@@ -222,12 +222,32 @@ async fn ready(State(shown): State<Reported>) -> Response {
     }
 }
 
-async fn assessment(State(shown): State<Reported>) -> Response {
-    let assessment = shown.assessment.borrow().clone();
-    match assessment {
-        Some(assessment) => axum::Json(&*assessment).into_response(),
-        None => (StatusCode::SERVICE_UNAVAILABLE, NOTHING_JUDGED).into_response(),
-    }
+/// The newest assessment that was asked for, as JSON: written once, however many ask for it.
+type WrittenAssessment = Arc<tokio::sync::Mutex<Option<(Arc<Assessment>, Bytes)>>>;
+
+async fn assessment(State((shown, written)): State<(Reported, WrittenAssessment)>) -> Response {
+    let mut written = written.lock().await;
+    let Some(newest) = shown.assessment.borrow().clone() else {
+        return (StatusCode::SERVICE_UNAVAILABLE, NOTHING_JUDGED).into_response();
+    };
+    let known = written.take_if(|(known, _)| Arc::ptr_eq(known, &newest));
+    let json = match known {
+        Some((_, json)) => json,
+        None => {
+            let read = Arc::clone(&newest);
+            // With thousands of webhooks it is megabytes: not on a thread that others wait for.
+            let made = tokio::task::spawn_blocking(move || serde_json::to_vec(&*read)).await;
+            match made.map_err(|_| STOPPING.to_owned()) {
+                Ok(Ok(json)) => Bytes::from(json),
+                Ok(Err(error)) => {
+                    return (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response();
+                }
+                Err(why) => return (StatusCode::INTERNAL_SERVER_ERROR, why).into_response(),
+            }
+        }
+    };
+    *written = Some((newest, json.clone()));
+    ([(header::CONTENT_TYPE, "application/json")], json).into_response()
 }
 
 #[cfg(test)]
@@ -238,6 +258,8 @@ mod tests {
     use tokio::net::TcpStream;
 
     use super::*;
+    use crate::domain::time::Time;
+    use crate::domain::watchdog::{Event, Watchdog, WatchdogEffect};
     use crate::io::testing::soon;
 
     /// A server's view of a daemon that has nothing but assessments.
@@ -329,6 +351,33 @@ mod tests {
         shown.metrics.acted("bypass", "applied");
         assert_eq!(text(&cached).await, before);
         assert_ne!(text(&Cached::default()).await, before);
+    }
+
+    #[tokio::test]
+    async fn an_assessment_is_written_as_json_once_however_many_ask_and_the_next_one_is_another() {
+        let judge = |seconds: u64| {
+            let now = Time::from_unix_millis(seconds * 1_000);
+            let mut told = Watchdog::new("hookwatch").handle(Event::Tick, now).into_iter();
+            told.find_map(|effect| match effect {
+                WatchdogEffect::Publish(assessment, _) => Some(assessment),
+                _ => None,
+            })
+        };
+        let (publish, published) = watch::channel(judge(1));
+        let (shown, written) = (shown(published), WrittenAssessment::default());
+        let ask = async || {
+            let answer = assessment(State((shown.clone(), written.clone()))).await;
+            assert_eq!(answer.status(), StatusCode::OK);
+            assert_eq!(answer.headers()[header::CONTENT_TYPE], "application/json");
+            let body = axum::body::to_bytes(answer.into_body(), usize::MAX).await;
+            body.expect("a body")
+        };
+        let first = ask().await;
+        // The very same bytes.
+        assert_eq!(ask().await.as_ptr(), first.as_ptr());
+        publish.send_replace(judge(2));
+        let second = ask().await;
+        assert!(first != second && second.starts_with(b"{"), "{second:?}");
     }
 
     #[tokio::test]
