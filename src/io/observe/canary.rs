@@ -12,9 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, Method, Response};
+use http::{HeaderMap, Method};
 use kube::Client;
-use kube::client::Body;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -155,13 +154,15 @@ impl CanaryWriter {
         let update = self
             .send(Method::PATCH, &path, "application/merge-patch+json", "", &patch)
             .await;
-        let Answered::Refused(404, _) = update else {
-            return update.outcome(|status, message| object.explain_update(status, message));
+        let Err(RequestError::Refused { status: 404, .. }) = update else {
+            return outcome(update, |status, message| object.explain_update(status, message));
         };
         *created = true;
         let (path, whole) = (object.collection(), object.whole(now));
         let creation = self.send(Method::POST, &path, JSON, "", &whole).await;
-        creation.outcome(|status, message| object.explain_creation(status, message))
+        outcome(creation, |status, message| {
+            object.explain_creation(status, message)
+        })
     }
 
     async fn send(
@@ -171,35 +172,35 @@ impl CanaryWriter {
         content_type: &str,
         parameters: &str,
         body: &Value,
-    ) -> Answered {
+    ) -> Result<(), RequestError> {
         let timeout = SERVER_TIMEOUT.as_secs();
         let target = format!("{path}?dryRun=All&fieldManager=hookwatch&timeout={timeout}s{parameters}");
         let request =
             |client| ApiRequest::write(client, method.clone(), &target, content_type, body.to_string());
         if self.at_once.load(Ordering::Relaxed) && *self.one_process.borrow() {
-            match answered(request(&self.on_kept).open().await).await {
-                // The API server may have closed it in the meantime.
-                Answered::Nothing(_) => {}
-                answer => return answer,
+            let answer = answered(request(&self.on_kept)).await;
+            // The API server may have closed it in the meantime.
+            if matches!(answer, Ok(()) | Err(RequestError::Refused { .. })) {
+                return answer;
             }
         }
-        answered(request(&self.on_new).on_new_connection().open().await).await
+        answered(request(&self.on_new).on_new_connection()).await
     }
 }
 
 /// What came of a request. What is left of its answer is read, or the connection would have to be closed.
-async fn answered(answer: Result<Response<Body>, RequestError>) -> Answered {
-    match answer {
-        Ok(answer) if is_object(answer.headers()) => {
-            drop(within(DRAINED_WITHIN, read_body(answer.into_body(), MAX_DRAINED)).await);
-            Answered::Written
-        }
-        // A proxy's login page comes with a 200 as well, and must not pass for a write.
-        Ok(answer) => Answered::Refused(answer.status().as_u16(), NO_OBJECT.to_owned()),
-        Err(RequestError::Refused { status, message, .. }) => Answered::Refused(status, message),
-        Err(RequestError::NoConnection(why) | RequestError::NoAnswer(why)) => Answered::Nothing(why),
-        Err(why) => Answered::Nothing(why.to_string()),
+async fn answered(request: ApiRequest<'_>) -> Result<(), RequestError> {
+    let answer = request.open().await?;
+    if is_object(answer.headers()) {
+        drop(within(DRAINED_WITHIN, read_body(answer.into_body(), MAX_DRAINED)).await);
+        return Ok(());
     }
+    // A proxy's login page comes with a 200 as well, and must not pass for a write.
+    Err(RequestError::Refused {
+        status: answer.status().as_u16(),
+        message: NO_OBJECT.to_owned(),
+        headers: Box::default(),
+    })
 }
 
 /// Whether a success carries what an API server answers with.
@@ -208,20 +209,17 @@ fn is_object(headers: &HeaderMap) -> bool {
     kind.is_some_and(|kind| kind.starts_with("application/json"))
 }
 
-enum Answered {
-    Written,
-    Refused(u16, String),
-    Nothing(String),
-}
-
-impl Answered {
-    fn outcome(self, explain: impl FnOnce(u16, &str) -> CanaryOutcome) -> CanaryOutcome {
-        match self {
-            Self::Written => CanaryOutcome::Written,
-            Self::Refused(status, message) => explain(status, &message),
-            Self::Nothing(why) => CanaryOutcome::Unreachable { why },
-        }
-    }
+fn outcome(
+    answer: Result<(), RequestError>,
+    explain: impl FnOnce(u16, &str) -> CanaryOutcome,
+) -> CanaryOutcome {
+    let why = match answer {
+        Ok(()) => return CanaryOutcome::Written,
+        Err(RequestError::Refused { status, message, .. }) => return explain(status, &message),
+        Err(RequestError::NoConnection(why) | RequestError::NoAnswer(why)) => why,
+        Err(why) => why.to_string(),
+    };
+    CanaryOutcome::Unreachable { why }
 }
 
 struct CanaryObject<'a> {

@@ -2,7 +2,7 @@
 
 use http::Method;
 
-use super::{CanaryWriter, JSON, OBJECT, interpret, percent_encoded};
+use super::{CanaryWriter, JSON, OBJECT, interpret, outcome, percent_encoded};
 use crate::domain::observe::canary::{CanaryOutcome, FurtherCanary};
 use crate::io::client::request::base;
 
@@ -18,7 +18,7 @@ pub(super) async fn create(canaries: &CanaryWriter, canary: &FurtherCanary) -> C
     let answer = canaries
         .send(Method::POST, &path, JSON, strict, &canary.object)
         .await;
-    answer.outcome(|status, message| explain(canary, status, message))
+    outcome(answer, |status, message| explain(canary, status, message))
 }
 
 /// What the API server has against the object itself is the operator's to mend: the canary rests until then, and says
