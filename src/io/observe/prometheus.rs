@@ -91,11 +91,7 @@ impl QueryFailure {
             Self::Endpoint(Unusable { .. }) => Reason::Forbidden,
             Self::Endpoint(Unreachable(_)) => Reason::Unreachable,
             Self::Endpoint(TimedOut(_)) => Reason::TimedOut,
-            Self::Endpoint(Status { status, .. }) => match status {
-                401 | 403 => Reason::Forbidden,
-                429 | 500..=599 => Reason::Refused,
-                _ => Reason::NotMetrics,
-            },
+            Self::Endpoint(Status { status, .. }) => Reason::of_status(*status),
             Self::Unfit(_) => Reason::NotMetrics,
             Self::Broken(_) | Self::TooLarge(_) => Reason::Truncated,
         }

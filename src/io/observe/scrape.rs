@@ -253,20 +253,13 @@ impl Scraper {
 struct FailedScrape(ScrapeFailureReason, String);
 
 fn refused(status: u16, message: &str) -> FailedScrape {
-    use ScrapeFailureReason as Reason;
-    let (reason, why) = match status {
-        401 => (Reason::Forbidden, format!("HTTP 401: {message}; {NOT_ACCEPTED}")),
-        403 => (
-            Reason::Forbidden,
-            format!("HTTP 403: {message}; grant get on the nonResourceURL \"/metrics\""),
-        ),
-        429 | 500..=599 => (Reason::Refused, format!("HTTP {status}: {message}")),
-        _ => (
-            Reason::NotMetrics,
-            format!("HTTP {status} instead of metrics: {message}"),
-        ),
+    let why = match status {
+        401 => format!("HTTP 401: {message}; {NOT_ACCEPTED}"),
+        403 => format!("HTTP 403: {message}; grant get on the nonResourceURL \"/metrics\""),
+        429 | 500..=599 => format!("HTTP {status}: {message}"),
+        _ => format!("HTTP {status} instead of metrics: {message}"),
     };
-    FailedScrape(reason, bounded(&why))
+    FailedScrape(ScrapeFailureReason::of_status(status), bounded(&why))
 }
 
 /// The format that the headers promise; `None` when they promise none.

@@ -58,6 +58,17 @@ pub enum ScrapeFailureReason {
     Truncated,
 }
 
+impl ScrapeFailureReason {
+    /// What a status means that is no success.
+    pub const fn of_status(status: u16) -> Self {
+        match status {
+            401 | 403 => Self::Forbidden,
+            429 | 500..=599 => Self::Refused,
+            _ => Self::NotMetrics,
+        }
+    }
+}
+
 named!(ScrapeFailureReason, "The value of the label `reason`.", all);
 
 /// What was odd in an exposition; each kind counted, the first of them quoted.
