@@ -88,7 +88,7 @@ async fn write(ledger: &LedgerObject, order: Option<Freeze>) -> Result<bool, Str
     let (began, mut wait) = (Instant::now(), Duration::ZERO);
     while began.elapsed() + wait < patience.whole {
         sleep(wait).await;
-        wait = (wait * 2).clamp(patience.first_wait, patience.longest_wait);
+        wait = patience.next_wait(wait);
         let (version, mut book) = match ledger.read_book().await {
             Ok(read) => read,
             Err(LedgerUnread::NotNow(trouble)) => {

@@ -60,6 +60,13 @@ impl Default for RetryPolicy {
     }
 }
 
+impl RetryPolicy {
+    /// How long to wait after a wait of so long; after none, the first time.
+    pub fn next_wait(&self, wait: Duration) -> Duration {
+        (wait * 2).clamp(self.first_wait, self.longest_wait)
+    }
+}
+
 /// One thing that happened on the way, in words for the log and the audit log.
 #[derive(Debug, Clone, PartialEq, Eq, Display)]
 pub enum PatchStep {
@@ -348,7 +355,7 @@ impl<'a> PatchSession<'a> {
             Some(asked_for) if self.writer.servers.len() < 2 => asked_for.max(self.wait),
             _ => self.wait,
         };
-        self.wait = (self.wait * 2).min(self.writer.patience.longest_wait);
+        self.wait = self.writer.patience.next_wait(self.wait);
         if Instant::now() + wait >= self.until {
             return Err(PatchOutcome::GaveUp(why));
         }
