@@ -71,13 +71,17 @@ impl Observations {
             let mut known = self.backends.remove(&hook.id).unwrap_or_default();
             let named = self.named.entry(Arc::clone(&hook.id.webhook)).or_default();
             named.push(Arc::clone(hook));
-            let there = hook.backends().into_iter();
-            let memories = there.map(|backend| {
-                self.addresses.insert(backend.address.clone());
-                let memory = known.remove(&backend).unwrap_or_default();
-                (backend, memory)
-            });
-            backends.insert(hook.id.clone(), memories.collect());
+            let before = self.inventory.as_ref().and_then(|before| before.hook(&hook.id));
+            // Untouched hooks are shared between inventories.
+            if known.is_empty() || before.is_none_or(|before| !Arc::ptr_eq(before, hook)) {
+                let there = hook.backends().into_iter();
+                let memories =
+                    there.map(|backend| (backend.clone(), known.remove(&backend).unwrap_or_default()));
+                known = memories.collect();
+            }
+            self.addresses
+                .extend(known.keys().map(|backend| backend.address.clone()));
+            backends.insert(hook.id.clone(), known);
             if hook.without_backends().is_some() {
                 let since = self.without_backends.get(&hook.id).copied().unwrap_or(now);
                 without_backends.insert(hook.id.clone(), since);
