@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::excess::Excess;
 use super::plane::PlaneEvidence;
 use super::probes::{ProbeEvidence, counted};
-use crate::cluster::hook::{Backend, Hook, HookId, HookTarget, Subject};
+use crate::cluster::hook::{Backend, BackendAddress, Hook, HookId, HookTarget, Subject};
 use crate::diagnose::verdict::NonHookCause;
 use crate::observe::canaries::CanaryMemory;
 use crate::observe::canary::CanaryTarget;
