@@ -8,6 +8,7 @@ mod alone;
 mod attention;
 mod auditing;
 mod by_hand;
+mod clocks;
 mod dead;
 mod facts;
 mod messages;
@@ -29,7 +30,6 @@ use super::diagnose::summary;
 use super::diagnose::verdict::{ControlPlane, NonHookCause, Verdict};
 use super::diagnose::{diagnose, most_urgent_first, unlisted};
 use super::observe::canary::FurtherCanary;
-use super::observe::deadlines;
 use super::observe::observations::{Observations, Sick};
 use super::observe::probe::CertificateFacts;
 use super::observe::schedule::{ProbePace, Stretch};
@@ -39,10 +39,11 @@ use super::report::announcement::Announcer;
 use super::report::assessment::Assessment;
 use super::thresholds as t;
 use super::time::Time;
-use super::vocabulary::{Effect, Health, Writes};
+use super::vocabulary::{Health, Writes};
 
 use alone::{Alone, Lesson, elsewhere, plane, remembered, temper, temper_elsewhere};
 use auditing::Auditing;
+use clocks::clocks;
 pub use messages::{Attention, Event, LoggedChange, WatchdogEffect};
 use pace::TickPace;
 use tampering::Tampering;
@@ -357,25 +358,11 @@ impl Watchdog {
         let failing = verdicts.iter().find(|verdict| verdict.health == Health::Failing);
         let failing = failing.map(|verdict| &*verdict.webhook);
         let symptoms = seen.servers.symptoms(&seen.history, failing, sick, now);
-        // A slow hook may also keep writes past their deadline that are not said to be blocked: then at most since it is slow.
-        let held_up = match writes {
-            Writes::Blocked => Some(since),
-            _ => {
-                let is_blocking = |it: &&Verdict| it.fails_admission() && it.effect == Effect::Blocking;
-                verdicts
-                    .iter()
-                    .filter(is_blocking)
-                    .filter_map(|it| it.since)
-                    .min()
-            }
-        };
-        let release = || seen.servers.oldest_release();
-        let clocks = held_up.map(|since| deadlines::running(&seen.canaries, release(), since, now));
         ControlPlane {
             writes,
             since,
             summary: summary::of_control_plane(writes, verdicts, elsewhere.as_ref(), &symptoms),
-            clocks: clocks.unwrap_or_default(),
+            clocks: clocks(seen, (writes, since), verdicts, now),
             write_seconds: plane.write_seconds(),
             create_seconds: plane.write_seconds_of(WriteOperation::Create),
             update_seconds: plane.write_seconds_of(WriteOperation::Update),
