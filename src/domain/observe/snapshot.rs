@@ -72,9 +72,13 @@ pub struct Rejections {
     pub calling: f64,
     /// `apiserver_internal_error`: the API server refused to call.
     pub internal: f64,
+    /// How many of those that were denied have another code than 400. That is the code of a denial to which the hook gave
+    /// none, and before Kubernetes 1.34 that of a call without an answer.
+    #[serde(default)]
+    pub denied_otherwise: f64,
 }
 
-counted!(Rejections: denied, calling, internal);
+counted!(Rejections: denied, calling, internal, denied_otherwise);
 
 /// What the API server counted of one webhook name.
 #[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
@@ -379,7 +383,12 @@ impl Snapshot {
                 *series.codes.entry(code).or_default() += value;
             }
             Family::HookRejections => match labels.get("error_type") {
-                "no_error" => series.rejections.denied += value,
+                "no_error" => {
+                    series.rejections.denied += value;
+                    if labels.get("rejection_code") != "400" {
+                        series.rejections.denied_otherwise += value;
+                    }
+                }
                 "calling_webhook_error" => series.rejections.calling += value,
                 _ => series.rejections.internal += value,
             },

@@ -114,13 +114,18 @@ impl Snapshot {
 }
 
 impl HookSeries {
-    /// Counts calls without an answer as 503, where the API server counted them as 400. A 400 beyond the calls that failed is
-    /// a denial.
+    /// Counts calls without an answer as 503, where the API server counted them as 400, as it does denials. Those whose client
+    /// gave up are counted nowhere else, so that their number is what denials leave.
     fn tell_unanswered(&mut self) {
         let Some(count) = self.codes.get(&400).copied() else {
             return;
         };
-        let unanswered = count.min(self.failed());
+        let denied = self.rejections.denied - self.rejections.denied_otherwise;
+        // A recording of an earlier hookwatch does not tell denials by their codes: what failed without another code is
+        // unanswered in any case.
+        let others: f64 = self.codes.range(401..=600).map(|(_, count)| count).sum();
+        let at_least = self.rejections.calling + self.fail_open - others;
+        let unanswered = (count - denied).max(at_least).clamp(0.0, count);
         self.codes.insert(400, count - unanswered);
         *self.codes.entry(503).or_default() += unanswered;
     }
@@ -213,28 +218,75 @@ mod tests {
         }
     }
 
+    /// What was gained of one webhook on a release: calls by code, calls that failed, and denials by code.
+    fn gained(minor: &str, codes: &[(u16, u32)], failed: u32, denied: &[(u16, u32)]) -> HookSeries {
+        const ADMISSION: &str = "apiserver_admission_webhook";
+        let hook = "name=\"h\",operation=\"CREATE\",type=\"validating\"";
+        let calls: u32 = codes.iter().map(|(_, count)| count).sum();
+        let mut text = format!(
+            "{ADMISSION}_admission_duration_seconds_count{{{hook},rejected=\"true\"}} {calls}\n\
+             {ADMISSION}_rejection_count{{{hook},error_type=\"calling_webhook_error\",rejection_code=\"400\"}} {failed}\n\
+             kubernetes_build_info{{major=\"1\",minor=\"{minor}\"}} 1\n"
+        );
+        for (code, count) in codes {
+            text += &format!("{ADMISSION}_request_total{{{hook},code=\"{code}\",rejected=\"true\"}} {count}\n");
+        }
+        for (code, count) in denied {
+            text += &format!(
+                "{ADMISSION}_rejection_count{{{hook},error_type=\"no_error\",rejection_code=\"{code}\"}} {count}\n"
+            );
+        }
+        let mut exposition = Exposition::new();
+        exposition.feed(text.as_bytes());
+        let gain = exposition.finish().0.since(&Snapshot::default());
+        gain.hooks.into_values().next().unwrap()
+    }
+
     #[test]
     fn before_1_34_a_400_is_a_call_without_an_answer_or_a_denial() {
-        let hook = "name=\"h\",operation=\"CREATE\",type=\"validating\"";
-        let gain = |minor: &str| {
-            let mut exposition = Exposition::new();
-            exposition.feed(
-                format!(
-                    "apiserver_admission_webhook_request_total{{{hook},code=\"400\",rejected=\"true\"}} 5\n\
-                     apiserver_admission_webhook_rejection_count{{{hook},error_type=\"calling_webhook_error\"}} 3\n\
-                     apiserver_admission_webhook_rejection_count{{{hook},error_type=\"no_error\"}} 2\n\
-                     kubernetes_build_info{{major=\"1\",minor=\"{minor}\"}} 1\n"
-                )
-                .as_bytes(),
-            );
-            let gain = exposition.finish().0.since(&Snapshot::default());
-            gain.hooks.into_values().next().unwrap()
-        };
+        let gain = |minor: &str| gained(minor, &[(400, 5)], 3, &[(400, 2)]);
         for older in ["27", "33+"] {
             let series = gain(older);
             assert_eq!((series.codes[&503], series.codes[&400]), (3.0, 2.0), "{older}");
             assert_eq!(series.own_errors(), 0.0, "{older}");
         }
         assert_eq!(gain("34").own_errors(), 3.0);
+    }
+
+    #[test]
+    fn before_1_34_a_call_whose_client_gave_up_is_no_answer_either() {
+        // Six time out and four clients give up; of the denials only those without a code of their own are 400s.
+        for (codes, denied) in [
+            (&[(400, 10)][..], &[][..]),
+            (&[(400, 10), (403, 5)], &[(403, 5)]),
+            (&[(400, 12), (403, 5)], &[(400, 2), (403, 5)]),
+        ] {
+            let series = gained("33", codes, 6, denied);
+            assert_eq!(series.codes[&503], 10.0, "{codes:?}");
+            assert_eq!(series.own_errors(), 0.0, "{codes:?}");
+            assert_eq!(
+                series.answered(),
+                series.rejections.denied,
+                "a denial is an answer: {codes:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn before_1_34_a_denial_beside_http_errors_of_the_hooks_own_is_no_call_without_an_answer() {
+        let series = gained("33", &[(400, 2), (500, 3)], 3, &[(400, 2)]);
+        assert_eq!((series.own_errors(), series.codes[&503]), (3.0, 0.0));
+    }
+
+    #[test]
+    fn a_recording_that_does_not_tell_denials_by_their_codes_is_judged_by_what_failed() {
+        let mut series = HookSeries {
+            codes: [(400, 10.0), (500, 1.0)].into(),
+            ..HookSeries::default()
+        };
+        series.rejections.denied = 8.0;
+        series.rejections.calling = 6.0;
+        series.tell_unanswered();
+        assert_eq!((series.codes[&400], series.codes[&503]), (5.0, 5.0));
     }
 }
