@@ -21,8 +21,8 @@ in [Concepts](concepts.md), the overall figures in [Accuracy](accuracy.md).
 
 ## How a verdict is made
 
-Once a second, and five times a second while anything is odd, hookwatch judges every webhook. It reads three witnesses, and none
-of them is trusted alone:
+Every two seconds, and five times a second while anything is odd, hookwatch judges every webhook. It reads three witnesses, and
+none of them is trusted alone:
 
 | Witness | What it sees first | Where it is blind |
 |---|---|---|

@@ -17,7 +17,7 @@ use super::Function;
 use super::estate::{AuditedHook, Estate, service_key};
 use super::reach::{HookReader, Reach, Tenants};
 use super::writes::{ObjectScope, WRITES, WriteSort};
-use crate::cluster::chain::Chain;
+use crate::cluster::chain::{Chain, MetHook};
 use crate::cluster::hook::{Endpoint, FailurePolicy, Hook, HookId, HookKind, Labels};
 use crate::cluster::matching::conditions::ConditionCompiler;
 use crate::text::named;
@@ -248,7 +248,11 @@ impl<'a> Auditor<'a> {
         let hook = &reader.hook;
         let met = WRITES.iter().enumerate().filter(|(index, write)| {
             write.what.is_vital() && self.reach_of(at, *index, at) >= Reach::May && {
-                let once = std::iter::once((&**hook, hook.timeout));
+                let once = std::iter::once(MetHook {
+                    hook,
+                    cost: hook.timeout,
+                    fails: false,
+                });
                 let again = hook.reinvoked && self.asks_again(*index, at);
                 let waits = Chain::of(once, again).total();
                 hook.failure_policy == FailurePolicy::Fail || waits >= (write.deadline)()

@@ -183,6 +183,15 @@ impl Hook {
             request,
         )
     }
+
+    /// Whether enough is known of such a request to say what the selectors make of it.
+    pub fn knows_selected(&self, request: &RequestShape<'_>) -> bool {
+        let by_namespace = self.namespace_selector.is_empty()
+            || request.namespace.is_none() && !request.is_namespace()
+            || request.selected_namespace_labels().is_some();
+        let by_object = self.object_selector.is_empty() || request.object_labels.is_some();
+        by_namespace && by_object
+    }
 }
 
 /// Whether selectors and rules let a request through to a hook.

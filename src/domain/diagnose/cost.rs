@@ -13,15 +13,18 @@ use super::counters::Slowness;
 use super::evidence::Evidence;
 use super::probes::ProbeEvidence;
 use super::scene::Scene;
-use crate::cluster::chain::Chain;
+use crate::cluster::chain::{Chain, MetHook};
 use crate::cluster::condition::spare::Spare;
 use crate::cluster::hook::{Hook, HookId, HookKind, HookRule, Labels, MatchCondition, Scope};
-use crate::cluster::matching::RequestShape;
+use crate::cluster::matching::{LEASES, RequestShape};
 use crate::observe::canary::CanaryTarget;
 use crate::text::human;
 use crate::thresholds as t;
 use crate::time::Time;
 use crate::vocabulary::{Cause, Effect, Health};
+
+/// Those of the Leases that leaders and nodes renew.
+static UNLABELLED: Labels = Labels::new();
 
 /// Hooks told of in one sentence.
 const TOLD: usize = 4;
@@ -141,6 +144,14 @@ struct HookCost<'e, 'a> {
     hit: &'e Hit,
     health: Health,
     cost: Duration,
+}
+
+impl HookCost<'_, '_> {
+    /// No call to it is answered. One that answers late, or of which some backends hang, may be.
+    fn surely_fails(&self) -> bool {
+        let whole = matches!(self.hit.cause, Some(Cause::Hanging | Cause::Unreachable));
+        self.health == Health::Failing && whole
+    }
 }
 
 /// What bills are made of.
@@ -271,7 +282,14 @@ impl<'a> Till<'_, 'a> {
         };
         let since = met.iter().filter_map(|one| one.hit.since).max();
         let in_time = met.iter().all(tell) && class.is_in_time(met.iter().map(|one| one.evidence), since);
-        let chain = Chain::of(met.into_iter().map(|one| (one.hook, one.cost)), asked_again);
+        let met = met.into_iter().map(|one| MetHook {
+            hook: one.hook,
+            cost: one.cost,
+            // Without its shield each would be on its own, whatever becomes of the others. Of tenants' requests some may meet
+            // those after it alone.
+            fails: shields && one.surely_fails() && one.hook.knows_selected(&request),
+        });
+        let chain = Chain::of(met, asked_again);
         let bill = Bill {
             class: class.clone(),
             chain,
@@ -383,6 +401,7 @@ impl<'a> Class<'a> {
         all.map(move |([operation, object @ ..], namespace)| RequestShape {
             namespace,
             namespace_labels: namespace.and_then(&labels),
+            object_labels: (object == LEASES).then_some(&UNLABELLED),
             ..RequestShape::new(operation, object)
         })
     }
@@ -476,18 +495,15 @@ mod tests {
     }
 
     fn bill<'a>(mutating: &[(&'a Hook, u64)], validating: &[(&'a Hook, u64)]) -> Bill<'a> {
-        let paid = |paid: &[(&'a Hook, u64)]| {
-            let paid = paid
-                .iter()
-                .map(|(hook, seconds)| (*hook, Duration::from_secs(*seconds)));
-            paid.collect()
-        };
+        let met = mutating.iter().chain(validating);
+        let met = met.map(|(hook, seconds)| MetHook {
+            hook,
+            cost: Duration::from_secs(*seconds),
+            fails: false,
+        });
         Bill {
             class: CLASSES[0].clone(),
-            chain: Chain {
-                mutating: paid(mutating),
-                validating: paid(validating),
-            },
+            chain: Chain::of(met, false),
         }
     }
 

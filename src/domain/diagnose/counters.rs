@@ -175,6 +175,11 @@ impl Counters {
             && !self.mute
     }
 
+    /// No call failed, and no client gave up before its call was answered.
+    pub fn all_answered(&self) -> bool {
+        self.failed < 1.0 && self.answered >= self.calls
+    }
+
     /// Calls fail sooner than any timeout is over.
     pub fn failed_at_once(&self) -> bool {
         self.failed_mean.is_some_and(|mean| mean < t::timeout_like())

@@ -83,10 +83,15 @@ impl Available {
             "FailedDiscoveryCheck" if self.message.starts_with("timed out waiting for ") => {
                 Some(Cause::Hanging)
             }
-            "FailedDiscoveryCheck" => match CallFailureReason::of_transport(&self.message) {
-                CallFailureReason::Other => None,
-                reason => Some(reason.into()),
-            },
+            "FailedDiscoveryCheck" => {
+                // What follows `Get "URL"`.
+                let why = self.message.split_once("\": ");
+                let why = why.map_or(&*self.message, |(_, why)| why);
+                match CallFailureReason::of_transport(why) {
+                    CallFailureReason::Other => None,
+                    reason => Some(reason.into()),
+                }
+            }
             _ => None,
         }
     }

@@ -192,7 +192,7 @@ rules! {
     "slow-probes-and-canary", Failing, 0.95 0.92, words::slow_canary, |e| {
         let (took, since) = e.probes.late()?;
         // It was slow enough to have met it as our probe did.
-        let as_slow = e.canary_slow.is_some_and(|canary| canary * 2 >= took) && e.nothing_explains_since(since);
+        let as_slow = e.canary_slow.is_some_and(|canary| canary.saturating_mul(2) >= took) && e.nothing_explains_since(since);
         e.late_probes()?.when(e.is_admission() && as_slow)
     };
     /// No backend of anything answers: the fault may be hookwatch's own.

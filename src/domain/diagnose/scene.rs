@@ -230,7 +230,8 @@ fn slow(
             .peekable();
         let took = met.peek().and_then(|_| ProbeEvidence::of(backends).late());
         for (target, (took, _)) in met.zip(took.into_iter().cycle()) {
-            *slow.entry(*target).or_default() += took;
+            let together: &mut Duration = slow.entry(*target).or_default();
+            *together = together.saturating_add(took);
         }
     }
     slow

@@ -355,7 +355,7 @@ fn ruled_out(evidence: &Evidence<'_>, cause: Cause) -> Option<String> {
              same."
                 .to_owned(),
         ),
-        Cause::Slow if counters.calls >= 1.0 && counters.failed < 1.0 => {
+        Cause::Slow if counters.calls >= 1.0 && counters.all_answered() => {
             Some("Ruled out: a hang. Every call that was counted was answered.".to_owned())
         }
         Cause::FailingOpen if good => Some(

@@ -440,7 +440,7 @@ impl CanaryMemory {
     /// What hangs is known by [`Self::hung_for`] sooner; what is said of all writes waits for this.
     pub fn may_take(&self, span: Duration, now: Time) -> bool {
         self.recent(now)
-            .any(|report| is_written(report) && report.took * 2 > span)
+            .any(|report| is_written(report) && report.took.saturating_mul(2) > span)
     }
 
     /// How long the last one took, when that was slow.

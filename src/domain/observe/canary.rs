@@ -204,7 +204,8 @@ pub enum CallFailureReason {
     TlsHandshakeTimeout,
     /// `connect: connection refused`.
     ConnectionRefused,
-    /// `no route to host`, `network is unreachable` and their kin.
+    /// `no route to host`, `network is unreachable` and their kin; a proxy or Konnectivity on the way to the hook gives no
+    /// connection.
     Unreachable,
     /// `tls: failed to verify certificate`, `x509: ...` and other handshake errors; a caBundle that holds no
     /// certificate.
@@ -213,7 +214,7 @@ pub enum CallFailureReason {
     NoEndpoints,
     /// `service "NAME" not found`, `no service port ... found`.
     NoService,
-    /// `no such host`.
+    /// `no such host`, or the lookup of the name failed otherwise.
     NoSuchHost,
     /// The hook answered with an HTTP error.
     ServerError,
@@ -227,6 +228,10 @@ pub enum CallFailureReason {
 
 const CALL_FAILURE: &str = "Internal error occurred: failed calling webhook ";
 const DENIAL: &str = "admission webhook ";
+
+/// How the texts begin of a proxy between API servers and webhooks that gets through to no webhook: Konnectivity over gRPC, and
+/// any by HTTP CONNECT (`apiserver/pkg/server/egressselector`).
+const NO_WAY: [&str; 2] = ["No agent available", "proxy error from "];
 
 impl CallFailure {
     /// Reads the message of a refused write; `None` when it does not begin as the API server's own words do.
@@ -298,7 +303,12 @@ impl CallFailureReason {
     /// Sorts what follows `Post "URL"` (or `Get`): Go's own texts on a request that got no answer.
     pub(crate) fn of_transport(why: &str) -> Self {
         let has = |needle: &str| why.contains(needle);
-        if has("TLS handshake timeout") {
+        // What a lookup waits for in vain is the name server, not the hook.
+        if why.starts_with("dial tcp: lookup ") {
+            Self::NoSuchHost
+        } else if NO_WAY.iter().any(|beginning| why.starts_with(beginning)) {
+            Self::Unreachable
+        } else if has("TLS handshake timeout") {
             Self::TlsHandshakeTimeout
         } else if has("dial tcp ") && has("i/o timeout") {
             Self::DialTimeout
@@ -321,6 +331,9 @@ impl CallFailureReason {
             Self::NoSuchHost
         } else if has("connection reset") || has("broken pipe") || why.ends_with("EOF") {
             Self::ConnectionLost
+        } else if why.starts_with("dial tcp ") {
+            // Whatever else keeps a connection from coming about, such as a policy: `operation not permitted`.
+            Self::Unreachable
         } else {
             Self::Other
         }
@@ -391,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reason_seen_on_a_real_api_server_is_told_apart() {
+    fn every_reason_is_told_apart() {
         use CallFailureReason as R;
         for (why, reason) in [
             ("context deadline exceeded", R::DeadlineExceeded),
@@ -414,6 +427,32 @@ mod tests {
                 "dial tcp: lookup nowhere.example on 10.0.0.10:53: no such host",
                 R::NoSuchHost,
             ),
+            (
+                "dial tcp: lookup nowhere.example on 10.0.0.10:53: server misbehaving",
+                R::NoSuchHost,
+            ),
+            (
+                "dial tcp: lookup nowhere.example on 10.0.0.10:53: read udp 10.0.0.1:4000->10.0.0.10:53: i/o timeout",
+                R::NoSuchHost,
+            ),
+            ("No agent available", R::Unreachable),
+            (
+                "proxy error from 127.0.0.1:8131 while dialing 10.0.0.7:443, code 503: 503 Service Unavailable",
+                R::Unreachable,
+            ),
+            (
+                "dial tcp 10.0.0.7:443: connect: operation not permitted",
+                R::Unreachable,
+            ),
+            (
+                "dial tcp 10.0.0.7:443: connect: network is unreachable",
+                R::Unreachable,
+            ),
+            (
+                "dial tcp 10.0.0.7:443: connect: cannot assign requested address",
+                R::Unreachable,
+            ),
+            ("http: server closed idle connection", R::Other),
             ("EOF", R::ConnectionLost),
             (
                 "read tcp 10.0.0.1:50000->10.0.0.7:443: read: connection reset by peer",

@@ -58,14 +58,22 @@ const NODES_THEN: WriteDeadline = WriteDeadline {
 };
 
 /// What runs out, the first first, while writes are held up since an instant, or since a canary of the kind last got through in
-/// time; only as far as a canary shows that such writes do not. `release`: the oldest of the API servers, where that is known.
+/// time; only as far as a canary shows that such writes do not. The one of leaders writes a ConfigMap, not a Lease:
+/// `leaders_may_wait` is false where that makes a difference. `release`: the oldest of the API servers, where that is known.
 /// Nodes are watched by kube-controller-manager, which may be of another.
-pub fn running(canaries: &Canaries, release: Option<(u32, u32)>, since: Time, now: Time) -> Vec<String> {
+pub fn running(
+    canaries: &Canaries,
+    leaders_may_wait: bool,
+    release: Option<(u32, u32)>,
+    since: Time,
+    now: Time,
+) -> Vec<String> {
     let [leaders, nodes, repair] = CLOCKS;
     let is_older = release.is_some_and(|release| release < NODES_BEFORE);
     let nodes = if is_older { NODES_THEN } else { nodes };
     [leaders, nodes, repair]
         .into_iter()
+        .filter(|clock| leaders_may_wait || clock.canary != CanaryTarget::KubeSystem)
         .filter_map(|clock| {
             let memory = canaries.get(clock.canary)?;
             let through = memory.written_within((clock.attempt)());
@@ -136,7 +144,7 @@ mod tests {
     fn only_clocks_whose_writes_do_not_get_through_are_told_with_the_time_they_have_left() {
         let mut canaries = nodes_wait();
         canaries.finished(report(CanaryTarget::KubeSystem, 10, 0, CanaryOutcome::Written));
-        let told = running(&canaries, None, at(0), at(12));
+        let told = running(&canaries, true, None, at(0), at(12));
         assert_eq!(told.len(), 2, "{told:?}");
         assert!(
             told[0]
@@ -149,7 +157,7 @@ mod tests {
     #[test]
     fn before_kubernetes_1_32_nodes_are_given_ten_seconds_less() {
         let canaries = nodes_wait();
-        let nodes = |release| running(&canaries, release, at(0), at(12)).swap_remove(0);
+        let nodes = |release| running(&canaries, true, release, at(0), at(12)).swap_remove(0);
         let before = nodes(Some((1, 31)));
         assert_eq!(
             before,
@@ -167,7 +175,7 @@ mod tests {
             canaries.finished(report(target, 2, 6, CanaryOutcome::Written));
         }
         // A leader gives it up after 5 s, a kubelet after 10 s.
-        let told = running(&canaries, None, at(0), at(9));
+        let told = running(&canaries, true, None, at(0), at(9));
         assert_eq!(told.len(), 1, "{told:?}");
         assert!(told[0].starts_with("Leaders lose their Lease"), "{told:?}");
     }
@@ -183,7 +191,7 @@ mod tests {
                 CanaryOutcome::Written,
             ));
         }
-        let told = running(&canaries, None, at(0), at(1_801));
+        let told = running(&canaries, true, None, at(0), at(1_801));
         assert!(
             told[0].starts_with("Leaders lose their Lease and exit in 2 s at most"),
             "{told:?}"
@@ -194,7 +202,7 @@ mod tests {
     fn a_clock_that_has_run_out_says_since_when() {
         let mut canaries = Canaries::default();
         canaries.finished(report(CanaryTarget::KubeSystem, 20, 10, CanaryOutcome::TimedOut));
-        let told = running(&canaries, None, at(0), at(31));
+        let told = running(&canaries, true, None, at(0), at(31));
         assert_eq!(told.len(), 1);
         assert!(
             told[0].starts_with("Leaders lose their Lease and exit: expected 21 s ago at the latest (10 s"),

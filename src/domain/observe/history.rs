@@ -39,6 +39,9 @@ impl Interval {
 
 #[derive(Debug, Clone, Default)]
 struct ReplicaHistory {
+    /// When it was first heard of.
+    first: Time,
+    /// When it was heard of last.
     at: Time,
     last: Snapshot,
     intervals: VecDeque<Interval>,
@@ -275,7 +278,7 @@ impl History {
         let is_new = !self.replicas.contains_key(&key);
         let replica = row::entry(&mut self.replicas, MAX_REPLICAS, key, |replica| replica.at);
         if is_new {
-            (replica.at, replica.last) = (at, snapshot);
+            (replica.first, replica.at, replica.last) = (at, at, snapshot);
             return None;
         }
         if at.since(replica.at) < t::min_interval() {
@@ -376,8 +379,7 @@ impl History {
         let lost = self.unreachable.get(target);
         self.replicas.iter().any(|((other, started), newer)| {
             let supersedes = if other == target {
-                // By its own clock, which may be ahead of ours.
-                started != own && *started > Some(replica.at)
+                started != own && newer.began(*started) > Some(replica.at)
             } else {
                 let is_same = own.is_some() && started == own;
                 is_same && newer.at > replica.at || lost.is_some_and(|lost| newer.at > *lost)
@@ -419,20 +421,52 @@ impl History {
         }
     }
 
-    /// The processes seen behind one target of late: when each began, and when it answered last.
-    pub fn processes_behind(&self, target: &str) -> impl Iterator<Item = (Option<Time>, Time)> {
+    /// The processes seen behind one target of late.
+    pub fn processes_behind(&self, target: &str) -> impl Iterator<Item = ServerProcess> {
         let replicas = self.replicas.iter();
         let behind = replicas.filter(move |((other, _), _)| other == target);
-        behind.map(|((_, started), replica)| (*started, replica.at))
+        behind.map(|((_, started), replica)| ServerProcess {
+            started: *started,
+            began: replica.began(*started),
+            last: replica.at,
+        })
     }
 
-    /// Processes seen behind one target.
+    /// API servers behind one target. Each process that began after another one had answered last is taken for the same
+    /// API server, restarted.
     pub fn replicas_behind(&self, target: &str) -> usize {
-        self.processes_behind(target).count()
+        let (mut last, mut began) = (Vec::new(), Vec::new());
+        for process in self.processes_behind(target) {
+            last.push(process.last);
+            began.extend(process.began);
+        }
+        last.sort_unstable();
+        began.sort_unstable();
+        let mut gone = last.iter().peekable();
+        for began in began {
+            gone.next_if(|last| **last < began);
+        }
+        gone.count()
     }
 }
 
+/// One process of an API server.
+#[derive(Debug, Clone, Copy)]
+pub struct ServerProcess {
+    /// When it began by its own clock; `None` where it does not say.
+    pub started: Option<Time>,
+    /// When it was there at the latest, by its own clock and by ours, of which either may be ahead.
+    pub began: Option<Time>,
+    /// When it answered last.
+    pub last: Time,
+}
+
 impl ReplicaHistory {
+    /// When a process that began then by its own clock was there at the latest. That clock may be ahead of ours.
+    fn began(&self, started: Option<Time>) -> Option<Time> {
+        started.map(|started| started.min(self.first))
+    }
+
     /// See [`History::each_over`].
     fn over(&self, span: Duration, key: &(HookKind, String), now: Time) -> Option<(Time, HookSeries)> {
         let newest = self
@@ -547,6 +581,32 @@ mod tests {
         }
         assert_eq!(recent_fail_open(&mut history, 1_010_000), Some(0.0));
         assert_eq!(history.replicas_behind("lb"), 2);
+    }
+
+    #[test]
+    fn an_api_server_that_was_restarted_is_one_at_once_and_those_beside_it_are_counted_on() {
+        let mut history = History::default();
+        let mut replicas = |start, at| {
+            history.take(scrape("lb", start, at, 0.0));
+            history.replicas_behind("lb")
+        };
+        assert_eq!(replicas(1.0, 1_000_000), 1);
+        assert_eq!(replicas(1_003.0, 1_004_000), 1);
+        // Whose clock is an hour ahead.
+        assert_eq!(replicas(4_608.0, 1_010_000), 1);
+        assert_eq!(replicas(2.0, 1_012_000), 2);
+        assert_eq!(replicas(3.0, 1_014_000), 3);
+        assert_eq!(replicas(1_015.0, 1_016_000), 3, "one of them was restarted");
+    }
+
+    #[test]
+    fn an_api_server_whose_clock_is_ahead_supersedes_none_that_goes_on_answering() {
+        let mut history = History::default();
+        for (n, at) in (0..6u64).map(|n| (n, 1_000_000 + n * 2_000)) {
+            let start = if n % 2 == 0 { 1.0 } else { 4_600.0 };
+            history.take(scrape("lb", start, at, 10.0 * n as f64));
+        }
+        assert_eq!(recent_fail_open(&mut history, 1_010_000), Some(80.0));
     }
 
     #[test]

@@ -282,7 +282,8 @@ impl BackendMemory {
     fn may_end_as_the_last(&self, waiting: Duration, now: Time) -> Option<((Cause, bool), String)> {
         let last = self.fresh.back().filter(|last| !last.outcome.is_healthy())?;
         let found = last.outcome.mechanism()?;
-        (waiting < last.took + self.slowest.patience(now)).then(|| (found, last.outcome.sentence(last.took)))
+        (waiting < last.took.saturating_add(self.slowest.patience(now)))
+            .then(|| (found, last.outcome.sentence(last.took)))
     }
 
     fn dead(&self, found: (Cause, bool), since: Time, attempts: usize, detail: String) -> Dead {

@@ -58,7 +58,7 @@ pub struct ProbeView {
 pub struct ScrapeView {
     /// The address asked.
     pub target: String,
-    /// Processes seen behind it recently.
+    /// API servers seen behind it recently; one that was restarted counts once.
     pub replicas: usize,
     /// Seconds since the last good scrape; `None` when there was none.
     pub age_seconds: Option<f64>,

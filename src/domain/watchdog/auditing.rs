@@ -77,7 +77,7 @@ impl Auditing {
     /// Takes in what was found, and tells of what is critical and new.
     pub(super) fn take(&mut self, audited: Audited, now: Time) -> Vec<WatchdogEffect> {
         self.under_way = false;
-        self.not_before = now + APART.max(audited.took * REST);
+        self.not_before = now + APART.max(audited.took.saturating_mul(REST));
         let first = *self.first.get_or_insert(now);
         let since = (now.since(first) >= BEGINNING).then_some(now);
         let mut findings = Findings::of(audited);

@@ -1,5 +1,8 @@
 //! Which clocks are told of, and since when they run.
 
+use crate::cluster::condition::SHIELDED_NAMESPACES;
+use crate::cluster::hook::Labels;
+use crate::cluster::matching::{LEASES, RequestShape};
 use crate::diagnose::verdict::Verdict;
 use crate::observe::deadlines;
 use crate::observe::observations::Observations;
@@ -19,11 +22,34 @@ pub(super) fn clocks(
         .filter(|it| it.fails_admission() && it.effect == Effect::Blocking);
     let held_up = match writes {
         Writes::Blocked => Some(since),
-        _ => blocking.filter_map(|it| it.since).min(),
+        _ => blocking.clone().filter_map(|it| it.since).min(),
     };
     let told = held_up.map(|since| {
         let release = seen.servers.oldest_release();
-        deadlines::running(&seen.canaries, release, since, now)
+        let leaders_may_wait = leaders_may_wait(seen, blocking);
+        deadlines::running(&seen.canaries, leaders_may_wait, release, since, now)
     });
     told.unwrap_or_default()
+}
+
+/// Whether what holds the canary of leaders up may hold up their renewals: one of the webhooks that block writes could be asked
+/// about those, or none is known to block any.
+fn leaders_may_wait<'v>(seen: &Observations, blocking: impl Iterator<Item = &'v Verdict>) -> bool {
+    let [system, _] = SHIELDED_NAMESPACES;
+    let inventory = seen.inventory.as_ref();
+    let unlabelled = Labels::new();
+    let renewal = RequestShape {
+        namespace: Some(system),
+        namespace_labels: inventory.and_then(|inventory| inventory.namespaces.get(system)),
+        object_labels: Some(&unlabelled),
+        ..RequestShape::new("UPDATE", LEASES)
+    };
+    let mut blocking = blocking.peekable();
+    // Of one that is not listed no rule is known.
+    blocking.peek().is_none()
+        || blocking.any(|verdict| {
+            let id = verdict.hook();
+            let hook = seen.hooks().find(|hook| Some(&hook.id) == id.as_ref());
+            hook.is_none_or(|hook| hook.could_match(&renewal))
+        })
 }

@@ -7,8 +7,7 @@ use super::{BackendFailure, Casualty, Suffering};
 use crate::audit::Function;
 use crate::audit::reach::{HookReader, Reach, Tenants, named};
 use crate::audit::writes::WriteSort;
-use crate::cluster::chain::Chain;
-use crate::cluster::hook::{FailurePolicy, Hook};
+use crate::cluster::chain::{Chain, MetHook};
 use crate::text::dotted;
 use crate::thresholds::longest_write;
 
@@ -64,12 +63,9 @@ pub(super) fn suffer(
     if met.is_empty() {
         return;
     }
-    let costs = met
-        .iter()
-        .map(|(reader, _)| (&*reader.hook, failure.cost(&reader.hook)));
-    let chain = Chain::of(costs, asked_again);
+    let chain = chain(met, failure, asked_again);
     let deadline = (write.deadline)();
-    let refused = refused_after(&chain, failure);
+    let refused = chain.refused_after();
     let total = chain.total();
     let lost = refused.or((total >= deadline).then_some(deadline));
     let waits = lost.unwrap_or(total).min(deadline);
@@ -128,12 +124,9 @@ pub(super) fn tenants_suffer(
             .iter()
             .map(|reader| (*reader, reader.reach_named(&object, operation, tenants)));
         let met: Vec<_> = met.filter(|(_, reach)| *reach >= Reach::May).collect();
-        let costs = met
-            .iter()
-            .map(|(reader, _)| (&*reader.hook, failure.cost(&reader.hook)));
-        let chain = Chain::of(costs, false);
+        let chain = chain(&met, failure, false);
         let deadline = longest_write();
-        let refused = refused_after(&chain, failure);
+        let refused = chain.refused_after();
         let Some(waits) = refused.or((chain.total() >= deadline).then_some(deadline)) else {
             continue;
         };
@@ -154,20 +147,14 @@ pub(super) fn tenants_suffer(
     }
 }
 
-/// When the first call that fails refuses the request; `None` where none does.
-fn refused_after(chain: &Chain<'_>, failure: BackendFailure) -> Option<Duration> {
-    let fails = |hook: &Hook| failure != BackendFailure::Slow && hook.failure_policy == FailurePolicy::Fail;
-    let mut waited = Duration::ZERO;
-    for (hook, cost) in &chain.mutating {
-        waited += *cost;
-        if fails(hook) {
-            // One that is asked twice refuses the first time.
-            return Some(waited.min(waited.saturating_sub(*cost) + hook.timeout));
-        }
-    }
-    let validating = chain.validating.iter().filter(|(hook, _)| fails(hook));
-    // All are waited for, also once one has failed.
-    validating.map(|(_, cost)| *cost).max().map(|_| chain.total())
+/// What a write waits for webhooks that all fail in one way.
+fn chain<'a>(met: &[(&'a HookReader, Reach)], failure: BackendFailure, asked_again: bool) -> Chain<'a> {
+    let met = met.iter().map(|(reader, _)| MetHook {
+        hook: &reader.hook,
+        cost: failure.cost(&reader.hook),
+        fails: failure != BackendFailure::Slow,
+    });
+    Chain::of(met, asked_again)
 }
 
 fn written(operation: &str, [group, resource, subresource]: [&str; 3]) -> String {

@@ -38,6 +38,7 @@ fn every_reason_of_the_aggregator_has_its_cause() {
         discovery("dial tcp 10.0.0.1:8443: connect: no route to host"),
         Some(Cause::Unreachable)
     );
+    assert_eq!(discovery("No agent available"), Some(Cause::Unreachable));
     assert_eq!(
         cause(
             "FailedDiscoveryCheck",

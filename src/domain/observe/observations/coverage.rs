@@ -2,12 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::cluster::condition::{BypassCondition, SHIELDED_NAMESPACES};
+use crate::cluster::condition::BypassCondition;
+use crate::cluster::condition::spare::Spare;
 use crate::cluster::hook::{Hook, HookId};
 use crate::cluster::inventory::Inventory;
+use crate::cluster::matching::{RequestShape, Requester};
 use crate::observe::canary::{CanaryTarget, FurtherCanary};
 use crate::observe::observations::canary_write::CanaryWrite;
 use crate::observe::observations::meets::Meetings;
+use crate::text::{own_account, own_groups};
 
 /// Which canary meets which hook.
 #[derive(Debug, Default)]
@@ -92,8 +95,18 @@ impl Coverage {
     /// Whether the hook is not asked about what the canary writes, though its rules match that.
     fn is_kept_from(&self, hook: &Hook, target: CanaryTarget) -> bool {
         let spared = |canary: &FurtherCanary| {
-            let namespace = &*canary.namespace;
-            namespace == self.own_namespace || SHIELDED_NAMESPACES.contains(&namespace)
+            let (own, added) = (&*self.own_namespace, &hook.added);
+            let (account, groups) = (own_account(own), own_groups(own));
+            let hookwatch = Requester {
+                user: &account,
+                groups: &groups.each_ref().map(String::as_str),
+            };
+            let (group, version) = canary.group_version();
+            let request = RequestShape {
+                namespace: Some(&canary.namespace),
+                ..RequestShape::new("CREATE", [group, version, &canary.resource, ""])
+            };
+            Spare { own, added }.spares(&request, Some(hookwatch))
         };
         match hook.bypass() {
             None | Some(BypassCondition::Probation) => false,

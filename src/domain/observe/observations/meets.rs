@@ -201,16 +201,14 @@ impl<'a> MatchSubject<'a> {
         };
         let [.., canary, _] = CONFIG_MAPS;
         let others = |resource: &str| resource != canary;
-        let spared = if selected || !self.is_asked(&others, &by_all) {
-            if self.is_asked(&|_| true, &by_rules) {
-                Spared::Perhaps
-            } else {
-                Spared::Nothing
-            }
-        } else if self.is_asked_about_renewals() {
+        let spared = if !selected && self.is_asked_about_renewals() {
             Spared::Renewals
-        } else {
+        } else if !selected && self.is_asked(&others, &by_all) {
             Spared::ControlPlane
+        } else if self.is_asked(&|_| true, &by_rules) {
+            Spared::Perhaps
+        } else {
+            Spared::Nothing
         };
         let (kept, tells_apart) = self.canaries(canaries);
         let tells_apart = selected || tells_apart;
@@ -530,7 +528,9 @@ mod tests {
                 "!request.userInfo.username.startsWith('system:')",
                 Spared::ControlPlane,
             ),
-            ("request.name == 'kube-scheduler'", Spared::Perhaps),
+            ("request.name == 'kube-scheduler'", Spared::Renewals),
+            ("request.name == 'kube-apiserver'", Spared::Perhaps),
+            ("request.resource.resource == 'leases'", Spared::Renewals),
             ("object.metadata.labels['a'] == 'b'", Spared::ControlPlane),
             (
                 "authorizer.group('').resource('x').check('y').allowed()",

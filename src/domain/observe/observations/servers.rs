@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use crate::observe::history::History;
+use crate::observe::history::{History, ServerProcess};
 use crate::observe::node_leases::NodeLeases;
 use crate::observe::readiness::{ReadinessMemory, ReadyReport, is_start_up};
 use crate::observe::snapshot::{ScrapeFailure, ScrapeFailureReason};
@@ -168,15 +168,17 @@ impl Servers {
     /// The processes behind a shared address that do not answer any more. One that ended and began again is
     /// another process, and the old one is not missed.
     fn silent_behind(history: &History, target: &str, state: &TargetState, now: Time) -> Vec<SilentView> {
-        let known: Vec<(Option<Time>, Time)> = history.processes_behind(target).collect();
+        let known: Vec<ServerProcess> = history.processes_behind(target).collect();
         let is_silent = |last: Time| {
-            let others_answer = |(_, at): &(_, Time)| *at > last && now.since(*at) < t::answers_lately();
-            let replaced = known.iter().any(|(started, _)| *started > Some(last));
+            let others_answer =
+                |other: &ServerProcess| other.last > last && now.since(other.last) < t::answers_lately();
+            let replaced = known.iter().any(|other| other.began > Some(last));
             known.iter().any(others_answer) && !replaced && state.is_silent_since(last, now)
         };
-        let views = known
-            .iter()
-            .map(|&(started, since)| SilentView { started, since });
+        let views = known.iter().map(|process| SilentView {
+            started: process.started,
+            since: process.last,
+        });
         views.filter(|view| is_silent(view.since)).collect()
     }
 

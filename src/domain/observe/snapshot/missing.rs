@@ -229,7 +229,8 @@ mod tests {
              kubernetes_build_info{{major=\"1\",minor=\"{minor}\"}} 1\n"
         );
         for (code, count) in codes {
-            text += &format!("{ADMISSION}_request_total{{{hook},code=\"{code}\",rejected=\"true\"}} {count}\n");
+            text +=
+                &format!("{ADMISSION}_request_total{{{hook},code=\"{code}\",rejected=\"true\"}} {count}\n");
         }
         for (code, count) in denied {
             text += &format!(

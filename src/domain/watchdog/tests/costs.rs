@@ -213,3 +213,112 @@ fn a_webhook_that_fails_open_delays_what_meets_the_backend_that_hangs_while_anot
         assert_eq!(verdict.effect, effect, "{outcome:?}");
     }
 }
+
+#[test]
+fn a_webhook_behind_one_that_refuses_the_request_is_not_said_to_make_it_late() {
+    let opa = Hook {
+        failure_policy: FailurePolicy::Fail,
+        ..mutating("opa", 3)
+    };
+    let beside = |configuration: &str| Hook {
+        id: HookId::new(HookKind::Mutating, configuration, "sidecars"),
+        ..mutating("sidecars", 3)
+    };
+    let effect = |beside: Hook, opa: &Hook| {
+        let verdict = hanging(&[beside, opa.clone()], &[CanaryTarget::KubeSystem]);
+        assert_judged(&verdict, Health::Failing, Some(Cause::Hanging));
+        verdict.effect
+    };
+    // Its renewals are given up after 5 s.
+    assert_eq!(effect(beside("a-first"), &opa), Effect::Blocking);
+    assert_eq!(effect(beside("z-behind"), &opa), Effect::Delaying);
+    // Requests may meet this one alone.
+    let of_labelled = Hook {
+        namespace_selector: labelled("team"),
+        ..opa
+    };
+    assert_eq!(effect(beside("z-behind"), &of_labelled), Effect::Blocking);
+}
+
+fn labelled(key: &str) -> Selector {
+    Selector {
+        match_labels: [(key.to_owned(), "x".to_owned())].into(),
+        expressions: Vec::new(),
+    }
+}
+
+#[test]
+fn renewals_do_not_wait_for_a_webhook_that_selects_objects_by_their_labels() {
+    let opa = Hook {
+        failure_policy: FailurePolicy::Ignore,
+        timeout: Duration::from_secs(6),
+        ..hook("opa", 1)
+    };
+    let effect = |hook: &Hook| {
+        let mut incident = Incident::calm(&[hook]);
+        for second in [12, 18, 20] {
+            incident.silent((second - 2) * SECOND, hook, 2 * SECOND);
+            let series = incident.count_calls("opa", 20.0, 6.0);
+            series.fail_open += 20.0;
+            *series.codes.entry(503).or_default() += 20.0;
+            incident.scrape(second * SECOND);
+        }
+        let verdict = incident.verdict(20 * SECOND + 100, "opa");
+        assert_judged(&verdict, Health::Failing, Some(Cause::Hanging));
+        verdict.effect
+    };
+    assert_eq!(effect(&opa), Effect::Blocking, "a leader waits 5 s");
+    let of_labelled = Hook {
+        object_selector: labelled("team"),
+        ..opa
+    };
+    assert_eq!(effect(&of_labelled), Effect::Delaying);
+}
+
+#[test]
+fn the_clock_of_leaders_is_not_told_for_a_webhook_that_is_not_asked_about_leases() {
+    let told = |resource: &str| {
+        let opa = Hook {
+            failure_policy: FailurePolicy::Fail,
+            rules: vec![HookRule {
+                resources: vec![resource.to_owned()],
+                ..hook("opa", 1).rules.remove(0)
+            }],
+            ..mutating("opa", 10)
+        };
+        let mut incident = Incident::calm(&[&opa]);
+        incident.silent(11 * SECOND, &opa, 2 * SECOND);
+        let refused = || refusal("opa", "context deadline exceeded");
+        for second in [12, 13] {
+            incident.canary(second * SECOND, 10 * SECOND, refused());
+        }
+        let plane = incident.tick(24 * SECOND).control_plane.clone();
+        assert_eq!(plane.writes, Writes::Blocked, "{}", plane.summary);
+        let mut clocks = plane.clocks.into_iter();
+        clocks.any(|clock| clock.starts_with("Leaders lose their Lease"))
+    };
+    assert!(told("*"));
+    assert!(!told("configmaps"));
+}
+
+#[test]
+fn a_recording_may_claim_any_duration() {
+    let opa = mutating("opa", 10);
+    let mut incident = Incident::calm(&[&opa]);
+    for second in [12, 14, 16] {
+        let ms = second * SECOND;
+        incident.event(
+            ms,
+            Event::CanaryWritten(CanaryReport {
+                target: CanaryTarget::KubeSystem,
+                started: Incident::at(11 * SECOND),
+                took: Duration::MAX,
+                created: false,
+                outcome: CanaryOutcome::Written,
+            }),
+        );
+        let probed = Incident::probed(11 * SECOND, Duration::MAX, &opa, 0, alive());
+        incident.event(ms, Event::Probed(Box::new(probed)));
+        incident.tick(ms + 10);
+    }
+}

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::act::breaker::CanaryWord;
-use crate::cluster::hook::MatchCondition;
+use crate::cluster::hook::{Added, MatchCondition};
 use crate::observe::canary::FurtherCanary;
 
 /// A catch-all webhook that leaves out what the documentation of Kubernetes tells it to, by match conditions.
@@ -100,4 +100,35 @@ fn a_canary_without_the_label_that_a_webhook_selects_by_does_not_speak_for_it() 
     }
     let verdict = incident.verdict(32 * SECOND + 200, "opa");
     assert_judged(&verdict, Health::Failing, Some(Cause::Hanging));
+}
+
+#[test]
+fn a_shield_keeps_a_configured_canary_from_a_webhook_where_its_owner_added_what_it_writes() {
+    let reaching = |added: Added| {
+        let pod = serde_json::json!({"apiVersion": "v1", "kind": "Pod"});
+        let further = FurtherCanary::new("tenant-pods", "team-a", "pods", pod).unwrap();
+        let target = further.target;
+        let mut incident = Incident::with(Vec::new());
+        incident.watchdog = Watchdog::new("hookwatch").with_canaries(vec![further]);
+        let mut shielded = acting::changed(&hook("opa", 1), "hookwatch.dev/shield");
+        shielded.added = added;
+        incident.inventory(20, vec![shielded.clone()]);
+        incident
+            .watchdog
+            .seen
+            .coverage
+            .reaching(&shielded)
+            .contains(&target)
+    };
+    assert!(reaching(Added::default()));
+    let own = Added {
+        own: Some("team-a".to_owned()),
+        leases: Vec::new(),
+    };
+    assert!(!reaching(own));
+    let leases = Added {
+        own: None,
+        leases: vec!["team-a".to_owned()],
+    };
+    assert!(reaching(leases), "a Pod is no Lease");
 }

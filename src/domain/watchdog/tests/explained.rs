@@ -35,6 +35,12 @@ fn what_is_as_ever_is_ruled_out_by_its_figures() {
         "{:?}",
         verdict.evidence
     );
+    // A client gave up before it was answered.
+    let series = incident.count_calls("opa", 0.0, 0.0);
+    *series.codes.entry(503).or_default() += 1.0;
+    let verdict = step(&mut incident, 68 * SECOND, 0.8);
+    assert_judged(&verdict, Health::Failing, Some(Cause::Slow));
+    assert!(!says(&verdict, "Ruled out: a hang."), "{:?}", verdict.evidence);
 }
 
 /// A daemon that starts during the incident has no baseline.

@@ -90,19 +90,29 @@ impl Incident {
         backend: usize,
         outcome: ProbeOutcome,
     ) {
-        let report = ProbeReport {
+        let report = Self::probed(ms, Duration::from_millis(took), hook, backend, outcome);
+        self.event(ms + took, Event::Probed(Box::new(report)));
+    }
+
+    pub(super) fn probed(
+        ms: u64,
+        took: Duration,
+        hook: &Hook,
+        backend: usize,
+        outcome: ProbeOutcome,
+    ) -> ProbeReport {
+        ProbeReport {
             hook: hook.id.clone(),
             backend: hook.backends()[backend].clone(),
             level: ProbeLevel::Http,
             connection: ConnectionKind::Fresh,
             started: Self::at(ms),
-            took: Duration::from_millis(took),
+            took,
             phases: PhaseDurations::default(),
             outcome,
             certificates: CertificateFacts::default(),
             shared: false,
-        };
-        self.event(ms + took, Event::Probed(Box::new(report)));
+        }
     }
 
     pub(super) fn probe_late(&mut self, ms: u64, hook: &Hook, backend: usize, waiting: u64) {
