@@ -287,7 +287,7 @@ impl<'a> Till<'_, 'a> {
             cost: one.cost,
             // Without its shield each would be on its own, whatever becomes of the others. Of tenants' requests some may meet
             // those after it alone.
-            fails: shields && one.surely_fails() && one.hook.knows_selected(&request),
+            fails: shields && one.surely_fails() && one.hook.knows_selected(request),
         });
         let chain = Chain::of(met, asked_again);
         let bill = Bill {
