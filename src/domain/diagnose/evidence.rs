@@ -117,6 +117,7 @@ impl<'a> Evidence<'a> {
         let subject = id.map_or_else(|| (kind, None, webhook.into()), HookId::subject);
         let backends = id.and_then(|id| scene.states.get(id));
         let backends = backends.map_or(&[][..], Vec::as_slice);
+        let alike = scene.listed(webhook);
         let mut evidence = Self {
             scene,
             kind,
@@ -133,11 +134,7 @@ impl<'a> Evidence<'a> {
             usual: scene.plane.baseline.hook(&key),
             excess_share: scene.excess.share(&key),
             call_share: scene.excess.call_share(&key),
-            ambiguous: scene
-                .listed(webhook)
-                .filter(|other| other.id.kind == kind)
-                .count()
-                > 1,
+            ambiguous: alike.filter(|other| other.id.kind == kind).count() > 1,
             accusations: Vec::new(),
             covered_by: id.map_or(&[], |id| seen.coverage.of(id)),
             canary_late: None,
