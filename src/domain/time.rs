@@ -65,10 +65,14 @@ impl Time {
     /// When this was, as a person reads it at `now`: the time of day in UTC to the second, and from a day ago on the date before it.
     pub fn as_read_at(self, now: Self) -> String {
         let whole = self.to_string();
-        match (whole.get(..10), whole.get(11..19)) {
-            (_, Some(clock)) if now.since(self) < DAY => clock.to_owned(),
-            (Some(date), Some(clock)) => format!("{date} {clock}"),
-            _ => whole,
+        let Some((date, clock)) = whole.split_once('T') else {
+            return whole;
+        };
+        let clock = clock.get(..8).unwrap_or(clock);
+        if now.since(self) < DAY {
+            clock.to_owned()
+        } else {
+            format!("{date} {clock}")
         }
     }
 

@@ -163,7 +163,7 @@ pub enum Instant {
 /// `hookwatch plan`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct PlanArguments {
-    /// The configuration, and the webhook in it; or several
+    /// The configuration, and the webhook in it; several as for `break`
     #[arg(value_name = "CONFIG/WEBHOOK", value_parser = target, required = true)]
     pub targets: Vec<(String, String)>,
     /// Which kind of configuration, where both have one of this name: validating or mutating

@@ -270,7 +270,7 @@ async fn nothing_that_the_cluster_calls_things_turns_a_line_or_steers_the_termin
     for words in [
         &["plan", "odd/mistyped"][..],
         &["break", "odd/mistyped", "--reason", "x", "--yes"],
-        &["diagnose", "--for", "4s"],
+        &["diagnose", "--for", "6s"],
     ] {
         let (_, out, complained) = terminal.run(words).await;
         let said = out + &complained;
