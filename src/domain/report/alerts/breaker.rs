@@ -228,10 +228,12 @@ mod tests {
     #[test]
     fn a_webhook_on_probation_is_bypassed_still_and_orphaned_where_no_daemon_may_end_it() {
         let hooks = || vec![standing("d", HookState::Probation)];
-        let bypassed = ("HookwatchBypassed", "rung=skip".to_owned());
-        assert_eq!(told(AutoBreak::On, hooks()), [bypassed.clone()]);
-        let orphaned = ("HookwatchBypassOrphaned", String::new());
-        assert_eq!(told(AutoBreak::Plan, hooks()), [bypassed, orphaned]);
+        let both = [
+            ("HookwatchBypassed", "rung=skip".to_owned()),
+            ("HookwatchBypassOrphaned", String::new()),
+        ];
+        assert_eq!(told(AutoBreak::On, hooks()), both[..1]);
+        assert_eq!(told(AutoBreak::Plan, hooks()), both);
     }
 
     #[test]
