@@ -92,7 +92,7 @@ pub fn tell(text: impl Display) {
 /// Prints a result for people, with nothing in it that a terminal obeys.
 ///
 /// # Errors
-/// As for [`print`].
+/// As for [`print()`].
 pub fn print_text(text: &str) -> io::Result<()> {
     print(&text::clean_lines(text))
 }
