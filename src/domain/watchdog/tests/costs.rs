@@ -300,25 +300,3 @@ fn the_clock_of_leaders_is_not_told_for_a_webhook_that_is_not_asked_about_leases
     assert!(told("*"));
     assert!(!told("configmaps"));
 }
-
-#[test]
-fn a_recording_may_claim_any_duration() {
-    let opa = mutating("opa", 10);
-    let mut incident = Incident::calm(&[&opa]);
-    for second in [12, 14, 16] {
-        let ms = second * SECOND;
-        incident.event(
-            ms,
-            Event::CanaryWritten(CanaryReport {
-                target: CanaryTarget::KubeSystem,
-                started: Incident::at(11 * SECOND),
-                took: Duration::MAX,
-                created: false,
-                outcome: CanaryOutcome::Written,
-            }),
-        );
-        let probed = Incident::probed(11 * SECOND, Duration::MAX, &opa, 0, alive());
-        incident.event(ms, Event::Probed(Box::new(probed)));
-        incident.tick(ms + 10);
-    }
-}
