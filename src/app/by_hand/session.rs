@@ -131,7 +131,7 @@ impl Session {
         self.well = false;
     }
 
-    /// Whether whoever asked for it still wants it.
+    /// Whether the person who asked for it still wants it.
     pub(super) fn agreed(&mut self, yes: bool) -> bool {
         if yes {
             return true;

@@ -61,8 +61,6 @@ pub struct BreakerFollower {
     bypassed: Vec<(String, String)>,
     /// From the fault until every API server went by the first bypass.
     pub(super) bypassed_after: Option<Duration>,
-    /// The same for the last webhook that was bypassed.
-    pub(super) all_bypassed_after: Option<Duration>,
     /// Since when as much is bypassed as ever was: writes before that say nothing of it.
     pub(super) bypassed_at: Option<Instant>,
     first_write: Option<Duration>,
@@ -82,7 +80,6 @@ impl BreakerFollower {
             held_back: BTreeMap::new(),
             bypassed: Vec::new(),
             bypassed_after: None,
-            all_bypassed_after: None,
             bypassed_at: None,
             first_write: None,
             flows: Vec::new(),
@@ -190,10 +187,7 @@ impl BreakerFollower {
                     self.bypassed_at = Some(Instant::now());
                 }
                 Some(_) => {}
-                None => {
-                    self.all_bypassed_after = Some(since.elapsed());
-                    self.bypassed.push((webhook.to_owned(), rung.to_string()));
-                }
+                None => self.bypassed.push((webhook.to_owned(), rung.to_string())),
             }
         }
         self.told.insert(webhook.to_owned(), state);

@@ -215,7 +215,6 @@ impl<'a> Director<'a> {
             fault_removed_after_seconds: after(removed),
             verdict_after_seconds: self.judge.time_to_verdict().map(rounded),
             bypassed_after_seconds: breaking.and_then(|it| it.bypassed_after).map(rounded),
-            all_bypassed_after_seconds: breaking.and_then(|it| it.all_bypassed_after).map(rounded),
             first_write_after_seconds: workload.first_success().map(|first| after(first.ended)),
             control_plane_write_begun_after_seconds: workload
                 .first_of_control_plane()

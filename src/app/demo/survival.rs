@@ -33,8 +33,6 @@ pub struct Survival {
     pub verdict_after_seconds: Option<f64>,
     /// Until every API server went by the first bypass; `None` when there was none.
     pub bypassed_after_seconds: Option<f64>,
-    /// The same for the last webhook that was bypassed.
-    pub all_bypassed_after_seconds: Option<f64>,
     /// Until the end of the first create or update that was begun after the fault and succeeded at once.
     pub first_write_after_seconds: Option<f64>,
     /// Until the first of the control plane's own writes was begun that succeeded at once; of a real leader's that is

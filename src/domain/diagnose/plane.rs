@@ -44,6 +44,17 @@ pub struct LastWitnessed {
     slow_since: Option<Time>,
 }
 
+impl LastWitnessed {
+    /// Keeps since when writes are slow; while nothing is heard of them they may be.
+    fn saw(&mut self, writes: Writes, now: Time) {
+        self.slow_since = match writes {
+            Writes::Delayed => self.slow_since.or(Some(now)),
+            Writes::Unknown => self.slow_since,
+            Writes::Flowing | Writes::Blocked => None,
+        };
+    }
+}
+
 /// How writes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SettledWrites {
@@ -160,8 +171,9 @@ impl<'a> PlaneEvidence<'a> {
             known.is_some_and(|known| known.named) && verdict.is_asked()
         });
         let starts = self.is_lately(witnessed.down, t::blocked_for()) && !held_up;
+        witnessed.saw(seen, self.now);
         let is_explained = elsewhere.is_some() || verdicts.iter().any(Verdict::can_hold_writes_up);
-        let is_new = !is_explained && self.is_new(seen, witnessed);
+        let is_new = !is_explained && self.is_new(witnessed);
         let writes = match seen {
             Delayed if starts || is_new => Flowing,
             seen => seen,
@@ -211,13 +223,8 @@ impl<'a> PlaneEvidence<'a> {
         }
     }
 
-    /// Whether writes are slow that were well before, and not for long.
-    fn is_new(&self, seen: Writes, witnessed: &mut LastWitnessed) -> bool {
-        witnessed.slow_since = match seen {
-            Writes::Delayed => witnessed.slow_since.or(Some(self.now)),
-            Writes::Unknown => witnessed.slow_since,
-            _ => None,
-        };
+    /// Whether slow writes were well before, and are not slow for long.
+    fn is_new(&self, witnessed: &LastWitnessed) -> bool {
         let in_trouble = witnessed.delayed.or(witnessed.blocked).is_some();
         !in_trouble && self.is_lately(witnessed.slow_since, t::unexplained_after())
     }

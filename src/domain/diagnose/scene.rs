@@ -250,8 +250,8 @@ fn hanging<'a>(
     hooks.map(|(id, _)| *id).collect()
 }
 
-/// At how many places these addresses are. A Service for which somebody lists the addresses of another one is no place of its
-/// own: it falls silent with that one.
+/// At how many places these addresses are. A Service whose endpoints the cluster's controller does not keep, with the
+/// addresses of another one, is no place of its own: it falls silent with that one.
 fn places(silent: &[(&HookTarget, &BackendAddress)]) -> usize {
     let mut listed: BTreeMap<&BackendAddress, BTreeSet<Option<String>>> = BTreeMap::new();
     for (target, address) in silent {

@@ -421,7 +421,7 @@ impl History {
         }
     }
 
-    /// The processes seen behind one target of late.
+    /// The processes seen behind one target recently.
     pub fn processes_behind(&self, target: &str) -> impl Iterator<Item = ServerProcess> {
         let replicas = self.replicas.iter();
         let behind = replicas.filter(move |((other, _), _)| other == target);

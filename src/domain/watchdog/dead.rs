@@ -66,7 +66,7 @@ impl FactFinder<'_> {
     }
 
     /// For as long as it takes, so many times over, every API server counted calls that failed, and none that was answered. Those
-    /// of the canaries of all replicas prove nothing: somebody else has to have called it, or to have waited.
+    /// of the canaries of all replicas prove nothing: others have to have called it, or to have waited.
     fn every_call_failed(&self, evidence: &Evidence<'_>, hook: &Hook, times: u32) -> bool {
         let (seen, now) = (self.scene.seen, self.scene.now);
         let key = hook.id.counted_as();

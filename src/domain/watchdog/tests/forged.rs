@@ -200,7 +200,7 @@ fn whoever_takes_the_name_away_again_has_gained_nothing_by_it() {
     assert_eq!(world.furthest(&opa), Some(Rung::Shield), "{}", world.last);
 }
 
-/// The hook as it is when somebody else than the controller lists its endpoints, in this network or nowhere.
+/// The hook as it is when another than the controller lists its endpoints, in this network or nowhere.
 pub(super) fn by_hand(opa: &Hook, listed: Option<[u8; 3]>) -> Hook {
     let mut opa = opa.clone();
     if let HookTarget::Service(target) = &mut opa.target
