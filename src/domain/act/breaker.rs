@@ -114,7 +114,7 @@ impl Default for BreakerTimes {
             retry: Duration::from_secs(5),
             reread: Duration::from_secs(30),
             without_ledger: Duration::from_secs(30),
-            follows_after: Duration::from_millis(500),
+            follows_after: Duration::from_millis(300),
         }
     }
 }
