@@ -90,7 +90,7 @@ enum Command {
     CheckConfig(ConfigArguments),
 }
 
-/// The command line as it is declared, for whoever wants to hold a document against it.
+/// The command line as declared, for checks of documents against it.
 pub fn command() -> clap::Command {
     Arguments::command()
 }
@@ -237,7 +237,7 @@ fn dispatch(command: Command, plugin: bool) -> anyhow::Result<ExitCode> {
 fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ended = runtime.block_on(work);
-    // A credential plugin that hangs, or a name that is still being resolved, would keep the process alive for ever.
+    // A credential plugin that hangs, or a name that is still being resolved, would keep the process alive without end.
     runtime.shutdown_timeout(LINGERS);
     ended
 }

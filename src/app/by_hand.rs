@@ -1,4 +1,4 @@
-//! `hookwatch break` and `hookwatch restore`: what the breaker does, by hand.
+//! `hookwatch break` and `hookwatch restore`: what the breaker does, as manual commands.
 //!
 //! Both need nothing but a way to an API server: no daemon, no Lease, no configuration file.
 

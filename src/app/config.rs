@@ -1,7 +1,7 @@
 //! The configuration: what was typed, checked as a whole before anything is opened.
 //!
-//! Three sources, the later overriding the earlier: a YAML file, the environment, flags. Every mistake in them
-//! is found at once, each named by its key, so that nobody mends a file one error at a time.
+//! Three sources, the later overriding the earlier: a YAML file, the environment, flags. Every mistake in them is
+//! reported at once, each with its key, so a file need not be fixed one error at a time.
 
 mod alertmanager;
 mod breaker;

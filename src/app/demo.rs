@@ -103,11 +103,11 @@ pub struct DemoArguments {
 }
 
 impl DemoArguments {
-    /// To be called before anything else is started: it may start the process anew, in a network namespace where
-    /// a real API server finds addresses for backends.
+    /// Call it before anything else is started: it may re-execute the process in a network namespace where a real API
+    /// server finds addresses for backends.
     ///
     /// # Errors
-    /// When that was begun and could not be ended.
+    /// When the namespace was made and the command could not be started in it.
     pub fn make_ready(&self) -> anyhow::Result<()> {
         if self.control_plane == ControlPlaneKind::Envtest && !self.list {
             // Said before the change of place, and not after a wait.
@@ -286,7 +286,7 @@ async fn hold(
     stage.leave(held).await
 }
 
-/// Breaks what is to be broken, and then goes on for ever.
+/// Injects the fault, then runs until it is stopped.
 async fn keep(
     stage: &DemoStage,
     arguments: &DemoArguments,

@@ -1,8 +1,8 @@
 //! `hookwatch replay`: the diagnosis of what was recorded, offline.
 //!
 //! Two things can be replayed: a recording that the daemon wrote, which holds every observation, and a folder of
-//! scrapes named `*_<unix-ms>.prom`, which somebody saved by hand. Either is fed to the very core that the daemon
-//! runs, with the recorded instants as time, so a verdict can be argued about long after the incident.
+//! scrapes named `*_<unix-ms>.prom`, saved manually. Either is fed to the same core that the daemon runs, with the
+//! recorded instants as time, so a verdict can be reviewed long after the incident.
 
 mod read;
 

@@ -1,4 +1,4 @@
-//! Text that somebody else wrote, made harmless in a terminal, and how much room it takes there.
+//! Untrusted text, made harmless for a terminal, and its width there.
 
 use std::fmt;
 use std::ops::Deref;

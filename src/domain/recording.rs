@@ -117,7 +117,7 @@ impl Player {
         self.playing.as_mut().ok_or(Unplayable::NoHeader)
     }
 
-    /// A part that follows the one before goes on with the same core; any other begins anew.
+    /// A part that continues the one before keeps the same core; any other starts a new one.
     fn begin(&mut self, header: Header) -> Result<(), Unplayable> {
         if header.version != VERSION {
             return Err(Unplayable::OtherVersion {

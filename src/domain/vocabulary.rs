@@ -15,7 +15,7 @@ pub enum Health {
     Healthy,
     /// Something about it deserves a look; it is not named as a culprit.
     Suspect,
-    /// Named as a culprit: somebody should act.
+    /// Named as a culprit: an operator should act.
     Failing,
     /// There is no evidence either way. Never the same as healthy.
     Unknown,
@@ -53,7 +53,7 @@ pub enum Cause {
     Slow,
     /// It takes the connection or the request and does not answer.
     Hanging,
-    /// Its host answers that nobody listens.
+    /// Its host answers that nothing listens on the port.
     Refused,
     /// Its Service has no ready endpoint.
     NoEndpoints,

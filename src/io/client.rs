@@ -1,12 +1,12 @@
-//! The way to the API server: which cluster, as whom, and over which connections.
+//! Access to the API server: which cluster, as which user, and over which connections.
 //!
 //! kube's own inference quietly goes on to the next source when one is broken. A watchdog that then watches
 //! another cluster than its operator thinks is worse than none, so here the first source that is *named*
 //! decides, and its error is final.
 //!
-//! kube's built-in retry (15 attempts on 429, 503 and 504) is off in every client: a canary that is silently
-//! repeated is no measurement, and everything else here has a backoff of its own. No client has a timeout for
-//! answers; whoever asks keeps the time.
+//! kube's built-in retry (15 attempts on 429, 503 and 504) is off in every client: a canary that is silently repeated
+//! is no measurement, and everything else here has a backoff of its own. No client has a timeout for answers; the
+//! caller sets one.
 
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -505,7 +505,7 @@ mod tests {
     #[test]
     fn an_address_of_this_host_is_told_from_others() {
         assert!(is_here(IpAddr::from([127, 0, 0, 3])));
-        // For documentation only, so nobody has it.
+        // Reserved for documentation, so no host has it.
         assert!(!is_here(IpAddr::from([203, 0, 113, 7])));
     }
 

@@ -107,7 +107,7 @@ pub(super) fn written(answer: Answer, what: &str, created: bool) -> (BidOutcome,
         }
         _ => match status {
             409 => (BidOutcome::Conflict, None),
-            // Somebody deleted it since it was read.
+            // It was deleted since it was read.
             404 if !created => (BidOutcome::Conflict, None),
             // Flow control (429) as well: what was read still holds, and the other object can be bid for at once.
             400..500 => (

@@ -66,7 +66,7 @@ pub enum DaemonRoute {
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
-    /// Nobody is there.
+    /// No daemon answers.
     #[error("no hookwatch answers at {server}: {why}")]
     Unreachable {
         /// Who was asked.

@@ -93,7 +93,8 @@ pub async fn serve(listening: Listening, shown: Reported, stop: watch::Receiver<
     let judged = LastJudged::default();
     let observed = observed(shown.clone(), judged.clone());
     let told = told(shown.clone(), judged.clone(), access);
-    // Each has room of its own: whoever fills the one up does not keep a scraper or the kubelet from the other.
+    // Each has connection slots of its own: clients that fill one port do not keep a scraper or the kubelet from the
+    // other.
     let beside = metrics.map(|listener| {
         let router = observed.clone().merge(metrics_of(shown.clone()));
         server::serve(listener, None, router, stop.clone())
@@ -128,7 +129,7 @@ fn metrics_of(shown: Reported) -> Router {
         .layer(axum::middleware::from_fn(access::by_no_name))
 }
 
-/// What tells of hooks, and not to everybody.
+/// Routes that show hooks, under access control.
 fn told(shown: Reported, judged: LastJudged, access: Access) -> Router {
     let page = Router::new()
         .route("/", get(status::whole))
@@ -155,7 +156,7 @@ impl Default for LastJudged {
 }
 
 impl LastJudged {
-    /// Takes down when assessments come, for ever.
+    /// Records when assessments arrive, without end.
     async fn keep(&self, mut assessment: watch::Receiver<Option<Arc<Assessment>>>) {
         while assessment.changed().await.is_ok() {
             *lock(&self.0) = Instant::now();

@@ -392,7 +392,7 @@ fn json(line: &RecordingLine<&Event>) -> io::Result<String> {
     serde_json::to_string(line).map_err(io::Error::other)
 }
 
-/// A new file that only its owner can read: the names in it are nobody else's business.
+/// A new file that only its owner can read: the names in it are confidential.
 fn private(path: &Path) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
     OpenOptions::new()

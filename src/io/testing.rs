@@ -40,7 +40,7 @@ pub(crate) enum TestReply {
     Raw(Vec<u8>),
     /// Nothing, and the connection stays open.
     Hang,
-    /// A 200 whose body is these bytes for ever.
+    /// A 200 whose body is these bytes without end.
     Endless(&'static str, Vec<u8>),
     /// A 200 of JSON whose body is what is sent here, until the sender is dropped.
     Stream(mpsc::UnboundedReceiver<String>),

@@ -160,7 +160,7 @@ impl ApiServer {
         &self.state.knobs
     }
 
-    /// Forgets the history of all changes: every watch is told `410 Expired` and has to list anew.
+    /// Forgets the history of all changes: every watch gets `410 Expired` and has to list again.
     pub fn expire_watches(&self) {
         self.state.store.forget_history();
     }

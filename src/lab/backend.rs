@@ -191,7 +191,7 @@ impl LabBackend {
         self.command(|done| BackendCommand::Behave(behaviour, done)).await
     }
 
-    /// Serves another certificate from now on. Existing connections are closed, so nobody goes on under the old one.
+    /// Serves another certificate from now on. Existing connections are closed, so none stays on the old one.
     ///
     /// # Errors
     /// When the certificate does not load, or the backend's task has ended.
@@ -276,7 +276,7 @@ impl BackendServer {
                 done
             }
         };
-        // Whoever asked may have gone away; the change is in force all the same.
+        // The caller may be gone; the change is in force all the same.
         let _ = done.send(());
     }
 
@@ -322,7 +322,7 @@ async fn accept(listener: Option<&TcpListener>) -> TcpStream {
     }
 }
 
-/// Gets the port of a killed backend back; somebody else may hold it for a moment.
+/// Gets the port of a killed backend back; another process may hold it for a moment.
 async fn rebind(address: SocketAddr) -> Option<TcpListener> {
     for _ in 0..100 {
         if let Ok(listener) = TcpListener::bind(address).await {

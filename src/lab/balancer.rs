@@ -76,7 +76,7 @@ mod tests {
 
     use super::*;
 
-    /// A server that says its name to everybody.
+    /// A server that sends its name to every client.
     async fn server(name: &'static [u8]) -> SocketAddr {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();

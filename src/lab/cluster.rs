@@ -368,7 +368,7 @@ impl Cluster {
         }
     }
 
-    /// Reads, changes and writes one object, again when somebody else wrote in between.
+    /// Reads, changes and writes one object, again after a conflict.
     async fn update<T>(&self, api: &Api<T>, name: &str, change: impl Fn(&mut T)) -> anyhow::Result<()>
     where
         T: Clone + std::fmt::Debug + serde::Serialize + serde::de::DeserializeOwned,

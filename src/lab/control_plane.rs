@@ -64,7 +64,7 @@ impl BackendReach {
     }
 }
 
-/// What the embedded API server has when nobody turns its knobs.
+/// The embedded API server's storage latency by default.
 const USUAL_STORAGE: Duration = Duration::from_millis(1);
 const STORAGE_JITTER: f64 = 0.3;
 
@@ -72,7 +72,7 @@ const STORAGE_JITTER: f64 = 0.3;
 /// as usual, which is less than half of the embedded one's trouble.
 const FLOOD_FACTOR: usize = 3;
 
-/// A trouble of the control plane itself, in force for as long as this lives, or until [`LabControlPlane::mend`].
+/// A fault of the control plane itself, in force for as long as this lives, or until [`LabControlPlane::mend`].
 #[derive(Debug)]
 pub enum ControlPlaneFault {
     /// Nothing to hold: a knob of the embedded one was turned.

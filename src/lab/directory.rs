@@ -1,4 +1,4 @@
-//! Temporary directories for what nobody else may read.
+//! Temporary directories that only their owner may read.
 
 use std::fs::Permissions;
 use std::io::Write;

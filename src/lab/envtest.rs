@@ -39,7 +39,7 @@ const READY_LIMIT: Duration = Duration::from_secs(90);
 const READY_POLL: Duration = Duration::from_millis(200);
 /// Longest wait for one answer.
 const READY_ANSWER: Duration = Duration::from_secs(5);
-/// How often a port that somebody else took in between is replaced.
+/// How often a port that another process took in between is replaced.
 const ATTEMPTS: u32 = 3;
 /// The names a client may know the API server by, besides its address.
 const NAMES: [&str; 4] = [
@@ -50,7 +50,7 @@ const NAMES: [&str; 4] = [
 ];
 /// The last byte of the API server's address in a namespace.
 const OWN_ADDRESS: u8 = 9;
-/// Where everything listens that nobody has to be told of.
+/// Where everything listens whose address is not published.
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// Every request with who made it and what came of it, and none of their contents. A watch is written down when it
@@ -187,7 +187,7 @@ impl Envtest {
         self.kubeconfig_of("lab-admin", "system:masters", expired)
     }
 
-    /// A kubeconfig of anybody, by a client certificate that names user and group.
+    /// A kubeconfig of any user, by a client certificate that names user and group.
     ///
     /// # Errors
     /// When the certificate cannot be made.
@@ -245,7 +245,7 @@ async fn ready(kubeconfig: &str, processes: &[&Process], limit: Duration) -> any
 }
 
 /// Where the API server listens. In a namespace not on loopback: it publishes the address as the endpoint of its own
-/// Service, and whoever looks there is to find it.
+/// Service, and clients must reach it there.
 const fn api_server_host(in_namespace: bool) -> IpAddr {
     if in_namespace {
         namespace::address(OWN_ADDRESS)
@@ -362,7 +362,7 @@ impl std::fmt::Debug for EnvtestFiles {
     }
 }
 
-/// A token that nobody guesses: everybody on this machine can reach the port.
+/// An unguessable token: every user of this machine can reach the port.
 fn token() -> anyhow::Result<String> {
     let mut bytes = [0_u8; 24];
     rustls::crypto::aws_lc_rs::default_provider()

@@ -1,4 +1,4 @@
-//! A real Prometheus and a real Alertmanager around a daemon, with the rules that are shipped and somebody who is paged.
+//! A real Prometheus and a real Alertmanager around a daemon, with the shipped rules and a receiver of pages.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

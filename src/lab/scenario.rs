@@ -38,7 +38,7 @@ pub struct Scenario {
     pub starts_api_server: bool,
     /// Whether there are two replicas of hookwatch, of which the one that leads is killed with the fault.
     pub loses_leader: bool,
-    /// Whether hardly anybody writes besides the control plane.
+    /// Whether there are hardly any writes besides the control plane's.
     pub hardly_any_users: bool,
     /// What is arranged before, otherwise than in the other scenarios.
     arranged: &'static [Arranged],
@@ -238,10 +238,10 @@ impl Scenario {
 }
 
 impl Injected {
-    /// Mends what the scenario broke; returns when everything is as it was.
+    /// Repairs what the scenario broke; returns when everything is as it was.
     ///
     /// # Errors
-    /// When something cannot be put back; the rest is put back all the same.
+    /// When something cannot be restored; the rest is restored all the same.
     pub async fn clear(self, target: &ScenarioTarget<'_>) -> anyhow::Result<()> {
         target.control_plane.mend(self.troubles);
         let mut first_error = Ok(());

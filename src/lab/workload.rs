@@ -85,7 +85,7 @@ impl LabWorkload {
         self.record.first_failure()
     }
 
-    /// Starts looking for a first failure anew, for instance when a fault begins.
+    /// Resets the first failure, for instance when a fault begins.
     pub fn forget_failures(&self) {
         self.record.forget_failures();
     }
@@ -112,7 +112,7 @@ impl LabWorkload {
         self.record.await_success(hooks);
     }
 
-    /// Counts anew, from now on, how the writes to each namespace go that those hooks are asked about.
+    /// Resets the counts, per namespace, of the outcomes of writes that those hooks are called for.
     pub fn count_flows(&self) {
         self.record.count_flows();
     }

@@ -12,7 +12,7 @@ use crate::domain::vocabulary::Cause;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(24 * 3_600);
-/// More rules than this are not a policy that anybody has in mind.
+/// Most rules in a policy: more than a person can keep in mind.
 const MAX_RULES: usize = 200;
 
 /// Reads the section `breaker`, and notes what contradicts itself in it.

@@ -389,8 +389,8 @@ impl BreakerFollower {
         (report, objections)
     }
 
-    /// Writes that the bypass was to free and did not: those of the control plane always, everybody's where nothing is
-    /// shown to the hook any more. Where another culprit was held back from, nothing can be said.
+    /// Writes that the bypass should have unblocked and did not: control-plane writes always, all writes where the hook
+    /// is no longer called. Unknown where another culprit was left alone.
     fn still_held_up(&self) -> Option<String> {
         let (_, rung) = self.bypassed.first().filter(|_| self.held_back.is_empty())?;
         let freed = |flow: &&Flow| rung != "shield" || flow.namespace.starts_with("kube-");

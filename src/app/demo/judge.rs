@@ -55,7 +55,7 @@ pub struct Judge {
     /// When each of the expected verdicts appeared.
     appeared: Vec<Option<Duration>>,
     not_a_hook_appeared: Option<Duration>,
-    /// When what was to be foreseen was foreseen.
+    /// When the expected forecast was made.
     foreseen: Option<Duration>,
     evidence_seen: bool,
     verdicts: Vec<SeenVerdict>,
@@ -278,7 +278,7 @@ impl Judge {
 
     fn remember(&mut self, after: Duration, hook: &ShownHook) {
         let Some(cause) = &hook.cause else { return };
-        // A mere suspicion accuses nobody, unless it is all that the scenario calls for.
+        // A suspicion is not an accusation, unless the scenario expects no more.
         let called_for = |expected: &Expected| is_of(expected.hook, hook) && has_verdict(expected, hook);
         if hook.health != Health::Failing && !self.scenario.expected.iter().any(called_for) {
             return;

@@ -1,4 +1,4 @@
-//! What becomes of a verdict: from the rule in Prometheus to the page that somebody gets, and to its end.
+//! The path of a verdict: from the Prometheus rule to the page sent to the on-call engineer, until it resolves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};

@@ -17,7 +17,7 @@ use crate::lab::scenario::Scenario;
 pub struct DemoReport {
     /// The scenario's name.
     pub scenario: &'static str,
-    /// Which hooks were to be named, and why.
+    /// The hooks that the diagnosis has to name, and why.
     pub expected: Vec<ExpectedVerdict>,
     /// Every hook that was named while the fault lasted, with its last cause.
     pub verdicts: Vec<SeenVerdict>,
@@ -45,7 +45,7 @@ pub struct DemoReport {
     pub casualties: Casualties,
     /// What the daemon took back and said again at once, from its first assessment until the end.
     pub flaps: Flaps,
-    /// What somebody was paged with; `None` when there was no Prometheus.
+    /// The pages that were sent; `None` when there was no Prometheus.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pages: Option<Vec<DeliveredPage>>,
     /// What the breaker came to; `None` when it was off.

@@ -1,4 +1,4 @@
-//! Says what the core wants said: one Event after the other, and never in anybody's way.
+//! Writes the Events that the core asks for, one after the other, without blocking anything else.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};

@@ -53,7 +53,7 @@ use crate::io::report::metrics::Metrics;
 const CLOSELY: Duration = Duration::from_millis(200);
 /// And while there is not.
 const CALMLY: Duration = Duration::from_secs(1);
-/// How often it is asked anew which API servers there are, and which release they are.
+/// How often the list of API servers and their release is refreshed.
 const REFRESH: Duration = Duration::from_secs(60);
 /// And where their addresses could not be read.
 const REFRESH_AGAIN: Duration = Duration::from_secs(10);
@@ -346,7 +346,7 @@ impl Driver {
         self.unusable = unusable;
     }
 
-    /// Asks anew for what is due.
+    /// Requests again what is due.
     fn look(&mut self) {
         let now = self.now();
         if now >= self.refresh_at {

@@ -1,7 +1,7 @@
 //! Pushes alerts to Alertmanagers: one task finds out which are on, and one per Alertmanager tells it.
 //!
-//! Nothing here is waited for by anybody. What a sender reads is always the newest board, so one whose Alertmanager is
-//! down, slow or odd holds up neither another nor the daemon, and gathers nothing.
+//! Nothing waits for these tasks. A sender always reads the newest board, so one whose Alertmanager is down, slow or
+//! odd delays neither another sender nor the daemon, and queues nothing.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(super) struct Push {
 }
 
 impl Push {
-    /// Starts the tasks; none when there is nobody to tell.
+    /// Starts the tasks; none when no Alertmanager is configured.
     pub(super) fn start(self, tasks: &mut JoinSet<()>, config: &AlertmanagerConfig) {
         if config.targets.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! The election: reads and writes what the candidate wants, and tells everybody where it stands.
+//! The election: makes the reads and writes that the candidate asks for, and publishes who leads.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::io::act::ledger::LedgerObject;
 /// Longest time that letting go may take when the daemon stops.
 const FAREWELL: Duration = Duration::from_secs(3);
 
-/// Whether this replica leads, for whoever is about to act.
+/// Whether this replica leads, for tasks that are about to act.
 #[derive(Clone)]
 pub(super) struct Leadership {
     standing: watch::Receiver<ReplicaStanding>,

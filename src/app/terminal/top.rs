@@ -111,7 +111,7 @@ async fn ask(
     }
 }
 
-/// Hands on what is typed until nobody listens or there is no terminal any more.
+/// Forwards input until the receiver or the terminal is gone.
 fn read(typed: &mpsc::Sender<io::Result<Event>>) {
     loop {
         let event = event::read();

@@ -1,6 +1,6 @@
 //! What `hookwatch top` draws: a function of what was seen, of what was typed, and of the size of the terminal.
 //!
-//! Nothing here reads a clock, asks anybody or touches a terminal; a test of the repository holds that.
+//! Nothing here reads a clock, does I/O or touches a terminal; a repository test checks that.
 
 mod canvas;
 mod curve;

@@ -1,22 +1,21 @@
 //! The breaker: when a hook is bypassed, how far, and how it gets back.
 //!
-//! [`Breaker::take`] is a function of what was observed, of the time it was observed at, and of what was observed
-//! before. It asks for reads and writes as [`Action`]s and is told of their outcomes as [`Observation`]s; it never acts
-//! by itself. So every incident is a list of observations, and all orders in which replicas, API servers, crashes and
-//! other writers can interleave are explored by a model checker (`breaker/tests/model.rs`).
+//! [`Breaker::take`] is a function of an observation, its time, and the observations before it. It requests reads and
+//! writes as [`Action`]s and receives their outcomes as [`Observation`]s; it does no I/O itself. So every incident is a
+//! list of observations, and all orders in which replicas, API servers, crashes and other writers can interleave are
+//! explored by a model checker (`breaker/tests/model.rs`).
 //!
-//! What it rests on:
+//! Assumptions and rules:
 //!
-//! - What *is* bypassed stands on the objects; what *may be* stands in the [`Book`], a part of the ledger. A bypass is
-//!   written into the book first, with the ledger's version as the precondition, so of several replicas one is first.
-//! - Whoever wrote the line has leave to make the change for [`BreakerTimes::act_within`], by its own clock. A line is written
-//!   off only after [`BreakerTimes::patience`] has gone by on the clock of whoever does so; by then no change under it can
-//!   still be under way.
-//! - A change names the very version of the object that was read. One that comes late, after anybody's change, fails.
-//! - Nothing is concluded from what an API server's cache shows but that a read is due, and whether a bypass is in
-//!   force everywhere.
-//! - Times that others wrote down are never compared with our own, except to count what is bounded for safety's sake
-//!   twice over.
+//! - What *is* bypassed is recorded on the objects; what *may be* is recorded in the [`Book`], a part of the ledger. A
+//!   bypass is written into the book first, with the ledger's version as the precondition, so of several replicas one
+//!   wins.
+//! - The replica that wrote the line may make the change for [`BreakerTimes::act_within`], by its own clock. A replica writes
+//!   a line off only after [`BreakerTimes::patience`] on its own clock; by then no change under that line can still be in
+//!   flight.
+//! - A change names the version of the object that was read. One that arrives after any other change fails.
+//! - An API server's cache only shows that a read is due, and whether a bypass has propagated everywhere.
+//! - Times written by others are never compared with our own, except for counts that a second bound limits as well.
 
 pub mod action;
 pub mod book;
@@ -69,8 +68,8 @@ pub const REVERTS: u8 = 2;
 /// Relapses after which a hook is said to be flapping.
 pub const FLAPPING: u8 = 3;
 
-/// How long things take. The first three belong together: whoever sends the requests must give each of them up, and be
-/// sure that it has no effect any more, `request_life` after it was sent.
+/// Time limits. The first three belong together: the sender must give up each request `request_life` after it was sent,
+/// and be sure that it can no longer take effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BreakerTimes {
     /// How long after sending a line of the book its writer may begin the bypass.
@@ -122,7 +121,7 @@ impl Default for BreakerTimes {
 /// What the breaker is set to.
 #[derive(Debug, Clone)]
 pub struct BreakerSettings {
-    /// This replica's name, unique among all that are or were of late.
+    /// This replica's name, unique among all present and recent replicas.
     pub identity: Arc<str>,
     /// What may be done at most.
     pub mode: AutoBreak,

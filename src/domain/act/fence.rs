@@ -1,9 +1,9 @@
 //! Whether hookwatch may act, and how it finds out.
 //!
-//! RBAC cannot limit a permission to fields, so whoever lets hookwatch patch webhook configurations puts a fence
-//! around it: a ValidatingAdmissionPolicy (`deploy/base/fence.yaml`). hookwatch does not take that on trust. Before it
-//! acts it attempts, by dry runs, what the fence has to refuse; only when every refusal is the fence's own, and what it
-//! has to let through is let through, may it act. An account without a fence does not use its power.
+//! RBAC cannot limit a permission to fields, so a ValidatingAdmissionPolicy (`deploy/base/fence.yaml`), the fence,
+//! limits which patches of webhook configurations hookwatch may make. hookwatch does not take it on trust. Before it
+//! acts it attempts, by dry runs, what the fence must refuse; it acts only when every refusal comes from the fence and
+//! everything the fence must allow is allowed. Without a fence it does not use its permission.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -101,7 +101,7 @@ impl MaySkip {
 pub enum Proof {
     /// It refused everything it has to refuse and let through what it has to let through.
     Proven(MaySkip),
-    /// Something that it has to refuse was let through, or was refused by somebody else.
+    /// The fence allowed what it must refuse, or something else refused it.
     NotProven(String),
     /// RBAC refuses already: there is nothing to fence.
     NotAllowedToAct(String),
@@ -365,8 +365,8 @@ impl fmt::Display for FenceAttempt {
     }
 }
 
-/// Which ValidatingAdmissionPolicy refused, and what it said: [`FENCE`] where its binding has that name as well. The first
-/// one counts: what follows may be anybody's words.
+/// Which ValidatingAdmissionPolicy refused, and its message: [`FENCE`] where its binding has that name as well. Only the
+/// first counts: anyone may have written the text after it.
 fn policy(message: &str) -> Option<(&str, &str)> {
     let (_, rest) = message.split_once("ValidatingAdmissionPolicy '")?;
     let (name, rest) = rest.split_once("' with binding '")?;

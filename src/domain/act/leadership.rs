@@ -1,17 +1,17 @@
-//! Which of several daemons may say and do what must be said and done once.
+//! Leader election: which of several daemons announces and acts.
 //!
 //! Two objects of the API server decide: a Lease, as for every controller, and, while a hook keeps the Lease from being
 //! written, the ledger: a webhook configuration without webhooks, whose writes are never shown to a hook. On either,
 //! a replica writes its name with the version it has read as the precondition, so that of several writers one wins.
 //!
-//! Whether somebody else's name is out of date is judged only by how long *we* have seen the record unchanged on our
-//! *own* clock. The times in the record are another machine's and are never compared with ours. A leader stops
-//! believing in itself ([`Terms::deadline`] after it *sent* the renewal that won) before anybody else may take over
-//! ([`Terms::term`] after they *saw* it), so there is a moment without a leader and never one with two, for as long as
-//! clocks run at rates that differ by less than a fifth.
+//! Whether another replica's record has expired is judged only by how long *we* have seen it unchanged on our *own*
+//! clock. The times in the record are another machine's and are never compared with ours. A leader steps down
+//! ([`Terms::deadline`] after it *sent* the renewal that won) before another replica may take over ([`Terms::term`]
+//! after they *saw* it), so there is a moment without a leader and never one with two, for as long as clocks run at
+//! rates that differ by less than a fifth.
 //!
 //! Two objects could mean two leaders. Therefore a name that was written into one counts only once the other, read
-//! *afterwards*, is seen not to be held by somebody else; see [`candidate`].
+//! *afterwards*, is seen not to be held by another replica; see [`candidate`].
 
 pub mod candidate;
 mod claim;
@@ -59,7 +59,7 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// A record of somebody else is waited for no longer than this, whatever it says.
+    /// Longest wait for another replica's record to expire, whatever term it states.
     pub const LONGEST: Duration = Duration::from_secs(600);
 
     /// How long after sending a renewal its sender may believe in it: two thirds of the term.
@@ -73,9 +73,8 @@ impl Terms {
         self.term / 5
     }
 
-    /// Least time from the beginning of a round to that of the next, whatever came of it: an API server that answers again is
-    /// asked soon. Up to a fifth less than [`round`](Self::round), by a random `toss`, or replicas that were started together
-    /// would ask together for ever.
+    /// Least time between the starts of two rounds, whatever the outcome, so a recovered API server is asked soon. Up to a
+    /// fifth less than [`round`](Self::round), by a random `toss`, so replicas that started together do not stay in step.
     pub fn pause(self, toss: u64) -> Duration {
         let less = u32::try_from(toss % 200).unwrap_or_default();
         self.round() * (1_000 - less) / 1_000
@@ -107,7 +106,7 @@ pub struct Bid {
     pub precondition: Option<String>,
     /// The name to write; `None` releases it.
     pub holder: Option<Arc<str>>,
-    /// Whether that is another name than the one it replaces, so that times are to be counted anew.
+    /// Whether the holder changes, so that its times restart.
     pub changes_hands: bool,
     /// How often it will have changed hands.
     pub transitions: u64,
@@ -142,18 +141,18 @@ pub enum ReplicaStanding {
         /// Until then at most, unless it renews.
         until: Time,
     },
-    /// Somebody else does, as far as was seen.
+    /// Another replica leads, as far as was observed.
     Following {
         /// Who.
         holder: Arc<str>,
         /// By which object.
         by: LeadershipObject,
     },
-    /// Nobody is known to lead.
+    /// No leader is known.
     Undecided(Undecided),
 }
 
-/// Why nobody is known to lead.
+/// Why no leader is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Undecided {
     /// The Lease or the ledger has not been read.

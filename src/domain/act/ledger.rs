@@ -40,7 +40,7 @@ pub struct Ledger {
     /// The layout. A newer release's number is kept, for it has kept to what is read here.
     #[serde(default)]
     version: u64,
-    /// Who acts; none when nobody has to, or who did has let go.
+    /// The replica that may act; `None` when it released the ledger or none had to claim it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     actor: Option<Actor>,
     /// What other releases keep here.
@@ -73,7 +73,7 @@ struct Actor {
 pub enum LedgerReading {
     /// It makes sense.
     Ledger(Ledger),
-    /// It does not. Somebody may act by it all the same, so it is waited for like a name, and then replaced.
+    /// It cannot be read. Another replica may still act by it, so it expires like a name and is then replaced.
     Unreadable {
         /// What is wrong with it.
         why: String,

@@ -1,8 +1,7 @@
-//! Which functions of the control plane die when the backends of a webhook do, and when.
+//! Which functions of the control plane fail when a webhook's backends do, and when.
 //!
-//! What all webhooks of a request cost together is reckoned by [`Chain`], as in the diagnosis.
-//! When a function is lost follows from the timers of who writes: they were at some phase when the fault began, so each time is
-//! an interval.
+//! [`Chain`] adds up what all webhooks of a request cost together, as in the diagnosis. When a function is lost follows from
+//! its writers' timers: their phase at the start of the fault is unknown, so each time is an interval.
 
 mod suffering;
 

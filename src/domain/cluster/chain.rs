@@ -1,9 +1,9 @@
-//! What one request waits for all the webhooks that it meets.
+//! How long one request waits for all the webhooks that match it.
 //!
 //! Mutating webhooks are asked one after the other, by the names of their configurations and their places in them; validating
 //! ones all at once (`apiserver/pkg/admission/plugin/webhook/{mutating,validating}/dispatcher.go`). A mutating one that is
 //! reinvoked is asked once more when another one changes the object after it. One that fails and may not refuses the request,
-//! and those after it are not asked. The diagnosis and the forecast reckon by this.
+//! and those after it are not asked. The diagnosis and the forecast use this model.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
-//! What changed lately around each hook.
+//! Recent changes around each hook.
 //!
-//! Most outages begin with a change: a configuration that somebody applied, a Pod that came or went, an API server
-//! that started. Laid beside the instant at which calls began to fail, it answers the first question that everybody
-//! asks; and calls that fail only around changes of endpoints are a cause of their own.
+//! Most outages begin with a change: an applied configuration, a Pod that came or went, an API server that started.
+//! Compared with the instant at which calls began to fail, it answers the first question of an incident: what changed.
+//! Calls that fail only around changes of endpoints are a cause of their own.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;

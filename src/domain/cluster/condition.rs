@@ -74,7 +74,7 @@ impl BypassCondition {
         matches!(self, Self::Probation | Self::Skip)
     }
 
-    /// The condition's `name` in `matchConditions`: a qualified name, so that nobody else's can be meant.
+    /// The condition's `name` in `matchConditions`: a qualified name, so that it collides with no other.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Shield => "hookwatch.dev/shield",

@@ -1,7 +1,7 @@
-//! What a request pays now for the hooks that it meets, held against how long it may take.
+//! What a request now waits for the hooks that match it, compared with its time limit.
 //!
-//! What hooks cost together is reckoned in [`crate::cluster::chain`]. A hook whose failures are ignored takes every request
-//! that meets it as long as it is waited for, and a request that takes longer than its client waits is as good as refused.
+//! [`crate::cluster::chain`] adds up what several hooks cost. A hook whose failures are ignored still delays every matching
+//! request by its timeout, and a request that takes longer than its client waits is as good as refused.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -375,9 +375,9 @@ impl<'a> Class<'a> {
         !self.canaries.is_empty() && self.canaries.iter().all(waits)
     }
 
-    /// Whether canaries that meet each of these hooks, which are all slow since then, show that such requests are in time.
-    /// What slow hooks cost is reckoned from means, to which one lost packet or one busy second adds; a canary waits for all
-    /// of them.
+    /// Whether canaries that match each of these hooks, all slow since then, show that such requests are in time. The cost
+    /// of slow hooks is computed from means, which one lost packet or one busy second raises; a canary waits for all of
+    /// them.
     fn is_in_time<'e>(
         &self,
         met: impl Iterator<Item = &'e Evidence<'e>> + Clone,

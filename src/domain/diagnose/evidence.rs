@@ -369,7 +369,7 @@ impl<'a> Evidence<'a> {
     /// The cause as the API server's side has it.
     pub fn api_cause(&self) -> Cause {
         match self.latest().map(|named| named.failure.reason) {
-            // Nobody is at an address that has left; where the others are, the API server will find in time.
+            // Nothing listens at a removed address; the API server will find the others in time.
             Some(CallFailureReason::DialTimeout) if self.left_at().is_some() => Cause::Hanging,
             Some(reason) => reason.into(),
             None => self.counted_cause(),

@@ -15,12 +15,12 @@ use crate::thresholds as t;
 use crate::time::Time;
 use crate::vocabulary::{Effect, NotAHook, Writes};
 
-/// What the scrapes of late say about the whole, with what is usual.
+/// What recent scrapes say about the control plane, with the baseline.
 #[derive(Debug, Clone)]
 pub struct PlaneEvidence<'a> {
     /// The instant.
     pub now: Time,
-    /// What happened of late.
+    /// Recent intervals.
     pub windows: &'a Windows,
     /// What is usual.
     pub baseline: &'a Baseline,
@@ -65,8 +65,8 @@ pub struct SettledWrites {
 }
 
 impl<'a> PlaneEvidence<'a> {
-    /// The newest interval if enough was written in it, else what happened of late: the shorter the span, the
-    /// less of the time before a fault is in it.
+    /// The newest interval if it has enough writes, else the recent window: the shorter the span, the less time before
+    /// a fault it includes.
     pub(super) fn window(&self) -> Option<&'a Window> {
         let newest = self.windows.newest.as_ref().filter(|window| {
             window.gained.all_writes().duration.count + window.gained.dry_runs.count >= t::enough_writes()
@@ -255,7 +255,7 @@ impl<'a> PlaneEvidence<'a> {
     pub fn own_seconds(&self) -> Option<f64> {
         let window = self.window()?;
         window.own_seconds().or_else(|| {
-            // Only canaries are about: dry runs have no sli twin, so the hooks' time is taken off by hand.
+            // Only canaries write: dry runs have no sli twin, so the hooks' time is subtracted here.
             let Cumulative { sum, count } = window.gained.dry_runs;
             (count >= 2.0).then(|| ((sum - window.hook_seconds()) / count).max(0.0))
         })
@@ -412,8 +412,8 @@ impl<'a> PlaneEvidence<'a> {
         Some(found(NotAHook::Unexplained, 0.5, vec![said]))
     }
 
-    /// Whether canaries of late had the trouble that an API server which does not answer makes: no connection, no
-    /// answer, or late.
+    /// Whether recent canaries failed as with an API server that does not answer: no connection, no answer, or a late
+    /// one.
     fn canaries_meet_the_sick(&self) -> bool {
         self.canaries.iter().any(|(_, memory)| {
             memory.late(self.now).is_some()

@@ -168,7 +168,7 @@ pub struct ControlPlane {
     pub summary: String,
     /// What gives up next while writes are blocked, or a webhook keeps them past their deadline, and when, as sentences.
     pub clocks: Vec<String>,
-    /// Mean time per write of late, in seconds.
+    /// Recent mean time per write, in seconds.
     pub write_seconds: Option<f64>,
     /// The same for CREATE alone.
     pub create_seconds: Option<f64>,

@@ -423,8 +423,8 @@ impl CanaryMemory {
         sent.any(|sent| now.since(sent.max(resumed)) >= patience)
     }
 
-    /// When the first was sent that waited in vain, or still does, and after which none got through; not before hookwatch last
-    /// went on.
+    /// When the first canary was sent that got no answer, or has none yet, and after which none got through; not before
+    /// hookwatch last resumed.
     pub fn in_vain_since(&self, now: Time) -> Option<Time> {
         use CanaryOutcome::{CallFailed, TimedOut};
         let in_vain = |report: &&CanaryReport| {

@@ -303,7 +303,7 @@ impl CallFailureReason {
     /// Sorts what follows `Post "URL"` (or `Get`): Go's own texts on a request that got no answer.
     pub(crate) fn of_transport(why: &str) -> Self {
         let has = |needle: &str| why.contains(needle);
-        // What a lookup waits for in vain is the name server, not the hook.
+        // A lookup that times out is the name server's fault, not the hook's.
         if why.starts_with("dial tcp: lookup ") {
             Self::NoSuchHost
         } else if NO_WAY.iter().any(|beginning| why.starts_with(beginning)) {

@@ -1,4 +1,4 @@
-//! What the scrapes of all replicas add up to: what happened of late, and what is usual.
+//! The scrapes of all replicas added up: recent windows, and the baseline.
 //!
 //! Deltas are taken per process only. Behind a load balancer one address leads to several processes, and the
 //! difference between the counters of two of them means nothing; `process_start_time_seconds` tells them
@@ -49,7 +49,7 @@ struct ReplicaHistory {
     sums: [Option<Window>; 3],
 }
 
-/// What all replicas counted of late.
+/// What all replicas counted recently.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Window {
     /// The beginning of the earliest interval in it.
@@ -65,7 +65,7 @@ pub struct Window {
     pub read_rate: f64,
 }
 
-/// What happened of late, over spans of different lengths.
+/// Recent activity, over spans of different lengths.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Windows {
     /// The newest interval of each process alone.
@@ -95,10 +95,10 @@ impl Window {
         self.to.since(self.from).as_secs_f64()
     }
 
-    /// Seconds that the API server itself needs per write; `None` where too little was written.
+    /// Seconds that the API server itself needs per write; `None` with too few writes.
     ///
-    /// Releases before 1.23 have no clock without webhooks; there the hooks' calls are taken off by hand, as if
-    /// none ran beside another.
+    /// Releases before 1.23 have no duration without webhooks; there the hooks' calls are subtracted here, as if none
+    /// ran in parallel.
     pub fn own_seconds(&self) -> Option<f64> {
         let WriteSeries { duration, sli } = self.gained.all_writes();
         if sli.count >= t::enough_writes() {
@@ -303,7 +303,7 @@ impl History {
         }
     }
 
-    /// What happened of late, as of a second ago at most.
+    /// The recent windows, at most a second old.
     pub fn windows(&mut self, now: Time) -> Arc<Windows> {
         if let Some((at, windows)) = &self.windows
             && now.since(*at) < t::ageing()

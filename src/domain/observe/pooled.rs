@@ -82,7 +82,7 @@ impl PooledConnections {
             ProbeOutcome::TimedOut { .. }
             | ProbeOutcome::Unreachable { .. }
             | ProbeOutcome::NotProbed { .. } => return,
-            // A connection that was closed properly costs the API server nothing: it dials anew.
+            // A connection that was closed properly costs the API server nothing: it redials.
             _ => None,
         };
         if report.connection == ConnectionKind::Kept {

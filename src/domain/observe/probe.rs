@@ -10,7 +10,7 @@ use crate::cluster::hook::{Backend, HookId, ProbeLevel};
 use crate::text::named;
 use crate::time::Time;
 
-/// Whether the probe dialled anew or used the connection it keeps open, as the API server's pool does.
+/// Whether the probe dialled or used the connection it keeps open, as the API server's pool does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, IntoStaticStr, VariantArray)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "snake_case")]
@@ -180,7 +180,7 @@ pub enum ProbeOutcome {
         /// In this phase.
         phase: ProbePhase,
     },
-    /// The host answered that nobody listens.
+    /// The host answered that nothing listens on the port.
     Refused,
     /// The network said that there is no way to the host.
     Unreachable {

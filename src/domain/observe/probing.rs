@@ -319,8 +319,8 @@ impl BackendMemory {
         newest.take_while(|attempt| attempt.outcome.is_healthy() && self.is_slow(attempt.took))
     }
 
-    /// How long a slow backend takes at least: of its three newest slow answers the quickest. A single one may have been late
-    /// by chance, and what requests pay is reckoned by this.
+    /// The least time a slow backend takes: the quickest of its three newest slow answers. A single one may have been late by
+    /// chance, and the cost of requests is computed from this.
     fn takes(&self, last: &FinishedProbe) -> Duration {
         let slow = |known: &&FinishedProbe| known.outcome.is_healthy() && self.is_slow(known.took);
         let slow = self.fresh.iter().rev().filter(slow).take(3);

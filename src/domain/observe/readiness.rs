@@ -83,7 +83,7 @@ impl Readiness {
     }
 }
 
-/// What the readings of one target of late add up to.
+/// The recent readings of one target, added up.
 #[derive(Debug, Clone, Default)]
 pub struct ReadinessMemory {
     latest: Option<(Time, Readiness)>,

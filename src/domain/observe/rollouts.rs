@@ -1,8 +1,8 @@
 //! Calls and probes that failed around changes of a hook's endpoints.
 //!
-//! A Pod that is listed before it serves, or still listed while it stops, costs a few calls at each rollout. None of
-//! them lasts, so whoever looks a moment later finds everything well; only the sum over many rollouts shows that a
-//! hook is passed over again and again.
+//! A Pod that is listed before it serves, or still listed while it stops, costs a few calls at each rollout. No failure
+//! lasts, so a moment later everything looks healthy; only the sum over many rollouts shows that a hook is skipped
+//! again and again.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -46,7 +46,7 @@ pub struct Rollouts {
 }
 
 impl Rollouts {
-    /// Takes a reading in: what failed anyway, and of the hooks whose endpoints `changed` of late everything.
+    /// Adds a reading: failures for all hooks, and everything for hooks whose endpoints `changed` recently.
     pub fn count(
         &mut self,
         span: (Time, Time),
@@ -178,10 +178,10 @@ pub const fn by_rollout(what: &HookChangeKind) -> bool {
     matches!(what, EndpointReady(_) | EndpointStopping(_) | EndpointGone(_))
 }
 
-/// Calls that failed, but for those that the hook itself answered with an HTTP error (503 stands for no answer) and
-/// for timeouts: where nobody listens the answer comes at once.
+/// Failed calls, except those that the hook itself answered with an HTTP error (503 counts as no answer) and timeouts:
+/// where nothing listens, the refusal is immediate.
 ///
-/// Under `Ignore` they have no clock of their own: what the others usually take, in seconds, is taken off.
+/// Under `Ignore` they have no duration of their own: what the others usually take, in seconds, is subtracted.
 fn lost(series: &HookSeries, usual: Option<f64>) -> f64 {
     let refused = series.rejections.calling + series.rejections.internal;
     let longest = if refused >= 1.0 {

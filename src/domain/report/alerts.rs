@@ -1,13 +1,13 @@
-//! Which alerts are on: what the rules for Prometheus would say of an assessment, said without a Prometheus.
+//! Which alerts fire: the Prometheus rules applied to an assessment, without a Prometheus.
 //!
-//! hookwatch can hand its alerts to Alertmanager itself, for when the cluster's own Prometheus is caught in the outage.
-//! Whoever gets both must see that they are the same. So an alert here has the name, the severity, the labels and the
-//! runbook of the rule in `alerts/hookwatch.rules.yaml`, waits as long before it fires, and fires on as long; a repository
-//! test holds that. It differs by the label `source`, and by its text: what a rule can only put together from labels, the
-//! verdict says in its own words.
+//! hookwatch can hand its alerts to Alertmanager itself, for when the cluster's own Prometheus is caught in the outage. A
+//! recipient of both must see that they are the same. So an alert here has the name, the severity, the labels and the
+//! runbook of the rule in `alerts/hookwatch.rules.yaml`, and the same `for` and `keep_firing_for`; a repository test
+//! checks that. It differs by the label `source`, and by its text: a rule can only compose one from labels, the verdict
+//! has its own.
 //!
-//! [`conditions`] says what holds at one instant, [`Tracker`] for how long it has, and [`AlertDelivery`] what one
-//! Alertmanager is to be told.
+//! [`conditions`] says what holds at one instant, [`Tracker`] for how long it has, and [`AlertDelivery`] what to send
+//! to one Alertmanager.
 
 mod breaker;
 mod delivery;

@@ -19,7 +19,7 @@ pub const PER_HOOK: Duration = Duration::from_secs(30);
 pub const BURST: u32 = 20;
 /// Beyond that, one comes in this time.
 pub const EVERY: Duration = Duration::from_secs(5);
-/// A recovery that nobody told within this time is no news any more.
+/// A recovery that was not announced within this time is dropped.
 const STALE: Duration = Duration::from_secs(60);
 /// The reason of an Event about a hook that is well again; the others are the names of causes.
 pub const RECOVERED: &str = "Recovered";
@@ -59,7 +59,7 @@ struct AnnouncedState {
 #[derive(Debug, Default)]
 pub struct Announcer {
     hooks: BTreeMap<HookId, AnnouncedState>,
-    /// When the announcements of late are paid off.
+    /// When the budget that recent announcements used is full again.
     paid_off: Time,
 }
 

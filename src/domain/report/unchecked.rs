@@ -1,9 +1,8 @@
-//! What went in unchecked: the objects that a hook would have been asked about while it was bypassed or failed open.
+//! Objects admitted without review: those that a hook would have been called for while it was bypassed or failed open.
 //!
-//! An object says itself when it was made, and when each of its writers last changed something of it
-//! (`metadata.managedFields`). Held against the hook's rules and selectors that is a list of what to look through. It is
-//! as good as that: what has been deleted since is on no list, nor is what has been changed again since by the same
-//! writer, and whether the hook would have objected nobody knows.
+//! An object records when it was created, and when each of its writers last changed it (`metadata.managedFields`).
+//! Matched against the hook's rules and selectors, that is a list of objects to review. Its limits: objects deleted
+//! since, or changed again by the same writer, are missing, and whether the hook would have objected is unknown.
 
 mod gaps;
 mod report;

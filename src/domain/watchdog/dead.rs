@@ -1,5 +1,5 @@
-//! Whether a hook whose failures are ignored answers nobody, so that every request passes it without review already; and
-//! whether it is back.
+//! Whether a hook whose failures are ignored answers no call, so that every request is already admitted without review;
+//! and whether it is back.
 
 use std::time::Duration;
 

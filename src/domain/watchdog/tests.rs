@@ -245,7 +245,7 @@ fn missing_endpoints_are_a_rollout_at_first_and_an_outage_after_a_while() {
         (Health::Failing, Some(Cause::NoEndpoints), Effect::Blocking)
     );
     assert_eq!(verdict.since, Some(Incident::at(11 * SECOND)));
-    // What everybody asks first: what happened just then?
+    // The first question of an incident: what happened just then?
     let told = verdict
         .evidence
         .iter()

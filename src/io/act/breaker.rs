@@ -1,8 +1,8 @@
 //! Writes webhook configurations, on API servers that may be in trouble.
 //!
-//! What is to be written is [`plan`]ned of the object as it was just read, so every step can be repeated, or taken up
-//! by somebody else after a crash: an answer that was lost is found out by reading again, and a conflict by planning
-//! again. Nothing here decides whether anything should be done.
+//! Each edit is [`plan`]ned from the object as just read, so every step can be repeated, or resumed by another replica
+//! after a crash: a lost answer is resolved by reading again, a conflict by planning again. Nothing here decides
+//! whether to act.
 
 mod change;
 mod request;
@@ -76,7 +76,7 @@ pub enum PatchStep {
         /// Which API server took it.
         server: String,
     },
-    /// Somebody else changed the object first.
+    /// Another writer changed the object first.
     #[strum(to_string = "another write came first: {why}")]
     Conflict {
         /// What the API server said.
@@ -130,7 +130,7 @@ pub enum PatchOutcome {
     Refused(PatchRefusal),
     /// Others kept changing the object.
     Contended,
-    /// The bypass that was to be over goes on: it was renewed meanwhile.
+    /// The bypass that should have expired continues: it was renewed meanwhile.
     Renewed,
     /// No API server gave an answer to go by. What was written, if anything, can be taken up from there.
     GaveUp(String),
@@ -204,9 +204,9 @@ impl ConfigWriter {
         session.object(kind, configuration).await
     }
 
-    /// Whether each API server has heard that it is as wished, and so goes by it; one that has not is asked until the
-    /// time for that is over. Where there is no way to one of them, whoever answers at the configured address is asked
-    /// as well, several times over.
+    /// Whether the desired state has propagated to each API server; one that has not shown it is polled until the time
+    /// limit. Where one cannot be reached directly, the server at the configured address is asked as well, several
+    /// times.
     pub async fn shown(&self, hook: &HookId, desired: &Desired, author: &Author) -> Vec<Propagation> {
         let (single, any): (Vec<&ApiServerClient>, Vec<&ApiServerClient>) =
             self.servers.iter().partition(|server| server.one);
@@ -223,7 +223,7 @@ impl ConfigWriter {
         shown
     }
 
-    /// Whoever was asked last did not answer as it should.
+    /// Switches to the next API server: the one asked last gave no proper answer.
     fn next(&self) {
         self.turn.fetch_add(1, Ordering::Relaxed);
     }
@@ -296,7 +296,7 @@ impl<'a> PatchSession<'a> {
         Ok(one(items, name))
     }
 
-    /// Reads until somebody answers.
+    /// Reads until a server answers.
     async fn read(&mut self, target: &str) -> Result<Vec<Value>, PatchOutcome> {
         loop {
             let (server, limit) = self.server()?;

@@ -1,8 +1,8 @@
 //! The Lease that replicas lead by, in hookwatch's own namespace.
 //!
 //! It is changed by merge patches that carry the `resourceVersion` they were made for: the API server refuses one with
-//! 409 when the object has moved on, fields of others stay, and a Lease that was deleted is not made anew, as a PUT
-//! would do for this kind.
+//! 409 when the object has changed since, fields of others stay, and a deleted Lease is not recreated, as a PUT would
+//! do for this kind.
 
 use http::Method;
 use kube::Client;

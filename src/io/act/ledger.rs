@@ -267,7 +267,7 @@ mod tests {
             (version, book),
             (Some(ResourceVersion::new("4")), Book::default())
         );
-        // And a write that was refused for now is made again by what was read anew.
+        // A write that was refused for now is repeated from a new read.
         let busy = LedgerObject::new(&first);
         assert_eq!(
             soon(busy.write_book(None, &Book::default())).await,

@@ -1,7 +1,7 @@
-//! The first words with a server: whether it is a Kubernetes API server at all, and if not, what stands there instead.
+//! The first request to a server: whether it is a Kubernetes API server at all, and if not, what it is instead.
 //!
-//! A watchdog copes with every answer, one request at a time, and in the end says of each what came of it. Whoever has
-//! named the wrong server is better served by one sentence.
+//! A watchdog copes with every answer, one request at a time, and reports each outcome. For a wrong server address, one
+//! sentence serves the operator better.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ const RESOURCES: &str = "/apis/admissionregistration.k8s.io/v1";
 /// What stands in the way of watching this server, and what to do next. `server` is its URL.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Obstacle {
-    /// Nobody takes the connection, or not with this certificate.
+    /// The server takes no connection, or not with this certificate.
     #[error(
         "there is no connection to {server} ({why}); check that the API server runs and that the kubeconfig has its \
          address and its certificate authority"

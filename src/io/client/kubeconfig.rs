@@ -1,7 +1,7 @@
-//! Reading a kubeconfig so that every mistake in it is found before anybody is asked, and named.
+//! Reads a kubeconfig so that every mistake in it is found and named before any request.
 //!
-//! kube goes on where kubectl would not: without the user that the context names it asks as nobody, with an authority
-//! that holds no certificate it trusts nobody, and a client certificate that has expired it shows all the same. Each of
+//! kube goes on where kubectl would not: without the user that the context names it sends anonymous requests, with a CA
+//! file that holds no certificate it trusts no server, and it presents a client certificate that has expired. Each of
 //! these then looks like a fault of the cluster.
 
 use std::path::{MAIN_SEPARATOR, Path, PathBuf};

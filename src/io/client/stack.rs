@@ -27,7 +27,7 @@ pub(super) type ClientMaker = Box<dyn Fn() -> Result<Client, kube::Error>>;
 /// certificate and once for its token. kube's stack runs it for each client.
 pub(super) fn maker(config: Config) -> Result<ClientMaker, kube::Error> {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // Without one rustls panics below. An error means that somebody else was faster.
+        // Without one rustls panics below. An error means that one is installed already.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     }
     if config.proxy_url.is_some() {

@@ -344,7 +344,7 @@ impl Keeper {
                 known_good: running.known_good,
             })
             .collect();
-        // Nobody listening is noticed by the loop.
+        // The loop notices a dropped receiver.
         let _ = self.publisher.send(InventoryView {
             inventory: self.inventory.clone(),
             watches,
@@ -629,7 +629,7 @@ mod tests {
         .await;
     }
 
-    /// Waits until the watch of `path` is open, so that an event is not sent to nobody.
+    /// Waits until the watch of `path` is open, so that no event is lost.
     async fn until_watched(cluster: &Cluster, path: &str) {
         let is_open = || {
             let watches = cluster.watches.lock().expect("no poison");

@@ -1,9 +1,9 @@
 //! Who may see the page and the API.
 //!
-//! They tell which policy does not work just now, so a tenant must not read them. Without a token file and a client CA
-//! they are for this host alone, wherever the server listens: for connections from a loopback address (also those of
-//! `kubectl port-forward`) that ask for a loopback host. The latter keeps a website out that resolves its own name to
-//! 127.0.0.1. Whoever is asked by the API server to review a token waits for the API server; so nothing here asks it.
+//! They show which policy does not work just now, so a tenant must not read them. Without a token file and a client CA
+//! they are for this host alone, whatever address the server listens on: for connections from a loopback address (also
+//! those of `kubectl port-forward`) that ask for a loopback host. The latter keeps out a website that resolves its own
+//! name to 127.0.0.1. A TokenReview would wait for the API server, so none is made here.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -90,7 +90,7 @@ impl Access {
         })
     }
 
-    /// Whether whoever asks from another host can prove that he may.
+    /// Whether a client on another host can authenticate.
     pub const fn reaches_beyond_this_host(&self) -> bool {
         self.token.is_some() || self.client_certificates
     }
@@ -136,8 +136,8 @@ pub(super) async fn admit(
     }
 }
 
-/// The metrics are for everybody that reaches them, but not for a website that resolves its own name to 127.0.0.1 and asks
-/// from the browser of whoever forwards the port. A scraper behind a proxy in the Pod asks for the Pod's address.
+/// The metrics are open to any client that reaches them, but not to a website that resolves its own name to 127.0.0.1 and
+/// asks from the browser of a user who forwards the port. A scraper behind a proxy in the Pod asks for the Pod's address.
 pub(super) async fn by_no_name(Extension(peer): Extension<Peer>, request: Request, next: Next) -> Response {
     let is_here = peer.address.ip().to_canonical().is_loopback();
     match asked_for(request.headers()) {
@@ -229,7 +229,7 @@ fn asked_for(headers: &HeaderMap) -> RequestedHost {
     }
 }
 
-/// A file with a token, read anew now and then.
+/// A file with a token, reread periodically.
 #[derive(Debug)]
 struct TokenFile {
     path: PathBuf,
@@ -238,7 +238,7 @@ struct TokenFile {
 
 struct CachedToken {
     read: Instant,
-    /// `None` when the file could not be used when it was last read: then nobody has the token.
+    /// `None` when the file was unusable at the last read: then no token is accepted.
     token: Option<Vec<u8>>,
 }
 

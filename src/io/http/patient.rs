@@ -13,8 +13,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// What a client has to take per second, in bytes: a page comes to a telephone within the connection's life.
 const SLOWEST: usize = 2_048;
 
-/// The connection. A client that stopped reading has [`PATIENCE`], and gains time by what it takes; a new request begins
-/// anew.
+/// The connection. A client that stopped reading has [`PATIENCE`], and gains time by what it reads; a new request
+/// restarts the time.
 #[derive(Debug)]
 pub(super) struct Patient<S> {
     stream: S,

@@ -1,7 +1,7 @@
 //! TLS for the daemon's own server, with client certificates where an authority for them is given.
 //!
-//! The files are read anew now and then, as certificates in the cluster are renewed every few weeks. Files that cannot be
-//! used then leave the ones in force that could.
+//! The files are reread periodically, as certificates in the cluster are renewed every few weeks. If the new files are
+//! unusable, the last usable ones stay in force.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};

@@ -109,8 +109,8 @@ pub struct ProbeRequest {
     pub level: ProbeLevel,
     /// On a new connection or on the one that is kept.
     pub connection: ConnectionKind,
-    /// Whether the backend has left: its pooled connection is asked, and never dialled anew, for the address may be
-    /// somebody else's by now.
+    /// Whether the backend was removed: its pooled connection is probed but never redialled, because the address may
+    /// belong to another Pod by now.
     pub gone: bool,
     /// How long the whole probe may take: the hook's timeout.
     pub deadline: Duration,
@@ -386,8 +386,8 @@ impl Prober {
             match link.exchange(again, progress).await {
                 Ok(reply) => return self.settle(request, plan, link, reply),
                 Err(broken) if request.gone => return broken.outcome(sighting),
-                // The server has closed in the meantime, as it may: the API server dials anew as well. A
-                // connection that merely stays silent does not come here; it runs into the deadline.
+                // The server has closed in the meantime, as it may: the API server redials as well. A connection that
+                // merely stays silent does not get here; it runs into the deadline.
                 Err(broken) if broken.phase == ProbePhase::FirstByte => progress.restart(),
                 Err(broken) => return broken.outcome(sighting),
             }
@@ -407,7 +407,7 @@ impl Prober {
         }
     }
 
-    /// Dials anew and asks what there is to ask.
+    /// Dials a new connection and sends the probe's request.
     async fn fresh(
         &self,
         backend: &Backend,

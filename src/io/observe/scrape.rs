@@ -1,10 +1,10 @@
 //! Scrapes: reading the metrics of every API-server replica.
 //!
-//! Each replica counts for itself, and behind a load balancer every request may reach another one. So the
-//! replicas are asked by the addresses that the Service `default/kubernetes` is made of, where these can be
-//! reached; on many managed control planes they cannot, and then the configured server stands for all. That one, and any
-//! address behind which several processes were met, gets a new connection each time, and is asked as often as there are replicas
-//! behind it: a pooled connection would lead to the same replica for ever.
+//! Each replica counts for itself, and behind a load balancer every request may reach another one. So the replicas are asked by
+//! the addresses that the Service `default/kubernetes` is made of, where these can be reached; on many managed control planes
+//! they cannot, and then only the configured server is asked. That one, and any address behind which several processes were
+//! seen, gets a new connection each time, and is asked as often as there are replicas behind it: a pooled connection would
+//! always reach the same replica.
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -122,11 +122,11 @@ impl Scraper {
         self.with_targets(|targets| targets.is_one_process((self.clock)()))
     }
 
-    /// Reads anew which replicas there are.
+    /// Rereads the list of replicas.
     ///
     /// # Errors
-    /// When the list cannot be read; what was known before stays. When a replica is not to be asked by its own address; the
-    /// others are.
+    /// When the list cannot be read; the previous one stays. When a replica cannot be asked at its own address; the others
+    /// are.
     pub async fn refresh(&self) -> Result<(), String> {
         let addresses = addresses(&self.connection, REFRESH_TIMEOUT).await;
         let addresses = addresses

@@ -21,7 +21,7 @@ pub struct Alertmanager {
 }
 
 impl Alertmanager {
-    /// Nothing is read and nobody dialled yet. No push takes longer than `timeout`.
+    /// Does no I/O yet. No push takes longer than `timeout`.
     pub fn new(target: EndpointTarget, timeout: Duration) -> Self {
         Self {
             endpoint: EndpointClient::new(target),

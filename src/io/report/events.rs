@@ -1,8 +1,8 @@
 //! Kubernetes Events on webhook configurations.
 //!
-//! They are Events of the core group: of the newer group nothing but the series may change, and the text of the last
-//! occurrence is what a person wants to read. What is about a cluster-scoped object lies in namespace `default`. A
-//! catch-all hook that hangs holds up Events like any other write, so whoever writes them must be able to wait.
+//! They are Events of the core group: in the newer group only the series may change, and a person wants to read the
+//! text of the last occurrence. Events about a cluster-scoped object are in namespace `default`. A catch-all hook that
+//! hangs delays Events like any other write, so their writer must be able to wait.
 
 use http::Method;
 use kube::Client;

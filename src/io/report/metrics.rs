@@ -1,8 +1,8 @@
 //! hookwatch's own metrics, each declared once.
 //!
-//! Counters and histograms grow as things happen. What describes a hook is a gauge filled from the newest
-//! assessment at the moment somebody asks, so that a hook that is gone leaves no series behind. Labels come
-//! from closed sets; the open ones name hooks and API servers, and both are bounded. `docs/metrics.md` says how.
+//! Counters and histograms grow as things happen. What describes a hook is a gauge filled from the newest assessment at
+//! each scrape, so that a hook that is gone leaves no series behind. Labels come from closed sets; the open ones name
+//! hooks and API servers, and both are bounded. `docs/metrics.md` says how.
 
 #[macro_use]
 mod make;

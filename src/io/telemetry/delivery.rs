@@ -42,7 +42,7 @@ impl SignalDelivery {
 
     /// Resolves when it is time to stop.
     pub(super) async fn stopped(&mut self) {
-        // Whoever could say so being gone is the same.
+        // A dropped sender means the same.
         let _ = self.stop.wait_for(|stop| *stop).await;
     }
 

@@ -168,7 +168,7 @@ impl ObservationSpan {
         self.0.as_deref().filter(|open| open.span.is_recording())
     }
 
-    /// Puts attributes in; they are not made when nobody will see them.
+    /// Adds attributes; they are not computed when the span is not recording.
     fn set(&mut self, attributes: impl FnOnce() -> Vec<KeyValue>) {
         if self.recording().is_some()
             && let Some(open) = &mut self.0

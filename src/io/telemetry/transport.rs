@@ -97,7 +97,7 @@ pub(super) struct FailedExport {
 }
 
 impl FailedExport {
-    /// A failure that another try would not mend.
+    /// A failure that a retry would not fix.
     pub(super) fn for_good(loss: Loss, why: &str) -> Self {
         Self {
             loss,

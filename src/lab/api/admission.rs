@@ -31,7 +31,7 @@ use review::Unacceptable;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct User {
     pub name: String,
-    /// Empty for whoever is impersonated.
+    /// Empty for an impersonated user.
     pub uid: String,
     pub groups: Vec<String>,
 }
@@ -419,7 +419,7 @@ struct CallRecorder<'a> {
 
 impl Drop for CallRecorder<'_> {
     fn drop(&mut self) {
-        // A call that nobody waits for any more counts as a call, neither as a rejection nor as failing open.
+        // A call whose request was given up counts as a call, neither as a rejection nor as failing open.
         let gone = CallEnd {
             code: 503,
             rejected: !self.hook.ignores_failures,

@@ -110,8 +110,8 @@ fn default_service(object: &mut Value) {
     };
     spec.entry("type").or_insert_with(|| json!("ClusterIP"));
     spec.entry("sessionAffinity").or_insert_with(|| json!("None"));
-    // No dataplane serves virtual addresses here, so none is given out: a Service is headless unless it says
-    // otherwise, and nobody is led to dial an address that does not exist.
+    // No dataplane serves virtual addresses here, so none is assigned: a Service is headless unless it says otherwise,
+    // and no client dials an address that does not exist.
     let address = spec.entry("clusterIP").or_insert_with(|| json!("None")).clone();
     spec.entry("clusterIPs").or_insert_with(|| json!([address]));
     spec.entry("ipFamilies").or_insert_with(|| json!(["IPv4"]));

@@ -13,7 +13,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::lab::kubeconfig::kubeconfig;
 
-/// A CA of its own, made anew for each start, and a certificate from it.
+/// A CA of its own, created at each start, and a certificate from it.
 pub(super) struct ServerIdentity {
     pub acceptor: TlsAcceptor,
     ca: String,

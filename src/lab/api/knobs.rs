@@ -99,8 +99,8 @@ impl Knobs {
         lock(&self.failing_check).clone()
     }
 
-    /// Drops every packet between the API server and the hook of this server name (`<service>.<namespace>.svc`), and
-    /// nobody else's; `None` ends it.
+    /// Drops every packet between the API server and the hook of this server name (`<service>.<namespace>.svc`), and no
+    /// others; `None` ends it.
     pub fn firewall(&self, server_name: Option<&str>) {
         *lock(&self.firewalled) = server_name.map(str::to_owned);
     }
@@ -141,9 +141,9 @@ impl Knobs {
 
 /// Cores, as a queue in virtual time.
 ///
-/// Work costs microseconds and timers have milliseconds, so nobody holds a core while sleeping: each piece of work is
-/// booked on the core that is free first, and its owner sleeps only when that is in the future by more than a timer
-/// can resolve. However coarse the timers, the cores never do more than one second of work per second.
+/// Work costs microseconds and timers have milliseconds, so no task holds a core while sleeping: each piece of work is
+/// booked on the core that is free first, and its owner sleeps only when that is in the future by more than a timer can
+/// resolve. However coarse the timers, the cores never do more than one second of work per second.
 #[derive(Debug)]
 struct Cpu {
     inner: Mutex<Cores>,
@@ -196,7 +196,7 @@ impl Cpu {
             if let Some(done) = done
                 && done > Instant::now() + GRAIN
             {
-                // Rounds down: the time owed stays on the core's account and is slept by whoever comes next.
+                // Rounds down: the time owed stays on the core's account and the next task sleeps it.
                 sleep_until(done - GRAIN / 2).await;
             }
         }

@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// 64 random bits: the standard library seeds every `RandomState` anew.
+/// 64 random bits: the standard library seeds every `RandomState` separately.
 pub(super) fn bits() -> u64 {
     RandomState::new().build_hasher().finish()
 }

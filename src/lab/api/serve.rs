@@ -26,7 +26,7 @@ const MAX_BODY: usize = 3 * 1_024 * 1_024;
 /// Most requests of one sort under way, watches left aside: `--max-requests-inflight` and its mutating sibling.
 const MAX_READING: i64 = 400;
 const MAX_MUTATING: i64 = 200;
-/// The groups of everybody who is known, and of everybody else.
+/// The groups of authenticated users and of all others.
 const AUTHENTICATED: &str = "system:authenticated";
 const UNAUTHENTICATED: &str = "system:unauthenticated";
 /// What storage and bookkeeping may take after the hooks have used up a request's time.
@@ -149,8 +149,7 @@ async fn resource(
             let written = write(&state, &request, &user, content_type, body, &time, deadline);
             let written = timeout_at(deadline + GRACE, written).await;
             if asked.is_some() && Instant::now() >= deadline {
-                // Somebody else than the one who writes watches over the time that a client asked for, and counts
-                // what it cuts.
+                // Another filter than the writing handler enforces the client's timeout, and counts what it cuts.
                 state.metrics.request_terminated(&request, 504);
                 Err(ApiFailure::allotted_time_is_over())
             } else {
@@ -249,8 +248,8 @@ fn authenticate(state: &ApiState, parts: &Parts) -> Option<User> {
     })
 }
 
-/// The groups of somebody who is impersonated: those asked for, those a service account has anyway, and whether it is
-/// known who it is (`endpoints/filters/impersonation.go`).
+/// The groups of an impersonated user: those asked for, those a service account has anyway, and whether it is
+/// authenticated (`endpoints/filters/impersonation.go`).
 fn impersonated_groups(name: &str, mut groups: Vec<String>) -> Vec<String> {
     if groups.is_empty()
         && let Some((namespace, _)) = name
@@ -337,7 +336,7 @@ impl Drop for RequestRecorder {
         if self.long_running {
             self.state.metrics.long_running(&self.request, -1);
         }
-        // Nobody waits for the answer any more: the API server ends such a request as timed out.
+        // The client is gone: the API server ends such a request as timed out.
         let code = self.code.unwrap_or(504);
         self.state.metrics.request_done(
             &self.request,

@@ -51,7 +51,7 @@ pub(super) async fn answer(
         _ => {}
     }
 
-    // Read again: whoever hung until the fault was removed gets the answer of today.
+    // Read again: a request that hung until the fault was removed gets the current answer.
     let current = behaviour.borrow().clone();
     let body = body.ok().map(|body| body.to_bytes());
     let mut answer = match &current {

@@ -72,7 +72,7 @@ impl<S> Gated<S> {
             return false;
         }
         waker.register(context.waker());
-        // The gate may have opened between the look and the registration, and nobody would wake us then.
+        // The gate may have opened between the check and the registration, and nothing would wake us then.
         self.gate.is_frozen()
     }
 }

@@ -1,5 +1,6 @@
 //! Leader election as kube-controller-manager and kube-scheduler do it (client-go `tools/leaderelection`): a leader
-//! that cannot renew its Lease in time exits, and nobody leads until the Lease has expired and its process is back.
+//! that cannot renew its Lease in time exits, and there is no leader until the Lease has expired and its process is
+//! back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,7 @@ pub(super) const LEASE_DURATION: Duration = Duration::from_secs(15);
 pub(super) const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 /// Between two attempts: `--leader-elect-retry-period`.
 pub(super) const RETRY_PERIOD: Duration = Duration::from_secs(2);
-/// A period while the Lease is somebody else's is up to so many periods longer: client-go's `JitterFactor`.
+/// While another process holds the Lease, a period is up to this many periods longer: client-go's `JitterFactor`.
 const JITTER_FACTOR: f64 = 1.2;
 /// When a single request is cut, and what it sends as `?timeout=`: half of the renew deadline (client-go,
 /// `resourcelock.NewFromKubeconfig`).
@@ -116,7 +117,7 @@ impl<S: LeaseStore> Elector<S> {
     async fn try_acquire_or_renew(&mut self) -> bool {
         let began = Instant::now();
         let renewed = now();
-        // A leader trusts that nobody wrote since, and saves itself the read.
+        // A leader assumes that no other process wrote since, and skips the read.
         if let Some(held) = self
             .observed
             .clone()

@@ -42,7 +42,7 @@ impl ClientIdentity<'_> {
 pub(super) enum RequestFailure {
     /// 404.
     NotFound,
-    /// 409: somebody else wrote in between.
+    /// 409: another write came in between.
     Conflict,
     /// Anything else, timeouts included.
     Failed,
@@ -86,7 +86,7 @@ pub(super) async fn send(
     client.request(request).await
 }
 
-/// A write under way. Dropped before its end, it was given up for want of time.
+/// A write in flight. Dropped before its end, it counts as timed out.
 struct PendingWrite<'a> {
     record: &'a Arc<WorkloadRecord>,
     ticket: Option<RequestTicket>,

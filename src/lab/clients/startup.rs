@@ -100,7 +100,7 @@ where
     }
 }
 
-/// One attempt at all roles; whether all of them are there. One that fails keeps nobody from the next.
+/// One attempt at all roles; whether all of them exist. One that fails does not stop the next.
 async fn reconcile(client: &Client) -> bool {
     let mut all = true;
     for role in ROLES {

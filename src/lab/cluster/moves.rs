@@ -54,7 +54,7 @@ impl Cluster {
         let mut places: Vec<usize> = (0..backends.len()).collect();
         places.sort_by_key(|place| std::cmp::Reverse(backends[*place].counters().reviews()));
         places.truncate(count);
-        // In this order nobody dials one of them any more.
+        // In this order no client dials one of them any more.
         self.list_endpoints(hook, |place, _| !places.contains(&place))
             .await?;
         for place in places {

@@ -207,8 +207,8 @@ fn configuration(cluster: &Cluster, hook: LabHook) -> Value {
             },
         ]),
     };
-    // Opa leaves its own namespace alone, as its manual recommends: else nobody could give it its endpoints back
-    // once it has lost them.
+    // Opa exempts its own namespace, as its manual recommends: else its endpoints could not be restored once it has
+    // lost them.
     let spared = match hook {
         LabHook::Opa => Some("opa"),
         LabHook::Policy => Some("kube-system"),

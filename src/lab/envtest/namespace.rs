@@ -11,11 +11,11 @@ use std::process::{Command, Stdio};
 
 use anyhow::Context;
 
-/// Set for ourselves when we come back inside: a machine on which that does not help is not tried for ever.
+/// Set for the re-executed process: a machine on which that does not help is not tried again and again.
 const ENTERED: &str = "HOOKWATCH_DEMO_NAMESPACE";
-/// The ways to a namespace: as root, and as anybody where user namespaces are allowed.
+/// The ways to a namespace: as root, and as any user where user namespaces are allowed.
 const WAYS: [&[&str]; 2] = [&["--net"], &["--user", "--map-root-user", "--net"]];
-/// The addresses that are made: of TEST-NET-1 (RFC 5737), which belongs to nobody.
+/// The addresses that are added: of TEST-NET-1 (RFC 5737), which is reserved for documentation.
 const ADDRESSES: std::ops::RangeInclusive<u8> = 1..=10;
 
 /// One of the addresses that live in the namespace only.
@@ -42,7 +42,7 @@ pub fn has_user() -> bool {
     !map.trim_end().ends_with("4294967295")
 }
 
-/// Starts this very command anew in a namespace of its own, and does not return then.
+/// Re-executes this command in a namespace of its own, and does not return then.
 ///
 /// It returns when this process is in one already, and when the machine does not allow it: then there is no
 /// address that a real API server would take for a backend.
@@ -66,7 +66,7 @@ pub fn enter() -> anyhow::Result<()> {
         // Nothing outside can be reached from inside, a proxy least of all.
         command.env_remove(name);
     }
-    // The process stays the same one: whoever waits for it or signals it notices nothing.
+    // The process stays the same one: a parent that waits for it or signals it notices nothing.
     Err(command.exec()).context("starting again in a network namespace")
 }
 

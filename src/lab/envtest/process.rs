@@ -78,7 +78,7 @@ impl Process {
     /// Sends a signal; nothing happens when the process has ended.
     pub fn signal(&self, signal: Signal) {
         self.with(|child| {
-            // Until its end has been collected, here and under this lock, the id belongs to nobody else.
+            // Until its exit has been collected, here and under this lock, the id belongs to no other process.
             if let Ok(None) = child.try_wait()
                 && let Some(pid) = pid(child)
             {
@@ -90,7 +90,7 @@ impl Process {
     /// Kills it and waits until it is gone.
     pub fn end(&self) {
         self.with(end);
-        // Its id may be somebody else's soon. A guard that is gone kills nobody.
+        // Its id may be another process's soon. A guard that is gone kills nothing.
         let _ = tell(&self.input, &format!("-{}", self.id()));
     }
 
@@ -290,7 +290,7 @@ mod tests {
         let inner = directory.path().join("inner");
         std::fs::create_dir(&inner).unwrap();
         let mut guard = ProcessGuard::start(&inner).unwrap();
-        // Somebody else, who got the id of one of ours that had ended.
+        // Another process, which got the id of one of ours that had ended.
         let mut other = Command::new("/bin/sleep").arg("60").spawn().unwrap();
         for line in [format!("{}", other.id()), format!("-{}", other.id())] {
             tell(&guard.input, &line).unwrap();

@@ -70,7 +70,7 @@ impl Envtest {
         self.kube_apiserver.end();
     }
 
-    /// Kills the API server and starts it anew at the same address, on the same etcd; waits until it is ready.
+    /// Kills the API server and restarts it at the same address, on the same etcd; waits until it is ready.
     ///
     /// # Errors
     /// When it does not start or does not become ready; with its last words.

@@ -1,4 +1,4 @@
-//! A process that is stopped most of the time, as on a machine whose disk or CPU belongs to somebody else.
+//! A process that is stopped most of the time, as on a machine whose disk or CPU is overloaded.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

@@ -99,7 +99,7 @@ impl Tenant {
     pub(super) async fn run(mut self) {
         let mut round = 0_u64;
         loop {
-            // A name of its own for every round: what a refused request leaves behind is in nobody's way.
+            // A new name for every round: leftovers of a refused request do not collide.
             let name = format!("lab-{}-{round}", self.number);
             self.life::<ConfigMap>(&name, "configmaps", json!({"data": {"k": "v"}}))
                 .await;

@@ -250,7 +250,7 @@ impl WorkloadRecord {
         (state.first_success, state.first_of_control_plane) = (None, None);
     }
 
-    /// Counts anew, from now on, how the writes to each namespace go.
+    /// Resets the counts, per namespace, of the outcomes of writes.
     pub(super) fn count_flows(&self) {
         let mut state = self.lock();
         state.counted_since = Some(Instant::now());

@@ -12,7 +12,7 @@ use crate::io::observe::node_leases::{INTERVAL, LONG_INTERVAL, LeaseReader, MANY
 /// What may not be read is tried again this often.
 const NOT_PERMITTED: Duration = Duration::from_secs(60);
 
-/// Reads them until nobody listens any more.
+/// Reads them until the receiver is dropped.
 pub(super) async fn read(reader: LeaseReader, events: mpsc::Sender<Event>) {
     loop {
         let began = Instant::now();

@@ -102,7 +102,7 @@ impl ProbeRunner {
                 }
             }
             while let Some(ended) = self.running.try_join_next() {
-                // The schedule would wait for ever for one that broke.
+                // The schedule would wait without end for one that broke.
                 finished(ended);
             }
             looked = Instant::now();

@@ -53,7 +53,7 @@ pub struct ShownControlPlane {
     /// What else is seen of it.
     #[serde(default)]
     pub symptoms: Vec<CleanText>,
-    /// Mean time per write of late, in seconds.
+    /// Recent mean time per write, in seconds.
     pub write_seconds: Option<f64>,
     /// The same in usual times.
     pub usual_write_seconds: Option<f64>,

@@ -237,7 +237,7 @@ impl ScreenState {
     }
 }
 
-/// Whether a hook is one of those that somebody should look at.
+/// Whether a hook needs attention.
 pub fn in_trouble(hook: &ShownHook) -> bool {
     hook.health != Health::Healthy
 }

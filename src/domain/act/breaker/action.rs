@@ -84,7 +84,7 @@ pub struct Notice {
     pub hook: HookId,
     /// What.
     pub kind: NoticeKind,
-    /// Who is to be woken, where somebody is.
+    /// Whom to page; `None` where no page is due.
     pub page: Option<Arc<str>>,
     /// The same in words.
     pub words: String,
@@ -115,11 +115,11 @@ pub enum NoticeKind {
     /// Its bypass lasted as long as it may.
     #[strum(serialize = "LongestBypass")]
     Limit,
-    /// Somebody took the bypass away.
+    /// Another writer reverted the bypass.
     Reverted,
-    /// Somebody keeps doing so: it is left alone.
+    /// Another writer keeps reverting it: hookwatch has stopped.
     Contested,
-    /// Several webhooks of the object have this name now: nobody can tell which of them was changed.
+    /// Several webhooks of the object have this name now: which of them was changed is unknown.
     #[strum(serialize = "ForeignChange")]
     Foreign,
     /// A change was refused.
@@ -143,7 +143,7 @@ pub enum HookState {
     },
     /// On its way back: only canaries reach it.
     Probation,
-    /// Somebody keeps reverting us: we stopped.
+    /// Another writer keeps reverting the bypass: hookwatch has stopped.
     Contested,
     /// A person or an older release has its failures ignored, and only an administrator can end that.
     Ignored,

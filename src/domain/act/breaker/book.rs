@@ -42,7 +42,7 @@ pub struct Book {
     /// When skips were begun recently, by the clocks of those who began them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub begun: Vec<Time>,
-    /// A line per hook that is bypassed, is about to be, or was of late.
+    /// A line per hook that is bypassed, is about to be, or recently was.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", serialize_with = "write")]
     pub entries: BTreeMap<HookId, BookEntry>,
 }
@@ -135,7 +135,7 @@ impl Freeze {
 pub enum EntryStage {
     /// The hook is bypassed or about to be. It counts.
     Held,
-    /// It is to be put back, by whoever gets to it. It counts until that is seen to be so.
+    /// Due to be restored, by any replica. It counts as a bypass until the restore is observed.
     Leaving,
     /// It is as its owner has it. Remembered for a while.
     Out,
@@ -165,19 +165,19 @@ pub struct BookEntry {
     pub at: Time,
     /// The version of the object when the line was written. If it still has it, nothing was done to it since.
     pub seen: ResourceVersion,
-    /// How often somebody took the bypass away.
+    /// How often another writer reverted the bypass.
     #[serde(default)]
     pub reverts: u8,
     /// How often the hook failed again after it had been put back.
     #[serde(default)]
     pub relapses: u8,
-    /// Somebody keeps taking it away: left alone.
+    /// Another writer keeps reverting it: hookwatch has stopped.
     #[serde(default)]
     pub contested: bool,
     /// It lasted as long as it may: not again before the hook was well.
     #[serde(default)]
     pub spent: bool,
-    /// A person did it. Whoever takes that away reverts nothing of ours.
+    /// A person made this bypass. Its removal does not count as a revert.
     #[serde(default)]
     pub by_hand: bool,
     /// Its skips while dead.

@@ -8,8 +8,7 @@ use super::policy::{Ceiling, Permit, PolicyRule, Rung};
 use super::{Breaker, HookMemory};
 use crate::vocabulary::{Cause, Effect};
 
-/// Whether a cause is one that somebody can bring about from outside, or that leaves most writes through. It never goes
-/// past shield.
+/// Whether a cause can be provoked from outside, or lets most writes through. Such a cause never goes past shield.
 pub const fn is_weak(cause: Cause) -> bool {
     matches!(
         cause,

@@ -126,7 +126,7 @@ impl Breaker {
             (None, BypassState::Ours { rung, .. }) => self.adopt(hook, None, *rung, view),
             (Some(entry), BypassState::Ours { rung, probation }) => match entry.place {
                 EntryStage::Held => self.bypassed(hook, entry, view, (*rung, *probation)),
-                // Somebody did it meanwhile.
+                // A person bypassed it meanwhile.
                 EntryStage::Leaving
                     if wanted_by_hand(view, hook.now).is_some() && Self::ceiling(&hook).permits(*rung) =>
                 {
@@ -222,8 +222,8 @@ impl Breaker {
         }
     }
 
-    /// The book says bypassed, and the object is as its owner has it: it is about to be bypassed, or it was given up,
-    /// or somebody took the bypass away.
+    /// The book says bypassed and the object is the original: the bypass is pending, was given up, or was reverted by
+    /// another writer.
     fn not_there(&self, hook: HookAt<'_>, entry: &BookEntry, view: &ObservedHook) -> BreakerStep {
         let (guards, times) = (self.settings.guards, &self.settings.times);
         let justified = self.justify_line(hook, entry);
@@ -323,7 +323,7 @@ impl Breaker {
         }
     }
 
-    /// All that was tried under this line was refused: somebody else may have its place.
+    /// Every change under this line was refused: its place is free for another hook.
     fn give_up_line(&self, hook: HookAt<'_>, entry: &BookEntry) -> BreakerStep {
         let new = entry.reverts == 0 && entry.relapses == 0 && !entry.contested && !entry.spent;
         let counts = match entry.rung {

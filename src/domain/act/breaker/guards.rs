@@ -43,7 +43,7 @@ pub enum HeldBack {
     Ledger,
     /// A person froze the breaker.
     Frozen,
-    /// Somebody keeps reverting us.
+    /// Another writer keeps reverting the bypass.
     Contested,
     /// Its bypass lasted as long as it may, and it was not well since.
     Limit,
@@ -148,7 +148,7 @@ pub(super) enum Guard {
     LedgerFirst,
     /// A change is made only to the very version of the object that was read.
     Version,
-    /// Leave to act runs out before anybody else may take it for abandoned.
+    /// The permission to act ends before another replica may treat the line as abandoned.
     Licence,
     /// What may still be under way is not written off.
     Patience,

@@ -173,7 +173,7 @@ impl Breaker {
             WriteOutcome::Applied(view) => {
                 hook.refusal = None;
                 if matches!(pending.to, To::Bypass(_)) && hook.probation_since.is_some() {
-                    // It counts from anew how long it has been well.
+                    // Its time in good health restarts at zero.
                     hook.relapses = hook.relapses.saturating_add(1);
                     hook.was_never_well();
                 }
@@ -378,7 +378,7 @@ impl HookMemory {
                     self.well_since = self.well_since.map(|_| now);
                     self.well_before = Duration::ZERO;
                 }
-                // It has served. If the object is as its owner has it after this, somebody took the bypass away.
+                // It has been used. If the object is the original after this, another writer reverted the bypass.
                 (self.licence, self.restored) = (None, false);
                 if probation {
                     self.probation_since.get_or_insert(now);

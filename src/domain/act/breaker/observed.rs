@@ -117,7 +117,7 @@ pub struct ObservedHook {
     pub ignores: bool,
     /// Nothing of hookwatch's is in force, and something is still written down about it.
     pub left_over: bool,
-    /// It was bypassed by hand, until then.
+    /// A person bypassed it, until then.
     pub by_hand_until: Option<Time>,
 }
 
@@ -133,7 +133,7 @@ pub enum BypassState {
         /// Only dry-run canaries reach the webhook.
         probation: bool,
     },
-    /// Nobody can tell whose they are: several webhooks have this name.
+    /// Ambiguous: several webhooks have this name.
     Foreign,
     /// There is no such object or entry.
     Gone,
@@ -174,14 +174,14 @@ pub enum Witness {
     Canary,
 }
 
-/// What somebody could bring about who is no more than a tenant. Evidence like that never goes past shield: whoever
-/// makes a security hook fail on purpose must not be rid of it.
+/// Evidence that a mere tenant could produce. It never goes past shield: a tenant who makes a security hook fail on
+/// purpose must not get past it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Doubt {
-    /// Its endpoints are not, or not only, what the cluster's own controller lists. Whoever may write EndpointSlices says
-    /// where its calls go.
+    /// Its endpoints are not, or not only, those that the cluster's own controller lists. Anyone who may write
+    /// EndpointSlices can redirect its calls.
     EndpointsByHand,
-    /// An endpoint of its has come and gone repeatedly: somebody may be at odds with the controller.
+    /// One of its endpoints has come and gone repeatedly: another writer may be fighting the controller.
     EndpointsUnsettled,
     /// The API server counts calls that are answered although others fail: there may be too many of them.
     SomeAnswered,
@@ -273,8 +273,8 @@ pub struct HookFacts {
     pub stake: Stake,
     /// Its failures are ignored: as long as it fails every write passes it, and the wait is all that a bypass takes off.
     pub ignores: bool,
-    /// Its failures are ignored, and it answers nobody: every request that meets it is admitted without review. While it
-    /// is skipped, only that none of its backends answers a probe.
+    /// Its failures are ignored and it does not answer: every matching request is admitted without review. While it is
+    /// skipped: no backend answers a probe.
     pub dead: bool,
     /// Where its calls go: hooks that share it fail together. `None` where it shares it with none.
     pub place: Option<Arc<str>>,

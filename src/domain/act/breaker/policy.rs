@@ -51,9 +51,9 @@ impl Permit {
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum AtLimit {
-    /// It stays, and somebody is told.
+    /// The bypass stays, and a page is sent.
     Hold,
-    /// The original is put back, broken or not, and somebody is told.
+    /// The original is restored, broken or not, and a page is sent.
     Restore,
 }
 
@@ -165,7 +165,7 @@ pub struct PolicyRule {
     pub longest: Option<Duration>,
     /// What is done then; `None`: a shield stays, a skip is restored.
     pub at_limit: Option<AtLimit>,
-    /// Who is told when somebody has to be woken.
+    /// Whom to page.
     pub page: Option<Arc<str>>,
 }
 

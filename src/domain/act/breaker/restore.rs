@@ -292,8 +292,8 @@ impl Breaker {
         step.says(kind, why)
     }
 
-    /// It was to be put back, and is not: the change was refused, or the replica that was to make it is gone. One that was well and
-    /// fails again stays bypassed.
+    /// A restore is due and has not happened: the change was refused, or the replica that should make it is gone. A hook that
+    /// recovered and fails again stays bypassed.
     pub(super) fn still_there(
         &self,
         hook: HookAt<'_>,
@@ -320,8 +320,8 @@ impl Breaker {
         step.says(NoticeKind::Relapsed, "It failed again before it was restored.")
     }
 
-    /// It was to be put back, and is. When it fails again, it does not wait for API servers that have not shown that yet: one
-    /// that is silent is waited for longer than leaders live.
+    /// The restore has happened. If the hook fails again, it does not wait for API servers that have not shown the restore
+    /// yet: the wait for a silent one can outlast a leader.
     pub(super) fn left(&self, hook: HookAt<'_>, entry: &BookEntry, view: &ObservedHook) -> BreakerStep {
         let again = if hook.fails() && !entry.contested {
             self.begin(hook, Some(entry), view)

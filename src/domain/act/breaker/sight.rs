@@ -81,8 +81,8 @@ fn subject(object: &Value) -> PolicySubject {
 
 fn shown(standing: &BypassStanding) -> BypassState {
     match standing {
-        // What somebody took back is as they want it, though something may still be written about it; so is that failures
-        // are ignored.
+        // A bypass that another writer reverted is as they want it, even if its annotation remains; the same holds for
+        // ignored failures.
         BypassStanding::Original
         | BypassStanding::Ignored { .. }
         | BypassStanding::Reverted { .. }

@@ -258,7 +258,7 @@ impl Breaker {
         true
     }
 
-    /// The book as it stands, to be written anew.
+    /// A draft of the current book, to be changed and written.
     fn draft(&mut self, now: Time) -> Option<Writing> {
         let mut book = self.book()?.clone();
         // One that is yet to come would never be past.

@@ -1,9 +1,9 @@
-//! What has to be written to bypass a hook, to put it on probation, and to bring it back.
+//! The edits that bypass a hook, put it on probation, and restore it.
 //!
-//! [`plan`] is a function of the object as it is and of what is wished for. Whoever carries its edits out may be
-//! killed between any two: planned anew from what is there then, the desired state is reached all the same. An edit is a JSON
-//! patch that tests the object's uid, the webhook's name and the current value of all it changes, and touches nothing
-//! else, so whatever others write at the same time stays.
+//! [`plan`] is a function of the current object and the desired state. The process that applies the edits may be killed
+//! between any two: a new plan from the object as found then still reaches the desired state. An edit is a JSON patch that
+//! tests the object's uid, the webhook's name and the current value of all it changes, and touches nothing else, so whatever
+//! others write at the same time stays.
 
 mod back;
 mod page;
@@ -44,7 +44,7 @@ pub enum Desired {
         /// Why.
         why: Why,
     },
-    /// Reached by hookwatch's own dry-run canaries and by nobody else.
+    /// Called for hookwatch's own dry-run canaries only.
     Probation,
     /// As its owner wants it, with nothing left of hookwatch's.
     Restore,
@@ -72,7 +72,7 @@ pub struct Why {
     pub reason: String,
     /// What was seen, a sentence each.
     pub evidence: Vec<String>,
-    /// When it has to be over; `None` when nobody says.
+    /// When it expires; `None` when no end was given.
     pub expires: Option<Time>,
 }
 

@@ -1,7 +1,7 @@
 //! Who the API server says owns a field (`metadata.managedFields`).
 //!
-//! A write that changes a field takes it from everybody else, so whoever else owns a field that holds hookwatch's
-//! value has claimed it since. When a bypass is over hookwatch gives up what it owned: otherwise the owner's next
+//! A write that changes a field takes it from all other managers, so another owner of a field that holds hookwatch's
+//! value has claimed it since. When a bypass ends, hookwatch gives up what it owned: otherwise the owner's next
 //! server-side apply of another value would be a conflict.
 
 use serde_json::{Value, json};

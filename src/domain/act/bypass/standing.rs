@@ -29,7 +29,7 @@ pub enum BypassStanding {
         /// What is written down.
         entry: AnnotationEntry,
     },
-    /// A bypass is written down, and somebody has taken it back.
+    /// A bypass is recorded, and another writer has reverted it.
     Reverted {
         /// What is written down.
         entry: AnnotationEntry,
@@ -43,7 +43,7 @@ pub enum BypassStanding {
     },
     /// There is no such webhook in the object.
     Gone,
-    /// Several webhooks have this name, and nobody can say which is meant.
+    /// Ambiguous: several webhooks have this name.
     Twice,
 }
 
@@ -152,7 +152,7 @@ impl<'a> Here<'a> {
         }
     }
 
-    /// The fields that still hold what hookwatch put there, if `is_set` says so. One that somebody else has claimed since is
+    /// The fields that still hold hookwatch's value, according to `is_set`. One that another manager has claimed since is
     /// theirs, whatever its value.
     fn still_ours(&self, is_set: impl Fn(&str, &Value) -> bool) -> Vec<&'static str> {
         let is_ours = |field: &&str| {
@@ -166,7 +166,7 @@ impl<'a> Here<'a> {
         self.still_ours(|field, value| entry.has_set(field, value))
     }
 
-    /// The fields that are as they are where failures are ignored, and nobody else's.
+    /// The fields that still hold the value of ignored failures and that no other manager owns.
     pub(super) fn still_ignored(&self) -> Vec<&'static str> {
         self.still_ours(|field, value| *value == ignored(field))
     }

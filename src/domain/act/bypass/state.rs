@@ -22,7 +22,7 @@ const IGNORED: &str = "ignore";
 const MAX_SENTENCE: usize = 300;
 /// Most sentences of evidence.
 const MAX_EVIDENCE: usize = 6;
-/// For whoever finds it and never heard of hookwatch.
+/// For readers who have never heard of hookwatch.
 const NOTE: [&str; 6] = [
     "hookwatch changed the webhooks named here because they kept the API from being written.",
     "It added the matchConditions whose names begin with hookwatch.dev/, and removes them when the webhooks recover.",
@@ -139,12 +139,12 @@ impl AnnotationEntry {
         self.time("since")
     }
 
-    /// When it has to be over; `None` when nobody said.
+    /// When it expires; `None` when no end was given.
     pub fn expires(&self) -> Option<Time> {
         self.time("expires")
     }
 
-    /// How often somebody took it back and it was made again.
+    /// How often another writer reverted it and hookwatch applied it again.
     pub fn reverts(&self) -> u64 {
         self.0.get("reverts").and_then(Value::as_u64).unwrap_or(0)
     }

@@ -1,20 +1,19 @@
-//! One replica in the election: what to read or write next, and whether it leads.
+//! One replica in the election: its next read or write, and whether it leads.
 //!
-//! The candidate does nothing by itself. Its driver begins a round every [`Terms::round`], asks for the next
-//! step, takes it, reports what came of it, and asks again until the round is over. At most one step is under way, but
-//! for a write of the Lease that is late: a hook may hold it for half a minute, and meanwhile the rounds go on with the
-//! ledger.
+//! The candidate does no I/O. Its driver begins a round every [`Terms::round`], asks for the next step, executes it,
+//! reports the outcome, and asks again until the round is over. At most one step is in flight, except a late write of
+//! the Lease: a hook may hold it for half a minute, and meanwhile the rounds go on with the ledger.
 //!
 //! The rules, which the simulation in the tests holds to "never two":
 //!
-//! 1. While somebody else holds the ledger, follow them and leave the Lease alone.
-//! 2. While somebody else holds the Lease, follow them; and let go of the ledger.
-//! 3. Else write the Lease. It counts once the ledger, read afterwards, is in nobody else's hands.
-//! 4. Where that is refused, as by a hook, or is late, write the ledger. It counts once the Lease, read afterwards, is in
-//!    nobody else's hands.
+//! 1. While another replica holds the ledger, follow it and leave the Lease alone.
+//! 2. While another replica holds the Lease, follow it and release the ledger.
+//! 3. Else write the Lease. It counts once the ledger, read afterwards, is not held by another replica.
+//! 4. If that is refused, as by a hook, or is late, write the ledger. It counts once the Lease, read afterwards, is not
+//!    held by another replica.
 //!
-//! Of two replicas of which one writes the Lease and the other the ledger, whoever reads the other object last sees the
-//! other's name, so they cannot both believe.
+//! If one replica writes the Lease and another the ledger, the one that reads the other object last sees the other's
+//! name, so both cannot believe that they lead.
 
 use std::sync::Arc;
 
@@ -188,7 +187,7 @@ impl Candidate {
         }
     }
 
-    /// Neither object is in somebody else's hands.
+    /// Neither object is held by another replica.
     fn bid(&mut self, ledger_is_mine: bool, now: Time) -> Option<ClaimStep> {
         let ledger_is_due = !self.round(LeadershipObject::Ledger).bid;
         if self.blocked && ledger_is_due {

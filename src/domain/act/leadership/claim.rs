@@ -11,7 +11,7 @@ pub(super) enum Hold {
     Unread,
     /// Ours, as far as was seen.
     Mine,
-    /// Nobody's: never held, released, or not renewed for as long as its term on our clock.
+    /// No holder: never held, released, or not renewed for its whole term on our clock.
     Free,
     Other(Arc<str>),
 }
@@ -27,7 +27,7 @@ pub(super) struct Claim {
 struct ObservedClaim {
     /// `None` when the object does not exist.
     record: Option<HolderRecord>,
-    /// Somebody else who may believe in it.
+    /// Another replica that may believe it leads.
     other: Option<Arc<str>>,
     /// When that one cannot believe in it any more.
     free_at: Time,
@@ -138,8 +138,8 @@ impl Claim {
         }
     }
 
-    /// A bid was written. False when that says nothing: when nothing changed by it, so that nobody else can have seen
-    /// it as a renewal, or when something newer was read already.
+    /// Records a written bid. False when it is no evidence: it changed nothing, so no other replica can have seen it as
+    /// a renewal, or something newer was read already.
     pub(super) fn written(&mut self, bid: &Bid, version: String, at: Time) -> bool {
         if bid.precondition.as_ref() == Some(&version) {
             return false;

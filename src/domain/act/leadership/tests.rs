@@ -161,8 +161,8 @@ fn who_resigns_is_followed_within_a_round_and_who_dies_after_its_term() {
 
 #[test]
 fn a_write_that_changed_nothing_is_no_renewal() {
-    // A wall clock that stands still would write the same again, which an API server does not store: nobody would
-    // see a renewal.
+    // A stopped wall clock would write the same again, which an API server does not store: no replica would see a
+    // renewal.
     let (mut candidate, at) = (Candidate::new("me".into(), TERMS), Time::from_unix_millis(1_000));
     candidate.begin_round(at);
     let mine = HolderRecord {

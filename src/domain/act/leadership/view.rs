@@ -17,7 +17,7 @@ pub enum ReplicaRole {
     Leader,
     /// Another one does.
     Follower,
-    /// Nobody is known to. Never the same as following.
+    /// No leader is known. Never the same as following.
     Unknown,
 }
 

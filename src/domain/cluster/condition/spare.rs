@@ -1,9 +1,9 @@
-//! What a shield spares: the way of the control plane's own writes, by what is written and who writes it.
+//! What a shield spares: the control plane's own writes, by resource and writer.
 //!
-//! One table. The condition that hookwatch writes ([`Spare::expression`]), what hookwatch itself takes for spared
-//! ([`Spare::spares`]) and `docs/shield.md` are made from it. What no line names is not spared. Who writes is never enough:
-//! the controllers of kube-system make the Pods of every tenant. Where a line names a writer, nobody who administers a
-//! namespace alone can be that writer.
+//! One table is the source of the condition that hookwatch writes ([`Spare::expression`]), of what hookwatch itself counts
+//! as spared ([`Spare::spares`]) and of `docs/shield.md`. What no line names is not spared. The writer alone is never
+//! enough: the controllers of kube-system create the Pods of every tenant. Where a line names a writer, an administrator of
+//! a single namespace cannot act as that writer.
 
 use super::{SHIELDED_NAMESPACES, all, any, list, quoted};
 use crate::cluster::hook::Added;
@@ -29,7 +29,7 @@ pub struct SparedWrites {
 pub enum SparedWriter {
     /// Any user whom RBAC permits it.
     Anyone,
-    /// Everybody in a group.
+    /// Every member of a group.
     Group(&'static str),
     /// These users.
     Users(&'static [&'static str]),

@@ -16,7 +16,7 @@ pub const SPARE_ANNOTATION: &str = "hookwatch.dev/spare";
 const MAX_NAMESPACES: usize = 8;
 /// Longest annotation that is read, in characters: `self` and eight namespaces have 523.
 const MAX_ANNOTATION: usize = 600;
-/// Namespaces that are everybody's: their Pods are never a hook's own.
+/// Shared namespaces: their Pods are never a hook's own.
 const NEVER_OWN: [&str; 2] = ["default", "kube-public"];
 
 /// What is added.

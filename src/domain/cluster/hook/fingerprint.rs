@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serializer};
 
-/// Writes a fingerprint (FNV-1a, 64 bits) instead of the bundle. Nobody has to be kept from forging one: whoever
-/// can write a recording can write anything into it.
+/// Writes a fingerprint (FNV-1a, 64 bits) instead of the bundle. It need not resist forgery: anyone who can write a
+/// recording can write anything into it.
 pub(super) fn serialize<S: Serializer>(bundle: &Arc<[u8]>, serializer: S) -> Result<S::Ok, S::Error> {
     if bundle.is_empty() {
         return serializer.serialize_str("");

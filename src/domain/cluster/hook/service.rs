@@ -61,8 +61,8 @@ pub enum ServiceState {
         /// Every address its EndpointSlices list for the port in the family that the API server dials, ready or not,
         /// ordered by address, without duplicates.
         endpoints: Vec<Endpoint>,
-        /// They are, or may be, written by hand: the Service has no selector, or a slice is not one that the cluster's
-        /// own controller keeps. What somebody else does to the controller's slices, that undoes within a second or so.
+        /// They are, or may be, written manually: the Service has no selector, or the cluster's own controller does not
+        /// manage a slice. The controller undoes other writers' changes to its slices within a second or so.
         #[serde(default)]
         by_hand: bool,
     },

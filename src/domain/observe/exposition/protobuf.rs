@@ -1,9 +1,9 @@
 //! The Prometheus binary format, read as a stream: `MetricFamily` messages, each behind its length.
 //!
-//! It is less than a quarter of the text, and two thirds of the work for the API server to write (1.36). A
-//! family's name comes first, so one that nobody asked for is skipped by its length; of the others one
-//! `Metric` at a time is held. The format is the few fields of `io.prometheus.client` (`metrics.proto`) named
-//! here and in `metric`, whose numbers never change: too little to bring in a library and a code generator for.
+//! It is less than a quarter of the text's size, and two thirds of the work for the API server to write (1.36). A
+//! family's name comes first, so an unwanted one is skipped by its length; of the others one `Metric` at a time is
+//! held. The format is the few fields of `io.prometheus.client` (`metrics.proto`) named here and in `metric`, whose
+//! numbers never change: too little to justify a library and a code generator.
 
 mod metric;
 mod wire;
@@ -46,13 +46,13 @@ enum Awaits {
     Tag,
     /// The length of this field of the family.
     FieldLength(u64),
-    /// A number that matters to nobody.
+    /// An unused number.
     Varint,
     /// The content of this field, of this length.
     Field(u64, usize),
-    /// This many bytes of a field that matters to nobody.
+    /// This many bytes of an unused field.
     FieldEnd(u64),
-    /// The rest of a family that matters to nobody.
+    /// The rest of an unused family.
     FamilyEnd,
     /// Nothing: where a message ends and the next begins is not known any more.
     Lost,

@@ -25,7 +25,7 @@ const MOST_AT_ONCE: usize = 16_384;
 /// What it takes to compile a condition, in evaluations.
 const TO_COMPILE: usize = 8;
 
-/// A name that means nothing to anybody.
+/// An arbitrary name.
 const SOME_NAME: &str = "x";
 
 /// Who writes in every cluster, one of each kind that conditions tell apart.

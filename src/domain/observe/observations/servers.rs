@@ -97,7 +97,7 @@ impl TargetState {
         self.last_good.is_some_and(|at| now.since(at) < span)
     }
 
-    /// Whether enough scrapes since an instant were not answered, the last of them of late.
+    /// Whether enough scrapes since an instant got no answer, the last of them recently.
     fn is_silent_since(&self, since: Time, now: Time) -> bool {
         let last = self.unanswered.back();
         let of_late = last.is_some_and(|at| now.since(*at) < t::failure_lately());

@@ -121,10 +121,10 @@ impl Family {
     /// All of them.
     pub const ALL: &'static [Self] = Self::VARIANTS;
 
-    /// The family and part that a series' name belongs to; `None` for a series nobody asked for.
+    /// The family and part that a series' name belongs to; `None` for a series that is not used.
     ///
-    /// Buckets are not wanted: sums and counts are exact where an interpolated quantile is a guess (the
-    /// hooks' own buckets jump from 2.5 to 10 to 25 s).
+    /// Buckets are not used: sums and counts are exact where an interpolated quantile is a guess (the hooks' own
+    /// buckets jump from 2.5 to 10 to 25 s).
     pub fn of_series(name: &str) -> Option<(Self, Part)> {
         let (base, part) = if let Some(base) = name.strip_suffix("_sum") {
             (base, Part::Sum)

@@ -94,7 +94,7 @@ impl ExtensionSeries {
 counted!(ExtensionSeries: conversions, became_unavailable, results; gauges: unavailable);
 
 impl Snapshot {
-    /// Leaves writes of these resources out, as if nobody had made any: what holds them up concerns nobody else.
+    /// Leaves out writes of these resources, as if there were none: what delays them affects no other resource.
     pub fn set_aside(&mut self, resources: &BTreeSet<ResourceKey>) {
         if resources.is_empty() {
             return;

@@ -1,5 +1,5 @@
-//! What is to be told of bypasses: those that there are, those that somebody else keeps ending, those that a guard rail
-//! holds back, and those that nobody would end.
+//! Alerts about bypasses: those in force, those that another writer keeps reverting, those that a guard rail blocks,
+//! and those that nothing would end.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::diagnose::verdict::Verdict;
 use crate::report::assessment::Assessment;
 use crate::vocabulary::Health;
 
-/// Reasons that are no surprise to whoever set hookwatch up, or that have an alert of their own: the rule leaves them out.
+/// Reasons that follow from how hookwatch is configured, or that have an alert of their own: the rule leaves them out.
 pub const EXPECTED: [HeldBack; 7] = [
     HeldBack::OptedOut,
     HeldBack::Policy,

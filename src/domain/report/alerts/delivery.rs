@@ -26,10 +26,9 @@ pub enum Voice {
     Nothing,
     /// What fires, not what has ended.
     ///
-    /// Nobody is known to lead, which is what happens when the API server is away: the leader cannot renew, and nobody
-    /// can take over. Somebody has to speak then, so every replica does; equal labels make it one alert to
-    /// Alertmanager. Not all replicas need to see an end at the same time, and the first to say so would end it for
-    /// all, so nobody does: an alert that no replica repeats runs out.
+    /// No leader is known, as when the API server is down: the leader cannot renew, and no replica can take over. Then
+    /// every replica sends; equal labels make it one alert to Alertmanager. Replicas may see an end at different times,
+    /// and the first to send it would end it for all, so none does: an alert that no replica repeats expires.
     Firing,
     /// Everything.
     Everything,
@@ -57,7 +56,7 @@ pub struct DeliveryPace {
 }
 
 impl DeliveryPace {
-    /// How far ahead the end of an alert lies that nobody has seen end: three pushes may be lost before it runs out.
+    /// How far ahead `endsAt` of a firing alert is: three pushes may be lost before it expires.
     pub fn ahead(self) -> Duration {
         self.resend * 4 + self.timeout
     }

@@ -12,7 +12,7 @@ const RUNBOOKS: &str = "https://github.com/hookwatch/hookwatch/blob/main/docs/ru
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum AlertSeverity {
-    /// Wake somebody.
+    /// Page the on-call engineer.
     Critical,
     /// Today.
     Warning,

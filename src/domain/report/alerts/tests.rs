@@ -78,7 +78,7 @@ fn hanging(webhook: &str) -> Assessment {
 }
 
 fn look(tracker: &mut Tracker, assessment: &Assessment, now: u64) -> Board {
-    // The core judges anew all the time.
+    // The core makes a new assessment at every tick.
     let mut assessment = assessment.clone();
     assessment.at = at(now);
     tracker.look(conditions(&assessment, &[], at(now)), at(now))

@@ -1,4 +1,4 @@
-//! For how long each condition has held: which alerts fire, and which have ended of late.
+//! For how long each condition has held: which alerts fire, and which ended recently.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -47,8 +47,8 @@ pub struct Board {
     pub left_out: usize,
 }
 
-/// A condition whatever its cause: a hook that hangs and then refuses has been failing all the while, and nobody wants
-/// to wait once more to hear of it.
+/// A condition whatever its cause: a hook that hangs and then refuses has been failing all the while, so the wait does
+/// not restart.
 type AlertSubject = BTreeMap<&'static str, String>;
 
 /// An alert that fires, with its rule.

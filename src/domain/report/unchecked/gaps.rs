@@ -24,7 +24,7 @@ struct OpenGap {
 #[derive(Debug, Default)]
 pub struct Gaps {
     known: BTreeMap<HookId, OpenGap>,
-    /// How many hooks were not remembered the last time for want of room.
+    /// How many hooks did not fit into the record the last time.
     left_out: usize,
 }
 

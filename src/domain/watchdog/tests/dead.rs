@@ -23,7 +23,7 @@ struct Case {
     policy: FailurePolicy,
 }
 
-/// Nobody answers anybody.
+/// No backend answers.
 const DEAD: Case = Case {
     fresh: [None; 2],
     kept: false,
@@ -452,7 +452,7 @@ fn while_it_is_skipped_a_hook_is_dead_until_the_first_answer_of_any_backend() {
             watched.second(&DEAD);
         }
         watched.is_bypassed("hookwatch.dev/skip");
-        // Nobody calls it, and canaries pass it by.
+        // It is not called, and canaries do not match it.
         let skipped = Case {
             counted: [(0.0, 0.0); 2],
             canaries: true,

@@ -12,7 +12,7 @@ fn all() -> Vec<Rung> {
     Rung::ALL.to_vec()
 }
 
-/// What everything below is held against: an outage that nobody has forged goes as far as the policy permits.
+/// The control for all tests below: a genuine outage goes as far as the policy permits.
 #[test]
 fn a_hook_that_hangs_by_itself_is_skipped_where_that_is_permitted() {
     let opa = hook("opa", 2);
@@ -59,8 +59,8 @@ fn whoever_overloads_a_security_hook_gets_at_most_a_shield() {
     }
     assert_eq!(swamped.furthest(&opa), Some(Rung::Shield), "{}", swamped.last);
 
-    // It does not answer at all any more. That is an outage like any other, and goes as far as somebody has permitted
-    // for this very hook: without a rule no further than shield.
+    // It no longer answers at all. That is an outage like any other, and goes as far as a rule permits for this hook:
+    // without a rule no further than shield.
     let fallback = PolicyRule::fallback();
     let rungs: Vec<Rung> = fallback.rungs.into_iter().collect();
     let mut down = World::calm(&[&opa], &rungs);
@@ -118,7 +118,7 @@ fn whoever_frames_a_security_hook_in_what_his_own_says_adds_no_witness_to_it() {
     }
 }
 
-/// A configuration of somebody else's with a webhook of the same name.
+/// Another owner's configuration with a webhook of the same name.
 fn namesake(of: &Hook, kind: HookKind) -> Hook {
     let mut theirs = hook("theirs", 1);
     theirs.id = HookId::new(kind, "theirs", &of.id.webhook);
@@ -224,7 +224,7 @@ pub(super) fn by_hand(opa: &Hook, listed: Option<[u8; 3]>) -> Hook {
 #[test]
 fn whoever_writes_the_endpoints_of_a_security_hook_gets_at_most_a_shield() {
     let opa = hook("opa", 2);
-    // Addresses at which nobody answers: calls do hang.
+    // Addresses at which nothing answers: calls do hang.
     let astray = by_hand(&opa, Some([192, 0, 2]));
     let mut world = World::calm(&[&opa], &all());
     world.incident.inventory(world.now + 10, vec![astray.clone()]);
@@ -269,7 +269,7 @@ fn whoever_writes_the_endpoints_of_a_security_hook_gets_at_most_a_shield() {
     assert_eq!(world.furthest(&opa), None, "{}", world.last);
 }
 
-/// The controller puts its own slices right; somebody empties them again and again.
+/// The controller repairs its own slices; another writer keeps emptying them.
 #[test]
 fn whoever_fights_the_controller_for_the_endpoints_gets_at_most_a_shield() {
     let opa = hook("opa", 2);

@@ -117,7 +117,7 @@ fn a_short_timeout_that_was_exceeded_once_names_nobody() {
     );
 }
 
-/// The way to the API server is there, the one to the pods is not, and nobody calls the hooks meanwhile.
+/// The API server is reachable, the Pods are not, and the hooks get no calls meanwhile.
 #[test]
 fn when_no_backend_of_any_hook_answers_a_scrape_does_not_prove_the_way_to_them() {
     let (a, b) = (hook("a", 1), hook("b", 1));

@@ -1,4 +1,4 @@
-//! Incidents of hooks beside admission, and that they are nobody else's.
+//! Incidents of conversion webhooks and APIServices, and that they accuse no admission webhook.
 
 use super::*;
 use crate::cluster::hook::{Aggregated, Available, Conversion, OtherKind};
@@ -121,7 +121,7 @@ fn a_converter_is_named_when_probes_and_the_api_server_agree_and_only_suspected_
             && evidence.contains("in v1beta1"),
         "{evidence}"
     );
-    // Nobody asks for a conversion for long; it is as broken as before.
+    // No conversion is requested for a long time; it is as broken as before.
     for step in 0..20 {
         incident.refused(&converter, 22_000 + step * 5_000);
         incident.scrape(22_000 + step * 5_000);
@@ -188,7 +188,7 @@ fn writes_that_fail_for_want_of_a_conversion_never_block_the_control_plane_or_ac
         let ms = 12_000 + step * 2_000;
         incident.refused(&converter, ms);
         incident.probe(ms, &opa, 0, alive());
-        // All that is written of late, nearly: widgets.
+        // Nearly all recent writes are widgets.
         incident.count_writes(6.0, 0.005, 0.004);
         incident.count_calls("opa", 206.0, 0.001);
         incident.count_conversions(false, 400.0, 30.0);

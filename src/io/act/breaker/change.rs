@@ -52,11 +52,11 @@ impl ConfigWriter {
         member.report(outcome, session.steps)
     }
 
-    /// Brings webhooks of one configuration to their desired states, in one write, of an object that is what the breaker
-    /// `expects`, and says what became of each in the breaker's words and in full. One that takes several writes rests
-    /// on each of them in turn, and one that comes after it finds another object than it expects.
+    /// Brings webhooks of one configuration to their desired states, in one write, if the object is what the breaker
+    /// `expects`, and reports each outcome in the breaker's words and in full. A change of several writes builds on each
+    /// in turn, and one that follows it finds another object than it expects.
     ///
-    /// A write whose answer is lost is not asked about: the breaker reads the object anew.
+    /// A write whose answer is lost is not looked up here: the breaker reads the object again.
     pub async fn together(
         &self,
         changes: &[(HookId, Desired, Expects)],
@@ -372,7 +372,7 @@ fn refused(outcome: &PatchOutcome) -> (WriteOutcome, PatchOutcome) {
     (WriteOutcome::Refused(outcome.told().into()), outcome.clone())
 }
 
-/// A patch of this very version of the object: it fails after anybody's change, whatever was changed.
+/// A patch of exactly this version of the object: it fails after any other change.
 fn only_at(version: &ResourceVersion, mut operations: Vec<Value>) -> Value {
     let test = json!({"op": "test", "path": "/metadata/resourceVersion", "value": version});
     operations.insert(0, test);

@@ -25,7 +25,7 @@ pub(super) enum ApiReply {
     Refused(u16, String),
     /// It was not done, and may be later.
     NotNow(String, Option<Duration>),
-    /// Nobody knows.
+    /// Whether it took effect is unknown.
     Unclear(String),
 }
 
@@ -125,7 +125,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(Duration::from_secs(seconds).min(MAX_RETRY_AFTER))
 }
 
-/// Whether a refusal says that a test of the patch failed: somebody else has changed the object. (1.36:
+/// Whether a refusal says that a test of the patch failed: another writer has changed the object. (1.36:
 /// `apiserver/pkg/endpoints/handlers/patch.go` answers 422 without a cause to a JSON patch that does not apply, 409 to
 /// a resourceVersion that is not the current one.)
 pub(super) fn is_conflict(status: u16, message: &str) -> bool {

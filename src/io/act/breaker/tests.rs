@@ -376,7 +376,7 @@ async fn a_change_that_is_refused_keeps_no_other_one_from_being_made() {
         "{told:?}"
     );
     assert!(matches!(told[1], WriteOutcome::Applied(_)), "{told:?}");
-    // The object has changed; the breaker reads it anew.
+    // The object has changed; the breaker reads it again.
     assert_eq!(told[2], WriteOutcome::Conflict);
     assert_eq!(conditions(&object), 1);
 }

@@ -1,9 +1,9 @@
-//! List and watch of one kind: all objects first, then every change, for as long as it takes.
+//! List and watch of one kind: all objects first, then every change, without end.
 //!
-//! kube's `watcher` is not used, for three reasons. It shows neither bookmarks nor a reopened watch, so after
-//! a restart of the API server nobody could tell a quiet watch from a dead one, and the inventory's age is a
-//! guard rail of the breaker. One object it cannot read fails its whole list. And it holds a page of full
-//! objects before the first can be cut down.
+//! kube's `watcher` is not used, for three reasons. It shows neither bookmarks nor a reopened watch, so after a restart
+//! of the API server a quiet watch could not be told from a dead one, and the inventory's age is a guard rail of the
+//! breaker. One object it cannot read fails its whole list. And it holds a page of full objects before the first can be
+//! cut down.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -91,7 +91,7 @@ enum FeedTrouble {
     Lost(String),
     /// The API server said no.
     Status(u16, String),
-    /// Nobody listens any more.
+    /// The receiver is gone.
     Unheard,
 }
 
@@ -133,7 +133,7 @@ fn broken(status: u16, message: &str) -> String {
 }
 
 impl Feed {
-    /// Runs until nobody listens any more.
+    /// Runs until the receiver is dropped.
     pub(super) async fn run(self) {
         let mut backoff = Backoff::default();
         let (mut listed, mut silent) = (self.again, false);

@@ -1,7 +1,7 @@
-//! JSON read without the parts that nobody looks at.
+//! JSON read without the parts that are not used.
 //!
-//! A CustomResourceDefinition is nearly all schema, hundreds of kilobytes of it, and a cluster may have thousands.
-//! What stands under a name that is to be skipped is passed over byte by byte and never becomes a value.
+//! A CustomResourceDefinition is nearly all schema, hundreds of kilobytes of it, and a cluster may have thousands. The
+//! value of a skipped name is passed over byte by byte and never becomes a value in memory.
 
 use std::fmt;
 

@@ -1,6 +1,6 @@
 //! The lines of a watch, each one event.
 
-/// Cuts a stream into lines; what it holds is bounded by whoever looks at [`pending`](Self::pending).
+/// Cuts a stream into lines; the caller bounds what it holds by [`pending`](Self::pending).
 #[derive(Default)]
 pub(super) struct Lines {
     buffer: Vec<u8>,

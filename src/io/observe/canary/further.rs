@@ -9,7 +9,7 @@ use crate::io::client::request::base;
 /// Refusals that say that the API server is busy, and nothing of the object.
 const BUSY: [u16; 2] = [408, 429];
 
-/// Sends it. A field that the API server does not know is a mistake of whoever wrote it, and is said.
+/// Sends it. A field that the API server does not know is reported as the operator's mistake.
 pub(super) async fn create(canaries: &CanaryWriter, canary: &FurtherCanary) -> CanaryOutcome {
     let (group, version) = canary.group_version();
     let base = base(&percent_encoded(group), &percent_encoded(version));
@@ -21,8 +21,8 @@ pub(super) async fn create(canaries: &CanaryWriter, canary: &FurtherCanary) -> C
     outcome(answer, |status, message| explain(canary, status, message))
 }
 
-/// What the API server has against the object itself is the operator's to mend: the canary rests until then, and says
-/// nothing of any hook.
+/// The operator must fix an object that the API server itself rejects: the canary pauses until then, and is evidence
+/// about no hook.
 fn explain(canary: &FurtherCanary, status: u16, message: &str) -> CanaryOutcome {
     let name = canary.target.as_str();
     let (resource, namespace) = (&canary.resource, &canary.namespace);

@@ -25,7 +25,7 @@ pub(super) struct Anchor {
     pub(super) not_before: i64,
     /// Seconds since the epoch.
     pub(super) not_after: i64,
-    /// Whether Go lets it vouch for another certificate.
+    /// Whether Go lets it sign another certificate.
     pub(super) may_sign: bool,
 }
 
@@ -40,7 +40,7 @@ impl Anchor {
 pub(super) struct Bundle {
     /// Its certificates in their order. None means junk.
     pub(super) anchors: Vec<Anchor>,
-    /// What it was seen to vouch for.
+    /// Chains that it has verified.
     pub(super) taken: TakenChains,
 }
 
@@ -54,7 +54,7 @@ impl Bundle {
         }
     }
 
-    /// The instant at which its last certificate runs out, and it vouches for nothing any more.
+    /// When its last certificate expires, and it verifies nothing any more.
     pub(super) fn latest_end(&self) -> Option<Time> {
         let ends = self.anchors.iter().map(|anchor| anchor.not_after);
         ends.max().map(Time::from_unix_seconds)

@@ -1,8 +1,8 @@
 //! Would the API server take this certificate?
 //!
-//! The API server verifies with Go's `crypto/x509`, we with rustls and webpki, and the two do not agree.
-//! What only webpki refuses must never look like an outage; what only webpki accepts must not look well.
-//! So webpki's answer is a beginning, and every refusal is looked at again under Go's rules:
+//! The API server verifies with Go's `crypto/x509`, we with rustls and webpki, and the two do not agree. What only
+//! webpki refuses must never look like an outage; what only webpki accepts must not look healthy. So webpki's answer
+//! comes first, and every refusal is checked again under Go's rules:
 //!
 //! | case | Go | webpki |
 //! |---|---|---|
@@ -101,10 +101,10 @@ pub(super) fn vouched_until(
     last.map(|anchor| anchor.not_after)
 }
 
-/// Puts the refusal of a verifier that knows only the system's roots into our words.
+/// Classifies the refusal of a verifier that knows only the system's roots.
 ///
-/// The API server's machine may trust authorities that this one does not, so that an unknown authority is
-/// certain only for a name that nobody outside the cluster can vouch for: a Service's.
+/// The API server's machine may trust authorities that this one does not, so an unknown authority is certain only for a
+/// name that no authority outside the cluster can certify: a Service's.
 pub(super) fn judge_by_system_roots(presented: &Presented<'_>, error: &Error, service: bool) -> Objection {
     let leaf = match read(presented.leaf) {
         Ok(leaf) => leaf,
@@ -281,7 +281,7 @@ fn explain(
     }
 }
 
-/// The classic of certificates made by hand: caBundle has the authority's name but not its key.
+/// Typical of manually created certificates: caBundle has the authority's name but not its key.
 const MADE_ANEW: &str = "the served certificate is signed by another key than the authority of that name has";
 
 /// A signature that our library has no algorithm for.

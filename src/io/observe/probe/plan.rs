@@ -44,7 +44,7 @@ pub(super) struct ProbePlan {
 #[derive(Debug)]
 pub(super) enum Message {
     Nothing,
-    /// Whether anybody is there.
+    /// A request that only checks whether a server answers.
     Greeting(Request<Full<Bytes>>),
     /// An API's discovery document, by which the aggregator tells whether it is available.
     Discovery(Request<Full<Bytes>>),

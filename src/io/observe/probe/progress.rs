@@ -1,7 +1,7 @@
-//! Where a probe is, readable from outside while it is under way.
+//! The phase that a probe has reached, readable from outside while it runs.
 //!
-//! The whole attempt runs under one deadline. When that strikes, the attempt is dropped in mid-flight; what
-//! it was doing then has to be known all the same, because "timed out" without the phase helps nobody.
+//! The whole attempt runs under one deadline. When it passes, the attempt is dropped in mid-flight; the phase it was in
+//! must still be known, because "timed out" without the phase is no help.
 
 use std::sync::Mutex;
 
@@ -48,7 +48,7 @@ impl Progress {
         ended.phases
     }
 
-    /// Forgets what was measured: the attempt begins anew on another connection.
+    /// Forgets what was measured: the attempt restarts on another connection.
     pub(super) fn restart(&self) {
         *lock(&self.0) = PhaseClock::default();
     }

@@ -1,8 +1,8 @@
-//! The chains that a bundle was seen to vouch for. A server that is probed every few seconds shows the same one each time, and
-//! verifying its signatures is a tenth of what a probe costs.
+//! Certificate chains that a bundle has verified. A server that is probed every few seconds presents the same one each time,
+//! and verifying its signatures is a tenth of a probe's cost.
 //!
-//! Whether a bundle vouches for a chain depends on the bytes of both, the name and the time. With time an answer only gets
-//! worse where one of the certificates ends.
+//! Whether a bundle verifies a chain depends on the bytes of both, the name and the time. Over time a positive result is
+//! lost only when one of the certificates expires.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -25,13 +25,13 @@ pub(super) struct TakenChains(Mutex<HashMap<Fingerprint, TakenChain>>);
 /// Times are in seconds since the epoch.
 #[derive(Debug)]
 struct TakenChain {
-    /// When it is known to be vouched for.
+    /// When the chain is known to verify.
     known: RangeInclusive<i64>,
     vouched_until: Option<i64>,
 }
 
 impl TakenChains {
-    /// Judges a chain, unless it is known that these anchors vouch for it, and says until when they do.
+    /// Verifies a chain, unless these anchors are known to verify it, and returns until when they do.
     pub(super) fn unless_known(
         &self,
         presented: &Presented<'_>,

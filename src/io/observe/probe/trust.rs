@@ -168,7 +168,7 @@ pub(super) struct Sighting(Mutex<SeenCertificate>);
 pub(super) struct SeenCertificate {
     /// `notAfter` of the served certificate.
     pub(super) not_after: Option<Time>,
-    /// Until when the bundle vouches for what is served, if it does.
+    /// Until when the bundle verifies the served chain, if it does.
     pub(super) vouched_until: Option<Time>,
     /// Why we did not go on with the handshake, if it was us.
     pub(super) objection: Option<Objection>,
@@ -192,7 +192,7 @@ struct HandshakeVerifier {
 }
 
 impl HandshakeVerifier {
-    /// Judges what is served; says until when a bundle vouches for it, where that is known.
+    /// Verifies the served chain; returns until when a bundle verifies it, where that is known.
     fn judge(&self, presented: &Presented<'_>, ocsp: &[u8]) -> Result<Option<i64>, Objection> {
         match (&self.trust, &self.system) {
             (Trust::Anything, _) => Ok(None),

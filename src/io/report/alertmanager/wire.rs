@@ -15,7 +15,7 @@ pub struct AlertEnvelope {
     pub labels: BTreeMap<String, String>,
     /// Where a person sees more.
     pub generator_url: Option<String>,
-    /// How far ahead of now an alert ends that nobody has seen end.
+    /// How far ahead of now `endsAt` of a firing alert is.
     pub ahead: Duration,
 }
 

@@ -113,7 +113,7 @@ fn numbers(assessment: &Assessment) -> Markup {
     }
 }
 
-/// Where the knowledge comes from, folded; it opens by itself to nobody.
+/// The sources of the assessment, always folded at first.
 pub(super) fn sources(assessment: &Assessment) -> Markup {
     let sources = &assessment.sources;
     let (servers, more) = within(LIST, &sources.scrapes, server);

@@ -16,7 +16,7 @@ use crate::io::report::metrics::Metrics;
 use crate::io::telemetry::TelemetrySettings;
 use crate::io::telemetry::queue::{Waiting, queue};
 
-/// A tracer whose clock is moved by hand, and the end that its spans come out of.
+/// A tracer whose clock the test moves, and the receiver of its spans.
 struct Bench {
     tracer: Tracer,
     waiting: Waiting,

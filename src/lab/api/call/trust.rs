@@ -30,7 +30,7 @@ impl std::error::Error for Distrust {}
 
 /// The TLS client of one hook: trusts its caBundle and nothing else, never resumes a session.
 ///
-/// An empty bundle stands for the system's roots. No backend of a lab has a certificate from those, so it trusts nobody.
+/// An empty bundle means the system's roots. No backend of a lab has a certificate from those, so no server is trusted.
 ///
 /// # Errors
 /// The API server's words for a bundle without any certificate in it.
@@ -44,7 +44,7 @@ pub(super) fn client_config(ca_bundle: &[u8], missing_san: IntCounter) -> Result
         return Err("unable to load root certificates: unable to parse bytes as PEM block".to_owned());
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    // An empty store cannot make a verifier; nobody is trusted then.
+    // An empty store cannot make a verifier; no server is trusted then.
     let inner = (trusted > 0)
         .then(|| WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build())
         .transpose()

@@ -269,7 +269,7 @@ async fn a_watcher_follows_by_list_and_by_stream_and_survives_an_expired_version
                         {
                             return;
                         }
-                        // The expiry itself comes as an error, and the watcher begins anew.
+                        // The expiry itself comes as an error, and the watcher restarts.
                         Some(_) => {}
                         None => panic!("the watcher ended"),
                     }

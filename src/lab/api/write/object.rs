@@ -1,4 +1,4 @@
-//! What the API server itself writes into objects and checks about them, whoever sent them.
+//! What the API server itself writes into objects and checks about them, regardless of the sender.
 
 use serde_json::{Map, Value, json};
 
@@ -193,7 +193,7 @@ pub(super) fn empty_namespace(store: &ObjectStore, namespace: &str) {
     for kind in KINDS.iter().filter(|kind| kind.namespaced && kind.stored) {
         for stored in store.list(kind, Some(namespace)).1 {
             let name = stored.object["metadata"]["name"].as_str().unwrap_or_default();
-            // Whoever changes it at this moment has removed it or keeps an orphan; neither hurts a lab.
+            // A concurrent writer has removed it or keeps an orphan; neither hurts a lab.
             let _ = store.remove(kind, namespace, name, stored.revision);
         }
     }

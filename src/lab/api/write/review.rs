@@ -10,7 +10,7 @@ use super::super::status::ApiFailure;
 use super::{WriteRequest, object};
 
 impl WriteRequest<'_> {
-    /// Lets the hooks see the question and answers it as a server does where everybody may do everything.
+    /// Calls the hooks for the review and answers it as a server that permits everything.
     pub(super) async fn review(&self, mut sent: Value) -> Result<Response<Body>, ApiFailure> {
         let kind = self.request.kind;
         object::check_type(kind, &mut sent)?;

@@ -68,7 +68,7 @@ impl WriteRequest<'_> {
         };
         written.map_err(|_| object::moved(kind, name))?;
         if subresource.way == SubresourceKind::Token {
-            // Nobody here would take it.
+            // No server here accepts it.
             sent["status"] = json!({"token": random::uuid(), "expirationTimestamp": object::now()});
             return Ok(reply::value(201, &sent));
         }

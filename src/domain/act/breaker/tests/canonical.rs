@@ -143,7 +143,7 @@ impl World {
                 known.extend(hook.pending.iter().map(|pending| pending.ticket.0));
             }
             let number = |ticket: &mut Ticket| {
-                // One that nobody waits for any more is as good as any other such.
+                // Tickets whose answer is no longer awaited are equivalent.
                 let place = known.iter().position(|known| *known == ticket.0);
                 *ticket = Ticket(place.map_or(0, |place| place as u64 + 1));
             };

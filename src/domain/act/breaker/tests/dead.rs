@@ -34,7 +34,7 @@ pub(super) fn skipped() -> Incident {
     incident.wait(10);
     incident.facts.dead = true;
     incident.wait(1);
-    // Nobody calls it any more.
+    // It is no longer called.
     incident.facts.effect = Effect::FailingOpen;
     incident.wait(1);
     assert_eq!(incident.changes, [SHIELD, SKIP]);
@@ -47,7 +47,7 @@ impl Incident {
         self.begin();
     }
 
-    /// It answers; whoever calls it is answered.
+    /// It answers every call.
     pub(super) fn answers(&mut self) {
         (self.facts.dead, self.facts.effect) = (false, Effect::Delaying);
     }

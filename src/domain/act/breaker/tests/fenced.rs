@@ -8,7 +8,7 @@ use crate::vocabulary::{Cause, Effect};
 const SHIELD: To = To::Bypass(Rung::Shield);
 const SKIP: To = To::Bypass(Rung::Skip);
 
-/// A hook that keeps everybody's writes, and that a rule permits to skip.
+/// A hook that blocks all writes, and that a rule permits to skip.
 fn hangs(may_skip: bool) -> Incident {
     let mut incident = Incident::new(AutoBreak::On, Rung::ALL);
     incident.facts.may_skip = may_skip;

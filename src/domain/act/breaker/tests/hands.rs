@@ -1,4 +1,4 @@
-//! What others do, and what a person did by hand.
+//! Changes by other writers, and manual bypasses.
 
 use std::time::Duration;
 

@@ -320,7 +320,7 @@ fn a_skip_that_another_clock_dated_far_ahead_takes_no_place_of_a_new_one_without
     );
 }
 
-/// No API server says any more what it goes by, once nobody follows the webhook.
+/// Once the webhook is no longer followed, no API server reports its state.
 #[test]
 fn the_ledger_forgets_a_restored_webhook_that_was_deleted() {
     let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);

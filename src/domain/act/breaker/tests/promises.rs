@@ -241,7 +241,7 @@ impl World {
         self.broken.extend(broken);
     }
 
-    /// Somebody else changes an object.
+    /// Another writer changes an object.
     pub(super) fn hand(&mut self, at: usize, hand: Hand) {
         let object = &mut self.objects[at];
         match hand {
@@ -317,7 +317,7 @@ impl World {
         let back = |at: usize| {
             let line = self.book.entries.get(&Setup::hook(at));
             let object = &self.objects[at];
-            // What somebody else has changed is theirs to mend.
+            // A change by another writer is theirs to fix.
             let over = !object.shown.is_ours() && !object.left_over && !line.is_some_and(BookEntry::counts);
             object.shown == BypassState::Foreign || over
         };

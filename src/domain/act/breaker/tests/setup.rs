@@ -16,7 +16,7 @@ pub(super) enum Mood {
     Well,
     /// Everything says that it hangs.
     Hanging,
-    /// And that it answers nobody.
+    /// It also answers no call.
     Dead,
     /// One witness says so.
     Thin,
@@ -80,7 +80,7 @@ pub(super) struct Setup {
     pub(super) ignores: bool,
     /// In units.
     pub(super) hold: u32,
-    /// In units; none: for ever.
+    /// In units; `None`: no limit.
     pub(super) longest: Option<u32>,
     /// What becomes of a bypass then; none: a shield stays.
     pub(super) at_limit: Option<AtLimit>,
@@ -191,7 +191,7 @@ impl Setup {
             effect: match (bad, object.ignores, &object.shown) {
                 (false, ..) => Effect::None,
                 (true, false, _) => Effect::Blocking,
-                // Nobody waits for what nobody calls.
+                // A hook that is not called delays no request.
                 (true, true, BypassState::Ours { rung: Rung::Skip, .. }) => Effect::FailingOpen,
                 (true, true, _) => Effect::Delaying,
             },

@@ -411,7 +411,7 @@ fn a_hook_that_only_hookwatch_meets_is_bypassed_at_no_rung() {
     }
 }
 
-/// As many webhooks as are watched, which others meet and whose failure nobody feels, fail before the one in the way of Leases.
+/// As many webhooks as are watched, none of which blocks a write, fail before the one that blocks Leases.
 #[test]
 fn however_many_webhooks_fail_the_one_that_leaders_wait_for_is_shielded() {
     let mut outage = Outage::of(&[], &[Rung::Shield]);

@@ -112,7 +112,7 @@ pub(super) struct World {
     pub(super) left: Mishaps,
     /// How often others have taken our bypass away, since we forgot.
     pub(super) reverts: Vec<u8>,
-    /// Ages of the bypasses that were begun of late, in units.
+    /// Ages of the bypasses that began recently, in units.
     pub(super) begun: Vec<u8>,
     /// Which promises the last step broke.
     pub(super) broken: BTreeSet<&'static str>,

@@ -20,7 +20,7 @@ fn fields_back(
     let Some(original) = original else {
         return Err(EditRefusal::OriginalUnknown(ours.join(" and ")));
     };
-    // Whose a field is does not show in its value: somebody may claim it as it is before this is written.
+    // A field's value does not show its owner: another manager may claim it unchanged before this is written.
     let version = "/metadata/resourceVersion";
     page.draft.expect(version, page.here.object.pointer(version));
     let now = page.here.fields();
@@ -155,8 +155,8 @@ fn unexplained_first<'a>(
     }))
 }
 
-/// Forgets a webhook that somebody has removed or renamed. What is illegible speaks of nobody once there is no webhook
-/// any more.
+/// Forgets a webhook that was removed or renamed. An unreadable annotation concerns no webhook once the configuration
+/// has none.
 pub(super) fn of_gone(object: &Value, webhook: &str, now: Time) -> Result<Plan, EditRefusal> {
     let mut draft = PatchDraft::default();
     let text = match state(object) {

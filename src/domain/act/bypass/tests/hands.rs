@@ -30,7 +30,7 @@ pub(super) fn refused(object: &Value, webhook: &str, desired: &Desired) -> EditR
     planned(object, webhook, desired).expect_err("a refusal")
 }
 
-/// Somebody else's write.
+/// A write by another manager.
 pub(super) fn theirs(object: &Value, change: impl FnOnce(&mut Value)) -> Value {
     let mut after = object.clone();
     change(&mut after);
@@ -77,7 +77,7 @@ fn what_its_owner_has_set_meanwhile_is_the_owners() {
     let restored = done(&longer, "a", &Desired::Restore);
     assert_eq!(restored["webhooks"][0]["timeoutSeconds"], 20);
     assert_eq!(restored["webhooks"][0]["failurePolicy"], "Fail");
-    // The same value, applied by somebody, is theirs as well.
+    // The same value, applied by another manager, is theirs as well.
     let wanted = claimed(bypassed, "a", "failurePolicy", "somebody");
     let restored = done(&wanted, "a", &Desired::Restore);
     assert_eq!(restored["webhooks"][0]["failurePolicy"], "Ignore");
@@ -370,7 +370,7 @@ fn nonsense_that_another_webhook_still_needs_stays() {
         let text = &mut object["metadata"]["annotations"][STATE_ANNOTATION];
         *text = text.as_str().expect("text").replacen('{', "", 1).into();
     });
-    // Where nobody says whose a field is, too.
+    // The same where no manager is recorded.
     nonsense["metadata"]["managedFields"] = json!([]);
     assert_eq!(planned(&nonsense, "b", &Desired::Restore), Ok(Plan::AlreadySo));
     assert!(!is_left_over(&nonsense, "b"));

@@ -207,7 +207,7 @@ fn newer(before: &Value, mut after: Value) -> Value {
     after
 }
 
-/// Makes `manager` an owner of a field beside whoever is, as an apply of the same value does.
+/// Makes `manager` a further owner of a field, as an apply of the same value does.
 pub(super) fn claimed(mut object: Value, webhook: &str, field: &str, manager: &str) -> Value {
     let mut managers = decoded(&object);
     let owned = managers.entry(manager.to_owned()).or_default();

@@ -10,7 +10,7 @@ use super::objects::{
 use crate::act::bypass::edit::{Author, Desired, EditRefusal, Plan, plan};
 use crate::act::bypass::{Rung, STATE_ANNOTATION, touched};
 
-/// What somebody else may do to a configuration. Indices are taken modulo what there is.
+/// A change that another writer may make to a configuration. Indices are taken modulo the number of webhooks.
 #[derive(Debug, Clone)]
 enum Theirs {
     RotateBundle(usize, u8),
@@ -53,7 +53,7 @@ fn theirs() -> impl Strategy<Value = Theirs> {
     ]
 }
 
-/// Somebody's write. `step` makes new names differ; `first` is the manifest that its owner has at home.
+/// A write by another writer. `step` makes new names differ; `first` is the owner's manifest.
 fn done(object: &Value, change: &Theirs, step: usize, first: &Value) -> Value {
     let mut after = object.clone();
     let count = after["webhooks"].as_array().map_or(0, Vec::len);
@@ -246,7 +246,7 @@ proptest! {
             if let Ok(Plan::Edit(edit)) = late && *again > 0 {
                 with = patched(&with, &edit.patch).unwrap_or(with);
             }
-            // Whoever renames a hook, or takes away what explains it, takes its fields as they are for their own.
+            // A writer who renames a hook, or removes its annotation, adopts its fields as they are.
             told &= !matches!(change, Theirs::Rename(_) | Theirs::WipeAnnotation | Theirs::Nonsense | Theirs::ReplaceAll);
         }
         let (with, refusals) = restored(&with);
@@ -327,7 +327,7 @@ fn ignored(object: &Value) -> (Vec<[Value; 2]>, Vec<String>) {
     (fields.collect(), originals.collect())
 }
 
-/// Whether anybody else has claimed a webhook's `failurePolicy`.
+/// Whether another manager has claimed a webhook's `failurePolicy`.
 fn owned_by_others(object: &Value, webhook: &str) -> bool {
     let key = format!("k:{}", json!({"name": webhook}));
     let mut managers = object["metadata"]["managedFields"]

@@ -70,7 +70,7 @@ pub struct Actor {
     pub fast: i64,
     /// What its wall clock says beyond its steady one. It steps.
     pub wall: u64,
-    /// Which step is waited for; a crash makes all answers of before somebody else's.
+    /// Which step is awaited; after a crash, earlier answers no longer match.
     pub waiting: u64,
     pub steps: u64,
     pub life: u64,

@@ -108,8 +108,7 @@ pub(in super::super) fn check(review: &Review, body: &[u8]) -> Result<bool, Stri
     Ok(response.allowed.unwrap_or(false))
 }
 
-/// A value with the last of doubled fields, as Go reads it. The error is the one that concerns JSON, which is
-/// what everybody means to send.
+/// A value with the last of duplicate fields, as Go reads it. The error is the JSON one, as webhooks mean to send JSON.
 fn decode(body: &[u8]) -> Result<Value, serde_json::Error> {
     serde_json::from_slice(body).or_else(|error| {
         let text = std::str::from_utf8(body).map(str::trim);

@@ -16,8 +16,7 @@ pub(super) struct ReviewedKind {
     pub(super) rest: Rest,
 }
 
-/// Namespaced kinds first, and among them the one that matters least to anybody: a wildcard rule gets a
-/// ConfigMap.
+/// Namespaced kinds first, and among them the least important: a wildcard rule gets a ConfigMap.
 #[rustfmt::skip] // a table
 pub(super) const KINDS: [ReviewedKind; 21] = [
     namespaced("", "configmaps", "ConfigMap", |_| json!({"data": {"probe": "true"}})),

@@ -269,7 +269,7 @@ async fn without_a_bundle_the_roots_of_the_system_count() {
         ProbeOutcome::VerifierDiffers { why } => assert!(!has_roots, "{why}"),
         other => panic!("{other:?}"),
     }
-    // A url may be vouched for by an authority that only the API server's machine knows.
+    // A url's certificate may come from an authority that only the API server's machine knows.
     let server = Server::silent(identity.config()).await;
     let hook = url_hook("", super::NAME, server.address.port());
     let report = run(&prober(), request(hook, server.address, ProbeLevel::Handshake)).await;

@@ -130,7 +130,7 @@ async fn a_name_is_resolved_and_timed() {
 
 #[tokio::test]
 async fn a_name_that_does_not_resolve_is_unresolvable() {
-    // A label of 64 characters: the resolver refuses it without asking anybody.
+    // A label of 64 characters: the resolver refuses it without a query.
     let mut request = request(
         url_hook("", "hook.example.com", 443),
         "127.0.0.1:1".parse().expect("an address"),

@@ -102,7 +102,7 @@ async fn a_kept_connection_that_went_silent_times_out_while_fresh_ones_are_fine(
     )
     .await;
     assert_eq!(fresh.outcome, ALLOWED);
-    // What went silent is gone; the next kept probe begins anew, as the API server's pool does.
+    // The silent connection is gone; the next kept probe dials, as the API server's pool does.
     assert_eq!(run(&prober, on_kept()).await.outcome, ALLOWED);
 }
 

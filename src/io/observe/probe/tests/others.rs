@@ -60,7 +60,7 @@ async fn its_certificate_counts_unless_its_owner_says_otherwise() {
     for (bundle, insecure, accepted) in [
         (authority.pem(), false, true),
         (stranger.pem(), false, false),
-        // The system's roots: they do not vouch for a Service's name either.
+        // The system's roots: they do not certify a Service's name either.
         (String::new(), false, false),
         (String::new(), true, true),
     ] {
