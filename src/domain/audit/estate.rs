@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::reach::NAME_LABEL;
 use super::standing::AuditEvidence;
-use crate::cluster::hook::{Hook, HookKind, Labels, Selector, ServiceTarget};
+use crate::cluster::hook::{Hook, HookKind, Labels, NamespacedName, Selector, ServiceTarget};
 use crate::cluster::inventory::NodeState;
 use crate::cluster::matching::has_all;
 use crate::time::Time;
@@ -124,9 +124,6 @@ pub struct Converted {
     /// Where it came from.
     pub source: Option<SourceLocation>,
 }
-
-/// Namespace and name.
-pub type NamespacedName = (String, String);
 
 /// Kinds of which a list is missing or not complete, with the namespace that it is of; `None`: of the whole cluster.
 pub type Unlisted = BTreeSet<(&'static str, Option<String>)>;

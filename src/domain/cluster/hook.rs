@@ -28,7 +28,7 @@ use crate::vocabulary::Cause;
 pub use added::{Added, SPARE_ANNOTATION};
 pub use kind::{Aggregated, Available, Conversion, HookKind, OtherKind};
 pub use level::ProbeLevel;
-pub use service::{Endpoint, ServiceState, ServiceTarget};
+pub use service::{Endpoint, NamespacedName, ServiceState, ServiceTarget};
 pub use terms::{ConnectionTerms, ProbeTarget};
 pub use written::{Trusted, WrittenEntry};
 

@@ -16,7 +16,7 @@ use super::inventory::convert::service::{Service, Slice, resolve};
 use super::inventory::convert::{self, Problems};
 use crate::domain::audit::estate::{Converted, Unlisted};
 use crate::domain::audit::{AuditedHook, Estate, SourceLocation};
-use crate::domain::cluster::hook::{Hook, HookKind, HookTarget, ServiceState};
+use crate::domain::cluster::hook::{Hook, HookKind, HookTarget, NamespacedName, ServiceState};
 use crate::domain::time::Time;
 
 /// An object, and where it came from.
@@ -82,8 +82,8 @@ impl EstateObject {
 struct Making {
     estate: Estate,
     unreadable: Vec<UnreadableObject>,
-    services: BTreeMap<(String, String), Service>,
-    slices: BTreeMap<(String, String), Vec<Slice>>,
+    services: BTreeMap<NamespacedName, Service>,
+    slices: BTreeMap<NamespacedName, Vec<Slice>>,
 }
 
 impl Making {

@@ -19,6 +19,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
+use crate::domain::cluster::hook::NamespacedName;
 use crate::domain::cluster::inventory::{Inventory, InventoryHealth, WatchReport};
 use crate::domain::time::Time;
 use crate::io::Clock;
@@ -34,7 +35,7 @@ mod page;
 mod store;
 
 use feed::{Feed, FeedSpec, FeedUpdate};
-use object::{ObjectKey, WatchedKind};
+use object::WatchedKind;
 use store::WatchStore;
 
 /// Namespaces that get watches of their own.
@@ -96,7 +97,7 @@ type FeedKey = (WatchedKind, Option<String>);
 
 struct RunningWatch {
     number: u64,
-    wanted: Arc<BTreeSet<ObjectKey>>,
+    wanted: Arc<BTreeSet<NamespacedName>>,
     health: InventoryHealth,
     known_good: Option<Time>,
     /// Whether it has delivered a list or failed.
@@ -266,7 +267,7 @@ impl Keeper {
     }
 
     /// Starts a feed, in place of those that read the same, if there are any. What they have read stays until it has read it.
-    fn start_feed(&mut self, key: FeedKey, wanted: BTreeSet<ObjectKey>) {
+    fn start_feed(&mut self, key: FeedKey, wanted: BTreeSet<NamespacedName>) {
         let before = self.predecessor(&key);
         // A feed that gets more to read was not worse before; only `WatchStore::covered` knows what is new.
         let (health, known_good, settled) = before.map_or((InventoryHealth::Starting, None, false), |it| {
@@ -380,10 +381,10 @@ fn name((kind, namespace): &FeedKey) -> String {
 
 /// The feeds that are needed to know these Services and these nodes, and what each is to read.
 fn needed_feeds(
-    services: &BTreeSet<ObjectKey>,
+    services: &BTreeSet<NamespacedName>,
     nodes: BTreeSet<String>,
-) -> BTreeMap<FeedKey, BTreeSet<ObjectKey>> {
-    let mut needed: BTreeMap<FeedKey, BTreeSet<ObjectKey>> = [
+) -> BTreeMap<FeedKey, BTreeSet<NamespacedName>> {
+    let mut needed: BTreeMap<FeedKey, BTreeSet<NamespacedName>> = [
         WatchedKind::Validating,
         WatchedKind::Mutating,
         WatchedKind::Namespaces,

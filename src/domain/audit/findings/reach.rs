@@ -12,7 +12,7 @@ use crate::audit::forecast::{Auditor, BackendFailure, Casualty, Forecast};
 use crate::audit::patch::scoping;
 use crate::audit::reach::Reach;
 use crate::audit::{Function, seconds};
-use crate::cluster::hook::{FailurePolicy, Hook, HookKind};
+use crate::cluster::hook::{FailurePolicy, Hook, HookKind, NamespacedName};
 use crate::cluster::matching::RequestShape;
 
 /// Of more Services than this it is not looked for who needs whom.
@@ -171,7 +171,7 @@ fn loops(auditor: &Auditor<'_>, pause: &dyn Fn(), found: &mut Vec<Finding>) {
 }
 
 /// Each Service with the first webhook that is called there.
-fn places(estate: &Estate) -> BTreeMap<(String, String), usize> {
+fn places(estate: &Estate) -> BTreeMap<NamespacedName, usize> {
     let mut found = BTreeMap::new();
     for (at, subject) in estate.subjects.iter().enumerate() {
         if let Some(key) = service_key(&subject.hook) {

@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{Backend, BackendAddress, BackendPath, Hook, HookTarget};
 
+/// Namespace (empty for cluster-scoped objects) and name.
+pub type NamespacedName = (String, String);
+
 /// A Service-backed hook's address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceTarget {
@@ -28,7 +31,7 @@ impl ServiceTarget {
     }
 
     /// Namespace and name of the Service.
-    pub fn key(&self) -> (String, String) {
+    pub fn key(&self) -> NamespacedName {
         (self.namespace.clone(), self.name.clone())
     }
 

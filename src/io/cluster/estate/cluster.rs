@@ -12,7 +12,8 @@ use tokio::time::Instant;
 
 use super::objects::text;
 use super::{EstateObject, UnreadableObject};
-use crate::domain::audit::estate::{NamespacedName, Unlisted};
+use crate::domain::audit::estate::Unlisted;
+use crate::domain::cluster::hook::NamespacedName;
 use crate::io::client::Connection;
 use crate::io::client::answer::percent_encoded;
 use crate::io::client::request::{ApiRequest, JSON, METADATA, RequestError, items, page};

@@ -2,10 +2,8 @@
 
 use serde_json::Value;
 
-use crate::domain::audit::estate::{
-    Check, Container, DisruptionBudget, NamespacedName, ServiceFacts, Spread, Workload,
-};
-use crate::domain::cluster::hook::{Labels, Selector, SelectorRequirement};
+use crate::domain::audit::estate::{Check, Container, DisruptionBudget, ServiceFacts, Spread, Workload};
+use crate::domain::cluster::hook::{Labels, NamespacedName, Selector, SelectorRequirement};
 use crate::io::cluster::inventory::convert::node::items;
 
 /// The text of a field; empty where there is none.

@@ -17,8 +17,9 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::backoff::Backoff;
 use super::lines::Lines;
-use super::object::{self, ObjectKey, WatchedKind, WatchedObject};
+use super::object::{self, WatchedKind, WatchedObject};
 use super::page;
+use crate::domain::cluster::hook::NamespacedName;
 use crate::domain::text::{NOT_ACCEPTED, bounded};
 use crate::io::client::answer::percent_encoded;
 use crate::io::client::request::{self, ApiRequest, JSON, RequestError, within};
@@ -56,17 +57,17 @@ pub(super) struct FeedSpec {
     /// One namespace, or all.
     pub(super) namespace: Option<String>,
     /// The Services that hooks refer to (only for Services and EndpointSlices); nothing else is kept.
-    pub(super) wanted: Arc<BTreeSet<ObjectKey>>,
+    pub(super) wanted: Arc<BTreeSet<NamespacedName>>,
 }
 
 #[derive(Debug)]
 pub(super) enum FeedUpdate {
     /// All objects there are; what is not among them is gone.
-    Listed(Vec<(ObjectKey, WatchedObject)>),
+    Listed(Vec<(NamespacedName, WatchedObject)>),
     /// One object is new or has changed.
-    Changed(ObjectKey, WatchedObject),
+    Changed(NamespacedName, WatchedObject),
     /// One object is gone, or nothing refers to it any more.
-    Gone(ObjectKey),
+    Gone(NamespacedName),
     /// Nothing has changed, says the API server.
     Alive,
     /// The watch is broken and is being repaired.
@@ -423,7 +424,7 @@ mod tests {
     fn the_api_server_picks_what_a_selector_can_say() {
         let wanted = |names: &[&str]| {
             let keys = names.iter().map(|name| ("ns".to_owned(), (*name).to_owned()));
-            Arc::new(keys.collect::<BTreeSet<ObjectKey>>())
+            Arc::new(keys.collect::<BTreeSet<NamespacedName>>())
         };
         let spec = |kind, namespace: Option<&str>, names: &[&str]| FeedSpec {
             kind,

@@ -18,7 +18,7 @@ use super::convert::others;
 pub(super) use super::convert::service::SERVICE_LABEL;
 use super::convert::service::{Service, Slice};
 use super::lean::Lean;
-use crate::domain::cluster::hook::{Hook, HookKind, Labels};
+use crate::domain::cluster::hook::{Hook, HookKind, Labels, NamespacedName};
 use crate::domain::cluster::inventory::{NodeState, Problem};
 use crate::domain::text::bounded;
 use crate::io::client::answer::percent_encoded;
@@ -139,9 +139,6 @@ impl fmt::Display for WatchedKind {
     }
 }
 
-/// Namespace (empty for cluster-scoped objects) and name.
-pub(super) type ObjectKey = (String, String);
-
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum WatchedObject {
     Hooks(Vec<Hook>),
@@ -156,8 +153,8 @@ pub(super) enum WatchedObject {
 pub(super) fn parse(
     kind: WatchedKind,
     mut value: Value,
-    wanted: &BTreeSet<ObjectKey>,
-) -> (ObjectKey, String, Option<WatchedObject>) {
+    wanted: &BTreeSet<NamespacedName>,
+) -> (NamespacedName, String, Option<WatchedObject>) {
     let text = |field: &str| value["metadata"][field].as_str().unwrap_or_default().to_owned();
     let (mut key, version) = ((text("namespace"), text("name")), text("resourceVersion"));
     if kind == WatchedKind::Nodes {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::convert::Problems;
 use super::convert::service::{Slice, resolve};
-use super::object::{ObjectKey, WatchedKind, WatchedObject};
-use crate::domain::cluster::hook::{Hook, HookKind, HookTarget, ServiceState};
+use super::object::{WatchedKind, WatchedObject};
+use crate::domain::cluster::hook::{Hook, HookKind, HookTarget, NamespacedName, ServiceState};
 use crate::domain::cluster::inventory::{Inventory, Problem};
 use crate::domain::time::Time;
 
@@ -15,10 +15,10 @@ const MAX_PROBLEMS: usize = 200;
 
 #[derive(Debug, Default)]
 pub(super) struct WatchStore {
-    objects: BTreeMap<WatchedKind, BTreeMap<ObjectKey, WatchedObject>>,
+    objects: BTreeMap<WatchedKind, BTreeMap<NamespacedName, WatchedObject>>,
     /// Services whose own object, or whose EndpointSlices, a finished list covers. Only for these does
     /// absence mean anything.
-    covered: BTreeMap<WatchedKind, BTreeSet<ObjectKey>>,
+    covered: BTreeMap<WatchedKind, BTreeSet<NamespacedName>>,
 }
 
 impl WatchStore {
@@ -27,8 +27,8 @@ impl WatchStore {
         &mut self,
         kind: WatchedKind,
         namespace: Option<&str>,
-        wanted: &BTreeSet<ObjectKey>,
-        objects: Vec<(ObjectKey, WatchedObject)>,
+        wanted: &BTreeSet<NamespacedName>,
+        objects: Vec<(NamespacedName, WatchedObject)>,
     ) -> bool {
         let known = self.objects.entry(kind).or_default();
         let (mut replaced, mut kept) = (BTreeMap::new(), BTreeMap::new());
@@ -38,7 +38,7 @@ impl WatchStore {
                 _ => replaced.insert(key, object),
             };
         }
-        let listed: BTreeMap<ObjectKey, WatchedObject> = objects.into_iter().collect();
+        let listed: BTreeMap<NamespacedName, WatchedObject> = objects.into_iter().collect();
         let changed = listed != replaced;
         kept.extend(listed);
         *known = kept;
@@ -50,7 +50,7 @@ impl WatchStore {
     }
 
     /// Takes one object in; says whether that is news.
-    pub(super) fn changed(&mut self, kind: WatchedKind, key: ObjectKey, object: WatchedObject) -> bool {
+    pub(super) fn changed(&mut self, kind: WatchedKind, key: NamespacedName, object: WatchedObject) -> bool {
         let known = self.objects.entry(kind).or_default();
         if known.get(&key) == Some(&object) {
             return false;
@@ -60,14 +60,14 @@ impl WatchStore {
     }
 
     /// Forgets one object; says whether it was known.
-    pub(super) fn gone(&mut self, kind: WatchedKind, key: &ObjectKey) -> bool {
+    pub(super) fn gone(&mut self, kind: WatchedKind, key: &NamespacedName) -> bool {
         self.objects
             .get_mut(&kind)
             .is_some_and(|known| known.remove(key).is_some())
     }
 
     /// Every Service that a hook refers to, except the API server's own.
-    pub(super) fn wanted(&self) -> BTreeSet<ObjectKey> {
+    pub(super) fn wanted(&self) -> BTreeSet<NamespacedName> {
         Self::watched(self.hooks())
             .into_iter()
             .filter_map(|hook| match &hook.target {
@@ -78,7 +78,7 @@ impl WatchStore {
     }
 
     /// Forgets Services and EndpointSlices that no hook refers to any more.
-    pub(super) fn keep_only(&mut self, wanted: &BTreeSet<ObjectKey>) {
+    pub(super) fn keep_only(&mut self, wanted: &BTreeSet<NamespacedName>) {
         for covered in self.covered.values_mut() {
             covered.retain(|key| wanted.contains(key));
         }
@@ -263,11 +263,11 @@ impl WatchStore {
             .collect()
     }
 
-    fn of(&self, kind: WatchedKind) -> impl Iterator<Item = (&ObjectKey, &WatchedObject)> {
+    fn of(&self, kind: WatchedKind) -> impl Iterator<Item = (&NamespacedName, &WatchedObject)> {
         self.objects.get(&kind).into_iter().flatten()
     }
 
-    fn get(&self, kind: WatchedKind, key: &ObjectKey) -> Option<&WatchedObject> {
+    fn get(&self, kind: WatchedKind, key: &NamespacedName) -> Option<&WatchedObject> {
         self.objects.get(&kind)?.get(key)
     }
 }
