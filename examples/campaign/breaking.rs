@@ -31,8 +31,8 @@ const AT_WORK: At = SECOND / 2;
 const LINGER: At = 60 * SECOND;
 /// An API server that has not answered for so long is not waited for.
 const ANSWERS: At = 25 * SECOND;
-/// A request that nobody takes is given up after so long.
-const NOBODY: At = SECOND;
+/// A request that no server accepts is given up after this.
+const UNACCEPTED: At = SECOND;
 
 /// How far the breaker may go, where its evidence permits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -232,7 +232,7 @@ impl Breaking {
         };
         let took = match self.cluster.up(now).next() {
             Some(_) => seconds(self.random.log_normal(0.01, 0.6)),
-            None => NOBODY,
+            None => UNACCEPTED,
         };
         self.plan(now + took, Due::Answer(answer));
         let Some((hook, form)) = reformed else {

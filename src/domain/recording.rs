@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_after_a_missing_one_begins_anew() {
+    fn a_part_after_a_missing_one_starts_a_new_core() {
         let mut player = Player::default();
         player.play(header(3)).unwrap();
         player

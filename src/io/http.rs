@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn clients_that_send_one_byte_and_wait_hold_nobody_up_and_are_closed() {
+    async fn clients_that_send_one_byte_and_wait_delay_no_other_and_are_closed() {
         let (address, _publish, _stop) = start().await;
         let mut slow = Vec::new();
         for _ in 0..160 {

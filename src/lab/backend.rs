@@ -556,7 +556,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn accept_and_hang_answers_nobody_and_resumes_everybody() {
+    async fn accept_and_hang_answers_no_call_and_then_resumes_every_call() {
         let lab = Lab::start(BackendRole::Validating).await;
         let old = lab.connect().await.unwrap();
         lab.behave(Behaviour::AcceptAndHang).await;
@@ -669,7 +669,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn another_certificate_meets_everybody_at_once() {
+    async fn another_certificate_is_served_on_every_connection_at_once() {
         let lab = Lab::start(BackendRole::Validating).await;
         let old = lab.connect().await.unwrap();
         let expired = lab.authority.issue_expired(NAME).unwrap();

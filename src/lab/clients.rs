@@ -159,7 +159,7 @@ impl ControlPlaneClients {
 
     /// Counts casualties from now on, for instance when a fault is injected.
     pub fn count_casualties(&self) {
-        self.ledger.count_anew();
+        self.ledger.reset_counts();
     }
 
     /// What was lost since.
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn on_a_healthy_control_plane_everybody_has_a_lease_a_server_starts_and_nothing_is_lost() {
+    async fn on_a_healthy_control_plane_every_client_has_a_lease_a_server_starts_and_nothing_is_lost() {
         // The lab's clients take the process's provider; a second test installing it is no error.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let api = ApiServer::start(ApiServerOptions::default()).await.unwrap();

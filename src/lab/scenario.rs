@@ -283,7 +283,7 @@ impl Fault {
                     .behave(*hook, hook.backends(), &Behaviour::Refused)
                     .await?;
                 let (cluster, hook) = (Arc::clone(cluster), *hook);
-                let controller = async move { cluster.make_pods_anew(hook).await };
+                let controller = async move { cluster.recreate_pods(hook).await };
                 return Ok(Some(ControlPlaneFault::Script(Script::start(controller))));
             }
             Self::OnlyNodeLost(hook) => {

@@ -36,7 +36,7 @@ fn demo(arguments: &[&str]) -> Command {
 }
 
 #[test]
-fn a_hook_that_hangs_pages_somebody_once_with_its_name_and_the_page_ends_with_the_fault() {
+fn a_hook_that_hangs_pages_once_with_its_name_and_the_page_ends_with_the_fault() {
     if programs().is_none() {
         return;
     }

@@ -293,7 +293,7 @@ async fn an_outage_arrives_with_its_culprit_and_ends_whatever_other_alertmanager
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_leader_alone_speaks_and_everybody_when_the_api_server_is_gone() {
+async fn only_the_leader_sends_alerts_and_every_replica_when_the_api_server_is_gone() {
     let lab = Lab::start().await;
     let mut replicas = Vec::new();
     for _ in 0..2 {
@@ -451,7 +451,7 @@ const FOREVER: &str = "2099-01-01T00:00:00Z";
 const LONG_AGO: &str = "2020-01-01T00:00:00Z";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_of_two_senders_resolves_first_there_is_one_page() {
+async fn there_is_one_page_whichever_of_two_senders_resolves_first() {
     if !ready() {
         return;
     }

@@ -110,7 +110,7 @@ async fn a_hook_that_frames_another_in_what_it_says_accuses_itself_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_is_killed_between_any_two_requests_leaves_what_can_be_brought_back() {
+async fn a_process_killed_between_any_two_requests_leaves_what_can_be_restored() {
     let lab = lab().await;
     let bypasses = [desired(Rung::Shield), desired(Rung::Skip), ignore()];
     let places = killed_anywhere_is_brought_back(&lab.client, &a(), &bypasses).await;
@@ -143,7 +143,7 @@ async fn another_api_server_takes_over_from_one_that_is_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_to_ask_is_said_in_time() {
+async fn unreachable_api_servers_are_reported_in_time() {
     let lab = lab().await;
     let away = Cutting::start(lab.client.clone(), |_| Fate::Lost).await;
     let patience = hookwatch::io::act::breaker::RetryPolicy {
@@ -161,7 +161,7 @@ async fn nobody_to_ask_is_said_in_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_keeps_changing_the_object_is_given_way_to() {
+async fn a_writer_that_keeps_changing_the_object_wins() {
     let lab = lab().await;
     let (client, hook) = (lab.client.clone(), a());
     // Before each of our writes somebody else changes what it rests on.

@@ -86,7 +86,7 @@ fn culprits(replay: &Replay) -> Vec<(&str, Cause)> {
 }
 
 #[test]
-fn without_any_one_family_the_culprit_is_still_named_where_it_can_be_known_and_nobody_else_ever_is() {
+fn without_any_one_family_the_culprit_is_still_named_where_it_can_be_known_and_no_other_hook_is() {
     for (recording, culprit, elsewhere) in TRUTH {
         for family in FAMILIES {
             let replay = replayed(recording, &[family]);
@@ -118,7 +118,7 @@ fn without_any_one_family_the_culprit_is_still_named_where_it_can_be_known_and_n
 }
 
 #[test]
-fn without_any_two_families_nobody_is_accused_falsely() {
+fn without_any_two_families_no_hook_is_accused_falsely() {
     for (recording, culprit, elsewhere) in TRUTH {
         for (at, one) in FAMILIES.iter().enumerate() {
             for other in &FAMILIES[at + 1..] {

@@ -173,7 +173,7 @@ macro_rules! scenarios {
 scenarios! {
     a_slow_hook_is_named: "validating-slow",
     a_hook_that_refuses_connections_is_named: "validating-refused",
-    one_bad_backend_of_three_is_seen_and_nobody_is_blamed: "one-of-three-refused",
+    one_bad_backend_of_three_is_seen_and_no_hook_is_blamed: "one-of-three-refused",
     a_hook_that_hangs_and_is_skipped_is_named: "mutating-hang-fail-open",
     a_hook_that_answers_500_is_named: "validating-http-500",
     a_hook_that_answers_nonsense_is_named: "not-an-admission-review",

@@ -78,7 +78,7 @@ fn a_healthy_cluster_ends_with_0_and_one_that_is_gone_with_2() {
 }
 
 #[test]
-fn a_hanging_hook_ends_with_1_and_is_named_to_somebody_who_saw_no_better_times() {
+fn a_hanging_hook_ends_with_1_and_is_named_without_a_baseline() {
     trust();
     let cluster = Cluster::held(&["--scenario", "validating-hang"]);
     cluster.until(|assessment| assessment["control_plane"]["writes"] == "Blocked");
@@ -91,7 +91,7 @@ fn a_hanging_hook_ends_with_1_and_is_named_to_somebody_who_saw_no_better_times()
 }
 
 #[test]
-fn a_slow_etcd_ends_with_3_for_somebody_who_saw_no_better_times() {
+fn a_slow_etcd_ends_with_3_without_a_baseline() {
     trust();
     let cluster = Cluster::held(&["--scenario", "etcd-slow"]);
     cluster.until(|assessment| assessment["control_plane"]["not_a_hook"]["cause"] == "EtcdSlow");

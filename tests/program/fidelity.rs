@@ -40,7 +40,7 @@ embedded! {
     ignore_still_costs_the_timeout_and_counts_as_failing_open
     a_hung_catch_all_blocks_leases_events_and_configmaps
     the_time_of_hooks_is_the_difference_between_request_and_sli_time
-    a_patch_that_tests_what_it_changes_fails_cleanly_when_somebody_was_faster
+    a_patch_that_tests_what_it_changes_fails_cleanly_after_another_write
     a_hook_takes_64_conditions_and_no_name_twice
     the_ledger_is_an_empty_configuration_written_with_its_version
     the_shield_spares_what_keeps_the_control_plane_alive_and_nothing_else

@@ -120,7 +120,7 @@ fn api(client: &Client, object: &DynamicObject) -> Api<DynamicObject> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_webhook_that_is_broken_on_purpose_is_named_and_harms_nobody_else() {
+async fn the_webhook_that_is_broken_on_purpose_is_named_and_harms_no_other() {
     let lab = Lab(HeldDemo::start(&[]));
     let client = lab.client().await;
     for object in objects() {

@@ -104,7 +104,7 @@ const REFUSED: Option<(Health, Option<Cause>, Effect)> =
     Some((Health::Failing, Some(Cause::Refused), Effect::Blocking));
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn refused_backends_of_both_kinds_are_named_and_nobody_else_is_blamed() {
+async fn refused_backends_of_both_kinds_are_named_and_no_other_hook_is_blamed() {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let server = ApiServer::start(ApiServerOptions::default()).await.unwrap();
     let cluster = Cluster::start(&server.kubeconfig(), BackendReach::Loopback)

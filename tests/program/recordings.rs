@@ -26,7 +26,7 @@ fn culprits(replay: &Replay) -> Vec<(&str, Cause, Effect)> {
 }
 
 #[test]
-fn a_quiet_recording_names_nobody() {
+fn a_quiet_recording_names_no_hook() {
     let replay = recording("quiet");
     assert_eq!(culprits(&replay), []);
     assert_eq!(replay.not_a_hook(), []);

@@ -243,7 +243,7 @@ fn systemd_takes_the_unit_as_it_is() {
 }
 
 #[test]
-fn the_image_is_nobodys_and_made_of_what_the_manifests_expect() {
+fn the_image_has_an_unprivileged_user_and_is_made_of_what_the_manifests_expect() {
     let text = read("deploy/Containerfile");
     let lines = |word: &str| -> Vec<String> {
         let found = text.lines().filter_map(|line| line.strip_prefix(word));

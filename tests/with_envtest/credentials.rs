@@ -10,12 +10,12 @@ use super::{Named, Outcome, named};
 
 pub fn tests() -> Vec<Named> {
     vec![named(
-        "an_expired_client_certificate_is_told_with_its_end_before_anybody_is_asked",
-        an_expired_client_certificate_is_told_with_its_end_before_anybody_is_asked,
+        "an_expired_client_certificate_is_reported_with_its_end_before_any_request",
+        an_expired_client_certificate_is_reported_with_its_end_before_any_request,
     )]
 }
 
-fn an_expired_client_certificate_is_told_with_its_end_before_anybody_is_asked() -> Outcome {
+fn an_expired_client_certificate_is_reported_with_its_end_before_any_request() -> Outcome {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let directory = PrivateDirectory::create().unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();

@@ -51,7 +51,7 @@ const FEATURES: [Feature; 5] = [
         since: 28,
         tests: &[
             "a_webhook_is_called_exactly_",
-            "breaker_loses_nobody_",
+            "breaker_loses_no_client_",
             "bypass_",
             "hands_",
             "installed_a_bypass_outlives_",

@@ -38,8 +38,8 @@ pub fn tests() -> Vec<Named> {
         "two-services-hang",
     ]
     .map(|scenario| {
-        let name = format!("breaker_loses_nobody_in_{}", scenario.replace('-', "_"));
-        named(&name, move || nobody_is_lost_with_the_breaker(scenario))
+        let name = format!("breaker_loses_no_client_in_{}", scenario.replace('-', "_"));
+        named(&name, move || no_client_is_lost_with_the_breaker(scenario))
     });
     let others: [Named; 5] = [
         (
@@ -151,7 +151,7 @@ fn the_outage_is_paid_for_by_the_leaders_that_there_are() -> Outcome {
 }
 
 /// What the leaders, real where they are installed, and the nodes live through with the breaker.
-fn nobody_is_lost_with_the_breaker(name: &'static str) -> Outcome {
+fn no_client_is_lost_with_the_breaker(name: &'static str) -> Outcome {
     let (code, stdout, stderr) = finish(demo(&["--scenario", name, "--auto-break=shield"]));
     if code == Some(SKIPPED) {
         return Outcome::Skipped(stderr.trim().to_owned());

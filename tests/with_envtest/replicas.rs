@@ -91,13 +91,13 @@ async fn the_shipped_permissions_are_enough() {
     lab.behave(LabHook::Quota, Behaviour::Refused).await;
     let without =
         "ValidatingWebhookConfiguration \"hookwatch-ledger\" may not be written; see deploy/README.md";
-    let nobody_leads = || {
+    let has_no_leader = || {
         played::view(&daemon).is_some_and(|view| view.role == ReplicaRole::Unknown)
             && trouble().contains(LabHook::Quota.webhook())
             && trouble().contains(without)
     };
     played::until("nobody leads, and it says why", &[&daemon], async || {
-        nobody_leads()
+        has_no_leader()
     })
     .await;
     let view = played::view(&daemon).unwrap();
@@ -106,7 +106,7 @@ async fn the_shipped_permissions_are_enough() {
         daemon.shown.assessment.borrow().clone().unwrap().at > before
     })
     .await;
-    assert!(nobody_leads(), "{:?}", played::view(&daemon));
+    assert!(has_no_leader(), "{:?}", played::view(&daemon));
     assert_eq!(
         played::view(&daemon).unwrap().since,
         view.since,

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_shares_the_backends_is_at_fault_and_nobody_else() {
+    fn every_hook_that_shares_the_backends_is_at_fault_and_no_other() {
         for incident in (0..200).map(|index| incident(2, index)) {
             let services: Vec<usize> = incident
                 .faults

@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_acts_whose_fence_is_not_proven() {
+    fn without_a_proven_fence_there_is_no_action() {
         let not_proven = [
             None,
             Some(Proof::NotProven("x".to_owned())),

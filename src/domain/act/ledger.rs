@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ledger_without_anything_is_nobodys() {
+    fn an_empty_ledger_has_no_holder() {
         for text in [None, Some(""), Some(" "), Some("{}")] {
             let record = LedgerReading::of(text).record("u", "7");
             assert_eq!((record.holder, record.version.as_str()), (None, "7"), "{text:?}");
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_in_somebodys_hands_until_it_is_replaced() {
+    fn what_cannot_be_read_counts_as_held_until_it_is_replaced() {
         let huge = format!("{{\"x\": \"{}\"}}", "x".repeat(MAX_BYTES));
         let long = json!({"actor": {"identity": "x".repeat(301)}}).to_string();
         for text in [

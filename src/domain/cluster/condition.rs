@@ -70,7 +70,7 @@ impl Hook {
 
 impl BypassCondition {
     /// Whether no user's write is shown to the hook.
-    pub const fn is_for_everybody(self) -> bool {
+    pub const fn covers_all_users(self) -> bool {
         matches!(self, Self::Probation | Self::Skip)
     }
 

@@ -311,7 +311,7 @@ impl<'a> Evidence<'a> {
 
     /// No user's write is shown to the hook.
     pub fn is_uncalled(&self) -> bool {
-        self.bypass.is_some_and(BypassCondition::is_for_everybody)
+        self.bypass.is_some_and(BypassCondition::covers_all_users)
     }
 
     /// The control plane's own writes skip it.

@@ -303,5 +303,5 @@ fn path_is_lost(
         && last.since(*first) <= t::path_lost_within()
         && places(&silent) as f64 >= t::path_places()
         && !before.values().any(was_late)
-        && !canaries.any(|(_, memory)| is_older(memory.in_vain_since(now)))
+        && !canaries.any(|(_, memory)| is_older(memory.unanswered_since(now)))
 }

@@ -130,7 +130,7 @@ impl Verdict {
 
     /// It takes part in admission, and users' writes reach it.
     pub fn is_asked(&self) -> bool {
-        self.kind.is_admission() && !self.bypass.is_some_and(BypassCondition::is_for_everybody)
+        self.kind.is_admission() && !self.bypass.is_some_and(BypassCondition::covers_all_users)
     }
 
     /// All backends that it has are dead by our probes, whatever is seen of its ClusterIP beside endpoints.

@@ -425,12 +425,12 @@ impl CanaryMemory {
 
     /// When the first canary was sent that got no answer, or has none yet, and after which none got through; not before
     /// hookwatch last resumed.
-    pub fn in_vain_since(&self, now: Time) -> Option<Time> {
+    pub fn unanswered_since(&self, now: Time) -> Option<Time> {
         use CanaryOutcome::{CallFailed, TimedOut};
-        let in_vain = |report: &&CanaryReport| {
+        let unanswered = |report: &&CanaryReport| {
             matches!(report.outcome, CallFailed(_) | TimedOut) && report.took >= self.patience(now)
         };
-        let sent = self.recent(now).filter(in_vain).map(|report| report.started);
+        let sent = self.recent(now).filter(unanswered).map(|report| report.started);
         let sent = sent.chain(self.late_since(now));
         let uncontradicted = sent.filter(|sent| !self.got_through_after(*sent));
         uncontradicted.map(|sent| sent.max(self.resumed)).min()

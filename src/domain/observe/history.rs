@@ -618,7 +618,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_counted_while_nobody_could_look_is_no_news() {
+    fn what_was_counted_during_a_gap_of_observation_is_no_news() {
         let mut history = History::default();
         history.take(scrape("a", 1.0, 1_000_000, 0.0));
         history.take(scrape("a", 1.0, 1_200_000, 50.0));

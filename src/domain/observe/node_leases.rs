@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_late_only_because_nobody_looked() {
+    fn nothing_is_late_only_because_it_was_not_observed() {
         let mut leases = NodeLeases::default();
         leases.take(read(0, vec![lease("n", 1)]));
         leases.take(LeaseReading {
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_was_not_renewed_while_nobody_could_look_is_late_after_that() {
+    fn a_lease_that_was_not_renewed_during_a_gap_of_observation_is_late_after_it() {
         let mut leases = NodeLeases::default();
         leases.take(read(0, vec![lease("n", 1)]));
         leases.take(read(110, vec![lease("n", 1)]));

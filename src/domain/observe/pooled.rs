@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_comes_back_begins_anew() {
+    fn an_address_that_comes_back_has_no_history() {
         let id = hook();
         let mut kept = one_is_gone();
         kept.finished(&report(1_100, 10_000, SILENCE));

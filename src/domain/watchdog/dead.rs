@@ -80,7 +80,7 @@ impl FactFinder<'_> {
         let own = own.sum::<usize>() as f64 * t::replicas();
         let failed: f64 = each.iter().map(|series| series.fail_open).sum();
         seen.unlisted_api_servers.is_none()
-            && (failed >= own + 1.0 || self.somebody_waited(hook))
+            && (failed >= own + 1.0 || self.a_call_waited(hook))
             && each
                 .iter()
                 .all(|series| series.fail_open >= 1.0 && series.answered() < 1.0)
@@ -88,7 +88,7 @@ impl FactFinder<'_> {
 
     /// Writes that are no dry runs, and so no canaries of any replica, waited for webhooks as long as this one is waited
     /// for: how long they took is more than the API server's own time for them.
-    fn somebody_waited(&self, hook: &Hook) -> bool {
+    fn a_call_waited(&self, hook: &Hook) -> bool {
         let minute = self.scene.plane.windows.minute.as_ref();
         minute.is_some_and(|window| {
             let WriteSeries { duration, sli } = window.gained.all_writes();

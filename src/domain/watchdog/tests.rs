@@ -101,7 +101,7 @@ fn refused_backends_are_named_although_latency_falls() {
 
 /// Fact 4: pooled connections keep to the good backends; only direct probes see the bad one.
 #[test]
-fn one_refusing_backend_of_three_is_seen_coming_and_nobody_is_blamed() {
+fn one_refusing_backend_of_three_is_forecast_and_no_hook_is_blamed() {
     let opa = hook("opa", 3);
     let mut incident = Incident::calm(&[&opa]);
     for step in 0..4 {
@@ -168,7 +168,7 @@ fn a_hook_whose_failures_are_ignored_delays_and_blocks_what_it_keeps_past_its_de
 }
 
 #[test]
-fn probes_that_never_got_through_accuse_nobody_of_hanging() {
+fn probes_that_never_got_through_accuse_no_hook_of_hanging() {
     let opa = hook("opa", 2);
     let mut incident = Incident::with(vec![opa.clone()]);
     for step in 0..3 {
@@ -209,7 +209,7 @@ fn an_odd_answer_to_a_forged_review_is_no_verdict_until_the_api_server_agrees() 
 }
 
 #[test]
-fn a_dead_hook_that_nobody_calls_is_named_by_probes_alone_after_a_while() {
+fn a_dead_hook_without_calls_is_named_by_probes_alone_after_a_while() {
     let rare = hook("rare", 1);
     let mut incident = Incident::calm(&[&rare, &hook("busy", 1)]);
     let dead_at = |step| 11 * SECOND + step * SECOND;
@@ -468,7 +468,7 @@ fn a_url_hook_is_judged_like_any_other() {
 }
 
 #[test]
-fn nobody_is_woken_for_a_dead_hook_that_matches_nothing() {
+fn a_dead_hook_that_matches_nothing_sends_no_page() {
     let mut idle = hook("idle", 1);
     idle.rules.clear();
     let mut incident = Incident::calm(&[&idle, &hook("busy", 1)]);

@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_unreadable_ledger_is_said_and_held_by_nobody_known() {
+    async fn an_unreadable_ledger_is_reported_and_has_an_unknown_holder() {
         let server = TestServer::start(|_| TestReply::json(200, list(&object("4", "nonsense")))).await;
         let ledger = LedgerObject::new(&server.connection().await);
         let (record, said) = soon(ledger.read()).await.expect("read");

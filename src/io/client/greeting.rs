@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_there_is_told_by_address() {
+    async fn an_address_that_refuses_connections_is_named() {
         let server = TestServer::start(|_| TestReply::Hang).await;
         let connection = server.connection().await;
         let address = server.address;

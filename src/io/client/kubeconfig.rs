@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_without_a_certificate_is_found_before_it_trusts_nobody() {
+    fn an_authority_without_a_certificate_is_found_before_it_is_used() {
         let junk = GOOD.replace("server:", "certificate-authority-data: bm90IGEgY2VydA==, server:");
         assert!(said(&junk, None).contains("authority of cluster \"c\" holds no certificate"));
         let missing = GOOD.replace("server:", "certificate-authority: /nowhere/ca.crt, server:");

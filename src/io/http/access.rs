@@ -25,7 +25,7 @@ const SHORTEST: usize = 16;
 /// A file longer than this holds no token.
 const LONGEST: u64 = 4_096;
 /// How long a token that was read is good, so that a renewed Secret is taken up.
-const READ_ANEW: Duration = Duration::from_secs(10);
+const REREAD_AFTER: Duration = Duration::from_secs(10);
 
 /// What proxies add. The sidecar of a service mesh connects from a loopback address for every client, so what one has forwarded
 /// is not from this host.
@@ -264,7 +264,7 @@ impl TokenFile {
 
     fn is(&self, offered: &[u8]) -> bool {
         let mut held = lock(&self.held);
-        if held.read.elapsed() >= READ_ANEW {
+        if held.read.elapsed() >= REREAD_AFTER {
             // A few bytes of a local file, at most once in a while.
             let token = read(&self.path);
             if let Err(error) = &token {
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn with_a_token_everybody_needs_it_as_a_bearer_or_as_a_password() {
+    fn with_a_token_every_client_needs_it_as_a_bearer_or_as_a_password() {
         let (_folder, access) = with_token(&format!("{TOKEN}\n"));
         let access = access.expect("a token");
         let basic = |text: &str| format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(text));
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renewed_token_is_taken_up_and_a_lost_file_lets_nobody_in() {
+    fn a_renewed_token_is_accepted_and_without_the_file_no_token_is() {
         let (folder, access) = with_token(TOKEN);
         let access = access.expect("a token");
         let later = || {
@@ -434,7 +434,7 @@ mod tests {
             let mut held = token.held.lock().expect("no poison");
             held.read = held
                 .read
-                .checked_sub(READ_ANEW)
+                .checked_sub(REREAD_AFTER)
                 .expect("the machine runs for longer");
         };
         let asked = |token: &str| {

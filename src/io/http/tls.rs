@@ -15,7 +15,7 @@ use rustls::{RootCertStore, ServerConfig};
 use crate::io::{file, lock};
 
 /// How long files that were read are good.
-const READ_ANEW: Duration = Duration::from_secs(60);
+const REREAD_AFTER: Duration = Duration::from_secs(60);
 
 /// Where certificates and keys are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,7 +77,7 @@ impl Tls {
     /// What the next connection is served with.
     pub(super) fn config(&self) -> Arc<ServerConfig> {
         let mut held = lock(&self.held);
-        if held.0.elapsed() >= READ_ANEW {
+        if held.0.elapsed() >= REREAD_AFTER {
             held.0 = Instant::now();
             match read(&self.files) {
                 Ok(config) => held.1 = config,
@@ -173,7 +173,7 @@ mod tests {
             let mut held = tls.held.lock().expect("no poison");
             held.0 = held
                 .0
-                .checked_sub(READ_ANEW)
+                .checked_sub(REREAD_AFTER)
                 .expect("the machine runs for longer");
         };
         write(folder.path(), "second");

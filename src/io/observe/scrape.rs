@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn behind_one_address_every_scrape_dials_anew_and_the_header_tells_processes_apart() {
+    async fn behind_one_address_every_scrape_dials_and_the_header_tells_processes_apart() {
         let answers = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&answers);
         let server = TestServer::start(move |_| {

@@ -258,7 +258,9 @@ impl Admission {
         around.knobs.spend(cost::CALL).await;
         let deadline = attributes.deadline.min(begin + hook.timeout);
         let posted = if around.knobs.is_firewalled(&hook.target.host) {
-            let call = self.caller.dial_in_vain(around.store, &hook.target, deadline);
+            let call = self
+                .caller
+                .dial_until_timeout(around.store, &hook.target, deadline);
             Err(call.await)
         } else {
             let call = self.caller.post(around.store, &hook.target, review, deadline);

@@ -179,7 +179,7 @@ impl Caller {
     }
 
     /// A call behind a firewall that drops every packet: it is dialled until its time is up.
-    pub(super) async fn dial_in_vain(
+    pub(super) async fn dial_until_timeout(
         &self,
         store: &ObjectStore,
         target: &CallTarget,

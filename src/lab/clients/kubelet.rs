@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lease_that_somebody_else_wrote_is_read_again_and_renewed() {
+    async fn a_lease_that_another_process_wrote_is_read_again_and_renewed() {
         let lease = MemoryLease::new();
         let mut heartbeat = heartbeat(&lease);
         assert!(heartbeat.sync().await);

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lease_that_somebody_else_renews_is_never_taken() {
+    async fn a_lease_that_another_process_renews_is_never_taken() {
         let lease = MemoryLease::new();
         let mut first = leader(&lease).await;
         let mut second = Elector::new(lease.clone(), "second".to_owned());

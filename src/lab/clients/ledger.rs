@@ -55,7 +55,7 @@ impl LossLedger {
         }
     }
 
-    pub(super) fn count_anew(&self) {
+    pub(super) fn reset_counts(&self) {
         let mut state = self.lock();
         state.leaders_lost.clear();
         state.servers_not_started = 0;
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_lease_that_was_too_old_once_stays_counted_until_the_count_begins_anew() {
+    async fn a_lease_that_was_too_old_once_stays_counted_until_the_count_is_reset() {
         let ledger = LossLedger::new(Arc::default());
         ledger.renewed("node-1", Instant::now());
         advance(LEASE_DURATION).await;
@@ -157,7 +157,7 @@ mod tests {
         advance(Duration::from_secs(1)).await;
         ledger.renewed("node-1", Instant::now());
         assert_eq!(ledger.casualties().node_leases_expired, 1);
-        ledger.count_anew();
+        ledger.reset_counts();
         assert_eq!(ledger.casualties(), Casualties::default());
     }
 

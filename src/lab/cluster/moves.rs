@@ -89,7 +89,7 @@ impl Cluster {
     ///
     /// # Errors
     /// When a backend does not take the change.
-    pub async fn make_pods_anew(&self, hook: LabHook) -> anyhow::Result<()> {
+    pub async fn recreate_pods(&self, hook: LabHook) -> anyhow::Result<()> {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), hook.namespace());
         let pod: Pod = objects::object(json!({
             "metadata": {"generateName": format!("{}-", hook.service()), "labels": {"app": hook.service()}},

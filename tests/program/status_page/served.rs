@@ -135,7 +135,7 @@ async fn of_clients_that_read_nothing_all_but_a_peers_share_are_ended_and_others
 }
 
 #[tokio::test]
-async fn garbage_disturbs_nobody() {
+async fn garbage_disturbs_no_other_client() {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let served = Served::start(fixture::recorded("quiet"), 0).await;
     let long = format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(200_000));

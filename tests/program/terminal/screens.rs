@@ -155,7 +155,7 @@ fn a_daemon_that_goes_away_leaves_what_it_said_last_and_its_age_until_it_is_back
 }
 
 #[test]
-fn nothing_answers_at_first_and_then_somebody_does() {
+fn nothing_answers_at_first_and_then_a_daemon_does() {
     let served = Served::start(quiet());
     let address = served.address;
     drop(served);

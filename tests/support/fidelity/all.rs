@@ -96,7 +96,7 @@ pub fn cases() -> Vec<Case> {
         case!(bypasses::ignore_still_costs_the_timeout_and_counts_as_failing_open),
         case!(bypasses::a_hung_catch_all_blocks_leases_events_and_configmaps),
         case!(bypasses::the_time_of_hooks_is_the_difference_between_request_and_sli_time),
-        case!(patches::a_patch_that_tests_what_it_changes_fails_cleanly_when_somebody_was_faster),
+        case!(patches::a_patch_that_tests_what_it_changes_fails_cleanly_after_another_write),
         of_conditions(case!(patches::a_hook_takes_64_conditions_and_no_name_twice)),
         case!(patches::the_ledger_is_an_empty_configuration_written_with_its_version),
         of_conditions(case!(

@@ -73,7 +73,7 @@ impl Lab {
         };
         let version = lab.send(&Ask::get("/version")).await;
         lab.version = version.body["gitVersion"].as_str().unwrap().to_owned();
-        lab.let_everybody_do_everything().await;
+        lab.permit_everything().await;
         lab
     }
 
@@ -209,7 +209,7 @@ impl Lab {
     }
 
     /// The embedded one asks nobody for permission; on a real one the cases are about admission, not about roles.
-    async fn let_everybody_do_everything(&self) {
+    async fn permit_everything(&self) {
         let subjects = ["system:authenticated", "system:unauthenticated"]
             .map(|group| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group}));
         let binding = json!({

@@ -10,7 +10,7 @@ use super::hooks::{backend, of_configmaps};
 use super::lab::{MUTATING, VALIDATING, configurations};
 use super::play::Play;
 
-pub async fn a_patch_that_tests_what_it_changes_fails_cleanly_when_somebody_was_faster(play: &mut Play) {
+pub async fn a_patch_that_tests_what_it_changes_fails_cleanly_after_another_write(play: &mut Play) {
     let well = backend(&play.authority, BackendRole::Validating, Behaviour::Healthy).await;
     let name = "tested.fidelity.example";
     let hook = of_configmaps(name, well.address(), &play.authority);

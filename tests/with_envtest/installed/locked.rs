@@ -101,7 +101,7 @@ pub async fn what_is_missing_is_logged_once() {
 const VIEWER: &str = "system:serviceaccount:default:viewer";
 
 /// What every cluster lets everybody ask, and hookwatch asks.
-const EVERYBODYS: [&str; 4] = [
+const GRANTED_TO_ALL: [&str; 4] = [
     "/apis/admissionregistration.k8s.io/v1",
     "/version",
     "/readyz",
@@ -176,7 +176,7 @@ pub async fn the_role_for_reading_is_enough_to_diagnose_and_audit() {
             ["patch", "create"].contains(&&*asked.permission.verb),
         );
         let is_permitted = role.iter().any(|granted| granted.allows(permission))
-            || EVERYBODYS.contains(&&*permission.what)
+            || GRANTED_TO_ALL.contains(&&*permission.what)
             // A canary, which has to be refused.
             || writes && asked.dry_run;
         if !is_permitted {

@@ -17,7 +17,7 @@ use crate::Outcome;
 /// What every cluster lets everybody ask unless somebody has changed it (`system:public-info-viewer`, `system:discovery`
 /// and `system:basic-user`). No role of ours has the last two: nothing is lost without discovery, and who it is (which is
 /// asked by creating what is never stored) hookwatch takes to be the account that is shipped.
-const EVERYBODYS: [&str; 4] = [
+const GRANTED_TO_ALL: [&str; 4] = [
     "/readyz",
     "/version",
     "/apis/admissionregistration.k8s.io/v1",
@@ -312,7 +312,7 @@ pub fn are_enough_and_none_is_idle() -> Outcome {
             }
             let is_granted = granted.iter().any(|granted| granted.allows(&asked.permission));
             if !is_granted {
-                if !EVERYBODYS.contains(&asked.permission.what.as_str()) {
+                if !GRANTED_TO_ALL.contains(&asked.permission.what.as_str()) {
                     wrong.push(format!("{} is granted by somebody else", asked.permission));
                 }
                 continue;
@@ -358,7 +358,7 @@ pub fn each_that_is_missing_is_named_and_costs_its_feature_alone() -> Outcome {
         everything_works(&engine).await;
         engine.stop().await;
         for permission in granted(&manifests("overlays/breaker")) {
-            if EVERYBODYS.contains(&permission.what.as_str()) {
+            if GRANTED_TO_ALL.contains(&permission.what.as_str()) {
                 continue;
             }
             for role in &roles {

@@ -235,7 +235,7 @@ fn a_hook_that_fails_open_costs_its_timeout_and_refuses_nothing() {
 }
 
 #[test]
-fn an_api_server_that_has_not_read_who_may_do_what_refuses_everybody_and_calls_no_hook() {
+fn an_api_server_that_has_not_read_rbac_refuses_every_request_and_calls_no_hook() {
     let mut new = cluster(
         vec![service(0.005, 1)],
         vec![hook("v", HookKind::Validating, 0)],

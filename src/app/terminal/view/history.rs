@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_before_anybody_looked_is_no_event() {
+    fn what_failed_before_the_first_look_is_no_event() {
         let mut history = ShownHistory::default();
         history.heard(&seen(0, "Blocked", None, &["w"]));
         let (columns, _) = history.columns(10);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_bounded_and_a_clock_that_went_back_begins_anew() {
+    fn it_is_bounded_and_a_clock_that_went_back_restarts_it() {
         let mut history = ShownHistory::default();
         for second in 0..5_000 {
             history.heard(&seen(second * 200, "Flowing", Some(0.1), &[]));

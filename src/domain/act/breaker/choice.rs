@@ -176,10 +176,10 @@ pub(super) fn choose(facts: &HookFacts, bounds: &RungBounds<'_>) -> Result<Choic
             .any(|(other, against)| other == rung && against.is_none())
     };
     // A shield leaves the tenants' writes to the hook. That is all there is to have while some of them get through.
-    let for_everybody = facts.effect == Effect::Blocking && !facts.ignores;
+    let blocks_all = facts.effect == Effect::Blocking && !facts.ignores;
     let smallest = Rung::ALL.iter().copied().find(usable);
     // Where failures are ignored, a skip is usable while dead.
-    let taken = if (for_everybody || facts.ignores) && usable(&Rung::Skip) {
+    let taken = if (blocks_all || facts.ignores) && usable(&Rung::Skip) {
         Some(Rung::Skip)
     } else {
         smallest
@@ -188,7 +188,7 @@ pub(super) fn choose(facts: &HookFacts, bounds: &RungBounds<'_>) -> Result<Choic
         return Err(reason(&judged));
     };
     let why = match rung {
-        Rung::Shield if for_everybody => format!("{cause}: restores the control plane's own writes"),
+        Rung::Shield if blocks_all => format!("{cause}: restores the control plane's own writes"),
         Rung::Shield => format!("{cause}: ends the wait of the control plane's own writes"),
         Rung::Skip if facts.ignores => format!(
             "{cause}, and dead: every write is admitted without its review already; ends the wait of tenants' writes"
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_blocks_everybody_is_skipped_where_that_is_permitted_and_shielded_where_it_is_not() {
+    fn what_blocks_all_writes_is_skipped_where_that_is_permitted_and_shielded_where_it_is_not() {
         let hanging = facts(Cause::Hanging, Effect::Blocking);
         let chosen = |rungs: &[Rung], ceiling| chosen(&hanging, rungs, ceiling, true);
         assert_eq!(chosen(Rung::ALL, Ceiling::Open), Ok(Rung::Skip));

@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn an_annotation_that_nobody_can_read_permits_nothing() {
+    fn an_unreadable_annotation_permits_nothing() {
         let permitted = |text: Option<&str>| {
             let ceiling = Ceiling::read(text);
             Rung::ALL

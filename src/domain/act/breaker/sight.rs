@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_nobody_touched_is_its_owners_at_its_version() {
+    fn an_untouched_object_is_its_owners_at_its_version() {
         let view = ObservedHook::of(Some(&object(json!({}), json!([]))), "w");
         assert_eq!((&*view.version.0, &*view.uid), ("7", "u"));
         assert_eq!(
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_that_are_ignored_are_for_a_person_to_end_and_a_name_that_occurs_twice_is_nobodys() {
+    fn ignored_failures_are_for_a_person_to_end_and_a_name_that_occurs_twice_is_ambiguous() {
         let entry = json!({"rung": "ignore", "phase": "bypassed", "original": "w=Fail/10"});
         let mut ignored = object(noted(entry), json!([]));
         ignored["webhooks"][0]["failurePolicy"] = "Ignore".into();

@@ -25,7 +25,7 @@ proptest! {
     }
 
     #[test]
-    fn after_any_trouble_somebody_leads_again(
+    fn after_any_trouble_a_replica_leads_again(
         seed in any::<u64>(),
         drift in proptest::collection::vec(-50_000_i64..50_000, 1..4),
         lost in 0_u64..30,

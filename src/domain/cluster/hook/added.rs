@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_of_everybodys_namespaces_are_never_a_hooks_own() {
+    fn pods_of_shared_namespaces_are_never_a_hooks_own() {
         for namespace in [None, Some("default"), Some("kube-public")] {
             let (added, said) = Added::read(Some("self"), namespace);
             assert_eq!((added, said.len()), (Added::default(), 1), "{namespace:?}");

@@ -554,7 +554,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hook_that_singles_hookwatch_out_is_not_known_to_meet_anybody_else_and_told_of() {
+    fn a_hook_that_singles_hookwatch_out_is_not_known_to_match_others_and_is_reported() {
         for expression in [
             "request.dryRun",
             "request.name == 'hook' + 'watch-canary'",
@@ -598,7 +598,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_of_a_hook_is_found_anew_only_once_its_fields_or_the_namespaces_change() {
+    fn what_is_known_of_a_hook_is_recomputed_only_once_its_fields_or_the_namespaces_change() {
         let hook = on_condition(&["request.dryRun"]);
         let take = |meetings: &mut Meetings, hook: &Hook, namespaces: &[&str]| {
             let labels = |name: &&str| {
@@ -643,8 +643,7 @@ mod tests {
 
     /// As many webhooks as are watched, with as many conditions as they may have, beside one that is in the leaders' way.
     #[test]
-    fn whoever_installs_webhooks_with_endless_conditions_has_hookwatch_evaluate_no_more_than_so_many_at_once()
-    {
+    fn webhooks_with_endless_conditions_are_evaluated_no_more_than_so_many_at_once() {
         let mut trap = on_condition(&["request.name != 'a'"; 63]);
         trap.match_conditions.push(MatchCondition {
             name: "nothing".into(),

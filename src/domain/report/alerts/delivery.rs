@@ -114,7 +114,7 @@ pub struct AlertDelivery {
     /// What it refused last, and how many times in a row.
     refused: Option<(Keys, u32)>,
     /// Attempts in a row that came to nothing.
-    in_vain: u32,
+    unanswered: u32,
     /// No attempt before this.
     not_before: Time,
 }
@@ -128,7 +128,7 @@ impl AlertDelivery {
             ended: BTreeSet::new(),
             last: None,
             refused: None,
-            in_vain: 0,
+            unanswered: 0,
             not_before: Time::default(),
         }
     }
@@ -180,7 +180,7 @@ impl AlertDelivery {
         self.ended.extend(keys.ended);
         self.told = keys.firing;
         self.last = Some(now);
-        (self.refused, self.in_vain) = (None, 0);
+        (self.refused, self.unanswered) = (None, 0);
     }
 
     /// It refused a push, as it would refuse it once more: the same is offered again only after an interval that grows.
@@ -193,15 +193,15 @@ impl AlertDelivery {
         };
         self.refused = Some((keys, times));
         self.last = Some(now);
-        self.in_vain = 0;
+        self.unanswered = 0;
         times == 1
     }
 
     /// A push did not arrive, or could not be taken just now. `toss`, from 0 to 1, keeps replicas from trying in step.
     pub fn failed(&mut self, toss: f64, now: Time) {
-        let pause = FIRST_PAUSE * (1 << self.in_vain.min(8));
+        let pause = FIRST_PAUSE * (1 << self.unanswered.min(8));
         let longest = LONGEST_PAUSE.min(self.pace.resend.max(FIRST_PAUSE));
-        self.in_vain = self.in_vain.saturating_add(1);
+        self.unanswered = self.unanswered.saturating_add(1);
         self.not_before = now + pause.min(longest).mul_f64(0.5 + toss.clamp(0.0, 1.0) / 2.0);
     }
 

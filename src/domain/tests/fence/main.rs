@@ -216,7 +216,7 @@ fn each_clause_of_the_fence_is_needed() {
             ..ANYTHING
         };
         let from = |first| explored(&without, first, near).wrong;
-        let found = from(world::owned()).or_else(|| from(world::nobodys()));
+        let found = from(world::owned()).or_else(|| from(world::without_managers()));
         let (wrong, way) = found.unwrap_or_else(|| panic!("it does without {message:?}"));
         println!("without {message:?}: {wrong}, by {way:?}");
     }

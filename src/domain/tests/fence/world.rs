@@ -31,7 +31,7 @@ pub fn owned() -> Value {
 }
 
 /// The same without managedFields: who wrote what is not known.
-pub fn nobodys() -> Value {
+pub fn without_managers() -> Value {
     let mut object = owned();
     object["metadata"]["managedFields"] = json!([]);
     object

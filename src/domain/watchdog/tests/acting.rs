@@ -157,7 +157,7 @@ fn a_late_canary_is_no_witness_while_something_else_holds_requests_up() {
 }
 
 #[test]
-fn nobody_can_say_that_a_rollout_still_costs_calls() {
+fn a_rollout_gap_has_no_witness() {
     let opa = hook("opa", 2);
     let mut incident = Incident::hung(&opa);
     incident.scrape(13 * SECOND);
@@ -168,7 +168,7 @@ fn nobody_can_say_that_a_rollout_still_costs_calls() {
 }
 
 #[test]
-fn calls_that_began_before_those_that_are_answered_ran_into_a_long_timeout_speak_against_nobody() {
+fn calls_that_began_before_the_answered_ones_and_ran_into_a_long_timeout_accuse_no_hook() {
     let after = |timeout: u64| {
         let opa = Hook {
             timeout: Duration::from_secs(timeout),
@@ -188,7 +188,7 @@ fn calls_that_began_before_those_that_are_answered_ran_into_a_long_timeout_speak
 }
 
 #[test]
-fn calls_that_were_lost_while_endpoints_changed_speak_against_nobody_however_late_they_are_read() {
+fn calls_that_were_lost_while_endpoints_changed_accuse_no_hook_however_late_they_are_read() {
     let (old, new) = (hook("opa", 2), hook("opa", 3));
     let mut incident = Incident::calm(&[&old]);
     incident.inventory(11 * SECOND, vec![new.clone()]);
@@ -206,7 +206,7 @@ fn calls_that_were_lost_while_endpoints_changed_speak_against_nobody_however_lat
 }
 
 #[test]
-fn calls_that_hung_since_endpoints_changed_speak_against_nobody_once_a_canary_gets_through() {
+fn calls_that_hung_since_endpoints_changed_accuse_no_hook_once_a_canary_gets_through() {
     let after = |changed: bool, through: bool| {
         let (old, new) = (hook("opa", 2), hook("opa", 3));
         let mut incident = Incident::calm(&[&old]);
@@ -234,7 +234,7 @@ fn calls_that_hung_since_endpoints_changed_speak_against_nobody_once_a_canary_ge
 }
 
 #[test]
-fn a_late_canary_that_two_suspects_share_is_nobodys_witness() {
+fn a_late_canary_that_two_suspects_share_is_evidence_against_neither() {
     let (a, b) = (hook("a", 1), hook("b", 1));
     let mut incident = Incident::calm(&[&a, &b]);
     incident.canary_late(11 * SECOND);
@@ -266,7 +266,7 @@ fn a_name_that_another_configuration_uses_too_makes_all_evidence_ambiguous() {
 }
 
 #[test]
-fn nobody_speaks_against_a_hook_that_is_well_and_what_is_not_in_the_inventory_is_not_told() {
+fn a_healthy_hook_has_no_witness_and_what_is_not_in_the_inventory_is_not_reported() {
     let opa = hook("opa", 2);
     let mut incident = Incident::calm(&[&opa]);
     incident.canary(11 * SECOND, 5, refusal("elsewhere", "EOF"));
@@ -279,7 +279,7 @@ fn nobody_speaks_against_a_hook_that_is_well_and_what_is_not_in_the_inventory_is
 }
 
 #[test]
-fn a_proven_fence_stays_proven_while_it_cannot_be_tried_but_not_for_ever() {
+fn a_proven_fence_stays_proven_for_a_limited_time_while_it_cannot_be_tried() {
     let opa = hook("opa", 1);
     let holds_after = |proof: Proof, minutes: u64| {
         let mut incident = Incident::calm(&[&opa]);

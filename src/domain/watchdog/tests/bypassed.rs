@@ -146,7 +146,7 @@ fn a_canary_that_was_sent_before_the_shield_goes_on_speaking_against_the_hook() 
 }
 
 #[test]
-fn a_late_canary_that_came_back_before_the_shield_speaks_against_nobody() {
+fn a_late_canary_that_came_back_before_the_shield_accuses_no_hook() {
     let opa = hook("opa", 2);
     let mut incident = outage(&opa);
     incident.canary(11 * SECOND, 2_150, CanaryOutcome::Written);

@@ -35,7 +35,7 @@ const DEAD: Case = Case {
     policy: FailurePolicy::Ignore,
 };
 
-const NOBODY_FAILS: [(f64, f64); 2] = [(0.0, 20.0); 2];
+const NO_CALL_FAILS: [(f64, f64); 2] = [(0.0, 20.0); 2];
 
 struct Watched {
     incident: Incident,
@@ -179,7 +179,7 @@ fn is_ever_dead(case: &Case) -> bool {
 }
 
 #[test]
-fn a_hook_is_dead_once_nobody_was_answered_for_its_whole_timeout() {
+fn a_hook_is_dead_once_no_call_was_answered_for_its_whole_timeout() {
     let mut watched = Watched::new(FailurePolicy::Ignore);
     let dead: Vec<bool> = (0..40).map(|_| watched.second(&DEAD).dead).collect();
     let first = dead.iter().position(|dead| *dead).expect("it is dead");
@@ -304,14 +304,14 @@ fn canaries_prove_that_a_hook_is_dead_once_other_writes_waited_as_long_as_for_it
 }
 
 #[test]
-fn a_hook_that_answers_anybody_is_never_dead() {
+fn a_hook_that_answers_any_call_is_never_dead() {
     let cases = [
         (
             "alive at 1.2 s",
             Case {
                 fresh: [Some(1_200); 2],
                 kept: true,
-                counted: NOBODY_FAILS,
+                counted: NO_CALL_FAILS,
                 ..DEAD
             },
         ),
@@ -359,13 +359,13 @@ fn a_hook_that_answers_anybody_is_never_dead() {
 }
 
 #[test]
-fn a_hook_of_which_not_everybody_says_so_is_never_dead() {
+fn a_hook_that_only_some_witnesses_accuse_is_never_dead() {
     let cases = [
         (
             "hookwatch alone is cut off",
             Case {
                 others: false,
-                counted: NOBODY_FAILS,
+                counted: NO_CALL_FAILS,
                 ..DEAD
             },
         ),
@@ -479,7 +479,7 @@ fn a_shield_is_lifted_once_every_backend_answers_and_no_call_fails_open_any_more
         fresh: [Some(3); 2],
         kept: true,
         canaries: true,
-        counted: NOBODY_FAILS,
+        counted: NO_CALL_FAILS,
         ..DEAD
     };
     let healthy = |watched: &mut Watched, case: &Case| {

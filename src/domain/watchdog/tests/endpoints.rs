@@ -176,7 +176,7 @@ fn a_hang_that_was_there_before_an_endpoint_left_stays_a_hang() {
 }
 
 #[test]
-fn a_kept_connection_that_nobody_misses_is_forgotten() {
+fn a_kept_connection_that_delays_no_call_is_forgotten() {
     let opa = hook("opa", 3);
     let mut incident = Incident::calm(&[&opa]);
     let left = without(&opa, 1);

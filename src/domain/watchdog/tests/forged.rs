@@ -25,7 +25,7 @@ fn a_hook_that_hangs_by_itself_is_skipped_where_that_is_permitted() {
 }
 
 #[test]
-fn whoever_overloads_a_security_hook_gets_at_most_a_shield() {
+fn overloading_a_security_hook_gains_at_most_a_shield() {
     // It gets slow: nothing is bypassed that keeps every deadline, and what does not is shielded.
     let opa = hook("opa", 2);
     let slow = |seconds: f64| {
@@ -72,7 +72,7 @@ fn whoever_overloads_a_security_hook_gets_at_most_a_shield() {
 }
 
 #[test]
-fn whoever_frames_a_security_hook_in_what_his_own_says_adds_no_witness_to_it() {
+fn framing_a_security_hook_in_another_hooks_messages_adds_no_witness() {
     let words = "Internal error occurred: failed calling webhook \\\"opa\\\": failed to call webhook: Post \
                  \\\"https://opa.ns.svc:443/?timeout=10s\\\": context deadline exceeded";
     let plain = words.replace('\\', "");
@@ -131,7 +131,7 @@ fn namesake(of: &Hook, kind: HookKind) -> Hook {
 }
 
 #[test]
-fn whoever_reuses_the_name_of_a_security_hook_gets_at_most_a_shield_for_it() {
+fn reusing_the_name_of_a_security_hook_gains_at_most_a_shield() {
     for kind in [HookKind::Validating, HookKind::Mutating] {
         let opa = hook("opa", 2);
         let theirs = namesake(&opa, kind);
@@ -154,7 +154,7 @@ fn whoever_reuses_the_name_of_a_security_hook_gets_at_most_a_shield_for_it() {
 
 /// What such a name has moved outlives the configuration that it stood in.
 #[test]
-fn whoever_takes_the_name_away_again_has_gained_nothing_by_it() {
+fn removing_the_reused_name_again_gains_nothing() {
     let opa = hook("opa", 2);
     let theirs = namesake(&opa, HookKind::Validating);
     let mut world = World::calm(&[&opa], &all());
@@ -222,7 +222,7 @@ pub(super) fn by_hand(opa: &Hook, listed: Option<[u8; 3]>) -> Hook {
 }
 
 #[test]
-fn whoever_writes_the_endpoints_of_a_security_hook_gets_at_most_a_shield() {
+fn writing_the_endpoints_of_a_security_hook_gains_at_most_a_shield() {
     let opa = hook("opa", 2);
     // Addresses at which nothing answers: calls do hang.
     let astray = by_hand(&opa, Some([192, 0, 2]));
@@ -271,7 +271,7 @@ fn whoever_writes_the_endpoints_of_a_security_hook_gets_at_most_a_shield() {
 
 /// The controller repairs its own slices; another writer keeps emptying them.
 #[test]
-fn whoever_fights_the_controller_for_the_endpoints_gets_at_most_a_shield() {
+fn fighting_the_controller_for_the_endpoints_gains_at_most_a_shield() {
     let opa = hook("opa", 2);
     let mut empty = opa.clone();
     if let HookTarget::Service(target) = &mut empty.target
@@ -337,7 +337,7 @@ fn a_broken_hook_that_shares_the_service_of_a_security_hook_on_purpose_harms_its
 
 /// A Service of a tenant's, whose EndpointSlice lists the Pods of a security hook.
 #[test]
-fn whoever_lists_the_addresses_of_a_security_hook_as_his_own_brings_it_into_no_incident() {
+fn listing_the_addresses_of_a_security_hook_for_another_brings_it_into_no_incident() {
     let (opa, broken) = (hook("opa", 2), by_hand(&hook("broken", 2), Some([10, 0, 0])));
     let addresses = |hook: &Hook| {
         hook.backends()

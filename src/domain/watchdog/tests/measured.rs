@@ -20,7 +20,7 @@ fn timed_out(incident: &mut Incident, hook: &Hook, from_ms: u64, seconds: u64) {
 
 /// A pause to collect garbage, or a lost packet: one call of three takes 700 ms.
 #[test]
-fn one_late_call_among_few_names_nobody_and_a_row_of_them_does() {
+fn one_late_call_among_few_names_no_hook_and_a_row_of_them_does() {
     let opa = hook("opa", 1);
     let mut incident = Incident::calm(&[&opa]);
     let write = |incident: &mut Incident, ms: u64, seconds_each: f64| {
@@ -67,7 +67,7 @@ fn a_slow_hook_that_is_called_every_six_seconds_is_named_within_the_minute() {
 
 /// What was learnt in the midst of an incident is no measure of it.
 #[test]
-fn a_hook_that_was_slow_before_anybody_looked_is_named_all_the_same() {
+fn a_hook_that_was_slow_before_the_first_look_is_named_all_the_same() {
     let opa = hook("opa", 1);
     let mut incident = Incident::with(vec![opa.clone()]);
     let mut health = Health::Unknown;
@@ -100,7 +100,7 @@ fn a_burst_within_a_rollout_is_a_suspicion_until_it_lasts() {
 }
 
 #[test]
-fn a_short_timeout_that_was_exceeded_once_names_nobody() {
+fn a_short_timeout_that_was_exceeded_once_names_no_hook() {
     let mut hasty = hook("hasty", 1);
     hasty.timeout = Duration::from_secs(1);
     let mut incident = Incident::calm(&[&hasty]);

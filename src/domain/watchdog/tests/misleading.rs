@@ -210,7 +210,7 @@ fn where_little_is_written_a_minute_of_failed_calls_is_an_outage() {
 }
 
 #[test]
-fn a_hook_that_is_suspect_for_long_keeps_nobody_from_learning_what_is_usual() {
+fn a_hook_that_is_suspect_for_long_does_not_stop_the_baseline() {
     let (good, far) = (hook("good", 1), hook("far", 1));
     let mut incident = Incident::with(vec![good.clone(), far.clone()]);
     for step in 0..200 {
@@ -284,7 +284,7 @@ fn endpoints_that_the_inventory_misses_are_no_outage_while_calls_succeed() {
 }
 
 #[test]
-fn addresses_of_a_broken_watch_accuse_nobody() {
+fn addresses_of_a_broken_watch_accuse_no_hook() {
     let (opa, other) = (hook("opa", 1), hook("other", 1));
     let mut incident = Incident::calm(&[&opa, &other]);
     let broken = WatchReport {
@@ -413,7 +413,7 @@ fn where_next_to_nothing_is_written_two_writes_that_waited_make_nothing_delayed_
 }
 
 #[test]
-fn the_last_calls_of_a_removed_hook_accuse_nobody_and_calls_that_go_on_do() {
+fn the_last_calls_of_a_removed_hook_accuse_no_hook_and_calls_that_go_on_do() {
     let opa = hook("opa", 1);
     let mut incident = Incident::calm(&[&opa]);
     let fails = |incident: &mut Incident, ms: u64| {
@@ -433,7 +433,7 @@ fn the_last_calls_of_a_removed_hook_accuse_nobody_and_calls_that_go_on_do() {
 }
 
 #[test]
-fn the_last_calls_of_a_removed_hook_accuse_nobody_however_seldom_counters_are_read() {
+fn the_last_calls_of_a_removed_hook_accuse_no_hook_however_seldom_counters_are_read() {
     let opa = hook("opa", 1);
     let mut incident = Incident::calm(&[&opa]);
     incident.inventory(12 * SECOND, Vec::new());

@@ -314,7 +314,7 @@ fn an_api_without_a_service_is_named_by_inventory_and_aggregator() {
 }
 
 #[test]
-fn an_api_that_stays_broken_neither_keeps_everybody_busy_nor_stops_the_learning() {
+fn an_api_that_stays_broken_neither_keeps_the_observers_busy_nor_stops_the_learning() {
     let (opa, gone) = (hook("opa", 1), server(Some(false), "MissingEndpoints", "none"));
     let mut incident = Incident::calm(&[&opa]);
     incident.inventory(11_000, vec![opa.clone(), gone.clone()]);

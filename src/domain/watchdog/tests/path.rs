@@ -153,7 +153,7 @@ fn what_lost_the_same_path_is_one_incident_until_a_backend_answers() {
 }
 
 #[test]
-fn a_service_for_which_somebody_lists_the_addresses_of_another_is_no_path_of_its_own() {
+fn a_service_that_lists_the_addresses_of_another_is_no_path_of_its_own() {
     let lost = |networks: [u8; 2]| {
         let [second, third] = [(HOOKS[1], networks[0]), (HOOKS[2], networks[1])];
         let [second, third] =

@@ -382,7 +382,7 @@ async fn a_change_that_is_refused_keeps_no_other_one_from_being_made() {
 }
 
 #[tokio::test]
-async fn whoever_is_behind_the_configured_address_is_asked_where_an_api_server_is_out_of_reach_by_its_own() {
+async fn the_configured_address_is_asked_where_an_api_server_is_unreachable_at_its_own() {
     let api = TestServer::start(|_| listed()).await;
     let connection = api.connection().await;
     let server = |name, one| ApiServerClient::new(name, connection.calls().clone(), one);

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_certificate_alert_nobody_asked_for_is_no_wish_for_a_certificate() {
+    fn an_unrequested_bad_certificate_alert_is_no_request_for_a_certificate() {
         let outcome = alert(AlertDescription::BadCertificate);
         assert!(matches!(
             outcome,

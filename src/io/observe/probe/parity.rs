@@ -271,7 +271,7 @@ fn explain(
         CertificateError::BadSignature if issuers().any(has_short_rsa_key) => Objection::Differs(
             "the authority has an RSA key below 2048 bits, which is not supported here".to_owned(),
         ),
-        CertificateError::BadSignature => unknown(MADE_ANEW),
+        CertificateError::BadSignature => unknown(REISSUED),
         CertificateError::UnsupportedSignatureAlgorithm
         | CertificateError::UnsupportedSignatureAlgorithmContext { .. }
         | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
@@ -282,7 +282,7 @@ fn explain(
 }
 
 /// Typical of manually created certificates: caBundle has the authority's name but not its key.
-const MADE_ANEW: &str = "the served certificate is signed by another key than the authority of that name has";
+const REISSUED: &str = "the served certificate is signed by another key than the authority of that name has";
 
 /// A signature that our library has no algorithm for.
 fn unsupported<'a>(
@@ -304,7 +304,7 @@ fn unsupported<'a>(
     };
     // An RSA signature under a name whose key is now an elliptic curve's is not a matter of support.
     if family(&algorithm).is_some() && !issuers.any(fits) {
-        return unknown(MADE_ANEW);
+        return unknown(REISSUED);
     }
     Objection::Differs(format!("signature algorithm {algorithm} is not supported here"))
 }

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn beginning_anew_forgets_the_connection_before() {
+    fn a_restart_forgets_the_earlier_connection() {
         let progress = Progress::default();
         progress.enter(ProbePhase::FirstByte);
         progress.restart();

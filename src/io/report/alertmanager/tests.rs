@@ -237,7 +237,7 @@ async fn one_that_was_away_takes_the_next_push() {
 }
 
 #[tokio::test]
-async fn a_password_or_a_token_is_read_anew_for_each_push_and_never_told() {
+async fn a_password_or_a_token_is_reread_for_each_push_and_never_logged() {
     let folder = tempfile::tempdir().expect("a folder");
     let server = TestServer::start(|_| TestReply::json(401, "who are you?")).await;
     let secret = file(folder.path(), "secret", "hunter2\n");

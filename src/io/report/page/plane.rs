@@ -79,7 +79,7 @@ fn tone(assessment: &Assessment) -> &'static str {
 
 /// It fails, and no write reaches it.
 fn is_out_of_the_way(verdict: &Verdict) -> bool {
-    verdict.bypass.is_some_and(BypassCondition::is_for_everybody)
+    verdict.bypass.is_some_and(BypassCondition::covers_all_users)
 }
 
 fn elsewhere(assessment: &Assessment) -> Markup {

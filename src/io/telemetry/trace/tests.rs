@@ -280,7 +280,7 @@ fn a_span_is_dated_by_the_wall_clock_as_it_was_set_when_it_began() {
 }
 
 #[test]
-fn an_answer_that_nobody_can_use_is_an_error_of_the_probe_and_of_no_phase() {
+fn an_unusable_answer_is_an_error_of_the_probe_and_of_no_phase() {
     let mut bench = Bench::new();
     let phases = PhaseDurations {
         first_byte: Some(Duration::from_millis(1)),

@@ -49,7 +49,7 @@ fn post(url: &str, why: &str) -> String {
 }
 
 #[tokio::test]
-async fn nobody_listens() {
+async fn a_closed_port_refuses_connections() {
     let lab = Lab::start().await;
     let backend = Backend::allowing().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");

@@ -357,7 +357,7 @@ async fn webhook_configurations_are_defaulted_counted_and_checked() {
 }
 
 #[tokio::test]
-async fn nobody_gets_in_without_the_token() {
+async fn a_request_without_the_token_is_unauthorized() {
     let lab = Lab::start().await;
     let mut kubeconfig = Kubeconfig::from_yaml(&lab.server.kubeconfig()).expect("a kubeconfig");
     let user = kubeconfig.auth_infos[0].auth_info.as_mut().expect("a user");

@@ -96,21 +96,21 @@ fn without_a_rule_or_an_annotation_a_dead_hook_is_shielded_and_no_more_whatever_
     incident.wait(100);
     assert_eq!(incident.changes, [SHIELD]);
     incident.owner.permit = Permit::Unreadable;
-    incident.somebody_writes(ours(Rung::Shield, false));
+    incident.another_writer_writes(ours(Rung::Shield, false));
     incident.wait(100);
     assert_eq!(incident.changes, [SHIELD]);
     incident.owner.permit = Permit::SkipWhileDead;
-    incident.somebody_writes(ours(Rung::Shield, false));
+    incident.another_writer_writes(ours(Rung::Shield, false));
     incident.wait(2);
     assert_eq!(incident.changes, [SHIELD, SKIP]);
     incident.owner.permit = Permit::Nothing;
-    incident.somebody_writes(ours(Rung::Skip, false));
+    incident.another_writer_writes(ours(Rung::Skip, false));
     incident.wait(1);
     assert_eq!(incident.changes, [SHIELD, SKIP, SHIELD], "its owner took it back");
 }
 
 #[test]
-fn an_annotation_that_nobody_can_read_is_said_to_permit_nothing() {
+fn an_unreadable_annotation_is_reported_and_permits_nothing() {
     let mut incident = hangs(policy(&[Rung::Shield]));
     (incident.facts.dead, incident.owner.permit) = (true, Permit::Unreadable);
     incident.wait(3);
@@ -146,12 +146,12 @@ fn the_annotation_of_a_mutating_hook_permits_nothing_and_neither_does_a_rule_wit
 fn a_ceiling_or_a_rule_that_says_no_meanwhile_ends_a_skip() {
     let mut incident = skipped();
     incident.owner.ceiling = Ceiling::At(Rung::Shield);
-    incident.somebody_writes(ours(Rung::Skip, false));
+    incident.another_writer_writes(ours(Rung::Skip, false));
     incident.wait(1);
     assert_eq!(incident.changes.last(), Some(&SHIELD));
     let mut incident = skipped();
     incident.owner.ceiling = Ceiling::Off;
-    incident.somebody_writes(ours(Rung::Skip, false));
+    incident.another_writer_writes(ours(Rung::Skip, false));
     incident.wait(1);
     assert_eq!(incident.changes.last(), Some(&To::Original));
     let mut incident = skipped();
@@ -165,7 +165,7 @@ fn an_owner_who_sets_the_policy_to_fail_gets_a_shield_at_once() {
     let mut incident = skipped();
     incident.facts.ignores = false;
     incident.facts.effect = Effect::Blocking;
-    incident.somebody_writes(ours(Rung::Skip, false));
+    incident.another_writer_writes(ours(Rung::Skip, false));
     incident.wait(1);
     assert_eq!(incident.changes, [SHIELD, SKIP, SHIELD]);
     incident.wait(300);
@@ -260,7 +260,7 @@ fn a_skip_ends_though_the_ledger_cannot_be_written() {
 }
 
 #[test]
-fn whoever_takes_over_ends_the_skip_and_knows_of_the_earlier_ones() {
+fn a_new_leader_ends_the_skip_and_knows_of_the_earlier_ones() {
     let mut incident = skipped();
     incident.set(permitted());
     incident.wait(5);

@@ -105,7 +105,7 @@ fn an_owner_who_opts_out_of_a_bypass_gets_the_original_back() {
     incident.wait(5);
     assert!(incident.shown.is_ours());
     incident.owner.ceiling = Ceiling::Off;
-    incident.somebody_writes(incident.shown.clone());
+    incident.another_writer_writes(incident.shown.clone());
     incident.wait(5);
     assert_eq!(incident.changes.last(), Some(&To::Original));
 }

@@ -9,14 +9,14 @@ use crate::act::fence::AutoBreak;
 use crate::vocabulary::Cause;
 
 #[test]
-fn what_is_left_over_of_a_bypass_that_somebody_ended_is_tidied_away_once() {
+fn what_is_left_of_a_bypass_that_another_writer_ended_is_removed_once() {
     let mut incident = Incident::new(AutoBreak::On, &[Rung::Skip]);
     incident.fails(Cause::Hanging);
     incident.wait(5);
     incident.is_well();
     incident.wait(1);
     incident.left_over = true;
-    incident.somebody_writes(BypassState::Original);
+    incident.another_writer_writes(BypassState::Original);
     incident.wait(300);
     assert_eq!(incident.changes, [To::Bypass(Rung::Skip), To::Original]);
     assert!(!incident.left_over);
@@ -93,10 +93,10 @@ fn who_takes_their_own_bypass_away_reverts_nothing_of_ours() {
     let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
     for _ in 0..4 {
         incident.by_hand_until = Some(at(incident.now + 3_600));
-        incident.somebody_writes(ours(Rung::Skip, false));
+        incident.another_writer_writes(ours(Rung::Skip, false));
         incident.wait(20);
         incident.by_hand_until = None;
-        incident.somebody_writes(BypassState::Original);
+        incident.another_writer_writes(BypassState::Original);
         incident.wait(200);
     }
     assert_eq!(incident.changes, []);
@@ -116,7 +116,7 @@ fn a_person_who_goes_further_than_the_daemon_has_gone_is_not_called_back() {
     incident.fails(Cause::Hanging);
     incident.wait(10);
     incident.by_hand_until = Some(at(400));
-    incident.somebody_writes(ours(Rung::Skip, false));
+    incident.another_writer_writes(ours(Rung::Skip, false));
     incident.is_well();
     incident.wait(380);
     assert_eq!(incident.changes, [To::Bypass(Rung::Shield)]);
@@ -139,7 +139,7 @@ fn a_bypass_that_comes_back_with_an_old_copy_of_the_object_goes_at_once_unless_i
         if fails {
             incident.fails(Cause::Hanging);
         }
-        incident.somebody_writes(ours(Rung::Shield, false));
+        incident.another_writer_writes(ours(Rung::Shield, false));
         incident.wait(5);
         assert_eq!(incident.shown.is_ours(), fails, "{:?}", incident.changes);
         let line = &incident.ledger.1.entries[&hook()];
@@ -149,7 +149,7 @@ fn a_bypass_that_comes_back_with_an_old_copy_of_the_object_goes_at_once_unless_i
 }
 
 #[test]
-fn an_end_that_nobody_can_have_asked_for_keeps_no_hook_away() {
+fn an_expiry_that_no_person_can_have_requested_keeps_no_hook_away() {
     let mut incident = Incident::new(AutoBreak::On, &[Rung::Skip]);
     let never = at(0) + LONGEST_BY_HAND + Duration::from_secs(3_600);
     (incident.shown, incident.by_hand_until) = (ours(Rung::Skip, false), Some(never));

@@ -276,7 +276,7 @@ impl Incident {
         }
     }
 
-    pub(super) fn somebody_writes(&mut self, shown: BypassState) {
+    pub(super) fn another_writer_writes(&mut self, shown: BypassState) {
         self.shown = shown;
         self.version += 1;
     }

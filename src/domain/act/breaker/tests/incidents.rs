@@ -95,12 +95,12 @@ fn plan_says_what_it_would_do_and_touches_nothing() {
 }
 
 #[test]
-fn after_two_reverts_the_hook_is_left_alone_and_somebody_is_told() {
+fn after_two_reverts_the_hook_is_left_alone_and_a_page_is_sent() {
     let mut incident = Incident::new(AutoBreak::On, Rung::ALL);
     incident.fails(Cause::Hanging);
     for _ in 0..4 {
         incident.wait(20);
-        incident.somebody_writes(BypassState::Original);
+        incident.another_writer_writes(BypassState::Original);
     }
     incident.wait(300);
     incident.changes.retain(|to| *to != To::Bypass(Rung::Shield));
@@ -111,11 +111,11 @@ fn after_two_reverts_the_hook_is_left_alone_and_somebody_is_told() {
 }
 
 #[test]
-fn what_somebody_else_changed_stays_theirs() {
+fn what_another_writer_changed_stays_theirs() {
     let mut incident = Incident::new(AutoBreak::On, Rung::ALL);
     incident.fails(Cause::Hanging);
     incident.wait(5);
-    incident.somebody_writes(BypassState::Foreign);
+    incident.another_writer_writes(BypassState::Foreign);
     incident.wait(100);
     incident.is_well();
     incident.wait(600);
@@ -129,7 +129,7 @@ fn a_rotated_ca_bundle_hinders_neither_bypass_nor_restore() {
     incident.fails(Cause::TlsInvalid);
     incident.wait(5);
     let shown = incident.shown.clone();
-    incident.somebody_writes(shown);
+    incident.another_writer_writes(shown);
     incident.wait(5);
     incident.is_well();
     incident.wait(60);
@@ -331,7 +331,7 @@ fn the_ledger_forgets_a_restored_webhook_that_was_deleted() {
     assert_eq!(incident.ledger.1.entries[&hook()].place, EntryStage::Out);
     let silent = BTreeSet::from(["s".into(), "silent".into()]);
     incident.observe(Observation::Servers(silent));
-    incident.somebody_writes(BypassState::Gone);
+    incident.another_writer_writes(BypassState::Gone);
     incident.wait(60);
     assert_eq!(incident.ledger.1, Book::default());
 }

@@ -208,7 +208,7 @@ fn a_bypass_of_another_replica_is_not_restored_before_the_webhook_has_been_well_
     let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
     incident.wait(300);
     line_of_another(&mut incident);
-    incident.somebody_writes(ours(Rung::Shield, false));
+    incident.another_writer_writes(ours(Rung::Shield, false));
     incident.wait(25);
     assert_eq!(incident.changes, []);
     incident.wait(15);
@@ -228,7 +228,7 @@ fn what_a_replica_restored_before_it_died_is_closed_in_the_ledger_and_not_touche
         policy(&[Rung::Shield]),
     ));
     incident.begin();
-    incident.somebody_writes(BypassState::Original);
+    incident.another_writer_writes(BypassState::Original);
     incident.ledger_refuses = false;
     incident.wait(60);
     assert!(!incident.ledger.1.entries[&hook()].counts());

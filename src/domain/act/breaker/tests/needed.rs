@@ -140,7 +140,7 @@ fn without_the_version_what_an_owner_opted_out_meanwhile_is_touched() {
 }
 
 #[test]
-fn without_giving_up_it_fights_for_ever() {
+fn without_giving_up_it_fights_without_end() {
     needed(Guard::Contested, model::fights(0), FIGHTS);
 }
 
@@ -170,7 +170,7 @@ fn without_asking_every_api_server_one_still_goes_by_a_bypass_that_is_not_counte
 }
 
 #[test]
-fn without_the_limit_a_bypass_lasts_for_ever() {
+fn without_the_limit_a_bypass_never_ends() {
     needed(Guard::Longest, model::longest(0), LONGEST);
 }
 

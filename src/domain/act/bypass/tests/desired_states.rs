@@ -286,7 +286,7 @@ fn a_bypass_that_is_as_wished_is_not_written_again() {
 
 /// The fence refuses an edit that takes the annotation away while a condition stays.
 #[test]
-fn the_annotation_goes_only_once_no_condition_is_left_whoever_is_brought_back_first() {
+fn the_annotation_goes_only_once_no_condition_is_left_whichever_webhook_is_restored_first() {
     let explained = |object: &Value| {
         let conditions = object["webhooks"].to_string().contains("hookwatch.dev/");
         !conditions

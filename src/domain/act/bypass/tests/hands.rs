@@ -45,7 +45,7 @@ pub(super) fn is(object: &Value, webhook: &str) -> Option<(Option<Rung>, BypassP
 }
 
 #[test]
-fn somebodys_revert_is_seen_and_counted() {
+fn a_revert_by_another_writer_is_seen_and_counted() {
     for desired in [bypass(Rung::Shield), bypass(Rung::Skip), ignore()] {
         let bypassed = done(&two(), "a", &desired);
         let reverted = theirs(&bypassed, |object| object["webhooks"] = two()["webhooks"].clone());

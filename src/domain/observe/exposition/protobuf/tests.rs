@@ -95,7 +95,7 @@ fn a_histogram_that_counts_in_fractions_and_a_summary_are_distributions() {
 }
 
 #[test]
-fn a_family_that_nobody_asked_for_is_skipped_without_being_kept() {
+fn an_unused_family_is_skipped_without_being_kept() {
     let name = field(1, b"go_memory_classes");
     let metric = vec![0xff; 100 * 1024 * 1024];
     let mut exposition = ProtobufExposition::new();

@@ -55,7 +55,7 @@ async fn a_leaf_in_the_bundle_still_has_to_fit_by_name_date_and_purpose() {
 }
 
 #[tokio::test]
-async fn a_self_signed_leaf_that_was_made_anew_is_unknown() {
+async fn a_reissued_self_signed_leaf_is_unknown() {
     let (old, new) = (
         Identity::self_signed(authority_too),
         Identity::self_signed(authority_too),
@@ -105,13 +105,13 @@ async fn what_go_refuses_is_refused_for_its_own_reason() {
 }
 
 #[tokio::test]
-async fn an_authority_made_anew_under_its_old_name_is_unknown() {
+async fn a_recreated_authority_of_the_same_name_is_unknown() {
     let (old, new) = (Authority::new(), Authority::new());
     check(&new.leaf(), &old.pem(), refused(TlsFault::UnknownAuthority)).await;
 }
 
 #[tokio::test]
-async fn an_authority_made_anew_with_another_kind_of_key_is_unknown_too() {
+async fn a_recreated_authority_with_another_kind_of_key_is_unknown_too() {
     let curve = Authority::new();
     let rsa = Authority::with_key(&rcgen::PKCS_RSA_SHA256);
     check(&rsa.leaf(), &curve.pem(), refused(TlsFault::UnknownAuthority)).await;
@@ -139,7 +139,7 @@ async fn a_chain_with_an_intermediate_authority_is_followed() {
 }
 
 #[tokio::test]
-async fn an_authority_nobody_heard_of_is_unknown() {
+async fn an_authority_outside_the_bundle_is_unknown() {
     let stranger = Authority::with(|params| params.distinguished_name.push(DnType::CommonName, "stranger"));
     check(
         &stranger.leaf(),
@@ -199,7 +199,7 @@ async fn a_bundle_ends_with_the_authority_that_vouches_for_what_is_served_whatev
 }
 
 #[tokio::test]
-async fn a_certificate_that_is_no_authority_vouches_for_nobody() {
+async fn a_certificate_that_is_no_authority_verifies_no_other() {
     let pretender = Authority::with(|params| {
         params.is_ca = IsCa::ExplicitNoCa;
         params.key_usages.clear();

@@ -99,7 +99,7 @@ async fn the_server_sees_what_the_api_server_would_send() {
 }
 
 #[tokio::test]
-async fn a_port_where_nobody_listens_is_refused() {
+async fn a_closed_port_is_refused() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     drop(listener);

@@ -107,7 +107,7 @@ async fn a_kept_connection_that_went_silent_times_out_while_fresh_ones_are_fine(
 }
 
 #[tokio::test]
-async fn a_connection_the_server_closed_in_the_meantime_is_dialled_anew() {
+async fn a_connection_the_server_closed_in_the_meantime_is_redialled() {
     let authority = Authority::new();
     let server = Server::tls(authority.leaf().config(), |mut conversation, _| async move {
         if let Ok(heard) = conversation.hear().await {
@@ -125,7 +125,7 @@ async fn a_connection_the_server_closed_in_the_meantime_is_dialled_anew() {
 }
 
 #[tokio::test]
-async fn a_connection_closed_upon_the_request_is_dialled_anew_once() {
+async fn a_connection_closed_upon_the_request_is_redialled_once() {
     let authority = Authority::new();
     let server = Server::tls(authority.leaf().config(), |mut conversation, nth| async move {
         if let Ok(heard) = conversation.hear().await {

@@ -25,7 +25,7 @@ async fn times_out(bundle: &str, address: std::net::SocketAddr, phase: ProbePhas
 }
 
 #[tokio::test]
-async fn a_connection_that_nobody_takes_times_out_there() {
+async fn a_connection_that_is_not_accepted_times_out_there() {
     let Some((listener, _queued)) = full_listener().await else {
         return;
     };
@@ -75,7 +75,7 @@ async fn an_answer_that_stops_in_the_middle_times_out_there() {
 }
 
 #[tokio::test]
-async fn an_answer_that_drips_for_ever_times_out() {
+async fn an_answer_that_drips_without_end_times_out() {
     let authority = Authority::new();
     let server = Server::tls(authority.leaf().config(), |mut conversation, _| async move {
         let _ = conversation.hear().await;

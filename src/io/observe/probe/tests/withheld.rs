@@ -70,7 +70,7 @@ fn prober() -> Arc<Prober> {
     }))
 }
 
-async fn nobody_listens() -> SocketAddr {
+async fn closed_port() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     listener.local_addr().expect("an address")
 }
@@ -78,7 +78,7 @@ async fn nobody_listens() -> SocketAddr {
 #[tokio::test]
 async fn of_an_address_that_the_controller_does_not_list_a_probe_tells_not_how_it_fails_nor_when() {
     let bundle = Authority::new().pem();
-    let refuses = nobody_listens().await;
+    let refuses = closed_port().await;
     let hangs_up = Server::tcp(|stream, _| async move { drop(stream) }).await;
     let silent = Server::hung().await;
     let alerts = Server::tcp(|mut stream, _| async move {
@@ -120,7 +120,7 @@ async fn of_an_address_that_the_controller_does_not_list_a_probe_tells_not_how_i
 
 #[tokio::test]
 async fn of_a_pod_that_the_controller_lists_a_probe_tells_at_once_how_it_fails() {
-    let address = nobody_listens().await;
+    let address = closed_port().await;
     let hook = listed(&Authority::new().pem(), address, Listed::Own);
     let (report, late) = seen(&prober(), request(hook, address, ProbeLevel::Http)).await;
     assert_eq!(report.outcome, ProbeOutcome::Refused);
@@ -128,7 +128,7 @@ async fn of_a_pod_that_the_controller_lists_a_probe_tells_at_once_how_it_fails()
 }
 
 #[tokio::test]
-async fn a_server_that_the_ca_bundle_vouches_for_answers_whoever_lists_it() {
+async fn a_server_that_the_ca_bundle_verifies_answers_for_any_webhook_that_lists_it() {
     let authority = Authority::new();
     let server = Server::silent(authority.leaf().config()).await;
     for by in [Listed::Own, Listed::Elsewhere, Listed::NoPod, Listed::ByHand] {
