@@ -83,8 +83,8 @@ pub fn to_json(result: &impl Serialize) -> serde_json::Result<String> {
     Ok(serde_json::to_string_pretty(result)? + "\n")
 }
 
-/// Tells people something on standard error, with nothing in it that a terminal obeys. Where that is closed the work goes on:
-/// half of a change would be worse.
+/// Prints to standard error, without terminal control sequences. A closed standard error is ignored: half of a change would
+/// be worse.
 pub fn tell(text: impl Display) {
     let _ = writeln!(io::stderr(), "{}", text::clean_lines(&text.to_string()));
 }

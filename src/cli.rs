@@ -101,7 +101,7 @@ const LINGERS: Duration = Duration::from_millis(500);
 /// What kubectl looks for when it is asked for `kubectl hookwatch`.
 const PLUGIN: &str = "kubectl-hookwatch";
 
-/// Whether the binary goes by the name of a plugin of kubectl, by the first word of its command line.
+/// Whether the binary was called as a kubectl plugin, by the first word of its command line.
 fn is_plugin(called: Option<&std::ffi::OsStr>) -> bool {
     let name = called
         .map(std::path::Path::new)
@@ -168,7 +168,7 @@ pub fn main() -> ExitCode {
     // Must come before anything that could open a TLS connection.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let failure = match arguments.command {
-        // An exit code of 1 would stand for a warning, or accuse a hook.
+        // An exit code of 1 would mean a warning, or accuse a hook.
         Command::Audit(_) => audit::NOT_AUDITED,
         Command::Diagnose(_) | Command::Status(_) => diagnose::Conclusion::CouldNotTell.exit_code(),
         _ => 1,

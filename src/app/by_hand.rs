@@ -144,7 +144,7 @@ fn kinds(named: Option<HookKind>) -> impl Iterator<Item = HookKind> {
 type ShownChange = (HookId, serde_json::Value, Vec<FieldChange>);
 
 impl Session {
-    /// The hooks that are meant, each once, with their objects. One of several that cannot be read is told of and left out.
+    /// The selected hooks, each once, with their objects. One of several that cannot be read is reported and skipped.
     async fn find_all(
         &mut self,
         targets: &[(String, String)],
@@ -180,7 +180,7 @@ impl Session {
         shown
     }
 
-    /// Makes the changes, one after another, whatever comes of each. Returns how many were made.
+    /// Makes the changes one after another, whether or not each succeeds. Returns how many succeeded.
     async fn carry_out_all(&mut self, shown: &[ShownChange], desired: &Desired, only_expired: bool) -> usize {
         let mut made = Vec::new();
         for (hook, object, _) in shown {
@@ -230,7 +230,7 @@ impl Session {
         Err(BadUsage::new(why).into())
     }
 
-    /// What hookwatch has left in these objects, or of that what has to be over by now.
+    /// What hookwatch has left in these objects, or the expired part of it.
     fn left_behind(
         &self,
         kind: HookKind,
@@ -305,7 +305,7 @@ impl Session {
         Some(meetings.spared(id))
     }
 
-    /// There is no such webhook any more. That is as good as restored, and not bypassed.
+    /// The webhook no longer exists: that counts as restored, and not as bypassed.
     fn gone(&mut self, hook: &HookId, desired: &Desired) {
         let what = format!("{}: there is no such webhook any more.", hook.object());
         if *desired == Desired::Restore {
@@ -315,7 +315,8 @@ impl Session {
         }
     }
 
-    /// Makes the change; what came of it where it is as desired then. `only_expired`: unless its bypass goes on.
+    /// Makes the change; returns the outcome if the desired state was reached. `only_expired`: unless its bypass is
+    /// still valid.
     async fn carry_out(
         &mut self,
         hook: &HookId,

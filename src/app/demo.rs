@@ -134,7 +134,7 @@ pub struct DemoOptions {
     pub timeline: Option<Box<dyn Write + Send>>,
     /// Whether the timeline has colours.
     pub colour: bool,
-    /// Prometheus and Alertmanager, if alerts are to be followed.
+    /// Prometheus and Alertmanager, if alerts are followed.
     pub programs: Option<Programs>,
     /// How far the daemon may bypass a culprit, if at all.
     pub auto_break: Option<Rung>,
@@ -142,7 +142,7 @@ pub struct DemoOptions {
     pub compare: bool,
 }
 
-/// Plays one scenario from the start of the lab to its end; a second time without the breaker where that is to be compared.
+/// Plays one scenario from the start of the lab to its end; a second time without the breaker for a comparison.
 ///
 /// # Errors
 /// When the lab or the daemon fails, or a signal interrupts it. A wrong verdict is no error but a report.
@@ -249,7 +249,7 @@ pub async fn command(
     })
 }
 
-/// Plays a fault that lasts so long, and prints who survived it.
+/// Plays a fault of this duration, and prints which clients survived it.
 async fn print_survival(
     arguments: &DemoArguments,
     scenario: &'static Scenario,

@@ -31,9 +31,9 @@ pub use several::configs;
 
 /// No report before this: two scrapes and two probes of everything take about as long.
 const AT_LEAST: Duration = Duration::from_secs(6);
-/// A verdict has to hold for this long.
+/// How long a verdict must hold.
 const SETTLED: Duration = Duration::from_secs(3);
-/// A conclusion that is less sure has to hold for this long.
+/// How long a less certain conclusion must hold.
 const UNSURE: Duration = Duration::from_secs(8);
 /// A Prometheus is read at least this often. More often would find the same samples.
 const STORED_EVERY: Duration = Duration::from_secs(5);
@@ -106,7 +106,7 @@ impl From<ConclusionFacts> for Conclusion {
     }
 }
 
-/// Whether a hook counts as failing. One that is bypassed and does not serve does, however little is seen of it: its bypass keeps
+/// Whether a hook counts as failing. One that is bypassed and does not serve does, even with little evidence: its bypass keeps
 /// the control plane's writes, and so the canaries, away from it.
 pub fn is_unwell(health: Health, bypassed: bool) -> bool {
     health == Health::Failing || bypassed && health == Health::Suspect
@@ -152,7 +152,7 @@ impl Conclusion {
 /// What one look at one cluster came to.
 #[derive(Debug)]
 struct Look {
-    /// For the commands that are told to a person.
+    /// Options to add to the commands that are suggested to a person.
     aim: CommandAim,
     conclusion: Conclusion,
     obstacle: Option<String>,

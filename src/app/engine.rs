@@ -1,8 +1,8 @@
 //! The engine: the core, and the tasks that feed it.
 //!
-//! Every observer is a task of its own that sends events into one bounded channel; the core takes them one at a
-//! time and never waits for anything. What the core wants looked at more closely goes back to the observers
-//! through a watch channel, so a hung scrape cannot hold up a probe and nothing can hold up the verdict.
+//! Every observer is a task of its own that sends events into one bounded channel; the core takes them one at a time
+//! and never waits for anything. Requests for closer observation go back to the observers through a watch channel, so a
+//! hung scrape cannot delay a probe and nothing can delay the verdict.
 
 mod announce;
 mod audit;
@@ -52,8 +52,8 @@ pub fn clock() -> Clock {
     Arc::new(move || Time::from_unix(wall + steady().saturating_sub(began)))
 }
 
-/// Time since some instant. It goes on while the machine sleeps, where the system has such a clock: a leader that was
-/// asleep must not believe that no time has passed.
+/// Time since an arbitrary instant. It advances during a system suspend, where there is such a clock: a leader must not
+/// believe that no time has passed.
 fn steady() -> Duration {
     use rustix::time::{ClockId, clock_gettime};
     #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -81,11 +81,11 @@ struct Common {
 pub struct Engine {
     /// What it has to report.
     pub shown: Reported,
-    /// What stood in the way when the server was asked who it is; `None` when nothing did, or it was not said yet.
+    /// What was wrong with the server's first answer; `None` when nothing was, or there is none yet.
     pub obstacle: watch::Receiver<Option<Obstacle>>,
     tasks: JoinSet<()>,
     candidacy: Option<Candidacy>,
-    /// The breaker holds its other end for as long as it has changes under way.
+    /// The breaker holds the receiver until its changes have ended.
     stopping: watch::Sender<()>,
     telemetry: Telemetry,
 }
@@ -157,7 +157,7 @@ impl Engine {
         })
     }
 
-    /// Resolves when a task ends, which none does by itself, and says how; then something is broken beyond repair.
+    /// Resolves when a task ends, and says how. No task ends unless it is broken beyond repair.
     pub async fn ended(&mut self) -> String {
         match self.tasks.join_next().await {
             Some(Err(error)) => format!("one of the daemon's tasks failed: {error}"),
@@ -248,7 +248,7 @@ fn finished<T>(ended: Result<T, JoinError>) -> Option<T> {
     }
 }
 
-/// Asks the server who it is, beside everything else: it is watched whatever it says.
+/// Asks the server for its version, concurrently: it is watched whatever it answers.
 fn greet(connection: Connection) -> watch::Receiver<Option<Obstacle>> {
     let (tell, told) = watch::channel(None);
     tokio::spawn(async move {
@@ -319,7 +319,7 @@ fn log_verdict(first: bool, verdict: &Verdict, trace: Option<TraceId>) {
     match verdict.health {
         Health::Failing => trouble!(error),
         Health::Suspect => trouble!(warn),
-        // The first look at a hook that is well, or not known yet, is no news.
+        // The first verdict on a hook is not logged as a change when it is healthy or unknown.
         _ if first => tracing::debug!(webhook, configuration, health, "{summary}"),
         _ => tracing::info!(webhook, configuration, health, evidence, trace_id, "{summary}"),
     }

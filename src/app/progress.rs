@@ -33,13 +33,13 @@ impl ProgressLine {
     pub fn show(&mut self, text: &str) {
         if self.terminal {
             self.shown = true;
-            // One that goes on in the next line could not be written over.
+            // A line that wraps could not be overwritten.
             let wide = size().map_or(80, |(columns, _)| usize::from(columns));
             write_over(&cut(&clean(text), wide.saturating_sub(1)));
         }
     }
 
-    /// Takes it away, so that what is printed next stands alone.
+    /// Clears the line before other output.
     pub fn clear(&mut self) {
         if std::mem::take(&mut self.shown) {
             write_over("");

@@ -94,7 +94,7 @@ pub struct NonHookCauseChange {
 pub struct Culprit {
     /// What kind of hook it is.
     pub kind: HookKind,
-    /// Its name; metrics alone do not say which configuration it stands in.
+    /// Its name; metrics alone do not say which configuration it belongs to.
     pub webhook: Arc<str>,
     /// What was wrong with it.
     pub cause: Cause,

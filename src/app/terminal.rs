@@ -20,7 +20,7 @@ pub use guard::TerminalGuard;
 pub use status::{StatusArguments, status};
 pub use top::{TopArguments, top};
 
-/// Where a daemon listens that was told nothing else.
+/// Where a daemon listens by default.
 const HERE: &str = "http://127.0.0.1:9880";
 
 /// Which daemon is asked, and what it is shown to prove who asks.

@@ -55,11 +55,10 @@ impl<'de> Deserialize<'de> for CleanText {
     }
 }
 
-/// One line of at most so many characters. What steers a terminal, turns the direction of a line or shows nothing
-/// gives way to a mark, so that it is seen that there was something.
+/// One line of bounded length. Control, bidirectional and invisible characters are replaced by a visible mark.
 ///
-/// The joiners and selectors that make one emoji of several are left out: terminals disagree about how wide the result
-/// is, and about its parts they agree.
+/// Joiners and variation selectors of emoji are dropped: terminals disagree about the width of the result, but agree
+/// about its parts.
 pub fn clean(text: &str) -> String {
     clean_to(text, LONGEST)
 }

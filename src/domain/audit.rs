@@ -1,8 +1,8 @@
 //! What would happen if a webhook died now, and what to change today.
 //!
-//! Everything here is a function of an [`Estate`]: the webhooks as configured, and what is known of what stands behind them. The
-//! [`forecast`] says which functions of the control plane die, in what order and between how many seconds; [`findings`] are
-//! made from it and from the fields. Nothing of it reaches the breaker.
+//! Everything here is a function of an [`Estate`]: the webhooks as configured, and what is known of their backends. The
+//! [`forecast`] says which functions of the control plane fail, in what order and within which interval in seconds; [`findings`]
+//! are made from it and from the fields. Nothing of it reaches the breaker.
 
 pub mod estate;
 pub mod findings;
@@ -23,7 +23,7 @@ pub use estate::{AuditedHook, Estate, SourceLocation};
 pub use findings::{Finding, FindingSeverity};
 pub use forecast::{Auditor, BackendFailure, Casualty, Forecast};
 
-/// What a control plane does, as far as an outage of a webhook can end it.
+/// Functions of a control plane that an outage of a webhook can stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, IntoStaticStr, VariantArray)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]

@@ -1,4 +1,4 @@
-//! What a cluster is made of, as far as webhooks go: the hooks, what they are asked about, and what changed.
+//! The cluster from the webhooks' point of view: hooks, the requests they match, and changes.
 
 pub mod chain;
 pub mod changes;

@@ -32,7 +32,7 @@ use scene::Scene;
 /// Hooks named by metrics alone that are reported at most, of admission and beside it each.
 const MAX_UNLISTED: usize = 200;
 
-/// Judges every hook of which the evidence is given: each by itself, and then what all of them together cost a request.
+/// Judges every hook from its evidence: each separately, and then what all of them together cost a request.
 pub fn diagnose<'a>(all: impl Iterator<Item = Evidence<'a>>) -> Vec<(Evidence<'a>, Verdict)> {
     let (rules, found): (Vec<_>, Vec<_>) = all.map(find).unzip();
     let costs = Costs::of(&found);
@@ -47,7 +47,7 @@ pub fn diagnose<'a>(all: impl Iterator<Item = Evidence<'a>>) -> Vec<(Evidence<'a
 /// The rule that applies, with how the hook is by it.
 fn find(evidence: Evidence<'_>) -> (&'static DiagnosisRule, (Evidence<'_>, Health, Hit)) {
     let (rule, hit) = rules::first(rules::TABLE, &evidence);
-    // Broken it may be, but no person is to be woken for a hook that matches nothing.
+    // It may be broken, but a hook that matches nothing must not page.
     let never_called = evidence.hook.is_some_and(|hook| hook.rules.is_empty());
     let health = match rule.health {
         Health::Failing if never_called && evidence.is_admission() => Health::Suspect,
@@ -131,7 +131,7 @@ fn effect(evidence: &Evidence<'_>, cause: Option<Cause>, health: Health, costs: 
     }
 }
 
-/// The incident of webhooks whose path was lost together, whatever their Services.
+/// The incident of webhooks whose network path was lost together, across Services.
 pub const LOST_PATH: &str = "lost path";
 
 /// By what it is one incident with others. A path is lost in one moment and stays so for each until a backend answers.

@@ -1,7 +1,7 @@
-//! The pure core: what hookwatch knows and how it decides.
+//! The pure core: hookwatch's knowledge and decisions.
 //!
-//! No async, no clock, no client, no log, no metrics crate. Observations and the time they were made come in
-//! as values; assessments and wishes go out as values. It is a package of its own, so that the compiler holds that.
+//! No async, no clock, no client, no log, no metrics crate. Observations and their times come in as values; assessments
+//! and effects go out as values. It is a package of its own, so that the compiler enforces that.
 
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 

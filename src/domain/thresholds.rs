@@ -11,7 +11,7 @@ use std::time::Duration;
 pub struct Threshold {
     /// Its name.
     pub name: &'static str,
-    /// Its value as it stands in the code, without its unit.
+    /// Its value as written in the code, without its unit.
     pub value: &'static str,
     /// What it means, and why it is what it is.
     pub about: &'static [&'static str],
@@ -94,7 +94,8 @@ thresholds! {
     /// The breaker acts on no verdict whose webhook is less likely right than this, nor on the rules in `NOT_ACTED_ON`
     /// (`diagnose/rules.rs`). Every rule that it acts on is above.
     sure_enough: f64 = 0.9;
-    /// Until every API server goes by a change of a webhook configuration. A canary sent sooner says nothing of it.
+    /// Until a change of a webhook configuration has propagated to every API server. A canary sent sooner is no
+    /// evidence about it.
     propagated: Duration = s(1);
     /// A probe refused this shortly before a change was seen may have met what the news of it was still under way for.
     news_lag: Duration = ms(500);
@@ -117,7 +118,7 @@ thresholds! {
     late_at_most: Duration = s(3);
     /// The slowest answer is looked for over this time.
     slowest_of: Duration = s(600);
-    /// hookwatch stood still itself when its clock came round so much too late.
+    /// hookwatch itself was stalled when its timer fired this much too late.
     stood_still: Duration = ms(500);
     /// Seconds: a call, a write or a conversion slower than this is slow whatever is usual.
     slow_always: f64 = 0.5;
@@ -128,7 +129,7 @@ thresholds! {
     /// Seconds: a direct probe faster than this is never slow. It may wait for a TLS handshake on a loaded machine.
     slow_probe_at_least: f64 = 0.3;
     /// Between the two it is slow when it takes this many times the usual, which counts more than a call's: probes are few,
-    /// and the breaker goes by two of them.
+    /// and the breaker acts on two of them.
     slow_probe_factor: f64 = 8.0;
     /// Seconds: a direct probe or a canary slower than this is slow whatever is usual.
     slow_probe_always: f64 = 1.0;
@@ -167,9 +168,9 @@ thresholds! {
     dead_silent: Duration = s(5);
     /// Between two probes no one sees a backend die: the interval, and a second.
     between_probes: Duration = s(6);
-    /// A hook named so long before another one seemed to die is reason enough for canaries to be late.
+    /// A hook named this long before another one seemed to die explains late canaries.
     long_before: Duration = s(10);
-    /// A timeout shorter than this is exceeded now and then by a healthy webhook.
+    /// A healthy webhook occasionally exceeds a timeout shorter than this.
     short_timeout: Duration = s(3);
     /// A span of counters may begin this much before the endpoint left.
     scraped_before: Duration = s(5);
@@ -212,7 +213,7 @@ thresholds! {
     /// The EndpointSlice controller puts its slices right within a second or so. An endpoint that left twice within this
     /// time may be another writer's doing.
     unsettled: Duration = s(60);
-    /// For so long after calls were answered while the hook failed it may be that it has too much to do.
+    /// For this long after calls were answered while the hook failed, it may be overloaded.
     some_answered: Duration = s(30);
     /// Beside an API server that does not answer, a canary written within this time shows that others take writes.
     through_lately: Duration = s(20);
@@ -257,7 +258,7 @@ thresholds! {
     standstill: f64 = 0.05;
     /// This many writes a second are a stream that can stall.
     stream_of_writes: f64 = 2.0;
-    /// Seconds over which it has to.
+    /// Seconds over which that must hold.
     stall_span: f64 = 3.0;
     /// One late or refused canary, or a few slow writes, may still be explained by the next observation.
     unexplained_after: Duration = s(8);
@@ -269,7 +270,7 @@ thresholds! {
     moved: Duration = s(12);
     /// Intervals that ended within this time are lately.
     recent: Duration = s(10);
-    /// With no interval that fresh the newest one speaks for as long as this.
+    /// Without an interval that fresh the newest one counts for this long.
     newest_speaks: Duration = s(60);
     /// An API server that was not heard of for this long is forgotten.
     forget_server: Duration = s(300);
@@ -277,8 +278,8 @@ thresholds! {
     ageing: Duration = s(1);
     /// Two scrapes of one process closer together than this are one reading.
     min_interval: Duration = ms(500);
-    /// So long the time after an interval has to stay calm before it is learnt. A fault that begins within an interval
-    /// of 15 s may be too thin in it to be seen, but not in the next one.
+    /// How long the time after an interval must stay calm before it enters the baseline. A fault that begins within an
+    /// interval of 15 s may be too small in it to be seen, but not in the next one.
     quarantine: Duration = s(20);
     /// With fewer intervals learnt than this, they are learnt at once.
     young: f64 = 3.0;
@@ -318,7 +319,7 @@ pub mod ablation {
     use std::sync::OnceLock;
     use std::time::Duration;
 
-    /// The environment variable by which a process is told of a change: `NAME=FACTOR`.
+    /// The environment variable that changes thresholds of a process: `NAME=FACTOR`.
     pub const VARIABLE: &str = "HOOKWATCH_ABLATE";
 
     static CHANGED: OnceLock<(String, f64)> = OnceLock::new();

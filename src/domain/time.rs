@@ -31,7 +31,7 @@ impl Time {
         Self::from_unix_millis(since_epoch.as_millis() as u64)
     }
 
-    /// The instant so many seconds after the Unix epoch, and the epoch for one before it.
+    /// The instant this many seconds after the Unix epoch; the epoch itself for a negative number.
     pub fn from_unix_seconds(seconds: i64) -> Self {
         Self::from_unix(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
     }

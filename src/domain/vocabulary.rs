@@ -138,7 +138,7 @@ pub enum Effect {
 
 named!(Effect, "The name as it stands in reports, labels and JSON.", all);
 
-/// Whether the control plane takes writes; the later, the more a person has to hear of it.
+/// Whether the control plane takes writes; later variants are more urgent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Writes {

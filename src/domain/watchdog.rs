@@ -1,8 +1,8 @@
-//! The core: observations go in, an assessment and the wish to look closer come out.
+//! The core: observations go in, an assessment and requests for closer observation come out.
 //!
-//! [`Watchdog`] owns all memory and does nothing by itself. It is handed every observation as an [`Event`] and,
-//! whenever one is due, a [`Event::Tick`]; what it wants done comes back as [`WatchdogEffect`]s. So any incident is a
-//! list of events, and a recording replays to the same verdicts.
+//! [`Watchdog`] owns all memory and does no I/O. It receives every observation as an [`Event`] and, whenever one is
+//! due, a [`Event::Tick`]; it returns [`WatchdogEffect`]s. So any incident is a list of events, and a recording replays
+//! to the same verdicts.
 
 mod alone;
 mod attention;
@@ -194,8 +194,8 @@ impl Watchdog {
         tell(news, || LoggedChange::Scrape { target, failure })
     }
 
-    /// A fence that could not be tried goes on being proven for a while: an API server that restarts just then, and forbids
-    /// everything until it has read its roles, must not keep hookwatch from acting. Whatever else a check finds counts at once.
+    /// A fence that could not be tried stays proven for a while: an API server that restarts just then, and forbids everything
+    /// until it has read its roles, must not keep hookwatch from acting. Any other result of a check counts at once.
     fn take_proof(&mut self, proof: Proof, now: Time) {
         let lasts = self.proven.is_some_and(|at| now.since(at) < Proof::LASTS);
         if matches!(proof, Proof::Unknown(_) | Proof::NotAllowedToAct(_)) && lasts {
@@ -251,7 +251,7 @@ impl Watchdog {
         let before = self.replica_view.take();
         let view = ReplicaView::of(report, before.as_ref(), now);
         self.replica_view = Some(view.clone());
-        // The words of a trouble may change with every attempt; that there is one does not.
+        // The text of a trouble may change with every attempt; only its presence counts.
         let news = before.as_ref().is_none_or(|before| {
             !before.same_place(&view) || before.trouble.is_some() != view.trouble.is_some()
         });
@@ -335,7 +335,7 @@ impl Watchdog {
         own.teach(&mut self.seen.history, now);
     }
 
-    /// Says what is to be looked at closely, where that has changed.
+    /// Returns what needs closer observation, if that changed.
     fn attend(&mut self, attention: Attention, now: Time) -> Option<WatchdogEffect> {
         self.pace.judged(&attention, now);
         if attention == self.attention {
@@ -373,7 +373,7 @@ impl Watchdog {
         }
     }
 
-    /// What changed since the last tick, as far as a person would want to read about it.
+    /// The changes since the last tick that are worth a log line.
     fn changes(&self, verdicts: &[Verdict], control_plane: &ControlPlane) -> Vec<WatchdogEffect> {
         let news = verdicts.iter().filter_map(|verdict| {
             let before = self.verdicts.get(&verdict.subject());
@@ -439,7 +439,7 @@ fn judge_all<'a>(scene: &'a Scene<'a>) -> Vec<(Evidence<'a>, Verdict)> {
     all
 }
 
-/// What the breaker is told of a round. What was counted in it is taken in before: tampering may show in it.
+/// The breaker's facts of a round. Its counters are taken in before: they may show tampering.
 fn for_breaker(
     scene: &Scene<'_>,
     all: &[(Evidence<'_>, Verdict)],

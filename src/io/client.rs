@@ -180,8 +180,8 @@ impl Connection {
 
     /// A client for one API-server replica at `address`, with the same trust and credentials.
     ///
-    /// The certificate is verified for the configured server's name: every replica has to have that one. Who may write the
-    /// EndpointSlices that list them could else have the credentials sent to a server of their own.
+    /// The certificate is verified for the configured server's name, which every replica must have. Otherwise a writer of
+    /// the EndpointSlices that list them could have the credentials sent to a server of their own.
     ///
     /// # Errors
     /// When the certificate would not be verified, or the credentials have become unusable.

@@ -66,7 +66,7 @@ pub(super) fn uid(object: &Value) -> &str {
     uid.unwrap_or_default()
 }
 
-/// What became of a write of `what`, and what is to be said of it.
+/// The outcome of a write of `what`, and the trouble if it failed.
 pub(super) fn written(answer: Answer, what: &str, created: bool) -> (BidOutcome, Option<String>) {
     let (status, message) = match answer {
         Ok(object) => {

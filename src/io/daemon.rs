@@ -43,7 +43,7 @@ const MAX_ASSESSMENT: usize = 64 << 20;
 /// Most that is read of an answer that is a message.
 const MAX_MESSAGE: usize = 4 << 10;
 
-/// Files that a daemon may want to see, or that say which daemon it has to be.
+/// Files with our credentials for a daemon, or with the identity it must prove.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DaemonFiles {
     /// Authorities that its certificate may come from, PEM; the system's where there is none.
@@ -188,7 +188,7 @@ impl DaemonClient {
                 return Err(AskError::Another { server, why });
             }
         }
-        // Nothing but the daemon itself can tell an assessment that stands still from a quiet cluster.
+        // Only the daemon itself can distinguish a stalled assessment from a quiet cluster.
         let (status, said) = self.get(connection, "/live", MAX_MESSAGE).await?;
         let silent = (status == StatusCode::SERVICE_UNAVAILABLE)
             .then(|| bounded(String::from_utf8_lossy(&said).trim()));
@@ -286,7 +286,7 @@ where
     let (sender, connection) = http1::handshake(TokioIo::new(stream))
         .await
         .map_err(|error| with_causes(&error))?;
-    // It ends when the sender is dropped; why it ended, the requests on it are told.
+    // It ends when the sender is dropped; the requests on it get the reason.
     tokio::spawn(async move {
         let _ = connection.await;
     });

@@ -216,7 +216,7 @@ async fn beginning(mut answer: Response) -> String {
     while read.len() < MAX_ANSWER {
         match answer.chunk().await {
             Ok(Some(chunk)) => read.extend_from_slice(&chunk[..chunk.len().min(MAX_ANSWER - read.len())]),
-            // What was said until it broke off is said all the same.
+            // The part received before the failure is still used.
             Ok(None) | Err(_) => break,
         }
     }

@@ -161,7 +161,7 @@ impl LastJudged {
         while assessment.changed().await.is_ok() {
             *lock(&self.0) = Instant::now();
         }
-        // A core that is gone never judges again; the server goes on to say so.
+        // A core that is gone makes no further assessments; the server keeps reporting that.
         std::future::pending().await
     }
 
@@ -223,7 +223,7 @@ async fn ready(State(shown): State<Reported>) -> Response {
     }
 }
 
-/// The newest assessment that was asked for, as JSON: written once, however many ask for it.
+/// The newest requested assessment, as JSON: serialised once for all clients.
 type WrittenAssessment = Arc<tokio::sync::Mutex<Option<(Arc<Assessment>, Bytes)>>>;
 
 async fn assessment(State((shown, written)): State<(Reported, WrittenAssessment)>) -> Response {

@@ -74,7 +74,7 @@ struct QueuedLine {
     kept: Option<CarriedEvent>,
 }
 
-/// What is observed only when it changes, so that every part has to begin with it.
+/// Events that occur only on change, so that every part must begin with the last one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CarriedEvent {
     Inventory,
@@ -101,7 +101,7 @@ impl Recorder {
         std::thread::Builder::new()
             .name("recorder".into())
             .spawn(move || {
-                // Dropped with the thread, however it ends.
+                // Dropped when the thread ends, even by a panic.
                 let _writer = writer;
                 parts.write_all(&entries, &room);
             })
@@ -166,7 +166,7 @@ impl Drop for Recorder {
     }
 }
 
-/// The writer's side: the part that is open, and what the next has to begin with.
+/// The writer's side: the open part, and the events that the next must begin with.
 #[derive(Debug)]
 struct Parts {
     options: RecorderOptions,
@@ -311,7 +311,7 @@ impl Parts {
             self.began.unix_millis(),
             self.next
         );
-        // A part that could be made but not written to must not stand in the way of the next.
+        // A part that could be created but not written must not block the next.
         self.next += 1;
         let path = self.options.directory.join(name);
         let part = self.first_lines(&path, header);

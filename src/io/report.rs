@@ -16,7 +16,7 @@ use self::page::past::Past;
 use crate::domain::report::assessment::Assessment;
 use crate::io::lock;
 
-/// What there is to report now. Cheap to clone.
+/// The current report. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Reported {
     /// The newest assessment; `None` before the first.

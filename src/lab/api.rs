@@ -2,7 +2,7 @@
 //! hookwatch, kubectl and a webhook touch it.
 //!
 //! Real HTTPS, real admission calls over TLS to real backends, and the API server's own metrics; no etcd, no
-//! controllers, no authorization. Where it and a real API server disagree, it is wrong.
+//! controllers, no authorization. Where it differs from a real API server, it is wrong.
 
 mod admission;
 mod call;

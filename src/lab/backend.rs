@@ -43,7 +43,7 @@ pub enum Behaviour {
     Refused,
     /// Connections are accepted and reset at once; those there were are closed.
     Reset,
-    /// Every request, of whatever method, gets this status and body.
+    /// Every request, with any method, gets this status and body.
     HttpStatus(u16, Cow<'static, str>),
     /// Reviews get a 200 with JSON that is no AdmissionReview.
     NotAnAdmissionReview,
@@ -106,7 +106,7 @@ impl BackendCounters {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// POST requests read, whatever became of them.
+    /// POST requests read, with any outcome.
     pub fn reviews(&self) -> u64 {
         self.reviews.load(Ordering::Relaxed)
     }
@@ -126,7 +126,7 @@ pub struct LabBackend {
     _server: JoinSet<()>,
 }
 
-/// What the server's task is told; it answers when the change is in force.
+/// A command to the server's task; it answers when the change is in force.
 enum BackendCommand {
     Behave(Behaviour, oneshot::Sender<()>),
     Serve(TlsAcceptor, oneshot::Sender<()>),

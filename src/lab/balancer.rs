@@ -1,7 +1,7 @@
-//! A TCP balancer in this process, as it stands in front of the API servers of most control planes.
+//! A TCP balancer in this process, like those in front of the API servers of most control planes.
 //!
-//! It hands connections out in turn and looks at nothing: whether a server answers is not its business, as with a
-//! cloud's balancer until its own health check has failed often enough.
+//! It distributes connections in turn without health checks, like a cloud's balancer until its own health check has
+//! failed often enough.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub struct Balancer {
 }
 
 impl Balancer {
-    /// Listens on a free port of 127.0.0.1 and hands connections to these servers in turn.
+    /// Listens on a free port of 127.0.0.1 and distributes connections to these servers in turn.
     ///
     /// # Errors
     /// When it cannot listen.

@@ -181,7 +181,7 @@ impl ControlPlaneClients {
 /// The record of how writes go, and the ledger of what is lost.
 type RecordAndLedger = (Arc<WorkloadRecord>, Arc<LossLedger>);
 
-/// Starts the real leaders, waits until they lead, and follows what becomes of them and of the nodes.
+/// Starts the real leaders, waits until they lead, and tracks them and the nodes.
 async fn follow(
     controllers: [Controller; 2],
     client: &kube::Client,

@@ -81,12 +81,12 @@ pub enum ControlPlaneFault {
     Throttle(Throttle),
     /// Readers list without end.
     Flood(ReadFlood),
-    /// Something goes on by itself.
+    /// A script runs in the background.
     Script(Script),
 }
 
 impl LabControlPlane {
-    /// Starts one. What it has to keep in files goes into `directory`, which must be private and outlive it.
+    /// Starts one. Its files go into `directory`, which must be private and outlive it.
     ///
     /// # Errors
     /// When it does not start; for envtest also when its binaries are missing.
@@ -153,8 +153,8 @@ impl LabControlPlane {
         .reach()
     }
 
-    /// Slows the storage down: every operation of the embedded one takes `delay`; a real etcd stands still four
-    /// fifths of the time, which comes to about as much.
+    /// Slows the storage down: every operation of the embedded one takes `delay`; a real etcd is stopped four fifths of
+    /// the time, which has about the same effect.
     pub fn slow_storage(&self, delay: Duration) -> ControlPlaneFault {
         match self {
             Self::Embedded(api) => {
@@ -179,8 +179,8 @@ impl LabControlPlane {
         }
     }
 
-    /// Lists without end by `readers` clients. The embedded one is left with so much CPU of its own; a real one
-    /// has that of the machine, and it takes several times the readers to keep it busy.
+    /// Lists without end by `readers` clients. The embedded one is limited to `millicores`; a real one has the
+    /// machine's CPU, and needs several times the readers to be busy.
     ///
     /// # Errors
     /// When a client cannot be made.

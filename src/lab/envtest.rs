@@ -53,8 +53,7 @@ const OWN_ADDRESS: u8 = 9;
 /// Where everything listens whose address is not published.
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// Every request with who made it and what came of it, and none of their contents. A watch is written down when it
-/// opens and again when it ends.
+/// Every request with its user and outcome, without contents. A watch is logged when it opens and when it ends.
 const AUDIT_POLICY: &str = "apiVersion: audit.k8s.io/v1\n\
                             kind: Policy\n\
                             omitStages: [RequestReceived]\n\
@@ -206,7 +205,7 @@ impl Envtest {
         self.kube_apiserver.id()
     }
 
-    /// Stops etcd four fifths of the time for as long as the returned value lives.
+    /// Stops etcd four fifths of the time until the returned value is dropped.
     pub fn throttle_etcd(&self) -> Throttle {
         Throttle::start(Arc::clone(&self.etcd))
     }

@@ -223,7 +223,7 @@ impl Monitoring {
         Ok(())
     }
 
-    /// Complains when one of the two has ended by itself.
+    /// Fails when one of the two has exited.
     ///
     /// # Errors
     /// When it is no longer there.

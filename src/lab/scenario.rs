@@ -65,7 +65,7 @@ pub struct Expected {
     pub effect: Option<&'static str>,
 }
 
-/// How ill a hook is to be called.
+/// The expected health of a hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
 pub enum ExpectedHealth {
     /// `Failing`: it does not do its work.
@@ -169,7 +169,7 @@ impl Scenario {
         })
     }
 
-    /// Whether the fault ends by itself once writes get through.
+    /// Whether the fault ends once writes get through.
     pub fn mends_itself(&self) -> bool {
         let mut faults = self.faults.iter();
         faults.any(|fault| matches!(fault, Fault::PodsGone(_)))

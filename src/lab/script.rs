@@ -1,4 +1,4 @@
-//! What goes on by itself while a scenario lasts.
+//! Background activity while a scenario lasts.
 
 use tokio::task::JoinSet;
 

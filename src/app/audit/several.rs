@@ -1,4 +1,5 @@
-//! Several clusters in one call: each is audited by itself, and a report on one is printed though another cannot be audited.
+//! Several clusters in one call: each is audited separately, and reports are printed even if another cluster cannot be
+//! audited.
 
 use std::process::ExitCode;
 
@@ -20,7 +21,7 @@ const WORST_LAST: [u8; 5] = [0, 1, NOT_AUDITED, BAD_USAGE, 2];
 /// The code of a cluster that lacks the webhook of `--if-down`: it has no more to say than one without a finding.
 const NOT_THERE: u8 = 0;
 
-/// A report, or why there is none, with the exit code that stands for it.
+/// A report, or the exit code and the reason for its absence.
 type ContextAudit = Result<AuditReport, (u8, String)>;
 
 /// Audits the clusters of all contexts and prints one report on each.

@@ -86,7 +86,7 @@ fn patch(finding: &Finding, report: &AuditReport) -> String {
     }
 }
 
-/// The three forecasts of one webhook. Those that are the same are told once.
+/// The three forecasts of one webhook. Equal ones are printed once.
 fn of_one(forecasts: &[Forecast], in_depth: bool) -> String {
     let Some(first) = forecasts.first() else {
         return String::new();

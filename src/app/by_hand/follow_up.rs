@@ -11,8 +11,8 @@ use crate::io::act::breaker::PatchOutcome;
 use crate::io::report::events::EventOutcome;
 
 impl Session {
-    /// Says of changes that were made which API servers go by them, and writes their Events. It comes after all of them, as it
-    /// may take a minute for each.
+    /// Reports to which API servers the changes have propagated, and writes their Events. Runs after all changes, as it may
+    /// take a minute for each.
     pub(super) async fn follow_up(&self, desired: &Desired, made: &[ChangeMade]) {
         for change in made {
             self.see(&change.hook, desired).await;
@@ -43,7 +43,7 @@ impl Session {
         self.records.push(record);
     }
 
-    /// Says which API servers go by it.
+    /// Reports to which API servers it has propagated.
     async fn see(&self, hook: &HookId, desired: &Desired) {
         let asking = self.writer.shown(hook, desired, &self.author);
         for shown in during(

@@ -1,7 +1,7 @@
 //! `hookwatch freeze` and `unfreeze`: whether the breaker of every daemon may do anything new.
 //!
-//! The order stands in the ledger, which no webhook can block. What is bypassed stays so while it stands, and comes back
-//! when it is well.
+//! The order is in the ledger, whose writes no webhook can block. Existing bypasses stay during a freeze, and are
+//! restored when their hooks recover.
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -61,7 +61,7 @@ pub async fn unchecked(arguments: UncheckedArguments) -> anyhow::Result<ExitCode
     })
 }
 
-/// How, and since when, it is bypassed by what stands on its object.
+/// How, and since when, it is bypassed according to its object.
 fn noted(object: &serde_json::Value, id: &HookId) -> Option<(GapReason, Option<Time>)> {
     match standing(object, &id.webhook) {
         BypassStanding::Bypassed { rung, entry, .. } => {

@@ -15,8 +15,8 @@ use crate::domain::act::bypass::{FIELD_MANAGER, Rung, touched};
 use crate::lab::cluster::LabHook;
 use crate::lab::workload::{FirstSuccess, Flow};
 
-/// For so long after a bypass it is looked how writes go: what was under way before has ended by then, as a hook of the
-/// lab has 10 s at most.
+/// How long writes are observed after a bypass: earlier writes have ended by then, as a lab hook's timeout is 10 s at
+/// most.
 const LOOK: Duration = Duration::from_secs(12);
 
 /// What the breaker came to.
@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_secs(12);
 pub struct BreakerReport {
     /// How far the first culprit was bypassed; `None` when none was.
     pub rung: Option<String>,
-    /// From the fault until every API server went by the bypass.
+    /// From the fault until the bypass had propagated to every API server.
     pub bypassed_after_seconds: Option<f64>,
     /// From the fault to the end of the first create or update that was begun after it, that the culprit is asked about,
     /// and that succeeded at once: within half a second, or five times what was usual before.
@@ -59,7 +59,7 @@ pub struct BreakerFollower {
     held_back: BTreeMap<String, (String, String)>,
     /// The webhooks that were bypassed, the first one first, and how far at most.
     bypassed: Vec<(String, String)>,
-    /// From the fault until every API server went by the first bypass.
+    /// From the fault until the first bypass had propagated to every API server.
     pub(super) bypassed_after: Option<Duration>,
     /// Since when as much is bypassed as ever was: writes before that say nothing of it.
     pub(super) bypassed_at: Option<Instant>,
@@ -118,7 +118,7 @@ impl BreakerFollower {
             .collect()
     }
 
-    /// Whether what is to be seen while the fault lasts was seen.
+    /// Whether everything expected during the fault was observed.
     pub fn is_through(&self) -> bool {
         self.first_write.is_some() && self.bypassed_at.is_some_and(|at| at.elapsed() >= LOOK)
     }
@@ -198,7 +198,7 @@ impl BreakerFollower {
     pub fn observe_return(&mut self, after: Duration, assessment: &ShownAssessment) {
         let skipped = self.bypassed.iter().any(|(_, rung)| rung == "skip");
         let standings = &assessment.breaker.hooks;
-        // A skip that ends and a shield that begins are not effective while an API server does not go by them.
+        // A skip that ends and a shield that begins are not effective until they have propagated to every API server.
         let skips = |standing: &ShownStanding| {
             standing.state.as_str() == "bypassed"
                 && (!standing.effective || standing.rung.as_ref().is_some_and(|rung| rung.as_str() == "skip"))
@@ -208,8 +208,8 @@ impl BreakerFollower {
         }
     }
 
-    /// What is to be told at the end of the fault: how writes went under the bypass, how many times as long as usual they
-    /// took, and which of the culprits were not bypassed and why.
+    /// The report at the end of the fault: the outcomes of writes under the bypass, their duration as a multiple of the
+    /// usual, and which culprits were not bypassed and why.
     pub fn under_the_fault(
         &mut self,
         flows: Vec<Flow>,
@@ -293,8 +293,8 @@ impl BreakerFollower {
         Ok(self.restored && self.objections.is_empty())
     }
 
-    /// What was found when nothing was left to wait for: the owner applies everything once more, without force, and all
-    /// that was checked is told. `after` is how long after the recovery that is.
+    /// The final check: the owner applies everything once more, without force, and every result is reported. `after` is
+    /// the time since the recovery.
     pub async fn check(&mut self, after: Duration) -> anyhow::Result<Vec<DemoEvent>> {
         let bypassed = self.has_bypassed();
         let mut events = Vec::new();
@@ -339,7 +339,7 @@ impl BreakerFollower {
         Ok(events)
     }
 
-    /// What came of it, and what is wrong with that.
+    /// The outcome, and what is wrong with it.
     pub fn report(&self, interval: Duration, verdicts: &[SeenVerdict]) -> (BreakerReport, Vec<String>) {
         let mut objections = self.objections.clone();
         for verdict in verdicts {

@@ -37,7 +37,7 @@ pub struct DaemonHandle {
     pub stop: BoxFuture<'static, anyhow::Result<()>>,
 }
 
-/// A daemon that is about to serve.
+/// A daemon that is starting.
 pub type StartingDaemon = BoxFuture<'static, anyhow::Result<DaemonHandle>>;
 
 /// Starts the daemon as a stranger would start it against the demo's cluster: with a kubeconfig, an address to
@@ -67,7 +67,7 @@ impl DaemonArguments {
         };
         let mut config = Config::parse("", &arguments)
             .map_err(|errors| anyhow::anyhow!("the demo's own arguments are refused: {errors:?}"))?;
-        // It is alone there. What acts has to lead all the same, whatever the fault does to the Lease.
+        // It is the only replica. To act it must still lead, whatever the fault does to the Lease.
         config.leadership.enabled = auto_break.is_some();
         if let Some(permitted) = auto_break {
             config.auto_break = AutoBreak::On;

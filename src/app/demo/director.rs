@@ -77,7 +77,7 @@ impl Timing {
 /// How long a daemon may leave every poll unanswered.
 const SILENCE_LIMIT: Duration = Duration::from_secs(15);
 
-/// What happened when, as far as the report needs it.
+/// The instants that the report needs.
 #[derive(Debug, Default)]
 pub struct Moments {
     /// When the fault was in force.
@@ -187,7 +187,7 @@ impl<'a> Director<'a> {
         })
     }
 
-    /// Plays a fault that lasts so long, and counts who survives it. What the breaker did is left as it is.
+    /// Plays a fault of this duration, and counts which clients survive it. The breaker's changes are left in place.
     pub async fn survive(mut self, lasting: Duration) -> anyhow::Result<Survival> {
         self.wait_for_quiet().await?;
         let injected = self.break_it().await?;
@@ -227,7 +227,7 @@ impl<'a> Director<'a> {
         })
     }
 
-    /// Plays up to the fault and leaves it in force for as long as the returned value lives.
+    /// Plays up to the fault and leaves it in force until the returned value is dropped.
     pub async fn play_until_broken(mut self) -> anyhow::Result<Injected> {
         self.wait_for_quiet().await?;
         self.break_it().await

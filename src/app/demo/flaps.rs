@@ -1,4 +1,4 @@
-//! How often the daemon took back what it had said and said it again at once.
+//! Flaps: how often the daemon withdrew a verdict and repeated it at once.
 //!
 //! docs/accuracy.md defines a flap. The campaign in `examples/` counts by the same definition in code of its own.
 
@@ -30,7 +30,7 @@ pub struct FlapCounter {
     found: Flaps,
 }
 
-/// What has to be remembered of the verdicts on one hook.
+/// The verdicts on one hook, as far as flaps need them.
 #[derive(Debug, Default)]
 struct VerdictHistory {
     failing: bool,
@@ -40,7 +40,7 @@ struct VerdictHistory {
     healthy: bool,
 }
 
-/// What has to be remembered of the state of writes.
+/// The states of writes, as far as flaps need them.
 #[derive(Debug, Default)]
 struct WritesHistory {
     before: Option<Writes>,

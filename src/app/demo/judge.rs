@@ -1,4 +1,4 @@
-//! Whether the daemon was right: its assessments held against what the scenario did.
+//! Whether the daemon was right: its assessments compared with what the scenario did.
 
 use std::time::Duration;
 
@@ -143,7 +143,7 @@ impl Judge {
         }
         match (self.scenario.not_a_hook, self.not_a_hook()) {
             (wanted, found) if wanted == found => {}
-            // A webhook that is back by itself is named no more, and a busy machine is slow for no reason that is known.
+            // A webhook that recovered is no longer named, and a busy machine is slow for an unknown reason.
             (None, Some("Unexplained")) if self.scenario.mends_itself() => {}
             (Some(wanted), found) => objections.push(format!(
                 "no webhook was behind it but {wanted}; in the end it was {}",
@@ -329,7 +329,7 @@ impl Judge {
         if is_uncalled(hook) && hook.cause.is_some() {
             return None;
         }
-        // The shield of another one spares the canaries that were the evidence: what passes by itself may be in doubt again.
+        // Another hook's shield spares the canaries that were the evidence: a transient fault may be in doubt again.
         let named = |other: &ShownHook| self.expected(other).is_some() && other.bypass.is_some();
         let doubt = hook.health == Health::Suspect && hook.cause.as_deref() == Some(expected.cause);
         if doubt && &*hook.effect == "FailingOpen" && self.last.iter().flat_map(|last| &last.hooks).any(named)
@@ -357,7 +357,7 @@ pub fn rounded(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1_000.0).round() / 1_000.0
 }
 
-/// What is told of a verdict when it is new. `expected`: the scenario calls for it.
+/// The event for a new verdict. `expected`: the scenario calls for it.
 fn verdict(hook: &ShownHook, expected: bool) -> DemoEvent {
     DemoEvent::Verdict {
         finding: finding(hook.cause.as_deref(), Some(&hook.effect), hook.confidence),

@@ -130,7 +130,7 @@ pub fn closing(judge: &Judge, moments: &Moments, correct: bool) -> String {
     )
 }
 
-/// How the verdict stands to the first failure.
+/// Compares the time of the verdict with that of the first failure.
 fn compare(verdict: Option<Instant>, failure: Option<Instant>) -> String {
     let (Some(verdict), Some(failure)) = (verdict, failure) else {
         return "and no request failed".to_owned();

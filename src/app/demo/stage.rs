@@ -1,4 +1,4 @@
-//! What a demo plays on: a control plane, its users, and the daemon that is told nothing.
+//! The stage of a demo: a control plane, its users, and a daemon that does not know the scenario.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -169,7 +169,7 @@ impl DemoStage {
         let stopped = tokio::time::timeout(LIMIT, self.daemon.stop).await;
         self.clients.stop().await;
         self.workload.stop().await;
-        // What went wrong first says more than what came of it.
+        // The first error says more than its consequences.
         let done = done?;
         stopped.context("the daemon did not stop in time")??;
         Ok(done)

@@ -31,7 +31,7 @@ pub struct Survival {
     pub fault_removed_after_seconds: f64,
     /// Until the last of the expected verdicts; `None` when there was none in time.
     pub verdict_after_seconds: Option<f64>,
-    /// Until every API server went by the first bypass; `None` when there was none.
+    /// From the fault until the first bypass had propagated to every API server; `None` without a bypass.
     pub bypassed_after_seconds: Option<f64>,
     /// Until the end of the first create or update that was begun after the fault and succeeded at once.
     pub first_write_after_seconds: Option<f64>,
@@ -81,7 +81,7 @@ impl WithoutBreaker {
     }
 }
 
-/// Plays a scenario on a lab of its own, with a fault that lasts as long, and counts who survives it.
+/// Plays a scenario on a lab of its own, with a fault of this duration, and counts which clients survive it.
 pub async fn survive(
     kind: ControlPlaneKind,
     scenario: &'static Scenario,

@@ -8,7 +8,7 @@ use anyhow::Context;
 use super::timeline::{DemoEvent, render};
 
 pub struct Teller {
-    /// `None` when nothing is to be told on the way.
+    /// `None` when there is no progress output.
     pub out: Option<Box<dyn Write + Send>>,
     pub colour: bool,
     pub started: Instant,

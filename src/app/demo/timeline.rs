@@ -71,7 +71,7 @@ pub enum DemoEvent {
         text: String,
         waited: Duration,
     },
-    /// A rule of Prometheus began to hold, or has held for as long as it waits.
+    /// A Prometheus rule became pending or started to fire.
     Alert {
         firing: bool,
         text: AlertText,
@@ -81,7 +81,7 @@ pub enum DemoEvent {
         resolved: bool,
         text: AlertText,
     },
-    /// The fault is about to be removed, and no user's request has failed.
+    /// The fault will be removed next, and no user's request has failed.
     NoFailure,
     /// The breaker did something, or it came to something.
     Breaker {

@@ -16,7 +16,7 @@ const FINDINGS: usize = 5;
 /// The report for people: the conclusion, then who and why, then what else was seen.
 pub(super) fn report(look: &Look) -> String {
     let mut lines = vec![look.conclusion.sentence().to_owned()];
-    // Where something stands in the way, what was seen past it comes second.
+    // An obstacle comes first, other observations second.
     let obstacle = look.obstacle.iter();
     let obstacle = obstacle.filter(|_| look.conclusion == Conclusion::CouldNotTell);
     lines.extend(obstacle.map(|obstacle| format!("  {obstacle}.")));
@@ -85,7 +85,7 @@ fn canaries(assessment: &Assessment) -> Vec<String> {
     lines
 }
 
-/// What the report rests on, and what is in the way of it.
+/// The sources of the report, and what is missing.
 fn sources(assessment: &Assessment) -> Vec<String> {
     let sources = &assessment.sources;
     let mut lines = vec!["sources".to_owned(), hooks(assessment)];
@@ -116,7 +116,7 @@ fn hooks(assessment: &Assessment) -> String {
     )
 }
 
-/// What is critical by the configuration, whatever the state: what `audit` tells in full.
+/// Critical findings about the configuration, whatever the state; `audit` has all of them.
 fn audited(audit: &Findings) -> Vec<String> {
     let critical = audit.findings.iter();
     let critical = critical.filter(|finding| finding.severity == FindingSeverity::Critical);

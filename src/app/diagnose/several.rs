@@ -1,5 +1,5 @@
-//! Several clusters in one call: each is looked at by itself and at the same time, and one that cannot be costs the others
-//! nothing.
+//! Several clusters in one call: each is diagnosed separately and concurrently, and one that is unreachable does not
+//! affect the others.
 
 use std::process::ExitCode;
 

@@ -99,8 +99,8 @@ impl Announce {
         }
     }
 
-    /// Attempts to write one until there is no use in another attempt. The rest waits: in an outage there is no writing, and
-    /// after it all is to be there, in order. `last`: how the attempts before ended.
+    /// Retries the write of one until another attempt is no use. The others wait: in an outage no write succeeds, and after
+    /// it all of them are written, in order. `last`: the outcome of the attempts before.
     async fn write(&self, said: &Announcement, at: Time, last: &mut EventOutcome) -> EventOutcome {
         let mut pauses = PAUSES.into_iter();
         // Once, as an attempt whose answer was lost is known again by its date.

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use crate::domain::audit::standing::{Audited, Request};
 use crate::domain::watchdog::Event;
 
-/// After so much work without a pause there is one, so that a container with a limit on its processor time is not held up.
+/// Longest work without a pause, so that a container with a CPU limit is not throttled.
 const SLICE: Duration = Duration::from_millis(5);
 /// As long as this.
 const PAUSE: Duration = Duration::from_millis(20);

@@ -1,8 +1,8 @@
-//! Carries out what the breaker of `domain/act` decides on, and tells it what came of that.
+//! Executes what the breaker of `domain/act` decides, and reports the outcomes to it.
 //!
-//! Every request is a task of its own, and each that has a ticket is answered by one observation that bears it. Nothing
-//! here waits for a Lease, an Event or a ConfigMap: what has to be agreed on stands in the ledger, which no webhook can
-//! block.
+//! Every request is a task of its own, and each that has a ticket is answered by one observation with that ticket.
+//! Nothing here waits for a Lease, an Event or a ConfigMap: what replicas must agree on is in the ledger, which no
+//! webhook can block.
 
 mod breaker_log;
 mod change;
@@ -61,7 +61,7 @@ const REFRESH_AGAIN: Duration = Duration::from_secs(10);
 /// breaker waits for an outcome.
 const TIME_FOR_A_CHANGE: Duration = Duration::from_secs(20);
 
-/// The assessment as it is published, and what the breaker goes by, both of one tick.
+/// The published assessment and the breaker's input, both of one tick.
 pub(super) type Judgement = Option<(Arc<Assessment>, Arc<Judged>)>;
 
 pub(super) struct BreakerTask {
@@ -95,7 +95,7 @@ struct Driver {
     refresh_at: Time,
     observed_configs: ObservedConfigs,
     breaker_log: BreakerLog,
-    /// The order to bypass nothing new that the core was told of.
+    /// The freeze order that was last published to the core.
     frozen: Option<Freeze>,
     /// Rules that permit more than the fence, each with its configurations, as last warned of.
     unusable: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
@@ -152,7 +152,7 @@ impl BreakerTask {
         Box::pin(driver.run())
     }
 
-    /// The wall clock as it is set now: what stands in a configuration is compared with other machines' clocks.
+    /// The wall clock as it is set now: dates in a configuration are compared with other machines' clocks.
     fn dates(&self) -> Clock {
         let (clock, metrics) = (Arc::clone(&self.clock), Arc::clone(&self.metrics));
         Arc::new(move || metrics.wall.date(clock()))
@@ -225,7 +225,7 @@ impl Driver {
             && self.breaker.stages().next().is_none()
     }
 
-    /// Takes in what was observed, and does what is to be done: what concerns one object in one request.
+    /// Feeds observations to the breaker and executes its actions: those on one object in one request.
     fn take(&mut self, mut observations: Vec<Observation>) {
         let (now, wall) = (self.now(), self.links.metrics.wall.reading());
         for view in observations.iter_mut().filter_map(Observation::view_mut) {
@@ -405,7 +405,7 @@ impl Driver {
         self.breaker_log.tell(notice, uid, now, metrics, announcements);
     }
 
-    /// Tells the core where every hook stands, when that is news.
+    /// Publishes every hook's standing to the core when it changed.
     fn publish(&mut self) {
         let now = self.now();
         let stages = self.breaker.stages();
@@ -434,7 +434,7 @@ impl Driver {
         if let Some(standings) = news
             && self.links.events.try_send(Event::Standings(standings)).is_err()
         {
-            // The core is busy; it is told with the next tick.
+            // The core is busy; the next tick tries again.
             self.breaker_log.published = None;
         }
     }

@@ -20,8 +20,8 @@ use crate::io::report::page::past::Past;
 use crate::io::telemetry::Tracer;
 use crate::io::{Clock, lock};
 
-/// How long observations have at least between two judgements, however long judging takes, and how often it is looked
-/// whether hookwatch stood still.
+/// Least time for observations between two ticks, however long a tick takes, and the interval of the check for a
+/// stalled process.
 const BETWEEN: Duration = Duration::from_millis(200);
 /// How often the certificates' ends are read off for the metrics.
 const CERTIFICATES: Duration = Duration::from_secs(5);
@@ -48,7 +48,7 @@ impl Core {
             self.shown.metrics.wall.look(&self.clock);
             let now = (self.clock)();
             let due = self.watchdog.due().max(not_before);
-            // It wakes up more often than it judges, so as to notice that it stood still.
+            // It wakes up more often than it ticks, to notice a stall of the process.
             let wake = due.min(now + BETWEEN);
             let observed = tokio::select! {
                 event = incoming.recv(), if wake > now => match event {

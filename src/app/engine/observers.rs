@@ -164,7 +164,7 @@ async fn scrape(common: Arc<Common>, scraper: Arc<Scraper>, one_process: watch::
                 // A core that is gone has no use for it.
                 let _ = events.send(Event::ApiServers(scraper.refresh().await)).await;
             });
-            // Mostly the list is there at once; an API server that hangs is to be scraped all the same.
+            // Mostly the list is there at once; an API server that hangs must still be scraped.
             if let Ok(Some(ended)) = tokio::time::timeout(REFRESH_PATIENCE, refreshing.join_next()).await {
                 let _ = finished(ended);
             }

@@ -30,7 +30,7 @@ pub(super) struct Leadership {
 }
 
 impl Leadership {
-    /// Where this replica stands, as of the last look.
+    /// This replica's standing at the last check.
     pub(super) fn standing(&self) -> ReplicaStanding {
         self.standing.borrow().clone()
     }
@@ -105,7 +105,7 @@ pub(super) fn spawn(
     (leadership, Candidacy(leave))
 }
 
-/// What stands in the way of one kind of request.
+/// The current trouble with one kind of request.
 #[derive(Default)]
 struct Troubles {
     reading: [Option<String>; 2],
@@ -147,7 +147,7 @@ impl Election {
         };
         self.resign().await;
         let _ = say_left.send(());
-        // A task of the daemon that ends by itself would be taken for broken.
+        // A task of the daemon that returns would be taken for broken.
         std::future::pending().await
     }
 
@@ -277,7 +277,7 @@ impl Election {
         self.candidate.written(place, &bid, written, sent, now);
     }
 
-    /// Tells where it stands, when that has changed.
+    /// Publishes its standing when it changed.
     async fn report(&mut self) {
         let standing = self.candidate.standing(self.now());
         if let ReplicaStanding::Following { by, .. } = &standing {
@@ -317,7 +317,7 @@ impl Election {
         let _ = self.events.send(Event::Replica(report)).await;
     }
 
-    /// Lets go of whatever is held. Twice, for a write that was under way may have come through after the first look.
+    /// Releases the Lease and the ledger. Twice, because a write in flight may have arrived after the first read.
     async fn resign(&mut self) {
         self.writing.abort_all();
         self.writing = JoinSet::new();

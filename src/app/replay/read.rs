@@ -21,7 +21,7 @@ const MAX_LINE: u64 = 1 << 28;
 /// How every gzip file begins.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// A file's content, decompressed where it is compressed, whatever its name.
+/// A file's content, decompressed if it is compressed; the name does not matter.
 pub(super) fn open(path: &Path) -> anyhow::Result<Box<dyn BufRead>> {
     let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
     decompressed(BufReader::new(file)).with_context(|| format!("cannot read {}", path.display()))

@@ -1,4 +1,4 @@
-//! A terminal taken over, and given back however it ends.
+//! Takes the terminal over and restores it on every exit.
 
 use std::io::{self, Write as _};
 use std::sync::Once;
@@ -10,12 +10,12 @@ use ratatui::crossterm::terminal::{
     EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 
-/// Whether the terminal is taken over. The hook for panics has to know, and there is one terminal.
+/// Whether the terminal is taken over. Static, because the panic hook needs it, and there is one terminal.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 static HOOKED: Once = Once::new();
 
-/// The terminal is taken over for as long as this lives: no line editing, another screen, no cursor. It is given back
-/// when this is dropped, and before a panic is told, whichever thread it is in.
+/// Holds the terminal while alive: raw mode, alternate screen, no cursor. Dropping it restores the terminal, as does a
+/// panic in any thread, before its message.
 #[derive(Debug)]
 pub struct TerminalGuard(());
 
@@ -31,7 +31,7 @@ impl TerminalGuard {
         });
         enable_raw_mode()?;
         TAKEN.store(true, Ordering::SeqCst);
-        // From here on whatever was done is undone.
+        // From here on Drop undoes what was done.
         let guard = Self(());
         execute!(io::stdout(), EnterAlternateScreen, Hide)?;
         Ok(guard)

@@ -25,7 +25,8 @@ use crate::io::daemon::{AskError, DaemonClient};
 
 /// Between two questions.
 const EVERY: Duration = Duration::from_secs(1);
-/// After an answer that took long, the next question waits so many times as long: a quarter of the time is spent asking.
+/// After a slow answer the next request waits this many times as long: at most a quarter of the time is spent on
+/// requests.
 const PATIENCE: u32 = 3;
 /// But no longer than this: the daemon closes a connection that was idle for 5 s.
 const SELDOM: Duration = Duration::from_secs(4);
@@ -43,7 +44,7 @@ pub struct TopArguments {
     pub no_color: bool,
 }
 
-/// What came of a question.
+/// The outcome of a request.
 type Heard = Result<(Arc<ShownAssessment>, Option<CleanText>), CleanText>;
 
 /// Shows it until told to stop.
@@ -85,7 +86,7 @@ pub async fn top(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Asks again and again, never faster than the daemon can bear, and says what came of it.
+/// Polls the daemon, no faster than it answers, and sends each outcome.
 async fn ask(
     mut daemon: DaemonClient,
     aim: CommandAim,
@@ -182,7 +183,7 @@ async fn show(
     }
 }
 
-/// Takes in what came of a question, and when. What was seen last stays when there is no answer.
+/// Records the outcome of a request, and when. The last assessment stays when there is no answer.
 fn take(known: &mut ViewModel, news: Heard, came: Instant, answered: &mut Instant) {
     match news {
         Ok((seen, silent)) => {

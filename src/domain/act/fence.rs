@@ -99,7 +99,7 @@ impl MaySkip {
 /// What is known of the fence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Proof {
-    /// It refused everything it has to refuse and let through what it has to let through.
+    /// It refused everything it must refuse and allowed what it must allow.
     Proven(MaySkip),
     /// The fence allowed what it must refuse, or something else refused it.
     NotProven(String),
@@ -135,16 +135,16 @@ impl Proof {
 pub struct BreakerView {
     /// What its operator wants.
     pub wanted: AutoBreak,
-    /// What it does. `on` becomes `plan` for as long as the fence is not proven.
+    /// The mode in force. `on` becomes `plan` while the fence is not proven.
     pub effective: AutoBreak,
     /// Why, in one sentence.
     pub why: String,
     /// A person's order to do nothing new, in words; `None` where there is none, or none was read.
     pub frozen: Option<String>,
-    /// When it was given, as far as it can be read.
+    /// When the freeze order was given, if that is readable.
     #[serde(skip)]
     pub frozen_since: Option<Time>,
-    /// Each hook that the breaker has to do with now.
+    /// Each hook that the breaker deals with now.
     pub hooks: Vec<HookStanding>,
 }
 
@@ -207,7 +207,7 @@ pub enum FenceAttempt {
     Foreign,
 }
 
-/// A request, as far as an attempt decides about it.
+/// The parts of a request that an attempt varies.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Asking {
     /// The media type of a patch; `None` for a `POST`.
@@ -221,7 +221,7 @@ pub struct Asking {
 /// What an answer says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AttemptResult {
-    /// As it has to be.
+    /// As required.
     AsItHasToBe,
     /// The end: no further attempt changes it.
     Settled(Proof),
@@ -243,8 +243,8 @@ impl FenceAttempt {
         Self::Condition(BypassCondition::Probation),
     ];
 
-    /// What the fence has to say about it at [`PROOF`] of a kind; `None` when it has to let it through. The validating one is
-    /// annotated `hookwatch.dev/breaker: skip`, the mutating one is not.
+    /// The fence's expected refusal at [`PROOF`] of a kind; `None` when it must allow it. The validating one is annotated
+    /// `hookwatch.dev/breaker: skip`, the mutating one is not.
     pub fn refusal(self, kind: HookKind, may_skip: &MaySkip) -> Option<&'static str> {
         match self {
             Self::Condition(BypassCondition::Skip | BypassCondition::Probation)
@@ -270,7 +270,7 @@ impl FenceAttempt {
 
     /// The request, at [`PROOF`] of a kind, of a hookwatch in this namespace.
     pub fn asking(self, kind: HookKind, namespace: &str) -> Asking {
-        // It may make the ledger, and so validating ones, as far as RBAC goes.
+        // RBAC permits it to create the ledger, and so any validating configuration.
         let kind = match self {
             Self::Create => HookKind::Validating,
             _ => kind,

@@ -99,7 +99,7 @@ pub struct HolderRecord {
     pub version: String,
 }
 
-/// What is to be written into an object.
+/// The claim to be written into an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bid {
     /// The `resourceVersion` that the object must still have; `None` to create it, which fails where it exists.
@@ -114,7 +114,7 @@ pub struct Bid {
     pub term: Duration,
 }
 
-/// What became of a [`Bid`].
+/// The outcome of a [`Bid`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BidOutcome {
     /// It was written, and this is the version now.
@@ -131,7 +131,7 @@ pub enum BidOutcome {
     Unclear,
 }
 
-/// Where a replica stands.
+/// A replica's standing in the election.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ReplicaStanding {
     /// It leads.
@@ -157,7 +157,7 @@ pub enum ReplicaStanding {
 pub enum Undecided {
     /// The Lease or the ledger has not been read.
     NotRead,
-    /// It is about to be decided.
+    /// The election is in progress.
     Contending,
     /// The Lease cannot be written, as where a hook blocks it, and no replica has won the ledger.
     LeaseBlocked,
@@ -168,9 +168,9 @@ pub enum Undecided {
 pub struct ReplicaReport {
     /// Its name among the replicas.
     pub identity: Arc<str>,
-    /// Where it stands.
+    /// Its standing.
     pub standing: ReplicaStanding,
-    /// What stands in its way, as a sentence.
+    /// What prevents it, as a sentence.
     pub trouble: Option<String>,
 }
 

@@ -34,7 +34,7 @@ const COPY: &str = "unreadable";
 /// Most bytes of that copy.
 const MAX_COPY: usize = 16 << 10;
 
-/// What stands in the annotation.
+/// The content of the annotation.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Ledger {
     /// The layout. A newer release's number is kept, for it has kept to what is read here.
@@ -77,7 +77,7 @@ pub enum LedgerReading {
     Unreadable {
         /// What is wrong with it.
         why: String,
-        /// What stands there, as far as a copy of it is kept.
+        /// The text found, as far as a copy of it is kept.
         text: String,
     },
 }
@@ -148,7 +148,7 @@ impl LedgerReading {
         }
     }
 
-    /// The breaker's part, as far as it makes sense.
+    /// The valid lines of the breaker's part.
     ///
     /// # Errors
     /// What is wrong with the annotation.
@@ -159,7 +159,7 @@ impl LedgerReading {
         }
     }
 
-    /// What is wrong with it and what comes of that, as the rest of a sentence about it; `None` when all of it makes sense.
+    /// What is wrong with it and the consequence, as the rest of a sentence about it; `None` when all of it is valid.
     pub fn complaint(&self) -> Option<String> {
         match self {
             Self::Unreadable { why, .. } => Some(format!(

@@ -1,4 +1,4 @@
-//! What is audited: webhooks as configured, and what is known of what stands behind and beside them.
+//! What is audited: webhooks as configured, and what is known of their backends and surroundings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -86,7 +86,7 @@ pub struct Container {
 pub enum Check {
     /// A port, by name or number.
     Port(String),
-    /// A command, whatever that does.
+    /// An exec command, of unknown effect.
     Command,
 }
 
@@ -97,7 +97,7 @@ pub struct ServiceFacts {
     pub selector: Labels,
     /// Port and target port: a number or a name of a container's port.
     pub ports: Vec<(i64, String)>,
-    /// It is an ExternalName: the API server dials that name at the webhook's port, whatever ports are listed.
+    /// It is an ExternalName: the API server dials that name at the webhook's port, regardless of the listed ports.
     pub is_external: bool,
     /// Where it came from.
     pub source: Option<SourceLocation>,

@@ -192,7 +192,7 @@ impl Finding {
         Self { patch, ..self }
     }
 
-    /// The object, with file and line where it has them: as it stands in reports, and in a baseline without the line.
+    /// The object, with file and line where it has them: the form in reports, and in a baseline without the line.
     pub fn place(&self) -> String {
         match &self.source {
             Some(SourceLocation { file, line }) => format!("{} ({file}:{line})", self.object),

@@ -1,4 +1,4 @@
-//! Whether a webhook is asked about a write of the control plane, as far as that can be told.
+//! Whether a webhook is called for a write of the control plane, if that can be known.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub const TENANT: &str = "tenant";
 /// The label that every namespace has.
 pub const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
-/// Namespaces with the same labels are told apart no further; of more different ones these many are looked at.
+/// Namespaces with the same labels count as one; at most this many different ones are checked.
 const MAX_TENANTS: usize = 30;
 /// Pairs of a group and a resource that are looked at of one rule.
 const MAX_NAMED: usize = 1_000;
@@ -29,7 +29,7 @@ const MAX_NAMED: usize = 1_000;
 pub enum Reach {
     /// It is not.
     No,
-    /// Its conditions err, so that it is not, whatever state it is in. Under `Fail` the write is refused today.
+    /// Its conditions err, so it is never called. Under `Fail` the write is refused today.
     Errs,
     /// It may be.
     May,
@@ -77,7 +77,7 @@ impl Tenants {
             .take(MAX_TENANTS)
             .map(|(name, _)| (name.clone(), Some(estate.labels(name))))
             .collect();
-        // What is applied together is not all that there is, so tenants may be elsewhere.
+        // A set of manifests is not the whole cluster, so tenants may be elsewhere.
         if known.is_empty() || !estate.is_cluster {
             return Self(vec![(TENANT.to_owned(), None)]);
         }
@@ -246,8 +246,8 @@ impl HookReader {
     }
 }
 
-/// Writes of tenants that the rules of a webhook name: of objects in namespaces. A rule for all resources of a group stands for one
-/// of them, named `*`; what a rule for all groups takes is among [`super::writes::WRITES`].
+/// Writes of tenants that the rules of a webhook name: of objects in namespaces. A rule for all resources of a group counts as one
+/// resource, named `*`; a rule for all groups is covered by [`super::writes::WRITES`].
 pub fn named(hook: &Hook) -> Vec<([String; 4], &'static str)> {
     let plain = |name: &&String| !name.contains('*');
     let mut found = Vec::new();

@@ -35,7 +35,7 @@ pub struct AuditEvidence {
     pub usual_seconds: BTreeMap<HookId, f64>,
 }
 
-/// What is to be audited.
+/// The input of an audit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
     /// The webhooks and what is behind them.

@@ -144,7 +144,7 @@ impl Changes {
     }
 }
 
-/// What became of the hook's entry and of each endpoint.
+/// The differences in the hook's entry and in each endpoint.
 fn differences(before: &Hook, after: &Hook) -> Vec<HookChangeKind> {
     let fields = reconfigured(before, after);
     let entry = (!fields.is_empty()).then_some(HookChangeKind::Reconfigured(fields));

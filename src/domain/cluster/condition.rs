@@ -1,15 +1,14 @@
-//! The match conditions hookwatch may add to a hook, as CEL, word for word.
+//! The match conditions that hookwatch may add to a hook, as literal CEL.
 //!
 //! The API server calls a hook only where all of its `matchConditions` are true, and decides that before any
 //! network I/O (stable since Kubernetes 1.30). So a condition that is false for a request spares that request the
 //! hook and its timeout, and leaves `failurePolicy` as it was. These texts are the only ones that the shipped
 //! fence, a ValidatingAdmissionPolicy, lets hookwatch write.
 //!
-//! Each is *total*: it never errs, whatever a request lacks. An expression that errs makes the API server refuse
-//! the request under `failurePolicy: Fail`; on a cluster-scoped request `request.namespace` is absent, and a bare
-//! `request.namespace in [...]` was seen to block every write of Nodes. So each optional field stands behind
-//! `has()`, and nothing but `request` is used: `namespaceObject` is null for webhooks, `object` is null in a
-//! deletion.
+//! Each is *total*: it never errs, whichever fields a request lacks. An expression that errs makes the API server
+//! refuse the request under `failurePolicy: Fail`; on a cluster-scoped request `request.namespace` is absent, and a
+//! bare `request.namespace in [...]` was seen to block every write of Nodes. So each optional field is guarded by
+//! `has()`, and only `request` is used: `namespaceObject` is null for webhooks, `object` is null in a deletion.
 
 pub mod spare;
 #[cfg(test)]

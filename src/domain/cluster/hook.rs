@@ -103,7 +103,7 @@ impl fmt::Display for HookId {
 pub enum FailurePolicy {
     /// The request is refused. The default when the field is absent.
     Fail,
-    /// The request goes on without the hook, after having waited for it.
+    /// The request continues without the hook, after waiting for it.
     Ignore,
 }
 
@@ -119,8 +119,8 @@ pub enum HookTarget {
 }
 
 impl HookTarget {
-    /// Where calls go, the path apart: hooks of which that is the same share their backends, and fail with them. Only
-    /// what stands in the configurations counts, never what EndpointSlices list, which tenants may write.
+    /// The destination of calls, without the path: hooks with the same one share their backends, and fail with them.
+    /// Derived from the configurations only, never from EndpointSlices, which tenants may write.
     pub fn place(&self) -> Option<String> {
         match self {
             Self::Service(target) => Some(format!("{}/{}:{}", target.namespace, target.name, target.port)),
@@ -471,7 +471,7 @@ named!(BackendPath, "The value of the `path` label in metrics.");
 pub enum BackendAddress {
     /// An address and a port.
     Socket(SocketAddr),
-    /// A host that has to be resolved first (or an IP literal of a URL), and a port.
+    /// A host to be resolved (or an IP literal of a URL), and a port.
     Host(String, u16),
 }
 

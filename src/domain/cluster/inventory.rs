@@ -19,7 +19,7 @@ pub struct Inventory {
     pub hooks: Vec<Arc<Hook>>,
     /// Labels of the namespaces, for `namespaceSelector`.
     pub namespaces: BTreeMap<String, Labels>,
-    /// Nodes of which a few have all endpoints of a hook, as far as they may be read.
+    /// Nodes whose loss could take all endpoints of a hook; empty without permission to read Nodes.
     #[serde(default)]
     pub nodes: BTreeMap<String, NodeState>,
     /// Objects that could not be taken in, each named, with what is wrong and what to do.
@@ -76,9 +76,9 @@ pub struct WatchReport {
     pub watch: String,
     /// Its state.
     pub health: InventoryHealth,
-    /// When what it delivered was last known to be all there is. In a quiet cluster this falls back by up to 65 s although
-    /// all is well, because the API server only says once a minute that nothing has changed (seen on 1.36.2); and when it
-    /// hangs with its connections open, up to 80 s pass until a watch counts as broken.
+    /// When it was last known to be complete. In a quiet cluster this lags by up to 65 s without any fault, because the
+    /// API server only says once a minute that nothing has changed (seen on 1.36.2); and when it hangs with its
+    /// connections open, up to 80 s pass until a watch counts as broken.
     pub known_good: Option<Time>,
 }
 

@@ -1,9 +1,8 @@
-//! Which requests a hook is asked about, decided as the API server decides it.
+//! Which requests a hook is called for, decided as the API server decides it.
 //!
-//! The order of the questions does not change the answer, only their meaning does: `namespaceSelector`,
-//! `objectSelector` and one of `rules` must all let the request through (kube-apiserver 1.36,
-//! `admission/plugin/webhook/{generic,predicates}`). `matchConditions` come after that; they are CEL over the whole
-//! request, and decided in [`conditions`] as far as that can be known.
+//! The order of the checks does not matter: `namespaceSelector`, `objectSelector` and one of `rules` must all match the
+//! request (kube-apiserver 1.36, `admission/plugin/webhook/{generic,predicates}`). `matchConditions` come after that;
+//! they are CEL over the whole request, and [`conditions`] evaluates them as far as possible.
 
 pub mod conditions;
 pub mod equivalent;
@@ -30,12 +29,12 @@ pub struct RequestShape<'a> {
     pub resource: &'a str,
     /// The subresource; empty for the object itself.
     pub subresource: &'a str,
-    /// The namespace the request goes to; `None` for a cluster-scoped object. Which one makes no difference to the
-    /// answer, only that there is one. Not looked at for Namespace objects.
+    /// The namespace the request goes to; `None` for a cluster-scoped object. Only its presence matters, not its name.
+    /// Ignored for Namespace objects.
     pub namespace: Option<&'a str>,
     /// The labels of that namespace (or of the Namespace object itself, when it is deleted).
     pub namespace_labels: Option<&'a Labels>,
-    /// The labels of the object as it is to be written; `None` together with `old_labels` when unknown.
+    /// The labels of the object in the request; `None` together with `old_labels` when unknown.
     pub object_labels: Option<&'a Labels>,
     /// The labels of the object as it is stored; `None` when there is none or it is unknown.
     pub old_labels: Option<&'a Labels>,
@@ -94,7 +93,7 @@ impl<'a> RequestShape<'a> {
         (self.group.is_empty() && self.version == "v1" && self.is_namespace()) || self.namespace.is_none()
     }
 
-    /// The labels that a `namespaceSelector` is held against; `None` when they are not known.
+    /// The labels that a `namespaceSelector` is matched against; `None` when they are unknown.
     fn selected_namespace_labels(&self) -> Option<&'a Labels> {
         let written = matches!(self.operation, "CREATE" | "UPDATE");
         if self.is_namespace() && self.subresource.is_empty() && written {

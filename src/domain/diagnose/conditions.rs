@@ -46,8 +46,8 @@ impl Evidence<'_> {
         Some(Hit::new(self.structural?, self.without_backends_since))
     }
 
-    /// What is missing is missed: by a call that failed, or for so long that it is no rollout. Not every call needs an
-    /// endpoint that is ready: some go to one that is ending and serves on.
+    /// The missing endpoints matter: a call failed, or they are missing for longer than a rollout. Not every call needs
+    /// a ready endpoint: some go to a terminating one that still serves.
     pub(super) fn is_missed(&self) -> bool {
         if let Some(theirs) = &self.theirs {
             return self.api_says_so || self.was_failing() && theirs.works_since.is_none();
@@ -218,7 +218,7 @@ impl Evidence<'_> {
         self.call_share >= Some(t::culprit_call_share())
     }
 
-    /// It goes on being slow, and its newest calls are slow as well.
+    /// It is still slow, and its newest calls are slow as well.
     pub(super) fn goes_on_slowly(&self, slowness: &Slowness) -> bool {
         let known = self.before.and_then(|before| before.cause) == Some(Cause::Slow);
         known && !slowness.is_over && (slowness.goes_on || self.was_failing())

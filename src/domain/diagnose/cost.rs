@@ -47,7 +47,7 @@ struct Class<'a> {
     namespace: Option<&'static str>,
     /// What else requests of the kind write, and where. What the dearest pays counts.
     also: &'static [([&'static str; 5], Option<&'static str>)],
-    /// The canaries that are held up by whatever holds these requests up, whatever a hook's own matchConditions say.
+    /// The canaries that are delayed by whatever delays these requests, regardless of a hook's own matchConditions.
     canaries: &'static [CanaryTarget],
 }
 
@@ -231,8 +231,8 @@ impl<'a> Costs<'a> {
         self.without_shields.iter().any(|bill| bill.is_passed_by(hook))
     }
 
-    /// Whose deadline is passed for this hook, the soonest, as a sentence; where none is, who pays it most of the time that there
-    /// is.
+    /// The earliest deadline exceeded because of this hook, as a sentence; if none is, the client that loses most of its time to
+    /// it.
     pub fn sentence(&self, hook: &HookId) -> Option<String> {
         if let Some(bill) = self.passed.iter().find(|bill| bill.is_passed_by(hook)) {
             return Some(bill.sentence());
@@ -285,8 +285,7 @@ impl<'a> Till<'_, 'a> {
         let met = met.into_iter().map(|one| MetHook {
             hook: one.hook,
             cost: one.cost,
-            // Without its shield each would be on its own, whatever becomes of the others. Of tenants' requests some may meet
-            // those after it alone.
+            // Without its shield each hook would count alone. Some tenants' requests may match only the hooks after it.
             fails: shields && one.surely_fails() && one.hook.knows_selected(request),
         });
         let chain = Chain::of(met, asked_again);
@@ -311,7 +310,7 @@ fn cost(evidence: &Evidence<'_>, cause: Option<Cause>) -> Option<Duration> {
             refused.max(counted(evidence.counters.failed_mean))
         }
         Cause::Slow => match (&evidence.slowness, &evidence.probes) {
-            // The more calls, the less one of them that waited for a lost packet counts.
+            // With more calls, a single one that waited for a lost packet counts less.
             (Some(Slowness { steady, .. }), _) if steady.is_some() => counted(*steady),
             // Calls of before it was slow count into the mean as well: probes may know better what each of them costs now.
             (Some(slowness), ProbeEvidence::Slow { least, .. }) => {
@@ -362,8 +361,8 @@ impl<'a> Class<'a> {
         })
     }
 
-    /// Whether a hook's own matchConditions let such requests through to it. What they say is not read here: the canaries
-    /// that stand for these requests tell, by what they have waited since the hook failed.
+    /// Whether a hook's own matchConditions let such requests through to it. They are not evaluated here: the canaries
+    /// for these requests show it, by their waits since the hook failed.
     fn is_let_through(&self, hook: &Hook, scene: &Scene<'_>, since: Option<Time>) -> bool {
         if hook.match_conditions.iter().all(MatchCondition::is_ours) {
             return true;
@@ -406,14 +405,14 @@ impl<'a> Class<'a> {
         })
     }
 
-    /// What it stands for wherever that is written.
+    /// The writes of this class in any namespace.
     fn everywhere(&self) -> impl Iterator<Item = [&'a str; 5]> {
         let also = self.also.iter().filter(|(_, namespace)| namespace.is_none());
         iter::once(self.what).chain(also.map(|(what, _)| *what))
     }
 }
 
-/// What a rule names that no class stands for, wildcards apart: whether it has no namespace; operation, group, version,
+/// What a rule names that no class covers, except wildcards: whether it has no namespace; operation, group, version,
 /// resource, subresource.
 fn named(rule: &HookRule) -> impl Iterator<Item = (bool, [&str; 5])> {
     let asks = |operation: &str| rule.names_operation(operation);

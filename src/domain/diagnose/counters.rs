@@ -16,7 +16,7 @@ pub struct Counters {
     pub calls: f64,
     /// Those of them that the hook answered: neither did they fail, nor did their client give up first.
     answered: f64,
-    /// Those of them that failed, whatever the policy made of it.
+    /// Those of them that failed, under either failurePolicy.
     pub failed: f64,
     /// Seconds per failed call.
     pub failed_mean: Option<f64>,
@@ -208,7 +208,7 @@ impl Counters {
 
     /// What the counters alone let guess of a hook with this timeout.
     pub fn cause(&self, timeout: Option<f64>, usual: Option<f64>, fails_open: bool) -> Cause {
-        // A client with a timeout of its own may have less than the hook's: leaders give up after 5 s.
+        // A client's own timeout may be shorter than the hook's: leaders give up after 5 s.
         let timeout_like = timeout.map_or(t::timeout_like(), |timeout| {
             (t::ended_by_timeout() * timeout).clamp(t::timeout_like(), t::impatient())
         });

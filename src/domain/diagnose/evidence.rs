@@ -1,9 +1,8 @@
-//! The evidence on every hook at one instant. It is built once per tick, and the rules, the sentences and what the
-//! breaker is told all read it.
+//! The evidence on every hook at one instant. It is built once per tick; the rules, the sentences and the breaker's
+//! facts all read it.
 //!
-//! There are three witnesses, and each is blind somewhere: our probes of the backends take another way through the
-//! network than the API server, its counters say nothing until a call has ended, and canaries reach only what the
-//! hook's own rules match.
+//! There are three witnesses, each with a blind spot: our probes of the backends take another network path than the API
+//! server, its counters show a call only after it has ended, and canaries reach only what the hook's own rules match.
 
 use std::time::Duration;
 
@@ -96,7 +95,7 @@ pub struct Evidence<'a> {
     pub without_backends_since: Option<Time>,
     /// Since when another hook has been named as failing.
     pub other_named: Option<Time>,
-    /// A hook that is called at the same place was named a moment ago, by witnesses of its own.
+    /// A hook with the same backends was named a moment ago, by witnesses of its own.
     pub named_beside: bool,
     /// How a match condition of hookwatch's limits what is shown to it.
     pub bypass: Option<BypassCondition>,
@@ -267,8 +266,8 @@ impl<'a> Evidence<'a> {
         accusations.collect()
     }
 
-    /// One refused canary is as good as many refused users: the API server says itself whose call failed. When
-    /// canaries got through meanwhile, only repetition tells an outage from a burst.
+    /// One refused canary is as good as many refused users: the API server itself says whose call failed. If canaries
+    /// got through meanwhile, only repetition distinguishes an outage from a burst.
     fn canaries_say_so(&self) -> bool {
         // Where it may mean another hook of the same name, our probes have to say which.
         let all_dead = matches!(self.probes, ProbeEvidence::All { .. });
@@ -336,7 +335,7 @@ impl<'a> Evidence<'a> {
         self.hook.map_or(let_pass, ignores)
     }
 
-    /// Whether it is asked about writes that a shield spares, as far as rules, selectors and conditions tell.
+    /// Whether it is called for writes that a shield spares, according to rules, selectors and conditions.
     pub fn has_spared(&self) -> bool {
         let meetings = &self.scene.seen.meetings;
         self.hook

@@ -85,8 +85,8 @@ impl Stale {
 /// (three calls, or two bursts). `None` where another cause explains it better; `found` is the one that the rules below
 /// would give.
 ///
-/// Only what passes by itself can be one: a backend that does not serve long after its own change is bad, and all
-/// backends together are an outage, whatever changed before.
+/// Only a transient fault can be one: a backend that does not serve long after its own change is bad, and all backends
+/// together are an outage, whatever changed before.
 pub fn rollout_gap(evidence: &Evidence<'_>, found: impl FnOnce() -> Option<Cause>) -> Option<(Time, bool)> {
     use Cause::{Denying, Erroring, FailingOpen, Partial, Refused, Unreachable};
     let (gap, now, hook) = (&evidence.gap, evidence.scene.now, evidence.hook?);

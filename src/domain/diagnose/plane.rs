@@ -40,7 +40,7 @@ pub struct LastWitnessed {
     flowing: Option<Time>,
     /// No API server answered.
     down: Option<Time>,
-    /// Since when writes are slow without a break, whatever is said of them.
+    /// Since when writes are slow without a break, whatever the explanation.
     slow_since: Option<Time>,
 }
 
@@ -84,8 +84,8 @@ impl<'a> PlaneEvidence<'a> {
             && window.write_rate < t::standstill() * usual
     }
 
-    /// Whether the control plane takes writes, with what is `elsewhere` and what was `witnessed` before. That they flow
-    /// has to be witnessed: by a canary that got through, or by writes that were counted since anything was out of reach.
+    /// Whether the control plane takes writes, given causes `elsewhere` and what was `witnessed` before. That they flow
+    /// needs a witness: a canary that got through, or writes counted since anything was out of reach.
     fn writes(&self, elsewhere: Option<&NonHookCause>, witnessed: &LastWitnessed) -> Writes {
         // An address that was never reached may be the wrong one.
         let down =
@@ -149,13 +149,13 @@ impl<'a> PlaneEvidence<'a> {
         }
     }
 
-    /// What is said of writes beside what was `witnessed` before: that they are better only once they have been for a while.
-    /// Bursts of a few seconds are how a hook that hangs is felt. An API server that is back is back at once, and what was sent
-    /// to it while it started was slow for that: for ten seconds, slow writes flow. Where one canary got no answer, what was
-    /// witnessed a moment ago stands until the next. And while a hook holds writes up that was named and not found well since, a
-    /// pause between the few that meet it is no recovery: for two minutes, delayed writes that flow, or of which nothing is heard,
-    /// are still said to be delayed, and blocked ones that become delayed, blocked. Slow writes that nothing explains may be a few
-    /// large ones: they are said to be delayed once they have been for a while.
+    /// The debounced state of writes, given what was `witnessed` before: an improvement counts only once it has lasted for a
+    /// while, because a hanging hook shows as bursts of a few seconds. A recovered API server is back at once, and requests sent
+    /// while it started are slow for that reason: for ten seconds, slow writes count as flowing. If one canary got no answer, the
+    /// last witnessed state holds until the next. While a named hook has not been found healthy, a pause between the few writes
+    /// that match it is no recovery: for two minutes, delayed writes that flow, or of which there is no evidence, are still
+    /// reported as delayed, and blocked ones that become delayed, as blocked. Slow writes without an explanation may be a few
+    /// large ones: they are reported as delayed once they have been slow for a while.
     pub fn settled(
         &self,
         elsewhere: Option<&NonHookCause>,
@@ -261,7 +261,7 @@ impl<'a> PlaneEvidence<'a> {
         })
     }
 
-    /// The same, where that is slow: whatever it is short of, the answers of webhooks reach it late as well.
+    /// The same, where that is slow: whichever resource it lacks, the answers of webhooks reach it late as well.
     pub fn slow_own_seconds(&self) -> Option<f64> {
         let slow = match self.baseline.sli.median() {
             Some(usual) => (t::own_factor() * usual).max(usual + t::excess_at_least()),

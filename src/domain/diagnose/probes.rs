@@ -20,10 +20,10 @@ pub enum ProbeEvidence<'a> {
     Good {
         /// Backends that answered.
         answered: usize,
-        /// Of so many.
+        /// Out of this many.
         of: usize,
-        /// Where each answered late when it was last asked: how long the quickest took, and when the first was asked. Once is
-        /// no sign by itself.
+        /// Where each answered late at its last probe: how long the quickest took, and when the first was probed. Once is no
+        /// evidence on its own.
         late: Option<(Duration, Time)>,
     },
     /// It answers, and at least one backend answers late.
@@ -39,7 +39,7 @@ pub enum ProbeEvidence<'a> {
     Some {
         /// The dead ones.
         dead: Vec<(&'a Backend, &'a Dead)>,
-        /// Of so many.
+        /// Out of this many.
         of: usize,
     },
     /// All backends are dead.

@@ -34,8 +34,8 @@ pub struct DiagnosisRule {
     pub says: fn(&Evidence<'_>) -> Vec<String>,
 }
 
-/// Rules that name a culprit on what one witness saw, or on what may pass by itself: enough to tell a person, and not to
-/// change a configuration.
+/// Rules that name a culprit by one witness, or for what may be transient: enough to tell a person, not to change a
+/// configuration.
 const NOT_ACTED_ON: [&str; 6] = [
     "probes-and-named-beside",
     "timeouts-since-endpoint-left",

@@ -46,7 +46,7 @@ pub struct Scene<'a> {
     pub seen: &'a Observations,
     /// The control plane as a whole.
     pub plane: &'a PlaneEvidence<'a>,
-    /// What slows or blocks writes and is no hook, as far as that is known without a verdict.
+    /// What slows or blocks writes and is no hook, if that is known without a verdict.
     pub elsewhere: Option<NonHookCause>,
     /// Why it is nothing but a hook, and until when that is known.
     pub ruled_out: Option<(Time, String)>,
@@ -134,13 +134,13 @@ impl<'a> Scene<'a> {
         listed.filter(|hook| hook.id.kind.is_admission())
     }
 
-    /// How long a late canary waits for the slow hooks that it meets, as far as our probes tell.
+    /// How long a late canary waits for the slow hooks that match it, according to our probes.
     pub(super) fn slow_for(&self, target: CanaryTarget) -> Duration {
         self.slow.get(&target).copied().unwrap_or_default()
     }
 
-    /// How long a canary has hung that waits for a hook, as far as is known: an API server answered something else since it
-    /// was sent, or it has been silent for so long that nothing else is heard either.
+    /// How long a canary has hung because of a hook, if that is known: an API server answered something else since it was
+    /// sent, or it has been silent for so long that nothing else answers either.
     pub fn hung_for(&self, memory: &CanaryMemory) -> Option<Duration> {
         let waiting = memory.hung_for(self.now)?;
         let answers = self.seen.answered_since(self.now.before(waiting));
@@ -187,7 +187,7 @@ impl<'a> Scene<'a> {
 impl<'a> AccusedHooks<'a> {
     fn of(seen: &'a Observations, before: &BTreeMap<Subject, Before>) -> Self {
         let mut all = Self::default();
-        // One that is slow was named for its calls, whatever its probes say.
+        // A slow one was named for its calls, whatever its probes show.
         let is_named = |known: &Before| {
             known.health == Health::Failing && known.whole && known.cause != Some(Cause::Slow)
         };
@@ -250,8 +250,8 @@ fn hanging<'a>(
     hooks.map(|(id, _)| *id).collect()
 }
 
-/// At how many places these addresses are. A Service whose endpoints the cluster's controller does not keep, with the
-/// addresses of another one, is no place of its own: it falls silent with that one.
+/// The number of distinct destinations of these addresses. A Service whose endpoints the cluster's controller does not
+/// manage, with the addresses of another one, does not count: it falls silent with that one.
 fn places(silent: &[(&HookTarget, &BackendAddress)]) -> usize {
     let mut listed: BTreeMap<&BackendAddress, BTreeSet<Option<String>>> = BTreeMap::new();
     for (target, address) in silent {

@@ -8,7 +8,7 @@ use crate::vocabulary::{Cause, Effect, Health, Writes};
 /// Hooks told of beside the culprits.
 const BESIDE: usize = 5;
 
-/// The verdict in one sentence. `spared`: whether what a shield spares gets through, as far as that was seen.
+/// The verdict in one sentence. `spared`: whether what a shield spares gets through; `None` if not observed.
 pub fn of_hook(verdict: &Verdict, spared: Option<bool>) -> String {
     let who = match (&verdict.configuration, verdict.kind) {
         (_, HookKind::Conversion) => format!("The conversion webhook of {}", verdict.webhook),

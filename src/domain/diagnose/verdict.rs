@@ -34,9 +34,9 @@ pub struct Verdict {
     /// that.
     #[serde(skip)]
     pub needs_shield: bool,
-    /// Its calls fail and its failures are ignored: whatever `effect` says of the wait, writes pass that it has not seen.
+    /// Its calls fail and its failures are ignored: writes pass without its review, whatever `effect` says of the wait.
     pub fails_open: bool,
-    /// How likely it is that the webhook is judged rightly, whatever the cause, as the campaign measures it, 0 to 1.
+    /// How likely it is that the right webhook is named, whatever the cause, as the campaign measures it, 0 to 1.
     pub webhook_confidence: f64,
     /// How likely it is that webhook and cause are right, 0 to 1.
     pub confidence: f64,
@@ -133,7 +133,7 @@ impl Verdict {
         self.kind.is_admission() && !self.bypass.is_some_and(BypassCondition::covers_all_users)
     }
 
-    /// All backends that it has are dead by our probes, whatever is seen of its ClusterIP beside endpoints.
+    /// All of its backends are dead by our probes, whatever its ClusterIP shows.
     pub fn no_backend_answers(&self) -> bool {
         let is_endpoint = |it: &BackendView| it.backend.path != BackendPath::ClusterIp;
         let some = self.backends.iter().any(is_endpoint);
@@ -157,7 +157,7 @@ pub struct NonHookCause {
     pub evidence: Vec<String>,
 }
 
-/// The state of the control plane as far as writes go.
+/// The state of the control plane's writes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ControlPlane {
     /// Whether it takes writes.

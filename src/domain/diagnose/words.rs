@@ -241,7 +241,7 @@ fn just_before(evidence: &Evidence<'_>, since: Time) -> Option<String> {
     (!latest.is_empty()).then(|| format!("Shortly before: {}.", latest.join("; ")))
 }
 
-/// What is to be said of its backends: what the inventory lacks, or what probes saw.
+/// Sentences about its backends: what the inventory lacks, or what probes saw.
 fn backends(evidence: &Evidence<'_>) -> Vec<String> {
     match (evidence.structural, evidence.hook.map(|hook| &hook.target)) {
         (Some(_), Some(HookTarget::Service(target))) => vec![without_backends(target)],

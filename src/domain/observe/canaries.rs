@@ -38,7 +38,7 @@ pub struct Canaries {
 pub struct CanaryMemory {
     finished: VecDeque<CanaryReport>,
     ended: VecDeque<EndedCanary>,
-    /// Under way and overdue, by when they were sent: how long they had waited when that was told.
+    /// In flight and overdue, by when they were sent: how long they had waited when last reported.
     overdue: BTreeMap<Time, Duration>,
     /// When those came back that were written, and how long they took, without those that took no less than a newer one.
     written: VecDeque<(Time, Duration)>,
@@ -46,7 +46,7 @@ pub struct CanaryMemory {
     heard: bool,
     usual: Usual,
     slowest: Slowest,
-    /// When hookwatch last went on after it had stood still.
+    /// When hookwatch last resumed after a stall.
     resumed: Time,
 }
 
@@ -72,8 +72,8 @@ pub struct CanaryAccusation<'a> {
     pub failure: &'a CallFailure,
     /// Whether no later canary of this target got through.
     pub current: bool,
-    /// Whether a later canary of this target was stopped by something else, so that canaries cannot show any
-    /// more whether this hook is well again.
+    /// Whether something else stopped a later canary of this target, so that canaries can no longer show whether this
+    /// hook has recovered.
     pub superseded: bool,
 }
 
@@ -121,7 +121,7 @@ impl Canaries {
         }
     }
 
-    /// Takes the news in that hookwatch stood still until now: what was silent meanwhile may not have been.
+    /// Notes that hookwatch was stalled until now: apparent silence in that time is no evidence.
     pub fn resumed(&mut self, now: Time) {
         for memory in self.memories.values_mut() {
             memory.resumed = now;
@@ -322,7 +322,7 @@ impl CanaryMemory {
         self.recent(now).filter(quick).map(|report| report.started).max()
     }
 
-    /// When the newest one came back that was written and took less than this, however long ago.
+    /// When the newest canary that was written within this limit came back, however long ago.
     pub fn written_within(&self, limit: Duration) -> Option<Time> {
         let in_time = self.written.iter().filter(|(_, took)| *took < limit);
         in_time.map(|(ended, _)| *ended).max()
@@ -416,7 +416,7 @@ impl CanaryMemory {
             .filter(move |sent| now.since((*sent).max(resumed)) >= self.patience(now))
     }
 
-    /// Whether one that was sent at such a time is late, whatever got through since.
+    /// Whether one that was sent in this range is late, whatever got through since.
     pub fn any_late(&self, sent: impl RangeBounds<Time>, now: Time) -> bool {
         let (resumed, patience) = (self.resumed, self.patience(now));
         let mut sent = self.overdue.range(sent).map(|(sent, _)| *sent);

@@ -33,11 +33,11 @@ pub fn may_be_sent(under_way: usize, since_last: Duration) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum CanaryTarget {
-    /// ConfigMap `hookwatch-canary` in hookwatch's own namespace: stands for a tenant's write.
+    /// ConfigMap `hookwatch-canary` in hookwatch's own namespace: represents a tenant's write.
     OwnNamespace,
-    /// ConfigMap `hookwatch-canary` in kube-system: stands for the control plane's own writes.
+    /// ConfigMap `hookwatch-canary` in kube-system: represents the control plane's own writes.
     KubeSystem,
-    /// Lease `hookwatch-canary` in kube-node-lease: stands for the nodes' heartbeats.
+    /// Lease `hookwatch-canary` in kube-node-lease: represents the nodes' heartbeats.
     NodeLease,
     /// One that was configured, by its name; only ever created.
     Further(CanaryName),
@@ -274,8 +274,8 @@ impl From<CallFailureReason> for Cause {
 impl CallFailureReason {
     /// Sorts what follows no `Post "URL"`: a call that got an answer, or one that was never made.
     ///
-    /// Of most HTTP errors the hook has no part in the words, or stands in quotes; but the body of a 403, 406 or 415 is
-    /// the whole text. So only how it begins counts, and what begins like nothing known is such a body.
+    /// In most HTTP errors the hook's own text is absent or quoted; but the body of a 403, 406 or 415 is the whole
+    /// text. So only its beginning counts, and an unknown beginning is such a body.
     fn of_answer(why: &str) -> Self {
         let begins = |beginnings: &[&str]| beginnings.iter().any(|beginning| why.starts_with(beginning));
         if begins(&["could not get REST client: unable to load root certificates"]) {

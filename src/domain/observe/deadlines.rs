@@ -7,11 +7,11 @@ use crate::observe::canary::{CanaryOutcome, CanaryTarget};
 use crate::thresholds as t;
 use crate::time::Time;
 
-/// Something that gives up when its writes do not get through for so long.
+/// A client that gives up when its writes do not get through for this long.
 struct WriteDeadline {
-    /// The canary that stands for its writes.
+    /// The canary that represents its writes.
     canary: CanaryTarget,
-    /// When one of these writes is given up: one that takes as long is as good as refused.
+    /// The client's timeout of one write: a slower one is as good as refused.
     attempt: fn() -> Duration,
     /// The latest that it happens, at the defaults.
     after: Duration,
@@ -57,10 +57,10 @@ const NODES_THEN: WriteDeadline = WriteDeadline {
     ..CLOCKS[1]
 };
 
-/// What runs out, the first first, while writes are held up since an instant, or since a canary of the kind last got through in
-/// time; only as far as a canary shows that such writes do not. The one of leaders writes a ConfigMap, not a Lease:
-/// `leaders_may_wait` is false where that makes a difference. `release`: the oldest of the API servers, where that is known.
-/// Nodes are watched by kube-controller-manager, which may be of another.
+/// The deadlines that are running, the earliest first, since writes were blocked or since a canary of the kind last got through
+/// in time; only if a canary shows that such writes do not. The leaders' canary writes a ConfigMap, not a Lease:
+/// `leaders_may_wait` is false where that makes a difference. `release`: the oldest of the API servers, if known.
+/// kube-controller-manager watches the nodes and may be of another release.
 pub fn running(
     canaries: &Canaries,
     leaders_may_wait: bool,

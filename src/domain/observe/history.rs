@@ -58,8 +58,8 @@ pub struct Window {
     pub to: Time,
     /// Counters: gains of all replicas together. Gauges: as in each replica's newest scrape, added up.
     pub gained: Snapshot,
-    /// Writes (without dry runs) that were answered, per second. Each replica's gains are held against its own
-    /// span: behind a load balancer some are read much more rarely than others.
+    /// Writes (without dry runs) that were answered, per second. Each replica's gains are divided by its own span:
+    /// behind a load balancer some are read much more rarely than others.
     pub write_rate: f64,
     /// GETs and LISTs that were answered, per second, in the same way.
     pub read_rate: f64,
@@ -151,7 +151,7 @@ impl Usual {
         self.sorted.get(self.sorted.len().checked_sub(1)? / 2).copied()
     }
 
-    /// Whether so many seconds are slow.
+    /// Whether this many seconds are slow.
     pub fn is_slow(&self, seconds: f64, factor: f64, limits: Range<f64>) -> bool {
         is_slow(seconds, self.median(), factor, limits)
     }
@@ -177,7 +177,7 @@ impl Slowest {
         self.0.is_empty()
     }
 
-    /// How long whatever answers like this is waited for before it counts as silent.
+    /// How long a source with such answer times may take before it counts as silent.
     pub fn patience(&self, now: Time) -> Duration {
         self.unusual_after(now).clamp(t::late(), t::late_at_most())
     }
@@ -190,8 +190,8 @@ impl Slowest {
     }
 }
 
-/// Whether so many seconds are slow, of whatever is waited for: below the limits they never are, beyond them always, and
-/// between them when they are `factor` times the usual.
+/// Whether this many seconds are slow: below the limits never, beyond them always, and between them when they are
+/// `factor` times the usual.
 pub fn is_slow(seconds: f64, usual: Option<f64>, factor: f64, limits: Range<f64>) -> bool {
     let far_above = usual.is_some_and(|usual| seconds >= factor * usual);
     seconds >= limits.end || limits.contains(&seconds) && far_above
@@ -287,7 +287,7 @@ impl History {
         replica
             .intervals
             .retain(|interval| at.since(interval.to) < t::newest_speaks());
-        // The newest interval may serve on its own for a minute, so it stays whatever its age.
+        // The newest interval may be used alone for a minute, so it stays whatever its age.
         let (from, gained) = (replica.at, snapshot.since(&replica.last));
         replica.intervals.push_back(Interval { from, to: at, gained });
         (replica.at, replica.last) = (at, snapshot);
@@ -357,8 +357,8 @@ impl History {
         merged
     }
 
-    /// What each process counted of a hook over as few of its newest intervals as are so long together, and when the first
-    /// of all of them began. `None` when one of them was not heard of lately, or not for so long.
+    /// What each process counted of a hook over the fewest newest intervals that cover this span, and when the earliest of
+    /// them began. `None` when one process was not read lately, or not for this long.
     pub fn each_over(
         &self,
         span: Duration,
@@ -393,7 +393,7 @@ impl History {
         (self.baseline.write_rate.values.len() as f64) < t::young()
     }
 
-    /// Forgets the intervals that were about to be learnt: the beginning of what is wrong now may be in them.
+    /// Drops the intervals that are not yet in the baseline: they may contain the beginning of the current fault.
     pub fn doubt(&mut self) {
         self.pending.clear();
     }
@@ -402,7 +402,7 @@ impl History {
     /// been calm as well, or at once while too little is known. Nothing is learnt of the hooks to be left out.
     pub fn learn(&mut self, now: Time, leave_out: impl Fn(&(HookKind, String)) -> bool) {
         let windows = self.windows(now);
-        // Apart, so that there is room for as many as may be waiting.
+        // Spaced out, so that there is room for as many as may be waiting.
         let apart = t::quarantine() / (MAX_PENDING as u32 - 1);
         let is_next =
             |window: &&Window| window.to > self.learnt_to && window.to.since(self.learnt_to) >= apart;

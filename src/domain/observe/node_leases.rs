@@ -1,8 +1,7 @@
 //! The nodes' heartbeats: whether the Leases in `kube-node-lease` are being renewed.
 //!
-//! A kubelet renews its Lease every 10 s. Whether it did is judged by seeing `renewTime` change, on our own clock:
-//! the clocks of nodes may be wrong. What is learnt is a symptom: nodes that cannot renew become NotReady, whatever
-//! keeps them from it.
+//! A kubelet renews its Lease every 10 s. Whether it did is judged by seeing `renewTime` change, on our own clock: the
+//! clocks of nodes may be wrong. The result is a symptom: nodes that cannot renew become NotReady, whatever the reason.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -187,7 +186,7 @@ impl NodeLeases {
 }
 
 impl NodeLeasesView {
-    /// What is to be said of it beside the state of writes; `None` when nothing is.
+    /// The sentence about it beside the state of writes; `None` when there is none.
     pub fn symptom(&self) -> Option<String> {
         let oldest = self.oldest_age_seconds.filter(|_| self.late > 0)?;
         Some(format!(

@@ -1,4 +1,4 @@
-//! Everything that was observed, as far as it still counts: the memory that the diagnosis reads.
+//! All observations that still count: the memory that the diagnosis reads.
 
 mod canary_write;
 mod coverage;
@@ -135,7 +135,7 @@ impl Observations {
         self.backends.get_mut(hook)?.get_mut(backend)
     }
 
-    /// Takes the news in that hookwatch stood still until now.
+    /// Notes that hookwatch was stalled until now.
     pub fn resumed(&mut self, now: Time) {
         self.canaries.resumed(now);
         let backends = self.backends.values_mut().flat_map(BTreeMap::values_mut);

@@ -1,8 +1,8 @@
-//! What pooled connections say, which are kept open as the API server keeps its own.
+//! Evidence from pooled connections, kept open as the API server keeps its own.
 //!
-//! A Pod that vanishes without a word leaves the API server with connections on which nothing will ever come back.
-//! The endpoint is soon listed no more and every fresh probe is fine; only a connection from before can tell. So ours
-//! is remembered beyond the backend's removal, for as long as the API server may hold on to such a one.
+//! A Pod that vanishes without closing its connections leaves the API server with dead ones. The endpoint is soon
+//! unlisted and every fresh probe is fine; only an older connection shows the fault. So ours is kept after the
+//! backend's removal, for as long as the API server may keep such a connection.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -47,7 +47,7 @@ impl PooledConnections {
             for memory in known.values_mut() {
                 memory.gone = memory.gone.or(Some(now));
             }
-            // Behind a cluster IP or a name stands now this and now that Pod.
+            // A cluster IP or a name leads to changing Pods.
             let fixed = |backend: &Backend| backend.path == BackendPath::Endpoint;
             for backend in backends.into_iter().filter(fixed) {
                 let memory = known.entry(backend).or_default();

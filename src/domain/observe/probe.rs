@@ -182,7 +182,7 @@ pub enum ProbeOutcome {
     },
     /// The host answered that nothing listens on the port.
     Refused,
-    /// The network said that there is no way to the host.
+    /// The network reported that there is no route to the host.
     Unreachable {
         /// The system's text.
         why: String,
@@ -214,7 +214,7 @@ pub enum ProbeOutcome {
 }
 
 impl ProbeOutcome {
-    /// Whether a living server was seen, whatever it said.
+    /// Whether any server answered, whatever its answer.
     pub const fn is_alive(&self) -> bool {
         matches!(
             self,

@@ -49,7 +49,7 @@ pub struct BackendMemory {
     under_way: BTreeMap<Time, ProbeOverdue>,
     usual: Usual,
     slowest: Slowest,
-    /// When hookwatch last went on after it had stood still.
+    /// When hookwatch last resumed after a stall.
     resumed: Time,
     was_alive: bool,
     /// When the last answer came, on whichever connection.
@@ -60,7 +60,7 @@ pub struct BackendMemory {
     pub(crate) certificates: CertificateFacts,
 }
 
-/// How one backend is, as far as direct probes tell.
+/// The state of one backend, according to direct probes.
 #[derive(Debug, Clone, PartialEq)]
 pub enum BackendState {
     /// No attempt has ended yet, or none is made.
@@ -92,7 +92,7 @@ pub enum BackendState {
 }
 
 impl BackendState {
-    /// Alive, but the last answer came late. Once is no sign by itself.
+    /// Alive, but the last answer came late. Once is no evidence on its own.
     pub fn answered_late(&self) -> bool {
         matches!(self, Self::Alive { took, .. } if took.as_secs_f64() >= t::slow_probe_always())
     }
@@ -180,7 +180,7 @@ impl BackendMemory {
         }
     }
 
-    /// Takes the news in that hookwatch stood still until now: what was silent meanwhile may not have been.
+    /// Notes that hookwatch was stalled until now: apparent silence in that time is no evidence.
     pub fn resumed(&mut self, now: Time) {
         self.resumed = now;
     }

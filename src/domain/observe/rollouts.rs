@@ -36,7 +36,7 @@ pub struct Missed {
     pub backend: Backend,
 }
 
-/// The memory of failed calls and probes, as far as rollouts may explain them.
+/// The memory of failed calls and probes that rollouts may explain.
 #[derive(Debug, Default)]
 pub struct Rollouts {
     tallies: BTreeMap<(HookKind, String), VecDeque<CallTally>>,
@@ -152,7 +152,7 @@ impl Rollouts {
     }
 }
 
-/// What became of calls and probes around changes of one hook's endpoints, within [`t::gap_memory()`].
+/// Failures of calls and probes around changes of one hook's endpoints, within [`t::gap_memory()`].
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RolloutGap {
     /// Calls around changes.

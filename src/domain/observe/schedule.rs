@@ -1,13 +1,13 @@
-//! Which backend is probed when, and whom the answer speaks for.
+//! Which backend is probed when, and for which hooks the answer counts.
 //!
 //! Hooks that share a backend, its server name, caBundle and TLS settings are one *target*: per interval it gets one
-//! fresh handshake, whatever the number of hooks, and what they ask is asked on one pooled connection, in turn, and the
-//! same request once. What the handshake says goes to all of them. A hook whose own request fails, hangs or is slow is
-//! judged by fresh probes with its own request alone, until one is answered well: a good handshake says nothing of it.
+//! fresh handshake, whatever the number of hooks; their requests are sent on one pooled connection, in turn, and equal
+//! requests once. The result of the handshake counts for all of them. A hook whose own request fails, hangs or is slow
+//! is judged by fresh probes with its own request alone, until one is answered well: a good handshake is no evidence
+//! for its requests.
 //!
 //! How many probes begin in a second is bounded, in all and per backend, and how many are under way. Past that intervals
-//! stretch, and it is said.
-//! Pure: instants come in, and the same calls make the same schedule.
+//! stretch, which is reported. Pure: instants are arguments, and the same calls make the same schedule.
 
 mod budget;
 mod pace;

@@ -1,4 +1,4 @@
-//! What is kept of one scrape: the few hundred numbers that matter, whatever format they came in.
+//! The part of one scrape that is kept: a few hundred numbers, independent of the format.
 //!
 //! A busy API server serves tens of megabytes. A [`Snapshot`] folds each wanted sample into a sum the moment
 //! it is read, so its size depends on how many hooks and resources there are, never on the body.
@@ -103,14 +103,14 @@ pub struct HookSeries {
 counted!(HookSeries: calls, rejected, writes, rejections, fail_open, exclusions, codes);
 
 impl HookSeries {
-    /// Calls to which the hook itself gave an HTTP error, denials left out: 503 stands for no answer.
+    /// Calls that the hook itself answered with an HTTP error, without denials: 503 counts as no answer.
     pub fn own_errors(&self) -> f64 {
         let own = self.codes.iter();
         let own = own.filter(|(code, _)| (400..=600).contains(*code) && **code != 503);
         (own.map(|(_, count)| count).sum::<f64>() - self.rejections.denied).max(0.0)
     }
 
-    /// Calls that failed, whatever the policy made of it.
+    /// Calls that failed, under either failurePolicy.
     pub fn failed(&self) -> f64 {
         self.rejections.calling + self.rejections.internal + self.fail_open
     }

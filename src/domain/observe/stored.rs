@@ -87,7 +87,7 @@ impl StoredWindows {
 }
 
 impl PrometheusMemory {
-    /// Takes a reading in, and says whether failures that were told are over.
+    /// Records a reading, and returns whether reported failures are over.
     pub fn take(&mut self, reading: PrometheusReading) -> bool {
         let at = reading.at;
         self.source = Some(reading.source);

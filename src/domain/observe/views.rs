@@ -32,7 +32,7 @@ pub struct Sources {
     pub scrapes: Vec<ScrapeView>,
     /// The Prometheus that is asked as well; `None` without one.
     pub prometheus: Option<StoredView>,
-    /// Why not every API server is asked by its own address; then the configured one stands for the others.
+    /// Why not every API server is asked at its own address; the configured address is then used for the others.
     pub api_servers_trouble: Option<String>,
     /// The nodes' heartbeats.
     pub node_leases: NodeLeasesView,

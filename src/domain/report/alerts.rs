@@ -75,7 +75,7 @@ const NO_SCRAPE: Duration = Duration::from_secs(300);
 const CERTIFICATE_SOON: Duration = Duration::from_secs(14 * 86_400);
 const CERTIFICATE_NOW: Duration = Duration::from_secs(2 * 86_400);
 
-/// A finding is new for so long.
+/// How long a finding counts as new.
 const NEW: Duration = Duration::from_secs(86_400);
 /// Critical findings that other alerts tell of, as they come and go with the Pods and the certificates.
 pub const ALERTED_OTHERWISE: [&FindingKind; 5] = [
@@ -234,7 +234,7 @@ fn hook(verdict: &Verdict, self_doubt: bool, found: &mut Vec<AlertCondition>) {
     ));
 }
 
-/// What an audit found of a webhook, as far as there is a rule for it.
+/// The alert condition for an audit finding, if there is a rule for it.
 fn risk(finding: &Finding, now: Time, found: &mut Vec<AlertCondition>) {
     let Some(id) = &finding.hook else { return };
     let is_new = finding.since.is_some_and(|since| now.since(since) < NEW);
@@ -385,7 +385,7 @@ fn without_leader(replica: &ReplicaView, now: Time, found: &mut Vec<AlertConditi
     ));
 }
 
-/// A hook as it stands at the beginning of a sentence.
+/// A hook's name at the beginning of a sentence.
 fn name(verdict: &Verdict) -> String {
     // Quoted, for the name may hold anything: what cannot be printed comes out escaped.
     format!("The {} {:?}", noun(verdict.kind), verdict.webhook)

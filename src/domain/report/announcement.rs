@@ -13,7 +13,7 @@ use crate::text::{bounded, human, stable_hash};
 use crate::time::Time;
 use crate::vocabulary::{Cause, Health};
 
-/// Between two announcements about one hook. What changes in between is told as it is then.
+/// Least time between two announcements about one hook. Changes in between are announced in their latest state.
 pub const PER_HOOK: Duration = Duration::from_secs(30);
 /// Announcements that may come at once.
 pub const BURST: u32 = 20;
@@ -21,7 +21,7 @@ pub const BURST: u32 = 20;
 pub const EVERY: Duration = Duration::from_secs(5);
 /// A recovery that was not announced within this time is dropped.
 const STALE: Duration = Duration::from_secs(60);
-/// The reason of an Event about a hook that is well again; the others are the names of causes.
+/// The reason of an Event about a recovered hook; the other reasons are the names of causes.
 pub const RECOVERED: &str = "Recovered";
 /// Most of a configuration's name that goes into that of an Event.
 const MAX_NAME: usize = 200;
@@ -45,7 +45,7 @@ pub struct Announcement {
 
 #[derive(Debug, Clone, Copy)]
 struct AnnouncedState {
-    /// What is wrong; `None` when it is well again.
+    /// What is wrong; `None` when it has recovered.
     wrong: Option<Cause>,
     /// When that began, as long as it was not said.
     owed: Option<Time>,
@@ -55,7 +55,7 @@ struct AnnouncedState {
     since: Time,
 }
 
-/// Remembers what was said and what is to be.
+/// Remembers what was announced and what is still due.
 #[derive(Debug, Default)]
 pub struct Announcer {
     hooks: BTreeMap<HookId, AnnouncedState>,
@@ -64,7 +64,8 @@ pub struct Announcer {
 }
 
 impl Announcer {
-    /// Takes in how hooks are now, and says what is to be announced. `uid` finds the uid of a hook's configuration.
+    /// Takes the current verdicts, and returns the announcements that are due. `uid` finds the uid of a hook's
+    /// configuration.
     pub fn look(
         &mut self,
         verdicts: &[Verdict],
@@ -128,7 +129,7 @@ fn update(told: Option<AnnouncedState>, verdict: &Verdict, now: Time) -> Option<
         (Some(told), _) => Some(AnnouncedState {
             wrong,
             owed: Some(now),
-            // How long it was wrong is told when it is well.
+            // The recovery announces how long it was wrong.
             since: match told.wrong {
                 None => verdict.since.unwrap_or(now),
                 Some(_) => told.since,

@@ -114,7 +114,7 @@ pub enum Went {
 /// A hook, and when it did not check what.
 #[derive(Debug, Clone, Copy)]
 pub struct Question<'a> {
-    /// The hook, as its owner has it.
+    /// The hook in its original form.
     pub hook: &'a Hook,
     /// When, and why.
     pub gap: ReviewGap,

@@ -1,8 +1,8 @@
-//! What hookwatch's own witnesses come to by themselves, while a Prometheus speaks as well.
+//! The judgement by hookwatch's own witnesses alone, while there is a Prometheus as well.
 //!
-//! Everything is then judged twice. The breaker hears of the round without the Prometheus alone, which has a memory of its
-//! own: what a Prometheus says is never a witness, and cannot even take one away. What is published comes from the round
-//! with it; where the two differ, the verdict rests on the Prometheus, and is less sure.
+//! Everything is then judged twice. The breaker gets only the round without the Prometheus, which has a memory of its own:
+//! a Prometheus is never a witness for it, and cannot remove one. What is published comes from the round with it; where
+//! the two differ, the verdict depends on the Prometheus, and is less certain.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub(super) struct Own {
 
 /// What is learnt of what is usual.
 pub(super) enum Lesson {
-    /// Nothing, and what was about to be learnt is in doubt.
+    /// Nothing, and intervals not yet in the baseline are dropped.
     Doubt,
     /// What was counted, but nothing of these hooks: what is out of the usual for long is left alone.
     Without(BTreeSet<(HookKind, String)>),
@@ -178,7 +178,7 @@ pub(super) fn remembered(
         let subject = verdict.subject();
         let known = before.get(&subject);
         let named = known.is_some_and(|known| known.named);
-        // Of a hook that is bypassed no call says that it is well; of a shielded one those that it is still asked about.
+        // No call shows that a bypassed hook is healthy; for a shielded one the calls it still gets do.
         let asked = verdict
             .bypass
             .is_none_or(|bypass| bypass == BypassCondition::Shield);

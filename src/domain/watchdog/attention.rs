@@ -76,8 +76,8 @@ pub(super) fn is_trouble(verdict: &Verdict) -> bool {
     !matches!(verdict.cause, None | Some(Cause::Denying))
 }
 
-/// Trouble that is new, or to be acted on: whatever else is measured may come from it. What is wrong beside admission is
-/// measured apart.
+/// Trouble that is new or actionable: other measurements may be its effects. Trouble of conversion webhooks and
+/// APIServices is measured separately.
 pub(super) fn is_news(verdict: &Verdict, now: Time) -> bool {
     let young = verdict.since.is_none_or(|since| now.since(since) < t::lasting());
     verdict.kind.is_admission() && is_trouble(verdict) && (young || verdict.health == Health::Failing)

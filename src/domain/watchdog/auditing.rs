@@ -18,7 +18,7 @@ const LOOK: Duration = Duration::from_secs(10);
 const EVERY: Duration = Duration::from_secs(3_600);
 /// One that was asked for and does not come back is asked for again after this.
 const LOST: Duration = Duration::from_secs(600);
-/// At least this lies between two audits, and so many times as long as the last one took.
+/// Least time between two audits, and at least a multiple of the duration of the last one.
 const APART: Duration = Duration::from_secs(1);
 const REST: u32 = 4;
 /// What is found within this of the first audit was there before hookwatch was, for all it knows.
@@ -100,7 +100,7 @@ impl Auditing {
     }
 }
 
-/// What was seen of the webhooks, as far as an audit asks.
+/// The observations of webhooks that an audit uses.
 fn witnessed(seen: &Observations, now: Time) -> AuditEvidence {
     let mut served_until: BTreeMap<HookId, Time> = BTreeMap::new();
     for (id, _, facts) in seen.certificates() {

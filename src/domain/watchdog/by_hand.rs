@@ -1,4 +1,4 @@
-//! What a person is told to type to get writes past a hook: nothing that the edit then refuses.
+//! The commands suggested for a manual bypass: none that the edit would refuse.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -114,7 +114,7 @@ impl Bypass {
         let Self { kind, rung, .. } = self;
         let namespace = match own_namespace {
             DEFAULT_NAMESPACE => String::new(),
-            // A shield spares the objects of the namespace that it is told of.
+            // A shield spares the objects of the namespace that it is given.
             own => format!(" --namespace {own}"),
         };
         let mut command = format!(

@@ -1,4 +1,4 @@
-//! Which clocks are told of, and since when they run.
+//! Which deadlines are reported, and since when they run.
 
 use crate::cluster::condition::SHIELDED_NAMESPACES;
 use crate::cluster::hook::Labels;

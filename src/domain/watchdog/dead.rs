@@ -13,7 +13,7 @@ use crate::observe::snapshot::WriteSeries;
 use crate::thresholds as t;
 use crate::vocabulary::Cause;
 
-/// So many times as long as it has to be silent every call has to have failed: writes that wait for several hooks come in
+/// Multiples of the required silence over which every call must have failed: writes that wait for several hooks come in
 /// bursts.
 const SPANS: [u32; 3] = [1, 2, 3];
 
@@ -65,8 +65,8 @@ impl FactFinder<'_> {
         others.peek().is_none() || others.any(answers)
     }
 
-    /// For as long as it takes, so many times over, every API server counted calls that failed, and none that was answered. Those
-    /// of the canaries of all replicas prove nothing: others have to have called it, or to have waited.
+    /// Over a multiple of the required time every API server counted failed calls, and no answered one. Calls of the replicas'
+    /// own canaries prove nothing: others must have called it, or waited.
     fn every_call_failed(&self, evidence: &Evidence<'_>, hook: &Hook, times: u32) -> bool {
         let (seen, now) = (self.scene.seen, self.scene.now);
         let key = hook.id.counted_as();
@@ -105,8 +105,8 @@ impl FactFinder<'_> {
         counted(evidence.backends).into_iter().all(answers) && !evidence.failed_open
     }
 
-    /// Most calls are denied, which is an answer, and as it is to be: calls were counted since the hook was last changed, and
-    /// none that failed, nor any that was denied as an error of the hook's own.
+    /// Most calls are denied, which is a proper answer: calls were counted since the hook was last changed, none failed, and
+    /// no denial was an error of the hook's own.
     pub(super) fn merely_denies(&self, evidence: &Evidence<'_>, hook: &Hook, cause: Option<Cause>) -> bool {
         let errs = |window: &Window| {
             let codes = counted_calls(hook, window).map(|series| series.codes.range(500..600));

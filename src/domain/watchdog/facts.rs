@@ -1,7 +1,7 @@
-//! What the breaker is told: how everything is judged, which witnesses say so, and how far each of them can be trusted.
+//! The breaker's facts: the verdicts, their witnesses, and how far each witness can be trusted.
 //!
-//! A verdict names a culprit when the evidence suffices for that. To act takes more: witnesses that do not lean on each
-//! other. So they are counted here, from the same evidence.
+//! A verdict names a culprit when the evidence suffices for that. To act takes more: independent witnesses. They are
+//! counted here, from the same evidence.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -72,7 +72,7 @@ fn silent_since(evidence: &Evidence<'_>) -> Option<Time> {
     fell.into_iter().max().filter(|last| evidence.way_is_open(*last))
 }
 
-/// What else may be why canaries are late that meet a hook: the more, the less they say of it.
+/// Other explanations for late canaries that match a hook: the stronger, the weaker the evidence against it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Beside {
     Nothing,
@@ -427,8 +427,8 @@ fn are_mostly_answered(hook: &Hook, window: &Window) -> bool {
     counted_calls(hook, window).is_some_and(|series| series.answered() > series.failed())
 }
 
-/// Users' calls do not reach the hook, because it is bypassed: what was counted before says nothing of how it is
-/// now, and nothing newer will be counted. Every backend answers, and that is all there is to know.
+/// Users' calls do not reach the hook, because it is bypassed: older counts say nothing about its present state, and
+/// there will be no newer ones. That every backend answers is all the evidence there is.
 fn is_well_though_uncalled(evidence: &Evidence<'_>, cause: Option<Cause>) -> bool {
     let states = counted(evidence.backends);
     let alive = |(_, state): &&(Backend, BackendState)| matches!(state, BackendState::Alive { .. });
@@ -438,9 +438,9 @@ fn is_well_though_uncalled(evidence: &Evidence<'_>, cause: Option<Cause>) -> boo
         && states.iter().all(alive)
 }
 
-/// Every backend that a probe reaches another way than the API server is dead, or there is none; of a hook of which a
-/// part is bad, that part is. That they are slow speaks for a slow hook and for nothing else: some always are, and now and
-/// then one of their backends takes longer than all that is waited for.
+/// Every backend that a probe reaches by another path than the API server is dead, or there is none; for a partly bad
+/// hook, that part is. Slow backends are evidence for a slow hook only: some always are slow, and occasionally one takes
+/// longer than any timeout.
 fn probes_speak(evidence: &Evidence<'_>, cause: Option<Cause>) -> bool {
     if matches!(cause, Some(Cause::NoEndpoints | Cause::NoService)) {
         return evidence.without_backends_since.is_some();
@@ -450,7 +450,7 @@ fn probes_speak(evidence: &Evidence<'_>, cause: Option<Cause>) -> bool {
         // One that never answered may be as slow always.
         BackendState::Dead(dead) => dead.certain && (dead.is_unusual || dead.was_alive),
         BackendState::Slow { .. } => cause == Some(Cause::Slow),
-        // Once is no sign by itself, and a canary waits for it beside.
+        // Once is no evidence on its own, and a canary waits for it as well.
         state => state.answered_late() && cause == Some(Cause::Slow) && evidence.canary_waits.is_some(),
     };
     match cause {

@@ -54,18 +54,18 @@ pub enum Event {
     CanaryOverdue(CanaryOverdue),
     /// What is known of the fence now.
     Fence(Proof),
-    /// Every hook that the breaker has to do with; replaces what was known.
+    /// Every hook that the breaker deals with; replaces the previous list.
     Standings(Vec<HookStanding>),
     /// A person's order to bypass nothing new; `None` once it is taken back.
     Frozen(Option<Freeze>),
     /// Whether the list of API-server replicas could be read; why not, when it could not.
     ApiServers(Result<(), String>),
-    /// Where this daemon stands among its replicas.
+    /// This daemon's standing in the election.
     Replica(ReplicaReport),
     /// What an audit found that was asked for. It is no observation, and not recorded: it follows from what is.
     #[serde(skip)]
     Audited(Box<Audited>),
-    /// hookwatch stood still until now: what was silent meanwhile may not have been.
+    /// hookwatch was stalled until now: apparent silence in that time is no evidence.
     Resumed,
     /// Time has passed.
     Tick,

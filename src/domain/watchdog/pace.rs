@@ -25,9 +25,9 @@ pub(super) struct TickPace {
 enum Weight {
     /// It says that all is as it was.
     Routine,
-    /// It is to be judged at once.
+    /// It must be judged at once.
     News,
-    /// What comes of it shows within seconds.
+    /// Its effect shows within seconds.
     Sign,
 }
 

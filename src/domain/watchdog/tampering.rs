@@ -1,8 +1,8 @@
-//! What a tenant could have brought about, and what is therefore not acted by beyond a shield.
+//! Evidence that a tenant could have produced, and that therefore justifies no more than a shield.
 //!
-//! A tenant that makes a security hook fail on purpose must not be rid of it. Some ways to do so leave a trace: a hook
-//! that has too much to do answers some of its calls, a webhook's name stands in a second configuration, addresses of
-//! its Service are written by something else than the controller.
+//! A tenant that makes a security hook fail on purpose must not get past it. Some ways to do so leave a trace: an
+//! overloaded hook answers some of its calls, a webhook's name is in a second configuration, addresses of its Service
+//! are not written by the controller.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -57,7 +57,7 @@ impl Tampering {
             .retain(|_, at| now.since(*at) < t::some_answered());
     }
 
-    /// Whether what goes by this name may mean, or have meant, several hooks.
+    /// Whether this name is, or was, used by several hooks.
     pub(super) fn is_shared(&self, webhook: &str, now: Time) -> bool {
         self.shared.contains(webhook) || self.shared_until.get(webhook).is_some_and(|until| now < *until)
     }

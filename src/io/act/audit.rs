@@ -28,12 +28,12 @@ pub struct AuditRecord {
     pub configuration: String,
     /// The webhook.
     pub webhook: String,
-    /// Why, as far as it was said.
+    /// The reason, if one was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// `applied`, `already_so`, `gone`, `refused`, `contended`, `renewed` or `gave_up`.
     pub outcome: &'static str,
-    /// What is to be said of that.
+    /// Details of the outcome, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
     /// What happened on the way.
@@ -45,7 +45,7 @@ pub struct AuditRecord {
 }
 
 impl AuditRecord {
-    /// What there is to say of a desired state and what came of it.
+    /// The record of a desired state and its outcome.
     pub fn new(hook: &HookId, desired: &Desired, author: &Author, report: &PatchReport, time: Time) -> Self {
         let (rung, reason) = match desired {
             Desired::Bypass { rung, why } => (Some(rung.as_str()), Some(why.reason.clone())),
@@ -60,8 +60,7 @@ impl AuditRecord {
         }
     }
 
-    /// What there is to say of an order to the breaker, `freeze` or `unfreeze`, which is written down on an object of
-    /// hookwatch's own.
+    /// The record of an order to the breaker, `freeze` or `unfreeze`, which is written on hookwatch's own object.
     pub fn of_order(
         object: &HookId,
         action: &'static str,
@@ -93,12 +92,12 @@ impl PatchOutcome {
         self.into()
     }
 
-    /// What came of it, in words or at least by its name.
+    /// The outcome, in words or at least by its name.
     pub fn told(&self) -> String {
         self.detail().unwrap_or_else(|| self.as_str().to_owned())
     }
 
-    /// What else is to be said of it.
+    /// Further details of it, if any.
     pub fn detail(&self) -> Option<String> {
         match self {
             Self::Applied | Self::AlreadySo | Self::Gone => None,

@@ -61,7 +61,7 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// How long to wait after a wait of so long; after none, the first time.
+    /// The wait after a previous `wait`; after zero, the first one.
     pub fn next_wait(&self, wait: Duration) -> Duration {
         (wait * 2).clamp(self.first_wait, self.longest_wait)
     }
@@ -132,7 +132,7 @@ pub enum PatchOutcome {
     Contended,
     /// The bypass that should have expired continues: it was renewed meanwhile.
     Renewed,
-    /// No API server gave an answer to go by. What was written, if anything, can be taken up from there.
+    /// No API server gave a usable answer. A later session can continue from whatever was written.
     GaveUp(String),
 }
 
@@ -166,7 +166,7 @@ pub struct ConfigWriter {
 }
 
 impl ConfigWriter {
-    /// A writer that reaches these API servers: the first one as long as it answers, then the others in turn.
+    /// A writer for these API servers: the first one while it answers, then the others in turn.
     pub fn new(servers: Vec<ApiServerClient>, clock: Clock, patience: RetryPolicy) -> Self {
         Self {
             servers,

@@ -67,7 +67,7 @@ impl LeaseObject {
         }
     }
 
-    /// Writes a bid; `now` is what is written as the time. With what is to be said of it, when it failed.
+    /// Writes a bid; `now` is what is written as the time. Returns the trouble as well, when it failed.
     ///
     /// Takes up to 36 s: a hook that hangs names itself only then.
     pub async fn write(&self, bid: &Bid, now: Time) -> (BidOutcome, Option<String>) {

@@ -34,9 +34,9 @@ pub enum LedgerUnread {
 /// Reads and writes the ledger.
 #[derive(Clone)]
 pub struct LedgerObject {
-    /// Each a way to an API server, or to whichever stands behind an address.
+    /// Each is a client for one API server, or for any of those behind an address.
     clients: Arc<[Client]>,
-    /// Which of them is asked: the same one for as long as it answers.
+    /// Which of them is asked: the same one while it answers.
     turn: Arc<AtomicUsize>,
     known: Arc<Mutex<KnownLedger>>,
 }
@@ -99,7 +99,7 @@ impl LedgerObject {
         format!("ValidatingWebhookConfiguration {OBJECT:?}")
     }
 
-    /// What stands in it, with its uid and its version; `None` when there is no such object.
+    /// Its content, uid and version; `None` when there is no such object.
     ///
     /// It is never older than what was read or written before. What others have written a moment ago may be missing, as in an
     /// answer that is on its way: every write has a precondition.
@@ -133,7 +133,8 @@ impl LedgerObject {
         }
     }
 
-    /// Who holds it; `None` when there is no such object. With what is to be said when it is not readable as a whole.
+    /// Who holds it; `None` when there is no such object. Returns a complaint as well when it is not readable as a
+    /// whole.
     ///
     /// # Errors
     /// A sentence that says why it could not be read.
@@ -157,7 +158,7 @@ impl LedgerObject {
         self.read().await
     }
 
-    /// Writes a bid, and creates the object for it where there is none. With what is to be said of it, when it failed.
+    /// Writes a bid, and creates the object for it where there is none. Returns the trouble as well, when it failed.
     pub async fn write(&self, bid: &Bid, now: Time) -> (BidOutcome, Option<String>) {
         let Some(reading) = self.reading_of(bid.precondition.as_deref()) else {
             return (BidOutcome::Conflict, None);
@@ -198,8 +199,8 @@ impl LedgerObject {
         answer
     }
 
-    /// What a write of this precondition goes over; `None` when it was not read: without what else stands in it, it cannot
-    /// be written.
+    /// The content that a write with this precondition replaces; `None` when it was not read: without its other parts it
+    /// cannot be written.
     fn reading_of(&self, precondition: Option<&str>) -> Option<LedgerReading> {
         let Some(version) = precondition else {
             return Some(LedgerReading::of(None));

@@ -21,7 +21,7 @@ const MAX_BODY: usize = 256 * 1024;
 const VERSION: &str = "/version";
 const RESOURCES: &str = "/apis/admissionregistration.k8s.io/v1";
 
-/// What stands in the way of watching this server, and what to do next. `server` is its URL.
+/// Why this server cannot be watched, and what to do next. `server` is its URL.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Obstacle {
     /// The server takes no connection, or not with this certificate.
@@ -105,7 +105,7 @@ pub enum Obstacle {
 }
 
 impl Obstacle {
-    /// Whether what answers there is no API server with webhooks: then whatever else it answers says nothing of one.
+    /// Whether the server is no API server with webhooks: then its other answers are no evidence about one.
     pub const fn is_another_server(&self) -> bool {
         matches!(
             self,
@@ -118,10 +118,10 @@ impl Obstacle {
 }
 
 impl Connection {
-    /// Asks the configured server who it is.
+    /// Asks the configured server for its version.
     ///
     /// # Errors
-    /// What stands in the way of watching it, in one sentence with the next step.
+    /// Why it cannot be watched, in one sentence with the next step.
     pub async fn greet(&self) -> Result<String, Obstacle> {
         let server = self.server();
         let server = server.trim_end_matches('/');

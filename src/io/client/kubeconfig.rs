@@ -32,9 +32,9 @@ pub enum Flaw {
     /// A file cannot be read.
     #[error("{what} {} cannot be read: {why}", path.display())]
     Unreadable {
-        /// Which file it is to be.
+        /// The file's role in the kubeconfig.
         what: &'static str,
-        /// Where it is to be.
+        /// Its path.
         path: PathBuf,
         /// Why not.
         why: String,
@@ -269,7 +269,7 @@ fn check(kubeconfig: &Kubeconfig, context: Option<&str>, now: Time) -> Result<()
     }
 }
 
-/// What stands in the kubeconfig itself or in a file, with the key of either; `None` where neither is set.
+/// PEM data from the kubeconfig itself or from a file, with the key of either; `None` where neither is set.
 fn pem_of(
     what: &'static str,
     (data, path): (Option<&str>, Option<&str>),

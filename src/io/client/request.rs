@@ -39,7 +39,7 @@ pub(crate) enum RequestError {
     /// A status that is no success.
     #[error("HTTP {status}: {message}")]
     Refused {
-        /// 400 where no request could be made of what is to be asked.
+        /// 400 where no request could be built.
         status: u16,
         /// The server's words, as [`error_message`] reads them.
         message: String,
@@ -156,7 +156,7 @@ pub(crate) fn base(group: &str, version: &str) -> String {
     }
 }
 
-/// The target of one page of a list: so many objects, from where the page before says that it goes on.
+/// The target of one page of a list: `limit` objects, from the continue token of the page before.
 pub(crate) fn page(path: &str, limit: usize, next: &str) -> String {
     let mut target = format!("{path}?limit={limit}");
     if !next.is_empty() {

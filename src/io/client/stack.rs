@@ -17,7 +17,7 @@ use tower::{BoxError, ServiceBuilder, ServiceExt};
 
 use super::CONNECT_TIMEOUT;
 
-/// After so much silence the system asks whether the other side is still there.
+/// Idle time before the first TCP keepalive probe.
 const KEEPALIVE: Duration = Duration::from_secs(20);
 
 /// Makes clients that share trust and credentials, and no connection.

@@ -35,7 +35,7 @@ pub struct EstateObject {
 pub struct UnreadableObject {
     /// The file and line, if it is of a file.
     pub source: Option<SourceLocation>,
-    /// The object, as far as it is known.
+    /// The object, as far as it could be identified.
     pub object: String,
     /// What is wrong with it and what to do.
     pub why: String,

@@ -1,14 +1,14 @@
 //! The inventory: every hook with the addresses behind it, kept up to date by watches.
 //!
-//! CustomResourceDefinitions and APIServices are read for the hooks in them, cut down while they are read. The
-//! inventory does not wait for them, and does without where they cannot be had.
+//! CustomResourceDefinitions and APIServices are read for the hooks in them, trimmed while they are read. The inventory
+//! does not wait for them, and works without them where they cannot be read.
 //!
 //! Services and EndpointSlices are watched namespace by namespace, only where a hook refers to one, and with
 //! a selector where it is short: a cluster's thousands of others never even cross the wire. Above
 //! [`MAX_NAMESPACES`] of these the connections would cost more than they save, so then one watch over the
 //! whole cluster is read and picked through object by object.
 //!
-//! What was read keeps serving while a watch is broken; how old it is stands beside it in the [`InventoryView`].
+//! The last state stays in use while a watch is broken; its age is in the [`InventoryView`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -252,8 +252,8 @@ impl Keeper {
         self.feeds.retain(|key, _| needed.contains_key(key));
     }
 
-    /// The feed whose work one for this key goes on with: its own, or of those that read the same by namespace, or in the
-    /// whole cluster, the one that was known good the longest time ago.
+    /// The feed that one for this key continues: its own, or of those that read the same by namespace, or cluster-wide,
+    /// the one whose last known-good time is oldest.
     fn predecessor(&self, key: &FeedKey) -> Option<&RunningWatch> {
         let overlapping = self.feeds.iter().filter(|((kind, namespace), running)| {
             *kind == key.0 && (namespace.is_none() || key.1.is_none()) && running.known_good.is_some()

@@ -16,7 +16,7 @@ pub struct Address {
     pub host: String,
     /// The port.
     pub port: u16,
-    /// What stands before the paths of the daemon, without a slash at its end.
+    /// The prefix of the daemon's paths, without a trailing slash.
     pub prefix: String,
 }
 

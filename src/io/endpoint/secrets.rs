@@ -15,7 +15,7 @@ use rustls_platform_verifier::BuilderVerifierExt;
 use super::{Auth, EndpointError};
 use crate::io::file;
 
-/// What a client is made of, with the names of the files for what has to be said about them.
+/// The input of a client, with the names of the files for messages about them.
 #[derive(PartialEq, Eq)]
 pub(in crate::io) struct Material {
     authorities: Option<File>,

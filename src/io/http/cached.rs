@@ -1,11 +1,11 @@
-//! What takes a while to make, made at most once a second, however many ask for it.
+//! A cache for expensive results, computed at most once a second for all callers.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
 
-/// What was made is good for so long.
+/// How long a result is valid.
 const GOOD_FOR: Duration = Duration::from_millis(900);
 
 /// The newest of them, with when it was asked for. Cheap to clone.
@@ -25,8 +25,8 @@ impl<T> Default for Cached<T> {
 }
 
 impl<T: Clone + Send + 'static> Cached<T> {
-    /// The newest one, or another if that is too old. It is made on a thread of its own, for which all who ask meanwhile wait
-    /// without holding a thread up; `None` when that thread is not there any more.
+    /// The cached result, or a new one if that is too old. It is computed on a thread of its own, for which all callers wait
+    /// without blocking a thread; `None` when that thread is gone.
     pub(super) async fn get(&self, make: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         let mut newest = Arc::clone(&self.0).lock_owned().await;
         if let Some((asked, made)) = &*newest
@@ -34,7 +34,7 @@ impl<T: Clone + Send + 'static> Cached<T> {
         {
             return Some(made.clone());
         }
-        // A task of its own: it is kept for others also when the one who asked has left.
+        // A task of its own: other callers get the result even when the first one has disconnected.
         let making = tokio::spawn(async move {
             let asked = Instant::now();
             let made = tokio::task::spawn_blocking(make).await.ok()?;

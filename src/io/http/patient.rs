@@ -1,4 +1,4 @@
-//! A connection that waits only so long for a client that does not read.
+//! A connection that waits only for a limited time for a client that does not read.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use tokio::time::{Instant, Sleep, sleep};
 
 /// How long a client may take nothing of an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// What a client has to take per second, in bytes: a page comes to a telephone within the connection's life.
+/// Least reading speed of a client, in bytes per second: a slow phone gets a page within the connection's lifetime.
 const SLOWEST: usize = 2_048;
 
 /// The connection. A client that stopped reading has [`PATIENCE`], and gains time by what it reads; a new request
@@ -31,7 +31,7 @@ impl<S> Patient<S> {
         }
     }
 
-    /// What became of a write.
+    /// Accounts for the outcome of a write.
     fn wrote(
         &mut self,
         context: &mut Context<'_>,

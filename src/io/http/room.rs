@@ -89,7 +89,7 @@ impl ConnectionRoom {
 }
 
 impl Places {
-    /// Who has to leave for one more of a peer.
+    /// The connection to close for one more of a peer.
     fn to_leave(&self, peer: IpAddr) -> Option<u64> {
         let mut each = BTreeMap::<IpAddr, usize>::from([(peer, 0)]);
         for place in self.taken.values() {
@@ -130,7 +130,7 @@ impl Drop for Guest {
     }
 }
 
-/// Whom an address stands for: of IPv6 a host has a whole /64.
+/// The peer of an address: with IPv6 a host has a whole /64.
 fn peer(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),

@@ -1,8 +1,8 @@
 //! Accepting connections within bounds, so that no client can hold the server by being slow.
 //!
-//! A client may take [`HEADER_TIMEOUT`] for the head of a request, between two requests as well; it has to take its answer
-//! at some speed ([`Patient`]); a connection lives [`LIFETIME`] and then ends after the request under way; and where there
-//! is no room for another one ([`ConnectionRoom`]), one that is waited for ends.
+//! A client may take [`HEADER_TIMEOUT`] for the head of a request, between two requests as well; it must read its answer
+//! at a minimum speed ([`Patient`]); a connection lives [`LIFETIME`] and then ends after the current request; and where
+//! there is no room for another one ([`ConnectionRoom`]), an idle one is closed.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -32,7 +32,7 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// Largest head of a request, in bytes.
 const MAX_HEAD: usize = 32 << 10;
-/// A connection is closed after so long, even one that is used.
+/// A connection is closed after this time, even one in use.
 const LIFETIME: Duration = Duration::from_secs(300);
 /// Longest wait for an answer to be taken once the connection is to end.
 const LAST_ANSWER: Duration = Duration::from_secs(5);

@@ -1,4 +1,4 @@
-//! The status page over HTTP: drawn at most once a second, however many look at it.
+//! The status page over HTTP: rendered at most once a second for all clients.
 
 use std::sync::Arc;
 

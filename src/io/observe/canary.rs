@@ -1,8 +1,8 @@
-//! Canaries: dry-run writes through the API server, past every hook that a real write would meet.
+//! Canaries: dry-run writes through the API server, through every hook that matches a real write.
 //!
-//! Each canary opens a new connection (`Connection: close` on a client of its own) where there may be several API servers,
-//! so that all are met. Where there is one alone a connection is kept, which costs it less than half, but only as long as canaries
-//! come back at once: one that died without a word hangs until the deadline and looks just like a hook that hangs.
+//! Each canary opens a new connection (`Connection: close` on a client of its own) where there may be several API servers, so that
+//! all are reached. With a single one a connection is kept, which costs it less than half, but only while canaries come back at
+//! once: a silently dead connection hangs until the deadline and looks just like a hook that hangs.
 
 mod further;
 
@@ -30,8 +30,8 @@ use crate::io::missing::MissingFeatures;
 
 pub use crate::domain::observe::canary::OBJECT;
 
-/// A canary that is not back by then is reported as overdue. A hook that hangs shows in nothing else for as
-/// long as its own timeout; from here on what it meets is looked at closely.
+/// A canary that is not back by then is reported as overdue. A hook that hangs shows in nothing else until its own
+/// timeout; from here on the hooks that match the canary are observed closely.
 pub const OVERDUE_AFTER: Duration = Duration::from_millis(300);
 /// Our own patience. The API server cuts a write at 34 s and a hook's timeout is 30 s at most, so the API
 /// server answers first, and with a reason.
@@ -41,7 +41,7 @@ const MAX_DRAINED: usize = 64 * 1024;
 const DRAINED_WITHIN: Duration = Duration::from_secs(1);
 /// What is said of a success that is none.
 const NO_OBJECT: &str = "an answer without the object: something other than an API server answers";
-/// What the API server is told of our patience: its own limit for writes.
+/// The `timeout` parameter for the API server: its own limit for writes.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(34);
 
 /// Writes canaries.
@@ -188,7 +188,7 @@ impl CanaryWriter {
     }
 }
 
-/// What came of a request. What is left of its answer is read, or the connection would have to be closed.
+/// The outcome of a request. The rest of its answer is read, or the connection would have to be closed.
 async fn answered(request: ApiRequest<'_>) -> Result<(), RequestError> {
     let answer = request.open().await?;
     if is_object(answer.headers()) {

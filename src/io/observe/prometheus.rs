@@ -27,7 +27,7 @@ pub const SELECTOR: &str = "job=~\"apiserver|kube-apiserver|kubernetes-apiserver
 const FIRST: i64 = 190;
 /// Seconds that a reading goes back at most.
 const MOST: i64 = 300;
-/// Seconds that a reading goes back beyond the newest scrape that is known, so that there is one to compare with.
+/// Seconds by which a reading overlaps the newest known scrape, so that there is one to compare with.
 const OVERLAP: i64 = 15;
 /// Milliseconds by which two readings of the distance between both clocks may differ for the time that an answer takes.
 const JITTER: i64 = 2_000;

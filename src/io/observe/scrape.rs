@@ -51,7 +51,7 @@ pub struct ScrapeTarget {
     pub name: String,
     /// How often to ask it in one round, so that every process behind it can be met; at least once.
     pub visits: usize,
-    /// Whether every connection leads to one process, as far as is known, so that one can be kept.
+    /// Whether every connection is known to lead to one process, so that one can be kept.
     pub is_kept: bool,
     /// The replica's own address; `None` for the configured server.
     address: Option<SocketAddr>,
@@ -111,8 +111,8 @@ impl Scraper {
         }
     }
 
-    /// Where to scrape now; at least one target, and no replica twice as far as can be told. With `wide` no connection is
-    /// kept, and where no list says how many processes there are, one visit more is made to find another.
+    /// Where to scrape now; at least one target, and no replica twice if that is known. With `wide` no connection is
+    /// kept, and without a list of processes one visit more is made to find another.
     pub fn targets(&self, wide: bool) -> Vec<ScrapeTarget> {
         self.with_targets(|targets| targets.current((self.clock)(), wide))
     }

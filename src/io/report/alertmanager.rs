@@ -11,7 +11,7 @@ use crate::io::endpoint::{EndpointClient, EndpointError, EndpointTarget, refused
 
 pub use wire::{AlertEnvelope, body};
 
-/// Alertmanagers that are told, at most: each is a series of some metrics.
+/// Most Alertmanagers: each is a series of some metrics.
 pub const MAX_ALERTMANAGERS: usize = 16;
 
 /// The way to one Alertmanager.

@@ -19,7 +19,7 @@ use crate::io::coordination::{Answer, READ_DEADLINE, WRITE_DEADLINE, ask, is_of_
 
 const COLLECTION: &str = "/api/v1/namespaces/default/events";
 
-/// What became of an Event.
+/// The outcome of writing an Event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum EventOutcome {

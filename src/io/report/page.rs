@@ -1,9 +1,8 @@
 //! The status page: one HTML document, made of the newest assessment and of the last hour.
 //!
-//! Everything here is a function of its arguments; `io::http` serves it. In an outage this page is all there may be, so it
-//! asks for nothing but itself, says everything without scripts, and stays small: each part has so many bytes, and what
-//! does not fit is counted and in the API. The sentences are those of `diagnose` and of Events; this module adds none
-//! about the cluster.
+//! Everything here is a function of its arguments; `io::http` serves it. In an outage this page may be all there is, so it
+//! loads nothing else, works without scripts, and stays small: each part has a byte limit, and what does not fit is
+//! counted and in the API. The sentences are those of `diagnose` and of Events; this module adds none about the cluster.
 
 mod breaker;
 mod findings;
@@ -56,7 +55,7 @@ impl Model {
         }
     }
 
-    /// The changing part of the page; `None` stands for a time before the first assessment.
+    /// The changing part of the page; `None` before the first assessment.
     pub fn fragment(model: Option<&Self>) -> String {
         let body = match model {
             Some(model) => model.body(),

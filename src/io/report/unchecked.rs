@@ -1,7 +1,7 @@
-//! Lists what went in while a hook did not check it: metadata alone, page by page, within bounds.
+//! Lists objects admitted without a hook's review: metadata only, page by page, within bounds.
 //!
-//! Which kinds there are is asked of the API server; of those that the hook is asked about each is listed. What may not be
-//! listed, takes too long or is too much is named in the report, and the rest goes on.
+//! Discovery gives the kinds; each that the hook matches is listed. A kind that may not be listed, takes too long or is
+//! too large is named in the report, and the others are still listed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -231,7 +231,7 @@ impl ObjectLister {
         labels
     }
 
-    /// The labels of these namespaces, as far as each exists and can be read in time. Names go into paths unescaped.
+    /// The labels of those of these namespaces that exist and can be read in time. Names go into paths unescaped.
     pub async fn labels(&self, names: &[&str]) -> BTreeMap<String, Labels> {
         let until = Instant::now() + self.bounds.whole;
         let mut labels = BTreeMap::new();

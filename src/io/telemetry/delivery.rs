@@ -10,7 +10,7 @@ use crate::io::report::metrics::{Loss, Signal, TelemetryCounts};
 
 /// The first wait before a request is tried again; each one after is twice as long.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
-/// The longest wait, whatever a receiver asks for.
+/// The longest wait, even if a receiver asks for more.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// Delivers one signal. What fails is said once in the log, and once when it works again.
@@ -66,7 +66,7 @@ impl SignalDelivery {
             let Some(asked) = failed.again else {
                 break failed;
             };
-            // A receiver that asks for no wait at all gets one all the same.
+            // There is a wait even if a receiver asks for none.
             let next = asked.unwrap_or(wait).clamp(wait, LONGEST_WAIT.max(wait));
             if Instant::now() + next >= until || *self.stop.borrow() {
                 break failed;

@@ -7,7 +7,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use super::bridge::MetricSource;
 use super::delivery::SignalDelivery;
 
-/// Sends all metrics every `interval`, and once more when it is told to stop.
+/// Sends all metrics every `interval`, and once more at the stop signal.
 pub(super) async fn send(source: MetricSource, mut delivery: SignalDelivery, interval: Duration) {
     let mut tick = tokio::time::interval_at(Instant::now() + interval, interval);
     // A receiver that was away gets the newest values, not every one it missed.

@@ -60,8 +60,8 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// Sends spans in batches of at most `most`, each at the latest `delay` after its first span came, until it is
-    /// told to stop and nothing is left.
+    /// Sends spans in batches of at most `most`, each at the latest `delay` after its first span, until the stop signal
+    /// and an empty queue.
     pub(super) async fn send(
         mut self,
         mut delivery: SignalDelivery,

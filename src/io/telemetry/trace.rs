@@ -152,7 +152,7 @@ impl Tracer {
         let (name, attributes, hook) = match change {
             LoggedChange::Hook { from, verdict } => {
                 let well = !matches!(verdict.health, Health::Failing | Health::Suspect);
-                // The first look at a hook that is well, or not known yet, is no news.
+                // The first verdict on a hook is no change when it is healthy or unknown.
                 if from.is_none() && well {
                     return None;
                 }
@@ -225,7 +225,7 @@ impl Rounds {
         state.round = TraceRound::begin(&self.tracer, now, self.wall());
     }
 
-    /// By which a span is dated from its beginning to its end, whatever is done to the wall clock meanwhile.
+    /// Dates a span from its start to its end, independent of changes to the wall clock.
     fn wall(&self) -> WallReading {
         self.metrics.wall.reading()
     }

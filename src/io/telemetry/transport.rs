@@ -131,7 +131,7 @@ enum TransportClient {
 }
 
 impl Transport {
-    /// Reads what there is to read, certificates for one.
+    /// Reads the files of the destination, such as certificates.
     pub(super) fn open(destination: &Destination) -> Result<Self, String> {
         let way = match destination.protocol {
             Protocol::HttpProtobuf => TransportClient::Http(http::Http::open(destination)?),

@@ -121,7 +121,7 @@ enum HookFailure {
     Failed { code: u16, why: String },
     /// The hook said no.
     Denied(ApiFailure),
-    /// The API server itself could not go on.
+    /// The API server itself failed.
     Internal(ApiFailure),
 }
 
@@ -325,7 +325,7 @@ fn settle(
                 failed_open: true,
                 ..plain
             };
-            // Nothing is left to go on with when the request's own time is over. Only mutating hooks look at that.
+            // The request's own time is over. Only mutating hooks check that.
             if hook.mutating && Instant::now() >= deadline {
                 (end, Err(ApiFailure::timeout()))
             } else {

@@ -29,7 +29,7 @@ pub(super) fn default(kind: &ServedKind, object: &mut Value) {
     }
 }
 
-/// Checks an object that is to be stored; `old` is what it replaces.
+/// Validates an object before it is stored; `old` is what it replaces.
 pub(super) fn validate(
     kind: &ServedKind,
     name: &str,
@@ -51,8 +51,8 @@ pub(super) fn validate(
     }
 }
 
-/// Drops what the API server's types leave out when it is empty. JSON patches notice: adding a first annotation below
-/// `/metadata/annotations/` fails there, and has to fail here.
+/// Drops what the API server's types leave out when it is empty. JSON patches depend on it: adding a first annotation
+/// below `/metadata/annotations/` fails there, and must fail here.
 fn drop_empty(object: &mut Value) {
     drop_nulls(object);
     let empty = |value: &Value| match value {
@@ -170,7 +170,7 @@ fn default_endpoint_slice(object: &mut Value) {
     }
 }
 
-/// Names are DNS subdomains (RFC 1123), of Namespaces and Services labels, of roles whatever fits into a path.
+/// Names are DNS subdomains (RFC 1123), for Namespaces and Services labels, for roles anything that fits into a path.
 fn validate_name(kind: &ServedKind, name: &str, errors: &mut Vec<FieldError>) {
     if name.is_empty() {
         errors.push(FieldError::required(

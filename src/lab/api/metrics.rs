@@ -13,7 +13,7 @@ use super::kinds::ServedKind;
 use super::knobs::Knobs;
 use super::request::{ResourceRequest, Verb};
 
-/// How a call to a hook ended, as far as the metrics care.
+/// The outcome of a call to a hook, for the metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CallEnd {
     /// The `code` label.

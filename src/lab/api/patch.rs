@@ -99,8 +99,8 @@ pub(super) fn apply_json_patch(object: &mut Value, patch: &Value) -> Result<(), 
     Ok(())
 }
 
-/// Whether an operation tests that a field is not there and it is not. RFC 6902 knows no such test; the API server's
-/// library takes a `test` for null as one, if whatever would hold the field is there.
+/// Whether an operation tests that a field is not there and it is not. RFC 6902 has no such test; the API server's
+/// library treats a `test` for null as one, if the parent of the field exists.
 fn tests_absence(operation: &json_patch::PatchOperation, object: &Value) -> bool {
     let json_patch::PatchOperation::Test(test) = operation else {
         return false;

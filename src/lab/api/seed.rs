@@ -31,7 +31,7 @@ pub(super) fn seed(store: &ObjectStore, address: SocketAddr) {
 fn add(store: &ObjectStore, kind: &'static ServedKind, namespace: &str, mut object: Value) {
     if let Ok(name) = prepare_new(kind, namespace, &mut object) {
         defaults::default(kind, &mut object);
-        // The store is empty: there is nothing that could be in the way.
+        // The store is empty, so nothing can conflict.
         let _ = store.create(kind, namespace, &name, object);
     }
 }

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use super::kinds::ServedKind;
 
-/// How many changes are remembered. A watch that falls further behind is told that its version has expired.
+/// How many changes are remembered. A watch that falls further behind gets `410 Expired`.
 const HISTORY: usize = 8_192;
 
 /// An object as stored.
@@ -21,8 +21,8 @@ const HISTORY: usize = 8_192;
 pub(super) struct StoredObject {
     /// The whole object, with `apiVersion` and `kind`.
     pub object: Value,
-    /// The same as JSON without `apiVersion` and `kind`, as it stands in a list. Kept because a flood of LISTs
-    /// would otherwise burn real CPU on encoding the same objects again.
+    /// The same as JSON without `apiVersion` and `kind`, the form in a list. Cached because a flood of LISTs would
+    /// otherwise spend real CPU on encoding the same objects again.
     pub item: Bytes,
     /// Its resourceVersion.
     pub revision: u64,

@@ -70,14 +70,14 @@ impl WriteRequest<'_> {
             Verb::DeleteCollection => self.delete_collection().await,
             _ => Err(ApiFailure::method_not_allowed()),
         };
-        // Whatever came of it: when the request's time is over, that is the answer.
+        // Whatever the outcome: when the request's time is over, that is the answer.
         match outcome {
             Err(_) if Instant::now() >= self.deadline => Err(ApiFailure::timeout()),
             outcome => outcome,
         }
     }
 
-    /// Whether nothing is to be stored.
+    /// Whether nothing may be stored.
     fn dry_run(&self) -> Result<bool, ApiFailure> {
         let in_body = self.body.get("dryRun").and_then(Value::as_array);
         let in_body = in_body
@@ -102,7 +102,7 @@ impl WriteRequest<'_> {
         let kind = self.request.kind;
         let own = (kind.group, kind.version, kind.kind);
         let subresource = kind.subresource(&self.request.subresource);
-        // By what a request comes to, whatever its verb: a PATCH updates, or creates what is applied for the first time.
+        // By the effective operation, not the verb: a PATCH updates, or creates what is applied for the first time.
         let options = match operation {
             "CREATE" => "CreateOptions",
             "UPDATE" => "UpdateOptions",

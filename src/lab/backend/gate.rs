@@ -24,7 +24,7 @@ struct Wakers {
 }
 
 impl Gate {
-    /// Freezes every connection, or lets all of them go on from where they stood.
+    /// Freezes every connection, or resumes all of them.
     pub(super) fn set_frozen(&self, frozen: bool) {
         self.frozen.store(frozen, Ordering::SeqCst);
         if !frozen {

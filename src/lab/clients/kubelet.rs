@@ -1,5 +1,5 @@
-//! A kubelet as far as it is seen to live: its Lease (`component-helpers/apimachinery/lease`), and its node's condition
-//! Ready where a controller took that from it.
+//! The liveness part of a kubelet: its Lease (`component-helpers/apimachinery/lease`), and its node's condition Ready
+//! after a controller cleared it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -97,7 +97,7 @@ struct Heartbeat<S> {
 }
 
 impl<S: LeaseStore> Heartbeat<S> {
-    /// One renewal, or what there is of it; true when the Lease was written.
+    /// One renewal attempt; true when the Lease was written.
     async fn sync(&mut self) -> bool {
         if let Some(latest) = self.latest.clone()
             && self.update(latest).await
@@ -109,7 +109,7 @@ impl<S: LeaseStore> Heartbeat<S> {
         created || self.update(lease).await
     }
 
-    /// Reads the Lease or makes it, however long that takes; true when it was made.
+    /// Reads or creates the Lease, however long that takes; true when it was created.
     async fn ensure(&self) -> (LeaseRecord, bool) {
         loop {
             match within(ATTEMPT_LIMIT, self.lease.get()).await {

@@ -14,7 +14,7 @@ use crate::lab::api::random;
 
 /// How long a Lease is its holder's after a renewal: `--leader-elect-lease-duration`.
 pub(super) const LEASE_DURATION: Duration = Duration::from_secs(15);
-/// After so long without a renewal the leader exits: `--leader-elect-renew-deadline`.
+/// After this time without a renewal the leader exits: `--leader-elect-renew-deadline`.
 pub(super) const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 /// Between two attempts: `--leader-elect-retry-period`.
 pub(super) const RETRY_PERIOD: Duration = Duration::from_secs(2);

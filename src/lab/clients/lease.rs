@@ -24,7 +24,7 @@ pub(super) struct LeaseRecord {
     pub acquired: Option<String>,
     /// How often the holder changed.
     pub transitions: u64,
-    /// The object's version, which an update has to name; empty before the object is made.
+    /// The object's version, which an update must name; empty before the object is created.
     pub version: String,
 }
 
@@ -33,7 +33,7 @@ pub(super) fn now() -> String {
     format!("{:.6}", Timestamp::now())
 }
 
-/// Cuts a request off after so long, as HTTP clients do.
+/// Cancels a request after `limit`, as HTTP clients do.
 pub(super) async fn within<T>(
     limit: Duration,
     request: impl Future<Output = Result<T, RequestFailure>>,

@@ -1,4 +1,4 @@
-//! The node-lifecycle controller of kube-controller-manager, as far as it says that a node is not Ready
+//! The part of kube-controller-manager's node-lifecycle controller that marks a node as not Ready
 //! (`pkg/controller/nodelifecycle`). It forgets everything when its process ends.
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use super::requests::send;
 const MONITOR_PERIOD: Duration = Duration::from_secs(5);
 /// A node is NotReady when nothing was seen of it for longer: `--node-monitor-grace-period`, 50 s since 1.32.
 const GRACE_PERIOD: Duration = Duration::from_secs(50);
-/// Longest wait for an answer. The controller has no limit of its own; an API server ends a write after 34 s.
+/// Longest wait for an answer. The controller has no timeout; an API server ends a write after 34 s.
 const REQUEST_LIMIT: Duration = Duration::from_secs(40);
 const AGENT: &str = "kube-controller-manager/v1.36.2 (linux/amd64) node-controller";
 

@@ -1,4 +1,4 @@
-//! Requests in the name of a part of the control plane, and what becomes of its writes.
+//! Requests in the name of a control-plane component, and the outcomes of its writes.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,7 +19,7 @@ pub(super) struct ClientIdentity<'a> {
 }
 
 impl ClientIdentity<'_> {
-    /// A client with connections of its own, that impersonates this user and repeats nothing by itself.
+    /// A client with connections of its own, that impersonates this user and does not retry.
     ///
     /// # Errors
     /// When the kubeconfig cannot be used.
@@ -58,7 +58,7 @@ impl From<&kube::Error> for RequestFailure {
     }
 }
 
-/// Sends one request. It has no limit of its own.
+/// Sends one request. It has no timeout.
 pub(super) async fn send(
     client: &Client,
     method: &str,

@@ -1,4 +1,4 @@
-//! An API server that starts while another one serves. It has to write before it is ready: the post-start hook
+//! An API server that starts while another one serves. It must write before it is ready: the post-start hook
 //! `rbac/bootstrap-roles` (`pkg/registry/rbac/rest/storage_rbac.go`). A new version brings changed ClusterRoles, and cannot
 //! start without them. Beside a real API server it is a real one; beside the lab's own only these writes are played.
 
@@ -30,7 +30,7 @@ pub(super) const ROLES: [&str; 3] = ["system:lab-viewer", "system:lab-editor", "
 const AGENT: &str = "kube-apiserver/v1.36.2 (linux/amd64)";
 /// A ClusterRole that every API server makes at its start if it is missing, and that no part of a lab needs.
 const MISSING_ROLE: &str = "system:monitoring";
-/// Longest start of a real API server. One that cannot write gives up by itself well before.
+/// Longest start of a real API server. One that cannot write gives up well before.
 const REAL_LIMIT: Duration = Duration::from_secs(120);
 
 /// The API server that is to start.

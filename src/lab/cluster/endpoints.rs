@@ -1,4 +1,4 @@
-//! The backends that a hook's Service has: its EndpointSlice, and beside it Endpoints for API servers that go by those.
+//! The backends of a hook's Service: its EndpointSlice, and Endpoints for API servers that use those.
 //!
 //! Before Kubernetes 1.34 an API server resolves a Service by its Endpoints, from 1.34 on by its EndpointSlices
 //! (`ResolveEndpoint` in `apiserver/pkg/util/proxy/proxy.go`). The controllers of a cluster keep both alike.
@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 use super::{Cluster, LabHook, bounded, objects};
 use crate::lab::control_plane::BackendReach;
 
-/// The first minor release that goes by EndpointSlices.
+/// The first minor release that uses EndpointSlices.
 const BY_SLICES: u32 = 34;
 
-/// Whether the API server goes by Endpoints, as far as its version says.
+/// Whether the API server uses Endpoints, according to its version.
 pub(super) async fn are_used(client: &kube::Client, reach: BackendReach) -> anyhow::Result<bool> {
     if reach != BackendReach::Namespace {
         return Ok(false);
@@ -47,7 +47,7 @@ impl Cluster {
         self.write_twin(hook, &listed.unwrap_or_default()).await
     }
 
-    /// Writes Endpoints as the slice is, where the API server goes by them.
+    /// Writes Endpoints equal to the slice, where the API server uses them.
     pub(super) async fn write_twin(&self, hook: LabHook, listed: &[Endpoint]) -> anyhow::Result<()> {
         if !self.goes_by_endpoints {
             return Ok(());

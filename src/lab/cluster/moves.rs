@@ -44,8 +44,8 @@ impl Cluster {
         self.write_endpoints(hook, Some(listed)).await
     }
 
-    /// Lets the `count` backends that were called most vanish as with their node: they are listed no more, nothing is
-    /// closed, and nothing comes back on the connections that there are. Of those the API server has some for sure.
+    /// Lets the `count` most called backends vanish as with their node: they are unlisted, no connection is closed, and
+    /// existing connections, of which the API server certainly has some, never answer.
     ///
     /// # Errors
     /// As [`Self::list_endpoints`], and when a backend does not take the change.

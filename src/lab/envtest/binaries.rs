@@ -67,7 +67,7 @@ fn find_with(variable: impl Fn(&str) -> Option<OsString>) -> Result<Binaries, Mi
     newest(&store, &platform).ok_or(MissingBinaries::InStore { store, platform })
 }
 
-/// setup-envtest's default store: under the user's data directory, whatever the system calls that.
+/// setup-envtest's default store: under the system's data directory of the user.
 fn store(variable: impl Fn(&str) -> Option<OsString>) -> PathBuf {
     let home = || PathBuf::from(variable("HOME").unwrap_or_default());
     let base = if cfg!(target_os = "macos") {

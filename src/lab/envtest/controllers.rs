@@ -16,7 +16,7 @@ use super::{Envtest, flag};
 /// controller that finds no Pods behind their Services would empty them. Releases before 1.28 know these names alone.
 const CONTROLLERS: &str = "*,-endpoint,-endpointslice,-endpointslicemirroring";
 
-/// A process that leads by a Lease in kube-system of its own name. Dropping it kills it.
+/// A process that leads by a Lease of its own name in kube-system. Dropping it kills the process.
 #[derive(Debug)]
 pub struct Controller {
     launch: Launch,

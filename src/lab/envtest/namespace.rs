@@ -1,8 +1,8 @@
-//! A network of its own for the demo: addresses that are not loopback and yet live on this machine only.
+//! A network namespace for the demo: addresses that are not loopback but exist on this machine only.
 //!
 //! A real API server refuses loopback addresses in EndpointSlices. In a network namespace that has no interface but
-//! `lo` and no route, any other address can be put on `lo`, and no packet can leave the machine whatever happens;
-//! with the last process the namespace goes away, addresses and all.
+//! `lo` and no route, any other address can be put on `lo`, and no packet can leave the machine; the namespace and its
+//! addresses disappear with the last process.
 
 use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
@@ -35,9 +35,9 @@ pub fn entered() -> bool {
             .all(|ip| TcpListener::bind((ip, 0)).is_ok())
 }
 
-/// Whether this process is in a user namespace of its own as well: who enters from outside has to know.
+/// Whether this process is in a user namespace of its own as well, which `nsenter` from outside needs to know.
 pub fn has_user() -> bool {
-    // In the first one every id stands for itself, from 0 to the last.
+    // In the initial one every id maps to itself, from 0 to the last.
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     !map.trim_end().ends_with("4294967295")
 }

@@ -1,4 +1,4 @@
-//! Child processes that do not outlive us, however we end.
+//! Child processes that never outlive us, even if we are killed.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -94,7 +94,7 @@ impl Process {
         let _ = tell(&self.input, &format!("-{}", self.id()));
     }
 
-    /// Complains when the process has ended by itself, with the end of its log.
+    /// Fails when the process has exited, with the end of its log.
     ///
     /// # Errors
     /// When it is no longer there.

@@ -157,7 +157,7 @@ impl SecondApiServer {
         ready(&self.kubeconfig, &[&self.process], limit).await
     }
 
-    /// Complains when it has ended by itself, with its last words.
+    /// Fails when it has exited, with the end of its log.
     ///
     /// # Errors
     /// When it is no longer there.
@@ -170,7 +170,7 @@ impl SecondApiServer {
         self.process.signal(Signal::STOP);
     }
 
-    /// Lets it go on.
+    /// Resumes it.
     pub fn resume(&self) {
         self.process.signal(Signal::CONT);
     }

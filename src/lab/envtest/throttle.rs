@@ -8,8 +8,8 @@ use tokio::task::JoinHandle;
 
 use super::process::Process;
 
-/// How long it stands still in every round, four fifths of it: what comes at any time of the round waits 160 ms on
-/// average; clients that wait for each other come when it runs, and the average is lower.
+/// How long it is stopped in every round, four fifths of it: a request at a random time waits 160 ms on average;
+/// clients that wait for each other arrive while it runs, and the average is lower.
 const STOPPED: Duration = Duration::from_millis(400);
 /// How long it runs.
 const RUNNING: Duration = Duration::from_millis(100);

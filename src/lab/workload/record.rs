@@ -10,7 +10,7 @@ use crate::lab::cluster::LabHook;
 
 /// A write that takes longer than this is not as usual, even if it succeeds,
 const AT_ONCE: Duration = Duration::from_millis(500);
-/// unless writes took long before: then it may take so many times as long.
+/// unless writes took long before: then it may take this many times as long.
 const TIMES_USUAL: u32 = 5;
 /// How far back single writes are remembered.
 const MEMORY: Duration = Duration::from_secs(30);
@@ -69,8 +69,7 @@ pub struct FirstSuccess {
     pub request: String,
 }
 
-/// How the writes to one namespace went that were begun since `WorkloadRecord::count_flows`, as far as a hook is asked about
-/// them that is waited for.
+/// The outcomes of writes to one namespace since `WorkloadRecord::count_flows` that match a hook whose failure blocks them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Flow {
     /// The namespace.
@@ -194,7 +193,7 @@ impl WorkloadRecord {
         }
     }
 
-    /// A write of the control plane's own failed, which no user is told of.
+    /// A write of the control plane's own failed, which no user sees.
     pub(in crate::lab) fn lost(&self, now: Instant, ticket: RequestTicket, timed_out: bool) {
         let mut state = self.lock();
         if let Some((began, _)) = state.fails(ticket, timed_out) {

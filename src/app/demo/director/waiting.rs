@@ -11,7 +11,7 @@ use crate::lab::cluster::LabHook;
 
 /// How long after the verdict a bypass is waited for: the breaker holds still for a while, and looks everywhere first.
 const BYPASS: Duration = Duration::from_secs(20);
-/// How long a bypass may take to be over once every hook is well.
+/// How long a restore may take once every hook is healthy.
 const RESTORE: Duration = Duration::from_secs(180);
 
 impl Director<'_> {

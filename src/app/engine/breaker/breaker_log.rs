@@ -15,7 +15,7 @@ use crate::io::report::metrics::Metrics;
 
 /// Most hooks that are listed: more are never bypassed, nor named at once by any judge.
 const MAX_LISTED: usize = 200;
-/// For how long it stands in the assessment what went in unchecked.
+/// How long objects admitted without review are listed in the assessment.
 const SHOWN: Duration = Duration::from_secs(3_600);
 
 #[derive(Default)]
@@ -98,8 +98,8 @@ impl BreakerLog {
         self.unchecked.insert(hook.clone(), (sentence, now));
     }
 
-    /// Where hooks stand of which there is something to say, when that is not what was published last. `stages`: of all that do
-    /// not enforce; `concerns`: hooks of which what was said last is still true; `bypassed_since`: by what stands on the object.
+    /// The standings to publish, if they changed. `stages`: of all hooks that do not enforce; `concerns`: hooks whose last
+    /// message is still true; `bypassed_since`: according to the object.
     pub(super) fn standings(
         &mut self,
         stages: &BTreeMap<HookId, HookState>,
@@ -194,7 +194,7 @@ fn is_for_an_event(news: NoticeKind) -> bool {
                 | HeldBack::Stale
                 | HeldBack::NotRead
                 | HeldBack::SelfDoubt
-                // In an outage it passes by itself; what lasts is in the log and in an alert.
+                // In an outage it is transient; if it lasts, the log and an alert have it.
                 | HeldBack::Ledger
         ),
         _ => true,

@@ -75,7 +75,7 @@ impl Driver {
             "change of a webhook configuration"
         );
         if let Some(log) = self.audit_log.clone() {
-            // A disk that hangs holds nothing up but the line, and a stop for as long as that waits for changes.
+            // A disk that hangs delays only this line, and a shutdown for as long as that waits for changes.
             self.auditing += 1;
             self.jobs.spawn_blocking(move || {
                 if let Err(error) = audit::append(&log, &record) {

@@ -20,7 +20,7 @@ pub(super) enum Done {
     },
     /// Who hookwatch is to them, where they say.
     User(Option<String>),
-    /// What one of them goes by.
+    /// The configurations that one API server has in its cache.
     Configs(ObservedLists),
     /// What the breaker asked for.
     Observed(Vec<Observation>),
@@ -76,7 +76,7 @@ impl Driver {
                         self.written(Some(&change.hook), change.ticket, outcome)
                     });
                 let told = told.collect();
-                // Until every API server is known to go by it, nothing more is done about the hook.
+                // Until it is known to have propagated to every API server, nothing more is done about the hook.
                 self.observed_configs.outdated();
                 self.look();
                 told

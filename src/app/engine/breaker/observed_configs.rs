@@ -18,7 +18,7 @@ use crate::io::act::breaker::{ApiServerClient, ConfigWriter};
 const CALM: Duration = Duration::from_secs(10);
 /// And while something is.
 const AT_WORK: Duration = Duration::from_millis(500);
-/// An API server that has not answered for so long, and for one pause more, is not waited for.
+/// An API server that has not answered for this long, and one pause more, is not waited for.
 const ANSWERS: Duration = Duration::from_secs(15);
 /// How long a hook is looked at after there was a reason to.
 const LINGER: Duration = Duration::from_secs(60);
@@ -48,7 +48,7 @@ impl ObservedLists {
 /// The configuration that a hook is in.
 type ConfigurationKey = (HookKind, Arc<str>);
 
-/// What stands on a configuration's object itself: which one it is, and what its owner says.
+/// Read from a configuration's object: its identity, and its owner's annotations.
 pub(super) struct Owner {
     uid: String,
     pub(super) word: OwnerWord,
@@ -59,9 +59,9 @@ pub(super) struct ObservedConfigs {
     /// Hooks that are named as culprits.
     pub(super) culprits: BTreeSet<HookId>,
     owners: BTreeMap<ConfigurationKey, Owner>,
-    /// Hooks whose failures a person or an older release has ignored, by what stands on their objects.
+    /// Hooks whose failures a person or an older release has ignored, according to their objects.
     pub(super) ignored: BTreeSet<HookId>,
-    /// Since when hooks are bypassed, by what stands on their objects.
+    /// Since when hooks are bypassed, according to their objects.
     since: BTreeMap<HookId, Time>,
     /// A person's order to bypass nothing new, by the ledger.
     pub(super) frozen: Option<Freeze>,
@@ -78,7 +78,7 @@ pub(super) struct ObservedConfigs {
 }
 
 impl ObservedConfigs {
-    /// What stands on a hook's configuration.
+    /// The identity and owner's annotations of a hook's configuration.
     pub(super) fn owner(&self, hook: &HookId) -> Option<&Owner> {
         self.owners.get(&(hook.kind, Arc::clone(&hook.configuration)))
     }
@@ -88,7 +88,7 @@ impl ObservedConfigs {
         self.owner(hook).map_or("", |owner| &owner.uid)
     }
 
-    /// Since when a hook is bypassed, by what stands on its object: a date of the wall clock.
+    /// Since when a hook is bypassed, according to its object: a wall-clock date.
     pub(super) fn since(&self, hook: &HookId) -> Option<Time> {
         self.since.get(hook).copied()
     }
@@ -118,7 +118,7 @@ impl ObservedConfigs {
         }
     }
 
-    /// Takes in what one of them has heard of. `concerned`: the hooks that the breaker has to do with.
+    /// Records what one API server has in its cache. `concerned`: the hooks that the breaker deals with.
     pub(super) fn take(
         &mut self,
         observed: ObservedLists,

@@ -17,7 +17,7 @@ const FIRST: Duration = Duration::from_millis(200);
 /// for an outcome by default (`BreakerTimes::request_life`).
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// After so long without one they are in a row no longer.
+/// A gap of this length ends a row of failures.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 
 /// Counts writes in a row that came to none of the definite answers, for each hook and, under `None`, for the ledger.

@@ -31,7 +31,7 @@ pub(super) struct GapWatch {
     pub(super) lister: GapLister,
 }
 
-/// Gaps that have ended and that this replica has not reported, each with when it was told of.
+/// Gaps that have ended and that this replica has not reported, each with the time it was announced.
 #[derive(Debug, Default)]
 pub(super) struct EndedGaps(Vec<(Time, (HookId, ReviewGap))>);
 

@@ -14,7 +14,8 @@ use crate::io::observe::prometheus::Prometheus;
 /// How long one that refuses for its load is left alone.
 const OVERLOADED: Duration = Duration::from_secs(60);
 
-/// Reads it again and again. Its samples come as often as it scrapes, whatever is going on, so there is nothing to hurry for.
+/// Polls it at a fixed interval. New samples appear at its scrape interval, so polling faster in an incident gains
+/// nothing.
 pub(super) async fn read(config: PrometheusConfig, clock: Clock, events: mpsc::Sender<Event>) {
     let interval = config.interval;
     let mut prometheus = Prometheus::new(config.target, config.selector, config.limits, clock);

@@ -7,7 +7,7 @@ use ratatui::style::{Color, Modifier, Style};
 use crate::app::text::cut;
 use crate::domain::vocabulary::{Health, Writes};
 
-/// Below so many columns a line holds one thing, and what is not about hooks is left out.
+/// Below this many columns a line holds one item, and only hooks are shown.
 pub(super) const NARROW: usize = 40;
 
 /// What a piece of text is, and so how it looks.
@@ -27,7 +27,7 @@ pub enum Tone {
 }
 
 impl Tone {
-    /// How it looks, with colours or without. Weight alone has to do then, for the words say it all.
+    /// Its style, with colours or without. Without them bold and dim suffice, as the words say it all.
     pub fn style(self, colour: bool) -> Style {
         let plain = Style::new();
         match (self, colour) {

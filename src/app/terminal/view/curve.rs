@@ -12,7 +12,7 @@ const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█']
 /// Writes were blocked and none came back to be measured.
 const NONE_CAME_BACK: char = '░';
 
-/// Draws it, so many lines high, between a line of numbers and one of marks.
+/// Draws it, this many lines high, between a line of numbers and one of marks.
 pub(super) fn curve(canvas: &mut Canvas<'_>, known: &ViewModel, seen: &ShownAssessment, high: usize) {
     let plane = &seen.control_plane;
     let seconds = |seconds: Option<f64>| seconds.map_or_else(|| "–".to_owned(), human_seconds);

@@ -12,7 +12,7 @@ const BACKENDS: usize = 200;
 /// A line, and how it looks.
 pub type Line = (String, Tone);
 
-/// Everything about a hook; `None` stands for one that is gone.
+/// Everything about a hook; `None` for one that is gone.
 pub fn evidence(seen: &ShownAssessment, hook: Option<&ShownHook>, wide: usize) -> Vec<Line> {
     let Some(hook) = hook else {
         return vec![("This webhook is gone.".to_owned(), Tone::Warning)];
@@ -71,14 +71,14 @@ fn verdict(hook: &ShownHook, now: Time) -> String {
     verdict
 }
 
-/// Lines of at most so many columns.
+/// Lines of bounded width.
 struct DetailPage {
     lines: Vec<Line>,
     wide: usize,
 }
 
 impl DetailPage {
-    /// Adds a text. Where it goes on it is indented as far as where it begins, without the sign there.
+    /// Adds a text. Continuation lines are indented like the first, without its bullet.
     fn say(&mut self, text: &str, indent: &str, tone: Tone) {
         let first = indent.replace(['-', '>'], " ");
         for (number, line) in wrap(text, self.wide.saturating_sub(indent.len()))

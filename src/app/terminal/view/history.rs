@@ -27,7 +27,7 @@ struct ShownSample {
 /// What happened to verdicts at one instant, the gravest that did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum VerdictMark {
-    /// A culprit is well again.
+    /// A culprit recovered.
     Well,
     /// Something was bypassed or came back.
     Breaker,
@@ -121,7 +121,8 @@ impl ShownHistory {
         }
     }
 
-    /// The span in so many columns, the newest last. A column covers the same seconds from one answer to the next.
+    /// The span in this many columns, the newest last. A column keeps covering the same seconds from one answer to the
+    /// next.
     pub fn columns(&self, count: usize) -> (Vec<CurveColumn>, Duration) {
         let count = count.max(1);
         let step = (SPAN.as_secs().div_ceil(count as u64)).max(1);

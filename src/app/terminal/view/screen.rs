@@ -16,7 +16,7 @@ use crate::app::text::{cut, fit, width, wrap};
 /// An answer that is older than this is said to be old.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// Below so many columns the same words need twice as many lines.
+/// Below this many columns the same words need twice as many lines.
 const SHORT: usize = 60;
 
 /// Draws it all and says what there was room for.
@@ -32,7 +32,7 @@ pub fn draw(
     }
     buffer.reset();
     let tall = area.height;
-    // The keys are told where there is more to see than one can do without.
+    // The key help is shown where there is room for it.
     let keys = u16::from(tall >= 6 || state.typing);
     let body = Rect {
         height: tall - keys,
@@ -134,7 +134,7 @@ fn waiting(canvas: &mut Canvas<'_>, known: &ViewModel) -> ScreenRoom {
     ScreenRoom::default()
 }
 
-/// What stands between the verdict and the table, as far as there is room.
+/// The part between the verdict and the table, as far as there is room.
 fn about(canvas: &mut Canvas<'_>, known: &ViewModel, seen: &ShownAssessment, tall: u16) {
     let wide = canvas.width();
     let most = match tall {
@@ -163,7 +163,7 @@ fn about(canvas: &mut Canvas<'_>, known: &ViewModel, seen: &ShownAssessment, tal
             .chain(&plane.symptoms)
             .take(usize::from(tall / 10))
         {
-            // How much time is left stands at the end of the sentence.
+            // The remaining time is at the end of the sentence.
             for line in shortened(said.as_str(), wide.saturating_sub(2), 2 * more) {
                 canvas.line(&[("  ", Tone::Plain), (&line, Tone::Warning)]);
             }
@@ -185,7 +185,7 @@ fn about(canvas: &mut Canvas<'_>, known: &ViewModel, seen: &ShownAssessment, tal
     }
 }
 
-/// The mode of the breaker, and the first hook that it has to do with.
+/// The mode of the breaker, and the first hook that it deals with.
 fn breaker(seen: &ShownAssessment) -> String {
     let breaker = &seen.breaker;
     let mut said = breaker.effective.to_string();
@@ -220,7 +220,7 @@ fn audit(seen: &ShownAssessment) -> Option<(String, Tone)> {
     Some((said, tone))
 }
 
-/// A sentence in so many lines at most, with a mark where it was longer.
+/// A sentence in at most this many lines, with a mark where it was longer.
 fn shortened(text: &str, wide: usize, most: usize) -> Vec<String> {
     let mut lines = wrap(text, wide);
     if lines.len() > most {

@@ -247,7 +247,7 @@ pub struct ShownBreaker {
     /// A person's order to do nothing new, in words.
     #[serde(default)]
     pub frozen: Option<CleanText>,
-    /// The hooks it has to do with.
+    /// The hooks it deals with.
     pub hooks: Vec<ShownStanding>,
 }
 
@@ -264,7 +264,7 @@ pub struct ShownStanding {
     pub state: CleanText,
     /// How far it is bypassed.
     pub rung: Option<CleanText>,
-    /// Whether every API server goes by it.
+    /// Whether it has propagated to every API server.
     #[serde(default)]
     pub effective: bool,
     /// Since when.
@@ -289,7 +289,7 @@ pub struct ShownReplica {
     pub holder: Option<CleanText>,
     /// By which object.
     pub by: Option<CleanText>,
-    /// What stands in its way.
+    /// What prevents it, as a sentence.
     pub trouble: Option<CleanText>,
 }
 
@@ -329,7 +329,7 @@ impl ShownAssessment {
         all.filter(move |found| found.object.as_str() == object)
     }
 
-    /// What the breaker has to do with a hook.
+    /// The breaker's standing on a hook.
     pub fn standing(&self, hook: &ShownHook) -> Option<&ShownStanding> {
         let same = |standing: &&ShownStanding| {
             standing.webhook == hook.webhook
@@ -395,7 +395,7 @@ impl ShownStanding {
     }
 }
 
-/// A span of time as it is told of what lasts: `42 s`, `8 min`, `3 h`.
+/// A duration in one unit: `42 s`, `8 min`, `3 h`.
 pub fn lasting(time: Duration) -> String {
     match time.as_secs() {
         seconds @ 0..120 => format!("{seconds} s"),

@@ -55,7 +55,7 @@ pub struct ScreenRoom {
     pub last: usize,
 }
 
-/// Whether it goes on.
+/// Whether the program continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// It does.

@@ -9,7 +9,7 @@ use crate::domain::vocabulary::Health;
 /// A column: its heading, its width, and what it says of a hook.
 type TableColumn = (&'static str, usize, fn(&ShownAssessment, &ShownHook) -> String);
 
-/// Columns of the table, by what there is room for.
+/// Columns of the table, as far as they fit.
 struct Columns {
     /// All but the name, which gets the rest.
     shown: Vec<TableColumn>,

@@ -16,7 +16,7 @@ use crate::time::Time;
 pub enum Action {
     /// Read the ledger: never older than what this replica read or wrote. What is decided on it is written with its version.
     ReadLedger,
-    /// Write the breaker's part of the ledger; whatever else stands in it stays.
+    /// Write the breaker's part of the ledger; its other parts stay.
     WriteLedger {
         /// For the outcome.
         ticket: Ticket,
@@ -47,9 +47,9 @@ pub struct ObjectChange {
     pub hook: HookId,
     /// To what.
     pub to: To,
-    /// When a bypass is to be over, for what restores it if no daemon does; `None` for one that stays at its limit.
+    /// When a bypass expires, for a restore without a daemon; `None` for one that stays at its limit.
     pub until: Option<Time>,
-    /// What the object has to be for it. The request must fail where it is not.
+    /// The required uid and version of the object. The request must fail on any other.
     pub expects: Expects,
     /// Why, for the annotation, the Event and the audit log.
     pub why: Arc<str>,
@@ -58,7 +58,7 @@ pub struct ObjectChange {
 /// To what an object is changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum To {
-    /// A bypass at this rung, instead of whatever of ours is there.
+    /// A bypass at this rung, in place of any of ours.
     Bypass(Rung),
     /// Only dry-run canaries reach the webhook.
     Probation,
@@ -90,14 +90,14 @@ pub struct Notice {
     pub words: String,
 }
 
-/// What there is to say.
+/// The kinds of notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr)]
 pub enum NoticeKind {
     /// It would be bypassed if the mode were `on`.
     WouldBypass(Rung),
     /// It is not bypassed, and why.
     HeldBack(HeldBack),
-    /// It is about to be bypassed.
+    /// The bypass will be made next.
     Bypassing(Rung),
     /// Every API server shows the bypass.
     #[strum(serialize = "Bypassed")]
@@ -110,7 +110,7 @@ pub enum NoticeKind {
     Flapping,
     /// It is being put back.
     Restoring,
-    /// It is as its owner has it, on every API server.
+    /// Restored, on every API server.
     Restored,
     /// Its bypass lasted as long as it may.
     #[strum(serialize = "LongestBypass")]
@@ -128,7 +128,7 @@ pub enum NoticeKind {
 
 named!(NoticeKind, "The name as it stands in Events and JSON.");
 
-/// Where a hook stands.
+/// The breaker's state of a hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub enum HookState {

@@ -1,8 +1,8 @@
-//! The breaker's part of the ledger: what has to be agreed on by all replicas before one of them touches an object.
+//! The breaker's part of the ledger: what replicas must agree on before one of them changes an object.
 //!
-//! A bypass is written down here first, with the ledger's version as the precondition. So of several replicas one is
-//! first, all count the same, and what a replica did outlives it. What *is* bypassed stands on the objects themselves;
-//! the book says what may be, and remembers what was.
+//! A bypass is recorded here first, with the ledger's version as the precondition. So of several replicas one wins, all
+//! count the same, and a record outlives its replica. What *is* bypassed is recorded on the objects themselves; the
+//! book says what may be, and remembers what was.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::text::bounded;
 use crate::time::Time;
 use crate::vocabulary::Cause;
 
-/// The key under which it stands in the ledger.
+/// Its key in the ledger.
 pub const KEY: &str = "breaker";
 
 /// A `resourceVersion`: equal for equal content, never used again.
@@ -36,7 +36,7 @@ impl ResourceVersion {
 /// What replicas agree on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize)]
 pub struct Book {
-    /// Who froze the breaker and why; nothing new is done as long as it stands here.
+    /// Who froze the breaker and why; `None` when it is not frozen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frozen: Option<Freeze>,
     /// When skips were begun recently, by the clocks of those who began them.
@@ -53,8 +53,8 @@ const LINE: usize = 400;
 const FULL: usize = 112 << 10;
 
 impl Book {
-    /// What makes sense in the text of a book, and what does not. A line that makes none counts as none, for what is bypassed
-    /// stands on the objects. An order to freeze that makes none is one all the same.
+    /// Parses a book, and returns the parts that are invalid. An invalid line is ignored, as the objects record what is
+    /// bypassed. An invalid freeze order still freezes.
     pub fn read(text: &Value) -> (Self, Vec<Value>) {
         let mut nonsense = Vec::new();
         if !(text.is_object() || text.is_null()) {
@@ -129,15 +129,15 @@ impl Freeze {
     }
 }
 
-/// Where a bypass stands in the book.
+/// The stage of a bypass in the book.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EntryStage {
-    /// The hook is bypassed or about to be. It counts.
+    /// The hook is bypassed, or will be next. It counts towards the budget.
     Held,
     /// Due to be restored, by any replica. It counts as a bypass until the restore is observed.
     Leaving,
-    /// It is as its owner has it. Remembered for a while.
+    /// The original is in place. Remembered for a while.
     Out,
 }
 
@@ -145,7 +145,7 @@ pub enum EntryStage {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BookEntry {
-    /// Where it stands.
+    /// Its stage.
     #[serde(deserialize_with = "stage")]
     pub place: EntryStage,
     /// The rung that was chosen.
@@ -189,7 +189,7 @@ pub struct BookEntry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Skips {
-    /// The last one is in force, or about to be.
+    /// The last one is in force, or will be next.
     pub on: bool,
     /// When the last one was decided on, by the clock of who did.
     pub since: Time,

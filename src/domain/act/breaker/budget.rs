@@ -17,7 +17,7 @@ use crate::time::Time;
 const AS_ONE: usize = 50;
 
 impl Breaker {
-    /// Whether budget and rate leave room to take a hook as far as `rung`, and what it means for the rate.
+    /// Whether budget and rate allow a hook to be bypassed at `rung`, and what that means for the rate.
     pub(super) fn room(&self, id: &HookId, rung: Rung, now: Time) -> Result<Counts, HeldBack> {
         let (guards, policy) = (self.settings.guards, &self.settings.policy);
         if self.is_full_for(id) || !self.fits(id, rung) && guards.on(Guard::Budget) {
@@ -99,7 +99,7 @@ impl Breaker {
         hook.map_or_else(Stake::default, HookMemory::stake)
     }
 
-    /// What every hook is held against.
+    /// The other hooks that each hook is compared with.
     pub(super) fn look_around(&self) -> Among {
         let mut among = Among::default();
         for (id, hook) in &self.memory.hooks {
@@ -116,7 +116,7 @@ impl Breaker {
         among
     }
 
-    /// All hooks that are bypassed or about to be, by the book or by what their objects show.
+    /// All hooks that are bypassed or will be next, according to the book or their objects.
     fn bypassed_hooks(&self) -> impl Iterator<Item = (&HookId, BudgetShare)> {
         let lines = self.book().map(|book| &book.entries).into_iter().flatten();
         let lines = lines.filter(|(_, entry)| entry.counts());

@@ -78,7 +78,7 @@ impl Breaker {
 /// What speaks against a rung, with the reason to publish.
 type Against = (HeldBack, String);
 
-/// What rungs are held against beside the facts.
+/// The limits of the choice of a rung, besides the facts.
 pub(super) struct RungBounds<'a> {
     /// The rule that counts.
     pub(super) rule: &'a PolicyRule,
@@ -175,7 +175,7 @@ pub(super) fn choose(facts: &HookFacts, bounds: &RungBounds<'_>) -> Result<Choic
             .iter()
             .any(|(other, against)| other == rung && against.is_none())
     };
-    // A shield leaves the tenants' writes to the hook. That is all there is to have while some of them get through.
+    // A shield leaves tenants' writes to the hook. While some of them get through, nothing further is justified.
     let blocks_all = facts.effect == Effect::Blocking && !facts.ignores;
     let smallest = Rung::ALL.iter().copied().find(usable);
     // Where failures are ignored, a skip is usable while dead.

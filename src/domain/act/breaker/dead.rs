@@ -68,7 +68,7 @@ impl Breaker {
         facts.dead || !self.settings.guards.on(Guard::Dead)
     }
 
-    /// What is to be done about a skip while dead that is in force; `None` where there is none.
+    /// The step for a skip while dead that is in force; `None` where there is none.
     pub(super) fn skipped(
         &self,
         hook: HookAt<'_>,
@@ -94,7 +94,7 @@ impl Breaker {
         if own.unwrap_or_default().max(skipped_for(entry, hook.now)) >= rule.longest_dead() {
             return Some("The skip reached its time limit: shielded instead.");
         }
-        // Who has only just begun to look goes by what was known before.
+        // A replica that has only just started relies on what was recorded before.
         let (_, judged) = self.memory.judged.as_ref()?;
         let fresh = self.is_fresh(hook.now);
         let known = fresh && !judged.self_doubt && !judged.inventory_is_old && !judged.unread;
@@ -156,7 +156,7 @@ impl Breaker {
         over.then(|| self.rewrite(entry, settle, Counts::Nothing, hook.now))
     }
 
-    /// Writes into the book that a shielded hook is about to be skipped.
+    /// Records in the book that a shielded hook will be skipped next.
     fn begin_skip(
         &self,
         hook: HookAt<'_>,
@@ -194,7 +194,7 @@ fn not_permitted(hook: HookAt<'_>, facts: &HookFacts, rule: &PolicyRule) -> Opti
     let by_rule = rule.skip_while_dead;
     match owner.permit {
         _ if !ignores => Some("its failurePolicy is not Ignore"),
-        // What it makes of objects is lost with it: the operator has to mean this very one.
+        // Its mutations are lost: the operator must have named exactly this one.
         _ if hook.id.kind == HookKind::Mutating && !(by_rule && rule.names(&hook.id.configuration)) => {
             Some("a mutating webhook is skipped while dead only by a rule that names its configuration")
         }

@@ -1,4 +1,4 @@
-//! What is to be done about one hook now.
+//! The next step for one hook.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ impl Breaker {
         };
         let hook = HookAt { id, memory, now };
         if !self.settings.acts() {
-            // Nothing is read or written: what another client did, or what would be done, is all there is to say.
+            // Nothing is read or written: only what another client did, or what would be done, is reported.
             return if let Some(view) = hook.shows.values().find(|view| view.shown.is_ours()) {
                 self.stays(hook, view)
             } else if hook.fails() && self.settings.mode == AutoBreak::Plan {
@@ -74,14 +74,13 @@ impl Breaker {
         }
     }
 
-    /// Whether the ledger could not be reached for so long that what is decided has to do without.
+    /// Whether the ledger was unreachable for so long that decisions are made without it.
     fn is_without_ledger(&self, now: Time) -> bool {
         let lost = self.memory.ledger.lost;
         lost.is_some_and(|lost| now.since(lost) >= self.settings.times.without_ledger)
     }
 
-    /// What there is to do about a hook that hookwatch has left alone until now; `None` where there is reason and leave to
-    /// bypass it.
+    /// The step for a hook that hookwatch has not touched yet; `None` where a bypass is justified and permitted.
     fn left_alone(&self, hook: HookAt<'_>) -> Option<BreakerStep> {
         if !hook.fails() {
             return Some(BreakerStep::default());
@@ -109,7 +108,7 @@ impl Breaker {
     ) -> BreakerStep {
         let culprit = hook.fails();
         match (entry, &view.shown) {
-            // Of one that is restored no API server goes by a bypass any more.
+            // Once it is restored, no API server has the bypass in force any more.
             (Some(entry), BypassState::Gone) if entry.place == EntryStage::Out || self.everywhere(&hook) => {
                 strike_out()
             }
@@ -163,7 +162,7 @@ impl Breaker {
         }
     }
 
-    /// A hook that is as its owner has it, and for which the book has no line or one that is over.
+    /// A hook that is the original, and for which the book has no line or a finished one.
     pub(super) fn begin(
         &self,
         hook: HookAt<'_>,
@@ -271,7 +270,7 @@ impl Breaker {
                 _ => BreakerStep::default(),
             };
         }
-        // Until no API server goes by the bypass any more, it counts.
+        // It counts until no API server has the bypass in force any more.
         if !self.everywhere(&hook) {
             return BreakerStep::default();
         }
@@ -332,7 +331,7 @@ impl Breaker {
         };
         let is_over = |line: &mut BookEntry| {
             line.place = EntryStage::Out;
-            // It was counted when the line was written, and nothing came of it.
+            // It was counted when the line was written, and did not happen.
             line.relapses = line.relapses.saturating_sub(1);
         };
         let step = if new {
@@ -356,8 +355,8 @@ impl Breaker {
         if self.is_without_ledger(hook.now) || self.is_full_for(hook.id) {
             return self.without_book(hook);
         }
-        // A backup that was made during the bypass, and is applied once that is over, has the bypass in it. Through the
-        // book all the same: another replica may have bypassed it a moment ago, and this one not have heard of it.
+        // A backup made during the bypass and applied after it contains the bypass. It still goes through the book:
+        // another replica may have bypassed the hook a moment ago, unknown to this one.
         let needed = hook.facts.is_none() || hook.fails() || by_hand;
         let is_old = over.is_some_and(|entry| entry.place == EntryStage::Out) && !needed;
         let mut line = BookEntry {

@@ -1,4 +1,4 @@
-//! Whether there is reason and leave to bypass a hook: the guard rails, in the order in which they are asked.
+//! Whether a bypass is justified and permitted: the guard rails, in the order of evaluation.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ type GuardRail = (Option<Guard>, fn(&Case<'_>) -> Option<HeldBack>);
 /// what a person can change at once comes last. Those of the rung itself are in [`choose`]; those of a place in the budget
 /// are asked when the ledger's line is written.
 const GUARD_RAILS: [GuardRail; 12] = [
-    // It outlasts whatever else may hold the breaker back meanwhile.
+    // It outlasts all other guards.
     (Some(Guard::Contested), |case| {
         let contested = case.entry.is_some_and(|entry| entry.contested);
         contested.then_some(HeldBack::Contested)
@@ -138,10 +138,10 @@ impl Breaker {
         }
     }
 
-    /// Whether there is reason and leave to bypass a hook, and how far: `most` at most.
+    /// Whether a bypass is justified and permitted, and how far: `most` at most.
     ///
     /// # Errors
-    /// With the reason to publish, where there is not.
+    /// With the reason to publish, where it is not.
     pub(super) fn justify(
         &self,
         hook: HookAt<'_>,

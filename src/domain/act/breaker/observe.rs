@@ -126,7 +126,7 @@ impl Breaker {
         }
     }
 
-    /// Takes in what stands in the ledger now.
+    /// Takes in the current content of the ledger.
     fn knows(&mut self, version: Option<ResourceVersion>, book: Book, now: Time) {
         let before = self.memory.ledger.known.take().map(|(_, book)| book);
         let before = before.unwrap_or_default();
@@ -349,7 +349,7 @@ impl HookMemory {
         self.refusal.as_ref().filter(|it| now < it.until)
     }
 
-    /// Whatever it was before, how long it is well counts from the next time that it is.
+    /// Restarts the time in good health: it counts from the next time that the hook is healthy.
     fn was_never_well(&mut self) {
         (self.well_since, self.well_before) = (None, Duration::ZERO);
     }
@@ -374,7 +374,8 @@ impl HookMemory {
             BypassState::Ours { rung, probation } => {
                 if self.bypassed_since.is_none() {
                     self.bypassed_since = Some(now);
-                    // What another replica has bypassed failed for that one, however long it has been well here.
+                    // A hook that another replica has bypassed was failing for that one, however long it has been
+                    // healthy here.
                     self.well_since = self.well_since.map(|_| now);
                     self.well_before = Duration::ZERO;
                 }

@@ -1,4 +1,4 @@
-//! What the breaker is told.
+//! The breaker's input.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -48,7 +48,7 @@ pub enum Observation {
     Ledger {
         /// Its version; `None` when there is no such object.
         version: Option<ResourceVersion>,
-        /// What stands in it.
+        /// Its content.
         book: Book,
     },
     /// The version that a watch or a cache shows of the ledger. It may be late; a read becomes due.
@@ -79,8 +79,8 @@ impl Observation {
     }
 }
 
-/// What became of a write. Retries after answers that say that nothing was done are the sender's business; what is
-/// told here is the end of them. The names are those in logs and metrics.
+/// The outcome of a write. The sender handles retries after answers that say nothing was done; this is the final
+/// outcome. The names are those in logs and metrics.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub enum WriteOutcome {
@@ -111,7 +111,7 @@ pub struct ObservedHook {
     pub uid: Arc<str>,
     /// What the fields show that a bypass changes.
     pub shown: BypassState,
-    /// What its owner says, as it stands on this very version.
+    /// Its owner's annotations on exactly this version.
     pub owner: OwnerWord,
     /// Its failures are ignored, by this very version.
     pub ignores: bool,
@@ -126,7 +126,7 @@ pub struct ObservedHook {
 pub enum BypassState {
     /// They are as the owner has them; nothing is of hookwatch.
     Original,
-    /// They are as hookwatch left them, and what was before stands beside them.
+    /// They are as hookwatch left them, with the original recorded beside them.
     Ours {
         /// How far the bypass goes.
         rung: Rung,
@@ -232,7 +232,8 @@ impl CanaryWord {
     }
 }
 
-/// Who suffers by a hook, as far as is known; the greater, the more. A bypass takes no room from one that more hangs on.
+/// Who is known to be affected by a hook, in ascending order. A bypass never takes the place of one with a higher
+/// stake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stake {
@@ -260,7 +261,7 @@ pub struct HookFacts {
     pub sure: bool,
     /// Who speaks against it.
     pub witnesses: BTreeSet<Witness>,
-    /// The evidence goes by a name that other hooks have too, or had a moment ago.
+    /// The evidence is by a name that other hooks have too, or had a moment ago.
     pub ambiguous: bool,
     /// Who is no more than a tenant may have brought it about.
     pub doubt: Option<Doubt>,

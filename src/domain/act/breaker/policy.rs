@@ -98,15 +98,15 @@ impl Pattern {
 pub struct Matches {
     /// Mutating or validating.
     pub kinds: BTreeSet<HookKind>,
-    /// Names of configurations; one of them has to match.
+    /// Names of configurations; one of them must match.
     pub configurations: Vec<Pattern>,
-    /// Names of webhooks; one of them has to match.
+    /// Names of webhooks; one of them must match.
     pub webhooks: Vec<Pattern>,
     /// Labels that the configuration must have, all of them.
     pub labels: Labels,
     /// Annotations that it must have, all of them.
     pub annotations: BTreeMap<String, String>,
-    /// Causes; the hook's has to be one of them.
+    /// Causes; the hook's must be one of them.
     pub causes: BTreeSet<Cause>,
 }
 
@@ -126,7 +126,7 @@ pub struct OwnerWord {
     pub ceiling: Ceiling,
     /// What is permitted beyond the rules.
     pub permit: Permit,
-    /// What rules can go by.
+    /// What rules can match on.
     pub subject: Arc<PolicySubject>,
 }
 
@@ -157,7 +157,7 @@ pub struct PolicyRule {
     pub mode: AutoBreak,
     /// The rungs that may be taken.
     pub rungs: BTreeSet<Rung>,
-    /// Whether a hook with `failurePolicy: Ignore` may be skipped while it is dead, whatever `rungs` says.
+    /// Whether a hook with `failurePolicy: Ignore` may be skipped while it is dead, regardless of `rungs`.
     pub skip_while_dead: bool,
     /// How long a hook must have been failing before it is bypassed; `None`: [`PolicyRule::hold`] of the rung.
     pub hold: Option<Duration>,
@@ -185,10 +185,10 @@ impl PolicyRule {
         }
     }
 
-    /// How long a hook must have been failing before it is bypassed at this rung. A verdict is sure before it names a
-    /// culprit; this is for what passes by itself. A leader lives on if a renewal begins 5 s after the fault: for a
-    /// shield, which costs next to nothing, there is less time than for what goes further. So where a rule permits
-    /// more than a shield, what it says is about that.
+    /// How long a hook must have been failing before it is bypassed at this rung. A verdict is certain before it names
+    /// a culprit; this wait is for transient faults. A leader survives if a renewal begins 5 s after the fault, so a
+    /// shield, which costs next to nothing, waits less than a rung that goes further. Where a rule permits more than a
+    /// shield, its value is for that rung.
     pub fn hold(&self, rung: Rung) -> Duration {
         let usual = match rung {
             Rung::Shield => Duration::from_secs(1),

@@ -89,7 +89,7 @@ impl Breaker {
         self.stays(hook, view)
     }
 
-    /// What there is to do about a bypass that a person made; `None` where it is the breaker's own.
+    /// The step for a bypass that a person made; `None` where it is the breaker's own.
     fn bypassed_by_hand(
         &self,
         hook: HookAt<'_>,
@@ -99,7 +99,7 @@ impl Breaker {
     ) -> Option<BreakerStep> {
         let permitted = Self::ceiling(&hook).permits(rung);
         if permitted && wanted_by_hand(view, hook.now).is_some() {
-            // What a person did is left as it is for as long as they said.
+            // A person's bypass stays until the end they gave.
             return Some(if entry.by_hand {
                 self.stays(hook, view)
             } else {
@@ -135,7 +135,7 @@ impl Breaker {
         lasted >= rule.longest() && self.settings.guards.on(Guard::Longest)
     }
 
-    /// When a bypass at this rung is to be over by the rule that has it restored; `None` where that has it stay.
+    /// When a bypass at this rung expires by its rule; `None` where the rule lets it stay.
     pub(super) fn ends(&self, id: &HookId, rung: Rung, now: Time) -> Option<Time> {
         let hook = self.memory.hooks.get(id)?;
         let entry = self.book().and_then(|book| book.entries.get(id));
@@ -147,10 +147,10 @@ impl Breaker {
         }
     }
 
-    /// A bypass that has reached its limit and is not to stay: of one that goes further the shield stays until the webhook is well,
-    /// if its rule has it stay.
+    /// A bypass that has reached its limit and must end: one that goes further falls back to a shield until the webhook is healthy,
+    /// if its rule lets that stay.
     fn at_limit(&self, hook: HookAt<'_>, entry: &BookEntry, rule: &PolicyRule, rung: Rung) -> BreakerStep {
-        // What is well by now may be bypassed again when it fails.
+        // A hook that is healthy by now may be bypassed again when it fails.
         let spent = hook.well_since.is_none();
         let shield_stays = spent && rule.at_limit(Rung::Shield) == AtLimit::Hold;
         let why = "The bypass reached its limit: shielded instead.";
@@ -175,7 +175,8 @@ impl Breaker {
         may.then(|| BreakerStep::changes(To::Bypass(shield), why).says(NoticeKind::Bypassing(shield), why))
     }
 
-    /// A bypass that is as it is to be: made by the breaker, by a person, or by another client where nothing may be done.
+    /// A bypass that stays as it is: made by the breaker, by a person, or by another client where hookwatch may not
+    /// act.
     pub(super) fn stays(&self, hook: HookAt<'_>, view: &ObservedHook) -> BreakerStep {
         let (kind, words) = match view.shown {
             BypassState::Ours { probation: true, .. } => (
@@ -221,7 +222,7 @@ impl Breaker {
             .map(|since| hook.now.since(since))
     }
 
-    /// How long a hook has to be well after so many relapses.
+    /// How long a hook must be healthy after this many relapses.
     pub(super) fn doubled(&self, relapses: u32) -> Duration {
         let times = &self.settings.times;
         times.well_for * 2_u32.saturating_pow(relapses.min(times.doublings))
@@ -300,7 +301,7 @@ impl Breaker {
         entry: &BookEntry,
         (rung, probation): (Rung, bool),
     ) -> BreakerStep {
-        // A skip while dead goes back for other reasons than that the hook is well.
+        // A skip while dead ends for other reasons than recovery.
         let while_dead = is_skip_while_dead(&hook, entry, rung);
         let was_well = !(entry.contested || entry.spent || entry.by_hand || while_dead);
         let fails_again = was_well && hook.fails() && hook.well_since.is_none();
@@ -341,14 +342,14 @@ impl Breaker {
         self.rewrite(entry, change, Counts::Nothing, hook.now)
     }
 
-    /// Whether a limit that a bypass reached no longer counts: the webhook was well for as long as it takes to be put back, so
-    /// that its next failure is another one.
+    /// Whether a limit that a bypass reached no longer counts: the webhook was healthy for as long as a restore requires, so
+    /// its next failure is a new one.
     fn is_limit_over(&self, hook: HookAt<'_>, entry: &BookEntry) -> bool {
         let well = self.well_for(hook).map(|well| well + hook.well_before);
         entry.spent && well.is_some_and(|well| well >= self.doubled(u32::from(entry.relapses)))
     }
 
-    /// It is as its owner has it, and remembered.
+    /// The original is in place, and the line is still remembered.
     pub(super) fn is_out(&self, hook: HookAt<'_>, entry: &BookEntry, view: &ObservedHook) -> BreakerStep {
         if hook.fails() {
             return self.begin(hook, Some(entry), view);

@@ -1,4 +1,4 @@
-//! A webhook of an object as the API server shows it, read for what the breaker goes by.
+//! Reads what the breaker needs from a webhook of an object as the API server shows it.
 
 use std::sync::Arc;
 
@@ -12,9 +12,9 @@ use crate::act::bypass::{BypassPhase, BypassStanding, OPT_OUT_ANNOTATION, STATE_
 use crate::cluster::condition::BypassCondition;
 use crate::time::Time;
 
-/// An annotation that kubectl keeps a copy of the whole object in. No rule goes by it.
+/// An annotation in which kubectl keeps a copy of the whole object. No rule matches on it.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// Longest value of a label or an annotation that rules can go by, in bytes.
+/// Longest value of a label or an annotation that rules can match on, in bytes.
 const MAX_VALUE: usize = 1_024;
 
 impl ObservedHook {
@@ -63,7 +63,7 @@ fn ignores(object: &Value, webhook: &str) -> bool {
     webhooks.any(|entry| entry["name"] == webhook && entry["failurePolicy"] == "Ignore")
 }
 
-/// What rules can go by of an object. What is longer than any of them would be is left out.
+/// What rules can match on in an object. Longer values are left out.
 fn subject(object: &Value) -> PolicySubject {
     let texts = |what: &str| {
         let texts = object["metadata"][what].as_object().into_iter().flatten();

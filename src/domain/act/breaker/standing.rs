@@ -1,4 +1,4 @@
-//! What is said of each hook that the breaker has to do with, for the assessment.
+//! The breaker's standing on each hook that it deals with, for the assessment.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,11 +17,11 @@ pub struct HookStanding {
     pub state: String,
     /// How far it is bypassed.
     pub rung: Option<Rung>,
-    /// Whether every API server goes by the bypass, while there is one.
+    /// Whether the bypass, if any, has propagated to every API server.
     pub effective: bool,
-    /// Since when it is in this state: of a bypass by what stands on the object, else as far as this daemon has seen.
+    /// Since when it is in this state: for a bypass according to the object, else as observed by this daemon.
     pub since: Time,
-    /// What would be done if nothing but the mode stood in the way.
+    /// What would be done if the mode permitted it.
     pub would_bypass: Option<Rung>,
     /// Which guard rail holds the breaker back.
     pub held_back: Option<String>,

@@ -72,7 +72,7 @@ impl BreakerStep {
         Does::Change { to, why: why.into() }.into()
     }
 
-    /// Takes the hook as far as was chosen.
+    /// Bypasses the hook at the chosen rung.
     pub(super) fn bypasses(choice: &Choice) -> Self {
         let why = choice.words();
         Self::changes(To::Bypass(choice.rung), Arc::clone(&why))
@@ -156,7 +156,7 @@ impl Breaker {
         self.tell(id, step.says, actions);
     }
 
-    /// Notes that a hook's object is about to be changed; `None` where it is not known what the object is.
+    /// Notes that a hook's object will be changed; `None` where the object is unknown.
     fn change(&mut self, id: &HookId, to: To, why: Arc<str>, now: Time) -> Option<ObjectChange> {
         let ticket = self.ticket();
         let versioned = self.settings.guards.on(Guard::Version);
@@ -203,7 +203,7 @@ impl Breaker {
         }
     }
 
-    /// Notes what a step that is about to be carried out means for what is remembered of the way back.
+    /// Updates the memory of restores for a step before its execution.
     pub(super) fn note(&mut self, id: &HookId, does: &Does, now: Time) {
         let Some(hook) = self.memory.hooks.get_mut(id) else {
             return;
@@ -216,13 +216,14 @@ impl Breaker {
             Does::Write { line, .. } => line.as_ref().is_some_and(|line| line.place == EntryStage::Held),
             Does::Read => false,
         };
-        // A restore that is no longer wanted starts over when it is next due. Nothing is to be done while one is under way, either.
+        // A restore that is no longer wanted starts over when it is next due. A step without an action does not end one
+        // in flight.
         if stays && hook.pending.is_none() && hook.rest_until.is_none_or(|until| until <= now) {
             hook.leaving_since = None;
         }
     }
 
-    /// Puts a line into what is to be written; false where nothing can be written now.
+    /// Adds a line to the next write of the book; false where nothing can be written now.
     fn write(
         &mut self,
         id: &HookId,
@@ -349,7 +350,7 @@ pub(super) fn strike_out() -> BreakerStep {
     BreakerStep::writes(None, None, Counts::Nothing)
 }
 
-/// What is left of hookwatch's on an object that is as its owner has it is taken away.
+/// Removes leftovers of hookwatch from a restored object.
 pub(super) fn tidy() -> BreakerStep {
     let why = "The bypass is over, and something was still written down about it.";
     BreakerStep::changes(To::Original, why)

@@ -23,8 +23,8 @@ pub(super) struct PatchDraft {
 }
 
 impl PatchDraft {
-    /// Expects a value; `None` for nothing, which the API server takes a test for null as, where whatever would hold
-    /// the field is there.
+    /// Adds a test of a value; `None` tests for absence: the API server treats a test for null so, if the parent of the
+    /// field exists.
     pub(super) fn expect(&mut self, path: &str, value: Option<&Value>) {
         self.tests
             .push(json!({"op": "test", "path": path, "value": value}));
@@ -62,7 +62,7 @@ impl PatchDraft {
     }
 }
 
-/// A key as it stands in a JSON pointer.
+/// A key escaped for a JSON pointer.
 pub fn escaped(key: &str) -> String {
     key.replace('~', "~0").replace('/', "~1")
 }

@@ -2,8 +2,8 @@
 //!
 //! [`plan`] is a function of the current object and the desired state. The process that applies the edits may be killed
 //! between any two: a new plan from the object as found then still reaches the desired state. An edit is a JSON patch that
-//! tests the object's uid, the webhook's name and the current value of all it changes, and touches nothing else, so whatever
-//! others write at the same time stays.
+//! tests the object's uid, the webhook's name and the current value of all it changes, and touches nothing else, so
+//! concurrent writes by others are kept.
 
 mod back;
 mod page;
@@ -91,7 +91,7 @@ pub struct Author {
     pub fenced: bool,
 }
 
-/// What has to be done.
+/// The edits to make.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Plan {
     /// Nothing: it is as wished.
@@ -140,7 +140,7 @@ pub enum EditRefusal {
         "the API server does not know matchConditions (Kubernetes 1.28); only `hookwatch break --rung ignore` is left"
     )]
     NoMatchConditions,
-    /// There is a way that goes back by itself.
+    /// Another way expires without hookwatch.
     #[error(
         "a match condition can be added to the webhook: use --rung skip, which hookwatch takes back by itself"
     )]
@@ -183,11 +183,11 @@ pub enum EditRefusal {
     NoObject,
 }
 
-/// What has to be written now, to an object as it was read whole from the API server (`managedFields` included), so
-/// that a webhook becomes what it is wished to be.
+/// The next edit to an object, as read whole from the API server (`managedFields` included), that takes a webhook to
+/// its desired state.
 ///
 /// # Errors
-/// When it must not or cannot be done, and then nothing is to be written.
+/// When it must not or cannot be done; then nothing may be written.
 pub fn plan(
     object: &Value,
     webhook: &str,
@@ -266,7 +266,7 @@ fn bypass(here: &Here<'_>, rung: Rung, why: &Why, author: &Author, now: Time) ->
     begun(page, entry, (goes_on, &standing), why, author, now)
 }
 
-/// What is written down of a bypass that is begun or goes on.
+/// The annotation entry of a bypass that begins or continues.
 fn begun(
     mut page: EditPage<'_>,
     mut entry: AnnotationEntry,

@@ -84,7 +84,7 @@ impl Ceiling {
     }
 }
 
-/// Where a bypass stands.
+/// The phase of a bypass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum BypassPhase {

@@ -19,7 +19,7 @@ pub enum BypassStanding {
     Bypassed {
         /// How far it goes; in [`BypassPhase::Probation`] how far it went. `None` when only another release knows.
         rung: Option<Rung>,
-        /// Where it stands.
+        /// Its phase.
         phase: BypassPhase,
         /// What is written down.
         entry: AnnotationEntry,
@@ -69,7 +69,7 @@ impl BypassStanding {
         )
     }
 
-    /// Whether a bypass has to be over. One that nothing explains has to be; one without an end goes on.
+    /// Whether a bypass has expired. One without an annotation has; one without an end has not.
     pub fn is_over(&self, now: Time) -> bool {
         match self {
             Self::Bypassed {
@@ -258,9 +258,8 @@ pub fn standing(object: &Value, webhook: &str) -> BypassStanding {
     BypassStanding::Bypassed { rung, phase, entry }
 }
 
-/// Every webhook of a configuration that hookwatch has to do with: those that are not [`BypassStanding::Original`], those that
-/// are written down and gone, and those of which there is still something to give up or an illegible annotation to take
-/// away.
+/// Every webhook of a configuration that hookwatch has touched: those that are not [`BypassStanding::Original`], those that
+/// are recorded and gone, and those with field ownership to give up or an unreadable annotation to remove.
 pub fn touched(object: &Value) -> Vec<(String, BypassStanding)> {
     let mut names: BTreeSet<String> = Here::all(object).map(|here| here.webhook.to_owned()).collect();
     let mut noted = BTreeSet::new();

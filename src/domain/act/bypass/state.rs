@@ -1,9 +1,8 @@
-//! What is written down on an object that hookwatch has changed, in the annotation
-//! [`STATE_ANNOTATION`](super::STATE_ANNOTATION).
+//! The record on an object that hookwatch has changed, in the annotation [`STATE_ANNOTATION`](super::STATE_ANNOTATION).
 //!
 //! It is JSON over several lines, which `kubectl get -o yaml` shows as a block of text, and it explains itself.
-//! Releases read each other's: what one does not know it keeps as it is, and each field is read by itself, so that one
-//! in an unknown form costs that field and not the way back.
+//! Releases read each other's: unknown fields are kept, and each field is parsed separately, so that one of an unknown
+//! form loses that field and not the restore.
 
 use serde_json::{Map, Value, json};
 
@@ -16,7 +15,7 @@ use crate::time::Time;
 pub const MAX_STATE: usize = 16_384;
 /// The layout that this release writes.
 const VERSION: u64 = 1;
-/// What stands in the place of a rung where failures are ignored.
+/// The value in place of a rung where failures are ignored.
 const IGNORED: &str = "ignore";
 /// Most characters of one sentence of a reason or of evidence.
 const MAX_SENTENCE: usize = 300;
@@ -58,7 +57,7 @@ pub struct FailureFields {
 }
 
 impl FailureFields {
-    /// As it stands in the annotation. The form is the fence's.
+    /// The text in the annotation. The fence prescribes its form.
     pub fn text(&self, webhook: &str) -> String {
         original(webhook, &self.failure_policy, self.timeout_seconds)
     }
@@ -108,7 +107,7 @@ impl AnnotationEntry {
         Rung::parse(self.text("rung")?).ok()
     }
 
-    /// Where it stands; `None` as for [`Self::rung`].
+    /// Its phase; `None` as for [`Self::rung`].
     pub fn phase(&self) -> Option<BypassPhase> {
         BypassPhase::parse(self.text("phase")?).ok()
     }
@@ -125,9 +124,9 @@ impl AnnotationEntry {
         }
     }
 
-    /// Whether a field was given this value by hookwatch. Where there is an original, what ignoring failures means was, whatever
-    /// else is said: the fence holds a thief to the original, and to no other word of it. No release sets another
-    /// `failurePolicy` than `Ignore`: from there every way back makes the hook stricter.
+    /// Whether hookwatch gave a field this value. With a recorded original, the values that ignore failures count as
+    /// hookwatch's, whatever else the entry says: the fence protects only the original from a thief of the credentials. No
+    /// release sets another `failurePolicy` than `Ignore`, so every restore makes the hook stricter.
     pub fn has_set(&self, field: &str, value: &Value) -> bool {
         let said = || self.0.get("applied").and_then(|applied| applied.get(field));
         let is_ignored = *value == ignored(field);
@@ -247,7 +246,8 @@ fn originals(text: &str) -> impl Iterator<Item = &str> {
     pieces.filter(|piece| piece.contains("=Fail/") || piece.contains("=Ignore/"))
 }
 
-/// Puts each original where it is looked for. The fence holds a thief to keep it, wherever in the annotation.
+/// Moves each original to its place. The fence makes a thief of the credentials keep it, but anywhere in the
+/// annotation.
 fn put_in_place(text: &str, webhooks: &mut Map<String, Value>) {
     for original in originals(text) {
         let Some((webhook, _)) = original.rsplit_once('=') else {
@@ -364,7 +364,7 @@ impl BypassAnnotation {
         self.webhooks.insert(webhook.to_owned(), entry.0.into());
     }
 
-    /// Forgets a webhook, and whatever else reads as its original: it would be put in its place again.
+    /// Forgets a webhook, and anything that reads as its original, which would be moved into its place again.
     pub(super) fn forget(&mut self, webhook: &str) {
         self.webhooks.remove(webhook);
         for part in [&mut self.webhooks, &mut self.rest] {

@@ -50,7 +50,7 @@ struct Unconfirmed {
 /// What was done about one object in this round.
 #[derive(Debug, Clone, Copy, Default)]
 struct ClaimRound {
-    /// What is known of it was read after all that it has to be held against.
+    /// Its state was read after everything that it is compared with.
     fresh: bool,
     /// How many writes were known of when it was last asked for.
     asked: u64,
@@ -100,7 +100,7 @@ impl Candidate {
         self.belief.is_some_and(|belief| now < belief.until)
     }
 
-    /// Where it stands.
+    /// Its standing.
     pub fn standing(&self, now: Time) -> ReplicaStanding {
         if let Some(Belief { by, until }) = self.belief
             && now < until
@@ -257,7 +257,7 @@ impl Candidate {
         self.blocked = true;
     }
 
-    /// What became of a step [`ClaimStep::Write`] that was sent at `sent` and answered at `at`.
+    /// The outcome of a step [`ClaimStep::Write`] that was sent at `sent` and answered at `at`.
     pub fn written(&mut self, place: LeadershipObject, bid: &Bid, outcome: BidOutcome, sent: Time, at: Time) {
         let lease = place == LeadershipObject::Lease && self.under_way.as_ref() == Some(bid);
         if lease {
@@ -268,7 +268,7 @@ impl Candidate {
                 let until = sent + self.terms.deadline();
                 let counts = self.claim(place).written(bid, version, at);
                 if lease {
-                    // One that comes too late to lead by is as good as blocked.
+                    // A claim that comes too late counts as blocked.
                     self.blocked = at.since(sent) > self.terms.round();
                 }
                 self.round(place).fresh = counts;

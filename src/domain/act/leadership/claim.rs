@@ -9,7 +9,7 @@ use crate::time::Time;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Hold {
     Unread,
-    /// Ours, as far as was seen.
+    /// Ours, as last read.
     Mine,
     /// No holder: never held, released, or not renewed for its whole term on our clock.
     Free,

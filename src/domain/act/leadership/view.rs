@@ -30,13 +30,13 @@ pub struct ReplicaView {
     pub identity: Arc<str>,
     /// What it is.
     pub role: ReplicaRole,
-    /// Who leads, as far as is known.
+    /// Who leads; `None` when unknown.
     pub holder: Option<Arc<str>>,
     /// Which object that was decided by.
     pub by: Option<LeadershipObject>,
     /// Since when all that is so.
     pub since: Time,
-    /// What stands in its way, as a sentence.
+    /// What prevents it, as a sentence.
     pub trouble: Option<String>,
 }
 

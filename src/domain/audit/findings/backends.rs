@@ -1,4 +1,4 @@
-//! Findings about what stands behind a webhook: its Service and its Pods.
+//! Findings about a webhook's Service and its Pods.
 
 use super::{
     Finding, FindingSeverity, NO_DISRUPTION_BUDGET, NO_ENDPOINTS, NO_GRACE, NO_LIVENESS_PROBE,

@@ -10,7 +10,8 @@ const MAX_PATCH: usize = 600;
 pub enum PatchCommand {
     /// This is typed.
     Line(String),
-    /// The patch has so many bytes, and is to be had as JSON alone: `kubectl patch` with this kind and name.
+    /// The patch is too long for a command line and is printed as JSON only: its size in bytes, and the kind and name
+    /// for `kubectl patch`.
     File {
         /// Its size.
         bytes: usize,

@@ -248,7 +248,7 @@ fn virtual_resources(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
     }
 }
 
-/// Rules or selectors that nothing can match. Of objects without a namespace only Namespaces are held against a
+/// Rules or selectors that nothing can match. Of objects without a namespace only Namespaces are matched against a
 /// namespaceSelector (kubernetes 1.36, `admission/plugin/webhook/predicates/namespace`).
 fn never_called(subject: &AuditedHook, found: &mut Vec<Finding>) {
     let hook = &subject.hook;

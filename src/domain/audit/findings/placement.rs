@@ -11,8 +11,7 @@ use crate::cluster::hook::{Endpoint, FailurePolicy};
 use crate::cluster::inventory::{NodeTrouble, Sign};
 use crate::time::Time;
 
-/// A Pod tolerates a node that is NotReady for so long, unless it says otherwise (kube-apiserver 1.36,
-/// `--default-not-ready-toleration-seconds`).
+/// How long a Pod tolerates a NotReady node by default (kube-apiserver 1.36, `--default-not-ready-toleration-seconds`).
 const TOLERATED: Duration = Duration::from_secs(300);
 
 pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>) {
@@ -45,7 +44,7 @@ pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
     }
 }
 
-/// Every node that has one of its endpoints is about to lose its Pods.
+/// Every node with one of its endpoints will soon lose its Pods.
 fn going_away(
     auditor: &Auditor<'_>,
     subject: &AuditedHook,

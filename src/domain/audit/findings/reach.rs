@@ -96,7 +96,7 @@ fn nodes_and_errors(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>) 
     }
 }
 
-/// How nodes join, as far as it is refused while the webhook is down.
+/// The ways for nodes to join that are refused while the webhook is down.
 fn blocked_nodes(hook: &Hook) -> Vec<&'static str> {
     let steps = [
         ("the registration of a node", "CREATE", ["", "nodes", ""]),

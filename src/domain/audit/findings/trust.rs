@@ -1,4 +1,4 @@
-//! Findings about the certificates by which a webhook is trusted, as far as the configuration has them.
+//! Findings about a webhook's CA certificates in the configuration.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use crate::audit::estate::AuditedHook;
 use crate::audit::forecast::Auditor;
 use crate::cluster::hook::{HookTarget, Trusted};
 
-/// Before its end a certificate is worth a warning for so long.
+/// A certificate that expires within this time is worth a warning.
 const SOON: Duration = Duration::from_secs(60 * 24 * 3_600);
-/// And is an outage that is about to happen for so long.
+/// A certificate that expires within this time is an imminent outage.
 const VERY_SOON: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>) {

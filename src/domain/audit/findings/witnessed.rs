@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::{CLOSE_TO_TIMEOUT, Finding, FindingSeverity, SERVED_ENDS, TELLS_APART};
 use crate::audit::forecast::Auditor;
 
-/// Before its end a certificate that is served is worth a warning for so long, as in the alert HookwatchHookCertificate.
+/// A served certificate that expires within this time is worth a warning, as in the alert HookwatchHookCertificate.
 const SOON: Duration = Duration::from_secs(14 * 24 * 3_600);
-/// And is an outage that is about to happen for so long.
+/// A served certificate that expires within this time is an imminent outage.
 const VERY_SOON: Duration = Duration::from_secs(2 * 24 * 3_600);
 /// Calls that usually take this part of the timeout fail as soon as they take a few times as long.
 const CLOSE: f64 = 0.25;

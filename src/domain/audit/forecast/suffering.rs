@@ -1,4 +1,4 @@
-//! What becomes of one write while webhooks fail, and when a function is lost for it.
+//! The outcome of one write while webhooks fail, and when a function is lost with it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,13 +21,13 @@ const RUNS_OUT: Duration = Duration::from_secs(3);
 const NODES: [Duration; 2] = [Duration::from_secs(29), Duration::from_secs(41)];
 /// What leaders do ends with them; it is noticed when it is next needed.
 const WITH_LEADERS: [Duration; 2] = [Duration::from_millis(9_500), Duration::from_secs(24)];
-/// The post-start hook `rbac/bootstrap-roles` begins no attempt at all roles after 30 s, and waits for one under way
-/// (`pkg/registry/rbac/rest/storage_rbac.go`). How many roles a start has to write is not known; with one to three that wait 10 s
-/// each, the last attempt ends within this.
+/// The post-start hook `rbac/bootstrap-roles` begins no attempt after 30 s, and waits for one in flight
+/// (`pkg/registry/rbac/rest/storage_rbac.go`). The number of roles to write is unknown; with one to three that wait 10 s each,
+/// the last attempt ends within this.
 const STARTS: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(45)];
 /// A write that was under way when the fault began fails sooner by this.
 const BEFORE: Duration = Duration::from_millis(500);
-/// A write that fails is made within so long of the fault.
+/// A write that fails is made within this time of the fault.
 const NEXT_WRITE: Duration = Duration::from_secs(10);
 
 /// Of the writes that rules name, these many are looked at.
@@ -110,7 +110,7 @@ pub(super) fn suffer(
     found.lose(write.what, after, certain, how);
 }
 
-/// What becomes of tenants' writes of what the rules name.
+/// The outcome of tenants' writes of the resources in the rules.
 pub(super) fn tenants_suffer(
     failing: &[&HookReader],
     tenants: &Tenants,

@@ -7,8 +7,8 @@ use crate::text::is_dns_label;
 /// The annotation on a configuration by which its owner adds to what a shield spares, beside
 /// [`crate::act::bypass::OPT_OUT_ANNOTATION`], which permits less.
 ///
-/// Its items stand between commas. `self`: the Pods of the namespace that the hook's own Service is in, with their bindings
-/// and tokens, its ReplicaSets and its Deployments, so that the hook can come back by itself. `leases=ns1+ns2`: Leases in
+/// Its items are separated by commas. `self`: the Pods of the namespace that the hook's own Service is in, with their
+/// bindings and tokens, its ReplicaSets and its Deployments, so that the hook can recover. `leases=ns1+ns2`: Leases in
 /// these namespaces, at most eight, where leaders of operators, autoscalers and drivers have theirs.
 pub const SPARE_ANNOTATION: &str = "hookwatch.dev/spare";
 

@@ -67,7 +67,7 @@ impl HookKind {
         }
     }
 
-    /// Whether hooks of this kind are called for writes of whatever their rules match.
+    /// Whether hooks of this kind are called for writes that match their rules.
     pub const fn is_admission(self) -> bool {
         matches!(self, Self::Mutating | Self::Validating)
     }
@@ -84,8 +84,8 @@ pub enum OtherKind {
 
 /// What a conversion webhook converts.
 ///
-/// The API server calls it whenever an object is wanted in another version than the one it is stored or sent in,
-/// for reads and watches too, and gives it [`Conversion::TIMEOUT`] whatever the request's own deadline is.
+/// The API server calls it whenever an object is requested in another version than the one it is stored or sent in, for
+/// reads and watches too, and gives it [`Conversion::TIMEOUT`] regardless of the request's own deadline.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conversion {
     /// API group of the resource.
@@ -94,7 +94,7 @@ pub struct Conversion {
     pub resource: String,
     /// The version in which objects are stored now.
     pub stored: String,
-    /// The other versions that are served: what is wanted in one of them has to be converted.
+    /// The other served versions: requests in one of them need a conversion.
     pub others: Vec<String>,
 }
 

@@ -114,7 +114,7 @@ impl HookTarget {
 }
 
 impl Hook {
-    /// The endpoints of its Service, as far as they are known.
+    /// The known endpoints of its Service; empty where there are none.
     pub fn endpoints(&self) -> &[Endpoint] {
         match self.target.service().map(|target| &target.service) {
             Some(ServiceState::Found { endpoints, .. }) => endpoints,

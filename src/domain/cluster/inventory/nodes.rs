@@ -1,4 +1,4 @@
-//! The nodes that a hook stands and falls with.
+//! The nodes that a hook depends on.
 
 use std::collections::BTreeSet;
 
@@ -23,12 +23,12 @@ pub struct NodeState {
     /// `topology.kubernetes.io/zone`.
     #[serde(default)]
     pub zone: Option<String>,
-    /// What else says that its Pods are about to go.
+    /// Other signs that its Pods will soon go.
     #[serde(default)]
     pub signs: Vec<Sign>,
 }
 
-/// One sign that the Pods of a node are about to go.
+/// One sign that the Pods of a node will soon go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Sign {
     /// What it is.
@@ -37,7 +37,7 @@ pub struct Sign {
     pub since: Option<Time>,
 }
 
-/// Why the Pods of a node are about to go, the surest first.
+/// Why the Pods of a node will soon go, the most certain first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum NodeTrouble {
     /// The condition `Ready` is not true.
@@ -72,7 +72,7 @@ impl NodeTrouble {
 }
 
 impl NodeState {
-    /// The surest sign that its Pods are about to go.
+    /// The most certain sign that its Pods will soon go.
     pub fn trouble(&self) -> Option<Sign> {
         let not_ready = (self.ready == Some(false)).then_some(Sign {
             trouble: NodeTrouble::NotReady,

@@ -1,11 +1,11 @@
-//! What the owner's `matchConditions` say of a request.
+//! Evaluates the owner's `matchConditions` for a request.
 //!
-//! The API server shows a webhook a request if all of its conditions are true, and does not if one is false, whatever
-//! becomes of the others (kube-apiserver 1.36, `admission/plugin/webhook/matchconditions`). Here they are evaluated against
-//! requests that hookwatch makes up, of which it knows who writes what, and the object where the caller does.
-//! `namespaceObject` is `null`, as a webhook's conditions have none. `authorizer` makes an answer unknown unless the rest of the
-//! expression decides it alone. What could cost much to evaluate does so always, and so does what a request carries beside the
-//! fields of [`ConditionRequest`]: `has` would say that it is absent.
+//! The API server calls a webhook if all of its conditions are true, and does not if one is false, whatever the others evaluate
+//! to (kube-apiserver 1.36, `admission/plugin/webhook/matchconditions`). Here they are evaluated against hypothetical requests,
+//! with a known user and resource, and the object where the caller has one. `namespaceObject` is `null`, as a webhook's
+//! conditions have none. `authorizer` makes an answer unknown unless the rest of the expression decides it alone. So do
+//! expressions that could be expensive, and request fields beyond those of [`ConditionRequest`]: `has` would say that they are
+//! absent.
 //!
 //! A forecast may say "may be asked"; the breaker may not act on that. So a compiler [for forecasts](ConditionCompiler::for_forecasts)
 //! evaluates longer expressions and more of CEL's functions than that by which the daemon judges.
@@ -30,7 +30,7 @@ const MAX_LINKS: usize = 1_000;
 /// Texts that are remembered.
 const MAX_KNOWN: usize = 1_000;
 
-/// A request as far as conditions may ask about it.
+/// The fields of a request that conditions may use.
 #[derive(Debug, Clone, Copy)]
 pub struct ConditionRequest<'a> {
     /// What is written, and where.
@@ -45,7 +45,7 @@ pub struct ConditionRequest<'a> {
     pub dry_run: bool,
 }
 
-/// What conditions come to; of several that which stands last here.
+/// The result of conditions; of several results the last in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ConditionOutcome {
     /// All are true: the webhook is called.
@@ -55,7 +55,7 @@ pub enum ConditionOutcome {
     Error,
     /// Not known: the webhook may be called. An unknown one may be false, which would win over an error.
     Unknown,
-    /// One is false: it is not, whatever the others come to.
+    /// One is false: it is not, whatever the others evaluate to.
     False,
 }
 

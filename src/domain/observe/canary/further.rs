@@ -61,7 +61,7 @@ impl fmt::Debug for CanaryName {
 /// One that was configured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FurtherCanary {
-    /// What stands for it everywhere.
+    /// Its identifier everywhere else.
     pub target: CanaryTarget,
     /// Where its object would be.
     pub namespace: String,
@@ -72,7 +72,7 @@ pub struct FurtherCanary {
 }
 
 impl FurtherCanary {
-    /// Puts one together and checks it as far as that can be done without the API server.
+    /// Builds one and checks what can be checked without the API server.
     ///
     /// # Errors
     /// With the key and what is wrong with its value, each.

@@ -1,4 +1,4 @@
-//! What canaries write, as far as it decides which hooks are asked about it.
+//! The properties of canaries' writes that decide which hooks are called for them.
 
 use crate::cluster::condition::SHIELDED_NAMESPACES;
 use crate::cluster::hook::Labels;

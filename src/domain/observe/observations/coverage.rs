@@ -24,8 +24,8 @@ pub struct Coverage {
     by_hook: BTreeMap<HookId, Vec<CanaryTarget>>,
 }
 
-/// The canaries whose writes would be shown to the hook, as far as rules, selectors and conditions tell: conditions that
-/// cannot be evaluated may still keep one from it.
+/// The canaries whose writes match the hook, according to rules, selectors and conditions: a condition that cannot be
+/// evaluated may still exclude one.
 fn covered_by(
     hook: &Hook,
     canaries: &[CanaryWrite<'_>],

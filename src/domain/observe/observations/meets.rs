@@ -1,4 +1,5 @@
-//! Whether others than hookwatch meet a hook, as far as its rules, its selectors and its owner's conditions tell.
+//! Whether requests of others than hookwatch match a hook, according to its rules, its selectors and its owner's
+//! conditions.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -159,7 +160,7 @@ impl Meetings {
     }
 }
 
-/// One hook with all that it is held against.
+/// One hook with all that it is matched against.
 struct MatchSubject<'a> {
     hook: &'a Hook,
     /// `None` where there is no time for them.
@@ -215,7 +216,7 @@ impl<'a> MatchSubject<'a> {
         (Meets { spared, tells_apart }, kept)
     }
 
-    /// What its conditions say of a request; `None` where that cannot be told, or not in the time that there is.
+    /// Whether its conditions let a request through; `None` where that is unknown, or too expensive to evaluate.
     fn let_through(&self, asked: &ConditionRequest<'_>) -> Option<bool> {
         let conditions = self.conditions.as_ref()?;
         let left = self.left.get().checked_sub(conditions.count());
@@ -235,8 +236,8 @@ impl<'a> MatchSubject<'a> {
         self.let_through(&asked).unwrap_or(self.otherwise)
     }
 
-    /// Whether it is asked about anything that a shield spares: such resources in the control plane's namespaces, and objects
-    /// of some kinds wherever they are.
+    /// Whether it is called for anything that a shield spares: such resources in the control plane's namespaces, and objects
+    /// of some kinds in any namespace.
     fn is_asked(&self, within: &dyn Fn(&str) -> bool, asks: &dyn Fn(&RequestShape<'_>) -> bool) -> bool {
         self.is_asked_about_objects(asks) || self.is_asked_within(within, asks)
     }
@@ -255,7 +256,7 @@ impl<'a> MatchSubject<'a> {
                     let mut resources = rule.resources.iter();
                     resources.any(|resource| {
                         let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
-                        // Namespaces themselves are not spared, whatever they are called.
+                        // Namespaces themselves are not spared, whatever their names.
                         let resource = if resource == "*" { "pods" } else { resource };
                         let subresource = if subresource == "*" { "" } else { subresource };
                         resource != "namespaces"

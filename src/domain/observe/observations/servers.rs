@@ -26,7 +26,7 @@ pub struct TargetState {
     pub last_good: Option<Time>,
     pub failure: Option<ScrapeFailure>,
     pub failing_since: Option<Time>,
-    /// The failure that was told last, and when it was seen last.
+    /// The failure that was reported last, and when it was last seen.
     told: Option<(ScrapeFailureReason, Time)>,
     /// What the last scrape without an answer said.
     last_words: String,
@@ -68,8 +68,8 @@ impl TargetState {
         self.missing = missing;
     }
 
-    /// Whether failures that were told are over. Behind a shared address that takes a while without any: the next
-    /// answer may be another process's.
+    /// Whether reported failures are over. Behind a shared address that takes a while without any: the next answer may
+    /// be another process's.
     pub fn is_over(&mut self, now: Time, shared: bool) -> bool {
         let Some((_, last)) = self.told else { return false };
         let over = !shared || now.since(last) >= t::failure_lately();
@@ -118,13 +118,13 @@ impl Servers {
         self.targets.values().any(|target| target.last_good > Some(after))
     }
 
-    /// Whether a scrape of any target succeeded within so long.
+    /// Whether a scrape of any target succeeded within this time.
     pub fn any_scraped_within(&self, span: Duration, now: Time) -> bool {
         let mut targets = self.targets.values();
         targets.any(|target| target.answered_within(span, now))
     }
 
-    /// Whether every target that is there was scraped within so long.
+    /// Whether every current target was scraped within this time.
     pub fn all_scraped_within(&self, span: Duration, now: Time) -> bool {
         let mut targets = self.present(now);
         targets.all(|(_, target)| target.answered_within(span, now))
@@ -256,7 +256,7 @@ impl Servers {
         said
     }
 
-    /// The oldest release that any of them is of, as far as they said.
+    /// The oldest release that any of them reported.
     pub fn oldest_release(&self) -> Option<(u32, u32)> {
         let releases = self.targets.values();
         releases

@@ -12,17 +12,17 @@ use crate::time::Time;
 /// to a tenth early. No budget is smaller.
 const ALONE: f64 = 2.25;
 
-/// While one on a pooled connection waits, it is owed one probe for so many fresh ones that begin.
+/// While a probe on a pooled connection waits, it is owed one start per this many fresh ones.
 const FRESH_PER_KEPT: f64 = 3.0;
 
-/// Refills evenly up to so much.
+/// A token bucket: refills evenly up to a maximum.
 #[derive(Debug, Clone, Copy)]
 struct Meter {
     tokens: f64,
     at: Time,
     /// A probe on a pooled connection had to wait, and none has begun since.
     kept_waits: bool,
-    /// So many probes are owed to pooled connections: fresh ones leave as much, however many of them are due.
+    /// Probes owed to pooled connections: fresh ones leave this many tokens, however many of them are due.
     owed: f64,
 }
 

@@ -11,13 +11,13 @@ use crate::cluster::hook::Backend;
 use crate::text::human;
 use crate::time::Time;
 
-/// A probe that waits for less is not worth a line in the log, however short its interval.
+/// A shorter wait of a probe is not logged, however short its interval.
 const NOTABLE: Duration = Duration::from_secs(2);
-/// Probes keep up again once none was late for so long.
+/// Probes keep up again once none was late for this long.
 const SETTLED: Duration = Duration::from_secs(30);
-/// How often the figures are told while probes do not keep up.
+/// How often the figures are reported while probes do not keep up.
 const TOLD: Duration = Duration::from_secs(5);
-/// Backends that are told apart; of more the first that were late.
+/// Most backends that are listed separately; of more the first that were late.
 const MOST: usize = 100;
 const NAMED: usize = 5;
 
@@ -40,7 +40,8 @@ pub struct Stretch {
     pub late: Duration,
     /// What its interval should be.
     pub interval: Duration,
-    /// Whether so many probes were under way that others waited: as many as may be, or half of that, where second looks wait.
+    /// Whether others waited because of the limit on probes in flight: the limit itself, or half of it for second
+    /// looks.
     #[serde(default)]
     pub concurrency: bool,
     /// Whether the budget of all probes is used up.
@@ -100,7 +101,7 @@ pub(super) struct Behind {
 }
 
 impl Behind {
-    /// Takes in that a probe has to wait.
+    /// Notes that a probe has to wait.
     pub(super) fn waits(&mut self, used_up: UsedUp, backend: &Backend, wanted: &Wanted, now: Time) {
         self.late = self.late.max(wanted.late);
         if wanted.late < (wanted.interval / 2).max(NOTABLE) {
@@ -118,7 +119,7 @@ impl Behind {
         }
     }
 
-    /// What is to be told now, if anything.
+    /// The report that is due now, if any.
     pub(super) fn news(&mut self, targets: usize, now: Time) -> Option<ProbePace> {
         let recent = self.told.as_ref().filter(|(at, _)| now.since(*at) < TOLD);
         let begins = self.worst.0 > Duration::ZERO

@@ -11,7 +11,7 @@ use crate::observe::probe::{
 };
 use crate::time::Time;
 
-/// An answer that came this soon after the request is none that a slow hook gives, whatever the handshake took.
+/// An answer this soon after the request is not a slow hook's, whatever the handshake took.
 const PROMPT: Duration = Duration::from_millis(100);
 
 impl Schedule {
@@ -117,7 +117,7 @@ impl ScheduledProbe {
     }
 }
 
-/// Whether the request was answered as by a hook that is well and prompt; `None` where it was not made.
+/// Whether the request was answered well and promptly; `None` where none was sent.
 fn well(report: &ProbeReport) -> Option<bool> {
     let asking = [report.phases.first_byte, report.phases.body];
     let asking: Duration = asking.into_iter().flatten().sum();

@@ -19,8 +19,8 @@ const HANDSHAKES: usize = 2;
 const HANDSHAKES_AT_MOST: usize = 4;
 /// A handshake that takes longer than this keeps others waiting no more.
 const LONG_HANDSHAKE: Duration = Duration::from_secs(5);
-/// A request on the pooled connection that is not back by then keeps others waiting no more, and is tried on a connection of
-/// its own. As long as a canary waits before hooks are looked at.
+/// A request on the pooled connection without an answer by then no longer delays others, and is retried on a connection of
+/// its own. Equal to the time after which a canary is overdue.
 const STALLED: Duration = Duration::from_millis(300);
 /// The same while something is odd: one more look at the schedule, for a shield may hang on it.
 const STALLED_IN_ALERT: Duration = Duration::from_millis(100);
@@ -68,8 +68,8 @@ pub(super) struct AskState {
     pub(super) hooks: Arc<[Arc<Hook>]>,
     /// One of the hooks is looked at closely.
     pub(super) attended: bool,
-    /// Since when its answers are not what a good handshake stands for: the hooks are then judged by probes with their
-    /// own request alone.
+    /// Since when its answers contradict its good handshakes: the hooks are then judged by probes with their own
+    /// requests alone.
     pub(super) doubt: Option<Time>,
     pub(super) fresh: Lane,
     pub(super) kept: Lane,
@@ -169,7 +169,7 @@ impl TargetSchedule {
         }
     }
 
-    /// The backend has left for a hook. Its pooled connection is asked at once: the API server goes on using its own.
+    /// The backend was removed for a hook. Its pooled connection is probed at once: the API server keeps using its own.
     pub(super) fn leave(&mut self, hook: Arc<Hook>, ask: Ask, at: Time) {
         if self.left.is_empty() {
             self.gone = Lane::new(at, 0);
@@ -225,7 +225,7 @@ impl TargetSchedule {
                 state.doubt.get_or_insert(now);
             }
         }
-        // What is in doubt is tried on a connection of its own. That is of use as long as handshakes get through.
+        // A doubtful request is retried on a connection of its own. That helps only while handshakes succeed.
         let first = self.kept_out.iter().map(|out| out.began).min();
         let is_shaken = |number: u64| !self.unshaken.iter().any(|(known, _)| *known == number);
         let mut fresh = self.asks.values().flat_map(|state| &state.fresh_out);
@@ -304,7 +304,7 @@ impl TargetSchedule {
         wake
     }
 
-    /// The request that is to be made next on the pooled connection, when that is free.
+    /// The next request on the pooled connection, if that is free.
     fn next_kept(&self, now: Time, rates: &Rates) -> Option<(&Ask, &AskState)> {
         let waits = |out: &KeptOut| now.since(out.began) < self.patience();
         if self.kept_out.len() >= KEPT_AT_ONCE || self.kept_out.iter().any(waits) {
@@ -320,7 +320,7 @@ impl TargetSchedule {
         })
     }
 
-    /// Whether it may begin now, whatever else began in the meantime.
+    /// Whether it may begin now, given what began in the meantime.
     pub(super) fn permits(&self, wanted: &Wanted, now: Time) -> bool {
         if wanted.connection == ConnectionKind::Kept {
             return true;
@@ -396,7 +396,7 @@ impl AskState {
     }
 }
 
-/// Whether so long an answer may be slow.
+/// Whether an answer that took this long may be slow.
 pub(super) fn may_be_slow(took: Duration) -> bool {
     took.as_secs_f64() >= t::slow_probe_at_least()
 }

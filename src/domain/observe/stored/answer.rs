@@ -25,7 +25,7 @@ pub const MAX_SAMPLES: usize = 2_000_000;
 const MAX_SCRAPES: usize = 320;
 /// Labels of one series that are looked at.
 const MAX_LABELS: usize = 64;
-/// A sample may be so many milliseconds newer than the Prometheus's clock, which was read just before it.
+/// A sample may be this many milliseconds newer than the Prometheus's clock, which was read just before it.
 const SLACK: i64 = 30_000;
 
 /// Why an answer is of no use.
@@ -104,7 +104,7 @@ pub fn clock(body: &[u8]) -> Result<i64, UnusableAnswer> {
     millis(value).ok_or_else(no_clock)
 }
 
-/// Why a Prometheus refuses, as far as it says so in its own form.
+/// Why a Prometheus refuses, if the answer is in its own error format.
 pub fn refusal(body: &[u8]) -> Option<String> {
     match parse::<IgnoredAny>(body) {
         Err(UnusableAnswer::Refused(why)) => Some(why),
@@ -212,7 +212,7 @@ impl<'de> Deserialize<'de> for Matrix {
                 {
                     fold.take(&row);
                 }
-                // Nothing more is kept, but the rest has to be read past.
+                // Nothing more is kept, but the rest must be consumed.
                 while rows.next_element::<IgnoredAny>()?.is_some() {}
                 Ok(Matrix(fold))
             }

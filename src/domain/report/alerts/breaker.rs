@@ -72,14 +72,14 @@ pub(super) fn conditions(assessment: &Assessment, found: &mut Vec<AlertCondition
         let summary = "Webhooks are bypassed, and this hookwatch may not restore them.";
         let description = format!("{} Run hookwatch restore --all.", words(&all));
         let condition = AlertCondition::new(&rules::BYPASS_ORPHANED, &[], summary, &description);
-        // One whose fence is about to be proven may restore them in a moment.
+        // One whose fence is still being proven may restore them in a moment.
         let for_good = breaker.wanted != AutoBreak::On;
         let since = dated.map(|it| it.since).min();
         found.push(condition.held_since(since.filter(|_| for_good)));
     }
 }
 
-/// Those of which the state alone is to be told.
+/// Alerts that depend on the state alone.
 fn in_states(standings: &[HookStanding], found: &mut Vec<AlertCondition>) {
     for (state, rule, what) in [
         (

@@ -1,7 +1,7 @@
-//! What one Alertmanager is to be told, and when.
+//! What is pushed to one Alertmanager, and when.
 //!
-//! There is no queue: what is sent is always all that holds at that moment, so an Alertmanager that was away for an
-//! hour costs no more than one that was not, and is up to date with the first push that it takes.
+//! There is no queue: each push has all alerts of that moment, so an Alertmanager that was down for an hour costs no
+//! more than one that was not, and is up to date after the first push that it accepts.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub enum Voice {
 }
 
 impl Voice {
-    /// What a replica may say where it stands; `None` when it takes no part in an election, and so is alone.
+    /// What a replica may send, by its standing; `None` without an election, when it is the only one.
     pub fn of(standing: Option<&ReplicaStanding>, now: Time) -> Self {
         match standing {
             None => Self::Everything,
@@ -94,7 +94,7 @@ impl Batch {
     }
 }
 
-/// What a push was about, whatever its words.
+/// The alerts in a push, without their texts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Keys {
     firing: BTreeSet<AlertLabels>,
@@ -120,7 +120,7 @@ pub struct AlertDelivery {
 }
 
 impl AlertDelivery {
-    /// Nothing was told yet.
+    /// Nothing was pushed yet.
     pub fn new(pace: DeliveryPace) -> Self {
         Self {
             pace,
@@ -133,7 +133,7 @@ impl AlertDelivery {
         }
     }
 
-    /// What is to be pushed now; `None` when nothing is.
+    /// The push that is due now; `None` when none is.
     pub fn next(&mut self, board: &Board, voice: Voice, now: Time) -> Option<Batch> {
         if voice == Voice::Nothing {
             self.fall_silent();
@@ -166,7 +166,7 @@ impl AlertDelivery {
         due.then_some(batch)
     }
 
-    /// Who speaks again starts over: what was told may have run out.
+    /// A replica that sends again starts over: its alerts may have expired.
     fn fall_silent(&mut self) {
         self.told.clear();
         self.refused = None;

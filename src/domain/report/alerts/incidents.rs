@@ -1,4 +1,4 @@
-//! What is told of webhooks that fail: those that are called at the same place are one incident, and one alert names them all.
+//! Alerts about failing webhooks: those with the same destination are one incident, and one alert names them all.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::vocabulary::{Cause, Effect};
 
 /// Webhooks that one sentence names at most.
 const LISTED: usize = 50;
-/// No further webhook is named after so many bytes: a description has 1024, and what to do has to fit in as well.
+/// No further webhook is named after this many bytes: a description has 1024, and the advice must fit in as well.
 const LIST_BYTES: usize = 400;
 
 pub(super) fn conditions(verdicts: &[Verdict], found: &mut Vec<AlertCondition>) {
@@ -29,7 +29,7 @@ pub(super) fn conditions(verdicts: &[Verdict], found: &mut Vec<AlertCondition>) 
             let (summary, explanation) = told(incident, &[own, others].concat());
             found.push(AlertCondition::new(rule, &labels, &summary, &explanation));
         }
-        // Whatever the effect: writes that wait for a webhook pass without its review all the same.
+        // Independent of the effect: writes that wait for a webhook still pass without its review.
         let open: Vec<_> = members.into_iter().filter(|it| it.fails_open).collect();
         if !open.is_empty() {
             let (summary, explanation) = told(incident, &open);
@@ -57,7 +57,7 @@ fn told(incident: &str, members: &[&Verdict]) -> (String, String) {
     (together, [consequences(members), own].concat().join(" "))
 }
 
-/// What becomes of the writes that match, each with the webhooks that do that.
+/// The outcomes of matching writes, each with the webhooks that cause it.
 fn consequences(members: &[&Verdict]) -> Vec<String> {
     let closed = |it: &Verdict, effect| !it.fails_open && it.effect == effect;
     let (mut refused, mut slow, mut open, mut rest) = (vec![], vec![], vec![], vec![]);

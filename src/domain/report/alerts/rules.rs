@@ -1,4 +1,4 @@
-//! The rules, as far as they can be told from within.
+//! The alert rules that the daemon itself can evaluate.
 
 use std::time::Duration;
 use strum::IntoStaticStr;
@@ -31,7 +31,7 @@ pub struct AlertRule {
     pub severity: AlertSeverity,
     /// The label that it sets beside the severity: several rules of one name differ by it, or its alert always has it.
     pub label: Option<(&'static str, &'static str)>,
-    /// For how long its condition has to hold before it fires: the rule's `for`.
+    /// How long its condition must hold before it fires: the rule's `for`.
     pub hold: Duration,
     /// For how long it fires on once its condition has ceased to hold: the rule's `keep_firing_for`.
     pub keep: Duration,
@@ -48,7 +48,7 @@ impl AlertRule {
         }
     }
 
-    /// A cause has to outlive its symptom, which it keeps silent.
+    /// A cause must outlast its symptom, which it inhibits.
     const fn cause(alert: &'static str, severity: AlertSeverity, hold_seconds: u64) -> Self {
         Self {
             keep: Duration::from_secs(30),

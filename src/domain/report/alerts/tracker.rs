@@ -75,7 +75,7 @@ impl Tracker {
         let mut on: BTreeMap<AlertLabels, Firing> = BTreeMap::new();
         for condition in conditions {
             let subject = subject(&condition.labels);
-            // A restart forgets what was seen, and would tell the end of an alert that goes on.
+            // A restart forgets what was seen, and would resolve an alert that still fires.
             let known = condition.since.map_or(now, |since| since.min(now));
             let began = self.since.get(&subject).copied().unwrap_or(known);
             since.insert(subject, began);

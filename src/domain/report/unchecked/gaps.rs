@@ -29,7 +29,7 @@ pub struct Gaps {
 }
 
 impl Gaps {
-    /// Takes in which hooks do not now, why, and since when as far as is known. Says which gaps are over.
+    /// Takes the hooks that do not review now, with the reason and the start if known. Returns the gaps that are over.
     pub fn look(
         &mut self,
         open: &BTreeMap<HookId, (GapReason, Time)>,
@@ -75,8 +75,7 @@ impl Gaps {
         over
     }
 
-    /// How many hooks do not check what they are to check and are not remembered, as there are too many: if that ends before
-    /// there is room, nothing is told of it.
+    /// How many hooks do not review and do not fit into the memory: if that ends before there is room, it is not reported.
     pub fn left_out(&self) -> usize {
         self.left_out
     }

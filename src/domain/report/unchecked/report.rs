@@ -40,7 +40,7 @@ pub struct NotListed {
     pub why: String,
 }
 
-/// What went in unchecked, as far as could be found out.
+/// Objects admitted without review, as far as they could be found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Unchecked {
     /// The hook.
@@ -197,7 +197,7 @@ impl Unchecked {
         bounded(&text)
     }
 
-    /// A line for each kind in each namespace, and what else there is to know.
+    /// A line for each kind in each namespace, and the limits of the search.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = vec![format!("{}: {}", self.hook.object(), self.when())];
         for found in &self.found {

@@ -71,7 +71,7 @@ impl ConfigWriter {
         session.settle(&mut members, author).await;
         let is_lost = |member: &BatchMember<'_>| matches!(member.told, Some((WriteOutcome::Ambiguous, _)));
         if members.iter().any(is_lost) {
-            // What came of it is read from another one.
+            // The outcome is read from another one.
             self.next();
         }
         let unsettled = || refused(&PatchOutcome::Contended);
@@ -82,7 +82,7 @@ impl ConfigWriter {
         told.collect()
     }
 
-    /// All configurations of a kind as one API server has heard of them: what it goes by.
+    /// All configurations of a kind in one API server's cache: what it has in force.
     ///
     /// # Errors
     /// Why that is not known.
@@ -102,8 +102,8 @@ impl ConfigWriter {
         }
     }
 
-    /// The servers that are asked about what each of them shows: each by itself, and, where one of them is out of reach,
-    /// the configured address as well.
+    /// The servers to ask for their own state: each directly, and, where one of them is unreachable, the configured
+    /// address as well.
     pub fn shown_by(&self, is_out_of_reach: impl Fn(&str) -> bool) -> Vec<ApiServerClient> {
         let single = self.servers.iter().filter(|it| it.one);
         let mut asked: Vec<ApiServerClient> = single.cloned().collect();
@@ -118,11 +118,11 @@ impl ConfigWriter {
 struct BatchMember<'a> {
     hook: &'a HookId,
     desired: &'a Desired,
-    /// The uid and the version that its object has to have; `None` where any will do.
+    /// The uid and the version that its object must have; `None` where any will do.
     expects: Option<(&'a str, ResourceVersion)>,
     /// Nothing is changed while its bypass is not over.
     only_expired: bool,
-    /// What became of it, once that is known.
+    /// Its outcome, once known.
     told: Option<(WriteOutcome, PatchOutcome)>,
     changes: Vec<FieldChange>,
     /// What a write whose answer was lost may have changed.
@@ -229,8 +229,8 @@ impl PatchSession<'_> {
         }
     }
 
-    /// Plans for those that are not settled, each on what the ones before it leave, and settles those that nothing is to
-    /// be written for.
+    /// Plans for those that are not settled, each on the result of the ones before it, and settles those that need no
+    /// write.
     fn draft(
         &mut self,
         members: &mut [BatchMember<'_>],
@@ -271,7 +271,7 @@ impl PatchSession<'_> {
         draft
     }
 
-    /// Plans for a member on what the ones before it leave of the object, and settles it where nothing is to be written.
+    /// Plans for a member on the result of the ones before it, and settles it where no write is needed.
     fn edit_for(&self, member: &mut BatchMember<'_>, left: &Value, author: &Author) -> Option<Edit> {
         let view = member.view(left);
         let is_other =
@@ -347,7 +347,7 @@ impl PatchSession<'_> {
     }
 }
 
-/// The same came of all that are not settled.
+/// Gives all that are not settled the same outcome.
 fn settle(members: &mut [BatchMember<'_>], told: &(WriteOutcome, PatchOutcome)) {
     for member in members.iter_mut().filter(|member| member.told.is_none()) {
         member.told = Some(told.clone());

@@ -27,7 +27,7 @@ pub struct ApiServerClient {
 }
 
 impl ApiServerClient {
-    /// A way to one API server (`one`), or to whichever stands behind an address.
+    /// A client for one API server (`one`), or for any of those behind an address.
     pub fn new(name: &str, client: Client, one: bool) -> Self {
         Self {
             name: name.to_owned(),
@@ -36,14 +36,14 @@ impl ApiServerClient {
         }
     }
 
-    /// A way to whichever API server stands behind the configured address.
+    /// A client for any of the API servers behind the configured address.
     pub fn configured(connection: &Connection) -> Self {
         Self::new(&connection.server_name(), connection.calls().clone(), false)
     }
 }
 
-/// The configured server, then each API server by its own address, as far as there is a client for it. With why the list of
-/// them cannot be read, if so. One that is among `known` keeps its client: another would run a credential plugin again and dial again.
+/// The configured server, then each API server by its own address, if there is a client for it. With the reason if their list cannot
+/// be read. One that is among `known` keeps its client: another would run a credential plugin again and dial again.
 pub async fn servers(
     connection: &Connection,
     known: &[ApiServerClient],
@@ -70,13 +70,13 @@ pub async fn servers(
     (servers, None)
 }
 
-/// Whether the API server knows `matchConditions`; `true` where its release cannot be found out, for every supported
-/// one does, and what came of a write is looked at anyway.
+/// Whether the API server knows `matchConditions`; `true` where its release is unknown, as every supported one does,
+/// and the result of a write is checked anyway.
 pub async fn knows_match_conditions(connection: &Connection) -> bool {
     knows(connection.calls()).await
 }
 
-/// Whether all of them do, as far as they say.
+/// Whether all of them do, according to their answers.
 pub async fn all_know_match_conditions(servers: &[ApiServerClient]) -> bool {
     let asked = servers.iter().map(|server| knows(&server.client));
     join_all(asked).await.into_iter().all(|knows| knows)

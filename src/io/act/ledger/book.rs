@@ -25,8 +25,8 @@ impl LedgerObject {
         Ok((Some(ResourceVersion::new(&version)), book))
     }
 
-    /// Writes the book over that of a version that was read, or makes a ledger for it where there was none. Whatever
-    /// else stands in the ledger stays.
+    /// Replaces the book of a version that was read, or creates a ledger for it where there was none. Other parts of
+    /// the ledger stay.
     pub async fn write_book(&self, precondition: Option<&ResourceVersion>, book: &Book) -> WriteOutcome {
         let precondition = precondition.map(|version| &*version.0);
         let Some(reading) = self.reading_of(precondition) else {

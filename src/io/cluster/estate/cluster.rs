@@ -34,7 +34,7 @@ const MAX_NAMESPACES: usize = 50;
 /// More nodes are not looked at one by one.
 const MAX_NODES: usize = 50;
 
-/// What stands behind webhooks.
+/// Kinds that make up webhooks' backends.
 const BACKENDS: [KindNames; 6] = [
     WatchedKind::Services.names(),
     WatchedKind::EndpointSlices.names(),
@@ -167,7 +167,7 @@ impl ClusterLister {
         )))
     }
 
-    /// What stands behind webhooks, in the namespaces of their Services.
+    /// Reads webhooks' backends, in the namespaces of their Services.
     async fn backends(&mut self) {
         let services = services(&self.contents.objects);
         let namespaces: BTreeSet<&str> = services.iter().map(|(namespace, _)| namespace.as_str()).collect();

@@ -1,7 +1,7 @@
-//! Objects from files, folders and standard input: YAML of several documents, lists, JSON, rendered charts. Nothing is asked
-//! of a network.
+//! Objects from files, folders and standard input: YAML of several documents, lists, JSON, rendered charts. Nothing is
+//! fetched over a network.
 //!
-//! A document that cannot be read is told of by file and line, and the others are read.
+//! A document that cannot be read is reported with file and line, and the others are read.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -21,12 +21,12 @@ pub const MAX_BYTES: u64 = 100 * 1024 * 1024;
 const MAX_FILES: usize = 10_000;
 /// Folders below folders are followed so deep.
 const MAX_DEPTH: usize = 32;
-/// Most values of one document of YAML, those of anchors counted wherever they are used: a list of some ten thousand objects. Much
-/// can be made of a short text by anchors.
+/// Most values of one YAML document, with anchors counted at each use: a list of some ten thousand objects. Anchors can expand a
+/// short text without limit.
 const MAX_NODES: usize = 600_000;
-/// Most that the parser is told of one document.
+/// Most parser events of one document.
 const MAX_EVENTS: usize = 2_500_000;
-/// Most unreadable documents that are told of.
+/// Most unreadable documents that are reported.
 const MAX_TOLD: usize = 200;
 /// What a template's action begins with.
 const BRACES: &str = "{{";

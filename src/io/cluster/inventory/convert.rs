@@ -60,7 +60,7 @@ pub struct Configuration {
 /// The hooks of a configuration of this kind.
 pub fn hooks(kind: HookKind, configuration: Configuration) -> Vec<Hook> {
     let metadata = configuration.metadata.unwrap_or_default();
-    // The name alone hides nothing: a webhook with rules is a hook, whatever its configuration is called.
+    // The name alone hides nothing: a webhook with rules is a hook, whatever its configuration's name.
     let is_proof = metadata.name.as_deref() == Some(PROOF);
     let entries = configuration.webhooks.unwrap_or_default().into_iter().enumerate();
     entries
@@ -183,7 +183,7 @@ fn match_condition(condition: ApiMatchCondition) -> MatchCondition {
     }
 }
 
-/// Collects sentences that name the hook, so that each stands for itself in a list.
+/// Collects problems as sentences that each name the hook, so that they are readable in a list.
 pub(in crate::io) struct Problems {
     who: String,
     pub(super) sentences: Vec<String>,

@@ -41,12 +41,12 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 const WHOLE_LIST_TIMEOUT: Duration = Duration::from_secs(300);
 /// Longest wait for a watch to open.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
-/// A watch that has been silent for so long is opened again, and the second time in a row taken for dead. The API server sends a
+/// A watch that has been silent for this long is reopened, and the second time in a row counts as dead. The API server sends a
 /// bookmark every minute.
 const SILENCE: Duration = Duration::from_secs(75);
-/// After this time the API server ends a watch by itself.
+/// After this time the API server ends a watch.
 const WATCH_SECONDS: u64 = 300;
-/// A watch that lived for so long was a good one.
+/// A watch that lasted this long was a good one.
 const LIVED: Duration = Duration::from_secs(5);
 /// Services named in a selector; above, the objects are picked here.
 const MAX_SELECTED: usize = 20;
@@ -116,9 +116,9 @@ impl FeedTrouble {
 }
 
 enum WatchEnd {
-    /// As it should: go on from this version.
+    /// As expected: continue from this version.
     At(String),
-    /// Nothing came of it: go on from this version, if it is the first time.
+    /// No event arrived: continue from this version, if it is the first time.
     Silent(String),
     /// Its version is too old: list again.
     Gone,
@@ -378,7 +378,7 @@ impl Feed {
 
 /// Whether a watch that did not open may be opened from the same version again. A list costs an API server more, and one that
 /// refuses may be in trouble. "Too large resource version" comes as a 504 (kube-apiserver 1.36, `apiserver/pkg/storage`), and
-/// where watching is forbidden a list now and then is better than nothing.
+/// where watching is forbidden a periodic list is better than nothing.
 fn may_go_on(why: &RequestError) -> bool {
     match why {
         RequestError::Refused {

@@ -158,7 +158,7 @@ pub(super) fn parse(
     let text = |field: &str| value["metadata"][field].as_str().unwrap_or_default().to_owned();
     let (mut key, version) = ((text("namespace"), text("name")), text("resourceVersion"));
     if kind == WatchedKind::Nodes {
-        // Each is watched by itself, as if it were a namespace of its own.
+        // Each is watched separately, as if it were a namespace of its own.
         key.0.clone_from(&key.1);
     }
     // By far the largest part of most objects, and never looked at.

@@ -93,15 +93,15 @@ impl WatchStore {
         }
     }
 
-    /// Forgets nodes that no hook stands or falls with any more.
+    /// Forgets nodes that no hook depends on any more.
     pub(super) fn keep_nodes(&mut self, wanted: &BTreeSet<String>) {
         if let Some(nodes) = self.objects.get_mut(&WatchedKind::Nodes) {
             nodes.retain(|(_, name), _| wanted.contains(name));
         }
     }
 
-    /// Which of all hooks, sorted by identity, are watched: where a bound leaves some out, those beside admission first, then the newest.
-    /// So new ones, however many, crowd out none that was there before.
+    /// Which of all hooks, sorted by identity, are watched: a bound drops conversion webhooks and APIServices first, then the newest. So
+    /// new ones, however many, displace none that was there before.
     fn watched(mut hooks: Vec<&Hook>) -> Vec<&Hook> {
         hooks.dedup_by(|a, b| a.id == b.id);
         if hooks.len() > Inventory::MAX_HOOKS {

@@ -28,7 +28,7 @@ pub(super) struct Dial<'a> {
     pub(super) resolver: &'a Resolver,
     pub(super) server_name: &'a ServerName<'static>,
     pub(super) config: Arc<ClientConfig>,
-    /// Go's own limit, inside whatever is left of the hook's timeout (client-go `transport.tlsCache`).
+    /// Go's own limit, within the rest of the hook's timeout (client-go `transport.tlsCache`).
     pub(super) longest_handshake: Duration,
 }
 

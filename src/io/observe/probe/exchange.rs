@@ -83,8 +83,8 @@ impl AsyncWrite for CountedStream {
     }
 }
 
-/// A connection that speaks HTTP/1.1. No task of its own moves its bytes: it moves while it is asked something, which spares
-/// a probe two trips between threads.
+/// A connection that speaks HTTP/1.1. No task of its own drives it: it is polled during a request, which saves a probe two
+/// trips between threads.
 #[derive(Debug)]
 pub(super) struct Link {
     sender: SendRequest<Full<Bytes>>,
@@ -100,7 +100,7 @@ struct Wire {
 }
 
 impl Wire {
-    /// Moves bytes as far as they go.
+    /// Polls the connection once.
     fn turn(&mut self, context: &mut Context<'_>) {
         if let Some(connection) = &mut self.connection
             && let Poll::Ready(ended) = Pin::new(connection).poll(context)
@@ -156,7 +156,7 @@ impl Link {
         self.sender.is_closed()
     }
 
-    /// Sends a request and reads the whole answer. Without a limit of its own: the probe has one.
+    /// Sends a request and reads the whole answer. It has no timeout: the probe has one.
     pub(super) async fn exchange(
         &mut self,
         request: Request<Full<Bytes>>,
@@ -164,8 +164,8 @@ impl Link {
     ) -> Result<ProbeReply, Broken> {
         let answered = {
             let Self { sender, wire } = self;
-            // Each goes on as soon as the other has, so neither wakes the task for the other's sake: only the network does. A
-            // budget that is used up would have to.
+            // Both are polled in turn, so neither wakes the task for the other: only the network does. An exhausted coop
+            // budget would have to.
             let mut asking = pin!(unconstrained(ask(sender, request, progress)));
             poll_fn(|context| {
                 let asleep = &mut Context::from_waker(Waker::noop());

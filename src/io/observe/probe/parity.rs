@@ -133,7 +133,7 @@ pub(super) fn judge_signature(leaf: &CertificateDer<'_>, error: &Error) -> Objec
     }
 }
 
-/// Go puts a leaf that is in the pool forward as a chain of its own: dates, name and purpose, no signature.
+/// Go accepts a leaf that is in the pool as a chain of its own: dates, name and purpose, no signature.
 fn leaf_alone(presented: &Presented<'_>) -> Result<(), Objection> {
     let leaf = read(presented.leaf)?;
     let (validity, now) = (leaf.validity(), seconds(presented.now));

@@ -40,7 +40,7 @@ pub(super) struct ProbePlan {
     pub(super) message: Message,
 }
 
-/// What is asked once the connection stands.
+/// The request on an established connection.
 #[derive(Debug)]
 pub(super) enum Message {
     Nothing,

@@ -58,13 +58,13 @@ impl Pool {
         }
     }
 
-    /// Puts a connection in, if there is room. Were another one closed for it, of more targets than there is room for, each
-    /// probed in turn, none would ever find its connection again.
+    /// Adds a connection, if there is room. Evicting another for it would mean, with more targets than room, that none ever
+    /// finds its connection again.
     pub(super) fn put(&self, target: ProbeTarget, link: Link) {
         let mut idle = lock(&self.idle);
         let since = Instant::now();
-        // A probe that ends after its target was forgotten puts its connection back all the same. No probe asks for that
-        // one again, so that it takes up room until it is too old.
+        // A probe that ends after its target was forgotten still returns its connection. No probe uses that one again,
+        // so it takes up room until it is too old.
         for (_, stale) in idle.extract_if(|_, known| since - known.since > IDLE) {
             stale.link.close();
         }

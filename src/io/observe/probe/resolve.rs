@@ -25,7 +25,7 @@ pub(super) struct Resolver {
 }
 
 impl Resolver {
-    /// The first four addresses of a name. Waits without a bound of its own.
+    /// The first four addresses of a name. It has no timeout.
     ///
     /// # Errors
     /// Why there is none.
@@ -51,7 +51,7 @@ impl Resolver {
             let started = underway.entry(host.to_owned()).or_insert_with(|| {
                 let (name, all) = (host.to_owned(), Arc::clone(&self.underway));
                 let lookup = lookup(name.clone());
-                // A task of its own, so that it is known to be under way after its probe has given up.
+                // A task of its own, so that the lookup continues after its probe has given up.
                 let task = tokio::spawn(async move {
                     let found = lookup.await.map_err(|error| brief(&error.to_string()));
                     lock(&all).remove(&name);

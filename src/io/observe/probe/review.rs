@@ -156,7 +156,7 @@ fn object(kind: &ReviewedKind, namespace: &str, uid: &str, now: Time, selector: 
     object
 }
 
-/// Labels that meet an objectSelector as far as one can without contradiction.
+/// Labels that match an objectSelector, if it has no contradiction.
 fn labels(selector: &Selector) -> serde_json::Map<String, Value> {
     let required = selector
         .expressions

@@ -27,8 +27,8 @@ pub(super) enum Trust {
     },
     /// The certificates of `caBundle`; none when it is junk.
     Bundle(Arc<Bundle>),
-    /// Any certificate (`insecureSkipTLSVerify` of an APIService). The handshake's signature has to be right even so,
-    /// as with Go.
+    /// Any certificate (`insecureSkipTLSVerify` of an APIService). The handshake's signature must still be right, as
+    /// with Go.
     Anything,
 }
 
@@ -51,7 +51,7 @@ impl Trust {
 #[derive(Debug)]
 pub(super) struct TrustStore {
     provider: Arc<CryptoProvider>,
-    /// The configuration without a verifier of its own; cloned for each handshake.
+    /// The configuration without a verifier; cloned for each handshake.
     base: ClientConfig,
     /// The system's roots, or why there are none.
     system: Result<Arc<dyn ServerCertVerifier>, Error>,
@@ -170,7 +170,7 @@ pub(super) struct SeenCertificate {
     pub(super) not_after: Option<Time>,
     /// Until when the bundle verifies the served chain, if it does.
     pub(super) vouched_until: Option<Time>,
-    /// Why we did not go on with the handshake, if it was us.
+    /// Why we aborted the handshake, if we did.
     pub(super) objection: Option<Objection>,
     /// Whether the server asked for a client certificate.
     pub(super) asked: bool,

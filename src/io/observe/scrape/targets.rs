@@ -1,4 +1,4 @@
-//! Which replicas are scraped, and what stands in for those out of reach.
+//! Which replicas are scraped, and what replaces those that are unreachable.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ const MAX_REPLICAS: usize = 32;
 const MAX_VISITS: usize = 5;
 /// A process behind an address that was not met for this long is gone.
 const FORGET: Duration = Duration::from_secs(300);
-/// Once one process alone was met at an address for so long, on several connections, it is the only one there.
+/// Once a single process was seen at an address for this long, on several connections, it is the only one there.
 const SETTLED: Duration = Duration::from_secs(60);
 
 pub(super) struct Targets {
@@ -84,7 +84,7 @@ impl Targets {
         }
     }
 
-    /// Whether there is one process alone, as far as can be told: then every connection leads to it.
+    /// Whether there appears to be a single process: then every connection leads to it.
     pub(super) fn is_one_process(&self, now: Time) -> bool {
         let only = match self.replicas.len() {
             0 => Some(&self.server),
@@ -99,9 +99,9 @@ impl Targets {
     /// Every replica that may be reachable. The configured server joins in as long as any replica is out of
     /// reach or none is known: the same process under two addresses counts once.
     ///
-    /// A connection is kept to a replica of its own address alone. That, too, may be a balancer's: who looks `wide` ends
-    /// the connection, and once two processes were met none is kept. Then, and at the configured server, there is a visit
-    /// for each process as far as is known, and who looks `wide` asks once more where no list says how many there are.
+    /// A connection is kept only to a replica at its own address. That, too, may be a balancer's: a `wide` scrape ends
+    /// the connection, and once two processes were seen none is kept. Then, and at the configured server, there is a
+    /// visit for each known process, and a `wide` scrape adds one where no list gives their number.
     pub(super) fn current(&self, now: Time, wide: bool) -> Vec<ScrapeTarget> {
         let (tried, left_alone): (Vec<_>, Vec<_>) = self
             .replicas

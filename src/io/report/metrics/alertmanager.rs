@@ -13,7 +13,7 @@ use crate::io::endpoint::EndpointError;
 pub enum Dropped {
     /// It refused the push.
     Refused,
-    /// It was away until the end of the alert was forgotten; there, the alert runs out by itself.
+    /// It was down until the end of the alert was forgotten; the alert expires there.
     Expired,
     /// More fire at once than are pushed.
     TooMany,
@@ -53,7 +53,7 @@ impl Metrics {
         metrics.last_success.with_label_values(&[alertmanager]).set(0.0);
     }
 
-    /// Counts a push that was taken at `at`, with so many alerts.
+    /// Counts a push that was accepted at `at`, and its alerts.
     pub fn alerts_sent(&self, alertmanager: &str, alerts: usize, at: Time) {
         let metrics = &self.alertmanager;
         metrics

@@ -74,7 +74,7 @@ impl Metrics {
         self.breaker.held_back.with_label_values(&[reason.as_str()]).inc();
     }
 
-    /// Counts a change of a webhook configuration: `bypass`, `probation` or `restore`, and what became of it.
+    /// Counts a change of a webhook configuration: `bypass`, `probation` or `restore`, and its outcome.
     pub fn acted(&self, action: &'static str, outcome: &'static str) {
         self.breaker.actions.with_label_values(&[action, outcome]).inc();
     }

@@ -55,7 +55,7 @@ impl HookMetrics {
         self.fill_findings(&assessment.audit);
     }
 
-    /// What the last audit found; what is only worth knowing is counted and has no series of its own.
+    /// The findings of the last audit; informational ones are counted and have no series of their own.
     fn fill_findings(&self, audit: &Findings) {
         if audit.at.is_none() {
             return;

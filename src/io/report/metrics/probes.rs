@@ -10,8 +10,7 @@ use crate::domain::observe::probe::{ConnectionKind, ProbePhase, ProbeReport};
 use crate::domain::observe::views::ProbeView;
 use crate::io::lock;
 
-/// So many pairs of connection and outcome of its probes are told apart for each hook; further outcomes count as
-/// `other`.
+/// Most pairs of connection and outcome with a series per hook; further outcomes count as `other`.
 pub const MAX_OUTCOMES: usize = 6;
 /// The name under which hooks and outcomes beyond the bounds are counted together. No hook can have it: their names
 /// have dots.

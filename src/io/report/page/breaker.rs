@@ -1,4 +1,4 @@
-//! What the breaker has to do with: a line per hook that is bypassed, on its way back, or held back from.
+//! The breaker's hooks: a line per hook that is bypassed, being restored, or blocked by a guard rail.
 
 use maud::{Markup, html};
 
@@ -10,7 +10,7 @@ use crate::domain::time::Time;
 /// Room for all of it, in bytes.
 const ROOM: usize = 8_000;
 
-/// Nothing at all while the breaker has to do with no hook.
+/// Empty while the breaker deals with no hook.
 pub(super) fn standings(breaker: &BreakerView, now: Time) -> Markup {
     if breaker.hooks.is_empty() {
         return html! {};
@@ -27,7 +27,7 @@ pub(super) fn standings(breaker: &BreakerView, now: Time) -> Markup {
     }
 }
 
-/// Where a hook stands, in a word or two; `None` while there is nothing to say of it.
+/// A hook's state in a word or two; `None` while it is unremarkable.
 pub(super) fn state(standing: &HookStanding) -> Option<String> {
     Some(
         match (&standing.rung, &standing.would_bypass, &standing.held_back) {

@@ -30,7 +30,7 @@ const NOT_WELL: usize = 16_000;
 const LIST: usize = 6_000;
 /// Backends drawn in the row of a hook; all others are below it.
 const IN_ROW: usize = 3;
-/// Things that happened to one hook and are told with it.
+/// Most past events that are listed with one hook.
 const HISTORY: usize = 8;
 
 /// The hooks that are shown in full, the worst first.
@@ -46,7 +46,7 @@ pub(super) fn in_full(hooks: &[Verdict]) -> &[Verdict] {
     &hooks[..unwell.min(MAX_IN_FULL)]
 }
 
-/// The whole table, with so many bytes for the list of those that are well.
+/// The whole table, with `room` bytes for the list of healthy ones.
 pub(super) fn table(assessment: &Assessment, past: &ShownPast, room: impl Fn(usize) -> usize) -> Markup {
     let hooks = &*assessment.hooks;
     let first = in_full(hooks);
@@ -126,7 +126,7 @@ struct HookContext<'a> {
 }
 
 impl HookContext<'_> {
-    /// How the breaker has it, in a word or two; by what stands on the object where the breaker does not say.
+    /// The breaker's state in a word or two; according to the object where the breaker has none.
     fn breaker(&self, verdict: &Verdict) -> Option<String> {
         let stands = self.stands.and_then(breaker::state);
         stands.or_else(|| match verdict.bypass? {
@@ -293,7 +293,7 @@ fn picture(anchor: u64, number: usize) -> String {
 }
 
 /// A step per minute: its height is the time the slowest probe took, from 1 ms to 10 s by magnitudes, so that all of them
-/// can be compared. A minute in which one failed stands out whatever it took.
+/// can be compared. A minute with a failure is highlighted whatever it took.
 fn spark(
     backend: &BackendView,
     tracks: Option<&BTreeMap<Backend, Vec<Cell>>>,

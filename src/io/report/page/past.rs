@@ -67,7 +67,7 @@ pub enum MarkKind {
     Failing,
     /// Something about a hook deserves a look.
     Suspect,
-    /// A hook is well again.
+    /// A hook recovered.
     Well,
     /// Writes go differently than before.
     Writes(Writes),
@@ -210,7 +210,7 @@ impl Past {
         }
     }
 
-    /// Takes in what is published; a sample is taken of it now and then.
+    /// Records a published assessment; samples are taken at intervals.
     pub fn assessed(&mut self, assessment: &Assessment) {
         let now = assessment.at;
         let is_gone = |hook: &HookId| {

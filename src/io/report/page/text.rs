@@ -9,8 +9,8 @@ const LONGEST: usize = 600;
 /// The same of a command, which is of no use when it is cut: one names up to 50 webhooks.
 const LONGEST_COMMAND: usize = 30_000;
 
-/// Text from the cluster, or a sentence with such text in it. It is escaped, cut, and isolated: whatever direction it
-/// runs in, what stands beside it stays where it is.
+/// Text from the cluster, or a sentence with such text in it. It is escaped, cut, and isolated: its text direction does
+/// not affect what is beside it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Foreign<'a>(pub(super) &'a str);
 

@@ -1,7 +1,7 @@
-//! The last hour as a picture: how long writes took, which part of that was a culprit's, and what happened.
+//! The last hour as a chart: how long writes took, which part of that was a culprit's, and events.
 //!
-//! What has a slope is drawn in a picture of its own that is stretched to the page's width; what must not be stretched,
-//! such as text and marks, stands beside it at percentages of the width. So it is as readable on a phone.
+//! Curves are drawn in an SVG that is stretched to the page's width; text and marks, which must not be stretched, are
+//! placed beside it at percentages of the width. So it is as readable on a phone.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -160,8 +160,7 @@ fn span(past: &ShownPast, now: Time) -> Duration {
         .unwrap_or(super::past::SPAN)
 }
 
-/// The samples by columns. One without a sample of its own, as there are where samples are rarer than columns, goes on as
-/// the one before.
+/// The samples by columns. A column without a sample, where samples are rarer than columns, repeats the one before.
 fn columns(past: &ShownPast, frame: &Frame) -> [TimelineColumn; COLUMNS] {
     let mut columns = [TimelineColumn::default(); COLUMNS];
     for sample in &past.samples {
@@ -321,7 +320,7 @@ fn runs(
     runs
 }
 
-/// Steps, as each column stands for a while.
+/// A step line, as each column covers a span.
 fn line(path: &mut String, run: std::ops::Range<usize>, y: impl Fn(usize) -> f32) {
     let mut last = None;
     for at in run.clone() {
@@ -369,7 +368,7 @@ const MARKS: [(&str, &str); 4] = [
     ("m act", "breaker"),
 ];
 
-/// The outline of a mark around 0, 0: without its colour, too, each class is told from the others.
+/// The outline of a mark around 0, 0: each class is distinguishable without its colour, too.
 fn shape(class: &str) -> &'static str {
     match class {
         "m bad" => "M0-5L5 4H-5Z",
@@ -406,7 +405,7 @@ fn drawn(mark: &Mark, x: f64, frame: &Frame) -> Markup {
         }
         g class=(class(mark.kind)) {
             line x1=(x) x2=(x) y1="0" y2="100%" {}
-            // What was done stands below what happened.
+            // Actions are below events.
             svg.at x=(x) y=(if class(mark.kind) == "m act" { "17" } else { "5" }) { path d=(shape(class(mark.kind))) {} }
             title { (called(mark.kind)) }
         }

@@ -110,7 +110,7 @@ impl<'a> VariableReader<'a> {
     }
 }
 
-/// Puts in the bytes that `%XX` stand for; `None` when what comes out is no text.
+/// Decodes `%XX`; `None` when the result is not UTF-8.
 fn decode(text: &str) -> Option<String> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

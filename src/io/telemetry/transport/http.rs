@@ -38,7 +38,7 @@ impl Http {
             builder = builder.tls_certs_only(roots);
         }
         if !tls {
-            // A machine without any root can send in plain text all the same.
+            // A machine without any root certificate can still send in plain text.
             builder = builder.tls_certs_only([]);
         }
         if let (true, Some((certificate, key))) = (tls, &destination.identity) {
@@ -116,7 +116,7 @@ async fn read<P: Payload>(mut answer: Response) -> Result<Rejected, FailedExport
         }
     }
     let kind = kind.as_ref().map_or("", |kind| kind.to_str().unwrap_or_default());
-    // Some receivers answer in JSON whatever they were sent; it is a success all the same.
+    // Some receivers answer in JSON to any request; it is still a success.
     if body.is_empty() || kind.starts_with("application/json") {
         return Ok(Rejected::default());
     }

@@ -1,4 +1,4 @@
-//! What a shield's condition lets through, held against what hookwatch takes for spared.
+//! Compares what a shield's condition spares with what hookwatch counts as spared.
 
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};

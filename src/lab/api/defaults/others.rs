@@ -1,4 +1,4 @@
-//! Defaults of CustomResourceDefinitions and APIServices, as far as the hooks in them go (1.36,
+//! Defaults of CustomResourceDefinitions and APIServices, for the hooks in them only (1.36,
 //! `apiextensions-apiserver/pkg/apis/apiextensions/v1/defaults.go` and
 //! `kube-aggregator/pkg/apis/apiregistration/v1/defaults.go`).
 

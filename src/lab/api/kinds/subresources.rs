@@ -16,7 +16,7 @@ pub(in super::super) struct Subresource {
 pub(in super::super) enum SubresourceKind {
     /// A part of the object itself is written by PUT and PATCH, and read with the rest of it.
     Part,
-    /// The number of replicas is read and written, as an object of its own.
+    /// Reads and writes the number of replicas, as a Scale object.
     Scale,
     /// Something is asked for by POST.
     Token,

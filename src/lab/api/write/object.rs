@@ -130,7 +130,7 @@ pub(super) fn check_version(
         if blind {
             let why = "must be specified for an update";
             let error = FieldError::invalid("metadata.resourceVersion", &json!(0), why);
-            // The plural name stands where other errors have the kind; so it does in the real one.
+            // The plural name is where other errors have the kind, as in the real one.
             return Err(ApiFailure::invalid_as(kind.resource, kind.group, name, &[error]));
         }
         return Ok(());

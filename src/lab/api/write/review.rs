@@ -1,5 +1,5 @@
-//! Reviews: questions that are posted, answered and forgotten. Hooks are asked about them all the same (in Kubernetes
-//! 1.36; not any more from 1.37).
+//! Reviews: requests that are posted, answered and not stored. Hooks are still called for them (in Kubernetes 1.36; not
+//! any more from 1.37).
 
 use http::Response;
 use serde_json::{Value, json};

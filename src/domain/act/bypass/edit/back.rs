@@ -10,8 +10,8 @@ use crate::act::bypass::state::{BypassAnnotation, FailureFields, UnreadableAnnot
 use crate::act::bypass::{BypassPhase, ownership};
 use crate::time::Time;
 
-/// Puts fields back. None becomes weaker by it, whatever the annotation says: no `Fail` becomes `Ignore` (`AnnotationEntry::has_set`),
-/// and no timeout becomes shorter than it is.
+/// Restores fields. This weakens none, whatever the annotation says: no `Fail` becomes `Ignore` (`AnnotationEntry::has_set`), and no
+/// timeout becomes shorter than it is.
 fn fields_back(
     page: &mut EditPage<'_>,
     ours: &[&str],
@@ -65,7 +65,7 @@ pub(super) fn restore(here: &Here<'_>, fenced: bool, now: Time) -> Result<Plan, 
         original.and_then(|original| fields_back(&mut page, &ours, original.as_ref()))
     };
     if let Err(refusal) = put {
-        // The conditions can be taken away whatever is wrong with the rest; then it is said.
+        // The conditions can be removed whatever is wrong with the rest, which is then reported.
         return if page.draft.is_empty() {
             Err(refusal)
         } else {

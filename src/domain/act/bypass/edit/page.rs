@@ -108,8 +108,8 @@ impl<'a> EditPage<'a> {
         }
     }
 
-    /// Writes down what is to be known of the webhook. Where there is no room for that, the evidence of all goes first: one
-    /// webhook's must not keep another from being bypassed.
+    /// Records the entry of the webhook. Without room for it, the evidence of all entries is dropped first: one webhook's
+    /// must not keep another from being bypassed.
     pub(super) fn write_down(&mut self, entry: AnnotationEntry) -> Result<(), EditRefusal> {
         self.state.set(self.here.webhook, entry);
         let length = |state: &BypassAnnotation| state.text().map_or(0, |text| text.chars().count());

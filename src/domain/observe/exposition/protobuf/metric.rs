@@ -18,7 +18,7 @@ pub(super) struct Metric<'message> {
     pub(super) reading: MetricValue,
 }
 
-/// What a metric's value is, as far as it matters.
+/// The used part of a metric's value.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) enum MetricValue {
     #[default]

@@ -1,11 +1,11 @@
-//! What is kept of a Node: the few fields that say whether its Pods are about to go.
+//! The part of a Node that is kept: the few fields that show whether its Pods will soon go.
 
 use serde_json::Value;
 
 use crate::domain::cluster::inventory::{NodeState, NodeTrouble, Sign};
 use crate::domain::time::Time;
 
-/// Taints of what is about to take a node away: cluster-autoscaler, Karpenter, a cloud's controller, and the node's own
+/// Taints set before a node is removed, by: cluster-autoscaler, Karpenter, a cloud's controller, and the node's own
 /// lifecycle (`kubernetes/api/core/v1/well_known_taints.go`).
 const LEAVING: [&str; 4] = [
     "ToBeDeletedByClusterAutoscaler",

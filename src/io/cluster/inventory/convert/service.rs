@@ -160,7 +160,7 @@ pub(in crate::io) fn resolve<'a>(
         ..
     } = target;
     if let Routing::ExternalName(host) = &service.routing {
-        // The API server dials that name. No backend of ours, and no reason to say that there is none.
+        // The API server dials that name. It is no backend that we probe, and no reason to report that there is none.
         let why = format!("it is an ExternalName for {host:?}, which hookwatch does not follow");
         problems.add(format!("Service {namespace}/{name}: {why}"));
         return ServiceState::Unknown { why };
@@ -224,8 +224,8 @@ fn endpoints<'a>(
             let address = SocketAddr::new(endpoint.ip, *number);
             by_address
                 .entry(address)
-                // While slices are rearranged an endpoint stands in two of them, not always equally fresh; the
-                // API server would find it in the better one.
+                // While slices are rearranged an endpoint may be in two of them, not always equally fresh; the API
+                // server would use the better one.
                 .and_modify(|known| {
                     known.ready |= endpoint.ready;
                     known.terminating &= endpoint.terminating;

@@ -1,4 +1,4 @@
-//! What the breaker did, read off where it says that each hook stands.
+//! The breaker's actions, derived from the standings it publishes.
 
 use std::collections::BTreeMap;
 use strum::IntoStaticStr;
@@ -17,12 +17,12 @@ const MAX_FOLLOWED: usize = 400;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum PastAction {
-    /// It is bypassed, and every API server goes by that.
+    /// It is bypassed, on every API server.
     Bypassed,
     /// Only hookwatch's own dry runs reach it.
     #[strum(serialize = "on probation")]
     Probation,
-    /// It is as its owner has it.
+    /// Restored.
     Restored,
     /// Something keeps reverting the bypass.
     Contested,
@@ -73,8 +73,8 @@ impl Actions {
             let under_way = standing.state == "bypassed" && !standing.effective;
             let Some(action) = PastAction::of(standing) else {
                 match before {
-                    // What is still coming into force is what it was; and what would be done is told once, though a
-                    // guard may hold it back now and then.
+                    // A change that is still propagating keeps its old state; a planned action is listed once, even if
+                    // a guard blocks it in between.
                     Some(before) if under_way || before.0 == PastAction::Planned => {
                         told.insert(standing.hook.clone(), before);
                     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::SPAN;
 use crate::domain::time::Time;
 
-/// What one cell stands for.
+/// The time that one cell covers.
 pub const SLOT: Duration = Duration::from_secs(30);
 /// Cells of a track.
 pub const SLOTS: usize = (SPAN.as_secs() / SLOT.as_secs()) as usize;
@@ -18,7 +18,7 @@ const FAILED: u16 = 1 << 15;
 pub enum Cell {
     /// No probe came back.
     Empty,
-    /// The slowest took so many milliseconds, at most 32 s are told apart.
+    /// Milliseconds of the slowest; more than 32 s count as 32 s.
     Took {
         /// Milliseconds.
         millis: u16,
