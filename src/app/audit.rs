@@ -78,7 +78,7 @@ pub struct AuditReport {
     pub hooks: usize,
     /// Read from a cluster; otherwise a usual control plane is assumed.
     pub is_cluster: bool,
-    /// Lists every affected write.
+    /// Whether every affected write is listed.
     pub in_depth: bool,
     /// The arguments that lead to the same cluster, of kubectl as well, or to the same files; each with a space before it.
     pub source: String,
