@@ -110,7 +110,7 @@ pub struct Bid {
     pub changes_hands: bool,
     /// How often it will have changed hands.
     pub transitions: u64,
-    /// The term to write.
+    /// The term to write; in a Lease `leaseDurationSeconds`, rounded up.
     pub term: Duration,
 }
 
@@ -134,18 +134,18 @@ pub enum BidOutcome {
 /// A replica's standing in the election.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ReplicaStanding {
-    /// It leads.
+    /// This replica leads.
     Leading {
-        /// By which object.
+        /// The object that decided it.
         by: LeadershipObject,
         /// Until then at most, unless it renews.
         until: Time,
     },
     /// Another replica leads, as far as was observed.
     Following {
-        /// Who.
+        /// The leader's name.
         holder: Arc<str>,
-        /// By which object.
+        /// The object that decided it.
         by: LeadershipObject,
     },
     /// No leader is known.

@@ -28,7 +28,7 @@ use crate::time::Time;
 pub use command::PatchCommand;
 pub use reach::forecast_sentence;
 
-/// How bad it is.
+/// How severe a finding is, in ascending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "snake_case")]
@@ -51,7 +51,7 @@ impl FindingSeverity {
 /// A sort of finding.
 #[derive(Debug, PartialEq, Eq)]
 pub struct FindingKind {
-    /// Its stable name.
+    /// Its stable identifier in reports and baselines.
     pub id: &'static str,
     /// The most that it can be.
     pub severity: FindingSeverity,
@@ -123,7 +123,7 @@ kinds! {
 pub struct Finding {
     /// Which sort.
     pub kind: &'static FindingKind,
-    /// How bad it is here.
+    /// At most that of its kind.
     pub severity: FindingSeverity,
     /// The object: kind, configuration and webhook between slashes.
     pub object: String,

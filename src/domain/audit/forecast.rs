@@ -51,7 +51,7 @@ impl BackendFailure {
 /// A function that is lost.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Casualty {
-    /// Which one.
+    /// The function of the control plane that is lost.
     pub what: Function,
     /// Between how long after the fault, at the earliest and at the latest.
     pub after: [Duration; 2],
@@ -61,14 +61,14 @@ pub struct Casualty {
     pub why: String,
 }
 
-/// A write that suffers.
+/// A write that is refused or delayed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Suffering {
-    /// It, in words.
+    /// The write, as a clause for sentences.
     pub name: &'static str,
     /// Operation, and resource with group and subresource, as `UPDATE leases.coordination.k8s.io`.
     pub object: String,
-    /// How long it waits.
+    /// How long all its webhooks together delay it.
     pub waits: Duration,
     /// It is refused, or given up by its client, in the end.
     pub is_lost: bool,

@@ -46,14 +46,14 @@ pub struct Request {
     pub at: Time,
 }
 
-/// What was found.
+/// The result of one audit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Audited {
     /// When it was asked for.
     pub at: Time,
-    /// How long it took.
+    /// Wall-clock duration, with the pauses.
     pub took: Duration,
-    /// Everything.
+    /// All findings, without the limit of [`MAX_FINDINGS`].
     pub findings: Vec<Finding>,
 }
 
@@ -117,9 +117,9 @@ fn without_bypass(hook: &Arc<Hook>) -> Arc<Hook> {
 pub struct Findings {
     /// When it was asked for; `None` before the first.
     pub at: Option<Time>,
-    /// How many are critical.
+    /// Critical findings, including those beyond [`MAX_FINDINGS`].
     pub critical: usize,
-    /// How many are warnings.
+    /// Warnings, including those beyond [`MAX_FINDINGS`].
     pub warning: usize,
     /// How many are worth knowing.
     pub info: usize,

@@ -19,9 +19,9 @@ use crate::thresholds as t;
 /// One sort of write.
 #[derive(Debug, Clone, Copy)]
 pub struct WriteSort {
-    /// What dies without it.
+    /// The function of the control plane that is lost without it.
     pub what: Function,
-    /// It, in words.
+    /// The write, as a clause for sentences.
     pub name: &'static str,
     /// `CREATE`, `UPDATE` or `DELETE`.
     pub operation: &'static str,
@@ -29,11 +29,11 @@ pub struct WriteSort {
     pub object: [&'static str; 4],
     /// The kind of what is written.
     pub kind: &'static str,
-    /// Where.
+    /// The namespace that the object is in.
     pub place: ObjectScope,
     /// The object's name; empty where the request has none.
     pub object_name: &'static str,
-    /// Who.
+    /// The user that the API server sees.
     pub by: Requester<'static>,
     /// Its labels, where every cluster has the same.
     pub labels: Option<&'static [(&'static str, &'static str)]>,
@@ -41,16 +41,16 @@ pub struct WriteSort {
     pub deadline: fn() -> Duration,
 }
 
-/// Where an object is.
+/// The namespace of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ObjectScope {
-    /// In this namespace.
+    /// In the namespace of this name.
     In(&'static str),
     /// In the namespace of the webhook's Service.
     Own,
     /// In a namespace of a tenant.
     Tenant,
-    /// In none.
+    /// Cluster-scoped: in no namespace.
     Cluster,
     /// It is a tenant's Namespace itself.
     Namespace,

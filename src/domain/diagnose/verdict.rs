@@ -28,7 +28,7 @@ pub struct Verdict {
     pub health: Health,
     /// What is wrong; `None` exactly when it is healthy or unknown.
     pub cause: Option<Cause>,
-    /// What that does.
+    /// What the failure does to writes.
     pub effect: Effect,
     /// It is shielded, and without that it would keep requests past their deadline: whether it may be restored hangs on
     /// that.
@@ -46,7 +46,7 @@ pub struct Verdict {
     pub excess_share: Option<f64>,
     /// Since when the cause holds.
     pub since: Option<Time>,
-    /// One sentence.
+    /// The verdict in one sentence.
     pub summary: String,
     /// The observations behind it, the strongest first, as sentences.
     pub evidence: Vec<String>,
@@ -79,7 +79,7 @@ pub struct BackendView {
     /// The address and how it became known.
     #[serde(flatten)]
     pub backend: Backend,
-    /// In a word.
+    /// How its last probes ended.
     pub state: BackendHealth,
     /// A sentence about the last probe.
     pub detail: String,

@@ -87,7 +87,7 @@ impl fmt::Display for CanaryTarget {
 /// One finished canary.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CanaryReport {
-    /// What it wrote.
+    /// The object that it wrote.
     pub target: CanaryTarget,
     /// When it was sent.
     pub started: Time,
@@ -103,7 +103,7 @@ pub struct CanaryReport {
 /// A canary that is not back yet although it was sent 0.3 s ago.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CanaryOverdue {
-    /// What it writes.
+    /// The object that it writes.
     pub target: CanaryTarget,
     /// When it was sent.
     pub started: Time,

@@ -168,7 +168,6 @@ fn sample(text: &str) -> Option<(LineLabels<'_>, f64)> {
     (timestamp_is_fine && words.next().is_none()).then_some((labels, value))
 }
 
-/// The labels of one line.
 type LineLabels<'line> = LabelPairs<&'line str, Cow<'line, str>>;
 
 impl<'line> LineLabels<'line> {

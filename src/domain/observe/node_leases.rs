@@ -29,12 +29,12 @@ pub struct NodeLease {
     pub duration: Duration,
 }
 
-/// One reading of all of them.
+/// One LIST of all node Leases.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct LeaseReading {
     /// When the list was complete, or given up.
     pub at: Time,
-    /// What it held.
+    /// The Leases, or why they could not be listed.
     pub outcome: Result<LeaseList, LeaseTrouble>,
 }
 
@@ -52,12 +52,12 @@ pub struct LeaseList {
 pub enum LeaseTrouble {
     /// 401 or 403.
     Forbidden {
-        /// What to grant.
+        /// The missing permission, as a sentence.
         why: String,
     },
     /// Anything else.
     Unreadable {
-        /// What was said.
+        /// The error, as text.
         why: String,
     },
 }
@@ -83,7 +83,7 @@ struct KnownLease {
 pub struct NodeLeasesView {
     /// `current`, `none` (there are no nodes), `forbidden`, `unreadable` or `untried`.
     pub state: &'static str,
-    /// A sentence.
+    /// The state as a sentence; the missing permission where it is `forbidden`.
     pub detail: String,
     /// Node Leases seen.
     pub nodes: usize,
@@ -91,12 +91,12 @@ pub struct NodeLeasesView {
     pub late: usize,
     /// Seconds for which the oldest has not been renewed, as of the last reading; `None` without any.
     pub oldest_age_seconds: Option<f64>,
-    /// Whose that is.
+    /// The node of that Lease.
     pub oldest: Option<String>,
 }
 
 impl NodeLeases {
-    /// Takes a reading in.
+    /// Adds a reading. An error keeps the Leases that were read before.
     pub fn take(&mut self, reading: LeaseReading) {
         let at = reading.at;
         let LeaseList { leases, left_out } = match reading.outcome {

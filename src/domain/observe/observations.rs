@@ -41,7 +41,6 @@ pub struct Observations {
     pub(crate) inventory: Option<Arc<Inventory>>,
     /// Its hooks by webhook name.
     named: BTreeMap<Arc<str>, Vec<Arc<Hook>>>,
-    /// The addresses of all backends.
     pub(crate) addresses: BTreeSet<BackendAddress>,
     /// Hooks whose only node is not ready.
     pub(crate) doomed: Vec<HookId>,

@@ -250,13 +250,13 @@ pub struct CertificateFacts {
 pub struct ProbeReport {
     /// The hook probed.
     pub hook: HookId,
-    /// Where.
+    /// The address that was dialled, and how it became known.
     pub backend: Backend,
-    /// How far it went.
+    /// How much was asked of the backend.
     pub level: ProbeLevel,
-    /// On which connection.
+    /// A new connection, or the pooled one.
     pub connection: ConnectionKind,
-    /// When it began.
+    /// When it was sent.
     pub started: Time,
     /// How long it took in all.
     pub took: Duration,
@@ -276,14 +276,14 @@ pub struct ProbeReport {
 pub struct ProbeOverdue {
     /// The hook being probed.
     pub hook: HookId,
-    /// Where.
+    /// The address that is dialled.
     pub backend: Backend,
-    /// On which connection.
+    /// A new connection, or the pooled one.
     pub connection: ConnectionKind,
-    /// When it began.
+    /// When it was sent.
     pub started: Time,
     /// How long it has been under way.
     pub waiting: Duration,
-    /// In which phase it is.
+    /// The phase that it waits in.
     pub phase: ProbePhase,
 }

@@ -33,7 +33,7 @@ use target::{TargetSchedule, Wanted};
 /// So many intervals after its time a probe goes before those of hooks that are looked at closely.
 const STARVED: u32 = 4;
 
-/// How often is probed.
+/// The rates of probes and their limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rates {
     /// Between two probes of one target, and between two that ask the same on the pooled connection.
@@ -53,7 +53,7 @@ pub struct Rates {
 pub struct Ask {
     /// How far.
     pub level: ProbeLevel,
-    /// The request.
+    /// Equal text is an equal request, and is sent once.
     pub request: Arc<str>,
 }
 
@@ -62,13 +62,13 @@ pub struct Ask {
 pub struct ScheduledProbe {
     /// By which its news is told to the schedule.
     pub number: u64,
-    /// Of what.
+    /// The backend, with the server name and trust for it.
     pub target: Arc<ProbeTarget>,
     /// The hooks that ask the same; at least one. Any of them can be taken to make the request.
     pub hooks: Arc<[Arc<Hook>]>,
     /// What is asked.
     pub ask: Ask,
-    /// On which connection.
+    /// Whether to dial, or to use the pooled connection.
     pub connection: ConnectionKind,
     /// How long it may take: the longest timeout of the hooks.
     pub deadline: Duration,

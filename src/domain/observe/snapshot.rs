@@ -24,9 +24,9 @@ pub use sums::Counted;
 /// A sum and a count that only grow, as Prometheus histograms carry them.
 #[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Cumulative {
-    /// Seconds.
+    /// Sum of the observations, in seconds.
     pub sum: f64,
-    /// Observations.
+    /// Number of observations.
     pub count: f64,
 }
 
@@ -89,7 +89,7 @@ pub struct HookSeries {
     pub rejected: Cumulative,
     /// The calls for CREATE and UPDATE only.
     pub writes: Cumulative,
-    /// Refusals by kind.
+    /// Refusals by `error_type`.
     pub rejections: Rejections,
     /// Failed calls that the policy Ignore let pass.
     pub fail_open: f64,
@@ -184,7 +184,7 @@ pub struct Results {
 counted!(Results: ok, refused, throttled, failed);
 
 impl Results {
-    /// All of them.
+    /// Requests of every result.
     pub fn total(&self) -> f64 {
         self.ok + self.refused + self.throttled + self.failed
     }

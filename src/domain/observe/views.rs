@@ -10,7 +10,7 @@ use crate::time::Time;
 /// One canary as a person sees it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CanaryView {
-    /// What it writes.
+    /// The canary, by the object that it writes.
     pub canary: CanaryTarget,
     /// `written`, `overdue`, ... or `untried`.
     pub state: &'static str,

@@ -48,11 +48,11 @@ impl From<Rung> for GapReason {
 /// The time in which a hook did not check what it was to check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct ReviewGap {
-    /// When it began.
+    /// When reviews stopped.
     pub from: Time,
-    /// When it was over.
+    /// When reviews resumed.
     pub to: Time,
-    /// Why.
+    /// Why the hook did not review.
     pub way: GapReason,
 }
 
@@ -74,7 +74,7 @@ pub struct Served {
     pub group: String,
     /// Its versions, the preferred one first.
     pub versions: Vec<String>,
-    /// The plural name.
+    /// The resource, in the plural.
     pub resource: String,
     /// Whether its objects are in namespaces.
     pub namespaced: bool,
@@ -116,7 +116,7 @@ pub enum Went {
 pub struct Question<'a> {
     /// The hook in its original form.
     pub hook: &'a Hook,
-    /// When, and why.
+    /// When it did not review, and why.
     pub gap: ReviewGap,
     /// The namespace of hookwatch, whose objects a shield spares.
     pub own: &'a str,

@@ -12,10 +12,10 @@ use crate::domain::act::bypass::edit::{Author, Desired};
 use crate::domain::cluster::hook::HookId;
 use crate::domain::time::Time;
 
-/// One line.
+/// One JSON line of the audit log.
 #[derive(Debug, Serialize)]
 pub struct AuditRecord {
-    /// When.
+    /// When the outcome was known.
     pub time: Time,
     /// `bypass`, `probation` or `restore`.
     pub action: &'static str,
@@ -26,7 +26,7 @@ pub struct AuditRecord {
     pub kind: &'static str,
     /// The configuration.
     pub configuration: String,
-    /// The webhook.
+    /// `name` of the webhook's entry.
     pub webhook: String,
     /// The reason, if one was given.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -38,7 +38,7 @@ pub struct AuditRecord {
     pub detail: Option<String>,
     /// What happened on the way.
     pub steps: Vec<String>,
-    /// Who did it.
+    /// The person or replica that acted.
     pub identity: String,
     /// The release of hookwatch.
     pub version: String,

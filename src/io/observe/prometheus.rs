@@ -97,7 +97,6 @@ impl QueryFailure {
         }
     }
 
-    /// What to do about it.
     fn advice(&self) -> &'static str {
         use EndpointError::{Status, TimedOut, Unreachable, Unusable};
         match self {

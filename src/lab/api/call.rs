@@ -56,7 +56,6 @@ pub(super) struct CallTarget {
     pub destination: CallDestination,
     /// The host of the URL and the TLS server name.
     pub host: String,
-    /// The port.
     pub port: u16,
     /// Scheme, host, port as written and path: the URL without its query.
     pub url: String,

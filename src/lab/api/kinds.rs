@@ -4,12 +4,10 @@ mod subresources;
 
 pub(super) use subresources::{Subresource, SubresourceKind};
 
-/// One served kind.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ServedKind {
     /// API group; empty for the core group.
     pub group: &'static str,
-    /// API version.
     pub version: &'static str,
     /// The plural name in URLs.
     pub resource: &'static str,

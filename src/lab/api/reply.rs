@@ -31,7 +31,6 @@ pub(super) fn whole(code: u16, content_type: &'static str, body: impl Into<Bytes
     response
 }
 
-/// A stored object.
 pub(super) fn object(code: u16, kind: &ServedKind, stored: &StoredObject) -> Response<Body> {
     json(code, stored.encode(kind))
 }

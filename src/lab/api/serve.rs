@@ -32,7 +32,6 @@ const UNAUTHENTICATED: &str = "system:unauthenticated";
 /// What storage and bookkeeping may take after the hooks have used up a request's time.
 const GRACE: Duration = Duration::from_millis(250);
 
-/// Answers one request.
 pub(super) async fn answer(state: Arc<ApiState>, request: Request<Incoming>) -> Response<Body> {
     let (parts, body) = request.into_parts();
     let content_type = header(&parts, CONTENT_TYPE).to_owned();

@@ -7,9 +7,7 @@ use super::kinds::{ServedKind, qualify};
 /// A refused request: the HTTP code and the `Status` object of the answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ApiFailure {
-    /// The HTTP status.
     pub code: u16,
-    /// The body.
     pub status: Box<Value>,
 }
 

@@ -16,7 +16,6 @@ use super::kinds::ServedKind;
 /// How many changes are remembered. A watch that falls further behind gets `410 Expired`.
 const HISTORY: usize = 8_192;
 
-/// An object as stored.
 #[derive(Debug)]
 pub(super) struct StoredObject {
     /// The whole object, with `apiVersion` and `kind`.

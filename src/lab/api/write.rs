@@ -41,7 +41,6 @@ pub(super) struct WriteRequest<'a> {
 }
 
 impl WriteRequest<'_> {
-    /// Does it.
     pub(super) async fn run(&self) -> Result<Response<Body>, ApiFailure> {
         let kind = self.request.kind;
         self.dry_run()?;

@@ -45,9 +45,7 @@ pub(super) async fn within<T>(
 
 /// Where one Lease is kept.
 pub(super) trait LeaseStore {
-    /// Reads it.
     fn get(&self) -> impl Future<Output = Result<LeaseRecord, RequestFailure>> + Send;
-    /// Makes it.
     fn create(&self, lease: &LeaseRecord)
     -> impl Future<Output = Result<LeaseRecord, RequestFailure>> + Send;
     /// Replaces the version that the record names.

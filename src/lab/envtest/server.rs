@@ -23,7 +23,6 @@ pub(super) struct Launch {
 }
 
 impl Launch {
-    /// Starts it.
     pub(super) fn start(&self, guard: &ProcessGuard) -> anyhow::Result<Process> {
         Process::start(
             self.name,

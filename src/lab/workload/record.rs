@@ -136,7 +136,6 @@ struct RecordState {
 }
 
 impl WorkloadRecord {
-    /// A write begins.
     pub(in crate::lab) fn begins(&self, now: Instant, request: &str) -> RequestTicket {
         let mut state = self.lock();
         state.next_ticket += 1;

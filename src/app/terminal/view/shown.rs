@@ -43,9 +43,9 @@ pub struct ShownControlPlane {
     /// Whether it takes writes.
     #[serde(deserialize_with = "writes")]
     pub writes: Writes,
-    /// Since when.
+    /// When that state began, by the daemon's clock.
     pub since: Option<Time>,
-    /// One sentence.
+    /// The state in one sentence, with the culprit where there is one.
     pub summary: CleanText,
     /// What gives up next.
     #[serde(default)]
@@ -67,7 +67,7 @@ pub struct ShownControlPlane {
 /// The explanation of a trouble that is no hook's.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct ShownNonHookCause {
-    /// What it is.
+    /// The name of the cause, such as `Unexplained`.
     pub cause: CleanText,
     /// How sure this is, 0 to 1.
     #[serde(default)]
@@ -80,11 +80,11 @@ pub struct ShownNonHookCause {
 /// One canary.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct ShownCanary {
-    /// What it writes.
+    /// The canary's target, by the object that it writes.
     pub canary: CleanText,
     /// How it does, in a word.
     pub state: CleanText,
-    /// And in a sentence.
+    /// A sentence about the last one; empty from a daemon that does not say.
     #[serde(default)]
     pub detail: CleanText,
 }
@@ -96,14 +96,14 @@ pub struct ShownHook {
     pub kind: CleanText,
     /// Its configuration, where it is known.
     pub configuration: Option<CleanText>,
-    /// Its name.
+    /// `name` of the entry in its configuration.
     pub webhook: CleanText,
     /// How it is.
     #[serde(deserialize_with = "health")]
     pub health: Health,
-    /// What is wrong.
+    /// The name of the cause; `None` when it is healthy or unknown.
     pub cause: Option<CleanText>,
-    /// What that does.
+    /// What the failure does to writes.
     #[serde(default)]
     pub effect: CleanText,
     /// How sure this is, 0 to 1.
@@ -114,15 +114,15 @@ pub struct ShownHook {
     pub rule: CleanText,
     /// Which part of the extra time per write is its own, 0 to 1.
     pub excess_share: Option<f64>,
-    /// Since when.
+    /// When the cause began to hold, by the daemon's clock.
     pub since: Option<Time>,
-    /// One sentence.
+    /// The verdict in one sentence.
     #[serde(default)]
     pub summary: CleanText,
     /// The observations behind it.
     #[serde(default)]
     pub evidence: Vec<CleanText>,
-    /// What to do next.
+    /// The next step; `None` when there is nothing to do.
     pub advice: Option<CleanText>,
     /// The addresses behind it.
     #[serde(default)]
@@ -156,10 +156,10 @@ impl ShownHook {
 /// What a person may type to bypass a hook.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct ShownByHand {
-    /// The command.
+    /// The `hookwatch break` command, ready to paste.
     #[serde(deserialize_with = "command")]
     pub command: CleanText,
-    /// What it does.
+    /// Its effect, in a few sentences.
     pub meaning: CleanText,
     /// The webhook whose command names this one, too.
     #[serde(default)]
@@ -183,7 +183,7 @@ pub struct ShownAudit {
 /// One finding.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct ShownFinding {
-    /// Its stable name.
+    /// The finding's stable identifier.
     pub id: CleanText,
     /// `critical`, `warning` or `info`.
     pub severity: CleanText,
@@ -240,9 +240,9 @@ pub struct ShownProbes {
 pub struct ShownBreaker {
     /// What its operator wants.
     pub wanted: CleanText,
-    /// What it does.
+    /// The mode in force: `on` becomes `plan` while the fence is not proven.
     pub effective: CleanText,
-    /// Why.
+    /// The reason for that mode, in one sentence.
     pub why: CleanText,
     /// A person's order to do nothing new, in words.
     #[serde(default)]
@@ -258,7 +258,7 @@ pub struct ShownStanding {
     pub kind: CleanText,
     /// Its configuration.
     pub configuration: CleanText,
-    /// Its name.
+    /// `name` of the entry in its configuration.
     pub webhook: CleanText,
     /// `enforcing`, `bypassed` and so on.
     pub state: CleanText,
@@ -267,7 +267,7 @@ pub struct ShownStanding {
     /// Whether it has propagated to every API server.
     #[serde(default)]
     pub effective: bool,
-    /// Since when.
+    /// When that state began, by the daemon's clock.
     pub since: Option<Time>,
     /// What would be done in another mode.
     pub would_bypass: Option<CleanText>,
@@ -281,13 +281,13 @@ pub struct ShownStanding {
 /// The daemon among its replicas.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct ShownReplica {
-    /// Its own name.
+    /// The replica's own name in the election.
     pub identity: CleanText,
-    /// What it is.
+    /// `leader`, `follower` or `unknown`.
     pub role: CleanText,
-    /// Who leads.
+    /// The leader's name; `None` when it is unknown.
     pub holder: Option<CleanText>,
-    /// By which object.
+    /// Which object decided it, the Lease or the ledger; `None` when no leader is known.
     pub by: Option<CleanText>,
     /// What prevents it, as a sentence.
     pub trouble: Option<CleanText>,
@@ -296,7 +296,7 @@ pub struct ShownReplica {
 /// An object that could not be made sense of.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct ShownProblem {
-    /// Which.
+    /// The object, as `Kind namespace/name`.
     pub object: CleanText,
     /// What is wrong with it.
     pub what: CleanText,

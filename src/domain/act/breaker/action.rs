@@ -18,7 +18,7 @@ pub enum Action {
     ReadLedger,
     /// Write the breaker's part of the ledger; its other parts stay.
     WriteLedger {
-        /// For the outcome.
+        /// Returned with the outcome, to match it to this request.
         ticket: Ticket,
         /// The version that it must still have; `None` to create it, which fails where it exists.
         version: Option<ResourceVersion>,
@@ -27,12 +27,12 @@ pub enum Action {
     },
     /// Read an object consistently (no `resourceVersion`).
     Read {
-        /// For the answer.
+        /// Returned with the answer, to match it to this request.
         ticket: Ticket,
-        /// Which hook's.
+        /// The hook whose configuration is read.
         hook: HookId,
     },
-    /// Change an object.
+    /// Change an object in one conditional request.
     Change(ObjectChange),
     /// Say something about a hook: a metric, an Event, the log, the assessment.
     Tell(Notice),
@@ -41,11 +41,11 @@ pub enum Action {
 /// A change of an object, to be made in one request or not at all.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ObjectChange {
-    /// For the outcome.
+    /// Returned with the outcome, to match it to this request.
     pub ticket: Ticket,
-    /// Which hook.
+    /// The hook whose configuration is changed.
     pub hook: HookId,
-    /// To what.
+    /// The state to reach.
     pub to: To,
     /// When a bypass expires, for a restore without a daemon; `None` for one that stays at its limit.
     pub until: Option<Time>,
@@ -62,7 +62,7 @@ pub enum To {
     Bypass(Rung),
     /// Only dry-run canaries reach the webhook.
     Probation,
-    /// The original.
+    /// The owner's values, without any change of hookwatch.
     Original,
 }
 
@@ -73,20 +73,20 @@ pub struct Expects {
     pub uid: Arc<str>,
     /// `metadata.resourceVersion`: a change that is late finds another one and fails.
     pub version: ResourceVersion,
-    /// What the fields show.
+    /// The bypass state of the fields, as last read.
     pub shown: BypassState,
 }
 
 /// Something said about a hook. It is said once as long as it stays so.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
-    /// Which hook.
+    /// The hook that it is about.
     pub hook: HookId,
-    /// What.
+    /// What happened to the hook.
     pub kind: NoticeKind,
     /// Whom to page; `None` where no page is due.
     pub page: Option<Arc<str>>,
-    /// The same in words.
+    /// The text for the log, the Event and the assessment.
     pub words: String,
 }
 
@@ -122,7 +122,7 @@ pub enum NoticeKind {
     /// Several webhooks of the object have this name now: which of them was changed is unknown.
     #[strum(serialize = "ForeignChange")]
     Foreign,
-    /// A change was refused.
+    /// An API server or the fence refused a change.
     Refused,
 }
 
@@ -132,11 +132,11 @@ named!(NoticeKind, "The name as it stands in Events and JSON.");
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub enum HookState {
-    /// As its owner has it.
+    /// Not bypassed: its configuration is the original.
     Enforcing,
-    /// Bypassed.
+    /// A bypass of hookwatch is on its object.
     Bypassed {
-        /// How far.
+        /// Which requests are kept from it.
         rung: Rung,
         /// Every API server shows it.
         effective: bool,

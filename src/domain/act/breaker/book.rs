@@ -106,11 +106,11 @@ impl Book {
 /// A person's order to do nothing new.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Freeze {
-    /// Who.
+    /// Who gave the order, as recorded by `hookwatch freeze`.
     pub by: Arc<str>,
-    /// Why.
+    /// The reason given, for people.
     pub reason: Arc<str>,
-    /// When.
+    /// When the order was given, by the clock of who gave it.
     pub at: Time,
 }
 
@@ -151,7 +151,7 @@ pub struct BookEntry {
     /// The rung that was chosen.
     #[serde(deserialize_with = "rung")]
     pub rung: Rung,
-    /// From which cause.
+    /// The cause for which the bypass was decided on.
     #[serde(deserialize_with = "cause")]
     pub cause: Cause,
     /// Who suffered by the hook when the bypass was decided on.
@@ -193,7 +193,7 @@ pub struct Skips {
     pub on: bool,
     /// When the last one was decided on, by the clock of who did.
     pub since: Time,
-    /// How many there were.
+    /// How many were decided on.
     pub times: u8,
     /// One lasted as long as it may: not again before the line is forgotten.
     #[serde(default)]

@@ -33,7 +33,7 @@ const NOT_FENCED_IN: &str = "the fence lets only such webhooks be skipped whose 
 pub struct Choice {
     /// The rung.
     pub rung: Rung,
-    /// Why it.
+    /// Why this rung, in words.
     pub why: String,
     /// Why none of the others.
     pub not_taken: Vec<(Rung, String)>,

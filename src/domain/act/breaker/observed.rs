@@ -19,7 +19,7 @@ pub struct Ticket(pub u64);
 /// One thing that was observed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Observation {
-    /// Time passes.
+    /// Nothing happened, but time advanced.
     Tick,
     /// Whether this replica is the one that acts. Safety does not rest on there being one only.
     Leads(bool),
@@ -30,16 +30,16 @@ pub enum Observation {
     /// What one of them shows of a hook, from its cache. It may be late, and after a restart, or where several share
     /// an address, older than what was shown before: two versions tell that they differ, and only a read which is newer.
     Shows {
-        /// Which hook.
+        /// The hook that it is about.
         hook: HookId,
-        /// Which API server.
+        /// The API server whose cache it is.
         server: Arc<str>,
-        /// What.
+        /// The hook's state in that cache.
         view: ObservedHook,
     },
     /// What a consistent read showed that was sent after it was asked for: the truth at some time since.
     Read {
-        /// Which read.
+        /// The ticket of the read.
         ticket: Ticket,
         /// What; `None` when it could not be read.
         view: Option<ObservedHook>,
@@ -48,18 +48,18 @@ pub enum Observation {
     Ledger {
         /// Its version; `None` when there is no such object.
         version: Option<ResourceVersion>,
-        /// Its content.
+        /// The breaker's part of it.
         book: Book,
     },
     /// The version that a watch or a cache shows of the ledger. It may be late; a read becomes due.
     LedgerShows(ResourceVersion),
     /// The ledger cannot be read, or makes no sense.
     NoLedger,
-    /// What became of a write.
+    /// The outcome of a write.
     Outcome {
-        /// Which write.
+        /// The ticket of the write.
         ticket: Ticket,
-        /// What.
+        /// The final outcome, after all retries.
         outcome: WriteOutcome,
     },
 }

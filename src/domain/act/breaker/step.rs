@@ -22,12 +22,10 @@ pub(super) struct BreakerStep {
     pub(super) says: Option<(NoticeKind, String)>,
 }
 
-/// What a step does.
 #[derive(Debug, Default)]
 pub(super) enum Does {
     #[default]
     Nothing,
-    /// Reads the object.
     Read,
     /// Writes the hook's line of the book; `None` strikes it out.
     Write {
@@ -37,8 +35,10 @@ pub(super) enum Does {
         /// What it means for the rate.
         counts: Counts,
     },
-    /// Changes the object.
-    Change { to: To, why: Arc<str> },
+    Change {
+        to: To,
+        why: Arc<str>,
+    },
 }
 
 /// What a line means for the rate.

@@ -9,13 +9,13 @@ use super::{LeadershipObject, ReplicaReport, ReplicaStanding, Undecided};
 use crate::text::named;
 use crate::time::Time;
 
-/// What a replica is.
+/// A replica's role, as a person sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum ReplicaRole {
     /// It does what must be done once.
     Leader,
-    /// Another one does.
+    /// Another replica leads.
     Follower,
     /// No leader is known. Never the same as following.
     Unknown,
@@ -26,7 +26,7 @@ named!(ReplicaRole, "The value of the `role` label in metrics.", all);
 /// This replica among the others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ReplicaView {
-    /// Its name.
+    /// Its name in the election.
     pub identity: Arc<str>,
     /// What it is.
     pub role: ReplicaRole,

@@ -26,7 +26,6 @@ const MOST_AT_ONCE: usize = 16_384;
 /// What it takes to compile a condition, in evaluations.
 const TO_COMPILE: usize = 8;
 
-/// An arbitrary name.
 const SOME_NAME: &str = "x";
 
 /// Who writes in every cluster, one of each kind that conditions tell apart.

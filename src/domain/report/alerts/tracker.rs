@@ -17,11 +17,11 @@ pub const RETENTION: Duration = Duration::from_secs(15 * 60);
 pub struct Alert {
     /// What makes it this alert.
     pub labels: AlertLabels,
-    /// One sentence.
+    /// The annotation `summary`.
     pub summary: String,
     /// The explanation, at most 1024 bytes.
     pub description: String,
-    /// Where its runbook is.
+    /// The annotation `runbook_url`.
     pub runbook_url: String,
     /// Since when its condition has held.
     pub since: Time,
@@ -30,9 +30,9 @@ pub struct Alert {
 /// An alert that fired and does not any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResolvedAlert {
-    /// As it was last.
+    /// The alert with its last texts.
     pub alert: Alert,
-    /// When it ended.
+    /// When its condition stopped holding.
     pub at: Time,
 }
 

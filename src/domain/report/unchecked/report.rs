@@ -23,7 +23,7 @@ pub struct UncheckedObjects {
     pub resource: String,
     /// The namespace; `None` where the kind is in none.
     pub namespace: Option<String>,
-    /// How many were made.
+    /// How many were created in the gap.
     pub created: usize,
     /// How many that were there before were changed.
     pub updated: usize,
@@ -59,7 +59,7 @@ pub struct Unchecked {
     pub has_conditions: bool,
 }
 
-/// Counts.
+/// Counts objects by kind and namespace while they are listed.
 #[derive(Debug)]
 pub struct ObjectTally<'a> {
     /// What it is asked about.

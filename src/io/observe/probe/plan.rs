@@ -48,7 +48,6 @@ pub(super) enum Message {
     Greeting(Request<Full<Bytes>>),
     /// An API's discovery document, by which the aggregator tells whether it is available.
     Discovery(Request<Full<Bytes>>),
-    /// A review.
     Review(Request<Full<Bytes>>, Review),
 }
 

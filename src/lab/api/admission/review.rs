@@ -59,7 +59,6 @@ pub(super) fn review(attributes: &Attributes, version: &str, uid: &str) -> Value
     })
 }
 
-/// A valid answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct AdmissionAnswer {
     pub allowed: bool,

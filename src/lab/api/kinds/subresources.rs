@@ -2,7 +2,6 @@
 
 use super::ServedKind;
 
-/// A served subresource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) struct Subresource {
     /// What happens there.
