@@ -35,7 +35,7 @@ pub enum Output {
 /// The exit code of bad usage (`EX_USAGE` of sysexits).
 pub const BAD_USAGE: u8 = 64;
 
-/// A flag, a key or a file makes no sense: every mistake that was found.
+/// Invalid flags, keys or files: every mistake that was found.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .0.join("\n"))]
 pub struct BadUsage(pub Vec<String>);

@@ -117,7 +117,7 @@ const fn program(plugin: bool) -> &'static str {
 /// Reads the command line.
 ///
 /// # Errors
-/// When it makes no sense, or only asks for help.
+/// When it is invalid, or only asks for help.
 fn read(mut command: clap::Command) -> Result<Arguments, clap::Error> {
     let matches = command.try_get_matches_from_mut(std::env::args_os())?;
     if let Some(why) = contradiction(&matches) {
@@ -154,7 +154,7 @@ pub fn main() -> ExitCode {
             return ExitCode::from(code);
         }
     };
-    // A one-shot command's result is its output; only a daemon has a story to tell.
+    // A one-shot command's result is its output; only a daemon logs by default.
     let quiet = !matches!(arguments.command, Command::Run(_));
     let level = if quiet { "off" } else { "info" };
     // A refused request and a certificate that does not verify are observations, not errors of ours.

@@ -1,6 +1,6 @@
 //! `hookwatch break` and `hookwatch restore`: what the breaker does, as manual commands.
 //!
-//! Both need nothing but a way to an API server: no daemon, no Lease, no configuration file.
+//! Both need only access to an API server: no daemon, no Lease, no configuration file.
 
 pub(super) mod arguments;
 mod follow_up;
@@ -41,7 +41,7 @@ struct ChangeMade {
     at: Time,
 }
 
-/// Bypasses hooks. What cannot be done to one of several keeps none of the others from it.
+/// Bypasses hooks. A failure for one of several does not stop the others.
 ///
 /// # Errors
 /// When there is no way to the cluster, the only webhook that is named does not exist, or the result cannot be printed.
@@ -165,7 +165,7 @@ impl Session {
         Ok(found)
     }
 
-    /// Shows what would be changed of each of these hooks. Those of which nothing would be are left out.
+    /// Shows what would be changed in each of these hooks. Those without a change are left out.
     async fn show_all(
         &mut self,
         found: Vec<(HookId, serde_json::Value)>,

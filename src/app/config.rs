@@ -109,7 +109,7 @@ pub struct Config {
     pub audit_log: Option<PathBuf>,
     /// Whether the breaker may act though no fence is proven: no key says so, only a lab that has no policies.
     pub without_fence: bool,
-    /// How long the breaker takes over things: no key says so either, only a test that has no minutes to wait.
+    /// The breaker's time limits. They have no key either; tests shorten them.
     pub breaker_times: BreakerTimes,
     /// How often it tries a change, and how long it waits for one answer: the same holds.
     pub breaker_retries: RetryPolicy,
@@ -137,11 +137,11 @@ pub struct ScrapeConfig {
 /// How backends are probed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProbeConfig {
-    /// How far probes go where nothing else is said.
+    /// How far probes go by default.
     pub level: ProbeLevel,
     /// How often backends are probed: intervals of 1 s (500 ms when something is odd) to 1 min.
     pub rates: Rates,
-    /// Probes under way at once, over all hooks. 1 to 1000.
+    /// Probes in flight at once, over all hooks. 1 to 1000.
     pub concurrency: usize,
     /// Whether ClusterIPs are probed beside the endpoints. They can be reached only from inside the cluster.
     pub cluster_ip: bool,

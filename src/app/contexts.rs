@@ -39,7 +39,7 @@ pub fn shell_word(text: &str) -> Cow<'_, str> {
     Cow::Owned(format!("'{}'", text.replace('\'', r"'\''")))
 }
 
-/// Makes commands that a verdict tells fit to be pasted: as this program is called, for the cluster that was looked at.
+/// Adapts the commands in a verdict for pasting: with this program's name, and for the cluster that was diagnosed.
 #[derive(Debug, Clone)]
 pub struct CommandAim {
     /// What a person types to get this program.

@@ -384,7 +384,7 @@ fn list(output: Output) -> String {
     }
 }
 
-/// What work comes to, unless a signal interrupts it.
+/// The result of work, unless a signal interrupts it.
 async fn uninterrupted<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     tokio::select! {
         done = work => done,

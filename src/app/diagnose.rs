@@ -79,7 +79,7 @@ pub struct ConclusionFacts {
     pub admission_culprit: bool,
     /// Another hook is.
     pub other_culprit: bool,
-    /// Too little is seen to say that nothing is wrong.
+    /// The evidence is insufficient to call it healthy.
     pub blind: bool,
     /// Something is found that impairs writes and is no hook.
     pub not_a_hook: bool,

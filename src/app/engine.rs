@@ -63,7 +63,7 @@ fn steady() -> Duration {
     Duration::try_from(clock_gettime(clock)).unwrap_or_default()
 }
 
-/// Longest wait at the end for changes under way: one answer of an API server, and the next attempt.
+/// Longest wait at the end for changes in flight: one answer of an API server, and the next attempt.
 const LAST_CHANGES: Duration = Duration::from_secs(6);
 
 /// What every task works with.
@@ -165,7 +165,7 @@ impl Engine {
         }
     }
 
-    /// Lets another replica lead, waits for changes under way, stops every task and waits for it.
+    /// Gives up leadership, waits for changes in flight, then stops every task and waits for it.
     pub async fn stop(mut self) {
         self.stopping.send_replace(());
         if let Some(candidacy) = self.candidacy.take() {
@@ -190,8 +190,8 @@ fn recorder(config: &Config, now: Time) -> anyhow::Result<Option<Recorder>> {
     Ok(Some(Recorder::start(options, now)?))
 }
 
-/// Starts what acts on what the core judges: the candidate for leadership, the breaker, and what tells people. Hands out
-/// the candidacy, where announcements are handed in, and what tells the breaker to stop.
+/// Starts the tasks that act on assessments: the leader election, the breaker, and the announcements. Returns the
+/// leadership, the sink of announcements, and the breaker's stop signal.
 fn act(
     tasks: &mut JoinSet<()>,
     common: &Common,

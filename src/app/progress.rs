@@ -10,7 +10,7 @@ use super::text::{clean, cut};
 
 /// What is done by then needs no word.
 const QUIET: Duration = Duration::from_secs(2);
-/// Between two times that it is said.
+/// Interval between two progress messages.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// A line on standard error that is written over, where that is a terminal.

@@ -59,7 +59,7 @@ impl RunningDaemon {
         })
     }
 
-    /// Stops observing and lets requests under way end.
+    /// Stops observing and lets requests in flight end.
     pub async fn stop(self) {
         self.stop.send_replace(true);
         self.engine.stop().await;
@@ -91,7 +91,7 @@ pub async fn until_signal(config: Config) -> anyhow::Result<ExitCode> {
         }
     };
     tracing::info!("hookwatch is stopping");
-    // Also when it is broken: another replica is to lead at once, and the end of the recording is what tells why.
+    // Also when it is broken: another replica must lead at once, and the end of the recording shows why.
     daemon.stop().await;
     broken.map_or(Ok(ExitCode::SUCCESS), |how| Err(anyhow::anyhow!(how)))
 }

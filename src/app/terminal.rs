@@ -91,7 +91,8 @@ impl ServerArguments {
         self.cluster || self.server.is_none() && (named || in_cluster)
     }
 
-    /// For the commands that the daemon tells: it need not know by what context its cluster is reached from here.
+    /// For the commands in the daemon's answers: it does not know the context by which its cluster is reached from
+    /// here.
     fn aim(&self, program: &'static str, in_cluster: bool) -> CommandAim {
         let source = if self.is_in_cluster(in_cluster) {
             contexts::source(self.kubeconfig.as_deref(), self.context.as_deref())
@@ -120,8 +121,8 @@ impl ServerArguments {
         }
         let connection = Connection::open(self.kubeconfig.as_deref(), self.context.as_deref()).await;
         let connection = connection.map_err(BadUsage::new)?;
-        // At the Pod's end it is always its own loopback address; TLS wants the name in the certificate, and HTTP one
-        // that the daemon takes for its own host.
+        // At the Pod's end it is always its own loopback address; TLS needs the name in the certificate, and HTTP one
+        // that the daemon accepts as its own host.
         let address = Address {
             encrypted: files.ca.is_some(),
             host: match files.ca {

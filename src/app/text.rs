@@ -13,7 +13,7 @@ const LONGEST_COMMAND: usize = 30_000;
 /// Marks upon one letter. No script needs more.
 const MARKS: usize = 2;
 
-/// Text with nothing in it that a terminal obeys. There is no other way to get one than through [`clean`].
+/// Text without terminal control sequences. Only [`clean`] makes one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct CleanText(String);
 

@@ -144,8 +144,7 @@ fn incident(evidence: &Evidence<'_>) -> String {
     place.unwrap_or_else(|| evidence.webhook.to_owned())
 }
 
-/// Hooks that the inventory does not have and of which metrics tell something. What ends after a hook was removed began
-/// before that.
+/// Hooks that are in the metrics and not in the inventory. Calls that end after a hook's removal began before it.
 pub fn unlisted<'a>(scene: &Scene<'a>) -> Vec<(HookKind, &'a str)> {
     let Some(recent) = &scene.plane.windows.recent else {
         return Vec::new();

@@ -97,7 +97,7 @@ impl Player {
             }
             RecordingLine::Known(at, event) => {
                 let playing = self.playing()?;
-                // Who has played the parts before has it from there, and must not be told twice.
+                // A player of the parts before has it already, and must not get it twice.
                 Ok(playing.alone.then(|| (at, playing.core.handle(event, at))))
             }
             RecordingLine::Observed(at, event) => Ok(Some((at, self.playing()?.core.handle(event, at)))),

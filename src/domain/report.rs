@@ -1,4 +1,4 @@
-//! What hookwatch tells: the assessment, alerts, announcements, and what was admitted without review.
+//! What hookwatch reports: the assessment, alerts, announcements, and objects admitted without review.
 
 pub mod alerts;
 pub mod announcement;

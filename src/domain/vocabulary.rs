@@ -11,7 +11,7 @@ use crate::text::named;
 )]
 #[strum(serialize_all = "snake_case")]
 pub enum Health {
-    /// Nothing speaks against it, and something speaks for it.
+    /// There is evidence for it, and none against it.
     Healthy,
     /// Something about it deserves a look; it is not named as a culprit.
     Suspect,
@@ -69,7 +69,7 @@ pub enum Cause {
     RolloutGap,
     /// The API server calls it on pooled connections to a backend that is gone; new connections are fine.
     StaleConnection,
-    /// There is no way to it: no route, no name, or nothing that comes back when it is dialled.
+    /// It is unreachable: no route, no name, or no answer to a dial.
     Unreachable,
     /// Calls fail and are let pass, by which mechanism is not known.
     FailingOpen,

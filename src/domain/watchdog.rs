@@ -56,7 +56,7 @@ pub struct Watchdog {
     verdicts: BTreeMap<Subject, Before>,
     plane: Option<(Writes, Time)>,
     witnessed: LastWitnessed,
-    /// What hookwatch's own witnesses come to by themselves; `None` while nothing but those is judged by.
+    /// The judgement by hookwatch's own witnesses alone; `None` while there are no others.
     alone: Option<Alone>,
     attention: Attention,
     auto_break: AutoBreak,
@@ -227,7 +227,7 @@ impl Watchdog {
         })
     }
 
-    /// Takes in what changes what the breaker may do, and tells it when it does.
+    /// Applies a change of what the breaker may do, and publishes it.
     fn tell_of_breaker(&mut self, take: impl FnOnce(&mut Self)) -> Vec<WatchdogEffect> {
         let before = self.breaker();
         take(self);

@@ -15,10 +15,10 @@ use crate::app::progress::during;
 use crate::app::{BAD_USAGE, BadUsage, contexts, print, to_json};
 use crate::domain::text::bounded;
 
-/// Every exit code, the worst last: a critical finding is not hidden by a context that is not there, nor that by a cluster
-/// that cannot be audited.
+/// Every exit code, the worst last: a missing context does not hide a critical finding, and a cluster that cannot be
+/// audited does not hide a missing context.
 const WORST_LAST: [u8; 5] = [0, 1, NOT_AUDITED, BAD_USAGE, 2];
-/// The code of a cluster that lacks the webhook of `--if-down`: it has no more to say than one without a finding.
+/// The code of a cluster without the webhook of `--if-down`: the same as without a finding.
 const NOT_THERE: u8 = 0;
 
 /// A report, or the exit code and the reason for its absence.

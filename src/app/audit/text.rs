@@ -7,7 +7,7 @@ use crate::app::text::{clean, wrap};
 use crate::domain::audit::findings::{PatchCommand, forecast_sentence};
 use crate::domain::audit::{BackendFailure, Casualty, Finding, FindingSeverity, Forecast, seconds};
 
-/// Writes told of one forecast, at most.
+/// Most writes listed for one forecast.
 const TOLD: usize = 40;
 /// Characters in a line of prose.
 const WIDTH: usize = 100;

@@ -142,7 +142,7 @@ impl Far {
         }
     }
 
-    /// What went in meanwhile.
+    /// Why objects were admitted without review.
     pub(super) fn way(self) -> GapReason {
         match self {
             Self::Rung(rung) => rung.into(),

@@ -104,7 +104,7 @@ async fn write(ledger: &LedgerObject, order: Option<Freeze>) -> Result<bool, Str
         book.frozen.clone_from(&order);
         match ledger.write_book(version.as_ref(), &book).await {
             WriteOutcome::Written(_) => return Ok(true),
-            // It is not clear whether it was written: reading tells.
+            // Whether it was written is unknown until it is read.
             WriteOutcome::Ambiguous => may_be_written = true,
             // Another client was faster.
             WriteOutcome::Conflict | WriteOutcome::Gone | WriteOutcome::GaveUp | WriteOutcome::Applied(_) => {

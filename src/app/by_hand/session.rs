@@ -1,4 +1,4 @@
-//! A command's way to a cluster, what it asks and says, and how it ends.
+//! A command's connection to a cluster, its prompts and output, and its exit code.
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ use crate::io::act::ledger::LedgerObject;
 use crate::io::client::Connection;
 use crate::io::report::events::EventWriter;
 
-/// A way to a cluster, and as whom.
+/// A connection to a cluster, and the acting identity.
 pub(super) struct Session {
     pub(super) connection: Connection,
     pub(super) writer: ConfigWriter,
@@ -51,8 +51,7 @@ async fn can_be_opened(log: PathBuf) -> Result<(), String> {
 }
 
 impl Session {
-    /// A session that changes something. An audit log that cannot be opened is found out before that, while a script can still
-    /// tell that nothing was done.
+    /// A session that makes changes. It opens the audit log first, so that a failure there is known before any change.
     pub(super) async fn open_to_act(arguments: ActArguments) -> anyhow::Result<Self> {
         if let Some(log) = &arguments.audit_log
             && let Err(error) = can_be_opened(log.clone()).await

@@ -11,7 +11,7 @@ use crate::domain::report::unchecked::{GapReason, Question, ReviewGap};
 use crate::domain::time::Time;
 use crate::io::report::unchecked::{ObjectLister, hook_of};
 
-/// Lists what went in unchecked.
+/// Lists objects admitted without review.
 ///
 /// # Errors
 /// When there is no way to the cluster.

@@ -12,7 +12,7 @@ pub struct LeadershipConfig {
     pub enabled: bool,
     /// Name of the Lease, in hookwatch's own namespace.
     pub lease: String,
-    /// How long a leader is not heard of before another takes over. 5 s to 1 min.
+    /// How long a leader must be silent before another takes over. 5 s to 1 min.
     pub term: Duration,
 }
 

@@ -81,7 +81,7 @@ impl Section<'_> {
         value
     }
 
-    /// A mapping; `else_wrong` is said of what is none.
+    /// A mapping; `else_wrong` is the message for any other value.
     fn mapping(&mut self, key: &str, else_wrong: &str) -> Map<String, Value> {
         let keys = self.given(key, |value| match value {
             Value::Object(keys) => Ok(keys),

@@ -54,14 +54,14 @@ pub struct BreakerReport {
 pub struct BreakerFollower {
     client: kube::Client,
     originals: Vec<(LabHook, Value)>,
-    /// What was last told of each hook.
+    /// The last message about each hook.
     told: BTreeMap<String, String>,
     held_back: BTreeMap<String, (String, String)>,
     /// The webhooks that were bypassed, the first one first, and how far at most.
     bypassed: Vec<(String, String)>,
     /// From the fault until the first bypass had propagated to every API server.
     pub(super) bypassed_after: Option<Duration>,
-    /// Since when as much is bypassed as ever was: writes before that say nothing of it.
+    /// Since when the largest number of hooks is bypassed: earlier writes are no evidence about that.
     pub(super) bypassed_at: Option<Instant>,
     first_write: Option<Duration>,
     flows: Vec<Flow>,

@@ -47,7 +47,7 @@ pub fn start_daemon(arguments: DaemonArguments) -> StartingDaemon {
 }
 
 impl DaemonArguments {
-    /// What that comes to as a configuration.
+    /// The resulting configuration.
     ///
     /// # Errors
     /// When an argument is no good, as an address that is none.

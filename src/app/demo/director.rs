@@ -98,7 +98,7 @@ impl Moments {
     }
 }
 
-/// Leads one demo and tells of it.
+/// Runs one demo and reports on it.
 pub struct Director<'a> {
     stage: &'a DemoStage,
     scenario: &'static Scenario,
@@ -263,7 +263,7 @@ impl<'a> Director<'a> {
         Ok(injected)
     }
 
-    /// Waits for the next poll, reads the assessment and tells what is new. `None` when there was no answer.
+    /// Waits for the next poll, reads the assessment and reports what is new. `None` when there was no answer.
     async fn look(&mut self, phase: DemoPhase) -> anyhow::Result<Option<ShownAssessment>> {
         tokio::time::sleep(self.timing.poll).await;
         let assessment = match self.stage.assessment().await {

@@ -22,7 +22,7 @@ pub struct Flaps {
     pub writes: u64,
 }
 
-/// Counts flaps in the assessments of one demo, which it takes in the order in which they were read.
+/// Counts flaps in the assessments of one demo, in the order in which they were read.
 #[derive(Debug, Default)]
 pub struct FlapCounter {
     verdicts: HashMap<HookKey, VerdictHistory>,
@@ -64,7 +64,7 @@ impl FlapCounter {
         self.found.writes += u64::from(swung);
     }
 
-    /// A fault begins or ends: writes that change meanwhile have a reason to.
+    /// A fault begins or ends: a change of writes around that is no flap.
     pub const fn fault_changes(&mut self, at: Instant) {
         self.writes.edge = Some(at);
     }

@@ -325,7 +325,7 @@ impl Judge {
         if self.scenario.mends_itself() && hook.health == Health::Healthy {
             return None;
         }
-        // What nothing is shown any more does nothing, and how it is only probes tell.
+        // A hook without calls has no effect, and only probes show its state.
         if is_uncalled(hook) && hook.cause.is_some() {
             return None;
         }

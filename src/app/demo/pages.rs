@@ -20,7 +20,7 @@ const END: Duration = Duration::from_secs(120);
 pub struct Pages {
     monitoring: Monitoring,
     looked: Option<Instant>,
-    /// Which state of which alert needs no telling any more.
+    /// The states of alerts that were reported already.
     told: BTreeSet<(String, String)>,
     /// How many of the received ones were looked at.
     seen: usize,
@@ -155,7 +155,7 @@ impl Pages {
     }
 }
 
-/// What tells alerts apart: all of their labels.
+/// The identity of an alert: all of its labels.
 fn key(labels: &BTreeMap<String, String>) -> String {
     format!("{labels:?}")
 }

@@ -12,13 +12,13 @@ use super::timeline::DemoEvent;
 pub struct Played {
     pub report: DemoReport,
     pub teller: Teller,
-    /// How long the fault lasted, where something was bypassed meanwhile.
+    /// How long the fault lasted, if anything was bypassed during it.
     pub lasted: Option<Duration>,
     pub(super) closing: String,
 }
 
 impl Played {
-    /// Tells how the same went without the breaker.
+    /// Reports the run without the breaker.
     pub fn compare(&mut self, without: WithoutBreaker) -> anyhow::Result<()> {
         let Some(breaker) = &mut self.report.breaker else {
             return Ok(());
@@ -50,7 +50,7 @@ impl Played {
         Ok(())
     }
 
-    /// Tells the last line.
+    /// Prints the last line.
     pub fn close(mut self) -> anyhow::Result<DemoReport> {
         self.teller.tell(DemoEvent::Closing {
             correct: self.report.correct,

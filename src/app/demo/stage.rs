@@ -122,7 +122,7 @@ impl DemoStage {
         }
     }
 
-    /// A way to the API server as its administrator.
+    /// A client for the API server as its administrator.
     pub fn client(&self) -> kube::Client {
         self.cluster.client().clone()
     }

@@ -1,4 +1,4 @@
-//! Who tells of a demo, as it happens.
+//! Prints the progress of a demo.
 
 use std::io::Write;
 use std::time::Instant;

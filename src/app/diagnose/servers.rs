@@ -3,10 +3,10 @@
 use crate::domain::observe::views::{ScrapeView, StoredView};
 use crate::domain::text::human_seconds;
 
-/// Failing checks told.
+/// Most failing checks that are listed.
 const TOLD_CHECKS: usize = 5;
 
-/// Lines on one API server: how scraping it goes, how ready it says it is, and what it does not tell.
+/// Lines on one API server: the state of its scrapes, its readiness, and its missing metrics.
 pub(super) fn about(server: &ScrapeView) -> Vec<String> {
     let version = server.version.as_deref().unwrap_or("version unknown");
     let scraped = server.failure.as_deref().unwrap_or("scraped");
@@ -41,7 +41,7 @@ pub(super) fn about(server: &ScrapeView) -> Vec<String> {
     lines
 }
 
-/// Lines on the Prometheus: whether verdicts rest on it, how old and coarse it is, and what it has not stored.
+/// Lines on the Prometheus: whether verdicts use it, the age and interval of its samples, and what it has not stored.
 pub(super) fn about_stored(stored: &StoredView) -> Vec<String> {
     let seconds = |value: Option<f64>| value.map_or_else(|| "unknown".to_owned(), human_seconds);
     let used = if stored.used {

@@ -85,7 +85,7 @@ pub(super) async fn diagnose(
     Ok(ExitCode::from(contexts::worst(&WORST_LAST, codes.into_iter())))
 }
 
-/// As with one cluster: what cannot be looked at is a mistake in what was typed, and what broke meanwhile tells nothing.
+/// As with one cluster: an unreachable one is a usage error, and one that failed during the diagnosis is undecided.
 fn code(look: &anyhow::Result<Look>) -> u8 {
     match look {
         Ok(look) => look.conclusion.exit_code(),

@@ -52,12 +52,12 @@ pub(super) struct Announcements {
 }
 
 impl Announcements {
-    /// Hands one in. One that gives way to it is dropped, and counted.
+    /// Enqueues one. One that it displaces is dropped, and counted.
     pub(super) fn hand_in(&self, said: Announcement, at: Time) {
         let mut waiting = lock(&self.waiting);
         let dropped = waiting.push(said, at);
         drop(waiting);
-        // When it is full, the writer will look anyway.
+        // When it is full, the writer is about to wake up.
         let _ = self.wake.try_send(());
         if dropped {
             self.metrics.event_written(EventOutcome::Dropped);
@@ -103,7 +103,7 @@ impl Announce {
     /// it all of them are written, in order. `last`: the outcome of the attempts before.
     async fn write(&self, said: &Announcement, at: Time, last: &mut EventOutcome) -> EventOutcome {
         let mut pauses = PAUSES.into_iter();
-        // Once, as an attempt whose answer was lost is known again by its date.
+        // Once, because an attempt whose answer was lost is recognised by its date.
         let date = self.metrics.wall.date(at);
         loop {
             if !self.leadership.is_leader_now() {
@@ -121,7 +121,7 @@ impl Announce {
                 tokio::time::sleep(pause).await;
                 continue;
             }
-            // Once per way to fail, not once per Event.
+            // Once per kind of failure, not once per Event.
             if outcome != *last
                 && let Some(why) = why
             {

@@ -49,9 +49,9 @@ use crate::io::act::ledger::LedgerObject;
 use crate::io::client::Connection;
 use crate::io::report::metrics::Metrics;
 
-/// How often time passes for the breaker while there is something to decide or something under way.
+/// Interval of the breaker's ticks while there is something to decide or in flight.
 const CLOSELY: Duration = Duration::from_millis(200);
-/// And while there is not.
+/// The interval while there is not.
 const CALMLY: Duration = Duration::from_secs(1);
 /// How often the list of API servers and their release is refreshed.
 const REFRESH: Duration = Duration::from_secs(60);
@@ -196,7 +196,7 @@ impl Driver {
         }
     }
 
-    /// Waits for the changes under way and their lines in the audit log, and for nothing else.
+    /// Waits only for the changes in flight and their lines in the audit log.
     async fn drain(mut self) {
         while self.changing + self.auditing > 0
             && let Some(done) = self.jobs.join_next().await
@@ -218,7 +218,7 @@ impl Driver {
         (self.links.clock)()
     }
 
-    /// Whether nothing is under way, and time alone brings nothing to decide.
+    /// Whether nothing is in flight, and time alone brings nothing to decide.
     fn is_at_rest(&self) -> bool {
         self.jobs.len() == self.auditing
             && self.observed_configs.culprits.is_empty()

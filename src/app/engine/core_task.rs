@@ -120,7 +120,7 @@ impl Core {
         }
     }
 
-    /// `now`: the instant of the whole turn, by which the page tells what changed at once.
+    /// `now`: the instant of the whole turn, by which the page groups simultaneous changes.
     fn carry_out(&mut self, effect: WatchdogEffect, now: Time) {
         match effect {
             WatchdogEffect::Publish(assessment, judged) => {

@@ -177,7 +177,7 @@ async fn scrape(common: Arc<Common>, scraper: Arc<Scraper>, one_process: watch::
         one_process.send_replace(scraper.is_one_process());
         for target in scraper.targets(refresh) {
             for number in 0..target.visits {
-                // A visit that hangs is not repeated meanwhile.
+                // A visit that hangs is not repeated until it ends.
                 let visit = (target.name.clone(), number);
                 if visiting.insert(visit.clone()) {
                     let (common, scraper, target) =

@@ -1,4 +1,4 @@
-//! Pushes alerts to Alertmanagers: one task finds out which are on, and one per Alertmanager tells it.
+//! Pushes alerts to Alertmanagers: one task evaluates which fire, and one per Alertmanager pushes them.
 //!
 //! Nothing waits for these tasks. A sender always reads the newest board, so one whose Alertmanager is down, slow or
 //! odd delays neither another sender nor the daemon, and queues nothing.
@@ -163,7 +163,7 @@ impl Sender {
             self.metrics
                 .alerts_dropped(&self.name, Dropped::Refused, batch.len());
         }
-        // Once per way to fail, not once per push.
+        // Once per kind of failure, not once per push.
         let trouble = Some((why.reason(), why.status()));
         if self.trouble != trouble {
             tracing::warn!(alertmanager = self.name, %why, "alerts were not pushed");

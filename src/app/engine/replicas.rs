@@ -126,7 +126,7 @@ struct Election {
     publish: watch::Sender<ReplicaStanding>,
     reported: Option<ReplicaReport>,
     troubles: Troubles,
-    /// The write of the Lease that is under way: at most one. A hook may hold it for half a minute.
+    /// The write of the Lease in flight: at most one. A hook may hold it for half a minute.
     writing: JoinSet<LeaseWritten>,
     jitter: RandomState,
     round: u64,
@@ -281,7 +281,7 @@ impl Election {
     async fn report(&mut self) {
         let standing = self.candidate.standing(self.now());
         if let ReplicaStanding::Following { by, .. } = &standing {
-            // What kept us from writing is the holder's to say now.
+            // Trouble with writing is now the holder's to report.
             self.troubles.writing[LeadershipObject::Ledger as usize] = None;
             if *by == LeadershipObject::Lease {
                 self.troubles.writing[LeadershipObject::Lease as usize] = None;

@@ -52,7 +52,7 @@ pub enum AutoBreak {
 
 named!(AutoBreak, "The name wherever it is written.", parse);
 
-/// Configurations whose webhooks the fence lets be skipped though no annotation on them says so. `*` is all of them.
+/// Configurations whose webhooks the fence permits to skip without an annotation. `*` is all of them.
 ///
 /// A parameter of the policy, its variable `maySkip`: a list in JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -120,8 +120,8 @@ impl Proof {
         matches!(self, Self::Proven(_) | Self::Unneeded)
     }
 
-    /// Whether the webhooks of a configuration may be skipped though no annotation on it says so. Where nothing may be done
-    /// anyway, that is not known.
+    /// Whether the webhooks of a configuration may be skipped without an annotation on it. Unknown where hookwatch may not
+    /// act at all.
     pub fn lets_skip(&self, configuration: &str) -> bool {
         match self {
             Self::Proven(may_skip) => may_skip.names(configuration),

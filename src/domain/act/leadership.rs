@@ -81,7 +81,7 @@ impl Terms {
     }
 }
 
-/// Who holds an object that makes no sense: a name that is waited for like any other.
+/// The holder of an unreadable object: a name that expires like any other.
 pub(super) const UNREADABLE: &str = "unreadable";
 
 /// What an object says about its holder, as read.
@@ -93,7 +93,7 @@ pub struct HolderRecord {
     pub term: Duration,
     /// How often it has changed hands.
     pub transitions: u64,
-    /// `metadata.uid`: another one where the object was deleted and created again. Empty where no answer told it.
+    /// `metadata.uid`: another one where the object was deleted and created again. Empty where no answer had it.
     pub uid: String,
     /// `resourceVersion`: equal for equal content and never used again.
     pub version: String,
@@ -163,7 +163,7 @@ pub enum Undecided {
     LeaseBlocked,
 }
 
-/// A replica as it tells the core of itself.
+/// A replica's report to the core.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplicaReport {
     /// Its name among the replicas.

@@ -4,10 +4,9 @@
 //! to webhook configurations are never sent to webhooks (kube-apiserver 1.36,
 //! `admission/plugin/webhook/predicates/rules/rules.go`), so no webhook that the API serves can block one.
 //!
-//! Replicas of different releases read each other's ledgers. Keys of the ledger and of its actor that a release does not
-//! know it keeps as they are: that is the room for what later ones will write down there. It rewrites the breaker's
-//! [`book`] with the fields that it knows and no others, and a bid replaces a ledger that cannot be read. Of what makes no
-//! sense a copy is kept.
+//! Replicas of different releases read each other's ledgers. A release keeps unknown keys of the ledger and of its actor
+//! as they are: later releases may add some. It rewrites the breaker's [`book`] with the fields that it knows and no
+//! others, and a bid replaces a ledger that cannot be read. A copy of what cannot be parsed is kept.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,7 +57,7 @@ struct Actor {
     /// How often it has said so since. It makes every renewal a change that others see.
     #[serde(default)]
     renewed: u64,
-    /// How long others have to see it unchanged before they may take over.
+    /// How long others must see it unchanged before they may take over.
     #[serde(default)]
     seconds: u64,
     /// How often the actor has changed.
@@ -71,7 +70,7 @@ struct Actor {
 /// An annotation as it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LedgerReading {
-    /// It makes sense.
+    /// It was parsed.
     Ledger(Ledger),
     /// It cannot be read. Another replica may still act by it, so it expires like a name and is then replaced.
     Unreadable {
@@ -83,7 +82,7 @@ pub enum LedgerReading {
 }
 
 impl Ledger {
-    /// The breaker's part, and what of it makes no sense.
+    /// The breaker's part, and its invalid parts.
     fn book(&self) -> (Book, Vec<Value>) {
         Book::read(self.rest.get(book::KEY).unwrap_or(&Value::Null))
     }

@@ -125,7 +125,7 @@ pub struct Converted {
     pub source: Option<SourceLocation>,
 }
 
-/// Kinds of which a list is missing or not complete, with the namespace that it is of; `None`: of the whole cluster.
+/// Kinds whose list is missing or incomplete, with its namespace; `None`: the whole cluster.
 pub type Unlisted = BTreeSet<(&'static str, Option<String>)>;
 
 /// All of it.

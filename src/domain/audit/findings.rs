@@ -48,7 +48,7 @@ impl FindingSeverity {
     pub const ALL: [Self; 3] = [Self::Critical, Self::Warning, Self::Info];
 }
 
-/// A sort of finding.
+/// A kind of finding.
 #[derive(Debug, PartialEq, Eq)]
 pub struct FindingKind {
     /// Its stable identifier in reports and baselines.
@@ -65,7 +65,7 @@ macro_rules! kinds {
             #[doc = $title]
             pub const $name: &FindingKind = &FindingKind { id: $id, severity: FindingSeverity::$severity, title: $title };
         )+
-        /// Every sort of finding.
+        /// Every kind of finding.
         pub const KINDS: &[&FindingKind] = &[$($name),+];
     };
 }
@@ -121,7 +121,7 @@ kinds! {
 /// One finding.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finding {
-    /// Which sort.
+    /// Its kind.
     pub kind: &'static FindingKind,
     /// At most that of its kind.
     pub severity: FindingSeverity,

@@ -55,7 +55,7 @@ pub struct Casualty {
     pub what: Function,
     /// Between how long after the fault, at the earliest and at the latest.
     pub after: [Duration; 2],
-    /// False where it rests on a condition or a label that is not known.
+    /// False where it depends on an unknown condition or label.
     pub is_certain: bool,
     /// Which write is lost, or whose loss takes it along, as a clause.
     pub why: String,

@@ -14,7 +14,7 @@ use crate::cluster::condition::spare::{LINES, Spare, SparedObjects};
 use crate::cluster::hook::{Added, Hook, MatchCondition, Selector, SelectorOperator, SelectorRequirement};
 use crate::cluster::matching::RequestShape;
 
-/// The name of the condition. It is not one of those that the breaker takes for its own.
+/// The name of the condition. It is none of the breaker's own.
 const CONDITION: &str = "spares-control-plane";
 
 /// A change of one webhook.

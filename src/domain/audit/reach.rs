@@ -60,7 +60,7 @@ pub struct HookReader {
 pub struct Tenants(Vec<(String, Option<Labels>)>);
 
 impl Tenants {
-    /// Those of an estate. Where no namespace is known, one is assumed whose labels may be any.
+    /// Those of an estate. Without known namespaces, one with arbitrary labels is assumed.
     pub fn of(estate: &Estate) -> Self {
         let own: BTreeSet<String> = estate
             .subjects
@@ -90,7 +90,7 @@ impl Tenants {
     }
 }
 
-/// Whether a selector may select a namespace of a tenant's, whose labels may be any but for its name.
+/// Whether a selector may select a tenant's namespace, whose labels are arbitrary except for its name.
 pub fn selects_tenants(selector: &Selector) -> bool {
     let is_tenant = |name: &String| !name.starts_with("kube-");
     let by_label = selector.match_labels.get(NAME_LABEL).is_none_or(is_tenant);

@@ -1,7 +1,7 @@
-//! The audit that a daemon makes of what it knows anyway, over and over.
+//! The periodic audit of what a daemon knows already.
 //!
-//! It takes too long to be made between two observations, so that the core asks for it ([`Request`]), it is carried out
-//! elsewhere, and what was found comes back as an observation. It is a function of the request alone.
+//! It takes too long to run between two observations, so the core requests it ([`Request`]), another thread runs it,
+//! and the findings come back as an observation. It is a function of the request alone.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,11 +25,11 @@ const MAX_BYTES: usize = 512 * 1_024;
 /// What probes, canaries and Leases showed of what is audited.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct AuditEvidence {
-    /// Webhooks that tell hookwatch's canaries from the same writes of others.
+    /// Webhooks that distinguish hookwatch's canaries from the same writes of others.
     pub told_apart: BTreeSet<HookId>,
     /// When the first of the certificates ends that a webhook's backends serve.
     pub served_until: BTreeMap<HookId, Time>,
-    /// Nodes whose Lease is late, with the time of the last renewal that was seen.
+    /// Nodes whose Lease is late, with the time of the last observed renewal.
     pub late_nodes: BTreeMap<String, Time>,
     /// Seconds that calls of a webhook take on usual days.
     pub usual_seconds: BTreeMap<HookId, f64>,

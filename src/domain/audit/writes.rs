@@ -16,7 +16,7 @@ use crate::cluster::matching::requesters::{ADMIN, API_SERVER, MANAGER, SCHEDULER
 use crate::cluster::matching::{LEASES, RequestShape, Requester};
 use crate::thresholds as t;
 
-/// One sort of write.
+/// A kind of write by the control plane.
 #[derive(Debug, Clone, Copy)]
 pub struct WriteSort {
     /// The function of the control plane that is lost without it.

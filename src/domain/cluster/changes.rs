@@ -45,7 +45,7 @@ pub enum HookChangeKind {
 }
 
 impl HookChangeKind {
-    /// The endpoint whose change it is.
+    /// The endpoint that changed.
     pub const fn endpoint(&self) -> Option<SocketAddr> {
         match self {
             Self::EndpointReady(address)
@@ -132,7 +132,7 @@ impl Changes {
         changes.filter(move |change| change.at >= since)
     }
 
-    /// Whether some changes of one hook since an instant may be forgotten: there were as many as are kept.
+    /// Whether some changes of one hook since an instant may be missing: the memory is full.
     pub fn is_cut(&self, hook: &HookId, since: Time) -> bool {
         self.of(hook, since).count() >= KEPT
     }

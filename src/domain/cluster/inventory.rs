@@ -22,7 +22,7 @@ pub struct Inventory {
     /// Nodes whose loss could take all endpoints of a hook; empty without permission to read Nodes.
     #[serde(default)]
     pub nodes: BTreeMap<String, NodeState>,
-    /// Objects that could not be taken in, each named, with what is wrong and what to do.
+    /// Objects that could not be read, each named, with what is wrong and what to do.
     pub problems: Vec<Problem>,
 }
 
@@ -60,7 +60,7 @@ impl Inventory {
     }
 }
 
-/// Something in the cluster that hookwatch could not make sense of.
+/// An object in the cluster that hookwatch could not read.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub struct Problem {
     /// The object, as `Kind namespace/name`.

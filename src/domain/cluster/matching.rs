@@ -13,10 +13,10 @@ use super::hook::{
     Hook, HookRule, Labels, MatchPolicy, Scope, Selector, SelectorOperator, SelectorRequirement,
 };
 
-/// As much of a request as the matching looks at.
+/// The part of a request that matching uses.
 ///
-/// What is not known is said as `None` and then excludes nothing: [`Hook::could_match`] answers whether the hook
-/// *could* be asked. A caller that knows everything gets the API server's own answer.
+/// An unknown value is `None` and excludes nothing: [`Hook::could_match`] answers whether the hook *could* be asked. A
+/// caller that knows everything gets the API server's own answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RequestShape<'a> {
     /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
@@ -53,7 +53,7 @@ pub struct Requester<'a> {
 }
 
 impl<'a> RequestShape<'a> {
-    /// A write of a resource, by its group, version, plural and subresource, of which nothing else is known.
+    /// A write of a resource, by its group, version, plural and subresource; all else is unknown.
     pub fn new(operation: &'a str, [group, version, resource, subresource]: [&'a str; 4]) -> Self {
         Self {
             operation,
@@ -183,7 +183,7 @@ impl Hook {
         )
     }
 
-    /// Whether enough is known of such a request to say what the selectors make of it.
+    /// Whether enough is known of such a request to evaluate the selectors.
     pub fn knows_selected(&self, request: &RequestShape<'_>) -> bool {
         let by_namespace = self.namespace_selector.is_empty()
             || request.namespace.is_none() && !request.is_namespace()

@@ -103,7 +103,7 @@ impl Evidence<'_> {
         }
     }
 
-    /// Of hooks that no backend answers for: the one that tells most, and since when all are dead.
+    /// For a hook without an answering backend: the most telling one, and since when all are dead.
     pub(super) fn worst(&self) -> Option<(&Dead, Time)> {
         match &self.probes {
             ProbeEvidence::All { worst, dead } => {
@@ -194,8 +194,8 @@ impl Evidence<'_> {
         Hit::new(Cause::Slow, Some(slowness.from)).when(named)
     }
 
-    /// What the API server was answered since, it will be answered again; nor does it hang for us alone when a canary
-    /// that was sent since got through.
+    /// If the API server got an answer since, it will get one again; and a canary that was sent since and got through
+    /// shows that it does not hang for us alone.
     pub(super) fn is_answered_since(&self, worst: &Dead, since: Time) -> bool {
         let passed = self.canary_passed.is_some_and(|sent| sent >= since);
         self.was_answered_since(since) || worst.cause == Cause::Hanging && passed
@@ -237,8 +237,8 @@ impl Evidence<'_> {
         // Another hook held canaries up long before.
         let before = |at: Time| worst.since.since(at) >= t::long_before();
         let explained = self.scene.is_explained() || self.other_named.is_some_and(before);
-        // A refused connection or a bad certificate is answered at once; a canary that is late speaks of a hang. One
-        // that was late before speaks of something else.
+        // A refused connection or a bad certificate is answered at once; a late canary is evidence for a hang. One that
+        // was late before is evidence for something else.
         let unseen = now.since(worst.since) + t::between_probes();
         let late = self
             .canary_late
@@ -263,7 +263,7 @@ impl Evidence<'_> {
         changes.any(|change| change.what.endpoint().is_none() && change.at <= sent)
     }
 
-    /// The way to the pods is known to be there: another backend has answered us since, or calls ran into their timeout.
+    /// The path to the Pods is known to work: another backend has answered us since, or calls ran into their timeout.
     fn is_answered_or_times_out(&self, since: Time) -> bool {
         let timed_out = self.counters.failed >= 1.0 && !self.counters.failed_at_once();
         self.way_is_open(since) || timed_out && !self.ambiguous
@@ -276,9 +276,9 @@ impl Evidence<'_> {
         self.hook.is_none() || own.len() == self.scene.seen.addresses.len()
     }
 
-    /// It has been dead for us for a while, and the way to it is known to be there. A timeout without an earlier
-    /// success may be a firewall between hookwatch and the pods; with one, when nothing else has answered us since, it
-    /// may be our own way to the pods that is gone.
+    /// It has been dead for us for a while, and the path to it is known to work. A timeout without an earlier success
+    /// may be a firewall between hookwatch and the Pods; with one, if nothing else has answered us since, our own path
+    /// to the Pods may be lost.
     pub(super) fn is_dead_for_long(&self) -> bool {
         let (ProbeEvidence::All { dead, .. }, Some((worst, since))) = (&self.probes, self.worst()) else {
             return false;

@@ -26,10 +26,10 @@ use crate::vocabulary::{Cause, Effect, Health};
 /// Those of the Leases that leaders and nodes renew.
 static UNLABELLED: Labels = Labels::new();
 
-/// Hooks told of in one sentence.
+/// Most hooks named in one sentence.
 const TOLD: usize = 4;
 
-/// Kinds of tenants' objects told apart, beside those in [`CLASSES`].
+/// Most kinds of tenants' objects that are distinguished, besides those in [`CLASSES`].
 const TENANTS: usize = 64;
 
 /// Requests of one kind.
@@ -128,11 +128,11 @@ struct Bill<'a> {
 pub struct Costs<'a> {
     /// Those that are waited for.
     hooks: BTreeSet<&'a HookId>,
-    /// Those of classes whose deadline is passed.
+    /// Bills of classes whose deadline is exceeded.
     passed: Vec<Bill<'a>>,
     /// Those of classes that pay less than that.
     within: Vec<Bill<'a>>,
-    /// Those of classes whose deadline would be passed if no hook were shielded; empty where none is.
+    /// Bills of classes whose deadline would be exceeded if no hook were shielded; empty where none is.
     without_shields: Vec<Bill<'a>>,
 }
 
@@ -147,7 +147,7 @@ struct HookCost<'e, 'a> {
 }
 
 impl HookCost<'_, '_> {
-    /// No call to it is answered. One that answers late, or of which some backends hang, may be.
+    /// No call to it is answered. A slow hook, or one with some hanging backends, still answers some.
     fn surely_fails(&self) -> bool {
         let whole = matches!(self.hit.cause, Some(Cause::Hanging | Cause::Unreachable));
         self.health == Health::Failing && whole
@@ -271,7 +271,7 @@ impl<'a> Till<'_, 'a> {
             let spared = shields && shielded && Spare { own, added }.spares(request, None);
             // Of what shields keep away less is seen, so that a suspicion counts.
             let counts = one.health == Health::Failing || !shields;
-            // Canaries that a shield spares tell nothing of what would meet the hook without it.
+            // Canaries that a shield spares are no evidence about requests without it.
             let let_through =
                 || shielded && !shields || class.is_let_through(hook, one.evidence.scene, one.hit.since);
             counts && !spared && hook.could_match(request) && let_through()
@@ -316,14 +316,14 @@ fn cost(evidence: &Evidence<'_>, cause: Option<Cause>) -> Option<Duration> {
             (Some(slowness), ProbeEvidence::Slow { least, .. }) => {
                 counted(Some(slowness.mean)).max(Some(*least))
             }
-            // A canary that waits for it tells that what was answered late once is what calls cost now.
+            // A canary that waits for it confirms that a single late answer is the present cost of calls.
             (Some(slowness), probes) => {
                 let late = probes.late().filter(|_| evidence.canary_waits.is_some());
                 counted(Some(slowness.mean)).max(late.map(|(took, _)| took))
             }
             (None, probes) => probes.late().map(|(took, _)| took),
         },
-        // A request that comes to a backend that hangs waits for the whole time, as long as others answer theirs.
+        // A request to a hanging backend waits for the whole timeout, while others get answers.
         Cause::Partial => match &evidence.probes {
             ProbeEvidence::Some { dead, .. } => {
                 let hangs = dead.iter().any(|(_, dead)| dead.cause == Cause::Hanging);

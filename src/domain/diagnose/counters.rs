@@ -28,20 +28,20 @@ pub struct Counters {
     pub mean: Option<f64>,
     /// Failed calls that the policy let pass.
     pub fail_open: f64,
-    /// Under `Ignore`, on a release of the API server that counts neither what it lets pass nor outcomes.
+    /// Under `Ignore`, on a release of the API server that counts neither ignored failures nor outcomes.
     mute: bool,
     /// Beginning and end of the span.
     pub span: Option<(Time, Time)>,
 }
 
 impl Counters {
-    /// The newest interval tells best how things are now, if enough was called in it; a burst of failures that
-    /// comes back with every timeout shows only over a longer span.
+    /// The newest interval is the best evidence of the present, if it has enough calls; bursts of failures at every
+    /// timeout show only over a longer span.
     ///
     /// When calls succeed again and every backend answers, the failures of a moment ago are over.
     ///
-    /// Where there were next to no calls lately, a minute in which most of them failed counts, from a failed call
-    /// on until one succeeds.
+    /// With hardly any recent calls, a minute in which most of them failed counts, from a failed call until one
+    /// succeeds.
     pub fn choose(
         [newest, recent, minute]: &[Self; 3],
         probes: &ProbeEvidence<'_>,
@@ -61,7 +61,7 @@ impl Counters {
         recent.clone()
     }
 
-    /// What a window says of one webhook name.
+    /// The counts of one webhook name in a window.
     pub fn over(
         window: Option<&Window>,
         key: &(HookKind, String),
@@ -75,7 +75,7 @@ impl Counters {
         let timeout = hook.map_or(t::longest_timeout(), |hook| hook.timeout.as_secs_f64());
         let mute = !series.codes.values().any(|count| *count >= 1.0)
             && hook.is_some_and(|hook| hook.failure_policy == FailurePolicy::Ignore);
-        // Nothing but the time tells then; a call that takes all of it was not answered.
+        // Only the duration is evidence then; a call that takes the whole timeout was not answered.
         let all_timed_out = series.calls.mean() >= Some(t::timed_out_part() * timeout);
         // The API server refuses dry runs, such as our canaries, for a hook that takes none, and calls that its own error.
         let internal = if hook.is_some_and(|hook| !hook.dry_run_safe) {
@@ -159,7 +159,7 @@ impl Counters {
         }
     }
 
-    /// It denies most of what it is shown; where little is shown to it, the minute tells.
+    /// It denies most of its calls; with few calls, over a minute.
     pub fn denies_much(&self, minute: &Self) -> bool {
         let much = |counters: &Self| {
             counters.denied >= t::enough_calls() && counters.denied >= t::most_calls() * counters.calls
@@ -247,10 +247,10 @@ pub struct Slowness {
 }
 
 impl Slowness {
-    /// The shortest span with enough calls in it tells; where little is called, the minute.
+    /// The shortest span with enough calls counts; with few calls, the minute.
     ///
-    /// A mean says nothing of how many calls were slow: of two calls one that waited for a lost packet makes both
-    /// slow. So a hook is named for it only when it is slow over again, `since` it was first suspected.
+    /// A mean does not show how many calls were slow: of two calls one that waited for a lost packet makes both slow.
+    /// So a hook is named for it only when it is slow over again, `since` it was first suspected.
     pub fn of(spans: &[Counters; 3], usual: Option<f64>, since: Option<Time>) -> Option<Self> {
         let enough = spans.iter().find(|counters| counters.calls >= t::enough_calls());
         let told = enough.unwrap_or(&spans[2]);

@@ -55,7 +55,7 @@ pub struct Evidence<'a> {
     pub spans: [Counters; 3],
     /// Whether it counted a call that failed open in the last ten seconds, whenever that began.
     pub failed_open: bool,
-    /// The span that tells best how things are now.
+    /// The span that is the best evidence of the present.
     pub counters: Counters,
     /// What it counted of calls that are slow.
     pub slowness: Option<Slowness>,
@@ -177,8 +177,8 @@ impl<'a> Evidence<'a> {
         let own = self.probes.late().map_or(Duration::ZERO, |(took, _)| took);
         let met = reaching.filter_map(|target| Some((target, seen.canaries.get(target)?)));
         for (target, memory) in met {
-            // Where canaries are slow for another reason, one that is under way is no news; and a canary that waits for
-            // an API server that does not answer does not wait for a hook.
+            // Where canaries are slow for another reason, one in flight is no evidence; and a canary that waits for a
+            // silent API server does not wait for a hook.
             let late = self.scene.hung_for(memory).filter(|_| plane.sick.is_none());
             self.canary_late = self.canary_late.max(late);
             let others = self.scene.slow_for(target).saturating_sub(own);
@@ -269,7 +269,7 @@ impl<'a> Evidence<'a> {
     /// One refused canary is as good as many refused users: the API server itself says whose call failed. If canaries
     /// got through meanwhile, only repetition distinguishes an outage from a burst.
     fn canaries_say_so(&self) -> bool {
-        // Where it may mean another hook of the same name, our probes have to say which.
+        // Where it may be another hook of the same name, our probes must show which.
         let all_dead = matches!(self.probes, ProbeEvidence::All { .. });
         // And where the hook's time is short, so is the pause that it takes to exceed it once.
         let once_is_nothing = self.is_partial()
@@ -403,12 +403,12 @@ impl<'a> Evidence<'a> {
         left.map(|change| change.at)
     }
 
-    /// Another backend has answered us since, so that the way to the pods is there.
+    /// Another backend has answered us since, so the path to the Pods works.
     pub fn way_is_open(&self, since: Time) -> bool {
         self.scene.reached_at.is_some_and(|at| at >= since)
     }
 
-    /// Our own way to it may be gone: it hangs for us, and fails for the API server in another manner or for another
+    /// Our own path to it may be lost: it hangs for us, and fails for the API server in another way or for another
     /// hook.
     pub fn way_may_be_gone(&self, worst: &Dead) -> bool {
         worst.cause == Cause::Hanging

@@ -34,8 +34,8 @@ impl Excess<'_> {
     /// Most writes of a cluster are leases and node status, which few hooks see: among all writes a hook that holds
     /// up every new Pod can hide.
     pub fn call_share(&self, key: &(HookKind, String)) -> Option<f64> {
-        // Where the hook is called too rarely for that, the minute tells. A hook that sees hardly any CREATE or UPDATE holds up
-        // what it does see.
+        // With too few calls for that, the minute counts. A hook that gets hardly any CREATE or UPDATE delays the few that it
+        // gets.
         let mut spans = [self.window, self.minute].into_iter().flatten();
         let mean = spans.find_map(|window| {
             let series = window.gained.hooks.get(key)?;

@@ -1,7 +1,7 @@
-//! What the API server's side says of a conversion webhook or the server behind an APIService.
+//! The API server's evidence on a conversion webhook or the server behind an APIService.
 //!
-//! Its side is the conversions that it counted, or its own aggregator saying that the service is not available. It says
-//! nothing about admission or about writes in general.
+//! That is the conversions that it counted, or the condition that its aggregator sets on the APIService. It is no
+//! evidence about admission or about writes in general.
 
 use super::counters::Counters;
 use crate::cluster::hook::{Aggregated, Available, Hook, OtherKind};
@@ -12,13 +12,13 @@ use crate::thresholds as t;
 use crate::time::Time;
 use crate::vocabulary::Cause;
 
-/// Versions told one by one; the rest is a number.
+/// Most versions that are listed; of the rest only the number.
 const NAMES_TOLD: usize = 4;
 
 /// What the API server's side says.
 #[derive(Debug, Default)]
 pub struct Theirs {
-    /// It fails, for this cause where that can be told.
+    /// It fails, with the cause if that is known.
     pub fails: Option<Option<Cause>>,
     /// It has worked: since this instant, no failure after it.
     pub works_since: Option<Time>,
@@ -30,7 +30,7 @@ pub struct Theirs {
     pub became_unavailable: f64,
 }
 
-/// What the aggregator says of an APIService.
+/// The aggregator's condition on an APIService.
 pub fn available(hook: Option<&Hook>) -> Option<&Available> {
     match hook?.other.as_ref()? {
         OtherKind::Aggregated(Aggregated { available, .. }) => available.as_ref(),

@@ -1,9 +1,9 @@
-//! Calls that fail and pass by themselves: on pooled connections to a backend that is gone, and around a rollout.
+//! Transient failures of calls: on pooled connections to a removed backend, and around a rollout.
 //!
 //! The API server keeps its connections to a hook and does not repeat a call. When a Pod vanishes behind them without
 //! closing them (its node is gone, its packets are dropped), each costs one call its whole timeout, while every fresh
-//! connection is fine. An endpoint that left just before, timeouts on the API server's side and good probes on ours
-//! speak for it; the connection that hookwatch kept to that endpoint, if it is silent, proves it.
+//! connection is fine. An endpoint removed just before, timeouts on the API server's side and good probes on ours are
+//! evidence for it; a silent pooled connection of hookwatch to that endpoint proves it.
 
 use super::counters::Counters;
 use super::evidence::Evidence;
@@ -15,7 +15,7 @@ use crate::thresholds as t;
 use crate::time::Time;
 use crate::vocabulary::Cause;
 
-/// What speaks for calls on dead pooled connections.
+/// The evidence for calls on dead pooled connections.
 #[derive(Debug, Clone, Copy)]
 pub struct Stale {
     /// When the endpoint left.
@@ -41,7 +41,7 @@ impl Stale {
         let counters = &evidence.counters;
         let own = evidence.silent.iter().map(|silent| silent.gone).min();
         let since = own.unwrap_or(left);
-        // A call that ended sooner after the endpoint left was under way before.
+        // A call that ended sooner after the endpoint's removal had started before it.
         let limit = hook.timeout.mul_f64(t::ended_by_timeout());
         let refused = evidence.accusations.iter().any(|accusation| {
             let named = &accusation.named;
@@ -92,7 +92,7 @@ pub fn rollout_gap(evidence: &Evidence<'_>, found: impl FnOnce() -> Option<Cause
     let (gap, now, hook) = (&evidence.gap, evidence.scene.now, evidence.hook?);
     let last = gap.last.filter(|last| now.since(*last) < t::gap_told())?;
     let may_be = match found() {
-        // A slow hook that nothing else is said of is slow.
+        // A slow hook without other evidence is slow.
         None => !matches!(evidence.probes, ProbeEvidence::Slow { .. }),
         Some(Refused | FailingOpen | Unreachable | Partial | Denying) => true,
         found => found == Some(Erroring) && evidence.counters.own_errors < 1.0,

@@ -45,7 +45,7 @@ pub struct LastWitnessed {
 }
 
 impl LastWitnessed {
-    /// Keeps since when writes are slow; while nothing is heard of them they may be.
+    /// Keeps since when writes are slow; without evidence they may still be.
     fn saw(&mut self, writes: Writes, now: Time) {
         self.slow_since = match writes {
             Writes::Delayed => self.slow_since.or(Some(now)),
@@ -55,10 +55,10 @@ impl LastWitnessed {
     }
 }
 
-/// How writes go.
+/// The debounced state of writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SettledWrites {
-    /// What is said of them.
+    /// The reported state.
     pub state: Writes,
     /// Whether they are blocked or slow, or were a moment ago: worth a closer look, and nothing to learn from.
     pub in_trouble: bool,

@@ -44,7 +44,7 @@ pub enum ProbeEvidence<'a> {
     },
     /// All backends are dead.
     All {
-        /// The one whose way to fail most share.
+        /// The one with the most frequent cause.
         worst: &'a Dead,
         /// All of them.
         dead: Vec<(&'a Backend, &'a Dead)>,
@@ -78,7 +78,7 @@ impl<'a> ProbeEvidence<'a> {
         for (_, found) in &dead {
             *alike.entry(found.cause).or_default() += 1;
         }
-        // Of causes that are as frequent the one that came first, so that it is the same from look to look.
+        // Of equally frequent causes the first one, so that the result is stable.
         let rank = |found: &Dead| (alike.get(&found.cause), Reverse(found.since));
         let worst = dead
             .iter()
@@ -111,7 +111,7 @@ impl<'a> ProbeEvidence<'a> {
 }
 
 /// The backends that were tried and that count. The ClusterIP does only when it has ever answered and nothing else is
-/// there: where hookwatch runs there may be no way to it at all.
+/// there: it may be unreachable from where hookwatch runs.
 pub fn counted(backends: &[(Backend, BackendState)]) -> Vec<&(Backend, BackendState)> {
     let direct = backends.iter().any(|(backend, _)| backend.path != ClusterIp);
     let counts = |(backend, state): &&(Backend, BackendState)| match state {

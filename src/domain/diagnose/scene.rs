@@ -172,7 +172,7 @@ impl<'a> Scene<'a> {
     }
 
     /// Whether another hook was named as hanging a moment ago: requests wait for it until their clients give up, and
-    /// the API server counts the call that was under way then as failed, whichever hook's it was.
+    /// the API server counts the call in flight at that moment as failed, whichever hook's it was.
     pub(super) fn another_hangs(&self, subject: &Subject) -> bool {
         self.named_hanging.iter().any(|other| *other != subject)
     }
@@ -264,9 +264,9 @@ fn places(silent: &[(&HookTarget, &BackendAddress)]) -> usize {
     places.collect::<BTreeSet<_>>().len()
 }
 
-/// Whether the path to all webhooks was lost at once: at three places or more, every backend fell silent lately, all within
-/// a few seconds, and none answers. Then it is one fault, and a canary that waits for any of them speaks against each. Only
-/// the owners of all their backends could feign that.
+/// Whether the path to all webhooks was lost at once: at three destinations or more, every backend fell silent recently,
+/// all within a few seconds, and none answers. Then it is one fault, and a canary that waits for any of them is evidence
+/// against each. Only the owners of all their backends could fake that.
 fn path_is_lost(
     seen: &Observations,
     states: &BTreeMap<&HookId, Vec<(Backend, BackendState)>>,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::cluster::hook::{Hook, HookRule, Labels, Scope};
 use crate::text::listed;
 
-/// Names told of a list; the rest is a number.
+/// Most names listed; of the rest only the number.
 const TOLD: usize = 4;
 
 /// For instance: `It is called for CREATE, UPDATE of pods, services.apps in all namespaces but opa.`

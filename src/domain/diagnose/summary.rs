@@ -5,7 +5,7 @@ use crate::cluster::hook::HookKind;
 use crate::diagnose::verdict::{NonHookCause, Verdict};
 use crate::vocabulary::{Cause, Effect, Health, Writes};
 
-/// Hooks told of beside the culprits.
+/// Most hooks named besides the culprits.
 const BESIDE: usize = 5;
 
 /// The verdict in one sentence. `spared`: whether what a shield spares gets through; `None` if not observed.

@@ -30,8 +30,7 @@ pub struct Verdict {
     pub cause: Option<Cause>,
     /// What the failure does to writes.
     pub effect: Effect,
-    /// It is shielded, and without that it would keep requests past their deadline: whether it may be restored hangs on
-    /// that.
+    /// It is shielded, and without that it would keep requests past their deadline: its restore depends on that.
     #[serde(skip)]
     pub needs_shield: bool,
     /// Its calls fail and its failures are ignored: writes pass without its review, whatever `effect` says of the wait.
@@ -178,8 +177,8 @@ pub struct ControlPlane {
     pub usual_write_seconds: Option<f64>,
     /// What slows or blocks writes when it is no hook.
     pub not_a_hook: Option<NonHookCause>,
-    /// What else is seen of the control plane itself, as sentences: API servers that are not ready or do not
-    /// answer, nodes whose leases grow old. Effects, never causes.
+    /// Other symptoms of the control plane itself, as sentences: API servers that are not ready or do not answer, nodes
+    /// with old Leases. Effects, never causes.
     pub symptoms: Vec<String>,
     /// How each canary does.
     pub canaries: Vec<CanaryView>,

@@ -15,7 +15,7 @@ use crate::thresholds as t;
 use crate::time::Time;
 use crate::vocabulary::{BackendHealth, Cause, Effect, Health};
 
-/// Things told one by one; the rest is a number.
+/// Most items listed; of the rest only the number.
 const TOLD: usize = 3;
 
 /// The observations, the one that weighs most first; with the sentences that are the rule's own.
@@ -337,7 +337,7 @@ impl Counters {
     }
 }
 
-/// What else it might have been, and is not or cannot be told from this.
+/// Other explanations that are ruled out or cannot be distinguished.
 fn ruled_out(evidence: &Evidence<'_>, cause: Cause) -> Option<String> {
     let counters = &evidence.counters;
     let good = evidence.is_good();
@@ -366,7 +366,7 @@ fn ruled_out(evidence: &Evidence<'_>, cause: Cause) -> Option<String> {
     }
 }
 
-/// Why nothing can be said of a hook.
+/// Why a hook's health is unknown.
 fn cannot_tell(evidence: &Evidence<'_>) -> String {
     let mut because = Vec::new();
     if matches!(evidence.probes, ProbeEvidence::NoData) {

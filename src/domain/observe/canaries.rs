@@ -146,9 +146,8 @@ impl Canaries {
                 .is_some_and(|sent| passed.is_none_or(|passed| passed < *sent))
     }
 
-    /// Whether writes take at least `span`: each of the two newest canaries of these targets did that tell, as a single one may
-    /// have been held up by chance. `since`: when writes became slow; a quick one that was sent before tells nothing. `None` while
-    /// none tells.
+    /// Whether writes take at least `span`: both of the two newest canaries with evidence must, as a single one may have been
+    /// delayed by chance. `since`: when writes became slow; a quick one sent before that is no evidence. `None` without evidence.
     pub fn take_as_long_as(
         &self,
         targets: impl Iterator<Item = CanaryTarget>,
@@ -328,7 +327,7 @@ impl CanaryMemory {
         in_time.map(|(ended, _)| *ended).max()
     }
 
-    /// Whether what is sent since an instant gets through at once; `None` while nothing tells.
+    /// Whether canaries sent since an instant get through at once; `None` without evidence.
     pub fn passes_since(&self, since: Time, now: Time) -> Option<bool> {
         if self.late_since(now).is_some() {
             return Some(false);
@@ -337,8 +336,8 @@ impl CanaryMemory {
         Some(self.passed_at(now) == Some(latest.started))
     }
 
-    /// The canaries that tell whether writes take at least `span`, each with when it was sent and whether it did. One under way
-    /// tells once it has been for so long; one that was refused sooner tells nothing, and one sent before `since` only if it was slow.
+    /// The canaries that show whether writes take at least `span`, each with when it was sent and whether it did. One in flight counts
+    /// once it has waited that long; one refused sooner does not count, and one sent before `since` only if it was slow.
     fn taking(&self, span: Duration, since: Option<Time>, now: Time) -> impl Iterator<Item = (Time, bool)> {
         let was_slow = |report: &CanaryReport| report.took.as_secs_f64() >= t::slow_always();
         let tells = move |report: &CanaryReport| {
@@ -370,7 +369,7 @@ impl CanaryMemory {
         }
     }
 
-    /// When one was sent that has been under way for longer than they usually take.
+    /// When a canary was sent that has been in flight for longer than usual.
     pub fn waiting_since(&self, now: Time) -> Option<Time> {
         let (sent, waiting) = self.overdue_for(now)?;
         self.is_slow(waiting).then_some(sent)
@@ -395,7 +394,7 @@ impl CanaryMemory {
         self.late(now).map(|(started, _)| started)
     }
 
-    /// How long a canary has been under way that is late, when slow ones do not take as long.
+    /// How long a late canary has been in flight, if slow ones do not take as long.
     pub fn hung_for(&self, now: Time) -> Option<Duration> {
         let (_, waiting) = self.late(now)?;
         let merely_slow = self
@@ -437,7 +436,7 @@ impl CanaryMemory {
     }
 
     /// Whether one of the last minute took more than half of `span` and was written: then another one may take all of it.
-    /// What hangs is known by [`Self::hung_for`] sooner; what is said of all writes waits for this.
+    /// [`Self::hung_for`] finds a hang sooner; the state of all writes waits for this.
     pub fn may_take(&self, span: Duration, now: Time) -> bool {
         self.recent(now)
             .any(|report| is_written(report) && report.took.saturating_mul(2) > span)

@@ -18,13 +18,13 @@ use crate::vocabulary::Cause;
 
 pub use further::{CanaryName, FurtherCanary, MAX_FURTHER, OBJECT};
 
-/// Canaries of one target under way at once. Each takes a seat in the API server.
+/// Canaries of one target in flight at once. Each takes a seat in the API server.
 const AT_ONCE: usize = 3;
 /// The last of them is sent this long after the one before it.
 const LAST_AFTER: Duration = Duration::from_secs(8);
 
-/// Whether another canary of a target may be sent beside those that are under way, the newest of them since `since_last`. They may
-/// hang until the API server gives them up after 34 s: the last one is kept back until the hook may be back, or bypassed.
+/// Whether another canary of a target may be sent besides those in flight, the newest of them sent `since_last` ago. They may hang
+/// until the API server times them out after 34 s: the last one is held back until the hook may have recovered, or is bypassed.
 pub fn may_be_sent(under_way: usize, since_last: Duration) -> bool {
     under_way + 1 < AT_ONCE || under_way < AT_ONCE && since_last >= LAST_AFTER
 }
@@ -107,7 +107,7 @@ pub struct CanaryOverdue {
     pub target: CanaryTarget,
     /// When it was sent.
     pub started: Time,
-    /// How long it has been under way.
+    /// How long it has been in flight.
     pub waiting: Duration,
 }
 
@@ -204,7 +204,7 @@ pub enum CallFailureReason {
     TlsHandshakeTimeout,
     /// `connect: connection refused`.
     ConnectionRefused,
-    /// `no route to host`, `network is unreachable` and their kin; a proxy or Konnectivity on the way to the hook gives no
+    /// `no route to host`, `network is unreachable` and similar; a proxy or Konnectivity in front of the hook gives no
     /// connection.
     Unreachable,
     /// `tls: failed to verify certificate`, `x509: ...` and other handshake errors; a caBundle that holds no

@@ -14,7 +14,7 @@ use crate::cluster::hook::HookKind;
 use crate::time::Time;
 use crate::{row, thresholds as t};
 
-/// More processes than this behind all targets together are not told apart; the oldest goes.
+/// Most processes behind all targets together; of more the oldest is dropped.
 const MAX_REPLICAS: usize = 64;
 /// Intervals in quarantine at most.
 const MAX_PENDING: usize = 16;
@@ -39,9 +39,9 @@ impl Interval {
 
 #[derive(Debug, Clone, Default)]
 struct ReplicaHistory {
-    /// When it was first heard of.
+    /// When it was first read.
     first: Time,
-    /// When it was heard of last.
+    /// When it was last read.
     at: Time,
     last: Snapshot,
     intervals: VecDeque<Interval>,
@@ -182,7 +182,7 @@ impl Slowest {
         self.unusual_after(now).clamp(t::late(), t::late_at_most())
     }
 
-    /// From how long on an answer is unusual after those that came lately; zero where none did.
+    /// The duration from which an answer is unusual, given recent ones; zero without any.
     pub fn unusual_after(&self, now: Time) -> Duration {
         let lately = self.0.iter().filter(|(at, _)| now.since(*at) < t::slowest_of());
         let slowest = lately.map(|(_, took)| *took).max().unwrap_or_default();
@@ -224,7 +224,7 @@ impl Baseline {
         let writes = gained.all_writes();
         self.write.learn(writes.duration.mean());
         self.sli.learn(window.own_seconds());
-        // Reads are not told apart by resource, so those that wait for a conversion are among them.
+        // Reads are not counted by resource, so those that wait for a conversion are among them.
         if gained.others.converted_with_trouble().is_empty() {
             self.read.learn(gained.reads.mean());
         }
@@ -333,8 +333,8 @@ impl History {
         windows
     }
 
-    /// Merges, for each replica that was heard of in the last minute, the intervals that ended after an instant, its
-    /// newest among them in any case.
+    /// Merges, for each replica that was read in the last minute, the intervals that ended after an instant, its newest
+    /// among them in any case.
     fn window(&mut self, which: usize, now: Time, after: Time) -> Option<Window> {
         let superseded: Vec<bool> = self
             .replicas
@@ -372,9 +372,9 @@ impl History {
         Some((from, each.into_iter().map(|(_, series)| series).collect()))
     }
 
-    /// What it counted in its last interval says nothing about now: a process that began at the same address after this one was
-    /// heard of last has told what it counts; or none can be reached there, and one elsewhere has told; or this very one has told
-    /// more under another address, that of a load balancer.
+    /// Its last interval is no evidence about the present: a process that started at the same address later was read; or none can
+    /// be reached there, and one elsewhere was read; or this same one was read later under another address, that of a load
+    /// balancer.
     fn is_superseded(&self, ((target, own), replica): (&ReplicaKey, &ReplicaHistory)) -> bool {
         let lost = self.unreachable.get(target);
         self.replicas.iter().any(|((other, started), newer)| {
@@ -432,8 +432,8 @@ impl History {
         })
     }
 
-    /// API servers behind one target. Each process that began after another one had answered last is taken for the same
-    /// API server, restarted.
+    /// API servers behind one target. A process that started after another one's last answer counts as the same API
+    /// server, restarted.
     pub fn replicas_behind(&self, target: &str) -> usize {
         let (mut last, mut began) = (Vec::new(), Vec::new());
         for process in self.processes_behind(target) {

@@ -108,7 +108,7 @@ impl NodeLeases {
         };
         let mut before = std::mem::take(&mut self.known);
         for lease in leases.into_iter().take(MAX_NODES) {
-            // The first look tells nothing of how old it is.
+            // The first read does not show how old it is.
             let changed = match before.remove(&lease.name) {
                 Some(known) if known.renewed == lease.renewed => known.changed,
                 _ => at,
@@ -123,8 +123,8 @@ impl NodeLeases {
         (self.read, self.left_out, self.trouble) = (Some(at), left_out, None);
     }
 
-    /// Nodes whose Lease is late, with the time of the last renewal that was seen. Where most are, it is not the nodes that
-    /// fail, and none is named.
+    /// Nodes whose Lease is late, with the time of the last observed renewal. If most are late, the fault is not the
+    /// nodes', and none is named.
     pub fn late(&self, now: Time) -> BTreeMap<String, Time> {
         let Some(read) = self.read.filter(|read| now.since(*read) < STALE) else {
             return BTreeMap::new();

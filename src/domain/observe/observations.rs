@@ -102,7 +102,7 @@ impl Observations {
 
     /// Takes a finished canary in.
     pub fn take_canary(&mut self, report: CanaryReport) {
-        // An update without an answer does not tell whether there was anything to update.
+        // An update without an answer does not show whether the object exists.
         let tells = report.created || report.outcome.is_heard();
         let is_news = tells && self.coverage.written(report.target, report.created);
         if let Some(inventory) = self.inventory.as_ref().filter(|_| is_news) {
@@ -141,12 +141,12 @@ impl Observations {
         backends.for_each(|memory| memory.resumed(now));
     }
 
-    /// Whether an API server answered anything since an instant, so that both it and our way to it are there.
+    /// Whether an API server answered anything since an instant, so that both it and our path to it work.
     pub fn answered_since(&self, since: Time) -> bool {
         self.servers.scraped_after(since) || self.canaries.heard_since(since)
     }
 
-    /// What a Prometheus says of now, while hookwatch's own scrapes say nothing.
+    /// The windows from a Prometheus, while hookwatch's own scrapes have none.
     pub fn stored_windows(&mut self, own: &Windows, now: Time) -> Option<StoredWindows> {
         let scraped = || self.servers.any_scraped_within(t::newest_speaks(), now);
         if own.recent.is_some() || scraped() {

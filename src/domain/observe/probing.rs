@@ -225,7 +225,7 @@ impl BackendMemory {
         }
     }
 
-    /// What has ended tells that it does not serve: two failures in a row, or one timeout that was long enough.
+    /// Finished probes confirm that it does not serve: two failures in a row, or one timeout that was long enough.
     fn is_confirmed(&self, failed: usize) -> bool {
         let timed_out = |last: &FinishedProbe| {
             matches!(last.outcome, ProbeOutcome::TimedOut { .. }) && last.took >= t::late()
@@ -233,7 +233,7 @@ impl BackendMemory {
         failed >= 2 || self.fresh.back().is_some_and(timed_out)
     }
 
-    /// The late attempt that nothing newer contradicts, with how long it has been under way.
+    /// The late attempt that nothing newer contradicts, with how long it has been in flight.
     fn hang(&self, now: Time) -> Option<(&ProbeOverdue, Duration)> {
         // Of two that hang, the one that has hung for longer says more.
         let (_, under_way) = self.under_way.first_key_value()?;
@@ -301,7 +301,7 @@ impl BackendMemory {
 
     fn answering(&self, last: &FinishedProbe) -> BackendState {
         let slow: Vec<&FinishedProbe> = self.slow_in_a_row().collect();
-        // Attempts that were under way together may have been late for one and the same reason.
+        // Attempts in flight at the same time may have been late for the same reason.
         let at = last.started;
         let twice = slow.iter().any(|known| known.ended() <= at);
         match slow.last().map(|first| first.started) {
@@ -335,12 +335,12 @@ impl BackendMemory {
 }
 
 impl ProbeOutcome {
-    /// Whether it speaks for a hook that works. An HTTP error given to a review does not.
+    /// Whether it is evidence for a working hook. An HTTP error in answer to a review is not.
     pub(crate) fn is_healthy(&self) -> bool {
         self.is_alive() && !matches!(self.mechanism(), Some((Cause::Erroring, _)))
     }
 
-    /// The cause it speaks for, and whether it says so with certainty.
+    /// The cause that it indicates, and whether with certainty.
     fn mechanism(&self) -> Option<(Cause, bool)> {
         match self {
             Self::Answered(answer) => {

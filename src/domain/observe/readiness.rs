@@ -1,4 +1,4 @@
-//! What an API server says of itself at `/readyz?verbose`.
+//! An API server's own readiness, from `/readyz?verbose`.
 //!
 //! One line per check, `[+]name ok` or `[-]name failed: reason withheld`, with status 200 when all pass and 500 when
 //! one does not. An API server whose `poststarthook/*` fails is one that cannot start: these hooks write bootstrap

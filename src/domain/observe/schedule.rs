@@ -6,7 +6,7 @@
 //! is judged by fresh probes with its own request alone, until one is answered well: a good handshake is no evidence
 //! for its requests.
 //!
-//! How many probes begin in a second is bounded, in all and per backend, and how many are under way. Past that intervals
+//! How many probes begin in a second is bounded, in all and per backend, and how many are in flight. Past that intervals
 //! stretch, which is reported. Pure: instants are arguments, and the same calls make the same schedule.
 
 mod budget;

@@ -1,8 +1,8 @@
 //! The API servers' metrics as a Prometheus has stored them, for clusters whose API servers cannot be scraped.
 //!
-//! What is stored is late by up to a scrape interval, and another process says it. So it is used only while hookwatch's own
-//! scrapes say nothing, a verdict that rests on it is less sure, and the breaker never hears of it: nothing in here reaches
-//! [`Judged`](crate::act::breaker::Judged).
+//! Stored samples are late by up to a scrape interval, and come from another process. So they are used only while
+//! hookwatch's own scrapes fail, a verdict based on them is less certain, and the breaker never gets them: nothing in here
+//! reaches [`Judged`](crate::act::breaker::Judged).
 
 pub mod answer;
 
@@ -18,7 +18,7 @@ use crate::text::human;
 use crate::time::Time;
 use crate::{row, thresholds as t};
 
-/// API servers that one Prometheus may tell of.
+/// Most API servers read from one Prometheus.
 pub const MAX_INSTANCES: usize = 64;
 
 /// One reading of a Prometheus.
@@ -56,21 +56,21 @@ pub struct PrometheusMemory {
     state: TargetState,
 }
 
-/// What a Prometheus says of now.
+/// Recent windows from a Prometheus.
 #[derive(Debug, Clone)]
 pub struct StoredWindows {
-    /// What the API servers counted lately.
+    /// Recent counts of the API servers.
     pub windows: Arc<Windows>,
     source: String,
     /// The longest scrape interval of an API server.
     resolution: Duration,
-    /// The age of the newest scrape, of the API server of which it is oldest.
+    /// The age of the newest scrape of the API server where that is oldest.
     age: Duration,
 }
 
 impl StoredWindows {
-    /// What a confidence is multiplied by that rests on this: 1 for what is seen at this instant, and less the longer the
-    /// state may have changed unseen.
+    /// The factor for a confidence based on this: 1 for a sample of this instant, and less the longer the state may have
+    /// changed unseen.
     pub fn trust(&self) -> f64 {
         let unseen = (self.resolution + self.age).as_secs_f64();
         (1.0 - unseen / t::stored_doubt().as_secs_f64()).max(t::stored_trust_at_least())
@@ -125,7 +125,7 @@ impl PrometheusMemory {
         instances.filter(move |known| now.since(known.newest) <= t::stored_speaks())
     }
 
-    /// What it says of now; `None` where it has nothing that is new and fine enough.
+    /// Its recent windows; `None` where its samples are too old or too coarse.
     pub fn speaks(&mut self, now: Time) -> Option<StoredWindows> {
         let newest = self.newest(now)?;
         let resolution = self.current(now).filter_map(|known| known.resolution).max()?;
@@ -150,7 +150,7 @@ impl PrometheusMemory {
         &self.history
     }
 
-    /// When the newest scrape was of the API server of which it is oldest.
+    /// When the newest scrape was of the API server where that is oldest.
     fn newest(&self, now: Time) -> Option<Time> {
         self.current(now).map(|known| known.newest).min()
     }

@@ -81,7 +81,7 @@ pub struct ScrapeView {
 pub struct StoredView {
     /// Its address.
     pub source: String,
-    /// Whether verdicts rest on it now: while hookwatch's own scrapes say something, they do not.
+    /// Whether verdicts use it now: not while hookwatch's own scrapes succeed.
     pub used: bool,
     /// API servers that it scraped lately.
     pub api_servers: usize,
@@ -100,7 +100,7 @@ pub struct StoredView {
 /// An API-server process behind an address shared with others that stopped answering.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SilentView {
-    /// When the process began: what tells it from the others.
+    /// When the process began, which identifies it.
     pub started: Option<Time>,
     /// When it answered last.
     pub since: Time,

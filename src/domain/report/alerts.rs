@@ -77,7 +77,7 @@ const CERTIFICATE_NOW: Duration = Duration::from_secs(2 * 86_400);
 
 /// How long a finding counts as new.
 const NEW: Duration = Duration::from_secs(86_400);
-/// Critical findings that other alerts tell of, as they come and go with the Pods and the certificates.
+/// Critical findings that have alerts of their own, as they come and go with the Pods and the certificates.
 pub const ALERTED_OTHERWISE: [&FindingKind; 5] = [
     NODES_GOING,
     SERVED_ENDS,
@@ -97,7 +97,7 @@ pub struct AlertCondition {
     pub summary: String,
     /// The explanation, at most 1024 bytes.
     pub description: String,
-    /// Since when it holds, where something tells that outlasts this process; else it is counted from the first look.
+    /// Since when it holds, if a record that outlasts this process has it; else it counts from the first evaluation.
     pub since: Option<Time>,
 }
 

@@ -1,8 +1,8 @@
-//! What is said once about a hook, in the cluster itself: as a Kubernetes Event on its configuration.
+//! Announcements about a hook in the cluster itself: Kubernetes Events on its configuration, each once.
 //!
-//! Every replica keeps count of what has changed; the leader alone says it. A replica that becomes the leader says what
-//! is wrong now, as the one before it may have died with the words on its lips; its Events have the same names, so what
-//! was said already is counted up instead of said twice.
+//! Every replica tracks changes; only the leader announces them. A new leader announces what is wrong now, as the
+//! previous one may have died before it did; its Events have the same names, so a repetition increases the count
+//! instead of adding an Event.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,10 +26,10 @@ pub const RECOVERED: &str = "Recovered";
 /// Most of a configuration's name that goes into that of an Event.
 const MAX_NAME: usize = 200;
 
-/// One thing to be said.
+/// One announcement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Announcement {
-    /// The name of the Event: the same whenever the same is said of the same hook.
+    /// The name of the Event: the same for the same message about the same hook.
     pub name: String,
     /// The hook.
     pub hook: HookId,
@@ -39,7 +39,7 @@ pub struct Announcement {
     pub reason: &'static str,
     /// Whether it is a warning.
     pub warning: bool,
-    /// What is said, at most 1024 bytes, which is what an Event takes.
+    /// The message, at most 1024 bytes, the limit of an Event.
     pub note: String,
 }
 
@@ -76,7 +76,7 @@ impl Announcer {
         let mut said = Vec::new();
         let mut seen = BTreeMap::new();
         for verdict in verdicts {
-            // Without a configuration there is no object to say it about.
+            // Without a configuration there is no object for the Event.
             let Some(hook) = verdict.hook() else { continue };
             let Some(mut told) = update(self.hooks.get(&hook).copied(), verdict, now) else {
                 continue;
@@ -114,7 +114,7 @@ fn update(told: Option<AnnouncedState>, verdict: &Verdict, now: Time) -> Option<
     let wrong = match (verdict.health, verdict.cause) {
         (Health::Failing, Some(cause)) => Some(cause),
         (Health::Healthy, _) => None,
-        // Neither failing nor well: no news in either direction.
+        // Neither failing nor healthy: nothing to announce.
         _ => return told,
     };
     match (told, wrong) {
@@ -162,7 +162,7 @@ fn announcement(
     of_action(hook, uid, reason, told.wrong.is_some(), note.trim_end())
 }
 
-/// What was done to a hook, to be said of its configuration. `note` is cut to what an Event takes.
+/// An action on a hook, for an Event on its configuration. `note` is cut to the limit of an Event.
 pub fn of_action(hook: &HookId, uid: &str, reason: &'static str, warning: bool, note: &str) -> Announcement {
     Announcement {
         name: name(hook, uid, reason),

@@ -13,7 +13,7 @@ use crate::observe::views::Sources;
 use crate::time::Time;
 use crate::vocabulary::Health;
 
-/// What is said instead of an assessment while there is none.
+/// The answer while there is no assessment.
 pub const NOTHING_JUDGED: &str = "nothing has been judged yet\n";
 
 /// All verdicts and the state of the control plane at one instant.

@@ -87,7 +87,7 @@ impl Served {
     }
 }
 
-/// What an object says of itself.
+/// An object's metadata.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ObservedObject {
     /// `metadata.name`.
@@ -102,7 +102,7 @@ pub struct ObservedObject {
     pub changed: Vec<(Time, String)>,
 }
 
-/// What happened to an object meanwhile.
+/// What happened to an object in the gap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Went {
     /// It was made.
@@ -154,8 +154,8 @@ impl Question<'_> {
         })
     }
 
-    /// What happened to an object meanwhile that the hook may have been asked about. `namespace_labels`: those of its
-    /// namespace; what is not known excludes nothing.
+    /// What happened to an object in the gap that the hook may have been called for. `namespace_labels`: those of its
+    /// namespace; an unknown value excludes nothing.
     pub fn went(
         &self,
         served: &Served,

@@ -29,7 +29,7 @@ pub(super) struct Alone {
     pub(super) witnessed: LastWitnessed,
 }
 
-/// What such a round comes to.
+/// The result of such a round.
 pub(super) struct Own {
     pub(super) judged: Arc<Judged>,
     pub(super) verdicts: Vec<Verdict>,

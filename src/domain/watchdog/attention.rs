@@ -24,7 +24,7 @@ impl Attention {
         let odd = |(backend, state): &(Backend, BackendState)| match state {
             BackendState::Alive { .. } | BackendState::Untried { .. } => false,
             BackendState::Dead(dead) if dead.was_alive => true,
-            // There may be no way to a ClusterIP from here.
+            // A ClusterIP may be unreachable from here.
             _ => backend.path != BackendPath::ClusterIp,
         };
         let odd = states.iter().filter(|(_, backends)| backends.iter().any(odd));
@@ -40,8 +40,8 @@ impl Attention {
                 hooks.insert(id);
             }
         }
-        // A canary that is slow speaks of one of the hooks it meets. While it waits, all that canaries meet are looked
-        // at, and everything else once: what fails at many places shows at one canary after the other.
+        // A slow canary accuses one of the hooks that match it. While it waits, all hooks that match canaries are
+        // observed closely, and all others once: a fault at many places shows at one canary after the other.
         let mut canary_is_odd = false;
         let mut waiting_since: Option<Time> = None;
         for (target, memory) in seen.canaries.iter() {

@@ -1,5 +1,4 @@
-//! When the core asks for an audit, and what it keeps of the last one. Nothing of it is a reason for any health, nor known to
-//! the breaker.
+//! When the core requests an audit, and what it keeps of the last one. It affects neither health nor the breaker.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -74,7 +73,7 @@ impl Auditing {
         Some(WatchdogEffect::Audit(Box::new(request)))
     }
 
-    /// Takes in what was found, and tells of what is critical and new.
+    /// Records the findings, and reports new critical ones.
     pub(super) fn take(&mut self, audited: Audited, now: Time) -> Vec<WatchdogEffect> {
         self.under_way = false;
         self.not_before = now + APART.max(audited.took.saturating_mul(REST));

@@ -37,8 +37,8 @@ struct Bypass {
     forbidden: bool,
 }
 
-/// Tells with each hook how a person bypasses it. Hooks of one incident that take the same bypass share a command: the first of
-/// them, which must be the most urgent one, has it.
+/// Adds to each hook the command to bypass it manually. Hooks of one incident with the same bypass share a command: the first
+/// of them, which must be the most urgent one, has it.
 pub(super) fn advise(all: &mut [(Evidence<'_>, Verdict)]) {
     let mut groups: BTreeMap<Bypass, Vec<(usize, String)>> = BTreeMap::new();
     for (at, (evidence, verdict)) in all.iter().enumerate() {
@@ -88,7 +88,7 @@ fn bypass(evidence: &Evidence<'_>, verdict: &Verdict) -> Option<(Bypass, String)
     let oldest = evidence.scene.seen.servers.oldest_release();
     let is_old = oldest.is_some_and(|release| release < MATCH_CONDITIONS_SINCE);
     let is_full = hook.owners_conditions().count() >= MAX_CONDITIONS;
-    // To have its failures ignored takes as much permission as to skip it.
+    // Ignoring its failures needs the same permission as skipping it.
     let (rung, needs, meaning) = match (is_old, is_full) {
         (true, _) => (" --rung ignore", Rung::Skip, TOO_OLD),
         (_, true) => (" --rung ignore", Rung::Skip, NO_ROOM),

@@ -18,7 +18,7 @@ use crate::vocabulary::Cause;
 const SPANS: [u32; 3] = [1, 2, 3];
 
 impl FactFinder<'_> {
-    /// No backend answers, and no API server got an answer. Of a hook that is skipped no API server can tell.
+    /// No backend answers, and no API server got an answer. For a skipped hook no API server has evidence.
     pub(super) fn is_dead(&self, evidence: &Evidence<'_>, hook: &Hook) -> bool {
         evidence.fails_open()
             && !self.scene.self_doubt

@@ -234,7 +234,7 @@ impl FactFinder<'_> {
         sent_meanwhile && passes() || are_mostly_answered(hook, window)
     }
 
-    /// The hook's endpoints changed since then, or so shortly before that calls were still under way.
+    /// The hook's endpoints changed since then, or so shortly before that calls were still in flight.
     fn moved_since(&self, hook: &Hook, since: Time) -> bool {
         let changes = &self.scene.seen.changes;
         changes.moved_since(hook.id.kind, &hook.id.webhook, since.before(t::moved()))
@@ -261,7 +261,7 @@ impl FactFinder<'_> {
         let canaries = &self.scene.seen.canaries;
         let own_failed = match hook.failure_policy {
             FailurePolicy::Fail => canaries.refused_within(&hook.id.webhook, window.from, window.to),
-            // No refusal tells which of them it was not there for.
+            // No refusal shows which of them failed.
             FailurePolicy::Ignore => self.own_calls(hook, window).len(),
         };
         // Dry runs, such as canaries, are refused for a hook that takes none, and counted as the API server's own error.
@@ -321,8 +321,8 @@ impl FactFinder<'_> {
         }
     }
 
-    /// A canary was refused in the hook's name; or one that meets it is late, and neither does it meet another that
-    /// could be why, nor is anything else known to be.
+    /// A canary was refused in the hook's name; or one that matches it is late, and no other matching hook or known
+    /// cause explains that.
     fn canary_speaks(&self, evidence: &Evidence<'_>, hook: &Hook) -> bool {
         let now = self.scene.now;
         let canaries = &self.scene.seen.canaries;
@@ -340,7 +340,8 @@ impl FactFinder<'_> {
         if self.elsewhere || met.is_empty() {
             return false;
         }
-        // Where the path to all of them is lost, a canary that waits for any speaks against each that some canary meets.
+        // Where the path to all of them is lost, a canary that waits for any is evidence against each that matches some
+        // canary.
         if self.scene.path_hangs() {
             return true;
         }
@@ -359,8 +360,8 @@ impl FactFinder<'_> {
         !late.is_empty() && is_reason()
     }
 
-    /// Which other hooks may be why a request is late that meets one of those canaries. One that shares its backends with
-    /// this one, or lost the same path, is no other reason: a canary that waits for either speaks against both.
+    /// Which other hooks may explain a late request like one of those canaries. One that shares its backends with this
+    /// one, or lost the same path, is no other explanation: a canary that waits for either is evidence against both.
     fn beside(&self, evidence: &Evidence<'_>, hook: &Hook, canaries: &[CanaryTarget]) -> Beside {
         let mut suspected = canaries
             .iter()
@@ -459,8 +460,8 @@ fn probes_speak(evidence: &Evidence<'_>, cause: Option<Cause>) -> bool {
     }
 }
 
-/// A part is said to be dead, and of none that is we can be sure: it has been silent for less than its slow answers take, or
-/// nothing at all has answered us since. Late calls and canaries say no more than that the hook is slow.
+/// A part seems dead, but none of it for certain: it has been silent for less than its slow answers take, or nothing at all
+/// has answered us since. Late calls and canaries only show that the hook is slow.
 fn is_hardly_partial(evidence: &Evidence<'_>, verdict: &Verdict) -> bool {
     let is_dead = |dead: &Dead| dead.is_unusual && (!dead.is_path() || evidence.way_is_open(dead.since));
     let mut parts = counted(evidence.backends).into_iter();
@@ -468,7 +469,7 @@ fn is_hardly_partial(evidence: &Evidence<'_>, verdict: &Verdict) -> bool {
         && !parts.any(|(_, state)| matches!(state, BackendState::Dead(dead) if is_dead(dead)))
 }
 
-/// What the hook does to writes, or would do if it were not bypassed: whether it may come back hangs on that.
+/// The hook's effect on writes, or its effect without the bypass: its restore depends on that.
 fn would_be(hook: &Hook, evidence: &Evidence<'_>, verdict: &Verdict) -> Effect {
     match (verdict.cause, hook.failure_policy) {
         (None | Some(Cause::Denying), _) => verdict.effect,

@@ -1,4 +1,4 @@
-//! What goes into the core and what comes out of it.
+//! The core's inputs and outputs.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub enum Event {
     Stored(Box<PrometheusReading>),
     /// It could not be read.
     StoredFailed(ScrapeFailure),
-    /// What an API server says of its own readiness.
+    /// An API server's answer at `/readyz`.
     Readiness(ReadyReport),
     /// The nodes' Leases.
     NodeLeases(LeaseReading),
@@ -142,7 +142,7 @@ pub enum LoggedChange {
 }
 
 impl LoggedChange {
-    /// Whether a hook's health is another than before: neither the first look at it nor another cause alone.
+    /// Whether a hook's health changed: neither its first verdict nor another cause alone counts.
     pub fn is_of_health(&self) -> bool {
         match self {
             Self::Hook { from, verdict } => from.is_some_and(|(health, _)| health != verdict.health),

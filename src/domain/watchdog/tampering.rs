@@ -73,8 +73,8 @@ impl Tampering {
     }
 }
 
-/// One endpoint left more than once lately, or may have, of more changes than are kept. That it is removed after it was not
-/// Ready any more is the same departure.
+/// One endpoint was removed more than once recently, or may have been, with more changes than are kept. A removal after it
+/// became not Ready is the same departure.
 fn is_unsettled(hook: &Hook, changes: &Changes, now: Time) -> bool {
     use HookChangeKind::{EndpointGone, EndpointReady, EndpointUnready};
     let mut left: BTreeMap<SocketAddr, bool> = BTreeMap::new();

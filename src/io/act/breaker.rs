@@ -43,7 +43,7 @@ pub struct RetryPolicy {
     pub first_wait: Duration,
     /// Longest wait between two attempts, but for what a server asks for.
     pub longest_wait: Duration,
-    /// Until every API server has heard of a change.
+    /// Until a change has propagated to every API server.
     pub spread: Duration,
 }
 
@@ -159,7 +159,7 @@ pub struct Propagation {
 /// Reads and changes webhook configurations.
 pub struct ConfigWriter {
     servers: Vec<ApiServerClient>,
-    /// Whose turn it is. It outlives one session: a server that did not answer is not the first to be asked in the next.
+    /// The current server. It outlives one session: a server that did not answer is not asked first in the next.
     turn: AtomicUsize,
     clock: Clock,
     patience: RetryPolicy,
@@ -335,7 +335,7 @@ impl<'a> PatchSession<'a> {
         self.rest(wait, why).await
     }
 
-    /// Whose turn it is, and how long it has.
+    /// The current server, and its time limit.
     fn server(&self) -> Result<(&'a ApiServerClient, Duration), PatchOutcome> {
         let servers = &self.writer.servers;
         let left = self.until.saturating_duration_since(Instant::now());

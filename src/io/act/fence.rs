@@ -34,10 +34,10 @@ impl Fence {
         }
     }
 
-    /// Reads what the fence lets be skipped, and attempts everything at [`crate::domain::act::fence::PROOF`] of both kinds. Nothing
+    /// Reads which skips the fence permits, and makes every attempt at [`crate::domain::act::fence::PROOF`] of both kinds. Nothing
     /// is stored.
     ///
-    /// Takes four minutes at most. Every way to fail is an answer: only [`Proof::Proven`] allows to act.
+    /// Takes four minutes at most. Every failure is a result: only [`Proof::Proven`] permits acting.
     pub async fn prove(&self) -> Proof {
         match self.proven().await {
             Ok(may_skip) => Proof::Proven(may_skip),

@@ -90,7 +90,7 @@ impl LeaseObject {
     }
 }
 
-/// Reads leniently: what is not there or makes no sense says nothing.
+/// Reads leniently: absent or invalid fields are ignored.
 fn record(object: &Value) -> HolderRecord {
     let spec = &object["spec"];
     let holder = spec["holderIdentity"].as_str();

@@ -26,7 +26,7 @@ pub enum LedgerUnread {
     /// No API server answers now.
     #[error("{0}")]
     NotNow(String),
-    /// It may not be read, or makes no sense.
+    /// It may not be read, or cannot be parsed.
     #[error("{0}")]
     Useless(String),
 }

@@ -14,8 +14,8 @@ use super::request::RequestError;
 use crate::domain::text::{bounded, bounded_to};
 use crate::io::error::{causes, with_causes};
 
-/// Most that is read of an answer whose body matters only as a message, in bytes. A denial quotes what the webhook said, at
-/// any length, and of a `Status` that is cut off not even the webhook's name can be read.
+/// Most that is read of an answer whose body matters only as a message, in bytes. A denial quotes the webhook's message, at
+/// any length, and a truncated `Status` does not even yield the webhook's name.
 const MAX_ERROR_BODY: usize = 1 << 20;
 /// Most that is kept of the message of a `Status`, in bytes: the name and the URL of a webhook, and why its call failed, stand
 /// within that, and what a webhook says at greater length fills no log.

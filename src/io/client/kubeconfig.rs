@@ -23,7 +23,7 @@ use crate::io::file;
 
 /// Most bytes of a kubeconfig. One with the certificates of a thousand clusters has 5 MB.
 const MAX_FILE: u64 = 8 * 1024 * 1024;
-/// Names told at most when one is not among them.
+/// Most known names that are listed when one is missing.
 const TOLD: usize = 10;
 
 /// What is wrong with a kubeconfig.
@@ -125,7 +125,7 @@ pub(super) fn own_proxy(kubeconfig: &Kubeconfig, context: Option<&str>) -> Optio
     proxy.filter(|url| !url.is_empty())
 }
 
-/// The proxy on the way to a server, as kubectl chooses it: the cluster's `own`, or else that of the environment, unless
+/// The proxy for a server, as kubectl chooses it: the cluster's `own`, or else that of the environment, unless
 /// `NO_PROXY` exempts the server or it is on this host. kube compares `NO_PROXY` with the proxy's own address.
 pub(super) fn proxy(
     server: &Uri,

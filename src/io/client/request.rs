@@ -1,4 +1,4 @@
-//! One request to an API server: bounded in time and size, with its answers told apart in one place.
+//! One request to an API server: bounded in time and size, with its answers classified in one place.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub(crate) enum RequestError {
     /// A success whose body is larger than it may be.
     #[error("the answer is larger than the {0} bytes allowed")]
     TooLarge(usize),
-    /// A success whose body broke off, or is something else.
+    /// A success whose body was cut off, or is not the expected object.
     #[error("{0}")]
     Unfit(String),
     /// A status that is no success.
@@ -173,7 +173,7 @@ pub(crate) fn items(list: &mut Value) -> Vec<Value> {
     }
 }
 
-/// What `work` comes to, if it does in time.
+/// The result of `work`, if it is in time.
 pub(crate) async fn within<T>(
     limit: Duration,
     work: impl Future<Output = Result<T, RequestError>>,

@@ -1,9 +1,9 @@
-//! What a client is made of.
+//! The HTTP stack of a client.
 //!
-//! kube's own stack leaves Nagle's algorithm on. On a new connection the request then waits for the server's
-//! delayed acknowledgement of the handshake: 40 ms on every canary (43 ms measured instead of 3 ms), which is
-//! as much as a slow hook. It also logs each failed answer as an error, which a daemon that expects them would
-//! do every few seconds. Behind a proxy kube's stack is taken as it is.
+//! kube's own stack leaves Nagle's algorithm on. On a new connection the request then waits for the server's delayed
+//! acknowledgement of the handshake: 40 ms on every canary (43 ms measured instead of 3 ms), which is as much as a slow
+//! hook. It also logs each failed answer as an error, which a daemon that expects them would do every few seconds.
+//! Behind a proxy kube's stack is used unchanged.
 
 use std::time::Duration;
 

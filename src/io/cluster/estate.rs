@@ -45,7 +45,7 @@ pub struct UnreadableObject {
 const MAX_VERSIONS: usize = 32;
 const ADMISSION: &str = "admissionregistration.k8s.io";
 
-/// Puts an estate together. What makes no sense is left out and told of. `unlisted`: what is missing of a cluster's objects;
+/// Assembles an estate. Invalid objects are left out and reported. `unlisted`: what is missing of a cluster's objects;
 /// `None` where they come from manifests.
 pub fn assemble(
     objects: Vec<EstateObject>,

@@ -44,7 +44,7 @@ pub const MAX_NAMESPACES: usize = 50;
 const COALESCE: Duration = Duration::from_millis(100);
 /// News that nothing has changed is published so often at most.
 const FRESHNESS: Duration = Duration::from_secs(1);
-/// News waiting to be taken in; a feed that is faster waits.
+/// Updates in the queue; a faster feed waits.
 const QUEUE: usize = 256;
 
 /// What is known of the cluster's hooks, and how well.
@@ -188,8 +188,7 @@ impl Keeper {
         };
         let (kind, namespace) = (key.0, key.1.as_deref());
         let health = match &news {
-            // No guard rail rests on what hooks beside admission are at; the addresses behind them have watches of
-            // their own.
+            // No guard rail depends on conversion webhooks and APIServices; their addresses have watches of their own.
             FeedUpdate::Broken(why) if !kind.is_beside_admission() => {
                 InventoryHealth::Stale { why: why.clone() }
             }

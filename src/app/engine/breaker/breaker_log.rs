@@ -1,4 +1,4 @@
-//! What is said of what the breaker does: in the assessment, in metrics, in the log and as Events.
+//! Reports of the breaker's actions: in the assessment, in metrics, in the log and as Events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

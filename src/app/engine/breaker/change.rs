@@ -10,8 +10,8 @@ use crate::domain::act::bypass::edit::{Author, Desired, Why};
 use crate::io::act::audit::{self, AuditRecord};
 use crate::io::act::breaker::PatchReport;
 
-/// So much later than the breaker ends a bypass `restore --expired` may: what does it first would be taken for another client
-/// that reverts it, and the clocks of two nodes differ.
+/// How much later than the breaker `restore --expired` may end a bypass: an earlier one would look like a revert by another
+/// client, and the clocks of two nodes differ.
 const GRACE: Duration = Duration::from_secs(60);
 
 impl Driver {

@@ -23,7 +23,7 @@ const ANSWERS: Duration = Duration::from_secs(15);
 /// How long a hook is looked at after there was a reason to.
 const LINGER: Duration = Duration::from_secs(60);
 
-/// What one API server has heard of.
+/// What one API server has in its cache.
 pub(super) struct ObservedLists {
     server: Arc<str>,
     lists: Result<Vec<(HookKind, Vec<Value>)>, String>,
@@ -69,7 +69,7 @@ pub(super) struct ObservedConfigs {
     followed: BTreeMap<HookId, Time>,
     /// When each API server answered last.
     answered: BTreeMap<Arc<str>, Time>,
-    /// The API servers that the breaker was last told of.
+    /// The API servers that were last reported to the breaker.
     told: BTreeSet<Arc<str>>,
     /// Those that did not answer when last asked.
     out_of_reach: BTreeSet<Arc<str>>,

@@ -24,7 +24,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// News of probes that may wait. Past this, what a late probe says is lost, and one that is back waits.
 const NEWS: usize = 1_024;
 
-/// What a probe says of itself, by its number.
+/// A probe's progress, by its number.
 #[derive(Debug)]
 enum ProbeUpdate {
     Early(ProbeNews),
@@ -38,10 +38,10 @@ pub(super) struct ProbeRunner {
     namespace: Arc<str>,
     attention: watch::Receiver<Attention>,
     inventory: watch::Receiver<Arc<Inventory>>,
-    /// One permit per probe under way.
+    /// One permit per probe in flight.
     under_way: Arc<Semaphore>,
     schedule: Schedule,
-    /// For the probes under way.
+    /// The sender for probes in flight.
     news: mpsc::Sender<(u64, ProbeUpdate)>,
     said: mpsc::Receiver<(u64, ProbeUpdate)>,
     /// Owned here so that probes end with the task that starts them.
@@ -179,7 +179,7 @@ impl ProbeRunner {
         });
     }
 
-    /// Tells the core, for each hook that it is news of.
+    /// Sends it to the core, once for each hook that it concerns.
     async fn tell(&mut self, number: u64, news: ProbeUpdate) {
         let now = (self.common.clock)();
         let reports = match news {

@@ -6,7 +6,7 @@ use super::state::{ScreenRoom, ScreenState};
 use crate::app::text::wrap;
 use crate::domain::time::Time;
 
-/// Backends told at most.
+/// Most backends that are listed.
 const BACKENDS: usize = 200;
 
 /// A line, and how it looks.
@@ -154,7 +154,7 @@ pub fn help() -> Vec<Line> {
     ]
 }
 
-/// Draws as many of the lines as there is room for.
+/// Draws the lines that fit.
 pub fn scroll(canvas: &mut Canvas<'_>, lines: &[Line], state: &ScreenState) -> ScreenRoom {
     let rows = canvas.left();
     let last = lines.len().saturating_sub(rows);

@@ -1,4 +1,4 @@
-//! The last minutes, as the answers told of them.
+//! The last minutes, according to the answers.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -82,7 +82,7 @@ impl ShownHistory {
             return;
         }
         if last.is_some_and(|last| seen.at < last) {
-            // Another daemon, or another clock: what was before cannot be told from what will be.
+            // Another daemon, or another clock: the order of old and new samples is unknown.
             self.samples.clear();
         }
         let failing = seen.hooks.iter().filter(|hook| hook.health == Health::Failing);

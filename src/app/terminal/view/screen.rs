@@ -13,7 +13,7 @@ use super::table::table;
 use super::{ViewModel, detail};
 use crate::app::text::{cut, fit, width, wrap};
 
-/// An answer that is older than this is said to be old.
+/// An answer older than this is marked as old.
 const FRESH: Duration = Duration::from_secs(5);
 
 /// Below this many columns the same words need twice as many lines.

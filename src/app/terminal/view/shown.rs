@@ -134,7 +134,7 @@ pub struct ShownHook {
     pub by_hand: Option<ShownByHand>,
 }
 
-/// What tells a hook from all others: its kind, its configuration and its name.
+/// A hook's identity: its kind, its configuration and its name.
 pub type HookKey = (CleanText, Option<CleanText>, CleanText);
 
 impl ShownHook {
@@ -143,7 +143,7 @@ impl ShownHook {
         self.cause.as_ref().map(|_| format!("{:.2}", self.confidence))
     }
 
-    /// What tells it from all others.
+    /// Its identity.
     pub fn key(&self) -> HookKey {
         (
             self.kind.clone(),
@@ -273,7 +273,7 @@ pub struct ShownStanding {
     pub would_bypass: Option<CleanText>,
     /// Which guard rail holds the breaker back.
     pub held_back: Option<CleanText>,
-    /// The last that was said of it.
+    /// The last message about it.
     #[serde(default)]
     pub words: CleanText,
 }

@@ -6,7 +6,7 @@ use super::state::{ScreenRoom, ScreenState, Sort, in_trouble};
 use crate::app::text::{fit, or_dash};
 use crate::domain::vocabulary::Health;
 
-/// A column: its heading, its width, and what it says of a hook.
+/// A column: its heading, its width, and its text for a hook.
 type TableColumn = (&'static str, usize, fn(&ShownAssessment, &ShownHook) -> String);
 
 /// Columns of the table, as far as they fit.

@@ -22,7 +22,7 @@ pub enum Action {
         ticket: Ticket,
         /// The version that it must still have; `None` to create it, which fails where it exists.
         version: Option<ResourceVersion>,
-        /// What is to stand there.
+        /// The content to write.
         book: Book,
     },
     /// Read an object consistently (no `resourceVersion`).
@@ -77,7 +77,7 @@ pub struct Expects {
     pub shown: BypassState,
 }
 
-/// Something said about a hook. It is said once as long as it stays so.
+/// A message about a hook. It is sent once while it stays true.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
     /// The hook that it is about.
@@ -106,9 +106,9 @@ pub enum NoticeKind {
     Probation,
     /// It failed again on probation.
     Relapsed,
-    /// It keeps failing again, and is put back ever later.
+    /// It keeps failing again, and each restore comes later.
     Flapping,
-    /// It is being put back.
+    /// It is being restored.
     Restoring,
     /// Restored, on every API server.
     Restored,

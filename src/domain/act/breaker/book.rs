@@ -168,7 +168,7 @@ pub struct BookEntry {
     /// How often another writer reverted the bypass.
     #[serde(default)]
     pub reverts: u8,
-    /// How often the hook failed again after it had been put back.
+    /// How often the hook failed again after a restore.
     #[serde(default)]
     pub relapses: u8,
     /// Another writer keeps reverting it: hookwatch has stopped.
@@ -222,7 +222,7 @@ fn write<S: Serializer>(entries: &BTreeMap<HookId, BookEntry>, serializer: S) ->
     }))
 }
 
-/// Those of a list that make sense; the others are `nonsense`.
+/// The valid items of a list; the others are `nonsense`.
 fn sensible<T: DeserializeOwned>(list: Option<&Value>, nonsense: &mut Vec<Value>) -> Vec<T> {
     let list = match list {
         None | Some(Value::Null) => &[],
@@ -245,13 +245,13 @@ fn stage<'de, D: Deserializer<'de>>(deserializer: D) -> Result<EntryStage, D::Er
     Ok(EntryStage::deserialize(name).unwrap_or(EntryStage::Held))
 }
 
-/// A rung by its name. One that only another release knows, as an earlier one knew `ignore`, is taken for the farthest.
+/// A rung by its name. An unknown one of another release, such as the former `ignore`, counts as the farthest.
 fn rung<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Rung, D::Error> {
     let name = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
     Ok(Rung::parse(&name).unwrap_or(Rung::Skip))
 }
 
-/// Who suffers, by their names. What only another release knows is taken for the usual.
+/// The affected clients, by name. An unknown one of another release counts as the usual.
 fn stake<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Stake, D::Error> {
     let name = serde_json::Value::deserialize(deserializer)?;
     Ok(Stake::deserialize(name).unwrap_or_default())

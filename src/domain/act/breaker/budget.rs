@@ -36,7 +36,7 @@ impl Breaker {
         }
     }
 
-    /// The same for a hook that is bypassed already, and whose line may say that it is to go further.
+    /// The same for a hook that is bypassed already, and whose line may request a further rung.
     pub(super) fn room_for_more(
         &self,
         id: &HookId,

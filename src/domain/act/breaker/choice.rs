@@ -75,7 +75,7 @@ impl Breaker {
     }
 }
 
-/// What speaks against a rung, with the reason to publish.
+/// An objection to a rung, with the reason to publish.
 type Against = (HeldBack, String);
 
 /// The limits of the choice of a rung, besides the facts.
@@ -96,7 +96,7 @@ pub(super) struct RungBounds<'a> {
 }
 
 impl RungBounds<'_> {
-    /// What speaks against a rung for a hook that fails from this cause.
+    /// The objection to a rung for a hook that fails from this cause.
     fn against(&self, rung: Rung, facts: &HookFacts, cause: Cause) -> Option<Against> {
         let guards = self.guards;
         let dead = facts.ignores && self.not_dead.is_none();

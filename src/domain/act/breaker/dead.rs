@@ -1,7 +1,7 @@
 //! Skipping a hook whose failures are ignored, while it is dead.
 //!
-//! Every write that meets it is admitted without its review already, after a wait for it. A skip takes that wait off.
-//! It comes after a shield, and becomes a shield again as soon as the hook may be alive.
+//! Every matching write is already admitted without its review, after a wait for it. A skip removes that wait. It comes
+//! after a shield, and becomes a shield again as soon as the hook may be alive.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -143,7 +143,7 @@ impl Breaker {
         if let Some(choice) = skip.filter(|_| unchanged && may) {
             return Some(BreakerStep::bypasses(choice));
         }
-        // A change under this line may still be under way; if it named a version that is gone, it fails.
+        // A change under this line may still be in flight; if it names an outdated version, it fails.
         let over = !unchanged || hook.now.since(hook.line_since) >= times.patience;
         let spent = skipped_for(entry, hook.now) >= self.rule(hook.id, &hook, entry.cause).longest_dead();
         let settle = |line: &mut BookEntry| {

@@ -87,7 +87,7 @@ impl Breaker {
         }
         let reason = self.justify(hook, None, at_first(&hook)).err()?;
         let step = self.held_back(hook, reason);
-        // What is only to be waited for is read meanwhile.
+        // The object is read during a hold time.
         let read = reason == HeldBack::Hold && hook.read.is_none();
         Some(if read {
             BreakerStep {
@@ -99,7 +99,7 @@ impl Breaker {
         })
     }
 
-    /// By what the book says of a hook, and what its object shows.
+    /// By the book's line of a hook, and the state of its object.
     fn by_book_and_object(
         &self,
         hook: HookAt<'_>,
@@ -189,7 +189,7 @@ impl Breaker {
         BreakerStep::writes(Some(line), Some(true), counts)
     }
 
-    /// A new line, with what one that is `over` says of the past.
+    /// A new line, with the history of one that is `over`.
     fn line(&self, hook: HookAt<'_>, over: Option<&BookEntry>, rung: Rung, view: &ObservedHook) -> BookEntry {
         BookEntry {
             place: EntryStage::Held,
@@ -262,7 +262,7 @@ impl Breaker {
             let step = BreakerStep::writes(Some(line), Some(clean || !unchanged), Counts::Nothing);
             return if untouched { step } else { reverted(step) };
         }
-        // A change under this line may still be under way; if it named a version that is gone, it fails.
+        // A change under this line may still be in flight; if it names an outdated version, it fails.
         let over = hook.now.since(hook.line_since) >= times.patience || !guards.on(Guard::Patience);
         if unchanged && !over {
             return match justified {
@@ -295,7 +295,7 @@ impl Breaker {
             })
     }
 
-    /// Nothing comes under the line any more: it goes, or stays for what it says of the past.
+    /// No change can follow under the line any more: it is removed, or kept for its history.
     fn write_off(
         &self,
         entry: &BookEntry,

@@ -150,9 +150,9 @@ pub(super) enum Guard {
     Version,
     /// The permission to act ends before another replica may treat the line as abandoned.
     Licence,
-    /// What may still be under way is not written off.
+    /// A change that may still be in flight is not written off.
     Patience,
-    /// A hook that canaries reach is put back only after they got through.
+    /// A hook that canaries reach is restored only after they got through.
     Canary,
     /// Canaries alone go through only where nothing went through before: never from shield.
     Narrowing,

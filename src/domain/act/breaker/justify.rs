@@ -204,7 +204,7 @@ impl Breaker {
     }
 }
 
-/// How far a bypass goes that is begun. A hook whose failures are ignored may be skipped after that, if it is dead.
+/// The first rung of a bypass. A hook whose failures are ignored may be skipped after that, if it is dead.
 pub(super) fn at_first(hook: &HookMemory) -> Rung {
     if hook.ignores() { Rung::Shield } else { Rung::Skip }
 }

@@ -27,7 +27,7 @@ impl Breaker {
             Observation::Read { ticket, view } => self.read(ticket, view, now),
             Observation::Ledger { version, book } => {
                 self.memory.ledger.reading = None;
-                // While a write is under way it is not known which of the two is newer.
+                // While a write is in flight it is unknown which of the two is newer.
                 if self.memory.ledger.writing.is_none() {
                     self.knows(version, book, now);
                 }
@@ -101,7 +101,7 @@ impl Breaker {
         let hook = self.memory.hooks.entry(id).or_default();
         let before = hook.shows.insert(server, view.clone());
         let news = before.is_none_or(|before| before.version != view.version);
-        // It may be older than what was read or newer; only another read can tell.
+        // It may be older or newer than what was read; only another read can show.
         if news
             && hook
                 .read
@@ -185,7 +185,7 @@ impl Breaker {
             WriteOutcome::Conflict | WriteOutcome::Gone | WriteOutcome::GaveUp => {}
             WriteOutcome::Refused(why) => {
                 hook.refused(&why, pending.to, now, &self.settings.times);
-                // That one is not bypassed is said with all else that holds the breaker back.
+                // A missing bypass is reported together with the other reasons of the guard rails.
                 let begins = matches!(pending.to, To::Bypass(_)) && !hook.is_ours();
                 if !begins && hook.told != Some(NoticeKind::Refused) {
                     hook.told = Some(NoticeKind::Refused);
@@ -260,7 +260,7 @@ impl Breaker {
         if ledger.reading.is_some_and(over) {
             ledger.reading = None;
         }
-        // A change that no watch told of is found in the end.
+        // A change that no watch reported is found in the end.
         ledger.unsure |= now.since(ledger.known_at) >= self.settings.times.reread;
         if ledger.writing.as_ref().is_some_and(|writing| over(writing.sent)) {
             ledger.writing = None;
@@ -309,8 +309,8 @@ impl HookMemory {
         rungs.max()
     }
 
-    /// Whether there is nothing to decide about it, unless the book has a line on it: it does not fail, nothing on its object is
-    /// known to be of hookwatch, and nothing is under way or was said.
+    /// Whether there is nothing to decide about it, unless the book has a line on it: it does not fail, its object has no known
+    /// change of hookwatch, and nothing is in flight or was reported.
     pub(super) fn is_at_rest(&self) -> bool {
         !self.fails()
             && !self.is_ours()

@@ -21,14 +21,14 @@ pub struct Ticket(pub u64);
 pub enum Observation {
     /// Nothing happened, but time advanced.
     Tick,
-    /// Whether this replica is the one that acts. Safety does not rest on there being one only.
+    /// Whether this replica is the one that acts. Safety does not depend on there being only one.
     Leads(bool),
     /// How everything is judged.
     Judged(Judged),
     /// The API servers that answer. A bypass is in force when all of them show it.
     Servers(BTreeSet<Arc<str>>),
-    /// What one of them shows of a hook, from its cache. It may be late, and after a restart, or where several share
-    /// an address, older than what was shown before: two versions tell that they differ, and only a read which is newer.
+    /// A hook's state in one API server's cache. It may be late, and after a restart, or where several share an address,
+    /// older than the state before: versions only show a difference, and only a read shows which is newer.
     Shows {
         /// The hook that it is about.
         hook: HookId,
@@ -53,7 +53,7 @@ pub enum Observation {
     },
     /// The version that a watch or a cache shows of the ledger. It may be late; a read becomes due.
     LedgerShows(ResourceVersion),
-    /// The ledger cannot be read, or makes no sense.
+    /// The ledger cannot be read or parsed.
     NoLedger,
     /// The outcome of a write.
     Outcome {
@@ -163,7 +163,7 @@ pub struct Judged {
     pub hooks: BTreeMap<HookId, HookFacts>,
 }
 
-/// Who speaks against a hook. Each sees it another way.
+/// A source of evidence against a hook. Each observes it independently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Witness {
     /// Our own probes, or the inventory that shows no backend.
@@ -211,7 +211,7 @@ impl Doubt {
     }
 }
 
-/// What a canary that meets a hook says of it.
+/// The evidence of a canary that matches a hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum CanaryWord {
     /// No canary meets it (it is asked about other kinds, or not about dry runs).
@@ -259,20 +259,19 @@ pub struct HookFacts {
     pub effect: Effect,
     /// The verdict is of a rule that may be acted on, and as likely right as that takes.
     pub sure: bool,
-    /// Who speaks against it.
+    /// The sources of evidence against it.
     pub witnesses: BTreeSet<Witness>,
     /// The evidence is by a name that other hooks have too, or had a moment ago.
     pub ambiguous: bool,
-    /// Who is no more than a tenant may have brought it about.
+    /// Why a mere tenant may have caused it; `None` where none could.
     pub doubt: Option<Doubt>,
     /// What the canary that meets it says.
     pub canary: CanaryWord,
-    /// Others than hookwatch ask it about something that shield would spare. Not looked into while it is neither accused nor
-    /// bypassed.
+    /// It is called for others' requests that a shield would spare. Not evaluated while it is neither accused nor bypassed.
     pub meets_control_plane: bool,
-    /// Who suffers by it; the usual while it is neither accused nor bypassed.
+    /// Who is affected by it; the default while it is neither accused nor bypassed.
     pub stake: Stake,
-    /// Its failures are ignored: as long as it fails every write passes it, and the wait is all that a bypass takes off.
+    /// Its failures are ignored: while it fails every write passes it, and a bypass only removes the wait.
     pub ignores: bool,
     /// Its failures are ignored and it does not answer: every matching request is admitted without review. While it is
     /// skipped: no backend answers a probe.

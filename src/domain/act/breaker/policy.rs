@@ -1,5 +1,5 @@
 //! What the operator permits: ordered rules, of which the first that matches a hook counts, and the annotation by which
-//! the owner of a configuration can only take away from it.
+//! a configuration's owner can only restrict it.
 
 mod contradiction;
 
@@ -240,8 +240,8 @@ pub struct Policy {
     pub most_shielded: usize,
     /// Hooks that may be skipped at once, over all replicas, among those with at least the same stake.
     pub most_skipped: usize,
-    /// Skips that may be begun within [`Policy::rate_window`], over all replicas. There is no such limit for shields: each
-    /// relapse makes a hook wait longer to be put back, and one that comes too late costs leaders.
+    /// Skips that may begin within [`Policy::rate_window`], over all replicas. Shields have no such limit: each relapse
+    /// delays a hook's restore further, and a shield that comes too late costs leaders.
     pub rate: usize,
     /// Over which time they are counted.
     pub rate_window: Duration,

@@ -253,7 +253,7 @@ impl Breaker {
             .as_ref()
             .map_or(CanaryWord::Awaited, |facts| facts.canary);
         if canary == CanaryWord::Failed || hook.fails() {
-            // Only dry runs reach it meanwhile, so that a refusal can be waited for.
+            // Only dry runs reach it until then, so there is time to wait for a refusal.
             if hook.refusal(hook.now).is_some() {
                 return Some(BreakerStep::default());
             }
@@ -268,7 +268,7 @@ impl Breaker {
         (well && through).then(|| self.leave(hook, entry, false, "Healthy, canaries included."))
     }
 
-    /// Lets a bypassed hook back: the book first, so that other replicas do not take it for a revert.
+    /// Restores a bypassed hook: the book first, so that other replicas do not take it for a revert.
     pub(super) fn leave(&self, hook: HookAt<'_>, entry: &BookEntry, spent: bool, why: &str) -> BreakerStep {
         let since = hook.leaving_since;
         if since.is_some_and(|since| hook.now.since(since) >= self.settings.times.without_ledger) {
@@ -308,7 +308,7 @@ impl Breaker {
         if !fails_again || !self.may_stay(&hook, self.rule(hook.id, &hook, entry.cause), rung) {
             return put_back("The ledger already has the order to restore it.");
         }
-        // The change of the replica that wrote the order may still come, and would be taken for a revert.
+        // The change by the replica that wrote the order may still arrive, and would look like a revert.
         let mine = entry.by == self.settings.identity;
         if !mine && hook.now.since(hook.line_since) < self.settings.times.request_life {
             return BreakerStep::default();

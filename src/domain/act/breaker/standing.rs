@@ -25,7 +25,7 @@ pub struct HookStanding {
     pub would_bypass: Option<Rung>,
     /// Which guard rail holds the breaker back.
     pub held_back: Option<String>,
-    /// The last that was said of it, in words.
+    /// The last message about it.
     pub words: String,
     /// What went in unchecked the last time that it did not check everything, as a sentence; `None` when nothing did, or
     /// that was not found out yet.
@@ -34,7 +34,7 @@ pub struct HookStanding {
 }
 
 impl HookStanding {
-    /// A hook in a state, of which nothing was said yet.
+    /// A hook in a state, without a message yet.
     pub fn new(hook: HookId, stage: HookState, since: Time) -> Self {
         let (rung, effective) = match stage {
             HookState::Bypassed { rung, effective } => (Some(rung), effective),

@@ -15,7 +15,7 @@ use crate::cluster::hook::HookId;
 use crate::time::Time;
 use crate::vocabulary::Cause;
 
-/// One step, and what to say of it.
+/// One step, and its notice.
 #[derive(Debug, Default)]
 pub(super) struct BreakerStep {
     pub(super) does: Does,
@@ -191,7 +191,7 @@ impl Breaker {
         })
     }
 
-    /// Has a hook's object read, unless that is under way.
+    /// Requests a read of a hook's object, unless one is in flight.
     fn ask_for(&mut self, id: &HookId, now: Time, actions: &mut Vec<Action>) {
         let ticket = self.ticket();
         if let Some(hook) = self.memory.hooks.get_mut(id)

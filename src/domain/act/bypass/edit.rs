@@ -81,7 +81,7 @@ pub struct Why {
 pub struct Author {
     /// Hookwatch's own namespace.
     pub namespace: String,
-    /// The user name of hookwatch's account, whose canaries a hook on probation is reached by.
+    /// The user name of hookwatch's account, whose canaries reach a hook on probation.
     pub account: String,
     /// Who it is.
     pub writer: ObjectWriter,
@@ -102,7 +102,7 @@ pub enum Plan {
     Edit(Edit),
 }
 
-/// One write. It tests what it rests on.
+/// One write. It tests everything that it depends on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Edit {
     /// A JSON patch (RFC 6902).
@@ -167,10 +167,10 @@ pub enum EditRefusal {
     /// There is nothing to be on probation from.
     #[error("the webhook is not bypassed")]
     NotBypassed,
-    /// The annotation makes no sense.
+    /// The annotation cannot be parsed.
     #[error("the annotation hookwatch.dev/bypass cannot be read: {0}; restore the webhook first")]
     Unreadable(String),
-    /// What is written down cannot be put back.
+    /// The recorded original cannot be restored.
     #[error(
         "{0}; restore failurePolicy and timeoutSeconds yourself, then remove the annotation hookwatch.dev/bypass"
     )]

@@ -48,7 +48,7 @@ pub enum BypassStanding {
 }
 
 impl BypassStanding {
-    /// How far the bypass goes that is in force, if one is; where nothing tells, it is taken for the farthest.
+    /// The rung of the bypass in force, if any; the farthest where it is unknown.
     pub fn rung(&self) -> Option<Rung> {
         match self {
             Self::Bypassed { rung, .. } => Some(rung.unwrap_or(Rung::Skip)),
@@ -79,9 +79,9 @@ impl BypassStanding {
             Self::Bypassed { entry, .. } | Self::Reverted { entry } => {
                 entry.expires().is_some_and(|expires| expires <= now)
             }
-            // A shield that was put up and taken away meanwhile has cost it the time that was said.
+            // A shield in between has overwritten the end that was given.
             Self::Ignored { entry } => entry.expires().is_none_or(|expires| expires <= now),
-            // What is there twice cannot be brought back, and that is said.
+            // A duplicate name cannot be restored, which is reported.
             Self::Original | Self::OursWithoutAnnotation { .. } | Self::Gone | Self::Twice => true,
         }
     }
@@ -135,7 +135,7 @@ impl<'a> Here<'a> {
             .collect()
     }
 
-    /// A field's value, or what the API server takes for one that is absent (1.36,
+    /// A field's value, or the API server's default for an absent one (1.36,
     /// `pkg/apis/admissionregistration/v1/defaults.go`).
     pub(super) fn value(&self, field: &str) -> Value {
         let given = self.hook.get(field).filter(|value| !value.is_null());
@@ -200,10 +200,10 @@ pub(super) fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
     annotations(object)?.get(key)?.as_str()
 }
 
-/// What is written down on the object.
+/// The annotation on the object.
 ///
 /// # Errors
-/// When it makes no sense.
+/// When it cannot be parsed.
 pub fn state(object: &Value) -> Result<BypassAnnotation, UnreadableAnnotation> {
     BypassAnnotation::read(annotation(object, STATE_ANNOTATION))
 }

@@ -115,7 +115,7 @@ impl AnnotationEntry {
     /// What the fields were; `None` when they were not changed.
     ///
     /// # Errors
-    /// When what is written down cannot be put back.
+    /// When the recorded values cannot be restored.
     pub fn original(&self, webhook: &str) -> Result<Option<FailureFields>, String> {
         match self.0.get("original") {
             None => Ok(None),
@@ -240,7 +240,7 @@ fn harmless(text: &str) -> String {
         .to_owned()
 }
 
-/// What the fence takes for originals in an annotation.
+/// The texts that the fence treats as originals in an annotation.
 fn originals(text: &str) -> impl Iterator<Item = &str> {
     let pieces = text.split('"');
     pieces.filter(|piece| piece.contains("=Fail/") || piece.contains("=Ignore/"))
@@ -271,7 +271,7 @@ pub struct BypassAnnotation {
     rest: Map<String, Value>,
 }
 
-/// An annotation that makes no sense.
+/// An annotation that cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnreadableAnnotation {
     /// What is wrong with it, in one sentence.

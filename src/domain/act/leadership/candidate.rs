@@ -42,8 +42,8 @@ struct Belief {
 #[derive(Debug, Clone, Copy)]
 struct Unconfirmed {
     belief: Belief,
-    /// Only a read that was asked for after this many writes can confirm it: one that was under way already may have
-    /// been answered before the write.
+    /// Only a read requested after this many writes can confirm it: an earlier one may have been answered before the
+    /// write.
     writes: u64,
 }
 
@@ -71,7 +71,7 @@ pub struct Candidate {
     unconfirmed: Option<Unconfirmed>,
     /// How many writes of ours were answered.
     answered: u64,
-    /// A write of the Lease that is under way.
+    /// A write of the Lease in flight.
     under_way: Option<Bid>,
     /// Writes of the Lease are refused, or are late: the ledger decides.
     blocked: bool,
@@ -237,7 +237,7 @@ impl Candidate {
         }
         self.round(place).fresh = true;
         self.unconfirmed = None;
-        // A Lease that a hook held for long may be believed in for less long than the ledger that was written meanwhile.
+        // A Lease that a hook delayed may be valid for less time than the ledger written in between.
         let lasts_longer = self
             .belief
             .is_none_or(|belief| belief.until < waiting.belief.until);
@@ -252,7 +252,7 @@ impl Candidate {
         self.over = true;
     }
 
-    /// A write of the Lease was not answered within [`Terms::round`]. It stays under way.
+    /// A write of the Lease was not answered within [`Terms::round`]. It stays in flight.
     pub fn late(&mut self) {
         self.blocked = true;
     }

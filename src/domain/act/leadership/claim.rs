@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Bid, HolderRecord, Terms, UNREADABLE};
 use crate::time::Time;
 
-/// In whose hands an object is.
+/// Who holds an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Hold {
     Unread,
@@ -79,8 +79,8 @@ impl Claim {
             {
                 (None, at)
             }
-            // One that was deleted under its holder, and perhaps created again, does not tell the holder, who may have renewed it
-            // until then.
+            // An object that was deleted, and perhaps recreated, does not show its former holder, who may have renewed it until
+            // then.
             _ => match before.filter(|seen| at < seen.free_at) {
                 Some(seen) if seen.names_a_holder() => (seen.other, at + term),
                 Some(seen) => (seen.other, seen.free_at),

@@ -129,7 +129,7 @@ pub(super) fn of_all(auditor: &Auditor<'_>, pause: &dyn Fn(), found: &mut Vec<Fi
     together(auditor, pause, found);
 }
 
-/// Webhooks whose Pods cannot come back without each other. Those of one Service are one.
+/// Webhooks whose Pods cannot restart without each other. Those of one Service count as one.
 fn loops(auditor: &Auditor<'_>, pause: &dyn Fn(), found: &mut Vec<Finding>) {
     let subjects = &auditor.estate.subjects;
     let places = places(auditor.estate);

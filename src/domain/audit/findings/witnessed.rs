@@ -1,4 +1,4 @@
-//! Findings that rest on what hookwatch saw of a webhook, not on its configuration. Only a daemon has them.
+//! Findings from observations of a webhook, not from its configuration. Only a daemon has them.
 
 use std::time::Duration;
 

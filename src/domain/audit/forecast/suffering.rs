@@ -11,8 +11,8 @@ use crate::cluster::chain::{Chain, MetHook};
 use crate::text::dotted;
 use crate::thresholds::longest_write;
 
-/// Leaders exit 10 s after the begin of the first renewal that fails, which begins up to 2 s after the fault
-/// (`client-go/tools/leaderelection`). Half a second on both sides for what is under way.
+/// Leaders exit 10 s after the start of the first renewal that fails, which starts up to 2 s after the fault
+/// (`client-go/tools/leaderelection`). Half a second on both sides for requests in flight.
 const LEADERS: [Duration; 2] = [Duration::from_millis(9_500), Duration::from_millis(12_500)];
 /// kube-scheduler gives its Lease back before it exits (`ReleaseOnCancel`), and waits for that as for a renewal. But a Lease runs out
 /// 15 s after it was renewed, which is 3 s after the exit of who does not wait.
@@ -25,7 +25,7 @@ const WITH_LEADERS: [Duration; 2] = [Duration::from_millis(9_500), Duration::fro
 /// (`pkg/registry/rbac/rest/storage_rbac.go`). The number of roles to write is unknown; with one to three that wait 10 s each,
 /// the last attempt ends within this.
 const STARTS: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(45)];
-/// A write that was under way when the fault began fails sooner by this.
+/// A write in flight when the fault began fails sooner by this.
 const BEFORE: Duration = Duration::from_millis(500);
 /// A write that fails is made within this time of the fault.
 const NEXT_WRITE: Duration = Duration::from_secs(10);
@@ -35,7 +35,7 @@ const MAX_NAMED: usize = 200;
 
 const MANAGER: &str = "kube-controller-manager";
 const SCHEDULER: &str = "kube-scheduler";
-/// Whose end a function ends with: a Pod is made by the one and bound by the other.
+/// Functions that depend on others: one creates a Pod and another binds it.
 const FOLLOWERS: &[(Function, &[&str])] = &[
     (Function::PodScheduling, &[SCHEDULER]),
     (Function::OwnPods, &[SCHEDULER, MANAGER]),

@@ -38,8 +38,8 @@ pub enum SparedWriter {
 /// What is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SparedObjects {
-    /// All objects in [`SHIELDED_NAMESPACES`] and in hookwatch's own namespace, but for Namespaces themselves, whose
-    /// labels open and close other doors.
+    /// All objects in [`SHIELDED_NAMESPACES`] and in hookwatch's own namespace, except Namespaces themselves, whose
+    /// labels control other policies.
     Within,
     /// Objects of these kinds, wherever they are.
     Objects(&'static [Group]),

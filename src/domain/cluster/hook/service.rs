@@ -90,7 +90,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// One that is ready, of which nothing else is said.
+    /// A ready one, without further properties.
     pub const fn ready(address: SocketAddr) -> Self {
         Self {
             address,
@@ -124,8 +124,8 @@ impl Hook {
 
     /// Whether a backend is a Pod of the Service's own namespace, listed by the cluster's controller.
     ///
-    /// A tenant who may write EndpointSlices can list any address. How a probe of another one fails is not said: it would tell
-    /// the tenant whether the address refuses, listens or speaks TLS.
+    /// A tenant who may write EndpointSlices can list any address. How a probe of another one fails is withheld: it would
+    /// reveal to the tenant whether the address refuses, listens or speaks TLS.
     pub fn vouches_for(&self, backend: &Backend) -> bool {
         let Some(target) = self.target.service() else {
             return true;

@@ -15,7 +15,7 @@ const MAX_TOGETHER: usize = 5;
 /// What is known of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct NodeState {
-    /// Its condition `Ready`: `None` when there is none yet. `Unknown` counts as not ready: the node was not heard of
+    /// Its condition `Ready`: `None` when there is none yet. `Unknown` counts as not ready: the node has been silent
     /// for 50 s.
     pub ready: Option<bool>,
     /// Since when that is so.
@@ -86,8 +86,8 @@ impl Inventory {
     /// More nodes than this are not watched.
     pub const MAX_NODES: usize = 50;
 
-    /// The nodes of which a few together have all endpoints of a hook: the only ones whose state says anything about a hook.
-    /// Where a bound leaves some out, hooks on the fewest nodes come first.
+    /// The nodes that, few together, have all endpoints of a hook: only their state is evidence about a hook. Where a bound
+    /// leaves some out, hooks on the fewest nodes come first.
     pub fn decisive_nodes(&self) -> BTreeSet<String> {
         let sets = self.hooks.iter().filter_map(|hook| hook.nodes());
         let sets: BTreeSet<(usize, BTreeSet<&str>)> = sets

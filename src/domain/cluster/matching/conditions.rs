@@ -149,7 +149,7 @@ impl ConditionCompiler {
     /// Whether the text is CEL at all; types are not checked, nor is what is too long.
     ///
     /// # Errors
-    /// What the parser says of it.
+    /// The parser's message.
     pub fn check(&self, text: &str) -> Result<(), ParseErrors> {
         if self.may_be_parsed(text) {
             self.env.compile(text).map(drop)?;
@@ -176,7 +176,7 @@ impl MatchConditions {
         self.programs.iter().all(Option::is_some)
     }
 
-    /// What they come to for a request.
+    /// Their result for a request.
     pub fn outcome(
         &self,
         asked: &ConditionRequest<'_>,
@@ -212,7 +212,7 @@ impl MatchConditions {
         said.max().unwrap_or(ConditionOutcome::True)
     }
 
-    /// Whether they let a request through to the hook, of which no object is known; `None` where that cannot be told.
+    /// Whether they let a request without a known object through to the hook; `None` where that is unknown.
     pub fn let_through(&self, asked: &ConditionRequest<'_>) -> Option<bool> {
         match self.outcome(asked, RequestObject::Unknown, RequestObject::Unknown) {
             ConditionOutcome::True => Some(true),
@@ -263,7 +263,7 @@ impl ConditionRequest<'_> {
     }
 }
 
-/// What one condition comes to, given whether the object and the old object, and the kind, are known.
+/// The result of one condition, given whether the object and the old object, and the kind, are known.
 fn said(
     condition: Option<&CompiledCondition>,
     context: &Context<'_, '_>,

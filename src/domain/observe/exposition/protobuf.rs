@@ -31,7 +31,7 @@ pub struct ProtobufExposition {
     number: Number,
     /// How many bytes of the current family are still to come.
     left: u64,
-    /// The current family, once it has told its name.
+    /// The current family, once its name was read.
     family: Option<Family>,
     /// The beginning of a name or metric whose end has not come yet.
     carry: Vec<u8>,

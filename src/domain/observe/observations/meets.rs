@@ -28,7 +28,7 @@ const TO_COMPILE: usize = 8;
 
 const SOME_NAME: &str = "x";
 
-/// Who writes in every cluster, one of each kind that conditions tell apart.
+/// Writers of every cluster, one of each kind that conditions distinguish.
 const WRITERS: [Requester<'static>; 7] = [
     SCHEDULER,
     MANAGER,
@@ -164,7 +164,7 @@ struct MatchSubject<'a> {
     hook: &'a Hook,
     /// `None` where there is no time for them.
     conditions: Option<MatchConditions>,
-    /// What is taken for said by conditions that cannot be evaluated: that others meet it, unless they name hookwatch.
+    /// The assumed result of conditions that cannot be evaluated: others match, unless they name hookwatch.
     otherwise: bool,
     /// How many conditions may still be evaluated.
     left: Cell<usize>,

@@ -1,4 +1,4 @@
-//! The API servers themselves: which answer, which are ready, and what that says of the control plane.
+//! The API servers themselves: which answer, which are ready, and what that means for the control plane.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::{row, thresholds as t};
 const MAX_TARGETS: usize = 64;
 /// Failures remembered of one target.
 const MAX_FAILURES: usize = 16;
-/// Failing checks told in one sentence.
+/// Most failing checks listed in one sentence.
 const TOLD_CHECKS: usize = 3;
 
 /// What is remembered of one scrape target.
@@ -48,7 +48,7 @@ pub struct Servers {
 /// An API server that answered before and does not now, while another one does.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sick {
-    /// What tells it from the others.
+    /// Its identity among the others.
     pub who: String,
     /// When it answered last.
     pub since: Time,
@@ -130,13 +130,13 @@ impl Servers {
         targets.all(|(_, target)| target.answered_within(span, now))
     }
 
-    /// Forgets targets that were not heard of for long.
+    /// Forgets targets that have been silent for long.
     pub fn forget_the_gone(&mut self, now: Time) {
         self.targets
             .retain(|_, state| now.since(state.heard_of) < t::forget_server());
     }
 
-    /// Takes in what an API server says of its own readiness.
+    /// Records an API server's answer at `/readyz`.
     pub fn take_readiness(&mut self, report: ReadyReport) {
         let state = self.get(&report.target);
         state.heard_of = state.heard_of.max(report.at);
@@ -159,7 +159,7 @@ impl Servers {
         self.present(now).all(unanswered).then_some(first.why.as_str())
     }
 
-    /// The targets of which something was heard lately. Those that left are remembered for longer, and would speak of what was.
+    /// Targets with a recent answer. Removed ones are remembered for longer, and would be evidence about the past.
     fn present(&self, now: Time) -> impl Iterator<Item = (&String, &TargetState)> {
         let targets = self.targets.iter();
         targets.filter(move |(_, state)| now.since(state.heard_of) < t::long_interval())

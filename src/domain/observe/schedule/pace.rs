@@ -46,7 +46,7 @@ pub struct Stretch {
     pub concurrency: bool,
     /// Whether the budget of all probes is used up.
     pub total: bool,
-    /// Backends of which the own budget is used up, at most five.
+    /// Backends whose own budget is used up, at most five.
     pub backends: Vec<Backend>,
     /// How many more of those there are.
     pub more: usize,
@@ -90,7 +90,7 @@ impl Stretch {
 pub(super) struct Behind {
     /// When something was last late.
     last: Option<Time>,
-    /// Since the figures were last told: how late the latest was, notable or not.
+    /// Since the last report: how late the latest was, notable or not.
     late: Duration,
     /// The same of what was notable, with its interval.
     worst: (Duration, Duration),

@@ -1,4 +1,4 @@
-//! Whom a probe speaks for.
+//! The hooks for which a probe counts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,8 +28,8 @@ impl Schedule {
         if asked && let Some(state) = target.asks.get_mut(&attempt.ask) {
             state.answered(Some(false), attempt.connection, now);
         }
-        // A handshake speaks for all that make it, and a connection that is kept for all that share it; an answer that
-        // does not come on a new one speaks for those alone who ask for it.
+        // A handshake counts for all hooks of the target, and a pooled connection for all that share it; a missing
+        // answer on a new one counts only for the hooks with that request.
         let for_all = asked == (attempt.connection == ConnectionKind::Kept);
         let of = |hook: &Arc<Hook>| ProbeOverdue {
             hook: hook.id.clone(),
@@ -62,7 +62,7 @@ impl Schedule {
         hooks.map(|hook| report.handshake_for(hook)).collect()
     }
 
-    /// Takes in that a probe is back. It comes back for each hook that it speaks for.
+    /// Records a finished probe, once for each hook that it counts for.
     pub fn finished(&mut self, number: u64, report: &ProbeReport, now: Time) -> Vec<ProbeReport> {
         let Some(attempt) = self.out.remove(&number) else {
             return Vec::new();

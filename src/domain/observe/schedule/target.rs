@@ -1,4 +1,4 @@
-//! One target: what is asked of it, when it was asked last, and what is under way.
+//! One target: its requests, when each was last sent, and what is in flight.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,10 +10,9 @@ use crate::observe::probe::ConnectionKind;
 use crate::thresholds as t;
 use crate::time::Time;
 
-/// Fresh probes with one request under way at once: while one hangs for the hook's whole timeout, the next sees whether the
-/// hook is back.
+/// Fresh probes with one request in flight at once: while one hangs for the hook's whole timeout, the next sees a recovery.
 const FRESH_PER_ASK: usize = 2;
-/// Handshakes with the target under way at once, those that take long apart.
+/// Handshakes with the target in flight at once, not counting slow ones.
 const HANDSHAKES: usize = 2;
 /// The same with those.
 const HANDSHAKES_AT_MOST: usize = 4;
@@ -22,9 +21,9 @@ const LONG_HANDSHAKE: Duration = Duration::from_secs(5);
 /// A request on the pooled connection without an answer by then no longer delays others, and is retried on a connection of
 /// its own. Equal to the time after which a canary is overdue.
 const STALLED: Duration = Duration::from_millis(300);
-/// The same while something is odd: one more look at the schedule, for a shield may hang on it.
+/// The same while something is odd: one round of the schedule earlier, as a shield may depend on it.
 const STALLED_IN_ALERT: Duration = Duration::from_millis(100);
-/// Kept connections with a request under way, at most.
+/// Most pooled connections with a request in flight.
 const KEPT_AT_ONCE: usize = 2;
 /// A target to which nothing happens is looked at again after this.
 const LOOKED_AT: Duration = Duration::from_secs(60);
@@ -73,11 +72,11 @@ pub(super) struct AskState {
     pub(super) doubt: Option<Time>,
     pub(super) fresh: Lane,
     pub(super) kept: Lane,
-    /// When those fresh probes began that are under way.
+    /// When the fresh probes in flight began.
     pub(super) fresh_out: Vec<(u64, Time)>,
 }
 
-/// A hook whose backend this was until it left.
+/// A hook whose backend this was until its removal.
 #[derive(Debug)]
 pub(super) struct Left {
     pub(super) hook: Arc<Hook>,
@@ -85,7 +84,7 @@ pub(super) struct Left {
     pub(super) at: Time,
 }
 
-/// Something under way on the pooled connection.
+/// A request in flight on the pooled connection.
 #[derive(Debug)]
 pub(super) struct KeptOut {
     pub(super) number: u64,
@@ -101,7 +100,7 @@ pub(super) struct Wanted {
     pub(super) late: Duration,
     pub(super) interval: Duration,
     pub(super) attended: bool,
-    /// Whether another probe of the target is under way.
+    /// Whether another probe of the target is in flight.
     pub(super) second: bool,
     /// Whether another fresh one with the same request is.
     pub(super) again: bool,
@@ -120,7 +119,7 @@ pub(super) struct TargetSchedule {
     gone: Lane,
     pub(super) unshaken: Vec<(u64, Time)>,
     pub(super) kept_out: Vec<KeptOut>,
-    /// When all hooks last heard of the pooled connection, and whether it answered.
+    /// When the state of the pooled connection was last reported for all hooks, and whether it answered.
     pub(super) kept_told: Option<(Time, bool)>,
     /// When the last handshake was done.
     shaken_at: Option<Time>,
@@ -194,7 +193,7 @@ impl TargetSchedule {
 
     /// When to look at it next.
     pub(super) fn due(&self) -> Time {
-        // What is under way on the pooled connection may stall meanwhile.
+        // A request in flight on the pooled connection may stall before that.
         if self.kept_out.is_empty() {
             self.wake
         } else {
@@ -284,8 +283,8 @@ impl TargetSchedule {
         }
         let shares = self.asks.iter().filter(|(_, state)| !in_doubt(state));
         let free = shares.filter(|(_, state)| state.fresh_out.len() < FRESH_PER_ASK);
-        // Those that are looked at closely first, then the one that was not for longest. A handshake alone says no more
-        // than that of any other.
+        // Closely observed ones first, then the one not probed for longest. A handshake alone is worth no more than any
+        // other's.
         let next = free.min_by_key(|(ask, state)| {
             let nothing = ask.level == ProbeLevel::Handshake;
             (nothing, state.fresh_out.len(), !state.attended, state.fresh.last)
@@ -329,8 +328,8 @@ impl TargetSchedule {
         self.unshaken.iter().filter(young).count() < HANDSHAKES && self.unshaken.len() < HANDSHAKES_AT_MOST
     }
 
-    /// Notes a probe that begins now. A fresh one of a request in doubt speaks for that request alone, and leaves the time of
-    /// the handshake that all share as it is.
+    /// Notes a probe that begins now. A fresh one of a doubtful request counts for that request alone, and does not change
+    /// the time of the shared handshake.
     pub(super) fn start(&mut self, wanted: &Wanted, number: u64, now: Time, toss: u64) {
         let shared = self.is_shared();
         if wanted.connection == ConnectionKind::Kept {
@@ -380,7 +379,7 @@ impl AskState {
         }
     }
 
-    /// Whether a good handshake speaks for its hooks as well.
+    /// Whether a good handshake counts for its hooks as well.
     pub(super) fn goes_by_handshake(&self) -> bool {
         self.doubt.is_none() && self.fresh_out.is_empty()
     }

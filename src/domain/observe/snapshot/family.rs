@@ -96,8 +96,8 @@ pub enum Family {
     /// `apiserver_admission_match_condition_exclusions_total`
     Exclusions,
     /// `apiserver_crd_conversion_webhook_duration_seconds`, before 1.28
-    /// `apiserver_crd_webhook_conversion_duration_seconds`. Its sibling `apiserver_conversion_webhook_*` does not say
-    /// of which CRD it speaks.
+    /// `apiserver_crd_webhook_conversion_duration_seconds`. Its sibling `apiserver_conversion_webhook_*` has no label
+    /// for the CRD.
     Conversion,
     /// `aggregator_unavailable_apiservice`
     Unavailable,

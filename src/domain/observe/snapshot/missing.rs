@@ -1,8 +1,8 @@
-//! What an API server does not tell: releases differ in their metrics, and some can be switched off.
+//! Metrics that an API server lacks: releases differ, and some can be switched off.
 //!
-//! A family without any series is not written at all, so most that are absent have merely nothing to tell. Only two
-//! kinds are known to be missing: those that every API server has from its first request on, and those about which
-//! another family says that there should be something.
+//! A family without any series is not exposed at all, so most absent ones are merely empty. Only two kinds are known to
+//! be missing: those that every API server has from its first request on, and those that must have series according to
+//! another family.
 
 use super::{Family, HookSeries, Snapshot};
 
@@ -114,14 +114,14 @@ impl Snapshot {
 }
 
 impl HookSeries {
-    /// Counts calls without an answer as 503, where the API server counted them as 400, as it does denials. Those whose client
-    /// gave up are counted nowhere else, so that their number is what denials leave.
+    /// Counts calls without an answer as 503, where the API server counted them as 400, as it does denials. Calls whose client
+    /// gave up are counted nowhere else, so their number is the rest after denials.
     fn tell_unanswered(&mut self) {
         let Some(count) = self.codes.get(&400).copied() else {
             return;
         };
         let denied = self.rejections.denied - self.rejections.denied_otherwise;
-        // A recording of an earlier hookwatch does not tell denials by their codes: what failed without another code is
+        // A recording of an earlier hookwatch does not count denials by code: what failed without another code is
         // unanswered in any case.
         let others: f64 = self.codes.range(401..=600).map(|(_, count)| count).sum();
         let at_least = self.rejections.calling + self.fail_open - others;

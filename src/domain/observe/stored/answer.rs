@@ -330,8 +330,8 @@ impl InstanceScrapes {
         scrapes.any(|counted| counted.snapshot.is_api_server)
     }
 
-    /// Leaves the newest scrape out while it has fewer series than the one before of the same process. Where samples are
-    /// handed on in batches, the rest is still under way; and a counter that is missing once would count from zero after.
+    /// Leaves the newest scrape out while it has fewer series than the one before of the same process. Where samples
+    /// arrive in batches, the rest is still in transit; and a counter that is missing once would then count from zero.
     fn hold_back(&mut self) {
         let mut newest = self.scrapes.iter().rev();
         if let (Some((at, last)), Some((_, before))) = (newest.next(), newest.next())

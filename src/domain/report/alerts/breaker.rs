@@ -146,7 +146,7 @@ fn bypasses(standings: &[&HookStanding], verdicts: &[Verdict]) -> String {
     said.flatten().collect::<Vec<_>>().join(" ")
 }
 
-/// Each hook with the last that was said of it.
+/// Each hook with the last message about it.
 fn words(standings: &[&HookStanding]) -> String {
     let said = standings.iter().map(|standing| {
         let name = standing.hook.object();

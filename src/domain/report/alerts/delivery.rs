@@ -22,7 +22,7 @@ const MOST_INTERVALS: u32 = 3;
 /// What a replica may say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Voice {
-    /// Nothing: another one leads and speaks.
+    /// Nothing: another replica leads and sends.
     Nothing,
     /// What fires, not what has ended.
     ///
@@ -205,8 +205,8 @@ impl AlertDelivery {
         self.not_before = now + pause.min(longest).mul_f64(0.5 + toss.clamp(0.0, 1.0) / 2.0);
     }
 
-    /// How many alerts that it took to fire are neither firing nor among the remembered ends any more: it was never
-    /// told that they ended, and they run out.
+    /// How many alerts that it knows as firing are neither firing nor among the remembered ends any more: it never got
+    /// their end, and they expire there.
     pub fn forgotten(&mut self, board: &Board) -> usize {
         let before = self.told.len();
         self.told.retain(|labels| {

@@ -43,7 +43,7 @@ pub(super) fn conditions(verdicts: &[Verdict], found: &mut Vec<AlertCondition>) 
     }
 }
 
-/// What the alert says of an incident: of one webhook all that is known, of several who they are, and the first at length.
+/// The alert's texts for an incident: for one webhook everything, for several their names, and the first in detail.
 fn told(incident: &str, members: &[&Verdict]) -> (String, String) {
     let Some((first, others)) = members.split_first() else {
         return (String::new(), String::new());

@@ -22,7 +22,7 @@ pub enum AlertSeverity {
 
 named!(AlertSeverity, "The value of the label `severity`.");
 
-/// One rule of `alerts/hookwatch.rules.yaml`. Name, severity and the label that it sets tell it from the others.
+/// One rule of `alerts/hookwatch.rules.yaml`. Name, severity and the label that it sets identify it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct AlertRule {
     /// The alert's name.
@@ -85,8 +85,8 @@ macro_rules! rules {
     ($($name:ident = $rule:expr;)+) => {
         $(pub(super) static $name: AlertRule = $rule;)+
 
-        /// Every rule whose alert can be pushed. That hookwatch is absent is for others to say, and what looks back over many
-        /// minutes (calls that were lost, probes that ceased) is for a tool that keeps a history.
+        /// Every rule whose alert can be pushed. Only others can alert on hookwatch's absence, and rules over many minutes
+        /// (lost calls, ceased probes) need a tool that keeps a history.
         pub static RULES: &[&AlertRule] = &[$(&$name),+];
     };
 }

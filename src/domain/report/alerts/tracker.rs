@@ -9,7 +9,7 @@ use crate::time::Time;
 
 /// Alerts that fire at once, at most; and ended ones that are remembered.
 pub const MAX_ALERTS: usize = 256;
-/// For how long the end of an alert is remembered, for an Alertmanager that could not be told.
+/// How long the end of an alert is remembered, for an Alertmanager that was unreachable.
 pub const RETENTION: Duration = Duration::from_secs(15 * 60);
 
 /// An alert that fires.

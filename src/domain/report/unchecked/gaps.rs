@@ -1,4 +1,4 @@
-//! When a hook did not check what it was to check, told once it does again.
+//! Gaps in which a hook did not review, reported once it does again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

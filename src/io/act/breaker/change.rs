@@ -1,7 +1,7 @@
-//! How a change is made: read, plan, patch, and look at what the answer shows.
+//! How a change is made: read, plan, patch, and check the answer.
 //!
-//! What a person wants is planned again after a conflict and after an answer that was lost. What the breaker decides is
-//! made to the very version of the object that the decision rests on, or not at all.
+//! A person's change is planned again after a conflict or a lost answer. A breaker's change is made to exactly the
+//! version that the decision is based on, or not at all.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -125,7 +125,7 @@ struct BatchMember<'a> {
     /// Its outcome, once known.
     told: Option<(WriteOutcome, PatchOutcome)>,
     changes: Vec<FieldChange>,
-    /// What a write whose answer was lost may have changed.
+    /// The possible changes of a write whose answer was lost.
     unclear: Option<Vec<FieldChange>>,
     /// Whether anything has been written for it, or may have been.
     wrote: bool,
@@ -367,7 +367,7 @@ fn not_done(outcome: PatchOutcome) -> (WriteOutcome, PatchOutcome) {
     }
 }
 
-/// It did not come to what was wanted, and why.
+/// The desired state was not reached, and why.
 fn refused(outcome: &PatchOutcome) -> (WriteOutcome, PatchOutcome) {
     (WriteOutcome::Refused(outcome.told().into()), outcome.clone())
 }
@@ -379,15 +379,15 @@ fn only_at(version: &ResourceVersion, mut operations: Vec<Value>) -> Value {
     Value::Array(operations)
 }
 
-/// What an object will be after an edit that was planned of it, whose tests hold therefore; false, and the object
-/// unchanged, where that does not apply.
+/// Applies an edit that was planned from the object, so that its tests hold; false, and the object unchanged, where it
+/// does not apply.
 fn apply(object: &mut Value, operations: &[Value]) -> bool {
     let operations = operations.iter().filter(|operation| operation["op"] != "test");
     let operations: Result<json_patch::Patch, _> = serde_json::from_value(operations.cloned().collect());
     operations.is_ok_and(|operations| json_patch::patch(object, &operations).is_ok())
 }
 
-/// Who hookwatch is to the API server: the user whose dry runs reach a hook on probation.
+/// hookwatch's user name at the API server: its dry runs reach a hook on probation.
 pub async fn own_user(connection: &Connection) -> Option<String> {
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
     let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";

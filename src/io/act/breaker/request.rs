@@ -42,7 +42,7 @@ pub(super) fn list(kind: HookKind, name: Option<&str>) -> String {
     }
 }
 
-/// The same as one API server has heard of it: what its own view of the webhooks is made of.
+/// The same from one API server's cache, which is what it has in force.
 pub(super) fn observed(kind: HookKind, name: &str) -> String {
     format!("{}&resourceVersion=0", list(kind, Some(name)))
 }

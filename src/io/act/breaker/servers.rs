@@ -1,4 +1,4 @@
-//! Every API server there is a way to.
+//! Clients for every reachable API server.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// Longest wait for the release of one. One that does not say it counts as one that knows all it should.
 const RELEASE_LIMIT: Duration = Duration::from_secs(2);
 
-/// A way to an API server.
+/// A client for an API server.
 #[derive(Clone)]
 pub struct ApiServerClient {
     /// Host and port.

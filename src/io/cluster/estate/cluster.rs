@@ -224,8 +224,8 @@ impl ClusterLister {
         names.collect()
     }
 
-    /// Notes what could not be `listed` or read. Once the time is over, that is said of the first alone: nothing after it can
-    /// be read either.
+    /// Notes what could not be `listed` or read. Once the time is over, only the first is reported: nothing after it can be
+    /// read either.
     fn unread(&mut self, object: &str, done: &str, why: &RequestError) {
         let why = match why {
             RequestError::TimedOut(_) => {

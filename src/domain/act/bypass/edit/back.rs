@@ -36,9 +36,9 @@ fn fields_back(
     Ok(())
 }
 
-/// Takes everything of hookwatch's out of a webhook. Fields that are put back become hookwatch's by being written, so
-/// that takes a second edit, which gives them up; until then the first stays written down. Who is `fenced` takes the
-/// conditions away, and leaves fields and what is written of them to an administrator.
+/// Removes everything of hookwatch's from a webhook. Writing the restored fields makes hookwatch their owner, so a
+/// second edit gives them up; until then the entry stays. A `fenced` account removes the conditions, and leaves fields
+/// and their entry to an administrator.
 pub(super) fn restore(here: &Here<'_>, fenced: bool, now: Time) -> Result<Plan, EditRefusal> {
     let (known, unreadable) = match state(here.object) {
         Ok(state) => (state, None),
@@ -119,7 +119,7 @@ fn unnoted(mut page: EditPage<'_>, unreadable: Option<&UnreadableAnnotation>) ->
     if page.draft.is_empty() && !left && !(nonsense && alone) {
         return Plan::AlreadySo;
     }
-    // A legible state speaks of others.
+    // A readable state has entries of other webhooks.
     let last_of_all = alone && page.state.text().is_none();
     page.release(last_of_all);
     if nonsense && alone {
@@ -142,8 +142,8 @@ fn others<'a>(here: &Here<'a>) -> impl Iterator<Item = Here<'a>> {
     Here::all(here.object).filter(move |other| other.index != index)
 }
 
-/// Takes away a condition that nothing explains, as a renamed webhook has one. The fence refuses to let the annotation go
-/// before that. For an object of which nothing else is written down.
+/// Removes a condition without an entry, as on a renamed webhook. The fence refuses to remove the annotation before that.
+/// For an object without other entries.
 fn unexplained_first<'a>(
     mut webhooks: impl Iterator<Item = Here<'a>>,
     now: Time,

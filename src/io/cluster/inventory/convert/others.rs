@@ -1,8 +1,7 @@
 //! From CustomResourceDefinitions and APIServices to the hooks behind them.
 //!
-//! Of both only a few fields are looked at; what describes a resource was cut away before (`lean`). Most objects of either
-//! kind have no hook: CRDs whose versions differ in nothing but their names, and APIServices that the API server answers
-//! for itself.
+//! Of both only a few fields are used; the schemas were cut away before (`lean`). Most objects of either kind have no
+//! hook: CRDs whose versions differ in nothing but their names, and APIServices that the API server answers for itself.
 
 use std::sync::Arc;
 use std::time::Duration;
