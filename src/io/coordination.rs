@@ -1,4 +1,4 @@
-//! What the Lease, the ledger and Events have in common at the edge: one object, and what an answer says of it.
+//! Shared by the Lease, the ledger and Events: one object, and the classification of answers about it.
 
 use std::time::Duration;
 

@@ -74,7 +74,7 @@ pub enum AskError {
         /// What happened.
         why: String,
     },
-    /// There is no way to it through the API server.
+    /// It is unreachable through the API server.
     #[error(transparent)]
     Tunnel(#[from] TunnelError),
     /// A file cannot be used.

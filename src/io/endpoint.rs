@@ -86,7 +86,7 @@ pub enum EndpointError {
         /// What is wrong.
         why: String,
     },
-    /// There is no way to it, or what came back is not HTTP.
+    /// It is unreachable, or the answer is not HTTP.
     #[error("{0}")]
     Unreachable(String),
     /// There was no answer in time.
@@ -117,7 +117,7 @@ impl EndpointError {
         }
     }
 
-    /// Whether the very same may be taken in a moment.
+    /// Whether a retry may succeed.
     pub const fn may_pass(&self) -> bool {
         match self {
             Self::Status { status, .. } => matches!(*status, 408 | 429 | 500..=599),
@@ -142,7 +142,7 @@ fn quoted(said: &str) -> String {
     }
 }
 
-/// The way to one server.
+/// The client for one server.
 pub(super) struct EndpointClient {
     pub(super) target: EndpointTarget,
     client: Option<(Material, Client)>,
@@ -223,7 +223,7 @@ async fn beginning(mut answer: Response) -> String {
     String::from_utf8_lossy(&read).into_owned()
 }
 
-/// That there is no way to a server, or that its answer broke off.
+/// The error for an unreachable server, or an answer that was cut off.
 pub(super) fn unreachable(error: &reqwest::Error) -> EndpointError {
     EndpointError::Unreachable(without_url(error))
 }

@@ -1,4 +1,4 @@
-//! Files, of which no more is read than they may have.
+//! Reads files up to a size limit.
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read, Result};

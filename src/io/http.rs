@@ -33,7 +33,7 @@ pub use tls::{Tls, TlsError, TlsFiles};
 /// The core judges at least every two seconds. When it has not for this long it hangs, and a restart is what helps.
 const JUDGES_WITHIN: Duration = Duration::from_secs(10);
 
-/// What is said when the thread is gone that makes an answer.
+/// The answer when the thread that renders answers is gone.
 const STOPPING: &str = "hookwatch is stopping\n";
 
 /// Where the server listens, and for whom.
@@ -82,7 +82,7 @@ pub async fn listen(address: SocketAddr, setting: &'static str) -> Result<TcpLis
     })
 }
 
-/// Serves until `stop` turns true; requests under way are finished.
+/// Serves until `stop` turns true; requests in flight are finished.
 pub async fn serve(listening: Listening, shown: Reported, stop: watch::Receiver<bool>) {
     let Listening {
         main,

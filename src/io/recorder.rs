@@ -258,7 +258,7 @@ impl Parts {
                 self.open = None;
                 self.lost += std::mem::take(&mut self.unflushed);
                 if self.failed.replace(Instant::now()).is_none() {
-                    // What was observed meanwhile is known to the next part only: with a number left out it is read alone.
+                    // The next part alone has the events in between: a skipped number makes it start afresh.
                     self.next += 1;
                     tracing::warn!(%directory, %error, "cannot record; retrying every minute");
                 }

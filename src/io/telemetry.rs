@@ -1,4 +1,4 @@
-//! What the daemon says of itself: logs, and traces and metrics over OTLP.
+//! The daemon's own telemetry: logs, and traces and metrics over OTLP.
 //!
 //! OTLP is off unless the standard `OTEL_*` variables ask for it, and then nothing here exists: no task, no client,
 //! no span. What is on is bounded: spans wait in a queue of fixed length and past it are counted and gone, metrics
@@ -49,8 +49,8 @@ struct RunningTelemetry {
 }
 
 impl Telemetry {
-    /// Begins to send what `settings` ask for. What cannot be sent as asked is said in the log and left out: a daemon
-    /// that watches matters more than one that is watched. Must be called inside the runtime.
+    /// Starts the exports of `settings`. One that cannot be set up is logged and left out: watching matters more than
+    /// being watched. Must be called inside the runtime.
     pub fn start(settings: TelemetrySettings, shown: &Reported, clock: &Clock) -> Self {
         for complaint in &settings.complaints {
             tracing::warn!("{complaint}");
@@ -106,7 +106,7 @@ impl Telemetry {
     }
 }
 
-/// The way to a destination; `None`, and a line in the log, when there is none.
+/// The transport to a destination; `None`, and a line in the log, when it cannot be opened.
 fn open(destination: &Destination, signal: Signal) -> Option<transport::Transport> {
     let protocol = destination.protocol.as_str();
     match transport::Transport::open(destination) {

@@ -1,4 +1,4 @@
-//! The wall clock, by which hookwatch dates what it tells others.
+//! The wall clock, by which hookwatch dates its output.
 
 use std::sync::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};

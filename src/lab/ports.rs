@@ -1,4 +1,4 @@
-//! Ports for processes that have to be told where to listen.
+//! Free ports for processes that need an explicit one.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};

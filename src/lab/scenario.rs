@@ -1,4 +1,4 @@
-//! The scenarios: what is broken, and what hookwatch is to say of it.
+//! The scenarios: the fault, and the expected verdicts.
 
 mod shapes;
 mod table;
@@ -26,7 +26,7 @@ pub struct Scenario {
     pub summary: &'static str,
     /// What a person at the cluster would notice.
     pub symptom: &'static str,
-    /// What hookwatch is to say of which hooks; it is to say `Failing` of no other.
+    /// The expected verdicts by hook; no other hook may be `Failing`.
     pub expected: &'static [Expected],
     /// What the audit is to find of the hooks before the first verdict.
     pub foreseen: Option<&'static str>,

@@ -19,7 +19,7 @@ use super::cluster::{LabHook, client_for};
 pub struct WorkloadOptions {
     /// How many clients create, patch, list and delete in the tenants' namespaces; each holds one connection.
     pub clients: usize,
-    /// How often each client begins a request, unless its last one is still under way.
+    /// How often each client begins a request, unless its last one is still in flight.
     pub pace: Duration,
 }
 
@@ -43,7 +43,7 @@ impl Default for WorkloadOptions {
     }
 }
 
-/// A running workload. Dropping it stops it at once; requests under way are abandoned.
+/// A running workload. Dropping it stops it at once; requests in flight are abandoned.
 pub struct LabWorkload {
     record: Arc<WorkloadRecord>,
     clients: JoinSet<()>,

@@ -1,8 +1,8 @@
-//! The way to a daemon in a cluster: a port-forward to its Pod, through the API server and the kubelet.
+//! Access to a daemon in a cluster: a port-forward to its Pod, through the API server and the kubelet.
 //!
-//! The API server's proxy for Services would be simpler, and does not do: it hands on neither a token nor a client
-//! certificate, and to the daemon its requests come from another host, whom it lets in only with one of the two. What
-//! comes by a port-forward comes from the Pod's own loopback address, as with `kubectl port-forward`.
+//! The API server's proxy for Services would be simpler, but does not suffice: it forwards neither a token nor a client
+//! certificate, and to the daemon its requests come from another host, which needs one of the two. A port-forward comes
+//! from the Pod's own loopback address, as with `kubectl port-forward`.
 
 use std::fmt;
 use std::time::Duration;
@@ -67,7 +67,7 @@ pub enum TunnelError {
     },
 }
 
-/// A way to whichever Pod of the daemon answers.
+/// A port-forward to any Pod of the daemon that answers.
 #[derive(Debug)]
 pub struct Tunnel {
     connection: Connection,

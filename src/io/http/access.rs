@@ -203,7 +203,7 @@ fn asks_for_this_host(headers: &HeaderMap) -> bool {
     }
 }
 
-/// Whose host a request names.
+/// The kind of host that a request names.
 enum RequestedHost {
     Nobody,
     /// `localhost` counts as its address.

@@ -39,7 +39,7 @@ const LAST_ANSWER: Duration = Duration::from_secs(5);
 /// Pause after a failed accept: running out of file descriptors does not get better by trying at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 
-/// Serves until `stop` turns true; requests under way are finished.
+/// Serves until `stop` turns true; requests in flight are finished.
 pub(super) async fn serve(
     listener: TcpListener,
     tls: Option<Tls>,

@@ -39,7 +39,7 @@ pub const DEADLINE: Duration = Duration::from_secs(36);
 /// What is read of an object that was written, and how long that may take.
 const MAX_DRAINED: usize = 64 * 1024;
 const DRAINED_WITHIN: Duration = Duration::from_secs(1);
-/// What is said of a success that is none.
+/// The message for a success without the object.
 const NO_OBJECT: &str = "an answer without the object: something other than an API server answers";
 /// The `timeout` parameter for the API server: its own limit for writes.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(34);
@@ -77,7 +77,7 @@ impl CanaryWriter {
         }
     }
 
-    /// Writes one canary and says how it ended; every way to fail is an outcome.
+    /// Writes one canary and returns its outcome; every failure is an outcome.
     ///
     /// `on_overdue` is called at most once, [`OVERDUE_AFTER`] after the start. Dropping the future gives the
     /// canary up.

@@ -55,7 +55,7 @@ impl LeaseReader {
         }
     }
 
-    /// Reads all of them. Every way to fail is an outcome.
+    /// Reads all of them. Every failure is an outcome.
     pub async fn read(&self) -> LeaseReading {
         let outcome = self.list().await.map_err(trouble);
         match &outcome {

@@ -1,9 +1,9 @@
 //! One direct attempt against one backend, as the API server would connect.
 //!
-//! What the API server does is copied where it shows: HTTP/1.1 only, TLS 1.2 or newer, trust in the hook's
-//! caBundle alone, the server name `<service>.<namespace>.svc`, no redirects, no session resumption, no
-//! retries (kube-apiserver 1.36, `apis/util/webhook/client.go`). reqwest is not used here: it cannot tell
-//! the phases apart, hides the certificate when verification fails, and resumes sessions.
+//! The API server's visible behaviour is copied: HTTP/1.1 only, TLS 1.2 or newer, trust in the hook's caBundle alone,
+//! the server name `<service>.<namespace>.svc`, no redirects, no session resumption, no retries (kube-apiserver 1.36,
+//! `apis/util/webhook/client.go`). reqwest is not used here: it does not expose the phases, hides the certificate when
+//! verification fails, and resumes sessions.
 
 use std::fmt;
 use std::future::{pending, poll_fn};

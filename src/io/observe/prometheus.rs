@@ -1,7 +1,7 @@
 //! Reads the API servers' metrics that a Prometheus, or what answers like one, has stored: `GET /api/v1/query`.
 //!
-//! Each reading is two queries: for its clock, and for the samples as they were scraped. What is read is bounded in size,
-//! time and number; what is beyond a bound is a failure that says so, and never a part taken for the whole.
+//! Each reading is two queries: for its clock, and for the samples as they were scraped. Readings are bounded in size,
+//! time and number; one beyond a bound is a failure that says so, never a partial result.
 
 use std::collections::BTreeMap;
 
@@ -60,7 +60,7 @@ pub fn selector(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// The way to one Prometheus.
+/// The client for one Prometheus.
 pub struct Prometheus {
     endpoint: EndpointClient,
     selector: String,
@@ -156,7 +156,7 @@ impl Prometheus {
     /// Reads what is new.
     ///
     /// # Errors
-    /// Every way to fail, with its reason and what to do; the address is the target.
+    /// Every failure, with its reason and what to do; the address is the target.
     pub async fn read(&mut self) -> Result<PrometheusReading, ScrapeFailure> {
         let (started, timeout) = ((self.clock)(), self.limits.timeout);
         let read = tokio::time::timeout(timeout, self.ask()).await;

@@ -159,7 +159,7 @@ impl Scraper {
     /// [`targets`](Self::targets) for a minute.
     ///
     /// # Errors
-    /// Every way to fail, with its reason.
+    /// Every failure, with its reason.
     pub async fn scrape(&self, target: &ScrapeTarget) -> Result<Scrape, ScrapeFailure> {
         let started = (self.clock)();
         let read = tokio::time::timeout(self.limits.timeout, self.read(target)).await;

@@ -14,7 +14,7 @@ pub use wire::{AlertEnvelope, body};
 /// Most Alertmanagers: each is a series of some metrics.
 pub const MAX_ALERTMANAGERS: usize = 16;
 
-/// The way to one Alertmanager.
+/// The client for one Alertmanager.
 pub struct Alertmanager {
     endpoint: EndpointClient,
     timeout: Duration,

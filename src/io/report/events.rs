@@ -71,7 +71,8 @@ impl EventWriter {
         }
     }
 
-    /// Makes one attempt; `at` is when what is said happened, the same in every attempt. With why, when it failed.
+    /// Makes one attempt; `at` is when the announced change happened, the same in every attempt. Returns the reason as
+    /// well, when it failed.
     pub async fn write(&self, said: &Announcement, at: Time) -> (EventOutcome, Option<String>) {
         let event = self.event(said, at);
         match self.ask(Method::POST, COLLECTION, Some(&event)).await {

@@ -128,7 +128,7 @@ impl ObjectLister {
         Self { client, bounds }
     }
 
-    /// Lists what a question is about. Every way to fail is a part of the report.
+    /// Lists the objects of a question. Every failure is a part of the report.
     pub async fn list(&self, question: Question<'_>) -> Unchecked {
         let until = Instant::now() + self.bounds.whole;
         let mut tally = ObjectTally::new(question);

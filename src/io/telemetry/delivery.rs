@@ -13,7 +13,7 @@ const FIRST_WAIT: Duration = Duration::from_millis(500);
 /// The longest wait, even if a receiver asks for more.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// Delivers one signal. What fails is said once in the log, and once when it works again.
+/// Delivers one signal. A failure is logged once, and once when it works again.
 #[derive(Debug)]
 pub(super) struct SignalDelivery {
     transport: Transport,

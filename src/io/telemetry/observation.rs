@@ -18,7 +18,7 @@ use crate::domain::observe::probe::{ProbeAnswer, ProbeOutcome, ProbePhase, Probe
 use crate::domain::observe::snapshot::{Scrape, ScrapeFailure};
 use crate::domain::time::{Time, WallReading};
 
-/// One observation under way. Empty when traces are off. Dropped, its span ends there and then.
+/// One observation in progress. Empty when traces are off. Dropped, its span ends there and then.
 #[derive(Debug, Default)]
 pub struct ObservationSpan(pub(super) Option<Box<OpenSpan>>);
 

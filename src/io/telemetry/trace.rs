@@ -1,10 +1,10 @@
-//! Traces: what was observed and what came of it, in rounds.
+//! Traces: observations and the resulting changes, in rounds.
 //!
-//! Everything is judged up to five times a second, and mostly with nothing to tell; a trace for each would be noise. So a
-//! trace is a *round* of judging: it begins where the one before ended, everything that is observed meanwhile is a
-//! child of its root, and it ends when a verdict changes, else when it is long or full. A change of a verdict is a
-//! child, too, with links to the probes that were made before it, those under way included: in the trace that the log
-//! line names stands what led to it. Both ends of a round bound a trace, whatever the number of hooks.
+//! Everything is judged up to five times a second, mostly without a change; a trace for each would be noise. So a trace
+//! is a *round* of judging: it begins where the one before ended, everything that is observed meanwhile is a child of its
+//! root, and it ends when a verdict changes, else when it is long or full. A change of a verdict is a child, too, with
+//! links to the probes that were made before it, including those in flight: the trace named in the log line has what led
+//! to it. Both ends of a round bound a trace, whatever the number of hooks.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
@@ -230,7 +230,7 @@ impl Rounds {
         self.metrics.wall.reading()
     }
 
-    /// The state with the time at which it is held: read off before, it could lie before the round that is under way.
+    /// The state with the time at which it is locked: a time read before that could precede the current round.
     fn now(&self) -> (Time, MutexGuard<'_, TraceState>) {
         let state = self.lock();
         ((self.clock)(), state)

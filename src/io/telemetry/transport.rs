@@ -1,4 +1,4 @@
-//! The way to a receiver of OTLP, over HTTP or gRPC.
+//! The transport to a receiver of OTLP, over HTTP or gRPC.
 //!
 //! The exporters of the crate `opentelemetry-otlp` are not used: they take metrics from the SDK's own instruments
 //! alone, and ours are those of `/metrics`. So there is one client for both signals, on the messages of
@@ -116,7 +116,7 @@ impl FailedExport {
     }
 }
 
-/// An open way to a receiver. Nothing is dialled before the first request.
+/// A transport to a receiver. Nothing is dialled before the first request.
 #[derive(Debug)]
 pub(super) struct Transport {
     way: TransportClient,

@@ -58,7 +58,7 @@ pub(super) struct Attributes {
     pub deadline: Instant,
 }
 
-/// Time a request spent waiting for hooks, and what they wanted the client to be told.
+/// Time a request spent waiting for hooks, and their warnings for the client.
 #[derive(Debug, Default)]
 pub(super) struct HookTime {
     inner: Mutex<Waited>,

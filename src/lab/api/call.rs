@@ -288,7 +288,7 @@ impl CallConnection {
             peer,
         } = self;
         drop(sender);
-        // A connection that broke before the request was on its way tells only its driver why.
+        // If a connection broke before the request was sent, only its driver has the reason.
         if (error.is_canceled() || error.is_closed())
             && let Ok(Ok(Err(earlier))) = timeout_at(deadline, driver).await
         {

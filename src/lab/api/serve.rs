@@ -1,4 +1,4 @@
-//! From an HTTP request to its answer: who asks, how much is under way, what the metrics say about it.
+//! From an HTTP request to its answer: the user, the limits on requests in flight, and the metrics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use super::{discovery, read, watch};
 
 /// Largest body taken, as the API server has it.
 const MAX_BODY: usize = 3 * 1_024 * 1_024;
-/// Most requests of one sort under way, watches left aside: `--max-requests-inflight` and its mutating sibling.
+/// Most requests of one kind in flight, without watches: `--max-requests-inflight` and its mutating sibling.
 const MAX_READING: i64 = 400;
 const MAX_MUTATING: i64 = 200;
 /// The groups of authenticated users and of all others.

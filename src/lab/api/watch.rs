@@ -34,7 +34,7 @@ struct Watcher {
     state: Arc<ApiState>,
     request: ResourceRequest,
     selection: Selection,
-    /// Everything up to this version has been told.
+    /// Everything up to this version has been sent.
     position: u64,
     lines: VecDeque<Bytes>,
     news: watch::Receiver<u64>,
@@ -99,7 +99,7 @@ fn selection(request: &ResourceRequest) -> Result<Selection, ApiFailure> {
 }
 
 impl Watcher {
-    /// Tells of everything there is before anything that happens.
+    /// Sends all existing objects before any change.
     async fn list_first(&mut self, bookmark: bool) {
         let namespace = Some(self.request.namespace.as_str()).filter(|namespace| !namespace.is_empty());
         let (revision, objects) = self.state.store.list(self.request.kind, namespace);

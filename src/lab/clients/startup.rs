@@ -17,8 +17,8 @@ use crate::lab::envtest::SecondLaunch;
 
 /// Between two attempts.
 const POLL: Duration = Duration::from_secs(1);
-/// When no attempt is begun any more: the hook then fails, and with it the API server. One under way is waited for,
-/// which is why a real one (1.36) was seen to exit after 48 s.
+/// When no attempt begins any more: the hook then fails, and with it the API server. One in flight is waited for, which
+/// is why a real one (1.36) was seen to exit after 48 s.
 const DEADLINE: Duration = Duration::from_secs(30);
 /// Longest wait for an answer. Its own client has no limit; an API server ends a write after 34 s.
 const REQUEST_LIMIT: Duration = Duration::from_secs(40);

@@ -1,4 +1,4 @@
-//! Further shapes of an outage: played to see who survives them, as the scenarios are, and not to tell of.
+//! Further shapes of an outage: played, like the scenarios, to see which clients survive, but not listed.
 
 use std::time::Duration;
 

@@ -80,7 +80,7 @@ pub struct Flow {
     pub late: u64,
     /// Writes that were refused or given up.
     pub failed: u64,
-    /// Writes under way for longer than that, whenever they were begun.
+    /// Writes in flight for longer than that, whenever they began.
     pub waiting: u64,
 }
 
@@ -96,7 +96,7 @@ impl Flow {
     }
 }
 
-/// A request under way; to be handed back with its end.
+/// A request in flight; returned at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::lab) struct RequestTicket(u64);
 
@@ -304,7 +304,7 @@ impl RecordState {
         AT_ONCE.max(self.usual * TIMES_USUAL)
     }
 
-    /// A write under way ends without success: when it began, and what it was.
+    /// A write in flight ends without success: when it began, and what it was.
     fn fails(&mut self, ticket: RequestTicket, timed_out: bool) -> Option<(Instant, String)> {
         let (began, request) = self.under_way.remove(&ticket)?;
         self.count_flow(began, &request, |flow| flow.failed += 1);

@@ -34,7 +34,7 @@ const MOST_HEADERS: usize = 100;
 /// interim answers (`100 Continue`).
 const MOST_READ: usize = 2 * LONGEST_ANSWER;
 
-/// How long a finished connection may take to say goodbye before it is simply dropped.
+/// How long a finished connection may take to close before it is dropped.
 const GOODBYE: Duration = Duration::from_secs(1);
 
 type HttpConnection = http1::Connection<TokioIo<CountedStream>, Full<Bytes>>;
@@ -193,13 +193,13 @@ impl Link {
         if let Some(connection) = wire.connection
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
-            // Nobody is left to hear whether it worked.
+            // The result is of no interest any more.
             runtime.spawn(timeout(GOODBYE, connection));
         }
     }
 
-    /// A request that came too late for its connection only hears "cancelled"; the connection's own error
-    /// says why.
+    /// A request that came too late for its connection only gets "cancelled"; the connection's own error has the
+    /// reason.
     async fn broken(&mut self, error: hyper::Error, phase: ProbePhase) -> Broken {
         let mut error = error;
         if error.is_canceled() || error.is_closed() {
@@ -248,7 +248,7 @@ async fn ask(
 /// Closes a connection on which nothing was asked.
 pub(super) fn hang_up(mut stream: TlsStream<TcpStream>) {
     tokio::spawn(async move {
-        // Nobody is left to hear whether it worked.
+        // The result is of no interest any more.
         let _ = timeout(GOODBYE, stream.shutdown()).await;
     });
 }

@@ -348,8 +348,8 @@ enum Signed {
     CannotTell,
 }
 
-/// Whether `issuer` signed `certificate`. Any algorithm that makes sense of the signature will do: a
-/// signature that verifies by accident under the wrong one does not exist.
+/// Whether `issuer` signed `certificate`. Any algorithm that verifies the signature will do: no signature verifies by
+/// accident under the wrong one.
 fn signed_by(
     certificate: &X509Certificate<'_>,
     issuer: &CertificateDer<'_>,

@@ -1,4 +1,4 @@
-//! What a probe is going to say and to whom, settled before the first packet.
+//! What a probe sends and to which server, settled before the first packet.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -175,7 +175,7 @@ impl Message {
         match (self, reply.body) {
             (Self::Nothing | Self::Greeting(_), _) => ProbeAnswer::Http { status },
             (Self::Discovery(_), _) => ProbeAnswer::Discovery { status },
-            // What client-go takes for success.
+            // What client-go treats as success.
             (Self::Review(..), _) if !(200..=206).contains(&status) => ProbeAnswer::ReviewRefused { status },
             (Self::Review(..), None) => ProbeAnswer::NotAnAdmissionReview {
                 why: format!("longer than {LONGEST_ANSWER} bytes"),

@@ -18,12 +18,12 @@ pub(super) struct Progress(Mutex<PhaseClock>);
 struct PhaseClock {
     current: Option<(ProbePhase, Instant)>,
     phases: PhaseDurations,
-    /// A handshake is done and not told of yet.
+    /// A handshake is done and not reported yet.
     shaken: bool,
 }
 
 impl Progress {
-    /// Ends the phase under way, if any, and begins `phase`.
+    /// Ends the current phase, if any, and begins `phase`.
     pub(super) fn enter(&self, phase: ProbePhase) {
         let mut inner = lock(&self.0);
         inner.close();
@@ -39,7 +39,7 @@ impl Progress {
         std::mem::take(&mut lock(&self.0).shaken)
     }
 
-    /// The durations of the phases so far, that of the one under way included.
+    /// The durations of the phases so far, including the current one.
     pub(super) fn so_far(&self) -> PhaseDurations {
         let inner = lock(&self.0);
         let mut ended = PhaseClock { ..*inner };
@@ -53,14 +53,14 @@ impl Progress {
         *lock(&self.0) = PhaseClock::default();
     }
 
-    /// The phase under way; the first one that every probe has when none has begun yet.
+    /// The current phase; before any, the first one that every probe has.
     pub(super) fn phase(&self) -> ProbePhase {
         lock(&self.0)
             .current
             .map_or(ProbePhase::Connect, |(phase, _)| phase)
     }
 
-    /// Ends the phase under way and hands out all durations, that of an unfinished phase included.
+    /// Ends the current phase and returns all durations, including that of an unfinished phase.
     pub(super) fn finish(&self) -> PhaseDurations {
         let mut inner = lock(&self.0);
         inner.close();

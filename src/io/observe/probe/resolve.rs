@@ -15,7 +15,7 @@ const MOST_ADDRESSES: usize = 4;
 
 type Lookup = Shared<BoxFuture<'static, Result<Vec<IpAddr>, String>>>;
 
-/// At most one lookup of each name at a time, for which all who ask for it meanwhile wait.
+/// At most one lookup of each name at a time, shared by all callers.
 ///
 /// A lookup takes one of the runtime's 512 blocking threads, and cannot be stopped: while DNS is silent it waits for a
 /// minute, where a probe gives up after seconds.
@@ -41,7 +41,7 @@ impl Resolver {
         Ok(found)
     }
 
-    /// Waits for the lookup of the name that is under way, or for a new one.
+    /// Waits for the current lookup of the name, or for a new one.
     async fn join<F>(&self, host: &str, lookup: impl FnOnce(String) -> F) -> Result<Vec<IpAddr>, String>
     where
         F: Future<Output = std::io::Result<Vec<IpAddr>>> + Send + 'static,

@@ -19,7 +19,7 @@ use strum::{IntoStaticStr, VariantArray};
 /// The versions the API server speaks, best first.
 const VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 
-/// The name of the object in the review. It never comes to exist.
+/// The name of the object in the review. It is never created.
 const NAME: &str = "hookwatch-probe";
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -55,7 +55,7 @@ pub(super) enum UnusableBody {
 
 /// Reads a body in either format.
 pub(super) enum BodyReader {
-    /// Nothing has come yet, and no header told the format.
+    /// Nothing was read yet, and no header gave the format.
     Undecided,
     Text(Exposition, Box<Sniffer>),
     Protobuf(ProtobufExposition, u64),
@@ -71,7 +71,7 @@ impl BodyReader {
         }
     }
 
-    /// Takes the next piece; an error tells that the rest is not worth waiting for, and why.
+    /// Takes the next piece; an error says why the rest is not worth waiting for.
     pub(super) fn feed(&mut self, chunk: &[u8]) -> Result<(), String> {
         match self {
             _ if chunk.is_empty() => Ok(()),

@@ -18,7 +18,7 @@ const MAX_BODY: usize = 64 * 1024;
 const MAX_VERSION: usize = 64;
 
 impl Scraper {
-    /// Asks one target for its checks, and for its version if that is wanted. Every way to fail is a state.
+    /// Asks one target for its checks, and for its version if that is wanted. Every failure is a state.
     pub async fn ready(&self, target: &ScrapeTarget, with_version: bool) -> ReadyReport {
         let readiness = match self.ask(target, "/readyz?verbose").await {
             Ok((status, body)) => Readiness::read(status, &body),

@@ -1,4 +1,4 @@
-//! Whether a body is an API server's metrics at all, told while it streams by.
+//! Whether a body is an API server's metrics at all, decided while it streams.
 
 use memchr::memmem::Finder;
 

@@ -7,7 +7,7 @@ use crate::domain::text::named;
 use crate::domain::time::Time;
 use crate::io::endpoint::EndpointError;
 
-/// Why an Alertmanager was not told of an alert.
+/// Why an alert was not pushed to an Alertmanager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Dropped {
@@ -70,7 +70,7 @@ impl Metrics {
         self.alertmanager.failed.with_label_values(&labels).inc();
     }
 
-    /// Counts alerts that the Alertmanager is not told of.
+    /// Counts alerts that are not pushed to the Alertmanager.
     pub fn alerts_dropped(&self, alertmanager: &str, why: Dropped, alerts: usize) {
         let labels = [alertmanager, why.as_str()];
         self.alertmanager

@@ -1,4 +1,4 @@
-//! Metrics of how writes to the control plane go, and of the canaries that tell.
+//! Metrics of writes to the control plane, and of the canaries.
 
 use super::{Metrics, flag, flag_each, set};
 use crate::domain::diagnose::verdict::ControlPlane;

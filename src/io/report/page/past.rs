@@ -95,7 +95,7 @@ pub struct Mark {
 /// Who something is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MarkSubject {
-    /// What tells this hook from all others, as [`anchor`] makes it.
+    /// This hook's identity, as [`anchor`] makes it.
     pub anchor: u64,
     /// The webhook's name.
     pub webhook: Arc<str>,
@@ -119,7 +119,7 @@ struct CanaryTrack {
     back: Option<(Time, f32)>,
     /// When that one was sent. Those that were sent before it do not count any more.
     back_since: Option<Time>,
-    /// When those that are late were sent; each is said to be late once, and the next one is sent meanwhile.
+    /// When the late ones were sent; each is reported as late once, while the next one is sent.
     out: BTreeSet<Time>,
 }
 

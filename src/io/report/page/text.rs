@@ -39,7 +39,7 @@ fn harmless(text: &str, longest: usize) -> String {
     kept
 }
 
-/// Characters that show nothing and change how others are shown give way to one that shows.
+/// Invisible characters that change the display of others are replaced by a visible one.
 fn visible(character: char) -> char {
     match character {
         '\u{061c}'

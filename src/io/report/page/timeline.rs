@@ -34,7 +34,7 @@ const SCALES: [f32; 14] = [
     0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 40.0, 120.0,
 ];
 
-/// What all samples within one column come to.
+/// All samples within one column, combined.
 #[derive(Debug, Clone, Copy, Default)]
 struct TimelineColumn {
     write: Option<f32>,

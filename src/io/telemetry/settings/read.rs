@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Reads variables and takes down what makes no sense.
+/// Reads variables and collects invalid values.
 pub(super) struct VariableReader<'a> {
     variable: &'a dyn Fn(&str) -> Option<String>,
     pub(super) complaints: Vec<String>,

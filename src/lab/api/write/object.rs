@@ -182,7 +182,7 @@ pub(super) fn check_preconditions(
     Ok(())
 }
 
-/// The refusal of a write whose object has moved on.
+/// The refusal of a write whose object has changed since.
 pub(super) fn moved(kind: &ServedKind, name: &str) -> ApiFailure {
     let why = "the object has been modified; please apply your changes to the latest version and try again";
     ApiFailure::conflict(kind, name, why)

@@ -116,7 +116,7 @@ fn job_spec() -> Value {
     json!({"backoffLimit": 0, "parallelism": 1, "completions": 1, "template": template("Never")})
 }
 
-/// A Pod as careful as the "restricted" Pod Security Standard wants it, so that policies find little to say.
+/// A Pod that meets the "restricted" Pod Security Standard, so that few policies object.
 fn pod_spec(restart_policy: &str) -> Value {
     json!({
         "restartPolicy": restart_policy,

@@ -10,7 +10,7 @@ use crate::domain::cluster::hook::HookId;
 use crate::domain::text::named;
 use crate::domain::time::Time;
 
-/// Hooks followed at once: the breaker speaks of no more.
+/// Most hooks followed at once, as the breaker lists no more.
 const MAX_FOLLOWED: usize = 400;
 
 /// Something that the breaker did with a hook.
@@ -50,7 +50,7 @@ impl PastAction {
     }
 }
 
-/// What was last told of each hook.
+/// The last action of each hook.
 #[derive(Debug, Default)]
 pub(super) struct Actions {
     told: BTreeMap<HookId, (PastAction, String)>,
