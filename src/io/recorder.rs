@@ -258,7 +258,7 @@ impl Parts {
                 self.open = None;
                 self.lost += std::mem::take(&mut self.unflushed);
                 if self.failed.replace(Instant::now()).is_none() {
-                    // The next part alone has the events in between: a skipped number makes it start afresh.
+                    // A gap: the skipped number makes a replay start a new core with the next part.
                     self.next += 1;
                     tracing::warn!(%directory, %error, "cannot record; retrying every minute");
                 }
