@@ -6,7 +6,7 @@
 
 pub mod conditions;
 pub mod equivalent;
-mod expression;
+pub mod expression;
 pub mod requesters;
 
 use super::hook::{

@@ -1,25 +1,55 @@
-//! The part of CEL that `matchConditions` of hookwatch and of most hooks are written in.
+//! `matchConditions`, evaluated by the `cel` crate.
 //!
-//! Literals, field selection, `has()`, `!`, `&&`, `||`, `==`, `!=`, `in`, lists, indexing, parentheses, `?:` and
-//! `startsWith`, `endsWith` and `contains` on strings. Anything else is a compile error, so an expression either means here
-//! what it means to a real API server or is refused.
+//! Everything that hookwatch writes, and most of what owners of webhooks do. What is not declared is a compile error, and so
+//! is what could cost much (patterns, arithmetic but `+`, a loop in a loop), so an expression either means here what it means
+//! to a real API server or is refused.
 
-mod parse;
 #[cfg(test)]
 mod shield;
 
-use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
 
+use cel::common::ast::{Expr, IdedExpr, LiteralValue};
+use cel::{Context, Env, ExecutionError, Value as Cel};
 use serde_json::Value;
 
-use parse::{Expression, Method, Operator};
+use crate::domain::cluster::matching::expression::{CALLS, parts};
 
 /// Longest expression taken, in bytes.
 const MAX_LENGTH: usize = 16 * 1_024;
+/// How deep an expression may be nested, each field and each operator of a chain being a level.
+const MAX_DEPTH: usize = 64;
+/// Operators and fields of one expression. What is parsed is taken apart by recursion, however deep it is.
+const MAX_LINKS: usize = 1_000;
+
+/// Fields of `request` that match conditions may refer to.
+const REQUEST_FIELDS: [&str; 12] = [
+    "kind",
+    "resource",
+    "subResource",
+    "requestKind",
+    "requestResource",
+    "requestSubResource",
+    "name",
+    "namespace",
+    "operation",
+    "userInfo",
+    "dryRun",
+    "options",
+];
+/// Names an expression may begin with.
+const VARIABLES: [&str; 4] = ["request", "object", "oldObject", "namespaceObject"];
+
+static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| Arc::new(Env::stdlib()));
 
 /// A compiled expression.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Program(Expression);
+#[derive(Debug)]
+pub(super) struct Program {
+    program: cel::Program,
+    /// The variables that it asks about.
+    variables: Vec<&'static str>,
+}
 
 /// What an expression can refer to.
 #[derive(Debug, Clone, Copy)]
@@ -41,12 +71,24 @@ impl Program {
         if text.len() > MAX_LENGTH {
             return Err(format!("expression is longer than {MAX_LENGTH} bytes"));
         }
-        parse::parse(text).map(Self).map_err(|why| {
-            if why == parse::NOT_BOOL {
-                why
-            } else {
-                format!("compilation failed: ERROR: <input>:1:1: {why}")
-            }
+        let links = text.bytes().filter(|byte| b".[?+-*/%<>=".contains(byte));
+        if links.count() + text.matches("in").count() > MAX_LINKS {
+            return Err(format!("expression has more than {MAX_LINKS} operators"));
+        }
+        let failed = |why: &dyn std::fmt::Display| format!("compilation failed: {why}");
+        let program = ENVIRONMENT.compile(text).map_err(|why| failed(&why))?;
+        let expression = program.expression();
+        check(expression, 0, &[]).map_err(|why| failed(&format_args!("ERROR: <input>:1:1: {why}")))?;
+        match &expression.expr {
+            Expr::Literal(LiteralValue::Boolean(_)) => {}
+            Expr::Literal(_) | Expr::List(_) | Expr::Map(_) => return Err("must evaluate to bool".to_owned()),
+            _ => {}
+        }
+        let named = program.references();
+        let variables = VARIABLES.into_iter().filter(|name| named.has_variable(name));
+        Ok(Self {
+            variables: variables.collect(),
+            program,
         })
     }
 
@@ -55,146 +97,81 @@ impl Program {
     /// # Errors
     /// CEL's own words, for instance `no such key: namespace`.
     pub(super) fn evaluate(&self, variables: Variables<'_>) -> Result<bool, String> {
-        boolean(evaluate(&self.0, variables)?.as_ref())
-    }
-}
-
-type Evaluated<'a> = Result<Cow<'a, Value>, String>;
-
-fn evaluate<'a>(expression: &'a Expression, variables: Variables<'a>) -> Evaluated<'a> {
-    match expression {
-        Expression::Literal(value) => Ok(Cow::Borrowed(value)),
-        Expression::Variable(name) => Ok(Cow::Borrowed(match name.as_str() {
-            "request" => variables.request,
-            "object" => variables.object,
-            "oldObject" => variables.old_object,
-            // `namespaceObject` is null for webhooks; the parser lets no other name through.
-            _ => &Value::Null,
-        })),
-        Expression::List(items) => {
-            let items: Result<Vec<Value>, String> = items
-                .iter()
-                .map(|item| evaluate(item, variables).map(Cow::into_owned))
-                .collect();
-            Ok(Cow::Owned(Value::Array(items?)))
-        }
-        Expression::Select(of, field) => select(evaluate(of, variables)?, field),
-        Expression::Index(of, index) => {
-            let index = evaluate(index, variables)?;
-            element(evaluate(of, variables)?, &index)
-        }
-        Expression::Has(of, field) => match evaluate(of, variables)?.as_ref() {
-            Value::Object(fields) => Ok(Cow::Owned(fields.contains_key(field).into())),
-            _ => Err(no_overload()),
-        },
-        Expression::Not(inner) => Ok(Cow::Owned(
-            (!boolean(evaluate(inner, variables)?.as_ref())?).into(),
-        )),
-        Expression::Binary(operator, left, right) => binary(*operator, left, right, variables),
-        Expression::Call(of, method, argument) => {
-            let of = evaluate(of, variables)?;
-            call(&of, *method, evaluate(argument, variables)?.as_ref())
-        }
-        Expression::Choice(condition, yes, no) => {
-            let chosen = if boolean(evaluate(condition, variables)?.as_ref())? {
-                yes
-            } else {
-                no
+        let mut context = Context::with_env(Arc::clone(&ENVIRONMENT));
+        for name in &self.variables {
+            let value = match *name {
+                "request" => variables.request,
+                "object" => variables.object,
+                "oldObject" => variables.old_object,
+                // `namespaceObject` is null for webhooks.
+                _ => &Value::Null,
             };
-            evaluate(chosen, variables)
+            context.add_variable_from_value(*name, cel(value));
         }
-    }
-}
-
-fn binary<'a>(
-    operator: Operator,
-    left: &'a Expression,
-    right: &'a Expression,
-    variables: Variables<'a>,
-) -> Evaluated<'a> {
-    let both = || Ok::<_, String>((evaluate(left, variables)?, evaluate(right, variables)?));
-    let answer = match operator {
-        Operator::And => return decide(left, right, variables, false),
-        Operator::Or => return decide(left, right, variables, true),
-        Operator::Equal => {
-            let (left, right) = both()?;
-            left == right
-        }
-        Operator::Unequal => {
-            let (left, right) = both()?;
-            left != right
-        }
-        Operator::In => {
-            let (left, right) = both()?;
-            match (left.as_ref(), right.as_ref()) {
-                (item, Value::Array(items)) => items.contains(item),
-                (Value::String(key), Value::Object(fields)) => fields.contains_key(key),
-                _ => return Err(no_overload()),
+        match self.program.execute(&context) {
+            Ok(Cel::Bool(answer)) => Ok(answer),
+            Err(ExecutionError::NoSuchKey(key)) => Err(format!("no such key: {key}")),
+            Err(ExecutionError::IndexOutOfBounds(_)) => Err("index out of bounds".to_owned()),
+            Ok(_) | Err(ExecutionError::NoSuchOverload(_) | ExecutionError::UnexpectedType { .. }) => {
+                Err("no such overload".to_owned())
             }
+            Err(other) => Err(other.to_string()),
         }
-    };
-    Ok(Cow::Owned(answer.into()))
-}
-
-/// `&&` and `||`: one side that decides is enough, whichever it is and even when the other side is an error.
-fn decide<'a>(
-    left: &'a Expression,
-    right: &'a Expression,
-    variables: Variables<'a>,
-    decisive: bool,
-) -> Evaluated<'a> {
-    let truth = |side| evaluate(side, variables).and_then(|value| boolean(&value));
-    let left = truth(left);
-    if left == Ok(decisive) {
-        return Ok(Cow::Owned(decisive.into()));
-    }
-    match (left, truth(right)) {
-        (_, Ok(right)) if right == decisive => Ok(Cow::Owned(decisive.into())),
-        (Err(error), _) | (_, Err(error)) => Err(error),
-        _ => Ok(Cow::Owned((!decisive).into())),
     }
 }
 
-fn select<'a>(of: Cow<'a, Value>, field: &str) -> Evaluated<'a> {
-    let missing = || format!("no such key: {field}");
-    match of {
-        Cow::Borrowed(Value::Object(fields)) => fields.get(field).map(Cow::Borrowed).ok_or_else(missing),
-        Cow::Owned(Value::Object(mut fields)) => fields.remove(field).map(Cow::Owned).ok_or_else(missing),
-        _ => Err(no_overload()),
+/// Whether everything in an expression is declared, and cheap. `bound` are the names that a loop around it declares.
+fn check(expression: &IdedExpr, depth: usize, bound: &[&str]) -> Result<(), String> {
+    let undeclared = |name: &str| Err(format!("undeclared reference to '{name}' (in container '')"));
+    if depth > MAX_DEPTH {
+        return Err(format!("expression is nested deeper than {MAX_DEPTH} levels"));
     }
-}
-
-fn element<'a>(of: Cow<'a, Value>, index: &Value) -> Evaluated<'a> {
-    match index {
-        Value::String(key) => select(of, key),
-        Value::Number(at) => {
-            let at = at.as_u64().and_then(|at| usize::try_from(at).ok());
-            at.and_then(|at| of.get(at).cloned())
-                .map(Cow::Owned)
-                .ok_or_else(|| "index out of bounds".to_owned())
+    let mut bound = bound;
+    let in_loop;
+    match &expression.expr {
+        Expr::Ident(name) if !VARIABLES.contains(&&**name) && !bound.contains(&&**name) => {
+            return undeclared(name);
         }
-        _ => Err(no_overload()),
+        Expr::Call(call) if !CALLS.contains(&&*call.func_name) => return undeclared(&call.func_name),
+        Expr::Select(select)
+            if matches!(&select.operand.expr, Expr::Ident(name) if name == "request")
+                && !REQUEST_FIELDS.contains(&&*select.field) =>
+        {
+            return Err(format!("undefined field '{}'", select.field));
+        }
+        Expr::Comprehension(each) => {
+            if !bound.is_empty() {
+                return Err("a loop in a loop is not evaluated here".to_owned());
+            }
+            in_loop = [each.iter_var.as_str(), each.accu_var.as_str()];
+            bound = &in_loop;
+        }
+        _ => {}
     }
-}
-
-fn call(of: &Value, method: Method, argument: &Value) -> Evaluated<'static> {
-    let (Some(of), Some(argument)) = (of.as_str(), argument.as_str()) else {
-        return Err(no_overload());
+    let Some(parts) = parts(expression) else {
+        return Err("a message is not evaluated here".to_owned());
     };
-    let answer = match method {
-        Method::StartsWith => of.starts_with(argument),
-        Method::EndsWith => of.ends_with(argument),
-        Method::Contains => of.contains(argument),
-    };
-    Ok(Cow::Owned(answer.into()))
+    parts
+        .into_iter()
+        .try_for_each(|part| check(part, depth + 1, bound))
 }
 
-fn boolean(value: &Value) -> Result<bool, String> {
-    value.as_bool().ok_or_else(no_overload)
-}
-
-fn no_overload() -> String {
-    "no such overload".to_owned()
+/// JSON as CEL sees it. A whole number is an `int`, as the API server has it from a schema; serde would make it a `uint`.
+fn cel(json: &Value) -> Cel {
+    match json {
+        Value::Null => Cel::Null,
+        Value::Bool(value) => Cel::Bool(*value),
+        Value::Number(value) => match value.as_i64() {
+            Some(value) => Cel::Int(value),
+            None => Cel::Float(value.as_f64().unwrap_or_default()),
+        },
+        Value::String(value) => value.as_str().into(),
+        Value::Array(items) => items.iter().map(cel).collect::<Vec<_>>().into(),
+        Value::Object(fields) => {
+            let fields = fields.iter().map(|(field, value)| (field.as_str(), cel(value)));
+            fields.collect::<HashMap<_, _>>().into()
+        }
+    }
 }
 
 #[cfg(test)]
@@ -204,7 +181,7 @@ mod tests {
     use super::*;
 
     fn run(expression: &str, request: &Value) -> Result<bool, String> {
-        let object = json!({"metadata": {"name": "x", "labels": {"app": "web"}}});
+        let object = json!({"metadata": {"name": "x", "labels": {"app": "web"}}, "spec": {"replicas": 3}});
         Program::compile(expression)?.evaluate(Variables {
             request,
             object: &object,
@@ -269,6 +246,9 @@ mod tests {
             ("request.userInfo.groups[1] == 'system:authenticated'", true),
             ("request.userInfo == null // nobody", false),
             (r"'it\'s' == r'it' || 1 == 1", true),
+            ("request.userInfo.groups.exists(g, g == 'system:masters')", true),
+            ("size(request.namespace) == 1 || 2 < 1", false),
+            ("object.spec.replicas + 1 == 4", true),
         ] {
             assert_eq!(run(expression, &namespaced()), Ok(wanted), "{expression}");
         }
@@ -312,11 +292,13 @@ mod tests {
             "request.uid == 'x'",
             "nobody.knows",
             "request.namespace.matches('a.*')",
-            "request.userInfo.groups.exists(g, g == 'x')",
-            "size(request.namespace) == 1",
+            "request.userInfo.groups.all(g, request.userInfo.groups.exists(h, g == h))",
+            "request.userInfo.groups.map(g, g + 'x').exists(g, g == 'x')",
+            "request.userInfo.groups.exists(g, h == 'x')",
             "has(request)",
             "'text'",
-            "1 < 2",
+            "['text']",
+            "1 - 2 == 3",
             "true &&",
             "true & false",
         ] {
@@ -324,6 +306,10 @@ mod tests {
         }
         assert!(Program::compile(&"!".repeat(10_000)).is_err(), "depth is bounded");
         assert!(Program::compile(&"(".repeat(10_000)).is_err(), "depth is bounded");
+        for deep in ["true == ", "1 < ", "1 in ", "1 + ", "true ? true : "] {
+            let text = format!("{}true", deep.repeat(MAX_LENGTH / deep.len() - 1));
+            assert!(Program::compile(&text).is_err(), "depth is bounded: {deep}");
+        }
         assert!(Program::compile(&format!("true{}", " || false".repeat(200))).is_ok());
     }
 }

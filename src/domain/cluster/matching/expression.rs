@@ -9,7 +9,7 @@ const MAX_PATTERN: usize = 256;
 
 /// What any expression may call. Nothing in it makes a long text of a short one, compiles a pattern, or asks anything but
 /// the request.
-pub(super) const CALLS: [&str; 18] = [
+pub const CALLS: [&str; 18] = [
     op::CONDITIONAL,
     op::LOGICAL_AND,
     op::LOGICAL_OR,
@@ -111,7 +111,7 @@ impl Mentions {
 }
 
 /// What an expression is made of; `None` for a message or what is no expression, which are not evaluated.
-fn parts(expression: &IdedExpr) -> Option<Vec<&IdedExpr>> {
+pub fn parts(expression: &IdedExpr) -> Option<Vec<&IdedExpr>> {
     Some(match &expression.expr {
         Expr::Unspecified | Expr::Struct(_) => return None,
         Expr::Ident(_) | Expr::Literal(_) => Vec::new(),
