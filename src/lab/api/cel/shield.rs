@@ -1,5 +1,9 @@
 //! Compares what a shield's condition spares with what hookwatch counts as spared.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use serde_json::{Value, json};
@@ -8,7 +12,7 @@ use super::{Program, Variables};
 use crate::domain::cluster::condition::spare::{LINES, Spare, SparedWriter};
 use crate::domain::cluster::hook::Added;
 use crate::domain::cluster::matching::conditions::{
-    ConditionCompiler, ConditionOutcome, ConditionRequest, RequestObject,
+    ConditionCompiler, ConditionOutcome, ConditionRequest, MatchConditions, RequestObject,
 };
 use crate::domain::cluster::matching::{RequestShape, Requester};
 
@@ -78,6 +82,24 @@ fn of(shape: &RequestShape<'_>, by: Option<Requester<'_>>, bare: bool) -> Value 
     request
 }
 
+/// A shield's condition as the lab evaluates it, and a forecast.
+type CompiledShield = Rc<(Program, MatchConditions)>;
+
+/// Each of the few that there are is compiled once, which takes longer than all that is asked of it.
+fn compiled(spare: Spare<'_>) -> CompiledShield {
+    thread_local! {
+        static KNOWN: RefCell<BTreeMap<String, CompiledShield>> = RefCell::default();
+    }
+    let text = spare.expression();
+    KNOWN.with_borrow_mut(|known| {
+        let compiled = known.entry(text.clone()).or_insert_with(|| {
+            let conditions = ConditionCompiler::for_forecasts().conditions([text.as_str()].into_iter());
+            Rc::new((Program::compile(&text).unwrap(), conditions))
+        });
+        Rc::clone(compiled)
+    })
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
@@ -97,14 +119,15 @@ proptest! {
         let by = Requester { user: if anonymous { "" } else { user }, groups: if anonymous { &[] } else { &groups } };
         let spare = Spare { own: "hookwatch", added: &added };
         let request = of(&shape, (!anonymous).then_some(by), bare);
-        let asked = Program::compile(&spare.expression()).unwrap().evaluate(Variables {
+        let shield = compiled(spare);
+        let (program, conditions) = &*shield;
+        let asked = program.evaluate(Variables {
             request: &request,
             object: &Value::Null,
             old_object: &Value::Null,
         });
         prop_assert_eq!(asked, Ok(!spare.spares(&shape, Some(by))), "{}", request);
         // What a forecast evaluates by comes to the same.
-        let conditions = ConditionCompiler::for_forecasts().conditions([spare.expression().as_str()].into_iter());
         let asked = ConditionRequest { shape, kind: None, name: "x", by, dry_run: false };
         let wanted = if spare.spares(&shape, Some(by)) { ConditionOutcome::False } else { ConditionOutcome::True };
         prop_assert_eq!(conditions.outcome(&asked, RequestObject::Null, RequestObject::Null), wanted, "{}", request);
