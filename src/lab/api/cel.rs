@@ -8,20 +8,20 @@
 mod shield;
 
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use cel::common::ast::{Expr, IdedExpr, LiteralValue};
 use cel::{Context, Env, ExecutionError, Value as Cel};
 use serde_json::Value;
 
-use crate::domain::cluster::matching::expression::{CALLS, parts};
+use crate::domain::cluster::matching::expression::{CALLS, MAX_LINKS, links, parts};
 
 /// Longest expression taken, in bytes.
 const MAX_LENGTH: usize = 16 * 1_024;
 /// How deep an expression may be nested, each field and each operator of a chain being a level.
 const MAX_DEPTH: usize = 64;
-/// Operators and fields of one expression. What is parsed is taken apart by recursion, however deep it is.
-const MAX_LINKS: usize = 1_000;
+/// Expressions that are remembered.
+const MAX_KNOWN: usize = 1_000;
 
 /// Fields of `request` that match conditions may refer to.
 const REQUEST_FIELDS: [&str; 12] = [
@@ -42,6 +42,7 @@ const REQUEST_FIELDS: [&str; 12] = [
 const VARIABLES: [&str; 4] = ["request", "object", "oldObject", "namespaceObject"];
 
 static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| Arc::new(Env::stdlib()));
+static KNOWN: LazyLock<Mutex<HashMap<String, Arc<Program>>>> = LazyLock::new(Mutex::default);
 
 /// A compiled expression.
 #[derive(Debug)]
@@ -63,16 +64,29 @@ pub(super) struct Variables<'a> {
 }
 
 impl Program {
-    /// Compiles an expression.
+    /// An expression, compiled once: a shield's takes a debug build 30 ms, and every change of a configuration asks for those of
+    /// all webhooks.
     ///
     /// # Errors
     /// A sentence on what is not understood.
-    pub(super) fn compile(text: &str) -> Result<Self, String> {
+    pub(super) fn of(text: &str) -> Result<Arc<Self>, String> {
+        let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(program) = known().get(text) {
+            return Ok(Arc::clone(program));
+        }
+        let program = Arc::new(Self::compile(text)?);
+        let mut known = known();
+        if known.len() < MAX_KNOWN {
+            known.insert(text.to_owned(), Arc::clone(&program));
+        }
+        Ok(program)
+    }
+
+    fn compile(text: &str) -> Result<Self, String> {
         if text.len() > MAX_LENGTH {
             return Err(format!("expression is longer than {MAX_LENGTH} bytes"));
         }
-        let links = text.bytes().filter(|byte| b".[?+-*/%<>=".contains(byte));
-        if links.count() + text.matches("in").count() > MAX_LINKS {
+        if links(text) > MAX_LINKS {
             return Err(format!("expression has more than {MAX_LINKS} operators"));
         }
         let failed = |why: &dyn std::fmt::Display| format!("compilation failed: {why}");

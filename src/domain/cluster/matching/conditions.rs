@@ -18,15 +18,15 @@ use cel::extensions::strings;
 use cel::{Context, Env, ParseErrors, Program, Value, to_value};
 use serde_json::{Value as Json, json};
 
-use super::expression::{CALLS, FURTHER_CALLS, Mentions, UNKNOWN, may_be_evaluated, mentions};
+use super::expression::{
+    CALLS, FURTHER_CALLS, MAX_LINKS, Mentions, UNKNOWN, links, may_be_evaluated, mentions,
+};
 use super::{RequestShape, Requester};
 
 /// Longer expressions are not evaluated, in bytes. The API server takes them as long as an object may be.
 const MAX_BYTES: usize = 1_024;
 /// The same of a forecast. A shield's has some 4,000.
 const MAX_FORECAST_BYTES: usize = 16 * 1_024;
-/// Operators and fields of one expression.
-const MAX_LINKS: usize = 1_000;
 /// Texts that are remembered.
 const MAX_KNOWN: usize = 1_000;
 
@@ -157,11 +157,9 @@ impl ConditionCompiler {
         Ok(())
     }
 
-    /// Whether it is short enough to be parsed. What is parsed is a tree as deep as a chain of operators or fields is long, and
-    /// taking it apart recurses.
+    /// Whether it is short enough to be parsed.
     fn may_be_parsed(&self, text: &str) -> bool {
-        let links = text.bytes().filter(|byte| b"+-*/%.[?".contains(byte));
-        text.len() <= self.max_bytes && links.count() <= MAX_LINKS
+        text.len() <= self.max_bytes && links(text) <= MAX_LINKS
     }
 }
 

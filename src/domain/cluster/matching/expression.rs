@@ -6,6 +6,8 @@ use cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue, operators as op}
 const MAX_DEPTH: usize = 48;
 /// Longest pattern that is compiled, in bytes.
 const MAX_PATTERN: usize = 256;
+/// Most [`links`] of an expression that is parsed.
+pub const MAX_LINKS: usize = 1_000;
 
 /// What any expression may call. Nothing in it makes a long text of a short one, compiles a pattern, or asks anything but
 /// the request.
@@ -108,6 +110,13 @@ impl Mentions {
             self.kind |= field == "kind" && !matches!(operand.expr, Expr::Ident(_));
         }
     }
+}
+
+/// At most how many operators and fields an expression has, by its text. It is parsed into a tree as deep as a chain of them is
+/// long, which recursion takes apart, also to drop it. The parser itself balances `&&` and `||`, and limits parentheses.
+pub fn links(text: &str) -> usize {
+    let signs = text.bytes().filter(|byte| b"+-*/%.[?<>=".contains(byte));
+    signs.count() + text.matches("in").count()
 }
 
 /// What an expression is made of; `None` for a message or what is no expression, which are not evaluated.

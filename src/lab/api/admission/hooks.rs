@@ -28,7 +28,7 @@ pub(super) struct AdmissionHook {
     pub namespace_selector: Selector,
     pub object_selector: Selector,
     /// The text of each match condition and what it compiles to.
-    pub conditions: Vec<(String, Result<Program, String>)>,
+    pub conditions: Vec<(String, Result<Arc<Program>, String>)>,
     /// `sideEffects` is None or NoneOnDryRun.
     pub dry_run_safe: bool,
     /// `reinvocationPolicy: IfNeeded`.
@@ -101,7 +101,7 @@ fn hook(webhook: &Value, mutating: bool) -> AdmissionHook {
         conditions: conditions
             .map(|condition| {
                 let text = condition["expression"].as_str().unwrap_or_default();
-                (text.to_owned(), Program::compile(text))
+                (text.to_owned(), Program::of(text))
             })
             .collect(),
         dry_run_safe: matches!(text("sideEffects"), "None" | "NoneOnDryRun"),

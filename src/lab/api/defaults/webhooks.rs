@@ -247,7 +247,7 @@ fn validate_conditions(conditions: &Value, at: &str, errors: &mut Vec<FieldError
         }
         if expression.is_empty() {
             errors.push(FieldError::required(format!("{at}.expression"), ""));
-        } else if let Err(why) = Program::compile(expression) {
+        } else if let Err(why) = Program::of(expression) {
             errors.push(FieldError::invalid(
                 format!("{at}.expression"),
                 &json!(expression),
