@@ -14,7 +14,7 @@ use cel::common::ast::{Expr, IdedExpr, LiteralValue};
 use cel::{Context, Env, ExecutionError, Value as Cel};
 use serde_json::Value;
 
-use crate::domain::cluster::matching::expression::{CALLS, MAX_LINKS, links, parts};
+use crate::domain::cluster::matching::expression::{CALLS, MAX_LINKS, links, parts, value_of};
 
 /// Longest expression taken, in bytes.
 const MAX_LENGTH: usize = 16 * 1_024;
@@ -120,7 +120,7 @@ impl Program {
                 // `namespaceObject` is null for webhooks.
                 _ => &Value::Null,
             };
-            context.add_variable_from_value(*name, cel(value));
+            context.add_variable_from_value(*name, value_of(value));
         }
         match self.program.execute(&context) {
             Ok(Cel::Bool(answer)) => Ok(answer),
@@ -168,24 +168,6 @@ fn check(expression: &IdedExpr, depth: usize, bound: &[&str]) -> Result<(), Stri
     parts
         .into_iter()
         .try_for_each(|part| check(part, depth + 1, bound))
-}
-
-/// JSON as CEL sees it. A whole number is an `int`, as the API server has it from a schema; serde would make it a `uint`.
-fn cel(json: &Value) -> Cel {
-    match json {
-        Value::Null => Cel::Null,
-        Value::Bool(value) => Cel::Bool(*value),
-        Value::Number(value) => match value.as_i64() {
-            Some(value) => Cel::Int(value),
-            None => Cel::Float(value.as_f64().unwrap_or_default()),
-        },
-        Value::String(value) => value.as_str().into(),
-        Value::Array(items) => items.iter().map(cel).collect::<Vec<_>>().into(),
-        Value::Object(fields) => {
-            let fields = fields.iter().map(|(field, value)| (field.as_str(), cel(value)));
-            fields.collect::<HashMap<_, _>>().into()
-        }
-    }
 }
 
 #[cfg(test)]

@@ -15,11 +15,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cel::extensions::strings;
-use cel::{Context, Env, ParseErrors, Program, Value, to_value};
+use cel::{Context, Env, ParseErrors, Program, Value};
 use serde_json::{Value as Json, json};
 
 use super::expression::{
-    CALLS, FURTHER_CALLS, MAX_LINKS, Mentions, UNKNOWN, links, may_be_evaluated, mentions,
+    CALLS, FURTHER_CALLS, MAX_LINKS, Mentions, UNKNOWN, links, may_be_evaluated, mentions, value_of,
 };
 use super::{RequestShape, Requester};
 
@@ -185,18 +185,12 @@ impl MatchConditions {
             return ConditionOutcome::True;
         }
         let mut context = Context::with_env(Arc::clone(&self.env));
-        let Ok(request) = to_value(asked.request()) else {
-            return ConditionOutcome::Unknown;
-        };
-        context.add_variable_from_value("request", request);
+        context.add_variable_from_value("request", value_of(&asked.request()));
         context.add_variable_from_value("namespaceObject", Value::Null);
         let mut declare = |name: &str, known: RequestObject<'_>| {
             let value = match known {
                 RequestObject::Null => Value::Null,
-                RequestObject::Object(object) => match to_value(object) {
-                    Ok(value) => value,
-                    Err(_) => return false,
-                },
+                RequestObject::Object(object) => value_of(object),
                 RequestObject::Unknown => return false,
             };
             context.add_variable_from_value(name.to_owned(), value);

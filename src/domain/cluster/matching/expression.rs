@@ -1,6 +1,11 @@
-//! What a CEL expression calls, how deep it goes, and what it asks about, before it is evaluated.
+//! What a CEL expression calls, how deep it goes, and what it asks about, before it is evaluated; and the values that it is
+//! given.
 
+use std::collections::HashMap;
+
+use cel::Value;
 use cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue, operators as op};
+use serde_json::Value as Json;
 
 /// Those that are nested deeper are not evaluated: evaluation recurses.
 const MAX_DEPTH: usize = 48;
@@ -117,6 +122,27 @@ impl Mentions {
 pub fn links(text: &str) -> usize {
     let signs = text.bytes().filter(|byte| b"+-*/%.[?<>=".contains(byte));
     signs.count() + text.matches("in").count()
+}
+
+/// JSON as CEL sees it. A whole number is an `int`, as the API server has it from a schema; serde would make it a `uint`, which
+/// no sum with an `int` takes.
+pub fn value_of(json: &Json) -> Value {
+    match json {
+        Json::Null => Value::Null,
+        Json::Bool(value) => Value::Bool(*value),
+        Json::Number(value) => match value.as_i64() {
+            Some(value) => Value::Int(value),
+            None => Value::Float(value.as_f64().unwrap_or_default()),
+        },
+        Json::String(value) => value.as_str().into(),
+        Json::Array(items) => items.iter().map(value_of).collect::<Vec<_>>().into(),
+        Json::Object(fields) => {
+            let fields = fields
+                .iter()
+                .map(|(field, value)| (field.as_str(), value_of(value)));
+            fields.collect::<HashMap<_, _>>().into()
+        }
+    }
 }
 
 /// What an expression is made of; `None` for a message or what is no expression, which are not evaluated.

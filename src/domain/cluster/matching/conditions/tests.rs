@@ -213,6 +213,21 @@ fn one_that_is_false_wins_over_errors_and_an_unknown_one_may_be_false() {
 }
 
 #[test]
+fn a_whole_number_of_an_object_takes_part_in_sums() {
+    let object = json!({"spec": {"replicas": 3}});
+    for (expression, wanted) in [
+        ("object.spec.replicas + 1 == 4", ConditionOutcome::True),
+        ("object.spec.replicas > 2", ConditionOutcome::True),
+        ("object.spec.replicas - 4 == -1", ConditionOutcome::True),
+        ("object.spec.replicas + 1u == 4u", ConditionOutcome::Error),
+    ] {
+        let conditions = ConditionCompiler::for_forecasts().conditions([expression].into_iter());
+        let outcome = conditions.outcome(&asked(), RequestObject::Object(&object), RequestObject::Null);
+        assert_eq!(outcome, wanted, "{expression}");
+    }
+}
+
+#[test]
 fn an_unknown_object_decides_nothing_that_asks_about_it() {
     let with = |expression| {
         let conditions = ConditionCompiler::for_forecasts().conditions([expression].into_iter());
