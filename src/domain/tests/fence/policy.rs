@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use cel::common::types::{CelInt, DYN_TYPE, LIST_TYPE};
 use cel::common::value::CowVal;
-use cel::{Context, Env, ExecutionError, Program, Value as Cel, extensions, to_value};
+use cel::{Context, Env, ExecutionError, Program, Value as Cel, extensions};
+use hookwatch_domain::cluster::matching::expression::value_of;
 use serde_json::Value;
 
 type Overload = for<'b, 'v> fn(Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError>;
@@ -104,7 +105,7 @@ impl Policy {
             "operation": request.operation, "name": request.name, "resource": {"resource": request.resource},
         });
         for (name, value) in [("request", &asked), ("oldObject", request.before)] {
-            context.add_variable_from_value(name, to_value(value).unwrap());
+            context.add_variable_from_value(name, value_of(value));
         }
         for variable in self.variables.iter().filter(|variable| !variable.is_of_object) {
             variable.evaluate(&mut context);
@@ -137,7 +138,7 @@ impl Asked<'_> {
             ..
         } = self.policy;
         let mut context = self.context.new_inner_scope();
-        context.add_variable_from_value("object", to_value(after).unwrap());
+        context.add_variable_from_value("object", value_of(after));
         let mut known: Vec<bool> = variables.iter().map(|variable| !variable.is_of_object).collect();
         validations.iter().find_map(|clause| {
             for place in &clause.needs {

@@ -1,9 +1,5 @@
 //! Compares what a shield's condition spares with what hookwatch counts as spared.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::rc::Rc;
-
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use serde_json::{Value, json};
@@ -12,7 +8,7 @@ use super::{Program, Variables};
 use crate::domain::cluster::condition::spare::{LINES, Spare, SparedWriter};
 use crate::domain::cluster::hook::Added;
 use crate::domain::cluster::matching::conditions::{
-    ConditionCompiler, ConditionOutcome, ConditionRequest, MatchConditions, RequestObject,
+    ConditionCompiler, ConditionOutcome, ConditionRequest, RequestObject,
 };
 use crate::domain::cluster::matching::{RequestShape, Requester};
 
@@ -82,22 +78,9 @@ fn of(shape: &RequestShape<'_>, by: Option<Requester<'_>>, bare: bool) -> Value 
     request
 }
 
-/// A shield's condition as the lab evaluates it, and a forecast.
-type CompiledShield = Rc<(Program, MatchConditions)>;
-
-/// Each of the few that there are is compiled once, which takes longer than all that is asked of it.
-fn compiled(spare: Spare<'_>) -> CompiledShield {
-    thread_local! {
-        static KNOWN: RefCell<BTreeMap<String, CompiledShield>> = RefCell::default();
-    }
-    let text = spare.expression();
-    KNOWN.with_borrow_mut(|known| {
-        let compiled = known.entry(text.clone()).or_insert_with(|| {
-            let conditions = ConditionCompiler::for_forecasts().conditions([text.as_str()].into_iter());
-            Rc::new((Program::compile(&text).unwrap(), conditions))
-        });
-        Rc::clone(compiled)
-    })
+thread_local! {
+    /// It remembers what it compiled, which takes longer than all that is asked of it.
+    static FORECASTS: ConditionCompiler = ConditionCompiler::for_forecasts();
 }
 
 proptest! {
@@ -119,9 +102,9 @@ proptest! {
         let by = Requester { user: if anonymous { "" } else { user }, groups: if anonymous { &[] } else { &groups } };
         let spare = Spare { own: "hookwatch", added: &added };
         let request = of(&shape, (!anonymous).then_some(by), bare);
-        let shield = compiled(spare);
-        let (program, conditions) = &*shield;
-        let asked = program.evaluate(Variables {
+        let text = spare.expression();
+        let conditions = FORECASTS.with(|compiler| compiler.conditions([text.as_str()].into_iter()));
+        let asked = Program::of(&text).unwrap().evaluate(Variables {
             request: &request,
             object: &Value::Null,
             old_object: &Value::Null,
