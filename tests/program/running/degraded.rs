@@ -215,13 +215,13 @@ fn an_api_server_that_writes_nothing_is_asked_ever_more_rarely_and_nothing_is_lo
         .await;
         let engine = lab.daemon(&between, Rung::Shield).await;
         lab.behave(OPA, Behaviour::Refused).await;
-        let unanswered = |done: &[Done]| -> Vec<Instant> {
-            let unanswered = done.iter().filter(|done| done.fate != Fate::Pass);
-            unanswered.map(|done| done.at).collect()
+        let failed = |done: &[Done]| -> Vec<Instant> {
+            let failed = done.iter().filter(|done| done.fate != Fate::Pass);
+            failed.map(|done| done.at).collect()
         };
-        let sixth = between.until(|done| unanswered(done).len() >= 6);
+        let sixth = between.until(|done| failed(done).len() >= 6);
         tokio::time::timeout(outage::GUARD, sixth).await.unwrap();
-        let at = unanswered(&between.done());
+        let at = failed(&between.done());
         // 0.2 + 0.4 + 0.8 + 1.6 + 3.2 s, and what the requests took.
         assert!(at[5] - at[0] >= Duration::from_millis(6_200), "{at:?}");
         assert!(between.changes().is_empty());

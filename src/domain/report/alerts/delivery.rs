@@ -113,8 +113,8 @@ pub struct AlertDelivery {
     last: Option<Time>,
     /// What it refused last, and how many times in a row.
     refused: Option<(Keys, u32)>,
-    /// Attempts in a row that came to nothing.
-    unanswered: u32,
+    /// Attempts in a row that failed.
+    failures: u32,
     /// No attempt before this.
     not_before: Time,
 }
@@ -128,7 +128,7 @@ impl AlertDelivery {
             ended: BTreeSet::new(),
             last: None,
             refused: None,
-            unanswered: 0,
+            failures: 0,
             not_before: Time::default(),
         }
     }
@@ -180,7 +180,7 @@ impl AlertDelivery {
         self.ended.extend(keys.ended);
         self.told = keys.firing;
         self.last = Some(now);
-        (self.refused, self.unanswered) = (None, 0);
+        (self.refused, self.failures) = (None, 0);
     }
 
     /// It refused a push, as it would refuse it once more: the same is offered again only after an interval that grows.
@@ -193,15 +193,15 @@ impl AlertDelivery {
         };
         self.refused = Some((keys, times));
         self.last = Some(now);
-        self.unanswered = 0;
+        self.failures = 0;
         times == 1
     }
 
     /// A push did not arrive, or could not be taken just now. `toss`, from 0 to 1, keeps replicas from trying in step.
     pub fn failed(&mut self, toss: f64, now: Time) {
-        let pause = FIRST_PAUSE * (1 << self.unanswered.min(8));
+        let pause = FIRST_PAUSE * (1 << self.failures.min(8));
         let longest = LONGEST_PAUSE.min(self.pace.resend.max(FIRST_PAUSE));
-        self.unanswered = self.unanswered.saturating_add(1);
+        self.failures = self.failures.saturating_add(1);
         self.not_before = now + pause.min(longest).mul_f64(0.5 + toss.clamp(0.0, 1.0) / 2.0);
     }
 
