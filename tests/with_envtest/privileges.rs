@@ -9,6 +9,7 @@ mod sampled;
 mod token;
 
 use super::{Named, named};
+pub use roles::GRANTED_TO_ALL;
 
 pub fn tests() -> Vec<Named> {
     vec![

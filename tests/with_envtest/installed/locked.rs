@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::lab::{CATCHES_ALL, HANGS, done, everything_in_namespaces, hanging, shell};
 use super::running::pod;
+use crate::privileges::GRANTED_TO_ALL;
 use crate::privileges::audit::{Asked, asked_by, granted};
 use crate::privileges::cluster::{Cluster, manifests, until};
 
@@ -100,15 +101,7 @@ pub async fn what_is_missing_is_logged_once() {
 
 const VIEWER: &str = "system:serviceaccount:default:viewer";
 
-/// What every cluster lets everybody ask, and hookwatch asks.
-const GRANTED_TO_ALL: [&str; 4] = [
-    "/apis/admissionregistration.k8s.io/v1",
-    "/version",
-    "/readyz",
-    "selfsubjectreviews.authentication.k8s.io",
-];
-
-/// `diagnose` and `audit` by somebody who has the role for reading and nothing else: on a quiet day, and in an outage.
+/// `diagnose` and `audit` as a user with the role for reading and nothing else: on a quiet day, and in an outage.
 pub async fn the_role_for_reading_is_enough_to_diagnose_and_audit() {
     let cluster = Cluster::with("overlays/view").await;
     cluster.with_hooks().await;

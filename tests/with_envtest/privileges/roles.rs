@@ -14,10 +14,10 @@ use super::changes::ACCOUNT;
 use super::cluster::{Cluster, assessed, config, configuration, manifests, play, until};
 use crate::Outcome;
 
-/// What every cluster lets everybody ask unless somebody has changed it (`system:public-info-viewer`, `system:discovery`
+/// What every cluster permits to all users unless it was changed (`system:public-info-viewer`, `system:discovery`
 /// and `system:basic-user`). No role of ours has the last two: nothing is lost without discovery, and who it is (which is
 /// asked by creating what is never stored) hookwatch takes to be the account that is shipped.
-const GRANTED_TO_ALL: [&str; 4] = [
+pub const GRANTED_TO_ALL: [&str; 4] = [
     "/readyz",
     "/version",
     "/apis/admissionregistration.k8s.io/v1",
