@@ -459,7 +459,7 @@ mod tests {
     struct Noted {
         kubeconfig: Mutex<PathBuf>,
         stopped: Mutex<bool>,
-        /// Whether every fourth assessment says that all is well.
+        /// Whether every fourth assessment says that nothing is wrong.
         unsteady: bool,
         asked: AtomicUsize,
     }

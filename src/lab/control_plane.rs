@@ -72,7 +72,7 @@ const STORAGE_JITTER: f64 = 0.3;
 /// as usual, which is less than half of the embedded one's trouble.
 const FLOOD_FACTOR: usize = 3;
 
-/// A fault of the control plane itself, in force for as long as this lives, or until [`LabControlPlane::mend`].
+/// A fault of the control plane itself, in force until it is dropped; a turned knob, until it is turned back.
 #[derive(Debug)]
 pub enum ControlPlaneFault {
     /// Nothing to hold: a knob of the embedded one was turned.

@@ -1,5 +1,5 @@
-//! Plain words: phrases that read like a translation are in nothing that a user reads. Documents, alerts, dashboards, manifests, and
-//! the strings in the source, of which log lines, Events, the page, the terminal and reports are made.
+//! Plain words: phrases that read like a translation are in nothing that a user or a maintainer reads. Documents, alerts, dashboards,
+//! manifests, the strings in the source, of which log lines, Events, the page, the terminal and reports are made, and its comments.
 
 use std::path::{Path, PathBuf};
 
@@ -90,6 +90,17 @@ fn literals(source: &str) -> Vec<String> {
     literals
 }
 
+/// The comments of a piece of Rust that have lines of their own, those of adjacent lines as one.
+fn comments(source: &str) -> Vec<String> {
+    let lines: Vec<&str> = source.lines().map(str::trim_start).collect();
+    let blocks = lines.split(|line| !line.starts_with("//"));
+    let text = |line: &&str| line.trim_start_matches(['/', '!']).to_owned();
+    let blocks = blocks.filter(|block| !block.is_empty());
+    blocks
+        .map(|block| block.iter().map(text).collect::<Vec<_>>().join("\n"))
+        .collect()
+}
+
 /// How many hashes a raw string has that begins here.
 fn raw(text: &str) -> Option<usize> {
     let rest = text.strip_prefix('r')?;
@@ -164,7 +175,7 @@ fn is_test(path: &Path) -> bool {
 }
 
 #[test]
-fn what_users_read_is_in_plain_words() {
+fn what_users_and_maintainers_read_is_in_plain_words() {
     let mut wrong = Vec::new();
     let mut accuse = |path: &Path, text: &str| {
         for phrase in found(text) {
@@ -178,12 +189,14 @@ fn what_users_read_is_in_plain_words() {
     }
     let mut count = 0;
     for path in files("src", ".rs").into_iter().filter(|path| !is_test(path)) {
-        for literal in literals(&text_of(&shipped(&read(&path)))) {
+        let source = read(&path);
+        let source = text_of(&shipped(&source));
+        for text in literals(&source).into_iter().chain(comments(&source)) {
             count += 1;
-            accuse(&path, &literal);
+            accuse(&path, &text);
         }
     }
-    assert!(count > 3000, "only {count} strings were found");
+    assert!(count > 9000, "only {count} strings and comments were found");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
@@ -202,4 +215,10 @@ fn the_strings_of_a_source_are_found_and_its_comments_are_not() {
         literals(source),
         ["yes\\\" it is", "raw \"quoted\" text", "plain", "last"]
     );
+}
+
+#[test]
+fn the_comments_of_a_source_are_found_and_adjacent_lines_are_one() {
+    let source = "//! One\n//! line.\nlet a = \"// no\";\n    /// Two.\n    // Three.\n";
+    assert_eq!(comments(source), [" One\n line.", " Two.\n Three."]);
 }

@@ -277,7 +277,7 @@ impl BreakerFollower {
             let name = hook.configuration();
             ours |= !touched(&object).is_empty();
             for part in ["/webhooks", "/metadata/annotations", "/metadata/labels"] {
-                // As text: to the byte.
+                // As text, so that every byte counts.
                 let text = |object: &Value| object.pointer(part).map(Value::to_string);
                 if text(&object) != text(original) {
                     objections.push(format!("{part} of {name} is not what it was"));

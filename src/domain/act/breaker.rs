@@ -244,7 +244,7 @@ struct HookMemory {
     probation_since: Option<Time>,
     /// Since when it is skipped, as far as we saw.
     skipped_since: Option<Time>,
-    /// Since when it is to be put back.
+    /// Since when its restore is due.
     leaving_since: Option<Time>,
     /// This replica put it back, and has not seen it bypassed since.
     restored: bool,
@@ -302,9 +302,9 @@ impl Breaker {
         }
     }
 
-    /// Takes in what was observed at `now`, and says what is to be done.
+    /// Takes in what was observed at `now`, and returns the next actions.
     ///
-    /// What one answer told of several hooks is to be taken in together: then what is decided of them is one write of
+    /// Pass everything that one answer shows of several hooks in one call: then the decisions about them are one write of
     /// the ledger, and changes of the same object that can be made in one request.
     pub fn take(&mut self, observations: impl IntoIterator<Item = Observation>, now: Time) -> Vec<Action> {
         let mut actions = Vec::new();

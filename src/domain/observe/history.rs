@@ -322,7 +322,7 @@ impl History {
             minute: self.window(2, now, now.before(t::newest_speaks())),
         };
         // A conversion webhook that fails or is slow holds up requests for its own resource only. Those say nothing
-        // about the control plane as a whole, and no admission hook is to be measured by them.
+        // about the control plane as a whole, and no admission hook is measured by them.
         if let Some(minute) = &windows.minute {
             let resources = minute.gained.others.converted_with_trouble();
             let all = [&mut windows.newest, &mut windows.recent, &mut windows.minute];

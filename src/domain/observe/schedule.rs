@@ -57,7 +57,7 @@ pub struct Ask {
     pub request: Arc<str>,
 }
 
-/// A probe that is to be made now.
+/// A probe to make now.
 #[derive(Debug, Clone)]
 pub struct ScheduledProbe {
     /// By which its news is told to the schedule.
@@ -182,7 +182,7 @@ impl Schedule {
         self.look_at_attended();
     }
 
-    /// Takes in which hooks are to be looked at closely, and since when a canary waits: each time another one does,
+    /// Takes in which hooks need a closer look, and since when a canary waits: each time another one does,
     /// every backend is due once, after those of the hooks.
     pub fn attend(&mut self, hooks: BTreeSet<HookId>, waiting_since: Option<Time>, now: Time) {
         self.attended = hooks;

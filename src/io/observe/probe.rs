@@ -155,7 +155,7 @@ impl ProbeRequest {
     }
 }
 
-/// Ready once a handshake is done. Nothing wakes it: it is to be polled after the attempt, which is all that can make it so. To be
+/// Ready once a handshake is done. Nothing wakes it: poll it after the attempt, which alone can make it so. To be
 /// woken by a part of itself makes a task run once more, and tokio wake another thread to help.
 fn shaken(progress: &Progress) -> impl Future<Output = ()> {
     poll_fn(|_| {

@@ -18,7 +18,7 @@ pub enum Tone {
     Quiet,
     /// A heading.
     Strong,
-    /// All is well.
+    /// Nothing is wrong.
     Good,
     /// Look at it.
     Warning,
