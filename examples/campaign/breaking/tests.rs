@@ -47,6 +47,15 @@ fn no_innocent_hook_is_bypassed_and_most_that_block_writes_are_and_come_back() {
 }
 
 #[test]
+fn no_hook_is_bypassed_before_it_is_named() {
+    let reckonings: Vec<Reckoning> = (0..48).filter_map(reckoned).collect();
+    let bypasses: usize = reckonings.iter().map(|it| it.bypasses).sum();
+    assert!(bypasses >= 10, "{bypasses} bypasses");
+    let unnamed: Vec<&String> = reckonings.iter().flat_map(|it| &it.unnamed).collect();
+    assert!(unnamed.is_empty(), "{unnamed:?}");
+}
+
+#[test]
 fn a_quiet_hour_sees_no_bypass() {
     let incident = draw::quiet(SEED, 1, 900 * SECOND);
     let manner = Manner {

@@ -44,6 +44,8 @@ pub struct BreakerReport {
     pub innocent_stood: Option<f64>,
     /// Bypasses that were begun when the fault was over.
     pub late: Vec<(u64, String)>,
+    /// Bypasses of hooks that were not called `Failing` by then, each with its incident.
+    pub unnamed: Vec<(u64, String)>,
     /// Skips of hooks that fail open, while they are dead.
     pub dead: usize,
     /// Skips of hooks that fail open and were alive, each with its incident.
@@ -95,6 +97,7 @@ impl BreakerReport {
             innocent: stories(&incidents, |reckoning| &reckoning.innocent),
             innocent_stood: stood(&incidents),
             late: stories(&incidents, |reckoning| &reckoning.late),
+            unnamed: stories(&incidents, |reckoning| &reckoning.unnamed),
             dead: incidents.iter().map(|(_, reckoning)| reckoning.dead).sum(),
             alive: stories(&incidents, |reckoning| &reckoning.alive),
             left: incidents
@@ -187,6 +190,7 @@ impl fmt::Display for BreakerReport {
         }
         writeln!(f, "lost without it   {} {:?}", self.needed.len(), self.needed)?;
         writeln!(f, "after the fault   {} {:?}", self.late.len(), self.late)?;
+        writeln!(f, "before named      {} {:?}", self.unnamed.len(), self.unnamed)?;
         writeln!(
             f,
             "skipped as dead   {}, alive {} {:?}",

@@ -1,6 +1,7 @@
 //! Holds what the breaker did against what was true.
 
 use hookwatch::domain::act::breaker::{Rung, To};
+use hookwatch::domain::vocabulary::Health;
 
 use super::{GRACE, PROBE_INTERVAL, is_felt};
 use crate::breaking::{Act, Broken};
@@ -51,6 +52,8 @@ pub struct Reckoning {
     pub innocent_stood: Option<f64>,
     /// Bypasses that were begun when the fault was over already.
     pub late: Vec<String>,
+    /// Bypasses of hooks that were not called `Failing` by then: the verdict came later than the breaker needed.
+    pub unnamed: Vec<String>,
     /// Skips of hooks that fail open.
     pub dead: usize,
     /// Those of them that were begun while nothing kept the hook from answering.
@@ -79,6 +82,17 @@ pub(super) fn reckon(incident: &Incident, played: &Played) -> Option<Reckoning> 
         if !keep_it.any(|fault| (fault.from..=fault.until + SECOND).contains(&act.at)) {
             let at = as_seconds(act.at);
             reckoning.alive.push(format!("{} at {at:.1} s", hook.id));
+        }
+    }
+    for act in bypasses().filter(|act| was_bypassed(&broken.acts, act).is_none()) {
+        let turns = played.trace.hooks[act.hook].iter();
+        let last = turns.take_while(|turn| turn.at <= act.at).last();
+        // What is said after the incident's end is not written down.
+        if act.at <= incident.end && last.is_none_or(|turn| turn.health != Health::Failing) {
+            let id = &incident.cluster.hooks[act.hook].id;
+            reckoning
+                .unnamed
+                .push(format!("{id} at {:.1} s", as_seconds(act.at)));
         }
     }
     // What was dead and answers again is shielded: that is on its way back.
