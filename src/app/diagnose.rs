@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::config::{Config, ConfigArguments};
 use super::contexts::{self, CommandAim};
 use super::engine::Engine;
-use super::progress::{ProgressLine, during};
+use super::progress::ProgressLine;
 use super::{BadUsage, Output, every, to_json};
 use crate::domain::act::fence::AutoBreak;
 use crate::domain::diagnose::rules::suffices;
@@ -217,12 +217,12 @@ async fn examine(
 ) -> anyhow::Result<Look> {
     let config = for_one_look(config);
     let source = contexts::source(config.kubeconfig.as_deref(), config.context.as_deref());
-    let started = during("connecting", Engine::start(&config)).await;
+    let started = line.during("connecting", Engine::start(&config)).await;
     let mut engine = started.map_err(|error| BadUsage::new(format!("{error:#}")))?;
     let (shown, obstacle) = (engine.shown.clone(), engine.obstacle.clone());
     let assessment = tokio::select! {
         assessment = look(&shown, &obstacle, at_most, line) => assessment,
-        // What is shown would stay as it was.
+        // Without its tasks the assessment would never change again.
         how = engine.ended() => anyhow::bail!(how),
     };
     let obstacle = obstacle.borrow().clone();

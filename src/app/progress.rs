@@ -1,4 +1,4 @@
-//! What lasts says so: one line on a terminal, written over, and nothing anywhere else.
+//! Progress of slow commands: one line on standard error, overwritten in place; nothing where that is no terminal.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
@@ -8,12 +8,12 @@ use tokio::time::{Instant, interval_at};
 
 use super::text::{clean, cut};
 
-/// What is done by then needs no word.
-const QUIET: Duration = Duration::from_secs(2);
-/// Interval between two progress messages.
-const AGAIN: Duration = Duration::from_secs(1);
+/// No progress is shown before this.
+const DELAY: Duration = Duration::from_secs(2);
+/// Time between two updates.
+const INTERVAL: Duration = Duration::from_secs(1);
 
-/// A line on standard error that is written over, where that is a terminal.
+/// A progress line on standard error; never shown where that is no terminal.
 #[derive(Debug)]
 pub struct ProgressLine {
     terminal: bool,
@@ -29,13 +29,15 @@ impl ProgressLine {
         }
     }
 
-    /// Shows this instead of what was there.
+    /// Replaces the line with `text`.
     pub fn show(&mut self, text: &str) {
         if self.terminal {
             self.shown = true;
             // A line that wraps could not be overwritten.
-            let wide = size().map_or(80, |(columns, _)| usize::from(columns));
-            write_over(&cut(&clean(text), wide.saturating_sub(1)));
+            // A pseudo-terminal without a size says that it has 0 columns.
+            let columns = size().map_or(0, |(columns, _)| usize::from(columns));
+            let columns = if columns == 0 { 80 } else { columns };
+            write_over(&cut(&clean(text), columns - 1));
         }
     }
 
@@ -45,9 +47,24 @@ impl ProgressLine {
             write_over("");
         }
     }
+
+    /// Runs `work`; once it takes longer than [`DELAY`], shows `what` and the seconds so far.
+    pub async fn during<T>(&mut self, what: &str, work: impl Future<Output = T>) -> T {
+        let began = Instant::now();
+        let mut tick = interval_at(began + DELAY, INTERVAL);
+        let mut work = std::pin::pin!(work);
+        let done = loop {
+            tokio::select! {
+                done = work.as_mut() => break done,
+                _ = tick.tick() => self.show(&format!("{what}, for {} s", began.elapsed().as_secs())),
+            }
+        };
+        self.clear();
+        done
+    }
 }
 
-/// A terminal that cannot be written to needs no progress.
+/// Replaces the line on the terminal. A failed write is ignored: progress is no result.
 fn write_over(text: &str) {
     let mut out = std::io::stderr();
     let _ = write!(out, "\r\x1b[K{text}").and_then(|()| out.flush());
@@ -56,7 +73,9 @@ fn write_over(text: &str) {
 impl Default for ProgressLine {
     fn default() -> Self {
         Self {
-            terminal: std::io::stderr().is_terminal(),
+            // A dumb terminal prints the sequence that clears a line.
+            terminal: std::io::stderr().is_terminal()
+                && std::env::var_os("TERM").is_none_or(|term| term != "dumb"),
             shown: false,
         }
     }
@@ -68,15 +87,7 @@ impl Drop for ProgressLine {
     }
 }
 
-/// Does something, and says what and for how long when it takes more than a moment.
+/// Runs `work` with a progress line of its own; see [`ProgressLine::during`].
 pub async fn during<T>(what: &str, work: impl Future<Output = T>) -> T {
-    let (began, mut line) = (Instant::now(), ProgressLine::default());
-    let mut tick = interval_at(began + QUIET, AGAIN);
-    let mut work = std::pin::pin!(work);
-    loop {
-        tokio::select! {
-            done = work.as_mut() => return done,
-            _ = tick.tick() => line.show(&format!("{what}, for {} s", began.elapsed().as_secs())),
-        }
-    }
+    ProgressLine::default().during(what, work).await
 }

@@ -8,8 +8,8 @@ pub mod estate;
 pub mod findings;
 pub mod forecast;
 pub mod patch;
+pub mod periodic;
 pub mod reach;
-pub mod standing;
 pub mod writes;
 
 use std::time::Duration;

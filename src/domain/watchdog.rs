@@ -253,7 +253,7 @@ impl Watchdog {
         self.replica_view = Some(view.clone());
         // The text of a trouble may change with every attempt; only its presence counts.
         let news = before.as_ref().is_none_or(|before| {
-            !before.same_place(&view) || before.trouble.is_some() != view.trouble.is_some()
+            !before.same_leadership(&view) || before.trouble.is_some() != view.trouble.is_some()
         });
         let (from, view) = (before.map(|before| before.role), Box::new(view));
         tell(news, || LoggedChange::Replica { from, view })
@@ -304,7 +304,7 @@ impl Watchdog {
         for (hook, since) in outages {
             self.seen.rollouts.outage(&hook, since, now);
         }
-        effects.extend(self.auditing.wish(&self.seen, now));
+        effects.extend(self.auditing.request_if_due(&self.seen, now));
         effects.extend(self.look_at_replica(now));
         effects.extend(self.announce(&verdicts, now));
         let lesson = Lesson::of(&verdicts, in_trouble, now);
@@ -320,7 +320,7 @@ impl Watchdog {
             sources: self.seen.sources(self_doubt, stored.is_some(), now),
             breaker: self.breaker(),
             replica: self.replica_view.clone(),
-            audit: self.auditing.known(),
+            audit: self.auditing.published(),
             problems,
         };
         effects.push(WatchdogEffect::Publish(Arc::new(assessment), judged));

@@ -10,7 +10,7 @@ use hookwatch::app::terminal::view::ViewModel;
 use hookwatch::app::terminal::view::shown::ShownAssessment;
 use hookwatch::app::text::CleanText;
 use hookwatch::domain::act::fence::AutoBreak;
-use hookwatch::domain::audit::standing::Audited;
+use hookwatch::domain::audit::periodic::AuditResult;
 use hookwatch::domain::recording::RecordingLine;
 use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::time::Time;
@@ -80,9 +80,9 @@ impl Playing {
                 WatchdogEffect::Publish(assessment, _) => self.publish(assessment, at),
                 WatchdogEffect::Tell(change) => self.past.told(&change, at),
                 WatchdogEffect::Audit(request) => {
-                    let findings = request.carry_out(&|| {});
+                    let findings = request.run(&|| {});
                     let (at, took) = (request.at, Duration::ZERO);
-                    self.observe(Event::Audited(Box::new(Audited { at, took, findings })), at);
+                    self.observe(Event::Audited(Box::new(AuditResult { at, took, findings })), at);
                 }
                 WatchdogEffect::Announce(_) | WatchdogEffect::Attend(_) => {}
             }

@@ -8,7 +8,7 @@ use hookwatch::app::replay::replay_scrapes;
 use hookwatch::domain::act::breaker::{HeldBack, Rung};
 use hookwatch::domain::act::leadership::{LeadershipObject, ReplicaRole, ReplicaView};
 use hookwatch::domain::audit::findings::{KINDS, ONE_NODE};
-use hookwatch::domain::audit::standing::{Audited, Findings};
+use hookwatch::domain::audit::periodic::{AuditResult, PublishedFindings};
 use hookwatch::domain::audit::{Finding, FindingSeverity};
 use hookwatch::domain::cluster::hook::{Backend, BackendAddress, BackendPath, HookId, HookKind, ProbeLevel};
 use hookwatch::domain::diagnose::verdict::{BackendView, NonHookCause};
@@ -227,7 +227,7 @@ fn exposition() -> String {
         patch: None,
         since: None,
     };
-    assessment.audit = std::sync::Arc::new(Findings::of(Audited {
+    assessment.audit = std::sync::Arc::new(PublishedFindings::of(AuditResult {
         at,
         took: std::time::Duration::ZERO,
         findings: vec![finding],

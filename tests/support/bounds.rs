@@ -7,7 +7,7 @@
 use hookwatch::domain::act::breaker::{HeldBack, HookState, Rung};
 use hookwatch::domain::act::fence::AutoBreak;
 use hookwatch::domain::act::leadership::{LeadershipObject, ReplicaRole};
-use hookwatch::domain::audit::standing::MAX_FINDINGS;
+use hookwatch::domain::audit::periodic::MAX_FINDINGS;
 use hookwatch::domain::audit::{FindingSeverity, findings};
 use hookwatch::domain::cluster::hook::HookKind;
 use hookwatch::domain::observe::canary::{CanaryOutcome, CanaryTarget, MAX_FURTHER};

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::{Conclusion, Look, coverage, servers};
 use crate::app::contexts::CommandAim;
-use crate::domain::audit::standing::Findings;
+use crate::domain::audit::periodic::PublishedFindings;
 use crate::domain::audit::{Finding, FindingSeverity};
 use crate::domain::diagnose::verdict::{ControlPlane, NonHookCause, Verdict};
 use crate::domain::report::assessment::Assessment;
@@ -117,7 +117,7 @@ fn hooks(assessment: &Assessment) -> String {
 }
 
 /// Critical findings about the configuration, whatever the state; `audit` has all of them.
-fn audited(audit: &Findings) -> Vec<String> {
+fn audited(audit: &PublishedFindings) -> Vec<String> {
     let critical = audit.findings.iter();
     let critical = critical.filter(|finding| finding.severity == FindingSeverity::Critical);
     let told = critical.take(FINDINGS).map(|finding| {

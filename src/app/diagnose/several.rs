@@ -7,7 +7,7 @@ use futures::future::join_all;
 
 use super::{Conclusion, DiagnoseArguments, Look, examine, report};
 use crate::app::config::{Config, ConfigArguments, ConfigError};
-use crate::app::progress::ProgressLine;
+use crate::app::progress::{ProgressLine, during};
 use crate::app::{BAD_USAGE, BadUsage, Output, contexts, print, print_text, to_json};
 use crate::domain::text::bounded;
 
@@ -63,15 +63,13 @@ pub(super) async fn diagnose(
     arguments: &DiagnoseArguments,
     program: &'static str,
 ) -> anyhow::Result<ExitCode> {
-    let mut line = ProgressLine::default();
-    line.show(&format!("looking at {} clusters", configs.len()));
+    let what = format!("looking at {} clusters", configs.len());
     let looks = configs.into_iter().map(|config| async {
         let context = config.context.clone().unwrap_or_default();
         let look = examine(config, arguments.at_most, program, &mut ProgressLine::off()).await;
         (context, look)
     });
-    let looks: Vec<(String, anyhow::Result<Look>)> = join_all(looks).await;
-    drop(line);
+    let looks: Vec<(String, anyhow::Result<Look>)> = during(&what, join_all(looks)).await;
     let codes: Vec<u8> = looks.iter().map(|(_, look)| code(look)).collect();
     let said = |look: anyhow::Result<Look>| look.map_err(|error| bounded(&format!("{error:#}")));
     let looks: Vec<_> = looks

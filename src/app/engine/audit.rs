@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
-use crate::domain::audit::standing::{Audited, Request};
+use crate::domain::audit::periodic::{AuditRequest, AuditResult};
 use crate::domain::watchdog::Event;
 
 /// Longest work without a pause, so that a container with a CPU limit is not throttled.
@@ -14,20 +14,20 @@ const SLICE: Duration = Duration::from_millis(5);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Begins one. What it finds comes back as an event.
-pub(super) fn begin(request: Request, events: &mpsc::Sender<Event>) {
+pub(super) fn begin(request: AuditRequest, events: &mpsc::Sender<Event>) {
     let events = events.clone();
     // No task of the runtime: that would wait for it when it ends.
     let thread = std::thread::Builder::new().name("audit".to_owned());
     let begun = thread.spawn(move || {
         let began = Instant::now();
         let rested = Cell::new(began);
-        let findings = request.carry_out(&|| {
+        let findings = request.run(&|| {
             if rested.get().elapsed() >= SLICE {
                 std::thread::sleep(PAUSE);
                 rested.set(Instant::now());
             }
         });
-        let audited = Audited {
+        let audited = AuditResult {
             at: request.at,
             took: began.elapsed(),
             findings,

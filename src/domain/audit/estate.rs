@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::periodic::AuditEvidence;
 use super::reach::NAME_LABEL;
-use super::standing::AuditEvidence;
 use crate::cluster::hook::{Hook, HookKind, Labels, NamespacedName, Selector, ServiceTarget};
 use crate::cluster::inventory::NodeState;
 use crate::cluster::matching::has_all;
@@ -153,7 +153,7 @@ pub struct Estate {
     /// When it was read; `None` where time does not matter.
     pub at: Option<Time>,
     /// What a daemon saw of it.
-    pub witnessed: AuditEvidence,
+    pub evidence: AuditEvidence,
 }
 
 impl Estate {

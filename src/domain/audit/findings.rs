@@ -7,10 +7,10 @@ mod backends;
 mod command;
 mod converted;
 mod fields;
+mod observed;
 mod placement;
 mod reach;
 mod trust;
-mod witnessed;
 
 use std::cmp::Reverse;
 
@@ -65,7 +65,7 @@ macro_rules! kinds {
             #[doc = $title]
             pub const $name: &FindingKind = &FindingKind { id: $id, severity: FindingSeverity::$severity, title: $title };
         )+
-        /// Every kind of finding.
+        /// Every kind of finding. Within a severity the first of these are published first.
         pub const KINDS: &[&FindingKind] = &[$($name),+];
     };
 }
@@ -223,7 +223,7 @@ pub fn audit_pausing(auditor: &Auditor<'_>, pause: &dyn Fn()) -> Vec<Finding> {
         trust::of_one(auditor, at, &mut found);
         backends::of_one(auditor, at, &mut found);
         placement::of_one(auditor, at, &mut found);
-        witnessed::of_one(auditor, at, &mut found);
+        observed::of_one(auditor, at, &mut found);
     }
     reach::of_all(auditor, pause, &mut found);
     fields::of_all(auditor, &mut found);

@@ -1,6 +1,6 @@
-//! The periodic audit of what a daemon knows already.
+//! The periodic audit that a daemon makes of its own inventory and observations.
 //!
-//! It takes too long to run between two observations, so the core requests it ([`Request`]), another thread runs it,
+//! It takes too long to run between two observations, so the core requests it ([`AuditRequest`]), another thread runs it,
 //! and the findings come back as an observation. It is a function of the request alone.
 
 use std::cmp::Reverse;
@@ -26,30 +26,30 @@ const MAX_BYTES: usize = 512 * 1_024;
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct AuditEvidence {
     /// Webhooks that distinguish hookwatch's canaries from the same writes of others.
-    pub told_apart: BTreeSet<HookId>,
-    /// When the first of the certificates ends that a webhook's backends serve.
+    pub distinguishes_canaries: BTreeSet<HookId>,
+    /// Earliest expiry of the certificates that a webhook's backends serve.
     pub served_until: BTreeMap<HookId, Time>,
     /// Nodes whose Lease is late, with the time of the last observed renewal.
     pub late_nodes: BTreeMap<String, Time>,
-    /// Seconds that calls of a webhook take on usual days.
+    /// Median seconds of a webhook's calls by its baseline, rounded down; absent where calls are fast.
     pub usual_seconds: BTreeMap<HookId, f64>,
 }
 
 /// The input of an audit.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Request {
+pub struct AuditRequest {
     /// The webhooks and what is behind them.
     pub inventory: Arc<Inventory>,
     /// What was seen of them.
-    pub witnessed: AuditEvidence,
-    /// When it was asked for.
+    pub evidence: AuditEvidence,
+    /// When the audit was requested.
     pub at: Time,
 }
 
 /// The result of one audit.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Audited {
-    /// When it was asked for.
+pub struct AuditResult {
+    /// When the audit was requested.
     pub at: Time,
     /// Wall-clock duration, with the pauses.
     pub took: Duration,
@@ -57,14 +57,14 @@ pub struct Audited {
     pub findings: Vec<Finding>,
 }
 
-impl Request {
-    /// Audits. `pause` is called many times in between: it takes seconds for thousands of webhooks.
-    pub fn carry_out(&self, pause: &dyn Fn()) -> Vec<Finding> {
+impl AuditRequest {
+    /// Runs the audit. It takes seconds for thousands of webhooks, so it calls `pause` at least once per webhook.
+    pub fn run(&self, pause: &dyn Fn()) -> Vec<Finding> {
         let estate = self.estate();
         let mut found = findings::audit_pausing(&Auditor::pausing(&estate, pause), pause);
         for finding in &mut found {
             let hook = finding.hook.as_ref().and_then(|id| self.inventory.hook(id));
-            // A patch of all conditions would take the bypass along.
+            // No patches while a webhook is bypassed: one that replaces its match conditions would remove the bypass.
             if hook.is_some_and(|hook| hook.match_conditions.iter().any(MatchCondition::is_ours)) {
                 finding.patch = None;
             }
@@ -72,7 +72,8 @@ impl Request {
         found
     }
 
-    /// What is known, as an audit reads it: webhooks as their owners have them.
+    /// The inventory as an audit reads it, without hookwatch's match conditions. A failurePolicy or timeoutSeconds that
+    /// `break --rung ignore` has set is audited as it stands.
     fn estate(&self) -> Estate {
         let admission = self.inventory.hooks.iter();
         let admission = admission.filter(|hook| hook.id.kind.is_admission());
@@ -84,25 +85,27 @@ impl Request {
             .collect();
         subjects.sort_by_cached_key(AuditedHook::order);
         let mut nodes = self.inventory.nodes.clone();
-        for (node, since) in &self.witnessed.late_nodes {
+        // Also for nodes that are not in the inventory: without permission to list nodes, Leases are all there is.
+        for (node, since) in &self.evidence.late_nodes {
             nodes.entry(node.clone()).or_default().signs.push(Sign {
                 trouble: NodeTrouble::LeaseLate,
                 since: Some(*since),
             });
         }
+        // A daemon watches no workloads and no disruption budgets; a hook's Service is part of its target.
         Estate {
             subjects,
             namespaces: self.inventory.namespaces.clone(),
             nodes,
             is_cluster: true,
             at: Some(self.at),
-            witnessed: self.witnessed.clone(),
+            evidence: self.evidence.clone(),
             ..Estate::default()
         }
     }
 }
 
-/// The webhook without a bypass, which is no part of what its owner should fix.
+/// The webhook without hookwatch's own match conditions, which its owner cannot fix.
 fn without_bypass(hook: &Arc<Hook>) -> Arc<Hook> {
     if !hook.match_conditions.iter().any(MatchCondition::is_ours) {
         return Arc::clone(hook);
@@ -114,29 +117,30 @@ fn without_bypass(hook: &Arc<Hook>) -> Arc<Hook> {
 
 /// What is published of the last audit.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
-pub struct Findings {
-    /// When it was asked for; `None` before the first.
+pub struct PublishedFindings {
+    /// When the audit was requested; `None` before the first result.
     pub at: Option<Time>,
     /// Critical findings, including those beyond [`MAX_FINDINGS`].
     pub critical: usize,
     /// Warnings, including those beyond [`MAX_FINDINGS`].
     pub warning: usize,
-    /// How many are worth knowing.
+    /// Findings worth knowing, including those beyond [`MAX_FINDINGS`].
     pub info: usize,
     /// The worst first, at most [`MAX_FINDINGS`].
     pub findings: Vec<Finding>,
 }
 
-impl Findings {
+impl PublishedFindings {
     /// Puts them in order and within bounds.
-    pub fn of(audited: Audited) -> Self {
-        let mut findings = audited.findings;
+    pub fn of(result: AuditResult) -> Self {
+        let mut findings = result.findings;
         let count = |severity| findings.iter().filter(|found| found.severity == severity).count();
         let (critical, warning, info) = (
             count(FindingSeverity::Critical),
             count(FindingSeverity::Warning),
             count(FindingSeverity::Info),
         );
+        // What is cut off below are the mildest and, of a severity, the kinds that KINDS lists last.
         let rank = |finding: &Finding| KINDS.iter().position(|kind| *kind == finding.kind);
         findings
             .sort_by_cached_key(|finding| (Reverse(finding.severity), rank(finding), finding.object.clone()));
@@ -145,12 +149,13 @@ impl Findings {
         findings.retain(|finding| {
             let patch = finding.patch.as_ref().map_or(0, |patch| patch.to_string().len());
             let bytes = finding.message.len() + finding.object.len() + patch;
-            let fits = bytes <= left;
-            left = if fits { left - bytes } else { 0 };
-            fits
+            let rest = left.checked_sub(bytes);
+            // After the first that does not fit all others are dropped, too: the order is the priority.
+            left = rest.unwrap_or(0);
+            rest.is_some()
         });
         Self {
-            at: Some(audited.at),
+            at: Some(result.at),
             critical,
             warning,
             info,

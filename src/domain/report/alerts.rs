@@ -375,13 +375,20 @@ fn without_leader(replica: &ReplicaView, now: Time, found: &mut Vec<AlertConditi
     if replica.role != ReplicaRole::Unknown {
         return;
     }
-    let trouble = replica.trouble.as_deref().unwrap_or_default();
+    let why = replica
+        .trouble
+        .as_ref()
+        .map(|why| format!(" Reason: {why}."))
+        .unwrap_or_default();
     let since = human(now.since(replica.since));
     found.push(AlertCondition::new(
         &rules::BLIND_LEADER,
         &[],
         "No replica of hookwatch leads.",
-        &format!("For {since} this replica has known no leader, and no replica writes Events. {trouble}"),
+        &format!(
+            "For {since} this replica has known no leader. Every replica keeps watching, serving and shielding, but none \
+             restores a bypass, goes beyond a shield, or writes Events.{why}"
+        ),
     ));
 }
 

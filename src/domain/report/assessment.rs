@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::act::fence::BreakerView;
 use crate::act::leadership::ReplicaView;
-use crate::audit::standing::Findings;
+use crate::audit::periodic::PublishedFindings;
 use crate::cluster::inventory::Problem;
 use crate::diagnose::verdict::{ControlPlane, Verdict};
 use crate::observe::views::Sources;
@@ -32,7 +32,7 @@ pub struct Assessment {
     /// This daemon among its replicas; `None` when it does not take part in an election.
     pub replica: Option<ReplicaView>,
     /// What the last audit found. Never a reason for any health.
-    pub audit: Arc<Findings>,
+    pub audit: Arc<PublishedFindings>,
     /// Objects in the cluster that could not be made sense of.
     pub problems: Vec<Problem>,
 }

@@ -5,102 +5,105 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::messages::{LoggedChange, WatchdogEffect};
-use crate::audit::standing::{AuditEvidence, Audited, Findings, Request};
+use crate::audit::periodic::{AuditEvidence, AuditRequest, AuditResult, PublishedFindings};
 use crate::audit::{Finding, FindingSeverity};
 use crate::cluster::hook::HookId;
 use crate::observe::observations::Observations;
 use crate::time::Time;
 
-/// What was seen of webhooks is compared with what was audited so often.
-const LOOK: Duration = Duration::from_secs(10);
-/// Without any change an audit is made so often: certificates come closer to their end.
-const EVERY: Duration = Duration::from_secs(3_600);
-/// One that was asked for and does not come back is asked for again after this.
-const LOST: Duration = Duration::from_secs(600);
-/// Least time between two audits, and at least a multiple of the duration of the last one.
-const APART: Duration = Duration::from_secs(1);
-const REST: u32 = 4;
-/// What is found within this of the first audit was there before hookwatch was, for all it knows.
-const BEGINNING: Duration = Duration::from_secs(120);
-/// Usual times of calls count from here, and in steps of this, in seconds: an audit is not to be made for milliseconds.
-const USUAL: f64 = 0.25;
+/// How often the evidence is compared with that of the last audit.
+const COMPARE_EVERY: Duration = Duration::from_secs(10);
+/// An audit is repeated after this even without a change: certificates come closer to their expiry.
+const REPEAT_AFTER: Duration = Duration::from_secs(3_600);
+/// An audit without a result is requested again after this.
+const LOST_AFTER: Duration = Duration::from_secs(600);
+/// Shortest pause after an audit: this, or [`PAUSE_FACTOR`] times the duration of that audit if longer.
+const MIN_PAUSE: Duration = Duration::from_secs(1);
+const PAUSE_FACTOR: u32 = 4;
+/// Findings that appear within this time of the first audit count as older than hookwatch: they get no time and no log
+/// line.
+const STARTUP: Duration = Duration::from_secs(120);
+/// Seconds. Usual call times are rounded down to multiples of this and left out below it, so that a change of a few
+/// milliseconds does not cause an audit.
+const USUAL_STEP: f64 = 0.25;
 
-/// Which finding on what.
-type Which = (&'static str, String);
+/// Kind and object of a finding.
+type FindingKey = (&'static str, String);
 
 #[derive(Debug, Default)]
 pub(super) struct Auditing {
-    known: Arc<Findings>,
-    asked: Option<Request>,
-    under_way: bool,
-    looked: Time,
+    published: Arc<PublishedFindings>,
+    last_request: Option<AuditRequest>,
+    in_flight: bool,
+    last_compared: Time,
     not_before: Time,
-    first: Option<Time>,
-    /// Since when each has been found that is published; `None` for those that were there at first.
-    appeared: BTreeMap<Which, Option<Time>>,
+    first_result: Option<Time>,
+    /// When each published finding was first seen; `None` for those seen during [`STARTUP`].
+    appeared: BTreeMap<FindingKey, Option<Time>>,
 }
 
 impl Auditing {
-    pub(super) fn known(&self) -> Arc<Findings> {
-        Arc::clone(&self.known)
+    pub(super) fn published(&self) -> Arc<PublishedFindings> {
+        Arc::clone(&self.published)
     }
 
-    /// Asks for an audit where one is due.
-    pub(super) fn wish(&mut self, seen: &Observations, now: Time) -> Option<WatchdogEffect> {
+    /// Requests an audit if one is due.
+    pub(super) fn request_if_due(&mut self, seen: &Observations, now: Time) -> Option<WatchdogEffect> {
         let inventory = seen.inventory.as_ref()?;
-        let age = self.asked.as_ref().map(|asked| now.since(asked.at));
-        if now < self.not_before || self.under_way && age.is_some_and(|age| age < LOST) {
+        let age = self.last_request.as_ref().map(|last| now.since(last.at));
+        if now < self.not_before || self.in_flight && age.is_some_and(|age| age < LOST_AFTER) {
             return None;
         }
-        let same = |asked: &&Request| Arc::ptr_eq(&asked.inventory, inventory);
-        let asked = self.asked.as_ref().filter(same);
-        if asked.is_some() && now.since(self.looked) < LOOK {
+        let same = |last: &&AuditRequest| Arc::ptr_eq(&last.inventory, inventory);
+        let last = self.last_request.as_ref().filter(same);
+        if last.is_some() && now.since(self.last_compared) < COMPARE_EVERY {
             return None;
         }
-        self.looked = now;
-        let witnessed = witnessed(seen, now);
-        let is_old = age.is_none_or(|age| age >= EVERY);
-        if !is_old && asked.is_some_and(|asked| asked.witnessed == witnessed) {
+        self.last_compared = now;
+        let evidence = evidence(seen, now);
+        // One that is still in flight here is lost.
+        let is_due = self.in_flight || age.is_none_or(|age| age >= REPEAT_AFTER);
+        if !is_due && last.is_some_and(|last| last.evidence == evidence) {
             return None;
         }
-        let request = Request {
+        let request = AuditRequest {
             inventory: Arc::clone(inventory),
-            witnessed,
+            evidence,
             at: now,
         };
-        self.asked = Some(request.clone());
-        self.under_way = true;
+        self.last_request = Some(request.clone());
+        self.in_flight = true;
         Some(WatchdogEffect::Audit(Box::new(request)))
     }
 
-    /// Records the findings, and reports new critical ones.
-    pub(super) fn take(&mut self, audited: Audited, now: Time) -> Vec<WatchdogEffect> {
-        self.under_way = false;
-        self.not_before = now + APART.max(audited.took.saturating_mul(REST));
-        let first = *self.first.get_or_insert(now);
-        let since = (now.since(first) >= BEGINNING).then_some(now);
-        let mut findings = Findings::of(audited);
+    /// Publishes the findings; returns a log line for each new critical one.
+    pub(super) fn take(&mut self, result: AuditResult, now: Time) -> Vec<WatchdogEffect> {
+        self.in_flight = false;
+        self.not_before = now + MIN_PAUSE.max(result.took.saturating_mul(PAUSE_FACTOR));
+        let first = *self.first_result.get_or_insert(now);
+        let since = (now.since(first) >= STARTUP).then_some(now);
+        let mut findings = PublishedFindings::of(result);
         let before = std::mem::take(&mut self.appeared);
-        let mut told = Vec::new();
+        let mut log = Vec::new();
         for finding in &mut findings.findings {
-            let which: Which = (finding.kind.id, finding.object.clone());
-            let known = before.get(&which);
+            let key: FindingKey = (finding.kind.id, finding.object.clone());
+            let known = before.get(&key);
             let appeared = known.copied().unwrap_or(since);
-            self.appeared.insert(which.clone(), appeared);
+            self.appeared.insert(key, appeared);
             finding.since = finding.since.or(appeared);
             if known.is_none() && since.is_some() && finding.severity == FindingSeverity::Critical {
-                told.push(WatchdogEffect::Tell(LoggedChange::Finding(Box::new(
+                log.push(WatchdogEffect::Tell(LoggedChange::Finding(Box::new(
                     Finding::clone(finding),
                 ))));
             }
         }
-        self.known = Arc::new(findings);
-        told
+        self.published = Arc::new(findings);
+        log
     }
 }
 
 /// The observations of webhooks that an audit uses.
-fn witnessed(seen: &Observations, now: Time) -> AuditEvidence {
+fn evidence(seen: &Observations, now: Time) -> AuditEvidence {
     let mut served_until: BTreeMap<HookId, Time> = BTreeMap::new();
     for (id, _, facts) in seen.certificates() {
         if let Some(ends) = facts.served_not_after {
@@ -108,18 +111,18 @@ fn witnessed(seen: &Observations, now: Time) -> AuditEvidence {
             *first = ends.min(*first);
         }
     }
-    let told_apart = seen.hooks().filter(|hook| {
+    let distinguishes = seen.hooks().filter(|hook| {
         let meets = seen.meetings.of(&hook.id);
         meets.is_some_and(|meets| meets.tells_apart)
     });
     let usual = seen.hooks().filter_map(|hook| {
         let usual = seen.history.baseline.hooks.get(&hook.id.counted_as())?;
         let median = usual.median()?;
-        let steps = (median / USUAL).floor();
-        (steps >= 1.0).then(|| (hook.id.clone(), steps * USUAL))
+        let steps = (median / USUAL_STEP).floor();
+        (steps >= 1.0).then(|| (hook.id.clone(), steps * USUAL_STEP))
     });
     AuditEvidence {
-        told_apart: told_apart.map(|hook| hook.id.clone()).collect(),
+        distinguishes_canaries: distinguishes.map(|hook| hook.id.clone()).collect(),
         served_until,
         late_nodes: seen.servers.node_leases.late(now),
         usual_seconds: usual.collect(),

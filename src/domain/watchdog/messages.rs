@@ -7,7 +7,7 @@ use crate::act::breaker::{Freeze, HookStanding, Judged};
 use crate::act::fence::{BreakerView, Proof};
 use crate::act::leadership::{ReplicaReport, ReplicaRole, ReplicaView};
 use crate::audit::Finding;
-use crate::audit::standing::{Audited, Request};
+use crate::audit::periodic::{AuditRequest, AuditResult};
 use crate::cluster::hook::HookId;
 use crate::cluster::inventory::{Inventory, InventoryHealth, WatchReport};
 use crate::diagnose::verdict::{ControlPlane, Verdict};
@@ -64,7 +64,7 @@ pub enum Event {
     Replica(ReplicaReport),
     /// What an audit found that was asked for. It is no observation, and not recorded: it follows from what is.
     #[serde(skip)]
-    Audited(Box<Audited>),
+    Audited(Box<AuditResult>),
     /// hookwatch was stalled until now: apparent silence in that time is no evidence.
     Resumed,
     /// Time has passed.
@@ -83,7 +83,7 @@ pub enum WatchdogEffect {
     /// Where to look more closely; replaces the wish before it.
     Attend(Attention),
     /// To be audited, beside everything else.
-    Audit(Box<Request>),
+    Audit(Box<AuditRequest>),
 }
 
 /// Where to look more closely than usual.

@@ -30,7 +30,7 @@ use std::time::Duration;
 use self::incident::{Incident, add, alive, hook, refusal};
 use super::*;
 use crate::act::breaker::Judged;
-use crate::audit::standing::Request;
+use crate::audit::periodic::AuditRequest;
 use crate::cluster::hook::{
     BackendAddress, BackendPath, Endpoint, FailurePolicy, Hook, HookRule, HookTarget, ProbeLevel, Scope,
     Selector, ServiceState, ServiceTarget,

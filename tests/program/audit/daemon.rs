@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hookwatch::domain::audit::Estate;
-use hookwatch::domain::audit::standing::{AuditEvidence, Request};
+use hookwatch::domain::audit::periodic::{AuditEvidence, AuditRequest};
 use hookwatch::domain::cluster::hook::Hook;
 use hookwatch::domain::cluster::inventory::Inventory;
 use serde_json::json;
@@ -27,10 +27,10 @@ fn inventory(estate: &Estate) -> Inventory {
     }
 }
 
-fn asked(estate: &Estate) -> Request {
-    Request {
+fn asked(estate: &Estate) -> AuditRequest {
+    AuditRequest {
         inventory: Arc::new(inventory(estate)),
-        witnessed: AuditEvidence::default(),
+        evidence: AuditEvidence::default(),
         at: estate.at.unwrap(),
     }
 }
@@ -58,7 +58,7 @@ fn a_daemon_finds_what_the_command_finds_where_it_knows_as_much() {
         .subjects
         .iter_mut()
         .for_each(|subject| subject.source = None);
-    let (by_command, mut by_daemon) = (found_in(&estate), asked(&estate).carry_out(&|| {}));
+    let (by_command, mut by_daemon) = (found_in(&estate), asked(&estate).run(&|| {}));
     hookwatch::domain::audit::findings::sort(&mut by_daemon);
     assert_eq!(by_daemon, by_command);
     let ids: BTreeSet<&str> = by_daemon.iter().map(|finding| finding.kind.id).collect();
@@ -86,7 +86,7 @@ fn two_thousand_webhooks_are_audited_in_small_pieces() {
     });
     let request = asked(&estate_of(all.collect(), true));
     let pieces = std::cell::Cell::new(0_u32);
-    let found = request.carry_out(&|| pieces.set(pieces.get() + 1));
+    let found = request.run(&|| pieces.set(pieces.get() + 1));
     assert!(!found.is_empty());
     assert!(pieces.get() >= 6_000, "{}", pieces.get());
 }

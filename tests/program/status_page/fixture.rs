@@ -9,7 +9,7 @@ use hookwatch::domain::act::breaker::{HookStanding, HookState, Rung};
 use hookwatch::domain::act::fence::{AutoBreak, BreakerView};
 use hookwatch::domain::audit::Finding;
 use hookwatch::domain::audit::findings::{CONTROL_PLANE_IN_REACH, FindingKind};
-use hookwatch::domain::audit::standing::{Audited, Findings};
+use hookwatch::domain::audit::periodic::{AuditResult, PublishedFindings};
 use hookwatch::domain::cluster::condition::BypassCondition;
 use hookwatch::domain::cluster::hook::{Backend, BackendAddress, BackendPath, HookId, HookKind, ProbeLevel};
 use hookwatch::domain::diagnose::verdict::{BackendView, BypassByHand, Verdict};
@@ -68,8 +68,8 @@ pub fn finding(kind: &'static FindingKind, webhook: &str, message: &str) -> Find
     }
 }
 
-pub fn found(findings: impl Iterator<Item = Finding>) -> Arc<Findings> {
-    Arc::new(Findings::of(Audited {
+pub fn found(findings: impl Iterator<Item = Finding>) -> Arc<PublishedFindings> {
+    Arc::new(PublishedFindings::of(AuditResult {
         at: Time::from_unix_millis(0),
         took: Duration::ZERO,
         findings: findings.collect(),

@@ -14,14 +14,14 @@ const CLOSE: f64 = 0.25;
 
 pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>) {
     let subject = auditor.subject(at);
-    let (hook, witnessed) = (&subject.hook, &auditor.estate.witnessed);
-    if witnessed.told_apart.contains(&hook.id) {
+    let (hook, evidence) = (&subject.hook, &auditor.estate.evidence);
+    if evidence.distinguishes_canaries.contains(&hook.id) {
         let message = "Its matchConditions or objectSelector tell hookwatch's canaries from the same writes of others: canaries do not \
                        meet it as other writes do, and it may be shielded only once calls of others fail. Let it treat hookwatch like \
                        every other client.";
         found.push(Finding::of(TELLS_APART, subject, message));
     }
-    if let (Some(ends), Some(now)) = (witnessed.served_until.get(&hook.id), auditor.estate.at)
+    if let (Some(ends), Some(now)) = (evidence.served_until.get(&hook.id), auditor.estate.at)
         && ends.since(now) < SOON
     {
         let when = if *ends <= now { "ended" } else { "ends" };
@@ -33,7 +33,7 @@ pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
         found.push(finding.at_most_if(ends.since(now) >= VERY_SOON, FindingSeverity::Warning));
     }
     let timeout = hook.timeout.as_secs_f64();
-    if let Some(usual) = witnessed.usual_seconds.get(&hook.id)
+    if let Some(usual) = evidence.usual_seconds.get(&hook.id)
         && *usual >= timeout * CLOSE
     {
         let message = format!(

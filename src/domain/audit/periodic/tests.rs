@@ -10,19 +10,19 @@ fn at(seconds: u64) -> Time {
     Time::from_unix_millis(1_795_219_862_000 + seconds * 1_000)
 }
 
-fn request(hooks: Vec<Hook>, witnessed: AuditEvidence) -> Request {
-    Request {
+fn request(hooks: Vec<Hook>, evidence: AuditEvidence) -> AuditRequest {
+    AuditRequest {
         inventory: Arc::new(Inventory {
             hooks: hooks.into_iter().map(Arc::new).collect(),
             ..Inventory::default()
         }),
-        witnessed,
+        evidence,
         at: at(0),
     }
 }
 
-fn found(hook: &Hook, witnessed: AuditEvidence) -> Vec<Finding> {
-    request(vec![hook.clone()], witnessed).carry_out(&|| {})
+fn found(hook: &Hook, evidence: AuditEvidence) -> Vec<Finding> {
+    request(vec![hook.clone()], evidence).run(&|| {})
 }
 
 fn ids(findings: &[Finding]) -> Vec<&'static str> {
@@ -33,18 +33,18 @@ fn ids(findings: &[Finding]) -> Vec<&'static str> {
 fn what_was_seen_of_a_webhook_is_found_and_nothing_is_found_of_one_that_nothing_was_seen_of() {
     let hook = hook(&["*"]);
     let nothing = ids(&found(&hook, AuditEvidence::default()));
-    let more = |witnessed| {
-        let found = found(&hook, witnessed);
+    let more = |evidence| {
+        let found = found(&hook, evidence);
         let more = found
             .into_iter()
             .filter(|finding| !nothing.contains(&finding.kind.id));
         let more = more.map(|finding| (finding.kind.id, finding.severity));
         more.collect::<Vec<_>>()
     };
-    let told_apart = [hook.id.clone()].into();
+    let distinguishes_canaries = [hook.id.clone()].into();
     assert_eq!(
         more(AuditEvidence {
-            told_apart,
+            distinguishes_canaries,
             ..AuditEvidence::default()
         }),
         [("tells-canaries-apart", FindingSeverity::Warning)]
@@ -108,9 +108,9 @@ fn hooks_beside_admission_are_not_audited_and_there_is_a_pause_at_each_that_is()
         request(hooks.collect(), AuditEvidence::default())
     };
     let pauses = Cell::new(0);
-    let found = hooks(HookKind::Validating).carry_out(&|| pauses.set(pauses.get() + 1));
+    let found = hooks(HookKind::Validating).run(&|| pauses.set(pauses.get() + 1));
     assert!(!found.is_empty() && pauses.get() >= 3 * 50, "{}", pauses.get());
-    assert_eq!(hooks(HookKind::Conversion).carry_out(&|| {}), []);
+    assert_eq!(hooks(HookKind::Conversion).run(&|| {}), []);
 }
 
 /// As bad as it can be.
@@ -132,7 +132,7 @@ fn however_much_is_found_what_is_published_is_bounded_and_what_cannot_wait_is_in
     let publish = |bytes: usize| {
         let many = (0..3_000).map(|number| finding(CONTROL_PLANE_IN_REACH, number, bytes));
         let going = finding(NODES_GOING, 9_999, bytes);
-        Findings::of(Audited {
+        PublishedFindings::of(AuditResult {
             at: at(0),
             took: Duration::ZERO,
             findings: many.chain([going]).collect(),

@@ -3,7 +3,7 @@ mod delivery;
 use super::*;
 use crate::act::leadership::{LeadershipObject, ReplicaRole, ReplicaStanding, ReplicaView, Undecided};
 use crate::audit::findings::{CONTROL_PLANE_IN_REACH, KINDS};
-use crate::audit::standing::{Audited, Findings};
+use crate::audit::periodic::{AuditResult, PublishedFindings};
 use crate::diagnose::verdict::NonHookCause;
 use crate::observe::views::{ScrapeView, StoredView};
 use crate::vocabulary::{Effect, NotAHook};
@@ -384,13 +384,13 @@ fn pushed(kind: &'static FindingKind, since: Option<Time>) -> Vec<AlertCondition
         patch: None,
         since,
     };
-    let audited = Audited {
+    let audited = AuditResult {
         at: at(0),
         took: Duration::ZERO,
         findings: vec![finding],
     };
     let mut assessment = with(Vec::new());
-    assessment.audit = Arc::new(Findings::of(audited));
+    assessment.audit = Arc::new(PublishedFindings::of(audited));
     conditions(&assessment, &[], at(50))
 }
 

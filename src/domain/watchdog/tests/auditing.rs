@@ -1,7 +1,7 @@
 //! When audits are asked for, and what becomes of what they find.
 
 use super::*;
-use crate::audit::standing::Audited;
+use crate::audit::periodic::AuditResult;
 use crate::cluster::inventory::NodeState;
 use crate::watchdog::LoggedChange;
 
@@ -11,10 +11,10 @@ impl Incident {
     /// Carries the audit out that was asked for last, as if it had taken so long.
     fn audited(&mut self, ms: u64, took: Duration) {
         let request = self.asked.last().expect("one was asked for").clone();
-        let audited = Audited {
+        let audited = AuditResult {
             at: request.at,
             took,
-            findings: request.carry_out(&|| {}),
+            findings: request.run(&|| {}),
         };
         self.event(ms, Event::Audited(Box::new(audited)));
     }
@@ -88,6 +88,12 @@ fn an_audit_that_takes_long_is_rare_and_one_that_is_lost_is_asked_for_again() {
     assert_eq!(incident.asked.len(), 2, "one is under way");
     incident.tick(12 * MINUTE);
     assert_eq!(incident.asked.len(), 3);
+    incident.tick(23 * MINUTE);
+    assert_eq!(
+        incident.asked.len(),
+        4,
+        "the last one is lost, and nothing has changed since"
+    );
 }
 
 #[test]

@@ -10,7 +10,7 @@ pub(super) struct Incident {
     pub(super) told: Vec<LoggedChange>,
     pub(super) attention: Attention,
     pub(super) announced: Vec<Announcement>,
-    pub(super) asked: Vec<Request>,
+    pub(super) asked: Vec<AuditRequest>,
     pub(super) counters: Snapshot,
 }
 

@@ -5,7 +5,7 @@
 
 use super::{CertificateEnd, set};
 use crate::domain::audit::FindingSeverity;
-use crate::domain::audit::standing::Findings;
+use crate::domain::audit::periodic::PublishedFindings;
 use crate::domain::cluster::hook::HookId;
 use crate::domain::diagnose::verdict::Verdict;
 use crate::domain::report::assessment::Assessment;
@@ -56,7 +56,7 @@ impl HookMetrics {
     }
 
     /// The findings of the last audit; informational ones are counted and have no series of their own.
-    fn fill_findings(&self, audit: &Findings) {
+    fn fill_findings(&self, audit: &PublishedFindings) {
         if audit.at.is_none() {
             return;
         }

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::text::{Foreign, clock, within};
 use crate::domain::audit::Finding;
 use crate::domain::audit::findings::PatchCommand;
-use crate::domain::audit::standing::Findings;
+use crate::domain::audit::periodic::PublishedFindings;
 use crate::domain::time::Time;
 
 /// Room for all of them, in bytes.
@@ -14,7 +14,7 @@ const ROOM: usize = 18_000;
 const MOST: usize = 12;
 
 /// Nothing at all before the first audit and while it finds nothing. In an outage all of it is folded.
-pub(super) fn section(audit: &Findings, is_calm: bool, now: Time) -> Markup {
+pub(super) fn section(audit: &PublishedFindings, is_calm: bool, now: Time) -> Markup {
     if audit.findings.is_empty() {
         return html! {};
     }
