@@ -50,6 +50,31 @@ fn the_table_of_survivors_is_that_of_the_results() {
     same_document("docs/survival.md", &document, "survival");
 }
 
+#[test]
+fn the_readme_says_what_the_results_say() {
+    let (readme, results) = (
+        read("README.md"),
+        table::results(&read("docs/survival.jsonl")).unwrap(),
+    );
+    for (outage, shape) in [
+        (
+            "A policy webhook hangs while a second API server starts",
+            "gke-opa-outage",
+        ),
+        ("Two webhooks that ignore failures hang, 10 s each", "ignore-hang"),
+        ("The path to every webhook is lost", "path-lost"),
+        (
+            "The first webhook of a cluster hangs from its first second",
+            "first-hook-hang",
+        ),
+        ("Every backend refuses connections", "validating-refused"),
+    ] {
+        let bypassed = table::bypassed_after(&results, &[shape]).unwrap();
+        let row = format!("| {outage} | {:.1} s | nothing |", bypassed.median);
+        assert!(readme.contains(&row), "the README has no {row:?}");
+    }
+}
+
 /// A leader gives each attempt 5 s and attempts again every 2 s: it lives if a renewal begins after the bypass, and may have
 /// begun one just before the fault. What fails at once leaves it 10 s.
 fn keeps_the_control_plane_alive(results: &BTreeMap<String, Vec<Value>>) {
