@@ -136,6 +136,7 @@ fn scope(resource: &str) -> bool {
             | "poddisruptionbudgets"
             | "localsubjectaccessreviews"
             | "leases"
+            | "resourceclaims"
             | "deployments"
             | "replicasets"
     )
@@ -162,6 +163,7 @@ fn kind_of(resource: &str) -> &'static str {
         ("csinodes", "CSINode"),
         ("certificatesigningrequests", "CertificateSigningRequest"),
         ("resourceslices", "ResourceSlice"),
+        ("resourceclaims", "ResourceClaim"),
         ("persistentvolumes", "PersistentVolume"),
         ("persistentvolumeclaims", "PersistentVolumeClaim"),
         ("volumeattachments", "VolumeAttachment"),
@@ -263,6 +265,11 @@ fn stage() -> Vec<Value> {
                 "driver": "spared.example", "nodeName": "spared",
                 "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1}, "devices": [],
             }}),
+        ),
+        in_default(
+            "resource.k8s.io/v1",
+            "ResourceClaim",
+            json!({"devices": {"requests": [{"name": "one", "exactly": {"deviceClassName": "spared.example"}}]}}),
         ),
         object(
             "v1",

@@ -68,13 +68,15 @@ const OWN: &[Group] = &[
 ];
 /// What leaders renew.
 const LEASES: &[Group] = &[("coordination.k8s.io", "leases")];
+/// The devices of Pods. `resourceclaims/binding` is a name for authorization alone: no request has it.
+const DEVICE_CLAIMS: Group = ("resource.k8s.io", "resourceclaims resourceclaims/status");
 
 /// The lines, the widest first.
 ///
 /// The users of controllers are those of kube-controller-manager 1.36 (`cmd/kube-controller-manager/app`, each
 /// controller's client) and of cloud controllers (`k8s.io/cloud-provider/app/controllermanager.go`). A namespace of a
 /// tenant's has no such account.
-pub const LINES: [SparedWrites; 13] = [
+pub const LINES: [SparedWrites; 14] = [
     SparedWrites {
         name: "Everything in the control plane's namespaces and in hookwatch's own",
         writer: SparedWriter::Anyone,
@@ -164,14 +166,24 @@ pub const LINES: [SparedWrites; 13] = [
         risk: "An IPAddress for an admitted Service, and the usage of a quota.",
     },
     SparedWrites {
-        name: "Scheduling: bindings of Pods, and the volumes chosen for them",
+        name: "Scheduling: bindings of Pods, and the volumes and devices chosen for them",
         writer: SparedWriter::Users(&["system:kube-scheduler"]),
         operations: &["CREATE", "UPDATE"],
-        what: SparedObjects::Objects(&[(
-            "",
-            "pods/binding pods/status persistentvolumes persistentvolumeclaims",
-        )]),
-        risk: "Their admitted Pod starts, and their claim is bound to a matching volume.",
+        what: SparedObjects::Objects(&[
+            (
+                "",
+                "pods/binding pods/status persistentvolumes persistentvolumeclaims",
+            ),
+            DEVICE_CLAIMS,
+        ]),
+        risk: "Their admitted Pod starts, with a matching volume for its claim and the devices that it requests.",
+    },
+    SparedWrites {
+        name: "Claims of devices: made for a Pod from its template, reserved and released",
+        writer: SparedWriter::Users(&["system:serviceaccount:kube-system:resource-claim-controller", MANAGER]),
+        operations: ALL,
+        what: SparedObjects::Objects(&[("", "pods/status"), DEVICE_CLAIMS]),
+        risk: "A claim for an admitted Pod as its ResourceClaimTemplate has it, which a webhook may have reviewed only as a claim.",
     },
     SparedWrites {
         name: "Taints and conditions of nodes; NotReady for the Pods of a dead node",

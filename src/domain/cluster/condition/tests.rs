@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::cluster::hook::{Added, HookId, HookKind, HookTarget};
+use crate::cluster::matching::{RequestShape, Requester};
 
 #[test]
 fn every_name_carries_the_prefix() {
@@ -56,4 +57,53 @@ fn nothing_but_the_request_is_used() {
 #[test]
 fn a_name_cannot_break_out_of_its_quotes() {
     assert_eq!(quoted("a\" || true || \"\\\n"), r#""a\" || true || \"\\\u000a""#);
+}
+
+/// The writes that kube-scheduler and the claim controller of 1.36 make for a Pod with ResourceClaims.
+#[test]
+fn a_shield_spares_all_writes_that_schedule_a_pod_with_devices_and_no_claim_of_a_tenant() {
+    let scheduler = "system:kube-scheduler";
+    let controller = "system:serviceaccount:kube-system:resource-claim-controller";
+    let alone = "system:kube-controller-manager";
+    let added = Added::default();
+    let spare = Spare {
+        own: "hookwatch",
+        added: &added,
+    };
+    let spares = |user, operation, (group, resource, subresource)| {
+        let shape = RequestShape {
+            operation,
+            group,
+            version: "v1",
+            resource,
+            subresource,
+            namespace: Some("tenant"),
+            ..Default::default()
+        };
+        spare.spares(&shape, Some(Requester { user, groups: &[] }))
+    };
+    let claim = ("resource.k8s.io", "resourceclaims", "");
+    let status = ("resource.k8s.io", "resourceclaims", "status");
+    for (user, operation, object) in [
+        // From the Pod's template, whose name for it is then in the Pod's status.
+        (controller, "CREATE", claim),
+        (controller, "UPDATE", ("", "pods", "status")),
+        // For extended resources.
+        (scheduler, "CREATE", claim),
+        // The finalizer, then the devices.
+        (scheduler, "UPDATE", claim),
+        (scheduler, "UPDATE", status),
+        (controller, "UPDATE", status),
+        (controller, "UPDATE", claim),
+        (controller, "DELETE", claim),
+        (alone, "CREATE", claim),
+    ] {
+        assert!(spares(user, operation, object), "{operation} {object:?} by {user}");
+        assert!(!spares("a-person", operation, object), "{operation} {object:?}");
+    }
+    assert!(!spares(
+        controller,
+        "CREATE",
+        ("resource.k8s.io", "resourceclaimtemplates", "")
+    ));
 }
