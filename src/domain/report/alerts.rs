@@ -29,7 +29,7 @@ use crate::audit::{Finding, findings};
 use crate::cluster::hook::{HookId, HookKind};
 use crate::diagnose::verdict::Verdict;
 use crate::observe::views::Sources;
-use crate::text::{bounded, human};
+use crate::text::{MAX_MESSAGE, bounded_to, human};
 use crate::time::Time;
 use crate::vocabulary::{Cause, Health, Writes};
 
@@ -66,6 +66,8 @@ pub type AlertLabels = Arc<BTreeMap<&'static str, String>>;
 
 /// Bytes of a label's value that are kept. Names of hooks have 253 at most, unless only metrics name them.
 const MAX_VALUE: usize = 1_024;
+/// Bytes of a longer command are left out of a description.
+const MAX_COMMAND: usize = 400;
 /// An inventory is out of date after this, and an assessment after [`STALE_ASSESSMENT`], as the rules have it.
 const STALE_INVENTORY: Duration = Duration::from_secs(300);
 const STALE_ASSESSMENT: Duration = Duration::from_secs(60);
@@ -95,7 +97,7 @@ pub struct AlertCondition {
     pub labels: AlertLabels,
     /// One sentence.
     pub summary: String,
-    /// The explanation, at most 1024 bytes.
+    /// The explanation, at most [`MAX_MESSAGE`] bytes.
     pub description: String,
     /// Since when it holds, if a record that outlasts this process has it; else it counts from the first evaluation.
     pub since: Option<Time>,
@@ -192,14 +194,25 @@ fn belongs(verdict: &Verdict) -> String {
     }
 }
 
-/// What to do is worth more at this length than the last observation.
-fn evidence(verdict: &Verdict) -> Vec<String> {
-    let mut all: Vec<String> = verdict.evidence.iter().take(3).cloned().collect();
-    all.extend(verdict.advice.map(str::to_owned));
-    let by_hand = verdict.by_hand.as_ref();
-    all.extend(by_hand.map(|by_hand| format!("To bypass it: {}. {}", by_hand.command, by_hand.meaning)));
-    all.extend(verdict.evidence.iter().skip(3).cloned());
-    all
+/// What to do, before all that may be cut away.
+fn remedy(verdict: &Verdict) -> Vec<String> {
+    let bypass = verdict.by_hand.as_ref().map(|by_hand| match &*by_hand.command {
+        // It is of use as a whole only.
+        long if long.len() > MAX_COMMAND => {
+            "To bypass it: `hookwatch diagnose` prints the command.".to_owned()
+        }
+        command => format!("To bypass it: {command}. {}", by_hand.meaning),
+    });
+    let advice = verdict.advice.map(str::to_owned);
+    advice.into_iter().chain(bypass).collect()
+}
+
+/// What to do, then what is so: first what `members` says of webhooks that fail together.
+fn explanation(verdict: &Verdict, members: Vec<String>) -> String {
+    let named = vec![belongs(verdict), verdict.summary.clone()];
+    [remedy(verdict), members, named, verdict.evidence.clone()]
+        .concat()
+        .join(" ")
 }
 
 fn hook(verdict: &Verdict, self_doubt: bool, found: &mut Vec<AlertCondition>) {
@@ -225,12 +238,11 @@ fn hook(verdict: &Verdict, self_doubt: bool, found: &mut Vec<AlertCondition>) {
         ("cause", cause.as_str()),
     ];
     let summary = format!("{} is {cause}. {}", name(verdict), verdict.summary);
-    let explanation = [vec![belongs(verdict), verdict.summary.clone()], evidence(verdict)].concat();
     found.push(AlertCondition::new(
         rule,
         &labels,
         &summary,
-        &explanation.join(" "),
+        &explanation(verdict, Vec::new()),
     ));
 }
 
@@ -407,11 +419,16 @@ const fn noun(kind: HookKind) -> &'static str {
     }
 }
 
-/// As it is fit for a page: of bounded length, on one line, and without characters that turn the text around.
+/// As it is fit for a page: of at most [`MAX_MESSAGE`] bytes, on one line, and without characters that turn the text around.
 fn readable(text: &str) -> String {
+    const CUT: &str = "…";
     let turns = |c: char| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let lines: Vec<&str> = text.split_whitespace().collect();
-    bounded(&lines.join(" ").replace(turns, "\u{fffd}"))
+    let line = lines.join(" ").replace(turns, "\u{fffd}");
+    if line.len() <= MAX_MESSAGE {
+        return bounded_to(MAX_MESSAGE, &line);
+    }
+    bounded_to(MAX_MESSAGE - CUT.len(), &line) + CUT
 }
 
 #[cfg(test)]

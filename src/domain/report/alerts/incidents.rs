@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::{AlertCondition, belongs, evidence, name, rules};
+use super::{AlertCondition, explanation, name, rules};
 use crate::diagnose::verdict::Verdict;
 use crate::vocabulary::{Cause, Effect};
 
 /// Webhooks that one sentence names at most.
 const LISTED: usize = 50;
-/// No further webhook is named after this many bytes: a description has 1024, and the advice must fit in as well.
+/// No further webhook is named in a sentence after this many bytes: the first webhook's evidence should fit in as well.
 const LIST_BYTES: usize = 400;
 
 pub(super) fn conditions(verdicts: &[Verdict], found: &mut Vec<AlertCondition>) {
@@ -49,12 +49,12 @@ fn told(incident: &str, members: &[&Verdict]) -> (String, String) {
         return (String::new(), String::new());
     };
     let stated = format!("{} is {}.", name(first), cause(first));
-    let own = [vec![belongs(first), first.summary.clone()], evidence(first)].concat();
     if others.is_empty() {
-        return (format!("{stated} {}", first.summary), own.join(" "));
+        let summary = format!("{stated} {}", first.summary);
+        return (summary, explanation(first, Vec::new()));
     }
     let together = format!("{} webhooks fail together ({incident}). {stated}", members.len());
-    (together, [consequences(members), own].concat().join(" "))
+    (together, explanation(first, consequences(members)))
 }
 
 /// The outcomes of matching writes, each with the webhooks that cause it.

@@ -4,7 +4,7 @@ use super::*;
 use crate::act::leadership::{LeadershipObject, ReplicaRole, ReplicaStanding, ReplicaView, Undecided};
 use crate::audit::findings::{CONTROL_PLANE_IN_REACH, KINDS};
 use crate::audit::periodic::{AuditResult, PublishedFindings};
-use crate::diagnose::verdict::NonHookCause;
+use crate::diagnose::verdict::{BypassByHand, NonHookCause};
 use crate::observe::views::{ScrapeView, StoredView};
 use crate::vocabulary::{Effect, NotAHook};
 use crate::watchdog::{Event, Watchdog, WatchdogEffect};
@@ -115,6 +115,42 @@ fn a_hook_that_blocks_is_told_with_the_labels_of_the_rule_and_the_words_of_the_v
     for part in ["\"policy\"", "A canary named it.", "Restart the webhook's server"] {
         assert!(found[0].description.contains(part), "{}", found[0].description);
     }
+}
+
+fn told_with_command(command: &str, webhooks: &[&str]) -> String {
+    let failing = |webhook: &&str| {
+        let mut failing = verdict(webhook, Health::Failing, Cause::Hanging, Effect::Blocking);
+        failing.evidence = vec!["Its backend does not answer. ".repeat(20); 3];
+        failing.by_hand = Some(BypassByHand {
+            command: command.to_owned(),
+            meaning: "It shields the webhook.".to_owned(),
+            shared_with: None,
+        });
+        failing
+    };
+    let found = conditions(&with(webhooks.iter().map(failing).collect()), &[], at(0));
+    found[0].description.clone()
+}
+
+#[test]
+fn the_command_is_told_whole_before_all_evidence_and_a_cut_is_marked() {
+    let command = format!("hookwatch break policy/{} --reason TEXT", "w".repeat(300));
+    let names: Vec<String> = (0..60).map(|n| format!("w{n}.example.com")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    for webhooks in [&names[..1], &names] {
+        let told = told_with_command(&command, webhooks);
+        let remedy = format!("To bypass it: {command}. It shields the webhook. ");
+        assert!(told.contains(&remedy), "{told}");
+        assert!(told.ends_with('…') && told.len() <= MAX_MESSAGE, "{told}");
+    }
+}
+
+#[test]
+fn a_command_that_is_too_long_to_be_told_whole_is_not_told_at_all() {
+    let command = format!("hookwatch break {}--reason TEXT", "policy/w ".repeat(50));
+    let told = told_with_command(&command, &["w"]);
+    assert!(told.contains("To bypass it: `hookwatch diagnose` prints the command. "), "{told}");
+    assert!(!told.contains("hookwatch break"), "{told}");
 }
 
 #[test]
