@@ -20,9 +20,14 @@ pub fn dashboard() -> Dashboard {
 fn mode() -> Panel {
     Panel::state(
         "Mode in effect",
-        "What is done about a culprit. on is plan for as long as the fence around hookwatch's account is not proven.",
+        "What is done about a culprit. on is plan for as long as the fence around hookwatch's account is not proven. \
+         frozen: by `hookwatch freeze`, nothing new is bypassed.",
     )
     .present("mode", "hookwatch_breaker_mode", CLUSTER)
+    .query(
+        format!("max by (cluster) (hookwatch_breaker_frozen{{{CLUSTER}}}) == 1"),
+        "frozen {{cluster}}",
+    )
 }
 
 fn bypassed() -> Panel {

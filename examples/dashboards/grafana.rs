@@ -128,6 +128,9 @@ fn annotation() -> Value {
 /// The series of the chosen clusters.
 pub const CLUSTER: &str = "cluster=~\"$cluster\"";
 
+/// Seconds after which an assessment is stale, as HookwatchBlind has it.
+pub const STALE: u32 = 60;
+
 /// The cause of every hook that fails.
 pub const FAILING: &str = "max by (cluster, kind, configuration, webhook, cause, effect) (\
     hookwatch_hook_cause{cluster=~\"$cluster\"} and ignoring (cause, effect, health, incident) \
@@ -175,7 +178,7 @@ pub struct Target {
 }
 
 /// The colours of states, wherever they are shown. Good is blue: many do not tell green from red.
-const COLOURS: [(&str, &str); 14] = [
+const COLOURS: [(&str, &str); 17] = [
     ("flowing", "blue"),
     ("healthy", "blue"),
     ("alive", "blue"),
@@ -185,6 +188,9 @@ const COLOURS: [(&str, &str); 14] = [
     ("delayed", "orange"),
     ("suspect", "orange"),
     ("slow", "orange"),
+    ("stale", "orange"),
+    ("shield", "orange"),
+    ("skip", "red"),
     ("wavering", "purple"),
     ("blocked", "red"),
     ("failing", "red"),
@@ -222,11 +228,13 @@ impl Panel {
         panel
     }
 
-    /// Lines on top of each other.
+    /// Lines on top of each other; the legend has the largest first.
     pub fn stacked(title: &'static str, description: &'static str, unit: &str) -> Self {
         let mut panel = Self::lines(title, description, unit);
         panel.field_config["defaults"]["custom"]["stacking"] = json!({"mode": "normal", "group": "A"});
         panel.field_config["defaults"]["custom"]["fillOpacity"] = json!(45);
+        panel.options["legend"]["sortBy"] = json!("Last *");
+        panel.options["legend"]["sortDesc"] = json!(true);
         panel
     }
 
@@ -295,6 +303,7 @@ impl Panel {
     pub fn table(title: &'static str, description: &'static str, columns: &[(&str, &str)]) -> Self {
         let options = json!({"showHeader": true, "cellHeight": "sm", "footer": {"show": false}});
         let mut panel = Self::new("table", title, description, options);
+        panel.field_config["defaults"]["custom"] = json!({"minWidth": 90});
         let renamed: serde_json::Map<String, Value> = columns
             .iter()
             .map(|(field, name)| ((*field).to_owned(), json!(name)))
@@ -335,11 +344,14 @@ impl Panel {
         self.by_cluster(label, format!("max by (cluster, {label}) ({metric}{{{series}}})"))
     }
 
-    /// The same of those that are 1.
+    /// The same of those that are 1, by replicas that judge: what a stuck one still serves is old.
     pub fn present(self, label: &str, metric: &str, series: &str) -> Self {
+        let fresh = format!("time() - hookwatch_assessment_timestamp_seconds{{{CLUSTER}}} < {STALE}");
         self.by_cluster(
             label,
-            format!("max by (cluster, {label}) ({metric}{{{series}}}) == 1"),
+            format!(
+                "max by (cluster, {label}) ({metric}{{{series}}} and on (cluster, job, instance) {fresh}) == 1"
+            ),
         )
     }
 
@@ -364,10 +376,10 @@ impl Panel {
         self.query(expr, &format!("{{{{{label}}}}}"))
     }
 
-    /// Sets a unit for one column.
-    pub fn unit(mut self, column: &str, unit: &str) -> Self {
+    /// Sets a property for one column.
+    pub fn column(mut self, column: &str, property: &str, value: impl Into<Value>) -> Self {
         let named = json!({"id": "byName", "options": column});
-        self.override_fields(named, "unit", json!(unit));
+        self.override_fields(named, property, value.into());
         self
     }
 
@@ -390,9 +402,9 @@ impl Panel {
         self
     }
 
-    /// What is shown where there is no data, because none is good news.
+    /// What is shown where there is no data, because none is good news unless there is none at all.
     pub fn when_empty(mut self, text: &str) -> Self {
-        self.field_config["defaults"]["noValue"] = json!(text);
+        self.field_config["defaults"]["noValue"] = json!(format!("{text}, or no data"));
         self
     }
 }

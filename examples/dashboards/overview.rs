@@ -1,9 +1,16 @@
 //! The first dashboard: is the control plane writable, who is to blame, since when.
 
-use super::grafana::{CLUSTER, Dashboard, FAILING, Panel};
+use serde_json::json;
+
+use super::grafana::{CLUSTER, Dashboard, FAILING, Panel, STALE};
 
 /// Writes, but for dry runs, in the API servers' own metrics.
 const WRITES: &str = "cluster=~\"$cluster\", verb=~\"POST|PUT|PATCH|APPLY\", dry_run=\"\"";
+
+/// The dashboard of one webhook, from a row that names it.
+const WEBHOOK: &str = "/d/hookwatch-webhook?${datasource:queryparam}&${__url_time_range}\
+    &var-cluster=${__data.fields.Cluster:percentencode}\
+    &var-configuration=${__data.fields.Configuration:percentencode}&var-webhook=${__value.raw:percentencode}";
 
 /// Makes it.
 pub fn dashboard() -> Dashboard {
@@ -15,7 +22,8 @@ pub fn dashboard() -> Dashboard {
     )
     .with_variables(Vec::new())
     .with_rows(vec![
-        (5, vec![(5, writes()), (13, culprits()), (6, elsewhere())]),
+        (4, vec![(9, writes()), (6, bypassed()), (9, elsewhere())]),
+        (5, vec![(24, culprits())]),
         (8, vec![(12, write_time()), (12, shares())]),
         (7, vec![(12, causes_over_time()), (12, api_server())]),
         (7, vec![(8, canaries()), (8, canary_time()), (8, probes())]),
@@ -27,17 +35,37 @@ fn writes() -> Panel {
     Panel::state(
         "Control-plane writes",
         "How creating and updating objects goes now, over all webhooks and API servers. blocked: writes fail or \
-         hang. delayed: they succeed, much more slowly than usual. unknown: neither canaries nor metrics tell.",
+         hang. delayed: they succeed, much more slowly than usual. unknown: neither canaries nor metrics tell. stale: \
+         hookwatch has judged nothing for a minute.",
     )
-    .coloured(&["flowing", "delayed", "blocked", "unknown"])
+    .coloured(&["flowing", "delayed", "blocked", "unknown", "stale"])
     .present("state", "hookwatch_control_plane_writes", CLUSTER)
+    .query(
+        format!("max by (cluster) (hookwatch_assessment_timestamp_seconds{{{CLUSTER}}}) < time() - {STALE}"),
+        "stale {{cluster}}",
+    )
+}
+
+fn bypassed() -> Panel {
+    Panel::state(
+        "Bypassed",
+        "Whether webhooks are bypassed now, and how far. shield: the control plane's own writes skip them. skip: all \
+         writes do. The breaker's dashboard has how many.",
+    )
+    .coloured(&["shield", "skip"])
+    .query(
+        format!("max by (cluster, rung) (hookwatch_breaker_bypassed{{{CLUSTER}}}) > 0"),
+        "{{rung}} {{cluster}}",
+    )
+    .when_empty("nothing")
 }
 
 fn culprits() -> Panel {
     Panel::table(
         "Failing webhooks",
         "The webhooks that are named as culprits: act on them. Cause is what is wrong with the hook, effect \
-         what that does to writes. The runbook of HookwatchHookFailing has the way round a hook.",
+         what that does to writes. A click on the webhook leads to its own dashboard. The runbook of HookwatchHookFailing \
+         has the way round a hook.",
         &[
             ("cluster", "Cluster"),
             ("webhook", "Webhook"),
@@ -54,16 +82,28 @@ fn culprits() -> Panel {
          and ignoring (health) hookwatch_hook_health{cluster=~\"$cluster\", health=\"failing\"} == 1)",
         "",
     )
-    .unit("Confidence", "percentunit")
+    .column("Confidence", "unit", "percentunit")
+    .column("Webhook", "custom.width", 400)
+    .column("Configuration", "custom.width", 340)
+    .column(
+        "Webhook",
+        "links",
+        json!([{"title": "This webhook in depth", "url": WEBHOOK}]),
+    )
     .when_empty("no webhook is failing")
 }
 
 fn elsewhere() -> Panel {
     Panel::state(
         "Other causes",
-        "What impairs writes when no webhook explains it. Bypassing a webhook would not help then.",
+        "What impairs writes when no webhook explains it. Bypassing a webhook would not help then. hookwatch itself: all \
+         its probes fail, and nothing shows that the fault is elsewhere.",
     )
     .present("cause", "hookwatch_not_a_hook", CLUSTER)
+    .query(
+        format!("max by (cluster) (hookwatch_self_doubt{{{CLUSTER}}}) == 1"),
+        "hookwatch itself {{cluster}}",
+    )
     .when_empty("nothing")
 }
 
@@ -75,23 +115,26 @@ fn write_time() -> Panel {
         "s",
     )
     .query(
-        "max(hookwatch_control_plane_write_seconds{cluster=~\"$cluster\"})",
-        "recently",
+        format!("max by (cluster) (hookwatch_control_plane_write_seconds{{{CLUSTER}}})"),
+        "recently {{cluster}}",
     )
     .query(
-        "max(hookwatch_control_plane_usual_write_seconds{cluster=~\"$cluster\"})",
-        "usual",
+        format!("max by (cluster) (hookwatch_control_plane_usual_write_seconds{{{CLUSTER}}})"),
+        "usual {{cluster}}",
     )
 }
 
 fn shares() -> Panel {
     Panel::stacked(
         "Extra time by webhook",
-        "Which part of the extra time per write is spent in which hook. Empty while writes take as long as usual. \
+        "Which part of the extra time per write is spent in which hook, from 1 % on. Empty while writes take as long as usual. \
          The rest up to 100 % is no webhook's: etcd, load, flow control.",
         "percentunit",
     )
-    .each("webhook", "hookwatch_hook_excess_share_ratio", CLUSTER)
+    .query(
+        format!("max by (cluster, kind, webhook) (hookwatch_hook_excess_share_ratio{{{CLUSTER}}}) > 0.01"),
+        "{{webhook}} ({{kind}}) {{cluster}}",
+    )
     .when_empty("no extra time")
 }
 

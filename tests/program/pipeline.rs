@@ -72,9 +72,12 @@ fn queries() -> Vec<(String, String, bool)> {
         let dashboard: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
         for panel in dashboard["panels"].as_array().unwrap() {
             let may_be_empty = panel["fieldConfig"]["defaults"]["noValue"].is_string();
-            for target in panel["targets"].as_array().unwrap() {
+            let names_a_state = panel["options"]["textMode"] == "name";
+            for (target, at) in panel["targets"].as_array().unwrap().iter().zip(0..) {
                 let query = target["expr"].as_str().unwrap();
                 let title = panel["title"].as_str().unwrap();
+                // Further queries of such a panel are states of their own, that are not now.
+                let may_be_empty = may_be_empty || names_a_state && at > 0;
                 queries.push((title.to_owned(), query.to_owned(), may_be_empty));
             }
         }

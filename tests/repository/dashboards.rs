@@ -137,9 +137,37 @@ fn a_panel_that_names_a_state_asks_for_the_states_of_now_and_for_none_that_is_ov
 }
 
 #[test]
+fn neither_missing_data_nor_a_stuck_hookwatch_is_shown_as_good_news() {
+    for (name, dashboard) in dashboards() {
+        for panel in panels(&dashboard) {
+            if let Some(said) = panel["fieldConfig"]["defaults"]["noValue"].as_str() {
+                assert!(
+                    said.ends_with(", or no data"),
+                    "{name}: {}: {said}",
+                    panel["title"]
+                );
+            }
+            for target in panel["targets"].as_array().unwrap() {
+                let query = target["expr"].as_str().unwrap();
+                let may_be_good = ["_plane_writes{", "_hook_health{"]
+                    .iter()
+                    .any(|metric| query.starts_with("max by (cluster, ") && query.contains(metric));
+                let is_fresh = query
+                    .contains("time() - hookwatch_assessment_timestamp_seconds{cluster=~\"$cluster\"} < 60");
+                let names_culprits = query.contains("health=\"failing\"");
+                assert!(!may_be_good || is_fresh || names_culprits, "{name}: {query}");
+            }
+        }
+    }
+}
+
+#[test]
 fn no_cluster_hides_another_one_and_no_replica_one_whose_data_is_old() {
     let of_each = [
         "Control-plane writes",
+        "Bypassed",
+        "Time per CREATE and UPDATE",
+        "Extra time by webhook",
         "Failing webhooks",
         "Failures over time",
         "Other causes",
@@ -153,7 +181,7 @@ fn no_cluster_hides_another_one_and_no_replica_one_whose_data_is_old() {
             }
             for target in panel["targets"].as_array().unwrap() {
                 let query = target["expr"].as_str().unwrap();
-                assert!(query.contains(" by (cluster, "), "{name}: {title}: {query}");
+                assert!(query.contains(" by (cluster"), "{name}: {title}: {query}");
                 let legend = target["legendFormat"].as_str().unwrap();
                 let columns = panel["transformations"].to_string();
                 let shown = legend.contains("{{cluster}}") || columns.contains("\"cluster\":\"Cluster\"");

@@ -180,7 +180,10 @@ pub const LINES: [SparedWrites; 14] = [
     },
     SparedWrites {
         name: "Claims of devices: made for a Pod from its template, reserved and released",
-        writer: SparedWriter::Users(&["system:serviceaccount:kube-system:resource-claim-controller", MANAGER]),
+        writer: SparedWriter::Users(&[
+            "system:serviceaccount:kube-system:resource-claim-controller",
+            MANAGER,
+        ]),
         operations: ALL,
         what: SparedObjects::Objects(&[("", "pods/status"), DEVICE_CLAIMS]),
         risk: "A claim for an admitted Pod as its ResourceClaimTemplate has it, which a webhook may have reviewed only as a claim.",

@@ -98,7 +98,10 @@ fn a_shield_spares_all_writes_that_schedule_a_pod_with_devices_and_no_claim_of_a
         (controller, "DELETE", claim),
         (alone, "CREATE", claim),
     ] {
-        assert!(spares(user, operation, object), "{operation} {object:?} by {user}");
+        assert!(
+            spares(user, operation, object),
+            "{operation} {object:?} by {user}"
+        );
         assert!(!spares("a-person", operation, object), "{operation} {object:?}");
     }
     assert!(!spares(

@@ -149,7 +149,10 @@ fn the_command_is_told_whole_before_all_evidence_and_a_cut_is_marked() {
 fn a_command_that_is_too_long_to_be_told_whole_is_not_told_at_all() {
     let command = format!("hookwatch break {}--reason TEXT", "policy/w ".repeat(50));
     let told = told_with_command(&command, &["w"]);
-    assert!(told.contains("To bypass it: `hookwatch diagnose` prints the command. "), "{told}");
+    assert!(
+        told.contains("To bypass it: `hookwatch diagnose` prints the command. "),
+        "{told}"
+    );
     assert!(!told.contains("hookwatch break"), "{told}");
 }
 
