@@ -128,7 +128,7 @@ const MADE: [Made; 16] = [
                  {{- with .Values.image.pullPolicy }}\n              imagePullPolicy: {{ . }}\n              {{- end }}\n",
             ),
         ],
-        ..made("overlays/expiry/expiry.yaml", "expiry.yaml")
+        ..made("components/expiry/expiry.yaml", "expiry.yaml")
     },
     Made {
         when: Some(".Values.unchecked.enabled"),
@@ -185,11 +185,13 @@ fn the_templates_are_made_from_the_manifests() {
         let path = format!("{CHART}/templates/{}", made.to);
         same_document(&path, &template(made), "chart");
     }
-    for file in ["hookwatch.rules.yaml", "apiserver-only.rules.yaml"] {
-        same_document(
-            &format!("{CHART}/alerts/{file}"),
-            &read(format!("alerts/{file}")),
-            "chart",
-        );
+    for file in [
+        "alerts/hookwatch.rules.yaml",
+        "alerts/apiserver-only.rules.yaml",
+        "dashboards/breaker.json",
+        "dashboards/overview.json",
+        "dashboards/webhook.json",
+    ] {
+        same_document(&format!("{CHART}/{file}"), &read(file), "chart");
     }
 }

@@ -78,6 +78,7 @@ fn beside_the_control_plane_both_ways_to_install_tolerate_the_taints_of_every_ki
     let tolerations = &component["spec"]["template"]["spec"]["tolerations"];
     for key in [
         "node-role.kubernetes.io/control-plane",
+        "node-role.kubernetes.io/master",
         "CriticalAddonsOnly",
         "node-role.kubernetes.io/etcd",
     ] {
@@ -270,7 +271,7 @@ fn rules() -> BTreeSet<(String, String)> {
         "deploy/components/canaries/kube-system.yaml",
         "deploy/components/canaries/kube-node-lease.yaml",
         "deploy/components/breaker/act.yaml",
-        "deploy/overlays/expiry/expiry.yaml",
+        "deploy/components/expiry/expiry.yaml",
         "deploy/overlays/unchecked/unchecked.yaml",
         "deploy/overlays/view/view.yaml",
     ] {

@@ -56,7 +56,9 @@ pub fn rendered(namespace: &str, changed: &Value) -> Rendered {
     let chart: Value = serde_saphyr::from_str(&read("Chart.yaml")).unwrap();
     let root = root(namespace, &chart, &values(changed));
     let texts = folder("templates");
-    let templates = Templates::read(&texts, folder("alerts"));
+    let mut files = folder("alerts");
+    files.extend(folder("dashboards"));
+    let templates = Templates::read(&texts, files);
     let mut objects = Vec::new();
     for path in texts.keys().filter(|path| path.ends_with(".yaml")) {
         let text = format!("\n{}\n", templates.rendered(path, &root));

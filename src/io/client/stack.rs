@@ -62,6 +62,7 @@ fn tcp<R>(mut tcp: HttpConnector<R>) -> HttpConnector<R> {
 
 #[cfg(test)]
 mod tests {
+    use http::Uri;
     use hyper_util::client::legacy::connect::dns::Name;
     use tokio::net::TcpListener;
     use tokio::time::timeout;
@@ -69,6 +70,17 @@ mod tests {
 
     use super::*;
     use crate::io::testing::full_listener;
+
+    #[tokio::test]
+    async fn behind_an_http_proxy_and_a_socks5_proxy_a_client_can_be_made() {
+        for proxy in ["http://10.1.0.1:3128", "socks5://10.1.0.1:1080"] {
+            let mut config = Config::new(Uri::from_static("https://10.0.0.1:6443"));
+            config.accept_invalid_certs = true;
+            config.proxy_url = Some(Uri::from_static(proxy));
+            let maker = maker(config).expect("a maker");
+            assert!(maker().is_ok(), "{proxy}");
+        }
+    }
 
     #[tokio::test]
     async fn of_several_addresses_a_dead_one_leaves_time_for_the_next() {

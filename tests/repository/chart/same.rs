@@ -266,6 +266,20 @@ fn everything(object: &mut Value) -> bool {
     true
 }
 
+/// What no kustomization has, because its files lie outside of it: what docs/status-page.md makes with kubectl.
+fn dashboards() -> Value {
+    let files = ["breaker.json", "overview.json", "webhook.json"];
+    let data: BTreeMap<&str, String> = files
+        .into_iter()
+        .map(|file| (file, read(Path::new("dashboards").join(file))))
+        .collect();
+    let labels = json!({"app.kubernetes.io/name": "hookwatch", "grafana_dashboard": "1"});
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "data": data,
+        "metadata": {"name": "hookwatch-dashboards", "namespace": "hookwatch", "labels": labels},
+    })
+}
+
 pub fn cases() -> [Case; 6] {
     let case = |values, folders, own| Case {
         namespace: "hookwatch",
@@ -337,6 +351,9 @@ fn the_objects_are_those_of_the_kustomizations() {
             add(&mut expected, &Path::new("deploy").join(component));
         }
         expected.retain_mut(case.own);
+        if case.values["monitoring"]["dashboards"] == true {
+            expected.push(dashboards());
+        }
         let expected: Vec<Value> = expected
             .iter()
             .map(|object| moved(object, case.namespace))

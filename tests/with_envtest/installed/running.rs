@@ -50,8 +50,14 @@ pub async fn pod(cluster: &Cluster) -> Daemon {
         ("KUBERNETES_SERVICE_HOST", address.ip().to_string()),
         ("KUBERNETES_SERVICE_PORT", address.port().to_string()),
     ];
-    let user = spec["securityContext"]["runAsUser"].as_i64().unwrap();
-    room::start(&arguments, &variables, &files, user)
+    assert_eq!(spec["securityContext"]["runAsNonRoot"], true);
+    room::start(&arguments, &variables, &files, user_of_the_image())
+}
+
+fn user_of_the_image() -> i64 {
+    let image = include_str!("../../../deploy/Containerfile");
+    let user = image.lines().find_map(|line| line.strip_prefix("USER ")).unwrap();
+    user.split(':').next().unwrap().parse().unwrap()
 }
 
 /// What is trusted to name the API server, in PEM.
