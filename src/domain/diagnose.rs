@@ -29,6 +29,8 @@ use evidence::Evidence;
 use rules::DiagnosisRule;
 use scene::Scene;
 
+pub use cost::meets_starts;
+
 /// Hooks named by metrics alone that are reported at most, of admission and beside it each.
 const MAX_UNLISTED: usize = 200;
 

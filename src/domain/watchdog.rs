@@ -28,7 +28,7 @@ use super::diagnose::plane::{LastWitnessed, PlaneEvidence};
 use super::diagnose::scene::{Before, Scene};
 use super::diagnose::summary;
 use super::diagnose::verdict::{ControlPlane, NonHookCause, Verdict};
-use super::diagnose::{diagnose, most_urgent_first, unlisted};
+use super::diagnose::{diagnose, meets_starts, most_urgent_first, unlisted};
 use super::observe::canary::FurtherCanary;
 use super::observe::observations::{Observations, Sick};
 use super::observe::probe::CertificateFacts;
@@ -39,7 +39,7 @@ use super::report::announcement::Announcer;
 use super::report::assessment::Assessment;
 use super::thresholds as t;
 use super::time::Time;
-use super::vocabulary::{Health, Writes};
+use super::vocabulary::Writes;
 
 use alone::{Alone, Lesson, elsewhere, plane, remembered, temper, temper_elsewhere};
 use auditing::Auditing;
@@ -355,14 +355,16 @@ impl Watchdog {
         let (now, seen) = (plane.now, &self.seen);
         let since = self.plane.filter(|(before, _)| *before == writes);
         let since = since.map_or(now, |(_, since)| since);
-        let failing = verdicts.iter().find(|verdict| verdict.health == Health::Failing);
+        let listed = |verdict: &Verdict| seen.inventory.as_ref()?.hook(&verdict.hook()?);
+        let mut failing = verdicts.iter().filter(|verdict| verdict.can_hold_writes_up());
+        let failing = failing.find(|verdict| listed(verdict).is_none_or(|hook| meets_starts(hook)));
         let failing = failing.map(|verdict| &*verdict.webhook);
         let symptoms = seen.servers.symptoms(&seen.history, failing, sick, now);
         ControlPlane {
             writes,
             since,
             summary: summary::of_control_plane(writes, verdicts, elsewhere.as_ref(), &symptoms),
-            clocks: clocks(seen, (writes, since), verdicts, now),
+            clocks: clocks(seen, plane, (writes, since), verdicts),
             write_seconds: plane.write_seconds(),
             create_seconds: plane.write_seconds_of(WriteOperation::Create),
             update_seconds: plane.write_seconds_of(WriteOperation::Update),

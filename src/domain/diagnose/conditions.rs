@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::counters::Slowness;
+use super::counters::{Counters, Slowness};
 use super::evidence::Evidence;
 use super::passing::Stale;
 use super::probes::ProbeEvidence;
@@ -164,6 +164,16 @@ impl Evidence<'_> {
     pub(super) fn api(&self) -> Option<Hit> {
         let began = self.latest().map(|named| named.started).or(self.counters.from());
         Hit::new(self.api_cause(), began).when(self.api_says_so)
+    }
+
+    /// Its match conditions err, and requests are refused for it; while a shield lets others through, as many may be spared.
+    pub(super) fn conditions_err(&self) -> Option<Hit> {
+        let was_so = self.is_shielded() && self.was_failing_with() == Some(Cause::Erroring);
+        let err = |counters: &&Counters| {
+            counters.unasked >= t::few_calls() || was_so && counters.condition_errors >= t::few_calls()
+        };
+        let counters = self.spans[..2].iter().find(err).filter(|_| !self.ambiguous)?;
+        Some(Hit::new(Cause::Erroring, counters.from()))
     }
 
     /// What failed may have been given up by clients that waited for another hook. An error of the hook's own is its own.

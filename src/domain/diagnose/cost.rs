@@ -115,6 +115,13 @@ static STARTS: [([&str; 5], Option<&str>); 5] = [
     (["CREATE", "discovery.k8s.io", "v1", "endpointslices", ""], Some("default")),
 ];
 
+/// Whether a hook could be asked about what an API server makes while it starts.
+pub fn meets_starts(hook: &Hook) -> bool {
+    let starts = CLASSES.iter().filter(|class| !class.also.is_empty());
+    let mut requests = starts.flat_map(|class| class.requests(|_| None));
+    requests.any(|request| hook.could_match(&request))
+}
+
 /// What one class of requests pays.
 #[derive(Debug)]
 struct Bill<'a> {

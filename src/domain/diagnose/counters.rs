@@ -28,6 +28,10 @@ pub struct Counters {
     pub mean: Option<f64>,
     /// Failed calls that the policy let pass.
     pub fail_open: f64,
+    /// Match conditions that could not be evaluated.
+    pub condition_errors: f64,
+    /// Requests that were refused for that, without a call: at least so many.
+    pub unasked: f64,
     /// Under `Ignore`, on a release of the API server that counts neither ignored failures nor outcomes.
     mute: bool,
     /// Beginning and end of the span.
@@ -105,6 +109,12 @@ impl Counters {
         let failed_mean = failed_mean.filter(|mean| *mean <= t::timeout_and_others() * timeout);
         let limit = t::timeout_alone() * timeout;
         let timed_out = failed_mean.is_some_and(|mean| (t::timeout_like()..=limit).contains(&mean));
+        // Each of its conditions may err on one request, and one that is false beside them lets it through.
+        let unasked = hook.filter(|hook| hook.failure_policy == FailurePolicy::Fail);
+        let unasked = unasked.map_or(0.0, |hook| {
+            let conditions = hook.match_conditions.len().max(1) as f64;
+            (series.condition_errors / conditions - series.exclusions).max(0.0)
+        });
         // A call that timed out is no slow answer.
         let mean = if failed >= 1.0 && series.rejections.calling >= 1.0 {
             let (calls, rejected) = (series.calls, series.rejected);
@@ -123,6 +133,8 @@ impl Counters {
             denied,
             mean,
             fail_open: series.fail_open,
+            condition_errors: series.condition_errors,
+            unasked,
             span: Some((window.from, window.to)),
         }
     }

@@ -45,6 +45,9 @@ const NOT_ACTED_ON: [&str; 6] = [
     "probes-for-long",
 ];
 
+/// The rule on match conditions that err: the cause is that of a webhook which errs, and the words are its own.
+pub const CONDITIONS_ERR: &str = "conditions-err";
+
 /// Whether a verdict suffices to bypass a webhook, with a second witness beside it.
 pub fn suffices(verdict: &Verdict) -> bool {
     verdict.webhook_confidence >= t::sure_enough() && !NOT_ACTED_ON.contains(&verdict.rule)
@@ -150,6 +153,8 @@ rules! {
     /// Users' calls fail: that is certain, and why is a guess. Not where clients may have given up beside it: another
     /// webhook hangs, and every backend of this one answers.
     "calls-fail", Failing, 0.99 0.47, words::reached, |e| e.api()?.when(!e.may_be_given_up());
+    /// Its match conditions cannot be evaluated, and under `Fail` the API server refuses requests for that, without a call.
+    "conditions-err", Failing, 0.95 0.95, words::conditions, |e| e.conditions_err();
     /// It works for the API server, and no probe from here ever got through.
     "extension-works-own-path", Healthy, 0.7 0.7, nothing, |e| {
         let (worst, _) = e.worst()?;

@@ -2,8 +2,9 @@
 
 use crate::cluster::condition::BypassCondition;
 use crate::cluster::hook::HookKind;
+use crate::diagnose::rules::CONDITIONS_ERR;
 use crate::diagnose::verdict::{NonHookCause, Verdict};
-use crate::vocabulary::{Cause, Effect, Health, Writes};
+use crate::vocabulary::{Cause, Effect, Health, NotAHook, Writes};
 
 /// Most hooks named besides the culprits.
 const BESIDE: usize = 5;
@@ -24,6 +25,7 @@ pub fn of_hook(verdict: &Verdict, spared: Option<bool>) -> String {
         };
     };
     let what = match cause {
+        _ if verdict.rule == CONDITIONS_ERR => "has a match condition that errs",
         Cause::Slow => "answers late",
         Cause::Hanging => "does not answer",
         Cause::Refused => "refuses connections",
@@ -112,6 +114,9 @@ pub fn advice(verdict: &Verdict) -> Option<&'static str> {
                 "Fix the webhook. Until it is restored, objects are admitted without its review."
             }
         },
+        _ if verdict.rule == CONDITIONS_ERR => {
+            "Correct its match condition: it must test with has() whether an object has the field that it reads."
+        }
         _ => cause.advice(),
     })
 }
@@ -168,9 +173,11 @@ fn of_writes(writes: Writes, verdicts: &[Verdict], elsewhere: Option<&NonHookCau
         Writes::Blocked => "Writes are blocked",
         Writes::Unknown => "Whether writes flow is not known",
     };
-    let named: Vec<&str> = culprits()
+    let mut named: Vec<&str> = culprits()
         .map(|verdict| verdict.summary.trim_end_matches('.'))
         .collect();
+    let known = elsewhere.filter(|found| found.cause != NotAHook::Unexplained && !named.is_empty());
+    named.extend(known.map(|found| found.cause.sentence()));
     let beside = verdicts.iter().filter(|verdict| match verdict.health {
         Health::Failing => !is_culprit(verdict),
         _ => verdict.bypass.is_some(),
@@ -180,6 +187,10 @@ fn of_writes(writes: Writes, verdicts: &[Verdict], elsewhere: Option<&NonHookCau
         .take(BESIDE)
         .collect();
     let who = match (named.as_slice(), elsewhere, writes) {
+        ([], Some(found), _) if found.cause == NotAHook::Unexplained => {
+            let first = found.evidence.first().map_or("", String::as_str);
+            format!("; no webhook is known to be failing. {first}")
+        }
         ([], Some(found), _) => format!("; no webhook is to blame: {}.", found.cause.sentence()),
         ([], None, Writes::Blocked | Writes::Delayed) => "; the cause is not known yet.".to_owned(),
         ([], None, Writes::Unknown) => "; no webhook is known to be failing.".to_owned(),

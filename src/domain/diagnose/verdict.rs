@@ -122,9 +122,12 @@ impl Verdict {
         self.health == Health::Failing && self.kind.is_admission()
     }
 
-    /// It fails, and writes reach it that it can hold up.
+    /// It fails, writes reach it, and they wait for it or are refused. Of one that metrics alone name, it is not known what its
+    /// failures do.
     pub fn can_hold_writes_up(&self) -> bool {
-        self.health == Health::Failing && self.is_asked()
+        let holds_up =
+            matches!(self.effect, Effect::Blocking | Effect::Delaying) || self.configuration.is_none();
+        self.health == Health::Failing && self.is_asked() && holds_up
     }
 
     /// It takes part in admission, and users' writes reach it.

@@ -4,11 +4,12 @@ use super::counters::Counters;
 use super::evidence::Evidence;
 use super::extension::{Theirs, aggregator, concerned};
 use super::probes::ProbeEvidence;
+use super::scene::Scene;
 use super::scope;
 use crate::cluster::condition::BypassCondition;
 use crate::cluster::hook::{Backend, BackendPath, HookTarget, ServiceState, ServiceTarget};
 use crate::diagnose::verdict::{BackendView, Verdict};
-use crate::observe::canary::CallFailureReason;
+use crate::observe::canary::{CallFailureReason, CanaryOutcome};
 use crate::observe::probing::{BackendState, Dead};
 use crate::text::{capital, human, human_seconds};
 use crate::thresholds as t;
@@ -140,6 +141,32 @@ pub fn late(evidence: &Evidence<'_>) -> Vec<String> {
     let said =
         late.map(|late| format!("A dry-run write that meets this webhook has been waiting for {late}."));
     said.into_iter().collect()
+}
+
+/// That its match conditions err, with the API server's own words where a canary met them.
+pub fn conditions(evidence: &Evidence<'_>) -> Vec<String> {
+    let Scene { seen, now, .. } = *evidence.scene;
+    let counted = evidence.spans[..2]
+        .iter()
+        .find(|counters| counters.condition_errors >= 1.0);
+    let counted = counted.and_then(|counters| Some((counters.condition_errors, counters.span?)));
+    let counted = counted.map(|(errors, (from, to))| {
+        let span = human(to.since(from));
+        format!("The API server could not evaluate its match conditions {errors:.0} times in {span}, and refuses such requests.")
+    });
+    let refused = evidence.covered_by.iter().find_map(|target| {
+        let latest = seen.canaries.get(*target)?.latest(now)?;
+        match &latest.outcome {
+            CanaryOutcome::Refused { status: 403, message } if message.contains(" resulted in error: ") => {
+                Some(format!(
+                    "A dry-run write of {target} was refused: {}.",
+                    message.trim_end_matches('.')
+                ))
+            }
+            _ => None,
+        }
+    });
+    counted.into_iter().chain(refused).collect()
 }
 
 /// That another hook is named, and why this one is with it.

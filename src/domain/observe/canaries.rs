@@ -297,6 +297,21 @@ impl CanaryMemory {
         self.recent(now).next_back()
     }
 
+    /// The newest one, where such canaries were written before, and the last two were denied, or refused with a 4xx: what
+    /// refuses them also refuses the writes that they stand for. 429 is flow control's.
+    pub fn turned_away(&self, now: Time) -> Option<&CanaryReport> {
+        use CanaryOutcome::{Denied, Refused};
+        let is_refused = |report: &&CanaryReport| match report.outcome {
+            Denied { .. } => true,
+            Refused { status, .. } => (400..500).contains(&status) && status != 429,
+            _ => false,
+        };
+        let mut latest = self.recent(now).rev();
+        let (last, before) = (latest.next()?, latest.next()?);
+        let was_written = !self.written.is_empty();
+        (was_written && is_refused(&last) && is_refused(&before)).then_some(last)
+    }
+
     /// Whether one that ended within this time ended so.
     pub fn any_within(&self, now: Time, span: Duration, is: impl Fn(&CanaryOutcome) -> bool) -> bool {
         self.within(now, span).any(|report| is(&report.outcome))

@@ -58,12 +58,12 @@ const NODES_THEN: WriteDeadline = WriteDeadline {
 };
 
 /// The deadlines that are running, the earliest first, since writes were blocked or since a canary of the kind last got through
-/// in time; only if a canary shows that such writes do not. The leaders' canary writes a ConfigMap, not a Lease:
-/// `leaders_may_wait` is false where that makes a difference. `release`: the oldest of the API servers, if known.
-/// kube-controller-manager watches the nodes and may be of another release.
+/// in time; only if a canary shows that such writes do not, or all `renewals_fail`, where dry runs may pass. The leaders' canary
+/// writes a ConfigMap, not a Lease: `leaders_may_wait` is false where that makes a difference. `release`: the oldest of the API
+/// servers, if known. kube-controller-manager watches the nodes and may be of another release.
 pub fn running(
     canaries: &Canaries,
-    leaders_may_wait: bool,
+    (leaders_may_wait, renewals_fail): (bool, bool),
     release: Option<(u32, u32)>,
     since: Time,
     now: Time,
@@ -71,13 +71,21 @@ pub fn running(
     let [leaders, nodes, repair] = CLOCKS;
     let is_older = release.is_some_and(|release| release < NODES_BEFORE);
     let nodes = if is_older { NODES_THEN } else { nodes };
+    // Whether it is the object or the kind of the leaders' canary that is refused, that of the nodes shows, which is a Lease too.
+    let leases_refused = canaries
+        .get(CanaryTarget::NodeLease)
+        .is_some_and(|memory| memory.turned_away(now).is_some());
     [leaders, nodes, repair]
         .into_iter()
-        .filter(|clock| leaders_may_wait || clock.canary != CanaryTarget::KubeSystem)
+        .filter(|clock| leaders_may_wait || renewals_fail || clock.canary != CanaryTarget::KubeSystem)
         .filter_map(|clock| {
+            if renewals_fail {
+                return Some((since + clock.after, clock));
+            }
             let memory = canaries.get(clock.canary)?;
             let through = memory.written_within((clock.attempt)());
-            is_held_up(memory, &clock, now)
+            let is_refused = leases_refused && memory.turned_away(now).is_some();
+            (is_refused || is_held_up(memory, &clock, now))
                 .then(|| (through.unwrap_or(since).max(since) + clock.after, clock))
         })
         .map(|(due, clock)| {
@@ -144,7 +152,7 @@ mod tests {
     fn only_clocks_whose_writes_do_not_get_through_are_told_with_the_time_they_have_left() {
         let mut canaries = nodes_wait();
         canaries.finished(report(CanaryTarget::KubeSystem, 10, 0, CanaryOutcome::Written));
-        let told = running(&canaries, true, None, at(0), at(12));
+        let told = running(&canaries, (true, false), None, at(0), at(12));
         assert_eq!(told.len(), 2, "{told:?}");
         assert!(
             told[0]
@@ -157,7 +165,7 @@ mod tests {
     #[test]
     fn before_kubernetes_1_32_nodes_are_given_ten_seconds_less() {
         let canaries = nodes_wait();
-        let nodes = |release| running(&canaries, true, release, at(0), at(12)).swap_remove(0);
+        let nodes = |release| running(&canaries, (true, false), release, at(0), at(12)).swap_remove(0);
         let before = nodes(Some((1, 31)));
         assert_eq!(
             before,
@@ -175,7 +183,7 @@ mod tests {
             canaries.finished(report(target, 2, 6, CanaryOutcome::Written));
         }
         // A leader gives it up after 5 s, a kubelet after 10 s.
-        let told = running(&canaries, true, None, at(0), at(9));
+        let told = running(&canaries, (true, false), None, at(0), at(9));
         assert_eq!(told.len(), 1, "{told:?}");
         assert!(told[0].starts_with("Leaders lose their Lease"), "{told:?}");
     }
@@ -191,7 +199,7 @@ mod tests {
                 CanaryOutcome::Written,
             ));
         }
-        let told = running(&canaries, true, None, at(0), at(1_801));
+        let told = running(&canaries, (true, false), None, at(0), at(1_801));
         assert!(
             told[0].starts_with("Leaders lose their Lease and exit in 2 s at most"),
             "{told:?}"
@@ -202,7 +210,7 @@ mod tests {
     fn a_clock_that_has_run_out_says_since_when() {
         let mut canaries = Canaries::default();
         canaries.finished(report(CanaryTarget::KubeSystem, 20, 10, CanaryOutcome::TimedOut));
-        let told = running(&canaries, true, None, at(0), at(31));
+        let told = running(&canaries, (true, false), None, at(0), at(31));
         assert_eq!(told.len(), 1);
         assert!(
             told[0].starts_with("Leaders lose their Lease and exit: expected 21 s ago at the latest (10 s"),

@@ -95,12 +95,16 @@ pub struct HookSeries {
     pub fail_open: f64,
     /// Calls that a matchCondition kept from being made.
     pub exclusions: f64,
+    /// matchConditions that could not be evaluated, each of a request by itself. Without one that is false beside it, `Fail`
+    /// refuses the request with 403 and `Ignore` counts an exclusion.
+    #[serde(default)]
+    pub condition_errors: f64,
     /// Calls by the HTTP code of the outcome. A call that got no answer counts as 503, also in what was gained on a release that
     /// counts it as 400.
     pub codes: BTreeMap<u16, f64>,
 }
 
-counted!(HookSeries: calls, rejected, writes, rejections, fail_open, exclusions, codes);
+counted!(HookSeries: calls, rejected, writes, rejections, fail_open, exclusions, condition_errors, codes);
 
 impl HookSeries {
     /// Calls that the hook itself answered with an HTTP error, without denials: 503 counts as no answer.
@@ -118,8 +122,13 @@ impl HookSeries {
     /// Calls that were answered: neither did they fail, nor did their client give up before the hook said anything, which
     /// a mutating hook's policy does not count as failing open.
     pub fn answered(&self) -> f64 {
+        (self.calls.count - self.unanswered()).max(0.0)
+    }
+
+    /// The other calls: those that failed, and those whose client gave up first.
+    pub fn unanswered(&self) -> f64 {
         let unanswered = self.codes.get(&503).copied().unwrap_or_default();
-        (self.calls.count - self.failed().max(unanswered)).max(0.0)
+        self.failed().max(unanswered)
     }
 }
 
@@ -297,7 +306,8 @@ impl Snapshot {
             | Family::HookRequests
             | Family::HookRejections
             | Family::HookFailOpen
-            | Family::Exclusions => return self.record_hook(family, part, labels, value),
+            | Family::Exclusions
+            | Family::ConditionErrors => return self.record_hook(family, part, labels, value),
         }
         true
     }
@@ -360,7 +370,7 @@ impl Snapshot {
             "validating" | "validate" => HookKind::Validating,
             _ => return true,
         };
-        if family == Family::Exclusions && labels.get("kind") != "webhook" {
+        if matches!(family, Family::Exclusions | Family::ConditionErrors) && labels.get("kind") != "webhook" {
             return true;
         }
         let key = (kind, labels.get("name").to_owned());
@@ -393,6 +403,7 @@ impl Snapshot {
                 _ => series.rejections.internal += value,
             },
             Family::HookFailOpen => series.fail_open += value,
+            Family::ConditionErrors => series.condition_errors += value,
             _ => series.exclusions += value,
         }
         true

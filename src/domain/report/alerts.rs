@@ -154,14 +154,17 @@ pub fn conditions(
     found
 }
 
-fn writes(assessment: &Assessment, found: &mut Vec<AlertCondition>) {
+fn writes(assessment: &Assessment, conditions: &mut Vec<AlertCondition>) {
     let plane = &assessment.control_plane;
     let culprits = assessment
         .culprits()
         .map(|verdict| format!("{}: {}", name(verdict), verdict.summary));
     let mut explanation = vec![plane.summary.clone()];
     explanation.extend(culprits.take(3));
-    explanation.extend(plane.not_a_hook.iter().flat_map(|it| it.evidence.clone()));
+    // Of what is not explained the summary has the first sentence.
+    let found = plane.not_a_hook.iter().flat_map(|it| &it.evidence);
+    let found: Vec<String> = found.filter(|said| !plane.summary.contains(*said)).cloned().collect();
+    explanation.extend(found.iter().cloned());
     explanation.extend(plane.clocks.iter().chain(&plane.symptoms).cloned());
     let explanation = explanation.join(" ");
     let state = [("state", plane.writes.as_str())];
@@ -170,7 +173,7 @@ fn writes(assessment: &Assessment, found: &mut Vec<AlertCondition>) {
         Writes::Delayed => Some(&rules::WRITES_DELAYED),
         Writes::Flowing | Writes::Unknown => None,
     };
-    found.extend(rule.map(|rule| AlertCondition::new(rule, &state, &plane.summary, &explanation)));
+    conditions.extend(rule.map(|rule| AlertCondition::new(rule, &state, &plane.summary, &explanation)));
     if let Some(elsewhere) = &plane.not_a_hook {
         let cause = elsewhere.cause.as_str();
         let (rule, how) = if plane.writes == Writes::Blocked {
@@ -178,11 +181,11 @@ fn writes(assessment: &Assessment, found: &mut Vec<AlertCondition>) {
         } else {
             (&rules::NOT_A_HOOK, "impaired")
         };
-        found.push(AlertCondition::new(
+        conditions.push(AlertCondition::new(
             rule,
             &[],
             &format!("Writes are {how} by {cause}, not by a webhook."),
-            &format!("{} {}", plane.summary, elsewhere.evidence.join(" ")),
+            &format!("{} {}", plane.summary, found.join(" ")),
         ));
     }
 }

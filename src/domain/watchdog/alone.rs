@@ -149,21 +149,23 @@ pub(super) fn plane<'a>(
     } else {
         &seen.history
     };
+    let unanswered = seen.servers.unanswered(&seen.history, now);
     PlaneEvidence {
         now,
         windows,
         baseline: &counted.baseline,
         canaries: &seen.canaries,
-        unanswered: seen.servers.unanswered(&seen.history, now),
+        unanswered,
+        cut_off: unanswered.is_some() && seen.self_doubt(&seen.states(now), now),
         sick: sick.first().map(|sick| sick.sentence(now)),
     }
 }
 
-/// What is to blame and is no hook. That the reason is not known counts only while no hook is named.
+/// What is to blame and is no hook. That the reason is not known counts only while no hook is named that can be it.
 pub(super) fn elsewhere(scene: &Scene<'_>, all: &[(Evidence<'_>, Verdict)]) -> Option<NonHookCause> {
-    let hook_named = all.iter().any(|(_, verdict)| verdict.fails_admission());
+    let is_explained = all.iter().any(|(_, verdict)| verdict.can_hold_writes_up());
     let found = scene.elsewhere.clone();
-    found.filter(|found| !hook_named || found.cause != NotAHook::Unexplained)
+    found.filter(|found| !is_explained || found.cause != NotAHook::Unexplained)
 }
 
 /// What the next round is to know of this one, which knew of the round `before`.

@@ -3,6 +3,7 @@
 use crate::cluster::condition::SHIELDED_NAMESPACES;
 use crate::cluster::hook::Labels;
 use crate::cluster::matching::{LEASES, RequestShape};
+use crate::diagnose::plane::PlaneEvidence;
 use crate::diagnose::verdict::Verdict;
 use crate::observe::deadlines;
 use crate::observe::observations::Observations;
@@ -13,9 +14,9 @@ use crate::vocabulary::{Effect, Writes};
 /// not said to be blocked: then at most since it is slow.
 pub(super) fn clocks(
     seen: &Observations,
+    plane: &PlaneEvidence<'_>,
     (writes, since): (Writes, Time),
     verdicts: &[Verdict],
-    now: Time,
 ) -> Vec<String> {
     let blocking = verdicts
         .iter()
@@ -26,8 +27,8 @@ pub(super) fn clocks(
     };
     let told = held_up.map(|since| {
         let release = seen.servers.oldest_release();
-        let leaders_may_wait = leaders_may_wait(seen, blocking);
-        deadlines::running(&seen.canaries, leaders_may_wait, release, since, now)
+        let leases = (leaders_may_wait(seen, blocking), plane.renewals_fail());
+        deadlines::running(&seen.canaries, leases, release, since, plane.now)
     });
     told.unwrap_or_default()
 }

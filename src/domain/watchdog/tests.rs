@@ -17,6 +17,7 @@ mod misleading;
 mod others;
 mod overload;
 mod path;
+mod refused;
 mod replica;
 mod sabotage;
 mod scale;

@@ -130,6 +130,7 @@ pub static SCENARIOS: [Scenario; 28] = [
         summary: "The catch-all validating hook denies everything. It works; it is no fault of its own.",
         symptom: "every create and update is denied by policy",
         expected: &[suspect(Opa, "Denying")],
+        not_a_hook: Some("Unexplained"),
         faults: &[all_of(
             Opa,
             Behaviour::Deny(403, Cow::Borrowed("denied by the lab's policy")),

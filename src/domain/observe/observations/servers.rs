@@ -16,6 +16,8 @@ use crate::{row, thresholds as t};
 const MAX_TARGETS: usize = 64;
 /// Failures remembered of one target.
 const MAX_FAILURES: usize = 16;
+/// An API server that starts is not ready for some seconds; after this long something keeps it from starting.
+const START: Duration = Duration::from_secs(15);
 /// Most failing checks listed in one sentence.
 const TOLD_CHECKS: usize = 3;
 
@@ -209,7 +211,8 @@ impl Servers {
         sick
     }
 
-    /// What is seen of the control plane beside writes, as sentences; `failing` is the first webhook named as a culprit.
+    /// What is seen of the control plane beside writes, as sentences; `failing` is the first webhook named as a culprit that could
+    /// keep an API server from starting.
     pub fn symptoms(
         &self,
         history: &History,
@@ -233,7 +236,9 @@ impl Servers {
             }
             let one = "One of the API servers behind";
             let which = if shared { one } else { "API server" };
-            let since = readiness.since.map(|since| human(now.since(since)));
+            let since = readiness.since.map(|since| now.since(since));
+            let is_young = since.is_some_and(|since| since < START);
+            let since = since.map(human);
             let since = since.map_or_else(String::new, |since| format!(" (for {since} now)"));
             let fail = if readiness.failing.len() > 1 {
                 "fail"
@@ -246,6 +251,7 @@ impl Servers {
                 failing => listed(failing, TOLD_CHECKS),
             };
             said.push(match failing.filter(|_| starts) {
+                _ if starts && is_young => format!("{which} {target} is starting{since}: {checks} {fail}."),
                 Some(hook) => format!(
                     "{which} {target} cannot start{since}: {checks} {fail}, for what it writes at start meets admission \
                      like any other write, and webhook {hook} is failing."

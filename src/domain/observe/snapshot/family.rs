@@ -34,7 +34,7 @@ pub enum Part {
 /// What each family is called, without `_sum` and `_count`, and whether it is a histogram, of which both are read. The first
 /// name of a family is the one that current releases use.
 #[rustfmt::skip] // a table
-const NAMES: [(&str, Family, bool); 21] = [
+const NAMES: [(&str, Family, bool); 22] = [
     ("apiserver_request_duration_seconds", Family::RequestDuration, true),
     ("apiserver_request_sli_duration_seconds", Family::RequestSli, true),
     ("apiserver_request_slo_duration_seconds", Family::RequestSlo, true),
@@ -46,6 +46,7 @@ const NAMES: [(&str, Family, bool); 21] = [
     ("apiserver_admission_webhook_rejection_count", Family::HookRejections, false),
     ("apiserver_admission_webhook_fail_open_count", Family::HookFailOpen, false),
     ("apiserver_admission_match_condition_exclusions_total", Family::Exclusions, false),
+    ("apiserver_admission_match_condition_evaluation_errors_total", Family::ConditionErrors, false),
     ("apiserver_crd_conversion_webhook_duration_seconds", Family::Conversion, true),
     ("apiserver_crd_webhook_conversion_duration_seconds", Family::Conversion, true),
     ("aggregator_unavailable_apiservice", Family::Unavailable, false),
@@ -95,6 +96,8 @@ pub enum Family {
     HookFailOpen,
     /// `apiserver_admission_match_condition_exclusions_total`
     Exclusions,
+    /// `apiserver_admission_match_condition_evaluation_errors_total`
+    ConditionErrors,
     /// `apiserver_crd_conversion_webhook_duration_seconds`, before 1.28
     /// `apiserver_crd_webhook_conversion_duration_seconds`. Its sibling `apiserver_conversion_webhook_*` has no label
     /// for the CRD.

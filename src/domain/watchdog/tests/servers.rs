@@ -99,7 +99,7 @@ fn a_master_that_cannot_start_beside_a_failing_hook_is_told_in_one_sentence() {
     let quiet = incident.tick(11 * SECOND + 100);
     assert_eq!(quiet.control_plane.symptoms.len(), 1);
     assert!(
-        quiet.control_plane.symptoms[0].starts_with("API server 10.0.0.2:6443 is not ready"),
+        quiet.control_plane.symptoms[0].starts_with("API server 10.0.0.2:6443 is starting"),
         "{:?}",
         quiet.control_plane.symptoms
     );
@@ -109,12 +109,16 @@ fn a_master_that_cannot_start_beside_a_failing_hook_is_told_in_one_sentence() {
         let refused = refusal("opa", "context deadline exceeded");
         incident.canary(12 * SECOND + step * SECOND, 500, refused);
     }
-    incident.readiness(14 * SECOND, "10.0.0.2:6443", not_ready(BOOTSTRAP));
-    let assessment = incident.tick(14 * SECOND + 100);
+    let young = incident.tick(14 * SECOND + 100);
+    assert_eq!(young.culprits().count(), 1);
+    let summary = &young.control_plane.summary;
+    assert!(summary.contains("10.0.0.2:6443 is starting (for 3.1 s now)"), "{summary}");
+    incident.readiness(27 * SECOND, "10.0.0.2:6443", not_ready(BOOTSTRAP));
+    let assessment = incident.tick(27 * SECOND + 100);
     assert_eq!(assessment.culprits().count(), 1);
     let summary = &assessment.control_plane.summary;
     assert!(
-        summary.contains("API server 10.0.0.2:6443 cannot start (for 3.1 s now): poststarthook")
+        summary.contains("API server 10.0.0.2:6443 cannot start (for 16.1 s now): poststarthook")
             && summary.contains(BOOTSTRAP)
             && summary.contains("hook opa is failing"),
         "{summary}"
@@ -125,6 +129,53 @@ fn a_master_that_cannot_start_beside_a_failing_hook_is_told_in_one_sentence() {
     assert_eq!(second.readiness.state, "not_ready");
     assert_eq!(second.readiness.failing, [BOOTSTRAP]);
     assert_eq!(second.version.as_deref(), Some("v1.36.2"));
+}
+
+/// Such as a metrics server that is gone, or a hook that only Pods meet.
+#[test]
+fn a_failing_webhook_that_nothing_made_at_start_meets_keeps_no_api_server_from_starting() {
+    let mut pods = hook("pods", 1);
+    pods.rules[0].resources = vec!["pods".into()];
+    let mut incident = Incident::calm(&[&pods]);
+    incident.readiness(11 * SECOND, "10.0.0.2:6443", not_ready(BOOTSTRAP));
+    for second in 12..28 {
+        incident.probe(second * SECOND, &pods, 0, ProbeOutcome::Refused);
+        incident.canary(second * SECOND, 5, refusal("pods", "connection refused"));
+    }
+    incident.readiness(28 * SECOND, "10.0.0.2:6443", not_ready(BOOTSTRAP));
+    let assessment = incident.tick(28 * SECOND + 100);
+    assert_eq!(assessment.culprits().count(), 1);
+    let symptoms = &assessment.control_plane.symptoms;
+    assert!(
+        symptoms[0].starts_with("API server 10.0.0.2:6443 is not ready (for 17.1 s now)"),
+        "{symptoms:?}"
+    );
+}
+
+/// Its network policy, or the node that it runs on.
+#[test]
+fn while_no_backend_answers_either_an_api_server_that_does_not_is_not_said_to_be_down() {
+    let (opa, other) = (hook("opa", 1), hook("other", 1));
+    let mut incident = Incident::calm(&[&opa, &other]);
+    let mut last = None;
+    for step in 0..8 {
+        let ms = 11 * SECOND + step * 2 * SECOND;
+        incident.canary(ms, 1, unreachable());
+        incident.no_connection(ms, "10.0.0.1:6443");
+        for hook in [&opa, &other] {
+            let phase = ProbePhase::Connect;
+            incident.probe_taking(ms, SECOND, hook, 0, ProbeOutcome::TimedOut { phase });
+        }
+        last = Some(incident.tick(ms + SECOND + 100));
+    }
+    let last = last.unwrap();
+    assert!(last.sources.self_doubt);
+    let plane = &last.control_plane;
+    assert_eq!(plane.writes, Writes::Unknown, "{}", plane.summary);
+    let found = plane.not_a_hook.as_ref().expect("it is told");
+    assert_eq!((found.cause, found.confidence), (NotAHook::ApiServerDown, 0.5));
+    let said = found.evidence.iter().any(|said| said.contains("hookwatch may be cut off"));
+    assert!(said, "{:?}", found.evidence);
 }
 
 #[test]
