@@ -61,7 +61,8 @@ How to read what was measured:
 - When no backend of anything answers, probes accuse no webhook: the fault may be hookwatch's own.
 - A webhook's own words accuse no webhook. Only a refusal that begins with the API server's words does.
 - Counters of a name that several webhooks share accuse none of them by themselves.
-- Denials are no fault. A webhook that denies a lot is `Suspect` at most.
+- Denials are no fault. A webhook that denies a lot is `Suspect` at most. Where it denies writes of the control plane's kinds that it
+  let through before, writes are `Blocked`, and that is told without a culprit.
 - A webhook without rules is never `Failing`, whatever its probes say: the API server does not call it.
 - Nothing is learned that moves a rule, its place or its numbers. The same recording gives the same verdicts.
 - A verdict changes nothing in the cluster. A [bypass](breaker.md) is decided apart, and needs two witnesses that do not
@@ -83,7 +84,8 @@ const TAIL: &str = "\
 | which canaries and refusals name a webhook | [`canaries.rs`](../src/domain/observe/canaries.rs), [`evidence.rs`](../src/domain/diagnose/evidence.rs) |
 | pooled connections and rollouts | [`passing.rs`](../src/domain/diagnose/passing.rs) |
 | conversion webhooks and APIServices | [`extension.rs`](../src/domain/diagnose/extension.rs) |
-| when writes flow, wait or are blocked, and trouble that is no webhook's | [`plane.rs`](../src/domain/diagnose/plane.rs) |
+| when writes flow, wait or are blocked | [`plane.rs`](../src/domain/diagnose/plane.rs) |
+| trouble that is no webhook's | [`elsewhere.rs`](../src/domain/diagnose/plane/elsewhere.rs) |
 | the sentences of a verdict | [`words.rs`](../src/domain/diagnose/words.rs) |
 
 Then measure what the change does, write the new numbers into the table, and write this page again:

@@ -308,16 +308,16 @@ mod tests {
     }
 
     #[test]
-    fn policies_that_exclude_requests_are_not_taken_for_webhooks() {
+    fn policies_whose_conditions_exclude_requests_or_err_are_not_taken_for_webhooks() {
         let (snapshot, _) = read(
             "apiserver_admission_match_condition_exclusions_total{kind=\"policy\",name=\"p\",operation=\"CREATE\",type=\"validate\"} 5\n\
-             apiserver_admission_match_condition_exclusions_total{kind=\"webhook\",name=\"w\",operation=\"CREATE\",type=\"validate\"} 4\n",
+             apiserver_admission_match_condition_exclusions_total{kind=\"webhook\",name=\"w\",operation=\"CREATE\",type=\"validate\"} 4\n\
+             apiserver_admission_match_condition_evaluation_errors_total{kind=\"policy\",name=\"p\",operation=\"CREATE\",type=\"validating\"} 7\n\
+             apiserver_admission_match_condition_evaluation_errors_total{kind=\"webhook\",name=\"w\",operation=\"CREATE\",type=\"validating\"} 6\n",
         );
         assert_eq!(snapshot.hooks.len(), 1);
-        assert_eq!(
-            snapshot.hooks[&(HookKind::Validating, "w".to_owned())].exclusions,
-            4.0
-        );
+        let webhook = &snapshot.hooks[&(HookKind::Validating, "w".to_owned())];
+        assert_eq!((webhook.exclusions, webhook.condition_errors), (4.0, 6.0));
     }
 
     proptest! {

@@ -163,7 +163,10 @@ fn writes(assessment: &Assessment, conditions: &mut Vec<AlertCondition>) {
     explanation.extend(culprits.take(3));
     // Of what is not explained the summary has the first sentence.
     let found = plane.not_a_hook.iter().flat_map(|it| &it.evidence);
-    let found: Vec<String> = found.filter(|said| !plane.summary.contains(*said)).cloned().collect();
+    let found: Vec<String> = found
+        .filter(|said| !plane.summary.contains(*said))
+        .cloned()
+        .collect();
     explanation.extend(found.iter().cloned());
     explanation.extend(plane.clocks.iter().chain(&plane.symptoms).cloned());
     let explanation = explanation.join(" ");

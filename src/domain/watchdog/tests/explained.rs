@@ -161,3 +161,50 @@ fn a_webhook_that_is_skipped_and_fails_is_told_beside_what_blocks_writes() {
     );
     assert!(top(Some(BypassCondition::Skip), Writes::Flowing).starts_with("Writes flow; opa"));
 }
+
+/// Such as one whose Service was deleted with its namespace, and whose failures are ignored.
+#[test]
+fn a_webhook_that_was_left_behind_and_holds_nothing_up_takes_no_blame_for_slow_writes() {
+    let (opa, mut left) = (hook("opa", 1), hook("left", 0));
+    left.failure_policy = FailurePolicy::Ignore;
+    if let HookTarget::Service(target) = &mut left.target {
+        target.service = ServiceState::Missing;
+    }
+    for (etcd, cause, said) in [
+        (
+            0.12,
+            NotAHook::EtcdSlow,
+            "Writes are slow; no webhook is to blame: etcd takes its time.",
+        ),
+        (
+            0.001,
+            NotAHook::Unexplained,
+            "Writes are slow; no webhook is known to be failing. The API server's own part",
+        ),
+    ] {
+        let mut incident = Incident::calm(&[&opa]);
+        incident.inventory(11 * SECOND, vec![opa.clone(), left.clone()]);
+        for second in (12..40).step_by(2) {
+            let (writes, etcd) = if second < 26 { (0.004, 0.001) } else { (0.3, etcd) };
+            incident.count_writes(60.0, writes + 0.001, writes);
+            incident.count_calls("opa", 60.0, 0.001);
+            add(&mut incident.counters.etcd, 200.0, etcd);
+            incident.probe(second * SECOND, &opa, 0, alive());
+            incident.canary(second * SECOND, 5, CanaryOutcome::Written);
+            incident.scrape(second * SECOND);
+            incident.tick(second * SECOND + 10);
+        }
+        let verdict = incident.verdict(40 * SECOND, "left");
+        assert_eq!(
+            found(&verdict),
+            (Health::Failing, Some(Cause::NoService), Effect::FailingOpen)
+        );
+        let plane = &incident.tick(40 * SECOND + 10).control_plane;
+        assert_eq!(plane.not_a_hook.as_ref().map(|found| found.cause), Some(cause));
+        assert!(
+            plane.summary.starts_with(said) && plane.summary.contains("Beside that: left"),
+            "{}",
+            plane.summary
+        );
+    }
+}

@@ -140,3 +140,43 @@ fn what_waits_for_a_seat_while_a_webhook_hangs_that_is_called_waits_for_the_webh
     let found = laid_to(&mut outage(&opa), well);
     assert_eq!((found[0], found[7]), (None, queued), "{found:?}");
 }
+
+#[test]
+fn what_cut_off_requests_waited_for_a_webhook_is_not_laid_to_the_api_server_and_a_slow_etcd_is_told_beside_it()
+ {
+    let opa = hook("opa", 2);
+    let found = |etcd: f64| {
+        let mut incident = before_a_flood(&[&opa]);
+        let seconds = (13..=21).step_by(2);
+        let last = seconds.map(|second| {
+            let ms = second * SECOND;
+            incident.canary_late(ms - 2 * SECOND);
+            incident.silent(ms - 2 * SECOND, &opa, 2 * SECOND);
+            incident.count_writes(40.0, 5.0, 5.0);
+            add(&mut incident.counters.reads, 20_000.0, 0.080);
+            add(&mut incident.counters.etcd, 200.0, etcd);
+            incident.counters.in_flight = Some(ByRequestKind {
+                mutating: 8.0,
+                read_only: 150.0,
+            });
+            incident.scrape(ms);
+            incident.tick(ms + 10)
+        });
+        let last = last.last().expect("it was judged");
+        assert_eq!(last.culprits().count(), 1);
+        let summary = last.control_plane.summary.clone();
+        (
+            last.control_plane.not_a_hook.as_ref().map(|found| found.cause),
+            summary,
+        )
+    };
+    // As in an overload.
+    assert_eq!(found(0.005).0, None);
+    let (cause, summary) = found(0.05);
+    assert_eq!(cause, Some(NotAHook::EtcdSlow));
+    assert!(
+        summary.starts_with("Writes are blocked; opa")
+            && summary.ends_with("are refused; and etcd takes its time."),
+        "{summary}"
+    );
+}

@@ -52,7 +52,8 @@ fn refusals_of_the_control_planes_kinds_that_were_written_before_are_told_in_the
         assert_eq!(plane.writes, Writes::Blocked);
         let found = plane.not_a_hook.as_ref().expect("it is told");
         assert_eq!(found.cause, NotAHook::Unexplained);
-        let said = "Writes of the control plane's kinds are refused: a dry-run write of a Lease in kube-node-lease ";
+        let said =
+            "Writes of the control plane's kinds are refused: a dry-run write of a Lease in kube-node-lease ";
         assert!(
             found.evidence[0].starts_with(said) && found.evidence[0].contains(words),
             "{:?}",
@@ -61,7 +62,11 @@ fn refusals_of_the_control_planes_kinds_that_were_written_before_are_told_in_the
         assert!(plane.summary.contains(words), "{}", plane.summary);
         assert_eq!(assessment.culprits().count(), 0);
         // A Lease is renewed no more.
-        assert!(plane.clocks[0].starts_with("Nodes turn NotReady"), "{:?}", plane.clocks);
+        assert!(
+            plane.clocks[0].starts_with("Nodes turn NotReady"),
+            "{:?}",
+            plane.clocks
+        );
     }
 }
 
@@ -171,12 +176,22 @@ fn a_webhook_whose_match_condition_errs_under_fail_is_named_for_the_writes_that_
         verdict.summary,
         "opa (opa-configuration) has a match condition that errs; writes that match it are refused."
     );
-    let said = verdict.evidence.iter().any(|said| said.contains("no such key: labels"));
+    let said = verdict
+        .evidence
+        .iter()
+        .any(|said| said.contains("no such key: labels"));
     assert!(said, "{:?}", verdict.evidence);
     assert!(verdict.by_hand.is_some());
     let plane = &assessment.control_plane;
-    assert_eq!((plane.writes, plane.not_a_hook.is_none()), (Writes::Blocked, true));
-    assert!(plane.summary.contains("a match condition that errs"), "{}", plane.summary);
+    assert_eq!(
+        (plane.writes, plane.not_a_hook.is_none()),
+        (Writes::Blocked, true)
+    );
+    assert!(
+        plane.summary.contains("a match condition that errs"),
+        "{}",
+        plane.summary
+    );
 }
 
 #[test]

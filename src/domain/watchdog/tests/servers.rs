@@ -112,7 +112,10 @@ fn a_master_that_cannot_start_beside_a_failing_hook_is_told_in_one_sentence() {
     let young = incident.tick(14 * SECOND + 100);
     assert_eq!(young.culprits().count(), 1);
     let summary = &young.control_plane.summary;
-    assert!(summary.contains("10.0.0.2:6443 is starting (for 3.1 s now)"), "{summary}");
+    assert!(
+        summary.contains("10.0.0.2:6443 is starting (for 3.1 s now)"),
+        "{summary}"
+    );
     incident.readiness(27 * SECOND, "10.0.0.2:6443", not_ready(BOOTSTRAP));
     let assessment = incident.tick(27 * SECOND + 100);
     assert_eq!(assessment.culprits().count(), 1);
@@ -174,7 +177,10 @@ fn while_no_backend_answers_either_an_api_server_that_does_not_is_not_said_to_be
     assert_eq!(plane.writes, Writes::Unknown, "{}", plane.summary);
     let found = plane.not_a_hook.as_ref().expect("it is told");
     assert_eq!((found.cause, found.confidence), (NotAHook::ApiServerDown, 0.5));
-    let said = found.evidence.iter().any(|said| said.contains("hookwatch may be cut off"));
+    let said = found
+        .evidence
+        .iter()
+        .any(|said| said.contains("hookwatch may be cut off"));
     assert!(said, "{:?}", found.evidence);
 }
 

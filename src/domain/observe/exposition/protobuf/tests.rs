@@ -58,6 +58,7 @@ const SOME: &str = "\
     apiserver_admission_webhook_admission_duration_seconds_sum{name=\"a\\\"}\",operation=\"CREATE\",rejected=\"false\",type=\"admit\"} 1.5e1\n\
     apiserver_admission_webhook_admission_duration_seconds_count{name=\"a\\\"}\",operation=\"CREATE\",rejected=\"false\",type=\"admit\"} 300\n\
     apiserver_admission_webhook_fail_open_count{name=\"a\",type=\"admit\"} 4\n\
+    apiserver_admission_match_condition_evaluation_errors_total{kind=\"webhook\",name=\"a\",operation=\"CREATE\",type=\"admit\"} 3\n\
     apiserver_current_inflight_requests{request_kind=\"mutating\"} 2\n\
     apiserver_storage_objects{resource=\"pods\"} 12\n\
     apiserver_flowcontrol_rejected_requests_total NaN\n\
@@ -75,6 +76,8 @@ fn the_same_registry_gives_the_same_snapshot_in_both_formats() {
             .count,
         300.0
     );
+    let other = &snapshot.hooks[&(HookKind::Mutating, "a".to_owned())];
+    assert_eq!((other.fail_open, other.condition_errors), (4.0, 3.0));
     assert_eq!(complaints.left_out, 2, "NaN and infinity");
     assert_eq!((snapshot, complaints), read_text(SOME));
 }
