@@ -147,12 +147,17 @@ fn what_cut_off_requests_waited_for_a_webhook_is_not_laid_to_the_api_server_and_
     let opa = hook("opa", 2);
     let found = |etcd: f64| {
         let mut incident = before_a_flood(&[&opa]);
-        let seconds = (13..=21).step_by(2);
+        incident.canary_late(11 * SECOND);
+        incident.silent(11 * SECOND, &opa, 2 * SECOND);
+        incident.tick(13 * SECOND + 100);
+        let seconds = (15..=23).step_by(2);
         let last = seconds.map(|second| {
             let ms = second * SECOND;
-            incident.canary_late(ms - 2 * SECOND);
             incident.silent(ms - 2 * SECOND, &opa, 2 * SECOND);
             incident.count_writes(40.0, 5.0, 5.0);
+            let series = incident.count_calls("opa", 10.0, 10.0);
+            series.rejections.calling += 10.0;
+            add(&mut series.rejected, 10.0, 10.0);
             add(&mut incident.counters.reads, 20_000.0, 0.080);
             add(&mut incident.counters.etcd, 200.0, etcd);
             incident.counters.in_flight = Some(ByRequestKind {
@@ -163,7 +168,8 @@ fn what_cut_off_requests_waited_for_a_webhook_is_not_laid_to_the_api_server_and_
             incident.tick(ms + 10)
         });
         let last = last.last().expect("it was judged");
-        assert_eq!(last.culprits().count(), 1);
+        let named: Vec<_> = last.culprits().map(|verdict| verdict.cause).collect();
+        assert_eq!(named, [Some(Cause::Hanging)], "{:?}", last.hooks[0].evidence);
         let summary = last.control_plane.summary.clone();
         (
             last.control_plane.not_a_hook.as_ref().map(|found| found.cause),

@@ -199,7 +199,7 @@ fn a_body_that_was_cut_off_is_whole_nowhere_but_between_two_messages() {
         whole += usize::from(exposition.standing() == BodyStanding::Whole);
     }
     assert_eq!(exposition.standing(), BodyStanding::Whole);
-    assert_eq!(whole, 8, "once after each family");
+    assert_eq!(whole, 9, "once after each family");
     let (_, complaints) = read(&body[..body.len() - 1]);
     assert_eq!(complaints.first.as_deref(), Some("the last message is cut off"));
 }
