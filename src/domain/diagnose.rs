@@ -102,7 +102,7 @@ fn verdict(
     let own = (rule.says)(evidence).into_iter().chain(passed);
     verdict.evidence = words::evidence(evidence, own.collect(), &verdict);
     verdict.advice = summary::advice(&verdict);
-    verdict.summary = summary::of_hook(&verdict, evidence.spared_pass());
+    verdict.summary = summary::of_hook(&verdict, evidence.spared_pass(), evidence.unanswered_part());
     verdict
 }
 
@@ -119,9 +119,10 @@ fn effect(evidence: &Evidence<'_>, cause: Option<Cause>, health: Health, costs: 
             _ => Effect::None,
         };
     }
+    // A hook that is shown no write does nothing to any, and what no call has met yet, by any other witness than probes, does
+    // nothing.
     let passes = matches!(cause, Cause::Partial | Cause::StaleConnection | Cause::RolloutGap);
-    // A hook that is shown no write does nothing to any, and bad backends that no call has met yet do nothing.
-    let met = !passes || failing || evidence.counters.failed >= 1.0;
+    let met = failing || evidence.counters.failed >= 1.0 || !passes && evidence.is_met_by_calls();
     let called = !evidence.is_uncalled() && evidence.hook.is_none_or(|hook| !hook.rules.is_empty());
     let waited_for = evidence.hook.and_then(|hook| costs.effect(&hook.id));
     match cause {

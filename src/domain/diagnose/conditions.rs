@@ -9,7 +9,7 @@ use super::passing::Stale;
 use super::probes::ProbeEvidence;
 use super::scene::Scene;
 use crate::cluster::condition::BypassCondition;
-use crate::cluster::hook::{Backend, BackendAddress, HookKind};
+use crate::cluster::hook::{Backend, BackendAddress, FailurePolicy, Hook, HookKind, MatchCondition};
 use crate::observe::probing::{BackendState, Dead};
 use crate::thresholds as t;
 use crate::time::Time;
@@ -176,6 +176,21 @@ impl Evidence<'_> {
         Some(Hit::new(Cause::Erroring, counters.from()))
     }
 
+    /// More than probes shows that its calls fail, or it was named and not found to be well since.
+    pub(super) fn is_met_by_calls(&self) -> bool {
+        let named = self.before.is_some_and(|before| before.named);
+        self.api_says_so || self.current().next().is_some() || self.structural.is_some() || named
+    }
+
+    /// How many calls were not answered out of how many, where a hook that hangs does so for a part of them: it answers every
+    /// probe and most calls, and no canary.
+    pub(super) fn unanswered_part(&self) -> Option<(f64, f64)> {
+        let Counters { calls, failed, .. } = self.counters;
+        let canaries = self.canary_late.is_some() || self.is_named();
+        let part = self.is_good() && !canaries && failed >= 1.0 && failed < t::most_calls() * calls;
+        part.then_some((failed, calls))
+    }
+
     /// What failed may have been given up by clients that waited for another hook. An error of the hook's own is its own.
     pub(super) fn may_be_given_up(&self) -> bool {
         self.another_hangs && self.is_good() && !self.counters.err_themselves() && !self.is_named()
@@ -205,10 +220,20 @@ impl Evidence<'_> {
     }
 
     /// If the API server got an answer since, it will get one again; and a canary that was sent since and got through
-    /// shows that it does not hang for us alone.
+    /// shows that it fails for us alone: it would have waited for a hook that hangs, and been refused for one that fails at once
+    /// unless a condition or the policy let it pass. A connection of before outlasts a certificate.
     pub(super) fn is_answered_since(&self, worst: &Dead, since: Time) -> bool {
         let passed = self.canary_passed.is_some_and(|sent| sent >= since);
-        self.was_answered_since(since) || worst.cause == Cause::Hanging && passed
+        let would_be_refused = |hook: &Hook| {
+            hook.failure_policy == FailurePolicy::Fail
+                && hook.match_conditions.iter().all(MatchCondition::is_ours)
+        };
+        let shows = match worst.cause {
+            Cause::Hanging => true,
+            Cause::TlsInvalid => false,
+            _ => self.hook.is_some_and(would_be_refused),
+        };
+        self.was_answered_since(since) || passed && shows
     }
 
     pub(super) fn is_called_well(&self) -> bool {

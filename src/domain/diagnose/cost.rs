@@ -284,8 +284,14 @@ impl<'a> Till<'_, 'a> {
             counts && !spared && hook.could_match(request) && let_through()
         });
         let met: Vec<_> = met.collect();
+        // One that hangs for a part of its calls may do so for other requests than these.
         let tell = |one: &&HookCost<'_, '_>| {
-            one.hit.cause == Some(Cause::Slow) && (shields || !one.evidence.is_shielded())
+            let for_some = match one.hit.cause {
+                Some(Cause::Slow) => true,
+                Some(Cause::Hanging) => one.evidence.unanswered_part().is_some(),
+                _ => false,
+            };
+            for_some && (shields || !one.evidence.is_shielded())
         };
         let since = met.iter().filter_map(|one| one.hit.since).max();
         let in_time = met.iter().all(tell) && class.is_in_time(met.iter().map(|one| one.evidence), since);
@@ -381,9 +387,9 @@ impl<'a> Class<'a> {
         !self.canaries.is_empty() && self.canaries.iter().all(waits)
     }
 
-    /// Whether canaries that match each of these hooks, all slow since then, show that such requests are in time. The cost
-    /// of slow hooks is computed from means, which one lost packet or one busy second raises; a canary waits for all of
-    /// them.
+    /// Whether canaries that match each of these hooks, all slow or hanging since then, show that such requests are in time. The
+    /// cost of slow hooks is computed from means, which one lost packet or one busy second raises, that of hanging ones from
+    /// calls that may be of another kind; a canary waits for all of them.
     fn is_in_time<'e>(
         &self,
         met: impl Iterator<Item = &'e Evidence<'e>> + Clone,

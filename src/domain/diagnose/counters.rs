@@ -20,8 +20,10 @@ pub struct Counters {
     pub failed: f64,
     /// Seconds per failed call.
     pub failed_mean: Option<f64>,
-    /// Failed calls to which the hook gave an HTTP error of its own.
+    /// Failed calls to which the hook gave an HTTP error of its own, or a patch that cannot be applied.
     pub own_errors: f64,
+    /// Failed calls whose patch the API server could not apply: it refuses such a write under either failurePolicy.
+    bad_patches: f64,
     /// Calls that the hook denied.
     pub denied: f64,
     /// Seconds per answered call.
@@ -96,17 +98,20 @@ impl Counters {
         // Under Fail the refused calls have their own series; under Ignore what failed hides among the rest
         // and shows by what it adds to them.
         let refused = series.rejections.calling + internal;
-        let failed_mean = (failed >= 1.0).then(|| {
-            let (sum, others, count) = if refused >= 1.0 {
-                // A denial is an answer like any other.
-                (series.rejected.sum, denied, refused)
-            } else {
-                (series.calls.sum, (series.calls.count - failed).max(0.0), failed)
-            };
-            ((sum - others * usual) / count).max(0.0)
-        });
-        // None takes longer than its timeout: what is beyond that, the others took, which are not as usual then.
-        let failed_mean = failed_mean.filter(|mean| *mean <= t::timeout_and_others() * timeout);
+        let (sum, others, count) = if refused >= 1.0 {
+            // A denial is an answer like any other.
+            (series.rejected.sum, denied, refused)
+        } else {
+            (series.calls.sum, (series.calls.count - failed).max(0.0), failed)
+        };
+        // None takes longer than its timeout: what is beyond that, calls took that their clients gave up, which are counted
+        // among the rest alone; or others did, which are not as usual then.
+        let took = (sum - others * usual).max(0.0);
+        let mut means = [count, count + series.given_up()]
+            .map(|count| took / count)
+            .into_iter();
+        let longest = t::timeout_and_others() * timeout;
+        let failed_mean = means.find(|mean| *mean <= longest).filter(|_| failed >= 1.0);
         let limit = t::timeout_alone() * timeout;
         let timed_out = failed_mean.is_some_and(|mean| (t::timeout_like()..=limit).contains(&mean));
         // Each of its conditions may err on one request, and one that is false beside them lets it through.
@@ -129,7 +134,8 @@ impl Counters {
             answered: series.answered(),
             failed,
             failed_mean,
-            own_errors: series.own_errors(),
+            own_errors: series.own_errors() + internal,
+            bad_patches: internal,
             denied,
             mean,
             fail_open: series.fail_open,
@@ -146,6 +152,7 @@ impl Counters {
             failed: 0.0,
             failed_mean: None,
             own_errors: 0.0,
+            bad_patches: 0.0,
             fail_open: 0.0,
             ..self.clone()
         }
@@ -197,7 +204,12 @@ impl Counters {
         self.failed_mean.is_some_and(|mean| mean < t::timeout_like())
     }
 
-    /// Most failed calls were answered by an HTTP error of the hook's own.
+    /// Most failed calls were answered with a patch that cannot be applied.
+    pub fn patches_badly(&self) -> bool {
+        self.bad_patches >= 1.0 && self.bad_patches >= t::most_calls() * self.failed
+    }
+
+    /// Most failed calls were answered, by an HTTP error of the hook's own or a patch that cannot be applied.
     pub fn err_themselves(&self) -> bool {
         self.own_errors >= t::most_calls() * self.failed
     }

@@ -328,8 +328,11 @@ impl<'a> Evidence<'a> {
         self.before.filter(|_| self.was_failing())?.cause
     }
 
-    /// What fails is let pass.
+    /// What fails is let pass. The API server refuses a write whose patch it cannot apply whatever the policy.
     pub fn fails_open(&self) -> bool {
+        if self.counters.patches_badly() {
+            return false;
+        }
         let let_pass = self.spans[1].fail_open >= 1.0;
         let ignores = |hook: &Hook| hook.failure_policy == FailurePolicy::Ignore;
         self.hook.map_or(let_pass, ignores)

@@ -32,7 +32,7 @@ pub struct Stale {
 
 impl Stale {
     /// `None` unless every probe is good, an endpoint left within [`t::pooled_connections_last`], and either the connection
-    /// that hookwatch kept to it is silent or other calls get through.
+    /// that hookwatch kept to it is silent, or hookwatch kept none and other calls get through.
     pub fn of(evidence: &Evidence<'_>) -> Option<Self> {
         let hook = evidence
             .hook
@@ -71,7 +71,9 @@ impl Stale {
         let answered =
             counters.calls - counters.failed >= 1.0 && counters.from().is_some_and(|from| from >= scraped);
         let others_get_through = answered || evidence.accusations.iter().any(|other| !other.named.current);
-        (own.is_some() || !is_older && others_get_through).then_some(Self {
+        // What hookwatch kept tells what the API server has kept.
+        let closed = evidence.scene.seen.pooled.are_closed(&hook.id, now);
+        (own.is_some() || !is_older && !closed && others_get_through).then_some(Self {
             since,
             own: own.is_some(),
             timed_out: refused || counted,

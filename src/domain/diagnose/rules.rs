@@ -100,11 +100,13 @@ rules! {
     };
     /// The connection that hookwatch kept to a backend that left is silent: the API server may have such ones.
     "pooled-connection", Suspect, 0.98 0.97, words::stale, |e| e.stale(|stale| stale.own && !stale.drained);
-    /// An endpoint left, calls ran into their timeout since, others are answered, and so is every probe.
+    /// An endpoint left to which hookwatch kept no connection, calls ran into their timeout since, others are answered, and
+    /// so is every probe.
     "timeouts-since-endpoint-left", Failing, 0.75 0.75, words::stale, |e| {
         e.stale(|stale| !stale.own && stale.calls_timed_out && e.counters.failing())
     };
-    /// An endpoint left, a call ran into its timeout since, others are answered, and so is every probe.
+    /// An endpoint left to which hookwatch kept no connection, a call ran into its timeout since, others are answered, and
+    /// so is every probe.
     "timeout-since-endpoint-left", Suspect, 0.60 0.12, words::stale, |e| {
         e.stale(|stale| !stale.own && stale.timed_out)
     };
@@ -205,10 +207,11 @@ rules! {
         let (worst, _) = e.worst()?;
         e.all_dead()?.when(e.scene.self_doubt && (worst.certain || e.theirs.is_some()))
     };
-    /// No backend answers a probe, and the API server was answered since.
+    /// No backend answers a probe, and the API server was answered since; or a canary got through that the webhook would
+    /// have held up or refused.
     "probes-contradicted", Suspect, 0.19 0.08, words::late, |e| {
         let (worst, since) = e.worst()?;
-        let answered = worst.certain && e.is_answered_since(worst, since);
+        let answered = (worst.certain || worst.is_path()) && e.is_answered_since(worst, since);
         e.all_dead()?.when(answered || e.theirs_contradicts(worst))
     };
     /// No backend answers a probe, and writes have been waiting since.

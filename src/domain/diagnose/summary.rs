@@ -9,8 +9,9 @@ use crate::vocabulary::{Cause, Effect, Health, NotAHook, Writes};
 /// Most hooks named besides the culprits.
 const BESIDE: usize = 5;
 
-/// The verdict in one sentence. `spared`: whether what a shield spares gets through; `None` if not observed.
-pub fn of_hook(verdict: &Verdict, spared: Option<bool>) -> String {
+/// The verdict in one sentence. `spared`: whether what a shield spares gets through; `None` if not observed. `part`: how many
+/// calls a webhook that hangs for some of them leaves unanswered, and of how many.
+pub fn of_hook(verdict: &Verdict, spared: Option<bool>, part: Option<(f64, f64)>) -> String {
     let who = match (&verdict.configuration, verdict.kind) {
         (_, HookKind::Conversion) => format!("The conversion webhook of {}", verdict.webhook),
         (_, HookKind::Aggregated) => format!("The aggregated API {}", verdict.webhook),
@@ -24,8 +25,11 @@ pub fn of_hook(verdict: &Verdict, spared: Option<bool>) -> String {
             _ => format!("{who}: no evidence yet, neither traffic nor probe answers."),
         };
     };
+    let part = part.filter(|_| cause == Cause::Hanging);
+    let some = part.map(|(failed, calls)| format!("leaves {failed:.0} of {calls:.0} calls unanswered"));
     let what = match cause {
         _ if verdict.rule == CONDITIONS_ERR => "has a match condition that errs",
+        Cause::Hanging if let Some(some) = &some => some,
         Cause::Slow => "answers late",
         Cause::Hanging => "does not answer",
         Cause::Refused => "refuses connections",
@@ -40,16 +44,16 @@ pub fn of_hook(verdict: &Verdict, spared: Option<bool>) -> String {
         Cause::FailingOpen => "is being skipped",
         Cause::Denying => "works and denies most requests",
     };
-    let effect = bypassed(verdict, spared).unwrap_or_else(|| affected(verdict, cause).to_owned());
+    let passing = part.is_some() || matches!(cause, Cause::RolloutGap | Cause::StaleConnection);
+    let effect = bypassed(verdict, spared).unwrap_or_else(|| affected(verdict, cause, passing).to_owned());
     let certain = verdict.health == Health::Failing
         || matches!(cause, Cause::Denying | Cause::Partial | Cause::RolloutGap);
     let seems = if certain { "" } else { "suspected: " };
     format!("{seems}{who} {what}{effect}.")
 }
 
-/// What that does to requests, as the rest of the summary.
-fn affected(verdict: &Verdict, cause: Cause) -> &'static str {
-    let passing = matches!(cause, Cause::RolloutGap | Cause::StaleConnection);
+/// What that does to requests, as the rest of the summary. `passing`: most of them are answered.
+fn affected(verdict: &Verdict, cause: Cause, passing: bool) -> &'static str {
     match (verdict.kind, verdict.effect) {
         (_, Effect::None) => "",
         (HookKind::Conversion, Effect::Delaying) => {

@@ -16,6 +16,10 @@ use crate::thresholds as t;
 use crate::time::Time;
 use crate::vocabulary::{BackendHealth, Cause, Effect, Health};
 
+/// What follows for writes, as the policy `Ignore` suggests otherwise.
+const BAD_PATCH: &str = "Its patch cannot be applied to the object, and the API server refuses such writes under either \
+                         failurePolicy.";
+
 /// Most items listed; of the rest only the number.
 const TOLD: usize = 3;
 
@@ -63,6 +67,9 @@ fn of_admission(evidence: &Evidence<'_>, own: Vec<String>, verdict: &Verdict) ->
     if counters.failed >= 1.0 || counters.denied >= 1.0 || cause == Some(Cause::Slow) || !is_older {
         said.extend(counters.sentences("calls", evidence.usual));
     }
+    // A webhook that is not listed may take no dry runs: refusing those is counted alike.
+    let patches_badly = evidence.hook.is_some() && counters.patches_badly();
+    said.extend(patches_badly.then(|| BAD_PATCH.to_owned()));
     let troubled = cause.is_some_and(|cause| cause != Cause::Denying);
     let share = evidence
         .excess_share
@@ -191,8 +198,8 @@ pub fn beside(evidence: &Evidence<'_>) -> Vec<String> {
 pub fn reached(evidence: &Evidence<'_>) -> Vec<String> {
     let mut said = late(evidence);
     if evidence.is_good() && evidence.api_cause() == Cause::Unreachable {
-        let path = "hookwatch reaches it and the API server does not. Check the firewall, tunnel and routes between \
-                    the control plane and the Pods.";
+        let path = "hookwatch reaches it and the API server does not. Check the firewall, tunnel, proxy and routes \
+                    between the control plane and the Pods.";
         said.push(path.to_owned());
     }
     said

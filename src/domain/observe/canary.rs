@@ -204,8 +204,8 @@ pub enum CallFailureReason {
     TlsHandshakeTimeout,
     /// `connect: connection refused`.
     ConnectionRefused,
-    /// `no route to host`, `network is unreachable` and similar; a proxy or Konnectivity in front of the hook gives no
-    /// connection.
+    /// `no route to host`, `network is unreachable` and similar; a proxy, as of `HTTPS_PROXY` in the API server's environment, or
+    /// Konnectivity in front of the hook gives no connection.
     Unreachable,
     /// `tls: failed to verify certificate`, `x509: ...` and other handshake errors; a caBundle that holds no
     /// certificate.
@@ -232,6 +232,20 @@ const DENIAL: &str = "admission webhook ";
 /// How the texts begin of a proxy between API servers and webhooks that gets through to no webhook: Konnectivity over gRPC, and
 /// any by HTTP CONNECT (`apiserver/pkg/server/egressselector`).
 const NO_WAY: [&str; 2] = ["No agent available", "proxy error from "];
+
+/// What Go's client says of a proxy that refuses an HTTP CONNECT: the reason phrase of its answer alone (`net/http/transport.go`).
+const PROXY_REFUSED: [&str; 10] = [
+    "Bad Request",
+    "Forbidden",
+    "Not Found",
+    "Method Not Allowed",
+    "Proxy Authentication Required",
+    "Too Many Requests",
+    "Internal Server Error",
+    "Bad Gateway",
+    "Service Unavailable",
+    "Gateway Timeout",
+];
 
 impl CallFailure {
     /// Reads the message of a refused write; `None` when it does not begin as the API server's own words do.
@@ -306,7 +320,7 @@ impl CallFailureReason {
         // A lookup that times out is the name server's fault, not the hook's.
         if why.starts_with("dial tcp: lookup ") {
             Self::NoSuchHost
-        } else if NO_WAY.iter().any(|beginning| why.starts_with(beginning)) {
+        } else if NO_WAY.iter().any(|beginning| why.starts_with(beginning)) || PROXY_REFUSED.contains(&why) {
             Self::Unreachable
         } else if has("TLS handshake timeout") {
             Self::TlsHandshakeTimeout
@@ -436,6 +450,9 @@ mod tests {
                 R::NoSuchHost,
             ),
             ("No agent available", R::Unreachable),
+            ("Forbidden", R::Unreachable),
+            ("Service Unavailable", R::Unreachable),
+            ("Proxy Authentication Required", R::Unreachable),
             (
                 "proxy error from 127.0.0.1:8131 while dialing 10.0.0.7:443, code 503: 503 Service Unavailable",
                 R::Unreachable,

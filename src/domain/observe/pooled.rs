@@ -108,6 +108,19 @@ impl PooledConnections {
         }
     }
 
+    /// Whether hookwatch kept a connection to every removed backend of a hook, and each was answered or closed properly since.
+    pub fn are_closed(&self, hook: &HookId, now: Time) -> bool {
+        let known = self.0.get(hook).into_iter().flatten();
+        let gone = known.filter_map(|(_, memory)| Some((memory.gone?, memory.newest)));
+        let mut gone = gone
+            .filter(|(gone, _)| now.since(*gone) < t::pooled_connections_last())
+            .peekable();
+        let is_closed = |gone, newest: Option<(Time, Option<Duration>)>| {
+            newest.is_some_and(|(at, silent)| at >= gone && silent.is_none())
+        };
+        gone.peek().is_some() && gone.all(|(gone, newest)| is_closed(gone, newest))
+    }
+
     /// The removed backends of one hook whose connection is silent.
     pub fn silent(&self, hook: &HookId, now: Time) -> Vec<DeadConnection> {
         let known = self.0.get(hook).into_iter().flatten();

@@ -132,8 +132,8 @@ pub enum ProbeAnswer {
     },
     /// An HTTP answer to a request for an API's discovery document.
     Discovery {
-        /// The status code; the aggregator, who has credentials, wants 2xx or 3xx. 401 and 403 mean a living server
-        /// that does not know us.
+        /// The status code; the aggregator, which has credentials, wants 2xx and follows no redirect. 401 and 403 mean a
+        /// living server that does not know us.
         status: u16,
     },
     /// A well-formed AdmissionReview for our uid.
@@ -157,7 +157,7 @@ impl ProbeAnswer {
     /// Whether a request for a discovery document, answered like this, would make the aggregator call the service
     /// unavailable: 429 and those of a server that only dislikes us would not.
     pub const fn is_no_discovery(status: u16) -> bool {
-        !(matches!(status, 200..=399 | 401 | 403 | 429))
+        !(matches!(status, 200..=299 | 401 | 403 | 429))
     }
 }
 
@@ -286,4 +286,17 @@ pub struct ProbeOverdue {
     pub waiting: Duration,
     /// The phase that it waits in.
     pub phase: ProbePhase,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_redirect_is_no_discovery_document_to_the_aggregator() {
+        let available = [200, 204, 401, 403, 429];
+        let unavailable = [301, 302, 307, 404, 500, 503];
+        assert!(!available.into_iter().any(ProbeAnswer::is_no_discovery));
+        assert!(unavailable.into_iter().all(ProbeAnswer::is_no_discovery));
+    }
 }

@@ -109,7 +109,8 @@ pub struct Dead {
     pub attempts: usize,
     /// Whether any probe from here ever reached it: if none did, the path may be at fault.
     pub was_alive: bool,
-    /// False for an HTTP error or an odd answer given to a forged review: no verdict without other witnesses.
+    /// False for an HTTP error or an odd answer given to a forged review, and for a name that does not resolve here: no verdict
+    /// without other witnesses.
     pub certain: bool,
     /// False only for a first failed attempt that hangs for less than is unusual here: twice the slowest answer of the last
     /// ten minutes, or [`t::late_at_most`] of a backend that never answered.
@@ -345,8 +346,9 @@ impl ProbeOutcome {
         match self {
             Self::Answered(answer) => {
                 let fails = match answer {
-                    // 401, 403 and 429 come from a living hook that does not know or like us.
-                    ProbeAnswer::ReviewRefused { status } => !matches!(status, 401 | 403 | 429),
+                    // 401, 403 and 429 come from a living hook that does not know or like us; 307 and 308 send the API server,
+                    // whose client follows them, to another place.
+                    ProbeAnswer::ReviewRefused { status } => !matches!(status, 307 | 308 | 401 | 403 | 429),
                     ProbeAnswer::NotAnAdmissionReview { .. } => true,
                     ProbeAnswer::Discovery { status } => ProbeAnswer::is_no_discovery(*status),
                     _ => false,
@@ -356,7 +358,9 @@ impl ProbeOutcome {
             Self::ClientCertificateWanted | Self::VerifierDiffers { .. } | Self::NotProbed { .. } => None,
             Self::TimedOut { .. } => Some((Cause::Hanging, true)),
             Self::Refused => Some((Cause::Refused, true)),
-            Self::Unreachable { .. } | Self::Unresolvable { .. } => Some((Cause::Unreachable, true)),
+            Self::Unreachable { .. } => Some((Cause::Unreachable, true)),
+            // API servers ask other name servers than we do.
+            Self::Unresolvable { .. } => Some((Cause::Unreachable, false)),
             Self::TlsRejected { .. } => Some((Cause::TlsInvalid, true)),
             Self::Lost { phase, .. } if *phase == ProbePhase::Connect => Some((Cause::Refused, true)),
             Self::Lost { .. } => Some((Cause::Erroring, true)),
@@ -692,7 +696,7 @@ mod tests {
     }
 
     #[test]
-    fn an_http_error_given_to_a_review_is_not_certain_and_401_is_healthy() {
+    fn an_http_error_given_to_a_review_is_not_certain_and_neither_401_nor_a_redirect_is_one() {
         let mut memory = BackendMemory::default();
         let refused = |status| ProbeOutcome::Answered(ProbeAnswer::ReviewRefused { status });
         memory.finished(report(0, 2, refused(500)));
@@ -705,8 +709,10 @@ mod tests {
                 ..
             })
         ));
-        memory.finished(report(300, 2, refused(401)));
-        assert!(matches!(memory.state(at(400)), BackendState::Alive { .. }));
+        for (ms, status) in [(300, 401), (400, 307), (500, 308)] {
+            memory.finished(report(ms, 2, refused(status)));
+            assert!(matches!(memory.state(at(ms + 50)), BackendState::Alive { .. }));
+        }
     }
 
     #[test]

@@ -178,8 +178,8 @@ pub const fn by_rollout(what: &HookChangeKind) -> bool {
     matches!(what, EndpointReady(_) | EndpointStopping(_) | EndpointGone(_))
 }
 
-/// Failed calls, except those that the hook itself answered with an HTTP error (503 counts as no answer) and timeouts:
-/// where nothing listens, the refusal is immediate.
+/// Failed calls, except timeouts and those that the hook itself answered, with an HTTP error (503 counts as no answer) or a
+/// patch that cannot be applied: where nothing listens, the refusal is immediate.
 ///
 /// Under `Ignore` they have no duration of their own: what the others usually take, in seconds, is subtracted.
 fn lost(series: &HookSeries, usual: Option<f64>) -> f64 {
@@ -193,7 +193,7 @@ fn lost(series: &HookSeries, usual: Option<f64>) -> f64 {
     if longest >= Some(t::timeout_like()) {
         return 0.0;
     }
-    (series.failed() - series.own_errors()).max(0.0)
+    (series.failed() - series.own_errors() - series.rejections.internal).max(0.0)
 }
 
 #[cfg(test)]

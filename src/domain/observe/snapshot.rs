@@ -70,7 +70,8 @@ pub struct Rejections {
     pub denied: f64,
     /// `calling_webhook_error`: the call failed and the policy is Fail.
     pub calling: f64,
-    /// `apiserver_internal_error`: the API server refused to call.
+    /// `apiserver_internal_error`: the API server could not apply the hook's patch, or did not call it for a dry run that it
+    /// does not take. It refuses the request under either policy.
     pub internal: f64,
     /// How many of those that were denied have another code than 400. That is the code of a denial to which the hook gave
     /// none, and before Kubernetes 1.34 that of a call without an answer.
@@ -117,6 +118,12 @@ impl HookSeries {
     /// Calls that failed, under either failurePolicy.
     pub fn failed(&self) -> f64 {
         self.rejections.calling + self.rejections.internal + self.fail_open
+    }
+
+    /// Calls whose client gave up before they were answered: counted by their code alone.
+    pub fn given_up(&self) -> f64 {
+        let unanswered = self.codes.get(&503).copied().unwrap_or_default();
+        (unanswered - self.rejections.calling - self.fail_open).max(0.0)
     }
 
     /// Calls that were answered: neither did they fail, nor did their client give up before the hook said anything, which

@@ -9,7 +9,7 @@ use crate::observe::observations::Observations;
 use crate::observe::probing::BackendState;
 use crate::thresholds as t;
 use crate::time::Time;
-use crate::vocabulary::{Cause, Health};
+use crate::vocabulary::{Cause, Effect, Health};
 
 impl Attention {
     /// Looks closer wherever something is odd, and everywhere until there is a baseline. `in_trouble`: writes are, or something
@@ -76,9 +76,10 @@ pub(super) fn is_trouble(verdict: &Verdict) -> bool {
     !matches!(verdict.cause, None | Some(Cause::Denying))
 }
 
-/// Trouble that is new or actionable: other measurements may be its effects. Trouble of conversion webhooks and
-/// APIServices is measured separately.
+/// Trouble that is new, or slows writes down: other measurements may be its effects. What has failed for longer, while writes
+/// are in no trouble, may never be fixed. Trouble of conversion webhooks and APIServices is measured separately.
 pub(super) fn is_news(verdict: &Verdict, now: Time) -> bool {
     let young = verdict.since.is_none_or(|since| now.since(since) < t::lasting());
-    verdict.kind.is_admission() && is_trouble(verdict) && (young || verdict.health == Health::Failing)
+    let delays = verdict.health == Health::Failing && verdict.effect == Effect::Delaying;
+    verdict.kind.is_admission() && is_trouble(verdict) && (young || delays)
 }

@@ -95,7 +95,8 @@ fn bypass(evidence: &Evidence<'_>, verdict: &Verdict) -> Option<(Bypass, String)
         _ if evidence.has_spared() => ("", Rung::Shield, SHIELD),
         _ => (" --rung skip", Rung::Skip, SKIP),
     };
-    if (is_old || is_full) && is_ignored(hook) {
+    // What refuses the write whatever the policy is not to be ignored.
+    if (is_old || is_full) && (is_ignored(hook) || evidence.counters.patches_badly()) {
         return None;
     }
     let bypass = Bypass {

@@ -5,6 +5,7 @@ mod auditing;
 mod by_hand;
 mod bypassed;
 mod costs;
+mod counted;
 mod covered;
 mod dead;
 mod doubt;

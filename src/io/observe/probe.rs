@@ -1,8 +1,8 @@
 //! One direct attempt against one backend, as the API server would connect.
 //!
 //! The API server's visible behaviour is copied: HTTP/1.1 only, TLS 1.2 or newer, trust in the hook's caBundle alone,
-//! the server name `<service>.<namespace>.svc`, no redirects, no session resumption, no retries (kube-apiserver 1.36,
-//! `apis/util/webhook/client.go`). reqwest is not used here: it does not expose the phases, hides the certificate when
+//! the server name `<service>.<namespace>.svc`, no session resumption, no retries (kube-apiserver 1.36,
+//! `apis/util/webhook/client.go`). Redirects, which its client follows, are not followed: where they lead is no backend. reqwest is not used here: it does not expose the phases, hides the certificate when
 //! verification fails, and resumes sessions.
 
 use std::fmt;

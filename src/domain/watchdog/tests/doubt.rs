@@ -50,3 +50,75 @@ fn a_webhook_that_has_been_dead_for_long_does_not_keep_us_from_doubting_ourselve
     incident.scrape(80 * SECOND + 500);
     assert!(!incident.tick(80 * SECOND + 600).sources.self_doubt);
 }
+
+#[test]
+fn what_probes_alone_suspect_is_not_said_to_refuse_writes_before_a_call_fails() {
+    let opa = hook("opa", 2);
+    let mut incident = Incident::calm(&[&opa]);
+    for step in 0..4 {
+        for backend in 0..2 {
+            incident.probe(11 * SECOND + step * 500, &opa, backend, ProbeOutcome::Refused);
+        }
+    }
+    let refused = |effect| (Health::Suspect, Some(Cause::Refused), effect);
+    let verdict = incident.verdict(13 * SECOND, "opa");
+    assert_eq!(found(&verdict), refused(Effect::None));
+    assert!(!verdict.summary.contains("writes"), "{}", verdict.summary);
+    let series = incident.count_calls("opa", 1.0, 0.001);
+    series.rejections.calling += 1.0;
+    incident.scrape(13 * SECOND + 100);
+    let verdict = incident.verdict(13 * SECOND + 200, "opa");
+    assert_eq!(found(&verdict), refused(Effect::Blocking));
+}
+
+/// How a hook is whose every probe ends so for half a minute while another one answers, and which nothing calls. Canaries that
+/// meet it are written, or there are none.
+fn probed_alone(opa: &Hook, canaries: bool, ends: &ProbeOutcome) -> Health {
+    let other = hook("other", 1);
+    let mut incident = Incident::calm(&[opa, &other]);
+    for second in 11..45 {
+        let ms = second * SECOND;
+        incident.probe(ms, opa, 0, ends.clone());
+        incident.probe(ms, &other, 0, alive());
+        if canaries {
+            incident.canary(ms + 100, 5, CanaryOutcome::Written);
+        }
+        incident.scrape(ms + 500);
+        incident.tick(ms + 510);
+    }
+    incident.verdict(45 * SECOND, "opa").health
+}
+
+#[test]
+fn a_canary_that_passes_a_webhook_shows_that_it_refuses_hookwatch_alone_unless_it_would_pass_anyway() {
+    let opa = hook("opa", 1);
+    let ignored = Hook {
+        failure_policy: FailurePolicy::Ignore,
+        ..opa.clone()
+    };
+    let conditional = super::acting::changed(&opa, "only-what-we-own");
+    let expired = ProbeOutcome::TlsRejected {
+        fault: crate::observe::probe::TlsFault::Expired,
+        why: String::new(),
+    };
+    for (opa, canaries, ends, health) in [
+        (&opa, true, &ProbeOutcome::Refused, Health::Suspect),
+        (&opa, false, &ProbeOutcome::Refused, Health::Failing),
+        (&opa, true, &expired, Health::Failing),
+        (&ignored, true, &ProbeOutcome::Refused, Health::Failing),
+        (&conditional, true, &ProbeOutcome::Refused, Health::Failing),
+    ] {
+        assert_eq!(probed_alone(opa, canaries, ends), health, "{canaries} {ends:?}");
+    }
+}
+
+#[test]
+fn a_name_that_does_not_resolve_here_accuses_no_webhook() {
+    let why = || "no such host".to_owned();
+    for (ends, health) in [
+        (ProbeOutcome::Unresolvable { why: why() }, Health::Suspect),
+        (ProbeOutcome::Unreachable { why: why() }, Health::Failing),
+    ] {
+        assert_eq!(probed_alone(&hook("opa", 1), false, &ends), health, "{ends:?}");
+    }
+}

@@ -118,6 +118,21 @@ fn timeouts_count_from_the_departure_to_which_the_kept_connection_is_silent() {
 }
 
 #[test]
+fn timeouts_after_an_endpoint_left_are_no_stale_connections_where_it_closed_the_one_that_hookwatch_kept() {
+    let opa = hook("opa", 3);
+    let mut incident = Incident::calm(&[&opa]);
+    let left = without(&opa, 1);
+    incident.inventory(11 * SECOND, vec![left.clone()]);
+    let closed = ProbeOutcome::Lost {
+        phase: ProbePhase::FirstByte,
+        why: "reset".into(),
+    };
+    incident.kept(11_500, 1, &opa, closed);
+    let verdict = incident.three_of_a_hundred_time_out(&left);
+    assert_judged(&verdict, Health::Suspect, Some(Cause::Hanging));
+}
+
+#[test]
 fn timeouts_after_an_endpoint_left_are_stale_connections_also_without_a_witness_of_our_own() {
     let opa = hook("opa", 3);
     let mut incident = Incident::calm(&[&opa]);
