@@ -58,6 +58,8 @@ How to read what was measured:
 - Silence is never healthy. A webhook without evidence is `Unknown`.
 - High latency alone accuses no webhook. A slow webhook must also explain why writes are slow.
 - Probes alone accuse no webhook at once. They must fail for `dead_alone`, at least twice, with the way to the pods open.
+- A name that does not resolve for hookwatch accuses no webhook by itself: API servers may ask other name servers.
+- Probes alone never say that writes are refused. A call, a canary or the inventory must show it.
 - When no backend of anything answers, probes accuse no webhook: the fault may be hookwatch's own.
 - A webhook's own words accuse no webhook. Only a refusal that begins with the API server's words does.
 - Counters of a name that several webhooks share accuse none of them by themselves.
