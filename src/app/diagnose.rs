@@ -22,6 +22,7 @@ use super::{BadUsage, Output, every, to_json};
 use crate::domain::act::fence::AutoBreak;
 use crate::domain::diagnose::rules::suffices;
 use crate::domain::diagnose::verdict::Verdict;
+use crate::domain::observe::views::BlindSpot;
 use crate::domain::report::assessment::Assessment;
 use crate::domain::vocabulary::{Health, Writes};
 use crate::io::client::greeting::Obstacle;
@@ -79,8 +80,8 @@ pub struct ConclusionFacts {
     pub admission_culprit: bool,
     /// Another hook is.
     pub other_culprit: bool,
-    /// The evidence is insufficient to call it healthy.
-    pub blind: bool,
+    /// Why the evidence is insufficient to call it healthy.
+    pub blind: Option<BlindSpot>,
     /// Something is found that impairs writes and is no hook.
     pub not_a_hook: bool,
     /// Whether the control plane takes writes.
@@ -92,13 +93,17 @@ impl From<ConclusionFacts> for Conclusion {
         // A conversion webhook or an APIService breaks one kind of object only, which does not say why writes are impaired.
         if facts.admission_culprit {
             Self::HookFailing
-        } else if facts.blind {
+        } else if facts
+            .blind
+            .is_some_and(|blind| !matches!(blind, BlindSpot::Stale(_)))
+        {
             Self::CouldNotTell
         } else if facts.not_a_hook || matches!(facts.writes, Writes::Blocked | Writes::Delayed) {
             Self::NotAHook
         } else if facts.other_culprit {
             Self::HookFailing
-        } else if facts.writes == Writes::Unknown {
+        } else if facts.writes == Writes::Unknown || facts.blind.is_some() {
+            // An old list grows older while the API server is down, which is named all the same.
             Self::CouldNotTell
         } else {
             Self::Healthy
@@ -115,14 +120,14 @@ pub fn is_unwell(health: Health, bypassed: bool) -> bool {
 impl Conclusion {
     /// Reads an assessment.
     pub fn of(assessment: &Assessment) -> Self {
-        let (plane, sources) = (&assessment.control_plane, &assessment.sources);
+        let plane = &assessment.control_plane;
         let admission = |verdict: &Verdict| verdict.kind.is_admission();
         let counts = |verdict: &&Verdict| is_unwell(verdict.health, verdict.bypass.is_some());
         let unwell = || assessment.hooks.iter().filter(counts);
         Self::from(ConclusionFacts {
             admission_culprit: unwell().any(admission),
             other_culprit: unwell().any(|verdict| !admission(verdict)),
-            blind: sources.inventory_age_seconds.is_none() || !sources.hooks_listed || sources.self_doubt,
+            blind: assessment.sources.blind_to(),
             not_a_hook: plane.not_a_hook.is_some(),
             writes: plane.writes,
         })
@@ -324,6 +329,24 @@ mod tests {
         };
         assert_eq!(of(true), [false, true, true, false]);
         assert_eq!(of(false), [false, false, true, false]);
+    }
+
+    #[test]
+    fn with_an_old_list_of_webhooks_nothing_is_healthy_and_an_api_server_that_is_down_is_still_named() {
+        let of = |not_a_hook, blind| {
+            Conclusion::from(ConclusionFacts {
+                admission_culprit: false,
+                other_culprit: false,
+                blind,
+                not_a_hook,
+                writes: Writes::Flowing,
+            })
+        };
+        let stale = Some(BlindSpot::Stale(Duration::from_secs(1_800)));
+        assert_eq!(of(false, None), Conclusion::Healthy);
+        assert_eq!(of(false, stale), Conclusion::CouldNotTell);
+        assert_eq!(of(true, stale), Conclusion::NotAHook);
+        assert_eq!(of(true, Some(BlindSpot::Unlisted)), Conclusion::CouldNotTell);
     }
 
     #[test]

@@ -29,7 +29,9 @@ impl RunningDaemon {
     /// # Errors
     /// When the address is taken or the kubeconfig cannot be used.
     pub async fn start(config: Config) -> anyhow::Result<Self> {
-        let listening = config.serve.listen(config.listen).await?;
+        let mut listening = config.serve.listen(config.listen).await?;
+        let labels = &config.alertmanager.envelope.labels;
+        listening.cluster = labels.get("cluster").cloned();
         let address = listening
             .main
             .local_addr()

@@ -298,7 +298,9 @@ impl Watchdog {
         let remembered = remembered(before, &verdicts, windows, now);
         let writes = plane.settled(elsewhere.as_ref(), &verdicts, &remembered, &mut witnessed);
         let in_trouble = writes.in_trouble || elsewhere.is_some();
-        let control_plane = self.control_plane(&plane, (writes.state, elsewhere), &verdicts, &sick);
+        let sources = self.seen.sources(self_doubt, stored.is_some(), now);
+        let seen = (verdicts.as_slice(), sources.blind_to().is_some());
+        let control_plane = self.control_plane(&plane, (writes.state, elsewhere), seen, &sick);
         let attention = Attention::of(&self.seen, &verdicts, &scene.states, in_trouble, now);
         let mut effects = self.changes(&verdicts, &control_plane);
         for (hook, since) in outages {
@@ -317,7 +319,7 @@ impl Watchdog {
             at: now,
             control_plane,
             hooks: verdicts,
-            sources: self.seen.sources(self_doubt, stored.is_some(), now),
+            sources,
             breaker: self.breaker(),
             replica: self.replica_view.clone(),
             audit: self.auditing.published(),
@@ -349,7 +351,7 @@ impl Watchdog {
         &self,
         plane: &PlaneEvidence<'_>,
         (writes, elsewhere): (Writes, Option<NonHookCause>),
-        verdicts: &[Verdict],
+        (verdicts, blind): (&[Verdict], bool),
         sick: &[Sick],
     ) -> ControlPlane {
         let (now, seen) = (plane.now, &self.seen);
@@ -363,7 +365,7 @@ impl Watchdog {
         ControlPlane {
             writes,
             since,
-            summary: summary::of_control_plane(writes, verdicts, elsewhere.as_ref(), &symptoms),
+            summary: summary::of_control_plane(writes, verdicts, elsewhere.as_ref(), &symptoms, blind),
             clocks: clocks(seen, plane, (writes, since), verdicts),
             write_seconds: plane.write_seconds(),
             create_seconds: plane.write_seconds_of(WriteOperation::Create),

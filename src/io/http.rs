@@ -47,6 +47,8 @@ pub struct Listening {
     pub tls: Option<Tls>,
     /// Who may see the page and the API.
     pub access: Access,
+    /// What the page calls the cluster; `None` where it has no name.
+    pub cluster: Option<String>,
 }
 
 impl From<TcpListener> for Listening {
@@ -57,6 +59,7 @@ impl From<TcpListener> for Listening {
             metrics: None,
             tls: None,
             access: Access::default(),
+            cluster: None,
         }
     }
 }
@@ -89,10 +92,12 @@ pub async fn serve(listening: Listening, shown: Reported, stop: watch::Receiver<
         metrics,
         tls,
         access,
+        cluster,
     } = listening;
     let judged = LastJudged::default();
     let observed = observed(shown.clone(), judged.clone());
-    let told = told(shown.clone(), judged.clone(), access);
+    let page = status::StatusPage::new(shown.clone(), judged.clone(), cluster);
+    let told = told(shown.clone(), page, access);
     // Each has connection slots of its own: clients that fill one port do not keep a scraper or the kubelet from the
     // other.
     let beside = metrics.map(|listener| {
@@ -130,11 +135,11 @@ fn metrics_of(shown: Reported) -> Router {
 }
 
 /// Routes that show hooks, under access control.
-fn told(shown: Reported, judged: LastJudged, access: Access) -> Router {
+fn told(shown: Reported, page: status::StatusPage, access: Access) -> Router {
     let page = Router::new()
         .route("/", get(status::whole))
         .route("/fragment", get(status::fragment))
-        .with_state(status::StatusPage::new(shown.clone(), judged));
+        .with_state(page);
     Router::new()
         .route("/api/v1/assessment", get(assessment))
         .with_state((shown, WrittenAssessment::default()))

@@ -56,7 +56,7 @@ const SHOTS: [Shot; 6] = [
 /// The page without what would ask for a newer one, and without its foot, which has the release.
 fn source(moment: &Moment) -> String {
     let model = Model::new(Arc::clone(&moment.assessment), &moment.past, None);
-    let whole = document(&Model::fragment(Some(&model)));
+    let whole = document(&Model::fragment(Some(&model)), None);
     let (page, _) = whole.split_once("<footer>").unwrap();
     page.replace("<span id=\"live\" role=\"status\">", "<span id=\"live\">live")
         .replace("<noscript>reloads every 15 s</noscript>", "")

@@ -132,7 +132,9 @@ impl Session {
 
     /// Whether the person who asked for it still wants it.
     pub(super) fn agreed(&mut self, yes: bool) -> bool {
+        let server = self.connection.server();
         if yes {
+            self.say(&format!("On {server}."));
             return true;
         }
         if !std::io::stdin().is_terminal() {
@@ -140,7 +142,7 @@ impl Session {
             return false;
         }
         let mut asking = std::io::stderr();
-        let _ = write!(asking, "Change this? [y/N] ").and_then(|()| asking.flush());
+        let _ = write!(asking, "On {server}. Change this? [y/N] ").and_then(|()| asking.flush());
         let mut answer = String::new();
         let read = std::io::stdin().lock().read_line(&mut answer);
         let agreed = read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes");

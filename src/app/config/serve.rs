@@ -62,6 +62,7 @@ impl ServeConfig {
             metrics,
             tls,
             access,
+            cluster: None,
         })
     }
 }

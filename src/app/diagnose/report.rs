@@ -21,6 +21,8 @@ pub(super) fn report(look: &Look) -> String {
     let obstacle = obstacle.filter(|_| look.conclusion == Conclusion::CouldNotTell);
     lines.extend(obstacle.map(|obstacle| format!("  {obstacle}.")));
     if let Some(assessment) = &look.assessment {
+        let blind = assessment.sources.blind_to();
+        lines.extend(blind.map(|why| format!("  hookwatch does not see everything: {why}.")));
         lines.extend(writes(&assessment.control_plane));
         lines.extend(culprits(assessment, &look.aim));
         lines.extend(assessment.control_plane.not_a_hook.iter().flat_map(elsewhere));
@@ -138,14 +140,16 @@ fn audited(audit: &PublishedFindings) -> Vec<String> {
 }
 
 fn about<'a>(verdict: &Verdict, found: impl Iterator<Item = &'a Finding>, aim: &CommandAim) -> String {
+    let place = verdict.called_at().map(|place| format!(", called at {place}"));
     let mut text = format!(
-        "{} {}: {} (effect {}, confidence {:.2}, rule {})",
+        "{} {}: {} (effect {}, confidence {:.2}, rule {}{})",
         verdict.health.as_str().to_uppercase(),
         verdict.cause.map_or("BYPASSED", |cause| cause.as_str()),
         verdict.summary,
         verdict.effect.as_str(),
         verdict.confidence,
-        verdict.rule
+        verdict.rule,
+        place.unwrap_or_default()
     );
     for sentence in &verdict.evidence {
         // Writing to a String cannot fail.
@@ -249,7 +253,9 @@ mod tests {
             obstacle: None,
             assessment: Some(Arc::new(assessment)),
         });
-        let head = format!("A WEBHOOK IS FAILING\n  {summary}\n");
+        let blind =
+            "  hookwatch does not see everything: the webhook configurations have not been read yet.\n";
+        let head = format!("A WEBHOOK IS FAILING\n{blind}  {summary}\n");
         assert!(said.starts_with(&head), "{said}");
         let told = format!(
             "\n  {}\n  {}\n\nFAILING Hanging: opa does not",
@@ -259,6 +265,10 @@ mod tests {
         let next = "\n  - A canary waits.\n  next: Restart it.\n  to bypass it: hookwatch break --context prod policy/opa \
                     --kind validating --reason TEXT\n    It shields the webhook.\n";
         assert!(said.contains(next), "{said}");
+        assert!(
+            said.contains(", rule no-data, called at opa/opa:443)\n"),
+            "{said}"
+        );
         let shared = "  next: Restart it.\n  to bypass it: the command for policy/opa names it, too\n";
         assert!(said.contains(shared), "{said}");
     }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use serde_json::Value;
 
-use super::view::shown::{ShownAssessment, ShownBreaker, ShownHook, lasting};
+use super::view::shown::{ShownAssessment, ShownHook, lasting};
 use super::view::state::in_trouble;
 use super::{ServerArguments, parse};
 use crate::app::diagnose::{Conclusion, ConclusionFacts, document, is_unwell};
@@ -37,11 +37,10 @@ fn facts(seen: &ShownAssessment) -> ConclusionFacts {
     };
     let is_unwell = |hook: &&ShownHook| is_unwell(hook.health, hook.bypass.is_some());
     let culprits = || seen.hooks.iter().filter(is_unwell);
-    let sources = &seen.sources;
     ConclusionFacts {
         admission_culprit: culprits().any(admission),
         other_culprit: culprits().any(|hook| !admission(hook)),
-        blind: sources.inventory_age_seconds.is_none() || !sources.hooks_listed || sources.self_doubt,
+        blind: seen.blind_to(),
         not_a_hook: seen.control_plane.not_a_hook.is_some(),
         writes: seen.control_plane.writes,
     }
@@ -111,6 +110,9 @@ fn report(conclusion: Conclusion, seen: &ShownAssessment, silent: Option<&str>, 
             clean(silent)
         ));
     }
+    if let Some(why) = seen.blind_to() {
+        line(&format!("  hookwatch does not see everything: {why}."));
+    }
     line(&format!("  {}", seen.sentence()));
     if let Some(advice) = seen.advice() {
         line(&format!("  next: {advice}"));
@@ -119,7 +121,7 @@ fn report(conclusion: Conclusion, seen: &ShownAssessment, silent: Option<&str>, 
     some(&seen.control_plane.symptoms, &mut line);
     control_plane(seen, &mut line);
     hooks(seen, &mut line);
-    breaker(&seen.breaker, &mut line);
+    breaker(seen, &mut line);
     sources(seen, server, &mut line);
     text
 }
@@ -167,7 +169,8 @@ fn control_plane(seen: &ShownAssessment, line: &mut impl FnMut(&str)) {
     }
 }
 
-fn breaker(breaker: &ShownBreaker, line: &mut impl FnMut(&str)) {
+fn breaker(seen: &ShownAssessment, line: &mut impl FnMut(&str)) {
+    let breaker = &seen.breaker;
     line("breaker");
     let instead = if breaker.wanted == breaker.effective {
         String::new()
@@ -177,6 +180,9 @@ fn breaker(breaker: &ShownBreaker, line: &mut impl FnMut(&str)) {
     line(&format!("  {}{instead}: {}", breaker.effective, breaker.why));
     if let Some(frozen) = &breaker.frozen {
         line(&format!("  {frozen}"));
+    }
+    if let Some(follows) = seen.left_to_leader() {
+        line(&format!("  {follows}"));
     }
     for standing in breaker.hooks.iter().take(LINES) {
         line(format!("  {}: {}. {}", standing.webhook, standing.short(), standing.words).trim_end());
@@ -199,9 +205,6 @@ fn sources(seen: &ShownAssessment, server: &str, line: &mut impl FnMut(&str)) {
         line(&format!("  API servers: {why}"));
     }
     some(&seen.sources.probes.late, line);
-    if seen.sources.self_doubt {
-        line("  Every probe fails at once, so the fault may be hookwatch's own.");
-    }
     for problem in seen.problems.iter().take(LINES) {
         line(&format!("  {}: {}", problem.object, problem.what));
     }
@@ -265,12 +268,18 @@ fn hooks(seen: &ShownAssessment, line: &mut impl FnMut(&str)) {
 
 fn row(seen: &ShownAssessment, hook: &ShownHook) -> [String; 6] {
     let configuration = hook.configuration.as_ref().map(|name| format!(" ({name})"));
+    let place = hook.called_at().map(|place| format!(", called at {place}"));
     [
         hook.health.as_str().to_owned(),
         or_dash(hook.cause.as_ref()),
         or_dash(Some(&hook.effect).filter(|effect| !effect.is_empty())),
         or_dash(hook.sure()),
         or_dash(seen.lasted(hook)),
-        format!("{}{}", hook.webhook, configuration.unwrap_or_default()),
+        format!(
+            "{}{}{}",
+            hook.webhook,
+            configuration.unwrap_or_default(),
+            place.unwrap_or_default()
+        ),
     ]
 }

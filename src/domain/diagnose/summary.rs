@@ -148,21 +148,23 @@ const fn advice_on_extension(kind: HookKind, cause: Cause) -> &'static str {
     }
 }
 
-/// The top of every report: one sentence on writes, and, when they are not well, what else is seen.
+/// The top of every report: one sentence on writes, and, when they are not well, what else is seen. `blind`: whether
+/// a failing webhook could be missed, so that it must not say that there is none.
 pub fn of_control_plane(
     writes: Writes,
     verdicts: &[Verdict],
     elsewhere: Option<&NonHookCause>,
     symptoms: &[String],
+    blind: bool,
 ) -> String {
-    let said = of_writes(writes, verdicts, elsewhere);
+    let said = of_writes(writes, verdicts, elsewhere, blind);
     let well = matches!(writes, Writes::Flowing | Writes::Unknown) && elsewhere.is_none();
     let well = well && !verdicts.iter().any(|verdict| verdict.health == Health::Failing);
     let symptoms = if well { &[] } else { symptoms };
     [&[said], symptoms].concat().join(" ")
 }
 
-fn of_writes(writes: Writes, verdicts: &[Verdict], elsewhere: Option<&NonHookCause>) -> String {
+fn of_writes(writes: Writes, verdicts: &[Verdict], elsewhere: Option<&NonHookCause>, blind: bool) -> String {
     // While writes do not flow, a webhook that none of them reaches is no reason.
     let is_culprit = |verdict: &Verdict| {
         verdict.can_hold_writes_up() || writes == Writes::Flowing && verdict.fails_admission()
@@ -197,6 +199,7 @@ fn of_writes(writes: Writes, verdicts: &[Verdict], elsewhere: Option<&NonHookCau
         }
         ([], Some(found), _) => format!("; no webhook is to blame: {}.", found.cause.sentence()),
         ([], None, Writes::Blocked | Writes::Delayed) => "; the cause is not known yet.".to_owned(),
+        ([], None, _) if blind => ".".to_owned(),
         ([], None, Writes::Unknown) => "; no webhook is known to be failing.".to_owned(),
         ([], None, Writes::Flowing) if beside.is_empty() => "; no webhook is failing.".to_owned(),
         ([], None, Writes::Flowing) => ".".to_owned(),

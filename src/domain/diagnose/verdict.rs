@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::cluster::condition::BypassCondition;
 use crate::cluster::hook::{Backend, BackendPath, HookId, HookKind, Subject};
+use crate::diagnose::LOST_PATH;
 use crate::observe::canary::CanaryTarget;
 use crate::observe::views::CanaryView;
 use crate::time::Time;
@@ -84,6 +85,12 @@ pub struct BackendView {
     pub detail: String,
 }
 
+/// Of a verdict's incident and webhook: where calls go, as namespace/service:port or host:port, where that is known and no
+/// path that several Services lost together.
+pub fn called_at<'a>(incident: &'a str, webhook: &str) -> Option<&'a str> {
+    (!incident.is_empty() && incident != webhook && incident != LOST_PATH).then_some(incident)
+}
+
 impl Verdict {
     /// Whom it is about: kind, configuration where known, webhook.
     pub fn subject(&self) -> Subject {
@@ -97,6 +104,11 @@ impl Verdict {
             configuration: self.configuration.clone()?,
             webhook: Arc::clone(&self.webhook),
         })
+    }
+
+    /// Where its calls go, where that is known and its own.
+    pub fn called_at(&self) -> Option<&str> {
+        called_at(&self.incident, &self.webhook)
     }
 
     /// The command that restores the hook, where it is bypassed.

@@ -1,11 +1,18 @@
 //! What a person is shown of the sources: the canaries, the scrapes, the probes, and how fresh each is.
 
+use std::fmt;
+use std::time::Duration;
+
 use serde::Serialize;
 
 use super::canary::CanaryTarget;
 use super::node_leases::NodeLeasesView;
 use super::readiness::ReadinessView;
+use crate::text::human;
 use crate::time::Time;
+
+/// An inventory older than this is out of date, as the alert HookwatchBlind has it.
+pub const STALE_INVENTORY: Duration = Duration::from_secs(300);
 
 /// One canary as a person sees it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -40,6 +47,57 @@ pub struct Sources {
     pub probes: ProbeView,
     /// True when every probe fails at once and nothing shows that the fault is not ours.
     pub self_doubt: bool,
+}
+
+impl Sources {
+    /// Why a failing webhook could be missed now; `None` while nothing hides one.
+    pub fn blind_to(&self) -> Option<BlindSpot> {
+        BlindSpot::of(self.hooks_listed, self.inventory_age_seconds, self.self_doubt)
+    }
+}
+
+/// Why a failing webhook could be missed; displayed as a clause.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum BlindSpot {
+    /// No webhook configuration may be read.
+    Unlisted,
+    /// None has been read so far.
+    Unread,
+    /// Every probe fails at once, and nothing shows that the fault is not hookwatch's.
+    SelfDoubt,
+    /// The inventory has not been current for longer than [`STALE_INVENTORY`].
+    Stale(Duration),
+}
+
+impl BlindSpot {
+    /// The worst one, from the fields of [`Sources`] of the same names.
+    pub fn of(hooks_listed: bool, inventory_age_seconds: Option<f64>, self_doubt: bool) -> Option<Self> {
+        if !hooks_listed {
+            return Some(Self::Unlisted);
+        }
+        let Some(age) = inventory_age_seconds else {
+            return Some(Self::Unread);
+        };
+        if self_doubt {
+            return Some(Self::SelfDoubt);
+        }
+        // The age may come from another release, and be no duration at all.
+        let age = Duration::try_from_secs_f64(age).unwrap_or(Duration::MAX);
+        (age > STALE_INVENTORY).then_some(Self::Stale(age))
+    }
+}
+
+impl fmt::Display for BlindSpot {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unlisted => formatter.write_str("the webhook configurations could not be read"),
+            Self::Unread => formatter.write_str("the webhook configurations have not been read yet"),
+            Self::SelfDoubt => {
+                formatter.write_str("every probe fails at once, and the fault may be hookwatch's own")
+            }
+            Self::Stale(age) => write!(formatter, "its list of webhooks is {} old", human(*age)),
+        }
+    }
 }
 
 /// How probes keep up, as a person sees it.
@@ -104,4 +162,25 @@ pub struct SilentView {
     pub started: Option<Time>,
     /// When it answered last.
     pub since: Time,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_could_hide_a_failing_webhook_is_a_blind_spot_and_a_list_of_up_to_five_minutes_is_none() {
+        let of = |listed, age, doubt| BlindSpot::of(listed, age, doubt).map(|spot| spot.to_string());
+        assert_eq!(of(true, Some(0.4), false), None);
+        assert_eq!(of(true, Some(300.0), false), None);
+        let stale = of(true, Some(1_800.0), false);
+        assert_eq!(stale.as_deref(), Some("its list of webhooks is 30 min old"));
+        assert_eq!(
+            BlindSpot::of(true, Some(1_800.0), true),
+            Some(BlindSpot::SelfDoubt)
+        );
+        assert_eq!(BlindSpot::of(true, None, true), Some(BlindSpot::Unread));
+        assert_eq!(BlindSpot::of(false, None, false), Some(BlindSpot::Unlisted));
+        assert!(BlindSpot::of(true, Some(f64::NAN), false).is_some());
+    }
 }

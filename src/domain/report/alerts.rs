@@ -28,7 +28,7 @@ use crate::audit::findings::{
 use crate::audit::{Finding, findings};
 use crate::cluster::hook::{HookId, HookKind};
 use crate::diagnose::verdict::Verdict;
-use crate::observe::views::Sources;
+use crate::observe::views::{STALE_INVENTORY, Sources};
 use crate::text::{MAX_MESSAGE, bounded_to, human};
 use crate::time::Time;
 use crate::vocabulary::{Cause, Health, Writes};
@@ -68,8 +68,7 @@ pub type AlertLabels = Arc<BTreeMap<&'static str, String>>;
 const MAX_VALUE: usize = 1_024;
 /// Bytes of a longer command are left out of a description.
 const MAX_COMMAND: usize = 400;
-/// An inventory is out of date after this, and an assessment after [`STALE_ASSESSMENT`], as the rules have it.
-const STALE_INVENTORY: Duration = Duration::from_secs(300);
+/// An assessment is out of date after this, as the rules have it.
 const STALE_ASSESSMENT: Duration = Duration::from_secs(60);
 /// Without a good scrape for this long there are none.
 const NO_SCRAPE: Duration = Duration::from_secs(300);

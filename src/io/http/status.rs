@@ -20,15 +20,17 @@ pub(super) struct StatusPage {
     judged: LastJudged,
     drawn: Cached<Arc<str>>,
     policy: HeaderValue,
+    cluster: Option<Arc<str>>,
 }
 
 impl StatusPage {
-    pub(super) fn new(shown: Reported, judged: LastJudged) -> Self {
+    pub(super) fn new(shown: Reported, judged: LastJudged, cluster: Option<String>) -> Self {
         let policy = HeaderValue::from_str(&page::content_security_policy());
         Self {
             shown,
             judged,
             drawn: Cached::default(),
+            cluster: cluster.map(Arc::from),
             // It is of visible ASCII; were it not, nothing at all would be the right policy.
             policy: policy.unwrap_or(HeaderValue::from_static("default-src 'none'")),
         }
@@ -76,7 +78,8 @@ impl StatusPage {
 }
 
 pub(super) async fn whole(State(status): State<StatusPage>) -> Response {
-    status.with_fragment(page::document).await
+    let document = |fragment: &str| page::document(fragment, status.cluster.as_deref());
+    status.with_fragment(document).await
 }
 
 /// The part of it that changes, for its own script.

@@ -19,6 +19,7 @@ use base64::Engine as _;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use self::past::{Past, ShownPast};
+use self::text::Foreign;
 use crate::domain::diagnose::verdict::Verdict;
 use crate::domain::report::assessment::Assessment;
 
@@ -73,7 +74,7 @@ impl Model {
         let findings = findings::section(&assessment.audit, is_calm, assessment.at);
         let above = html! {
             (plane::verdict(assessment, self.silent))
-            (breaker::standings(&assessment.breaker, assessment.at))
+            (breaker::standings(assessment))
             (timeline::figure(&self.past, plane.usual_write_seconds, assessment.at))
             @if is_calm { (findings) }
         };
@@ -90,8 +91,8 @@ impl Model {
     }
 }
 
-/// The whole document around the changing part.
-pub fn document(fragment: &str) -> String {
+/// The whole document around the changing part, with the cluster's name where it has one.
+pub fn document(fragment: &str, cluster: Option<&str>) -> String {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -106,7 +107,7 @@ pub fn document(fragment: &str) -> String {
             }
             body {
                 header {
-                    b { "hookwatch" }
+                    b { "hookwatch" @if let Some(cluster) = cluster { " · " (Foreign(cluster)) } }
                     span #live role="status" { noscript { "reloads every 15 s" } }
                 }
                 (PreEscaped(fragment))
@@ -136,7 +137,9 @@ pub fn content_security_policy() -> String {
     )
 }
 
-/// The culprit that the page leads with.
+/// The culprit that the page leads with: the first that a person can bypass, if there is one.
 fn leading(assessment: &Assessment) -> Option<&Verdict> {
-    assessment.culprits().next()
+    let mut culprits = assessment.culprits();
+    let first = assessment.culprits().next();
+    culprits.find(|verdict| verdict.by_hand.is_some()).or(first)
 }

@@ -237,6 +237,7 @@ async fn several_webhooks_are_bypassed_by_one_command_and_one_that_is_refused_ke
     assert_eq!(said.matches("give --yes").count(), 1, "asked once: {said}");
     let (code, shown, said) = terminal.run(&[&asked[..], &["--yes"]].concat()).await;
     assert_eq!(code, Some(1), "one was refused: {said}");
+    assert_eq!(shown.matches("On https://127.0.0.1:").count(), 1, "{shown}");
     assert!(
         said.contains("there is no configuration \"none\"") && said.contains("WebhookConfiguration \"off\""),
         "{said}"

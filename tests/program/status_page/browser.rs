@@ -287,7 +287,36 @@ async fn a_page_that_is_not_admitted_any_more_says_so_and_not_that_nothing_answe
     ] {
         let told = said_at(chromium, status).await;
         assert_eq!(told, format!("{said}; everything below is old"));
+        assert_eq!(
+            chromium.run("return document.title").await,
+            json!("old · hookwatch")
+        );
     }
+}
+
+async fn a_hidden_tab_has_the_state_in_its_title_and_says_when_the_daemon_does_not_judge(
+    chromium: &Chromium,
+) {
+    let served = Served::start(fixture::recorded("quiet"), 0).await;
+    chromium.open(&served.url("/")).await;
+    let hidden =
+        "Object.defineProperty(document, 'hidden', { value: true }); document.title = ''; return true";
+    chromium.run(hidden).await;
+    chromium
+        .until("return document.title === 'Writes flowing · hookwatch'")
+        .await;
+    let silent = "const page = '<main id=page><section id=verdict><p id=alarm>x</p><p class=state><b>Writes flowing</b></p>\
+                  </section></main>'; window.fetch = async () => new Response(page); return true";
+    chromium.run(silent).await;
+    chromium
+        .until("return document.title === 'old · hookwatch'")
+        .await;
+    let said =
+        "return [document.body.classList.contains('old'), document.getElementById('live').textContent]";
+    assert_eq!(
+        chromium.run(said).await,
+        json!([true, "hookwatch does not judge any more"])
+    );
 }
 
 /// One after the other: a browser is a lot for a small machine.
@@ -311,6 +340,8 @@ fn the_page_works_in_a_real_browser() {
         access::all_text_can_be_read_in_light_and_in_the_dark(&chromium).await;
         chromium.forget().await;
         a_page_that_is_not_admitted_any_more_says_so_and_not_that_nothing_answers(&chromium).await;
+        chromium.forget().await;
+        a_hidden_tab_has_the_state_in_its_title_and_says_when_the_daemon_does_not_judge(&chromium).await;
         chromium.forget().await;
         hostile_names_do_nothing(&chromium).await;
         chromium.forget().await;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use hookwatch::app::replay::replay_scrapes;
 use hookwatch::domain::act::breaker::{HookStanding, HookState, Rung};
 use hookwatch::domain::act::fence::{AutoBreak, BreakerView};
+use hookwatch::domain::act::leadership::{LeadershipObject, ReplicaRole, ReplicaView};
 use hookwatch::domain::audit::Finding;
 use hookwatch::domain::audit::findings::{CONTROL_PLANE_IN_REACH, FindingKind};
 use hookwatch::domain::audit::periodic::{AuditResult, PublishedFindings};
@@ -24,11 +25,13 @@ use hookwatch::domain::watchdog::{Event, LoggedChange};
 use hookwatch::io::report::page::past::Past;
 use serde_json::json;
 
-/// The newest assessment of a recording.
+/// The newest assessment of a recording of scrapes, as if the webhooks were listed as well.
 pub fn recorded(name: &str) -> Assessment {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/recordings");
     let last = replay_scrapes(&folder.join(name)).unwrap().last.unwrap();
-    Assessment::clone(&last)
+    let mut assessment = Assessment::clone(&last);
+    assessment.sources.inventory_age_seconds = Some(0.4);
+    assessment
 }
 
 /// The first verdict of a recording that named a culprit.
@@ -74,6 +77,18 @@ pub fn found(findings: impl Iterator<Item = Finding>) -> Arc<PublishedFindings> 
         took: Duration::ZERO,
         findings: findings.collect(),
     }))
+}
+
+/// One of two replicas; the other leads.
+pub fn follower() -> ReplicaView {
+    ReplicaView {
+        identity: "pod-1".into(),
+        role: ReplicaRole::Follower,
+        holder: Some("pod-2".into()),
+        by: Some(LeadershipObject::Lease),
+        since: Time::from_unix_millis(0),
+        trouble: None,
+    }
 }
 
 /// A hook that is well, with three backends.

@@ -4,7 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hookwatch::domain::act::fence::{AutoBreak, BreakerView};
+use hookwatch::domain::act::leadership::ReplicaRole;
 use hookwatch::domain::audit::findings::{CONTROL_PLANE_IN_REACH, NODES_GOING, ONE_NODE};
+use hookwatch::domain::cluster::condition::BypassCondition;
+use hookwatch::domain::observe::views::Sources;
+use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::vocabulary::{Health, Writes};
 use hookwatch::domain::watchdog::LoggedChange;
 use hookwatch::io::report::page::past::{MarkKind, Past};
@@ -16,7 +21,7 @@ use super::fixture::{self, NASTY, backend, failing, healthy, many, model, nasty,
 const HEAVIEST: usize = 200_000;
 
 fn page(model: &Model) -> String {
-    document(&Model::fragment(Some(model)))
+    document(&Model::fragment(Some(model)), None)
 }
 
 /// As text stands in markup.
@@ -184,11 +189,11 @@ fn no_two_elements_have_the_same_id_and_each_link_leads_somewhere() {
 
 #[test]
 fn before_the_first_assessment_and_after_the_last_the_page_says_so() {
-    let page = document(&Model::fragment(None));
+    let page = document(&Model::fragment(None), None);
     assert!(page.contains("No verdict yet."));
     let assessment = Arc::new(recorded("quiet"));
     let silent = Model::new(assessment, &Past::default(), Some(Duration::from_secs(75)));
-    let page = document(&Model::fragment(Some(&silent)));
+    let page = document(&Model::fragment(Some(&silent)), None);
     assert!(page.contains("It has judged nothing for 75.0 s"));
 }
 
@@ -416,4 +421,138 @@ fn what_the_breaker_did_stands_in_the_table_in_the_history_and_on_the_timeline()
             "{curve}"
         );
     }
+}
+
+/// The page of this assessment, up to the chart: its verdict and the breaker's section.
+fn top(assessment: Assessment) -> String {
+    let page = Model::fragment(Some(&model(assessment, 2)));
+    page.split("id=\"timeline\"").next().unwrap().to_owned()
+}
+
+#[test]
+fn while_a_failing_webhook_could_be_missed_the_page_says_why_and_is_not_calm() {
+    let calm = || fixture::with(vec![healthy("a")]);
+    assert!(top(calm()).contains("<section class=\"flowing\" id=\"verdict\">"));
+    type Change = fn(&mut Sources);
+    let changes: [(Change, &str); 4] = [
+        (
+            |sources| sources.hooks_listed = false,
+            "the webhook configurations could not be read",
+        ),
+        (
+            |sources| sources.inventory_age_seconds = None,
+            "the webhook configurations have not been read yet",
+        ),
+        (
+            |sources| sources.inventory_age_seconds = Some(1_800.0),
+            "its list of webhooks is 30 min old",
+        ),
+        (
+            |sources| sources.self_doubt = true,
+            "every probe fails at once, and the fault may be hookwatch's own",
+        ),
+    ];
+    for (change, why) in changes {
+        let mut blind = calm();
+        change(&mut blind.sources);
+        let top = top(blind);
+        assert!(
+            top.contains("<section class=\"unknown\" id=\"verdict\">"),
+            "{top}"
+        );
+        let told = format!("<b>hookwatch does not see everything: </b>{}.", escaped(why));
+        assert!(top.contains(&told), "{top}");
+    }
+}
+
+#[test]
+fn a_replica_that_does_not_lead_names_the_leader_and_what_only_that_one_shows_while_a_webhook_fails() {
+    let told = "What would be bypassed, or is held back, only the leader shows";
+    let since = recorded("quiet").at;
+    let with = |hooks, replica| Assessment {
+        replica,
+        ..fixture::with(hooks)
+    };
+    let failing = || vec![failing("a", since)];
+    let follows = top(with(failing(), Some(fixture::follower())));
+    assert!(
+        follows.contains("id=\"breaker\"") && follows.contains(&format!("{told}: pod-2.")),
+        "{follows}"
+    );
+    let mut unknown = fixture::follower();
+    (unknown.role, unknown.holder, unknown.by) = (ReplicaRole::Unknown, None, None);
+    assert!(top(with(failing(), Some(unknown))).contains(&format!("{told}, and no leader is known.")));
+    let mut leader = fixture::follower();
+    leader.role = ReplicaRole::Leader;
+    let calm = with(vec![healthy("a")], Some(fixture::follower()));
+    let mut off = with(failing(), Some(fixture::follower()));
+    off.breaker = BreakerView::new(AutoBreak::Off, None);
+    for silent in [
+        with(failing(), Some(leader)),
+        with(failing(), None),
+        calm.clone(),
+        off,
+    ] {
+        assert!(!top(silent).contains(told));
+    }
+    let sources = page(&model(calm, 2));
+    assert!(
+        sources.contains(", <bdi>pod-2</bdi> leads (by the lease)"),
+        "{sources}"
+    );
+}
+
+#[test]
+fn with_two_culprits_the_page_leads_with_the_one_that_is_not_bypassed_and_each_row_has_its_own_command() {
+    let since = recorded("quiet").at;
+    let mut shielded = failing("shielded", since);
+    shielded.bypass = Some(BypassCondition::Shield);
+    (shielded.by_hand, shielded.advice) = (None, Some("Fix the shielded one."));
+    let mut second = failing("second", since);
+    second.advice = Some("Restart the second one.");
+    let mut third = failing("third", since);
+    third.by_hand.as_mut().unwrap().shared_with = Some("opa/second".to_owned());
+    let assessment = fixture::with(vec![shielded, second, third]);
+    let (top, page) = (top(assessment.clone()), page(&model(assessment, 2)));
+    assert!(
+        top.contains("Restart the second one.") && !top.contains("Fix the shielded one."),
+        "{top}"
+    );
+    let rows: Vec<&str> = page.split("<details class=\"hook failing\"").skip(1).collect();
+    for (row, command) in rows.iter().zip([
+        "To restore it: </b><code><bdi>hookwatch restore shielded-configuration/shielded --kind validating</bdi>",
+        "To bypass it: </b><code><bdi>hookwatch break opa/second --reason TEXT</bdi>",
+        "To bypass it: </b>the command for <bdi>opa/second</bdi> names it, too.",
+    ]) {
+        assert!(row.contains(command), "{command}: {row}");
+    }
+}
+
+#[test]
+fn a_row_says_where_its_webhook_is_called_and_names_no_path_that_many_lost_together() {
+    let since = recorded("quiet").at;
+    let shown = |incident: &str| {
+        let mut culprit = failing("a", since);
+        culprit.incident = incident.to_owned();
+        page(&model(fixture::with(vec![culprit]), 2))
+    };
+    assert!(shown("opa/opa:443").contains(", called at <bdi>opa/opa:443</bdi>."));
+    for none in ["lost path", "a"] {
+        assert!(!shown(none).contains("called at"), "{none}");
+    }
+}
+
+#[test]
+fn times_have_their_zone_where_they_are_read_and_the_page_names_its_cluster() {
+    let model = model(many(3, 1), 8);
+    let page = page(&model);
+    for zone in [
+        "</time> UTC, for ",
+        "last 60 min, UTC</h2>",
+        ">since (UTC)</span>",
+    ] {
+        assert!(page.contains(zone), "{zone:?} is not on the page");
+    }
+    let named = document(&Model::fragment(Some(&model)), Some("prod <1>"));
+    assert!(named.contains("<b>hookwatch · <bdi>prod &lt;1&gt;</bdi></b>"));
 }

@@ -61,6 +61,7 @@ async fn nothing_is_changed_before_a_person_types_y() {
         let asked = terminal.wait_for_text("Change this? [y/N]");
         keep("break-asks", &asked);
         assert!(asked.contains("hookwatch.dev/shield"), "{asked}");
+        assert!(asked.contains("On https://127.0.0.1:"), "{asked}");
         terminal.type_keys(typed);
         let (ended, screen) = terminal.end();
         assert_eq!(ended.code(), Some(1), "{name}");

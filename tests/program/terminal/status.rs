@@ -51,7 +51,8 @@ fn an_incident_is_one_screen_that_begins_with_the_result() {
     for line in [
         "  writes     blocked for 42 s",
         "webhooks: 1 failing, 0 suspect, 0 unknown, 2 healthy",
-        "  failing Hanging Blocking 0.97       42 s validating-webhook.openpolicyagent.org",
+        "  failing Hanging Blocking 0.97       42 s validating-webhook.openpolicyagent.org \
+         (validating-webhook.openpolicyagent.org-configuration), called at policy/policy:443\n",
         "  to bypass it: hookwatch break opa/validating-webhook.openpolicyagent.org --reason TEXT\n    It shields the webhook.",
         "breaker\n  plan: autoBreak is plan.",
     ] {
@@ -90,11 +91,7 @@ fn a_command_that_names_several_webhooks_is_printed_once_and_whole() {
 
 #[test]
 fn every_result_has_the_exit_code_that_diagnose_gives_it() {
-    let well = || {
-        let mut assessment = fixture::with(vec![fixture::healthy("w")]);
-        assessment.sources.inventory_age_seconds = Some(0.4);
-        assessment
-    };
+    let well = || fixture::with(vec![fixture::healthy("w")]);
     let served = Served::start(well());
     let (code, said, _) = of(&served, &[]);
     keep("status-quiet", &said);
@@ -109,10 +106,26 @@ fn every_result_has_the_exit_code_that_diagnose_gives_it() {
     let mut blind = well();
     blind.hooks.clear();
     blind.sources.hooks_listed = false;
-    let served = Served::start(blind);
-    let (code, said, _) = of(&served, &[]);
-    assert_eq!(code, 2, "{said}");
-    assert!(said.contains("the webhook configurations could not be read"));
+    let mut stale = well();
+    stale.sources.inventory_age_seconds = Some(1_800.0);
+    for (assessment, why) in [
+        (blind, "the webhook configurations could not be read"),
+        (stale, "its list of webhooks is 30 min old"),
+    ] {
+        let (code, said, _) = of(&Served::start(assessment), &[]);
+        assert_eq!(code, 2, "{said}");
+        let told = format!("COULD NOT TELL\n  hookwatch does not see everything: {why}.\n");
+        assert!(said.starts_with(&told), "{said}");
+    }
+}
+
+#[test]
+fn a_replica_that_does_not_lead_says_that_only_the_leader_shows_what_would_be_bypassed() {
+    let mut assessment = incident();
+    assessment.replica = Some(fixture::follower());
+    let (_, said, _) = of(&Served::start(assessment), &[]);
+    let told = "  This replica does not lead. What would be bypassed, or is held back, only the leader shows: pod-2.\n";
+    assert!(said.contains(told), "{said}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use hookwatch::app::terminal::view::shown::ShownAssessment;
 use hookwatch::app::terminal::view::state::ScreenState;
 use hookwatch::app::terminal::view::{ViewModel, screen};
 use hookwatch::app::text::CleanText;
+use hookwatch::domain::act::fence::AutoBreak;
 use hookwatch::domain::report::assessment::Assessment;
 use proptest::prelude::*;
 use ratatui::Terminal;
@@ -70,6 +71,65 @@ fn every_way_to_be_behind_is_told_above_the_verdict() {
     assert!(screen.contains("NO ANSWER, all of this is 7 s old: gone") && screen.contains("WRITES BLOCKED"));
     // On the smallest screen it is all that is told.
     assert!(drawn(&known, &state, 40, 1).contains("NO ANSWER"));
+}
+
+#[test]
+fn what_hookwatch_does_not_see_is_told_under_the_verdict_on_any_screen() {
+    let mut blind = fixture::with(vec![fixture::healthy("a")]);
+    blind.sources.self_doubt = true;
+    for (columns, rows) in [(100, 24), (40, 22), (80, 3)] {
+        let screen = drawn(&known(&blind), &ScreenState::default(), columns, rows);
+        let mut lines = screen
+            .lines()
+            .skip_while(|line| !line.starts_with("WRITES FLOWING"));
+        let told = lines.nth(1).unwrap();
+        assert!(
+            told.starts_with("hookwatch does not see everything: "),
+            "{screen}"
+        );
+    }
+}
+
+#[test]
+fn a_replica_that_does_not_lead_says_that_only_the_leader_shows_what_would_be_bypassed() {
+    let mut assessment = incident();
+    assessment.replica = Some(fixture::follower());
+    let screen = drawn(&known(&assessment), &ScreenState::default(), 120, 24);
+    assert!(screen.contains("only the leader shows: pod-2."), "{screen}");
+}
+
+#[test]
+fn a_narrow_terminal_shows_what_the_breaker_did_and_a_wide_one_also_why() {
+    let (mut assessment, _) = fixture::bypassed();
+    assessment.breaker.wanted = AutoBreak::On;
+    assessment.breaker.effective = AutoBreak::Plan;
+    assessment.breaker.why = "The fence was not tried yet.".to_owned();
+    assessment.breaker.frozen = Some("Frozen by anna: a drill.".to_owned());
+    let narrow = drawn(&known(&assessment), &ScreenState::default(), 44, 30);
+    assert!(
+        narrow.contains("breaker plan, frozen; bypassed (skip): "),
+        "{narrow}"
+    );
+    let wide = drawn(&known(&assessment), &ScreenState::default(), 200, 30);
+    assert!(
+        wide.contains("; not on: The fence was not tried yet.; Frozen by anna: a drill."),
+        "{wide}"
+    );
+}
+
+#[test]
+fn the_advice_is_on_the_first_webhook_that_a_person_can_bypass_and_the_detail_says_where_it_is_called() {
+    let since = fixture::recorded("quiet").at;
+    let mut shielded = fixture::failing("shielded", since);
+    (shielded.by_hand, shielded.advice) = (None, Some("Fix the shielded one."));
+    let known = known(&fixture::with(vec![shielded, fixture::failing("second", since)]));
+    let screen = drawn(&known, &ScreenState::default(), 100, 24);
+    assert!(screen.contains("Next: Restart the webhook's server."), "{screen}");
+    let mut state = ScreenState::default();
+    let room = Default::default();
+    state.key(KeyEvent::from(KeyCode::Enter), known.seen.as_deref(), room);
+    let detail = drawn(&known, &state, 200, 24);
+    assert!(detail.contains(", called at policy/policy:443"), "{detail}");
 }
 
 #[test]

@@ -52,9 +52,8 @@ impl Tone {
     pub(super) const fn of_writes(writes: Writes) -> Self {
         match writes {
             Writes::Flowing => Self::Good,
-            Writes::Delayed => Self::Warning,
+            Writes::Delayed | Writes::Unknown => Self::Warning,
             Writes::Blocked => Self::Bad,
-            Writes::Unknown => Self::Quiet,
         }
     }
 }

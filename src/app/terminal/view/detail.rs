@@ -62,6 +62,9 @@ fn verdict(hook: &ShownHook, now: Time) -> String {
             hook.effect, hook.confidence, hook.rule
         ));
     }
+    if let Some(place) = hook.called_at() {
+        verdict.push_str(&format!(", called at {place}"));
+    }
     if let Some(since) = hook.since {
         verdict.push_str(&format!(", since {} UTC", since.as_read_at(now)));
     }

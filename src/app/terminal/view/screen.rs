@@ -92,7 +92,19 @@ fn head(canvas: &mut Canvas<'_>, known: &ViewModel, state: &ScreenState, tall: u
         format!(" for {}", lasting(seen.at.since(since)))
     });
     let words = if canvas.width() >= 30 { "WRITES " } else { "" };
-    canvas.line(&[(&format!("{words}{writes}{lasted}"), Tone::of_writes(plane.writes))]);
+    let blind = seen.blind_to();
+    let tone = match Tone::of_writes(plane.writes) {
+        Tone::Good if blind.is_some() => Tone::Warning,
+        tone => tone,
+    };
+    canvas.line(&[(&format!("{words}{writes}{lasted}"), tone)]);
+    if let Some(why) = blind {
+        let said = format!("hookwatch does not see everything: {why}");
+        let most = if canvas.width() < SHORT { 2 } else { 1 };
+        for line in shortened(&said, canvas.width(), most) {
+            canvas.line(&[(&line, Tone::Warning)]);
+        }
+    }
 }
 
 /// Why what is shown is not the newest, if it is not.
@@ -179,27 +191,34 @@ fn about(canvas: &mut Canvas<'_>, known: &ViewModel, seen: &ShownAssessment, tal
     if tall >= 18 && wide >= NARROW {
         canvas.line(&[("breaker ", Tone::Quiet), (&breaker(seen), Tone::Plain)]);
         canvas.line(&[("leader  ", Tone::Quiet), (&seen.leader(), Tone::Plain)]);
+        let follows = seen.left_to_leader();
+        for line in follows.iter().flat_map(|said| shortened(said, wide, 2 * more)) {
+            canvas.line(&[(&line, Tone::Warning)]);
+        }
         if let Some((said, tone)) = audit(seen) {
             canvas.line(&[("audit   ", Tone::Quiet), (&said, tone)]);
         }
     }
 }
 
-/// The mode of the breaker, and the first hook that it deals with.
+/// The mode of the breaker, and the first hook that it deals with; then the reasons, which a narrow terminal cuts off.
 fn breaker(seen: &ShownAssessment) -> String {
     let breaker = &seen.breaker;
     let mut said = breaker.effective.to_string();
-    if breaker.effective != breaker.wanted {
-        said.push_str(&format!(" instead of {}: {}", breaker.wanted, breaker.why));
-    }
-    if let Some(frozen) = &breaker.frozen {
-        said.push_str(&format!("; {frozen}"));
+    if breaker.frozen.is_some() {
+        said.push_str(", frozen");
     }
     if let Some(standing) = breaker.hooks.first() {
-        said.push_str(&format!("; {} {}", standing.webhook, standing.short()));
+        said.push_str(&format!("; {}: {}", standing.short(), standing.webhook));
     }
     if breaker.hooks.len() > 1 {
         said.push_str(&format!("; and {} more", breaker.hooks.len() - 1));
+    }
+    if breaker.effective != breaker.wanted {
+        said.push_str(&format!("; not {}: {}", breaker.wanted, breaker.why));
+    }
+    if let Some(frozen) = &breaker.frozen {
+        said.push_str(&format!("; {frozen}"));
     }
     said
 }

@@ -8,6 +8,9 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer};
 
 use crate::app::text::CleanText;
+use crate::domain::act::leadership::ReplicaView;
+use crate::domain::diagnose::verdict::called_at;
+use crate::domain::observe::views::BlindSpot;
 use crate::domain::time::Time;
 use crate::domain::vocabulary::{Health, Writes};
 
@@ -98,6 +101,9 @@ pub struct ShownHook {
     pub configuration: Option<CleanText>,
     /// `name` of the entry in its configuration.
     pub webhook: CleanText,
+    /// What it has in common with webhooks that fail together with it: mostly where its calls go.
+    #[serde(default)]
+    pub incident: CleanText,
     /// How it is.
     #[serde(deserialize_with = "health")]
     pub health: Health,
@@ -141,6 +147,11 @@ impl ShownHook {
     /// How sure its cause is, where it has one.
     pub fn sure(&self) -> Option<String> {
         self.cause.as_ref().map(|_| format!("{:.2}", self.confidence))
+    }
+
+    /// Where its calls go, where that is known.
+    pub fn called_at(&self) -> Option<&str> {
+        called_at(self.incident.as_str(), self.webhook.as_str())
     }
 
     /// Its identity.
@@ -339,6 +350,16 @@ impl ShownAssessment {
         self.breaker.hooks.iter().find(same)
     }
 
+    /// Why a failing webhook could be missed; `None` while nothing hides one.
+    pub fn blind_to(&self) -> Option<BlindSpot> {
+        let sources = &self.sources;
+        BlindSpot::of(
+            sources.hooks_listed,
+            sources.inventory_age_seconds,
+            sources.self_doubt,
+        )
+    }
+
     /// The sentence about the control plane without the symptoms at its end, which are listed for themselves.
     pub fn sentence(&self) -> &str {
         let plane = &self.control_plane;
@@ -354,10 +375,25 @@ impl ShownAssessment {
         hook.since.map(|since| lasting(self.at.since(since)))
     }
 
-    /// What to do next about the first culprit.
+    /// What to do next about the first culprit that a person can bypass, or else about the first.
     pub fn advice(&self) -> Option<&CleanText> {
-        let culprit = self.hooks.iter().find(|hook| hook.health == Health::Failing);
-        culprit.and_then(|hook| hook.advice.as_ref())
+        let mut culprits = self.culprits();
+        let first = self.culprits().next();
+        let leading = culprits.find(|hook| hook.by_hand.is_some()).or(first);
+        leading.and_then(|hook| hook.advice.as_ref())
+    }
+
+    fn culprits(&self) -> impl Iterator<Item = &ShownHook> {
+        self.hooks.iter().filter(|hook| hook.health == Health::Failing)
+    }
+
+    /// What a replica that does not lead knows nothing of, while a webhook fails.
+    pub fn left_to_leader(&self) -> Option<String> {
+        let replica = self.replica.as_ref()?;
+        let matters = self.breaker.effective.as_str() != "off" && self.culprits().next().is_some();
+        let follows = !replica.role.as_str().eq_ignore_ascii_case("leader");
+        let holder = replica.holder.as_ref().map(|holder| holder.as_str());
+        (matters && follows).then(|| ReplicaView::only_the_leader_shows(holder))
     }
 
     /// Who leads, in words.

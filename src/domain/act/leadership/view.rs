@@ -74,6 +74,17 @@ impl ReplicaView {
         view
     }
 
+    /// What a replica that does not lead says while a webhook fails. `holder` is the leader, where it is known.
+    pub fn only_the_leader_shows(holder: Option<&str>) -> String {
+        let leader = holder.map_or_else(
+            || ", and no leader is known".to_owned(),
+            |name| format!(": {name}"),
+        );
+        format!(
+            "This replica does not lead. What would be bypassed, or is held back, only the leader shows{leader}."
+        )
+    }
+
     /// Whether role, leader and deciding object are equal; `since` and `trouble` may differ.
     pub fn same_leadership(&self, other: &Self) -> bool {
         (self.role, &self.holder, self.by) == (other.role, &other.holder, other.by)

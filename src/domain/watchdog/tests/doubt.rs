@@ -14,6 +14,7 @@ fn when_probes_of_everything_fail_at_once_we_doubt_ourselves_first() {
     let assessment = incident.tick(20 * SECOND);
     assert!(assessment.sources.self_doubt);
     assert_eq!(assessment.culprits().count(), 0);
+    assert!(!assessment.control_plane.summary.contains("is failing"));
     // The API server answering us shows that our network is fine.
     incident.scrape(20 * SECOND + 500);
     let assessment = incident.tick(20 * SECOND + 600);
@@ -121,4 +122,21 @@ fn a_name_that_does_not_resolve_here_accuses_no_webhook() {
     ] {
         assert_eq!(probed_alone(&hook("opa", 1), false, &ends), health, "{ends:?}");
     }
+}
+
+#[test]
+fn while_no_webhook_could_be_listed_the_summary_does_not_say_that_none_is_failing() {
+    let a = hook("a", 1);
+    let mut incident = Incident::calm(&[&a]);
+    let summary = |incident: &mut Incident, ms| incident.tick(ms).control_plane.summary.clone();
+    assert!(summary(&mut incident, 11 * SECOND).contains("no webhook is failing"));
+    let refused = WatchReport {
+        watch: "ValidatingWebhookConfigurations".to_owned(),
+        known_good: None,
+        health: InventoryHealth::Limited {
+            why: "forbidden".to_owned(),
+        },
+    };
+    incident.event(12 * SECOND, Event::Watches(vec![refused]));
+    assert_eq!(summary(&mut incident, 12 * SECOND), "Writes flow.");
 }

@@ -150,7 +150,7 @@ fn a_webhook_that_is_skipped_and_fails_is_told_beside_what_blocks_writes() {
     assert_eq!(verdict.health, Health::Failing);
     let mut top = |bypass, writes| {
         verdict.bypass = bypass;
-        of_control_plane(writes, std::slice::from_ref(&verdict), None, &[])
+        of_control_plane(writes, std::slice::from_ref(&verdict), None, &[], false)
     };
     assert!(top(None, Writes::Blocked).starts_with("Writes are blocked; opa"));
     assert!(top(Some(BypassCondition::Shield), Writes::Blocked).starts_with("Writes are blocked; opa"));

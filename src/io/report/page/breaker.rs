@@ -4,27 +4,40 @@ use maud::{Markup, html};
 
 use super::text::{Foreign, clock, within};
 use crate::domain::act::breaker::HookStanding;
-use crate::domain::act::fence::BreakerView;
+use crate::domain::act::fence::AutoBreak;
+use crate::domain::act::leadership::{ReplicaRole, ReplicaView};
+use crate::domain::report::assessment::Assessment;
 use crate::domain::time::Time;
 
 /// Room for all of it, in bytes.
 const ROOM: usize = 8_000;
 
-/// Empty while the breaker deals with no hook.
-pub(super) fn standings(breaker: &BreakerView, now: Time) -> Markup {
-    if breaker.hooks.is_empty() {
+/// Empty while the breaker deals with no hook, unless the leader's may.
+pub(super) fn standings(assessment: &Assessment) -> Markup {
+    let breaker = &assessment.breaker;
+    let follows = left_to_leader(assessment);
+    if breaker.hooks.is_empty() && follows.is_none() {
         return html! {};
     }
-    let (lines, left_out) = within(ROOM, &breaker.hooks, |standing| line(standing, now));
+    let (lines, left_out) = within(ROOM, &breaker.hooks, |standing| line(standing, assessment.at));
     html! {
         section #breaker {
             h2 { "Breaker " span.quiet { (breaker.effective.as_str()) } }
+            @if let Some(follows) = follows { p { (Foreign(&follows)) } }
             ul.standings { (lines) }
             @if left_out > 0 {
                 p.quiet { "and " (left_out) " more; all of them are in the " a href="/api/v1/assessment" { "API" } "." }
             }
         }
     }
+}
+
+/// What a replica that does not lead knows nothing of, while a webhook fails.
+fn left_to_leader(assessment: &Assessment) -> Option<String> {
+    let replica = assessment.replica.as_ref()?;
+    let matters = assessment.breaker.effective != AutoBreak::Off && assessment.culprits().next().is_some();
+    let follows = replica.role != ReplicaRole::Leader;
+    (matters && follows).then(|| ReplicaView::only_the_leader_shows(replica.holder.as_deref()))
 }
 
 /// A hook's state in a word or two; `None` while it is unremarkable.
@@ -48,7 +61,7 @@ fn line(standing: &HookStanding, now: Time) -> Markup {
         li {
             (Foreign(&standing.hook.webhook)) " "
             small { (standing.hook.kind.as_str()) " · " (Foreign(&standing.hook.configuration)) }
-            " " b { (state) } " since " (clock(standing.since, now)) ". " (Foreign(&standing.words))
+            " " b { (state) } " since " (clock(standing.since, now)) " UTC. " (Foreign(&standing.words))
             @if let Some(unchecked) = &standing.unchecked {
                 " " (Foreign(unchecked))
             }
@@ -58,21 +71,35 @@ fn line(standing: &HookStanding, now: Time) -> Markup {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use super::*;
     use crate::domain::act::breaker::{HookState, Rung};
-    use crate::domain::act::fence::AutoBreak;
+    use crate::domain::act::fence::BreakerView;
     use crate::domain::cluster::hook::{HookId, HookKind};
+    use crate::domain::watchdog::{Event, Watchdog, WatchdogEffect};
 
     const AT: Time = Time::from_unix_millis(1_795_219_862_156);
 
-    fn shown(hooks: Vec<HookStanding>) -> String {
+    fn assessment(at: Time, hooks: Vec<HookStanding>) -> Assessment {
+        let effects = Watchdog::new("hookwatch").handle(Event::Tick, at);
+        let published = effects.into_iter().find_map(|effect| match effect {
+            WatchdogEffect::Publish(assessment, _) => Some(Arc::unwrap_or_clone(assessment)),
+            _ => None,
+        });
         let breaker = BreakerView {
             hooks,
             ..BreakerView::new(AutoBreak::On, None)
         };
-        standings(&breaker, AT + Duration::from_secs(60)).into_string()
+        Assessment {
+            breaker,
+            ..published.expect("an assessment")
+        }
+    }
+
+    fn shown(hooks: Vec<HookStanding>) -> String {
+        standings(&assessment(AT + Duration::from_secs(60), hooks)).into_string()
     }
 
     fn standing(stage: HookState) -> HookStanding {
@@ -82,11 +109,8 @@ mod tests {
 
     #[test]
     fn since_when_has_the_date_where_that_is_more_than_a_day_ago() {
-        let breaker = BreakerView {
-            hooks: vec![standing(HookState::Contested)],
-            ..BreakerView::new(AutoBreak::On, None)
-        };
-        let page = standings(&breaker, AT + Duration::from_secs(5 * 86_400)).into_string();
+        let later = AT + Duration::from_secs(5 * 86_400);
+        let page = standings(&assessment(later, vec![standing(HookState::Contested)])).into_string();
         assert!(page.contains(">2026-11-21 00:11:02</time>"), "{page}");
         assert!(shown(vec![standing(HookState::Contested)]).contains(">00:11:02</time>"));
     }

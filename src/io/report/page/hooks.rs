@@ -7,7 +7,7 @@ use maud::{Markup, html};
 
 use super::breaker;
 use super::past::{self, Cell, Mark, ShownPast};
-use super::text::{Foreign, clock, within};
+use super::text::{Foreign, ForeignCommand, clock, within};
 use super::timeline::{called, tone};
 use crate::domain::act::breaker::HookStanding;
 use crate::domain::audit::{Finding, FindingSeverity};
@@ -71,7 +71,7 @@ pub(super) fn table(assessment: &Assessment, past: &ShownPast, room: impl Fn(usi
         } @else if !first.is_empty() {
             div.head aria-hidden="true" {
                 span { "health" } span { "webhook" } span { "cause, effect" } span.n { "share" }
-                span { "probes" } span.n { "since" }
+                span { "probes" } span.n { "since (UTC)" }
             }
         }
         (rows)
@@ -214,7 +214,9 @@ fn evidence(verdict: &Verdict, found: &[&Finding]) -> Markup {
             p.quiet {
                 "Confidence " span.n { (format!("{:.2}", verdict.confidence)) } " (that it is this webhook: "
                 span.n { (format!("{:.2}", verdict.webhook_confidence)) } "), effect " (verdict.effect.as_str())
-                ", rule " (verdict.rule) "."
+                ", rule " (verdict.rule)
+                @if let Some(place) = verdict.called_at() { ", called at " (Foreign(place)) }
+                "."
             }
         }
         @if !verdict.evidence.is_empty() {
@@ -226,6 +228,25 @@ fn evidence(verdict: &Verdict, found: &[&Finding]) -> Markup {
             ul { (risks) }
         }
         @if let Some(advice) = verdict.advice { p.next { b { "Next: " } (advice) } }
+        (commands(verdict))
+    }
+}
+
+/// What a person types to bypass it, or to restore it.
+fn commands(verdict: &Verdict) -> Markup {
+    html! {
+        @if let Some(by_hand) = &verdict.by_hand {
+            p.next {
+                b { "To bypass it: " }
+                @match &by_hand.shared_with {
+                    Some(first) => { "the command for " (Foreign(first)) " names it, too." },
+                    None => { (ForeignCommand(&by_hand.command)) " " (by_hand.meaning) }
+                }
+            }
+        }
+        @if let Some(command) = verdict.restore_command() {
+            p.next { b { "To restore it: " } (ForeignCommand(&command)) }
+        }
     }
 }
 
@@ -234,7 +255,7 @@ fn standing(state: Option<&str>, stands: Option<&HookStanding>, now: Time) -> Ma
         @if let Some(state) = state {
             p {
                 b { "Breaker: " span.bypass { (state) } }
-                @if let Some(stands) = stands { " since " (clock(stands.since, now)) ". " (Foreign(&stands.words)) } @else { "." }
+                @if let Some(stands) = stands { " since " (clock(stands.since, now)) " UTC. " (Foreign(&stands.words)) } @else { "." }
             }
         }
     }
@@ -281,7 +302,7 @@ fn history(happened: &[&Mark], now: Time) -> Markup {
     });
     html! {
         @if !happened.is_empty() {
-            h3 { "History" }
+            h3 { "History " span.quiet { "UTC" } }
             ul.marks { (lines) }
         }
     }

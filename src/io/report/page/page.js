@@ -45,26 +45,28 @@
     401: "hookwatch asks for the token again: reload the page",
     403: "hookwatch does not admit this browser any more: reload the page",
   };
+  const title = (state) => { document.title = `${state} · hookwatch`; };
+  // In a hidden tab, too, since its title is seen: browsers make it less often there by themselves.
   const update = async () => {
-    if (!document.hidden) {
-      try {
-        const answer = await fetch("/fragment", { cache: "no-store", signal: AbortSignal.timeout(10000) });
-        if (!answer.ok) throw new Refused(refusals[answer.status] || `hookwatch answers with status ${answer.status}`);
-        const page = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("page");
-        if (!page) throw new Error("no page");
-        const focused = document.activeElement;
-        become(document.getElementById("page"), page);
-        // A row that moved has lost it.
-        if (focused !== document.activeElement && focused?.isConnected) focused.focus({ preventScroll: true });
-        const state = document.querySelector("#verdict .state");
-        document.title = (state ? state.firstElementChild || state : live).textContent + " · hookwatch";
-        say("live", false);
-        wait = 2000;
-      } catch (error) {
-        const why = error instanceof Refused ? error.message : "hookwatch does not answer";
-        say(`${why}; everything below is old`, true);
-        wait = Math.min(wait * 1.5, 10000);
-      }
+    try {
+      const answer = await fetch("/fragment", { cache: "no-store", signal: AbortSignal.timeout(10000) });
+      if (!answer.ok) throw new Refused(refusals[answer.status] || `hookwatch answers with status ${answer.status}`);
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("page");
+      if (!page) throw new Error("no page");
+      const focused = document.activeElement;
+      become(document.getElementById("page"), page);
+      // A row that moved has lost it.
+      if (focused !== document.activeElement && focused?.isConnected) focused.focus({ preventScroll: true });
+      const state = document.querySelector("#verdict .state");
+      const alarm = document.getElementById("alarm") !== null;
+      title(alarm ? "old" : (state ? state.firstElementChild || state : live).textContent);
+      say(alarm ? "hookwatch does not judge any more" : "live", alarm);
+      wait = 2000;
+    } catch (error) {
+      const why = error instanceof Refused ? error.message : "hookwatch does not answer";
+      title("old");
+      say(`${why}; everything below is old`, true);
+      wait = Math.min(wait * 1.5, 10000);
     }
     setTimeout(update, wait);
   };

@@ -45,9 +45,12 @@ pub(super) fn verdict(assessment: &Assessment, silent: Option<Duration>) -> Mark
             }
             p.state {
                 b role="status" { "Writes " (plane.writes.as_str()) }
-                span { "since " (clock(plane.since, assessment.at)) ", for " (human(lasted)) }
+                span { "since " (clock(plane.since, assessment.at)) " UTC, for " (human(lasted)) }
             }
             h1 { (Foreign(sentence)) }
+            @if let Some(why) = assessment.sources.blind_to() {
+                p.next { b { "hookwatch does not see everything: " } (why.to_string()) "." }
+            }
             @if let Some(advice) = leading(assessment).and_then(|verdict| verdict.advice) {
                 p.next { b { "Next: " } (advice) }
             }
@@ -72,8 +75,8 @@ fn tone(assessment: &Assessment) -> &'static str {
             "bypassed"
         }
         _ if leading(assessment).is_some() => "delayed",
-        Writes::Unknown => "unknown",
-        Writes::Flowing => "flowing",
+        Writes::Flowing if assessment.sources.blind_to().is_none() => "flowing",
+        Writes::Flowing | Writes::Unknown => "unknown",
     }
 }
 
@@ -148,10 +151,6 @@ pub(super) fn sources(assessment: &Assessment) -> Markup {
                     dt { "probes" }
                     dd { ul { @for late in &sources.probes.late { li { (Foreign(late)) } } } }
                 }
-                @if sources.self_doubt {
-                    dt { "doubt" }
-                    dd { "Every probe fails at once, so the fault may be hookwatch's own." }
-                }
                 @if !assessment.problems.is_empty() {
                     dt { "problems" }
                     dd { ul { (problems) @if hidden > 0 { li { "and " (hidden) " more in the API" } } } }
@@ -188,7 +187,9 @@ fn breaker(breaker: &BreakerView) -> Markup {
 
 fn replica(replica: &ReplicaView, now: Time) -> Markup {
     html! {
-        b { (replica.role.as_str()) } " since " (clock(replica.since, now))
+        b { (replica.role.as_str()) } " since " (clock(replica.since, now)) " UTC"
+        @if let Some(holder) = &replica.holder { ", " (Foreign(holder)) " leads" }
+        @if let Some(by) = replica.by { " (by the " (by.as_str()) ")" }
         @if let Some(trouble) = &replica.trouble { ": " (Foreign(trouble)) }
     }
 }

@@ -125,7 +125,7 @@ pub(super) fn figure(past: &ShownPast, usual: Option<f64>, now: Time) -> Markup 
     html! {
         figure #timeline {
             figcaption {
-                h2 { "Time per CREATE or UPDATE, " (last) }
+                h2 { "Time per CREATE or UPDATE, " (last) ", UTC" }
                 (legend(&marks, usual.is_some()))
             }
             div.plot {
