@@ -71,8 +71,8 @@ fn about(finding: &Finding, report: &AuditReport) -> String {
 fn patch(finding: &Finding, report: &AuditReport) -> String {
     let source = &report.source;
     let kubectl = format!("kubectl{}", if report.is_cluster { source } else { "" });
-    match finding.command() {
-        None => String::new(),
+    let mut text = match finding.command() {
+        None => return String::new(),
         Some(PatchCommand::Line(line)) => format!("  {}\n", clean(&line.replacen("kubectl", &kubectl, 1))),
         Some(PatchCommand::File { bytes, object }) => format!(
             "  The patch has {:.1} KB. The same audit with --output json has it:\n  \
@@ -83,7 +83,11 @@ fn patch(finding: &Finding, report: &AuditReport) -> String {
             finding.kind.id,
             clean(&finding.object),
         ),
+    };
+    if report.is_cluster {
+        text.push_str("  Change it where it comes from; a program that registers it itself puts it back.\n");
     }
+    text
 }
 
 /// The three forecasts of one webhook. Equal ones are printed once.
@@ -193,7 +197,10 @@ mod tests {
         let file = patched(long.clone(), true, " --context prod");
         assert!(file.contains("audit --output json --context prod |"), "{file}");
         assert!(file.contains("kubectl --context prod patch "), "{file}");
+        let put_back = "a program that registers it itself puts it back.";
+        assert!(line.contains(put_back) && file.contains(put_back), "{file}");
         let file = patched(long, false, " deploy/");
+        assert!(!file.contains(put_back), "{file}");
         assert!(file.contains("audit --output json deploy/ |"), "{file}");
     }
 }

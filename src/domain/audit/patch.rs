@@ -11,7 +11,9 @@ use super::reach::{NAME_LABEL, TENANT};
 use super::writes::{ObjectScope, WriteSort};
 use crate::cluster::condition::SHIELDED_NAMESPACES;
 use crate::cluster::condition::spare::{LINES, Spare, SparedObjects};
-use crate::cluster::hook::{Added, Hook, MatchCondition, Selector, SelectorOperator, SelectorRequirement};
+use crate::cluster::hook::{
+    Added, Hook, MatchCondition, NEVER_OWN, Selector, SelectorOperator, SelectorRequirement,
+};
 use crate::cluster::matching::RequestShape;
 
 /// The name of the condition. It is none of the breaker's own.
@@ -35,9 +37,9 @@ pub struct Scoping {
 pub fn scoping(auditor: &Auditor<'_>, at: usize) -> Option<Scoping> {
     let subject = auditor.subject(at);
     let service = service_key(&subject.hook).map(|(namespace, _)| namespace);
-    let own = service
-        .clone()
-        .filter(|namespace| !SHIELDED_NAMESPACES.contains(&&**namespace));
+    let own = service.clone().filter(|namespace| {
+        !SHIELDED_NAMESPACES.contains(&&**namespace) && !NEVER_OWN.contains(&&**namespace)
+    });
     let lost = auditor.vital_writes(at);
     let namespace = |write: &WriteSort| match write.place {
         ObjectScope::In(namespace) => Some(namespace.to_owned()),

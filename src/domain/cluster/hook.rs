@@ -25,7 +25,7 @@ use crate::text::named;
 use crate::time::Time;
 use crate::vocabulary::Cause;
 
-pub use added::{Added, SPARE_ANNOTATION};
+pub use added::{Added, NEVER_OWN, SPARE_ANNOTATION};
 pub use kind::{Aggregated, Available, Conversion, HookKind, OtherKind};
 pub use level::ProbeLevel;
 pub use service::{Endpoint, NamespacedName, ServiceState, ServiceTarget};

@@ -17,7 +17,7 @@ const MAX_NAMESPACES: usize = 8;
 /// Longest annotation that is read, in characters: `self` and eight namespaces have 523.
 const MAX_ANNOTATION: usize = 600;
 /// Shared namespaces: their Pods are never a hook's own.
-const NEVER_OWN: [&str; 2] = ["default", "kube-public"];
+pub const NEVER_OWN: [&str; 2] = ["default", "kube-public"];
 
 /// What is added.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
