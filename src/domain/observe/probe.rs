@@ -240,6 +240,12 @@ impl ProbeOutcome {
 pub struct CertificateFacts {
     /// `notAfter` of the served certificate, also when verification failed.
     pub served_not_after: Option<Time>,
+    /// `notBefore` of the served certificate; `None` in older recordings.
+    #[serde(default)]
+    pub served_not_before: Option<Time>,
+    /// The caBundle verified the served certificate in that handshake.
+    #[serde(default)]
+    pub served_is_trusted: bool,
     /// `notAfter` of the certificate of the caBundle that vouches for the served one, of several the last. Where none is known to,
     /// the last of the whole caBundle.
     pub ca_not_after: Option<Time>,

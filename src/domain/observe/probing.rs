@@ -133,7 +133,12 @@ impl BackendMemory {
         }
         // A server that rotates its certificate need not close the connections that began with the old one.
         let seen = &report.certificates;
-        self.certificates.served_not_after = seen.served_not_after.or(self.certificates.served_not_after);
+        if seen.served_not_after.is_some() {
+            self.certificates = CertificateFacts {
+                ca_not_after: self.certificates.ca_not_after,
+                ..*seen
+            };
+        }
         // A probe that failed knows only when the caBundle ends as a whole.
         if report.outcome.is_alive() || self.certificates.ca_not_after.is_none() {
             self.certificates.ca_not_after = seen.ca_not_after;
@@ -590,7 +595,7 @@ mod tests {
                 connection,
                 certificates: CertificateFacts {
                     served_not_after: Some(at(served_ms)),
-                    ca_not_after: None,
+                    ..CertificateFacts::default()
                 },
                 ..report(0, 2, ok())
             });
@@ -601,6 +606,34 @@ mod tests {
     }
 
     #[test]
+    fn the_beginning_of_a_certificate_and_whether_it_is_trusted_are_of_the_handshake_that_showed_its_end() {
+        let mut memory = BackendMemory::default();
+        let mut sees = |certificates, outcome| {
+            memory.finished(ProbeReport {
+                certificates,
+                ..report(0, 2, outcome)
+            });
+            let facts = memory.certificates;
+            (facts.served_not_before, facts.served_is_trusted)
+        };
+        let trusted = CertificateFacts {
+            served_not_after: Some(at(9_000)),
+            served_not_before: Some(at(1_000)),
+            served_is_trusted: true,
+            ca_not_after: None,
+        };
+        let untrusted = CertificateFacts {
+            served_not_before: Some(at(2_000)),
+            served_is_trusted: false,
+            ..trusted
+        };
+        let nothing = CertificateFacts::default();
+        assert_eq!(sees(trusted, ok()), (Some(at(1_000)), true));
+        assert_eq!(sees(nothing, ProbeOutcome::Refused), (Some(at(1_000)), true));
+        assert_eq!(sees(untrusted, ok()), (Some(at(2_000)), false));
+    }
+
+    #[test]
     fn the_end_of_the_authority_that_vouched_last_is_remembered_while_probes_fail() {
         let mut memory = BackendMemory::default();
         let mut sees = |outcome, ca_ms| {
@@ -608,6 +641,7 @@ mod tests {
                 certificates: CertificateFacts {
                     served_not_after: Some(at(5_000)),
                     ca_not_after: Some(at(ca_ms)),
+                    ..CertificateFacts::default()
                 },
                 ..report(0, 2, outcome)
             });

@@ -223,6 +223,13 @@ impl Underway {
                 phase: ProbePhase::Withheld
             }
         );
+        let seen = self.sighting.seen();
+        let [served_not_before, served_not_after] = seen
+            .validity
+            .filter(|_| !withheld)
+            .map(|both| both.map(Some))
+            .unwrap_or_default();
+        let vouched_until = seen.vouched_until.filter(|_| !withheld);
         ProbeReport {
             hook: self.request.hook.id.clone(),
             backend: self.request.backend.clone(),
@@ -237,14 +244,11 @@ impl Underway {
             },
             outcome,
             certificates: CertificateFacts {
-                served_not_after: self.sighting.seen().not_after.filter(|_| !withheld),
+                served_not_after,
+                served_not_before,
+                served_is_trusted: vouched_until.is_some(),
                 // Unless a handshake tells what vouches for the served certificate, only the end of the whole bundle is certain.
-                ca_not_after: self
-                    .sighting
-                    .seen()
-                    .vouched_until
-                    .filter(|_| !withheld)
-                    .or(self.ca_not_after),
+                ca_not_after: vouched_until.or(self.ca_not_after),
             },
             shared: false,
         }

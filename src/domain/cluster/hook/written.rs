@@ -16,6 +16,9 @@ pub struct WrittenEntry {
     pub ca_is_injected: bool,
     /// When the last certificate of its `caBundle` ends; `None` where it is empty or holds none.
     pub ca_ends: Option<Time>,
+    /// When that certificate began; `None` where `ca_ends` is, and in older recordings.
+    #[serde(default)]
+    pub ca_begins: Option<Time>,
     /// The first certificates of its `caBundle`, in their order.
     #[serde(default)]
     pub trusted: Vec<Trusted>,

@@ -85,16 +85,17 @@ fn instant(time: &ApiTime) -> Option<Time> {
     Time::of(time.0)
 }
 
-/// When the last certificate of a bundle ends, and what the first of them are good for. Complains of one that is of no use.
-fn look_at_bundle(ca_bundle: &[u8], problems: &mut Problems) -> (Option<Time>, Vec<Trusted>) {
-    let (ends, trusted) = trusted(ca_bundle);
+/// From when to when the last certificate of a bundle is valid, and what the first of them are good for. Complains of one that is of
+/// no use.
+fn look_at_bundle(ca_bundle: &[u8], problems: &mut Problems) -> (Option<[Time; 2]>, Vec<Trusted>) {
+    let (last, trusted) = trusted(ca_bundle);
     if !ca_bundle.is_empty() && trusted.is_empty() {
         problems.add(
             "caBundle holds no PEM certificate, so every call fails; put the CA's certificate there, or leave \
              it empty to use the system's roots",
         );
     }
-    (ends, trusted)
+    (last, trusted)
 }
 
 fn hook(kind: HookKind, metadata: &ObjectMeta, at: usize, entry: MutatingWebhook) -> Hook {
@@ -107,7 +108,7 @@ fn hook(kind: HookKind, metadata: &ObjectMeta, at: usize, entry: MutatingWebhook
         .ca_bundle
         .as_ref()
         .map_or(&[][..], |bytes| &bytes.0);
-    let (ca_ends, trusted) = look_at_bundle(ca_bundle, &mut problems);
+    let (last_ca, trusted) = look_at_bundle(ca_bundle, &mut problems);
     let rules = entry.rules.unwrap_or_default();
     if rules.is_empty() {
         problems.add("rules is empty, so the webhook is never called");
@@ -135,7 +136,8 @@ fn hook(kind: HookKind, metadata: &ObjectMeta, at: usize, entry: MutatingWebhook
             entry: at,
             timeout_is_default: entry.timeout_seconds.is_none(),
             ca_is_injected: INJECTORS.iter().any(|key| annotation(metadata, key).is_some()),
-            ca_ends,
+            ca_ends: last_ca.map(|[_, ends]| ends),
+            ca_begins: last_ca.map(|[begins, _]| begins),
             trusted,
         },
         review_versions: entry.admission_review_versions,
@@ -203,14 +205,17 @@ impl Problems {
 }
 
 /// The same, without complaints. Blocks of other kinds and certificates that cannot be parsed are passed over, as Go does.
-fn trusted(bundle: &[u8]) -> (Option<Time>, Vec<Trusted>) {
-    let (mut ends, mut all) = (None, Vec::new());
+fn trusted(bundle: &[u8]) -> (Option<[Time; 2]>, Vec<Trusted>) {
+    let (mut last, mut all) = (None::<[Time; 2]>, Vec::new());
     for der in blocks(bundle) {
         let Ok((_, certificate)) = x509_parser::parse_x509_certificate(&der) else {
             continue;
         };
-        if let Ok(seconds) = u64::try_from(certificate.validity().not_after.timestamp()) {
-            ends = ends.max(Some(Time::from_unix_millis(seconds.saturating_mul(1_000))));
+        let validity = certificate.validity();
+        let valid = [validity.not_before.timestamp(), validity.not_after.timestamp()];
+        let valid = valid.map(Time::from_unix_seconds);
+        if last.is_none_or(|[_, ends]| ends < valid[1]) {
+            last = Some(valid);
         }
         if all.len() < MAX_TRUSTED {
             let names = certificate.subject_alternative_name().ok().flatten();
@@ -226,7 +231,7 @@ fn trusted(bundle: &[u8]) -> (Option<Time>, Vec<Trusted>) {
             });
         }
     }
-    (ends, all)
+    (last, all)
 }
 
 /// An address as certificates have it.
@@ -524,7 +529,8 @@ mod tests {
             let hook = hook_of(json!({"clientConfig":
                 {"service": {"namespace": "n", "name": "s"}, "caBundle": base64(bundle.as_bytes())}}));
             assert_eq!(hook.problems, Vec::<String>::new(), "{bundle}");
-            assert!(hook.written.ca_ends.is_some());
+            let valid = [hook.written.ca_begins, hook.written.ca_ends];
+            assert!(valid[0].is_some() && valid[0] < valid[1], "{valid:?}");
             assert_eq!(&*hook.ca_bundle, bundle.as_bytes());
         }
     }

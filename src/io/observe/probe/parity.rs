@@ -410,9 +410,11 @@ fn read<'a>(der: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, Objectio
     }
 }
 
-/// When a certificate ends, in seconds since the epoch; `None` where it cannot be read.
-pub(super) fn not_after(der: &CertificateDer<'_>) -> Option<i64> {
-    Some(read(der).ok()?.validity().not_after.timestamp())
+/// When a certificate begins and ends, in seconds since the epoch; `None` where it cannot be read.
+pub(super) fn validity(der: &CertificateDer<'_>) -> Option<[i64; 2]> {
+    let certificate = read(der).ok()?;
+    let validity = certificate.validity();
+    Some([validity.not_before.timestamp(), validity.not_after.timestamp()])
 }
 
 /// Since the epoch.

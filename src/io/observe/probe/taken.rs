@@ -72,9 +72,9 @@ fn fingerprint(presented: &Presented<'_>) -> Fingerprint {
 
 /// The first instant from now on at which one of the certificates ends; `None` where one cannot be read.
 fn first_end(presented: &Presented<'_>, anchors: &[Anchor], now: i64) -> Option<i64> {
-    let mut ends = vec![parity::not_after(presented.leaf)?];
+    let mut ends = vec![parity::validity(presented.leaf)?[1]];
     for intermediate in presented.intermediates {
-        ends.push(parity::not_after(intermediate)?);
+        ends.push(parity::validity(intermediate)?[1]);
     }
     ends.extend(anchors.iter().map(|anchor| anchor.not_after));
     ends.into_iter().filter(|end| *end >= now).min()

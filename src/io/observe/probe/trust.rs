@@ -166,8 +166,8 @@ pub(super) struct Sighting(Mutex<SeenCertificate>);
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct SeenCertificate {
-    /// `notAfter` of the served certificate.
-    pub(super) not_after: Option<Time>,
+    /// `notBefore` and `notAfter` of the served certificate.
+    pub(super) validity: Option<[Time; 2]>,
     /// Until when the bundle verifies the served chain, if it does.
     pub(super) vouched_until: Option<Time>,
     /// Why we aborted the handshake, if we did.
@@ -245,7 +245,7 @@ impl ServerCertVerifier for HandshakeVerifier {
         };
         let judged = self.judge(&presented, ocsp);
         let mut seen = lock(&self.sighting.0);
-        seen.not_after = parity::not_after(leaf).map(Time::from_unix_seconds);
+        seen.validity = parity::validity(leaf).map(|both| both.map(Time::from_unix_seconds));
         match judged {
             Ok(until) => {
                 seen.vouched_until = until.map(Time::from_unix_seconds);

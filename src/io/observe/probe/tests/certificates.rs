@@ -244,14 +244,18 @@ async fn a_bundle_without_a_certificate_fails_before_dialling() {
 async fn dates_of_leaf_and_bundle_are_reported_also_when_the_handshake_fails() {
     let authority = Authority::with(|params| params.not_after = date_time_ymd(2200, 1, 1));
     let leaf = authority.leaf_with(|params| {
+        params.not_before = date_time_ymd(2020, 1, 1);
         params.not_after = date_time_ymd(2100, 1, 1);
         params.subject_alt_names.clear();
     });
     let report = shake(&leaf, &authority.pem()).await;
-    assert!(!report.outcome.is_alive());
+    assert!(!report.outcome.is_alive() && !report.certificates.served_is_trusted);
     assert_eq!(
-        report.certificates.served_not_after,
-        Some(Time::from_unix_millis(4_102_444_800_000))
+        [
+            report.certificates.served_not_before,
+            report.certificates.served_not_after
+        ],
+        [1_577_836_800_000, 4_102_444_800_000].map(|millis| Some(Time::from_unix_millis(millis)))
     );
     assert_eq!(
         report.certificates.ca_not_after,
