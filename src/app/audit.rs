@@ -16,7 +16,7 @@ use super::progress::during;
 use super::{BadUsage, to_json};
 use crate::domain::audit::findings::{UNREADABLE_INPUT, sort};
 use crate::domain::audit::{Auditor, BackendFailure, Estate, Finding, FindingSeverity, Forecast, findings};
-use crate::domain::cluster::hook::HookKind;
+use crate::domain::cluster::hook::{HookId, HookKind};
 use crate::io::client::Connection;
 use crate::io::cluster::estate::{UnreadableObject, assemble, cluster, manifests};
 
@@ -196,11 +196,11 @@ fn report(
     let mut found: Vec<Finding> = unreadable.iter().map(finding).collect();
     found.extend(findings::audit(&auditor));
     if arguments.if_down.is_some() {
-        let objects: Vec<String> = chosen
-            .iter()
-            .map(|at| findings::object(auditor.subject(*at)))
-            .collect();
-        found.retain(|finding| objects.contains(&finding.object));
+        let chosen: Vec<&HookId> = chosen.iter().map(|at| &auditor.subject(*at).hook.id).collect();
+        found.retain(|finding| {
+            let mut about = finding.hook.iter().chain(&finding.others);
+            about.any(|hook| chosen.contains(&hook))
+        });
     }
     sort(&mut found);
     let before = found.len();

@@ -6,7 +6,9 @@ mod findings;
 mod forecasts;
 mod formats;
 mod input;
+mod pods;
 mod published;
+mod trust;
 
 use std::path::{Path, PathBuf};
 

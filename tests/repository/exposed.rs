@@ -218,14 +218,8 @@ fn exposition() -> String {
     }];
     metrics.verdict_changed(verdict);
     let finding = Finding {
-        kind: ONE_NODE,
-        severity: FindingSeverity::Warning,
-        object: String::new(),
         hook: verdict.hook(),
-        source: None,
-        message: String::new(),
-        patch: None,
-        since: None,
+        ..Finding::new(ONE_NODE, String::new(), "")
     };
     assessment.audit = std::sync::Arc::new(PublishedFindings::of(AuditResult {
         at,

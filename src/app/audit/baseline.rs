@@ -1,4 +1,4 @@
-//! Findings that were accepted: by name and object, so that a line that moves makes nothing new.
+//! Findings that were accepted: by name and object, so that a line that moves makes nothing new, up to a severity.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,7 +8,7 @@ use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
 use crate::app::{BadUsage, to_json};
-use crate::domain::audit::Finding;
+use crate::domain::audit::{Finding, FindingSeverity};
 use crate::io::file;
 
 const MAX_BYTES: u64 = 16 * 1024 * 1024;
@@ -22,6 +22,13 @@ pub(super) struct AuditBaseline {
 struct Accepted {
     id: String,
     object: String,
+    /// The worst that is accepted. Files of older releases do not say it.
+    #[serde(default = "warning")]
+    severity: FindingSeverity,
+}
+
+const fn warning() -> FindingSeverity {
+    FindingSeverity::Warning
 }
 
 impl From<&Finding> for Accepted {
@@ -29,6 +36,7 @@ impl From<&Finding> for Accepted {
         Self {
             id: finding.kind.id.to_owned(),
             object: finding.object.clone(),
+            severity: finding.severity,
         }
     }
 }
@@ -51,6 +59,9 @@ impl AuditBaseline {
     }
 
     pub(super) fn accepts(&self, finding: &Finding) -> bool {
-        self.accepted.contains(&Accepted::from(finding))
+        let finding = Accepted::from(finding);
+        // The next in order is the same finding of this severity or a worse one, if there is any.
+        let next = self.accepted.range(&finding..).next();
+        next.is_some_and(|next| (&next.id, &next.object) == (&finding.id, &finding.object))
     }
 }

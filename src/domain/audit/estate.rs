@@ -45,7 +45,7 @@ pub struct Workload {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// `spec.replicas`, 1 when absent; `None` for a DaemonSet.
+    /// `spec.replicas`; `None` for a DaemonSet, and when absent, as manifests leave it to an autoscaler.
     pub replicas: Option<i64>,
     /// The labels of its Pods.
     pub labels: Labels,
@@ -75,6 +75,8 @@ pub struct Container {
     pub ports: Vec<(String, i64)>,
     /// `readinessProbe`, if there is one.
     pub readiness: Option<Check>,
+    /// `startupProbe`, if there is one.
+    pub startup: Option<Check>,
     /// It has a `livenessProbe`.
     pub has_liveness: bool,
     /// It has `lifecycle.preStop`.

@@ -15,12 +15,13 @@ mod trust;
 use std::cmp::Reverse;
 
 use serde::ser::SerializeStruct as _;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 use strum::IntoStaticStr;
 
 use super::estate::{AuditedHook, SourceLocation};
 use super::forecast::Auditor;
+use super::reach::MAX_TENANTS;
 use crate::cluster::hook::HookId;
 use crate::text::named;
 use crate::time::Time;
@@ -29,7 +30,7 @@ pub use command::PatchCommand;
 pub use reach::forecast_sentence;
 
 /// How severe a finding is, in ascending order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, IntoStaticStr)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "snake_case")]
 pub enum FindingSeverity {
@@ -96,7 +97,7 @@ kinds! {
     CA_UNUSABLE: "ca-unusable", Critical, "Its caBundle holds no certificate";
     CA_ENDS: "ca-ends", Critical, "Its caBundle ends soon";
     CA_NAMES_ANOTHER: "ca-names-another", Critical, "Its caBundle is a certificate for another name";
-    CA_EMPTY: "ca-empty", Info, "It has no caBundle";
+    CA_EMPTY: "ca-empty", Critical, "It has no caBundle";
     SERVICE_MISSING: "service-missing", Critical, "Its Service does not exist";
     PORT_NOT_OFFERED: "port-not-offered", Critical, "Its Service does not offer the port";
     NO_ENDPOINTS: "no-endpoints", Critical, "Its Service has no ready endpoint";
@@ -108,7 +109,7 @@ kinds! {
     NOT_SPREAD: "not-spread", Warning, "Nothing keeps its Pods apart";
     NO_DISRUPTION_BUDGET: "no-disruption-budget", Info, "A drain may take all of its Pods at once";
     NO_READINESS_PROBE: "no-readiness-probe", Warning, "Its Pods are Ready before they serve";
-    READINESS_ELSEWHERE: "readiness-elsewhere", Warning, "Its readiness probe looks at another port than the one that serves";
+    READINESS_ELSEWHERE: "readiness-elsewhere", Info, "Its readiness probe looks at another port than the one that serves";
     NO_LIVENESS_PROBE: "no-liveness-probe", Warning, "A Pod of it that hangs is not restarted";
     NO_GRACE: "no-grace", Warning, "Its Pods stop before requests stop coming";
     TELLS_APART: "tells-canaries-apart", Warning, "It treats hookwatch unlike every other client";
@@ -133,6 +134,8 @@ pub struct Finding {
     pub source: Option<SourceLocation>,
     /// What would happen, and what to do.
     pub message: String,
+    /// Other webhooks of which it is true as well: those that the same Pods serve.
+    pub others: Vec<HookId>,
     /// The change as a JSON patch of the configuration.
     pub patch: Option<Value>,
     /// Since when it is so, where that is known.
@@ -163,6 +166,7 @@ impl Finding {
             hook: None,
             source: None,
             message: message.into(),
+            others: Vec::new(),
             patch: None,
             since: None,
         }
@@ -202,7 +206,7 @@ impl Finding {
 }
 
 /// A webhook as findings name it.
-pub fn object(subject: &AuditedHook) -> String {
+fn object(subject: &AuditedHook) -> String {
     let id = &subject.hook.id;
     let kind = id.kind.configuration_kind();
     format!("{kind}/{}/{}", id.configuration, id.webhook)
@@ -225,11 +229,24 @@ pub fn audit_pausing(auditor: &Auditor<'_>, pause: &dyn Fn()) -> Vec<Finding> {
         placement::of_one(auditor, at, &mut found);
         observed::of_one(auditor, at, &mut found);
     }
+    backends::of_all(auditor, &mut found);
     reach::of_all(auditor, pause, &mut found);
     fields::of_all(auditor, &mut found);
     converted::of_all(auditor.estate, &mut found);
+    found.extend(left_out(auditor));
     sort(&mut found);
     found
+}
+
+/// Namespaces that were not looked at.
+fn left_out(auditor: &Auditor<'_>) -> Option<Finding> {
+    let first = auditor.tenants.left_out.as_ref()?;
+    let message = format!(
+        "Namespaces have more than {MAX_TENANTS} different sets of labels that namespaceSelectors name. Writes in this one and others were \
+         not looked at."
+    );
+    let finding = Finding::new(UNREADABLE_INPUT, format!("Namespace/{first}"), message);
+    Some(finding.at_most(FindingSeverity::Info))
 }
 
 /// The worst first, then by object and name.

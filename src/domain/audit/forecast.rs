@@ -103,13 +103,13 @@ pub struct Auditor<'a> {
     /// What is audited.
     pub estate: &'a Estate,
     readers: Vec<HookReader>,
-    tenants: Tenants,
+    pub(super) tenants: Tenants,
     /// Subjects that are called at one place.
-    places: BTreeMap<String, Vec<usize>>,
+    pub(super) places: BTreeMap<String, Vec<usize>>,
     /// By subject, how far it reaches each of [`WRITES`]; writes to its own Pods apart.
     reaches: Vec<Vec<Reach>>,
     /// By subject, the labels of its own Pods.
-    pods: Vec<Vec<&'a Labels>>,
+    pub(super) pods: Vec<Vec<&'a Labels>>,
     pub(super) zones: BTreeSet<&'a str>,
     /// Forecasts that were made, by place, in the order of [`BackendFailure::ALL`].
     known: RefCell<BTreeMap<String, [Forecast; 3]>>,

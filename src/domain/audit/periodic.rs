@@ -27,8 +27,10 @@ const MAX_BYTES: usize = 512 * 1_024;
 pub struct AuditEvidence {
     /// Webhooks that distinguish hookwatch's canaries from the same writes of others.
     pub distinguishes_canaries: BTreeSet<HookId>,
-    /// Earliest expiry of the certificates that a webhook's backends serve.
-    pub served_until: BTreeMap<HookId, Time>,
+    /// Of the certificates that a webhook's backends serve, the end and the beginning of the one that expires first.
+    pub served_until: BTreeMap<HookId, (Time, Option<Time>)>,
+    /// Webhooks whose `caBundle` verified what a backend serves.
+    pub trusted: BTreeSet<HookId>,
     /// Nodes whose Lease is late, with the time of the last observed renewal.
     pub late_nodes: BTreeMap<String, Time>,
     /// Median seconds of a webhook's calls by its baseline, rounded down; absent where calls are fast.

@@ -1,6 +1,6 @@
 //! Whether a webhook is called for a write of the control plane, if that can be known.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -19,8 +19,10 @@ pub const TENANT: &str = "tenant";
 /// The label that every namespace has.
 pub const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
-/// Namespaces with the same labels count as one; at most this many different ones are checked.
-const MAX_TENANTS: usize = 30;
+/// Namespaces that no namespaceSelector tells apart count as one; at most this many different ones are checked.
+pub(super) const MAX_TENANTS: usize = 30;
+/// Writes that the rules of one webhook name, at most.
+const MAX_WRITES: usize = 30;
 /// Pairs of a group and a resource that are looked at of one rule.
 const MAX_NAMED: usize = 1_000;
 
@@ -55,9 +57,14 @@ pub struct HookReader {
     pub(super) conditions: MatchConditions,
 }
 
-/// Where tenants' objects are: name and labels, of each combination of labels one.
+/// Where tenants' objects are.
 #[derive(Debug, Clone)]
-pub struct Tenants(Vec<(String, Option<Labels>)>);
+pub struct Tenants {
+    /// Name and labels, one of those that no namespaceSelector tells apart.
+    known: Vec<(String, Option<Labels>)>,
+    /// The first namespace past [`MAX_TENANTS`].
+    pub(super) left_out: Option<String>,
+}
 
 impl Tenants {
     /// Those of an estate. Without known namespaces, one with arbitrary labels is assumed.
@@ -67,27 +74,52 @@ impl Tenants {
             .iter()
             .filter_map(|s| Some(service_key(&s.hook)?.0))
             .collect();
-        let mut seen = BTreeSet::new();
-        let known = estate.namespaces.iter().filter(|(name, labels)| {
-            let mut labels = (*labels).clone();
-            labels.remove(NAME_LABEL);
-            !name.starts_with("kube-") && !own.contains(*name) && seen.insert(labels)
-        });
-        let known: Vec<_> = known
-            .take(MAX_TENANTS)
-            .map(|(name, _)| (name.clone(), Some(estate.labels(name))))
-            .collect();
+        let told_apart = selected_labels(estate);
+        // Those with the fewest labels that a selector names come first.
+        let mut different = BTreeMap::new();
+        let tenants = estate.namespaces.keys();
+        for name in tenants.filter(|name| !name.starts_with("kube-") && !own.contains(*name)) {
+            let labels = estate.labels(name);
+            let class = labels.iter().filter_map(|(key, value)| {
+                let (key, values) = told_apart.get_key_value(key.as_str())?;
+                Some((*key, values.get(value.as_str()).copied()))
+            });
+            let class: Vec<_> = class.collect();
+            different.entry(class).or_insert((name.clone(), Some(labels)));
+        }
+        let mut different = different.into_values();
+        let known: Vec<_> = different.by_ref().take(MAX_TENANTS).collect();
+        let left_out = different.next().map(|(name, _)| name);
         // A set of manifests is not the whole cluster, so tenants may be elsewhere.
         if known.is_empty() || !estate.is_cluster {
-            return Self(vec![(TENANT.to_owned(), None)]);
+            return Self {
+                known: vec![(TENANT.to_owned(), None)],
+                left_out: None,
+            };
         }
-        Self(known)
+        Self { known, left_out }
     }
 
     /// Their labels may be any.
     fn are_unknown(&self) -> bool {
-        self.0.iter().any(|(_, labels)| labels.is_none())
+        self.known.iter().any(|(_, labels)| labels.is_none())
     }
+}
+
+/// The keys and values by which namespaceSelectors tell namespaces apart.
+fn selected_labels(estate: &Estate) -> BTreeMap<&str, BTreeSet<&str>> {
+    let mut found: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for subject in &estate.subjects {
+        let selector = &subject.hook.namespace_selector;
+        for (key, value) in &selector.match_labels {
+            found.entry(key).or_default().insert(value);
+        }
+        for requirement in &selector.expressions {
+            let values = requirement.values.iter().map(String::as_str);
+            found.entry(&requirement.key).or_default().extend(values);
+        }
+    }
+    found
 }
 
 /// Whether a selector may select a tenant's namespace, whose labels are arbitrary except for its name.
@@ -144,22 +176,20 @@ impl HookReader {
                 if pods.is_empty() || !are_pods {
                     return at(labels.as_ref());
                 }
-                pods.iter()
-                    .map(|labels| at(Some(*labels)))
-                    .max()
-                    .unwrap_or(Reach::No)
+                let each = pods.iter().map(|labels| at(Some(*labels)));
+                each.fold(Reach::No, Ord::max)
             }
             ObjectScope::Tenant | ObjectScope::Namespace => {
                 if tenants.are_unknown() && !selects_tenants(&self.hook.namespace_selector) {
                     return Reach::No;
                 }
                 let mut farthest = Reach::No;
-                for (name, known) in &tenants.0 {
-                    let own = match write.place {
+                for (name, known) in &tenants.known {
+                    let of_object = match write.place {
                         ObjectScope::Namespace => known.as_ref(),
                         _ => labels.as_ref(),
                     };
-                    let reach = self.at(write, Some(name), known.as_ref(), own);
+                    let reach = self.at(write, Some(name), known.as_ref(), of_object);
                     farthest = farthest.max(reach);
                     if farthest == Reach::Yes {
                         break;
@@ -175,7 +205,7 @@ impl HookReader {
         if tenants.are_unknown() && !selects_tenants(&self.hook.namespace_selector) {
             return Reach::No;
         }
-        let each = tenants.0.iter().map(|(name, labels)| {
+        let each = tenants.known.iter().map(|(name, labels)| {
             self.reach_of_user(RequestShape {
                 namespace: Some(name),
                 namespace_labels: labels.as_ref(),
@@ -212,7 +242,7 @@ impl HookReader {
         };
         let asked = ConditionRequest {
             shape,
-            kind: Some(write.kind).filter(|kind| !kind.is_empty()),
+            kind: Some(write.kind),
             name: write.object_name,
             by: write.by,
             dry_run: false,
@@ -259,7 +289,7 @@ pub fn named(hook: &Hook) -> Vec<([String; 4], &'static str)> {
         let groups = rule.api_groups.iter().filter(plain);
         let pairs = groups.flat_map(|group| rule.resources.iter().map(move |name| (group, name)));
         for (group, name) in pairs.take(MAX_NAMED) {
-            if found.len() >= MAX_TENANTS {
+            if found.len() >= MAX_WRITES {
                 return found;
             }
             let (resource, subresource) = name.split_once('/').unwrap_or((name, ""));
@@ -277,7 +307,7 @@ pub fn named(hook: &Hook) -> Vec<([String; 4], &'static str)> {
 }
 
 /// Resources of Kubernetes that are in no namespace, which a rule need not say.
-const CLUSTERED: [&str; 14] = [
+const CLUSTERED: [&str; 28] = [
     "nodes",
     "namespaces",
     "persistentvolumes",
@@ -292,6 +322,20 @@ const CLUSTERED: [&str; 14] = [
     "certificatesigningrequests",
     "tokenreviews",
     "subjectaccessreviews",
+    "selfsubjectreviews",
+    "selfsubjectaccessreviews",
+    "selfsubjectrulesreviews",
+    "volumeattachments",
+    "volumeattributesclasses",
+    "csidrivers",
+    "csinodes",
+    "flowschemas",
+    "prioritylevelconfigurations",
+    "ipaddresses",
+    "servicecidrs",
+    "clustertrustbundles",
+    "resourceslices",
+    "deviceclasses",
 ];
 
 /// Groups of Kubernetes with resources in no namespace, and no others or few.
@@ -318,7 +362,10 @@ mod tests {
     fn reaches(hook: Hook, is_meant: impl Fn(&WriteSort) -> bool) -> Vec<Reach> {
         let reader = HookReader::new(Arc::new(hook), &ConditionCompiler::for_forecasts());
         let (estate, labels) = (Estate::default(), Labels::new());
-        let tenants = Tenants(vec![(TENANT.to_owned(), Some(labels.clone()))]);
+        let tenants = Tenants {
+            known: vec![(TENANT.to_owned(), Some(labels.clone()))],
+            left_out: None,
+        };
         let writes = writes::WRITES.iter().filter(|write| is_meant(write));
         let reaches =
             writes.map(|write| reader.reach(write, &estate, &tenants, Some(("policy", &[&labels]))));
@@ -412,6 +459,23 @@ mod tests {
     }
 
     #[test]
+    fn what_is_in_no_namespace_is_no_write_of_a_tenant_though_its_rule_does_not_say_so() {
+        let mut hook = hook(&["widgets"]);
+        hook.rules[0].api_groups = vec!["example.com".to_owned()];
+        let all = [
+            "volumeattachments",
+            "csinodes",
+            "flowschemas",
+            "selfsubjectreviews",
+            "servicecidrs",
+        ];
+        hook.rules[0].resources = all.map(str::to_owned).to_vec();
+        assert_eq!(named(&hook), []);
+        hook.rules[0].resources.push("resourceclaims".to_owned());
+        assert_eq!(named(&hook).len(), 1);
+    }
+
+    #[test]
     fn a_small_rule_of_many_groups_and_resources_makes_no_long_list() {
         let names = || (0..3_000).map(|number| format!("n{number}")).collect();
         let id = HookId::new(HookKind::Validating, "c", "w");
@@ -424,7 +488,7 @@ mod tests {
             scope: Scope::All,
         }];
         let found = named(&hook);
-        assert_eq!(found.len(), MAX_TENANTS);
-        assert!(found.capacity() <= 3 * MAX_TENANTS, "{}", found.capacity());
+        assert_eq!(found.len(), MAX_WRITES);
+        assert!(found.capacity() <= 3 * MAX_WRITES, "{}", found.capacity());
     }
 }

@@ -1,13 +1,12 @@
 //! When the core requests an audit, and what it keeps of the last one. It affects neither health nor the breaker.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::messages::{LoggedChange, WatchdogEffect};
 use crate::audit::periodic::{AuditEvidence, AuditRequest, AuditResult, PublishedFindings};
 use crate::audit::{Finding, FindingSeverity};
-use crate::cluster::hook::HookId;
 use crate::observe::observations::Observations;
 use crate::time::Time;
 
@@ -104,11 +103,15 @@ impl Auditing {
 
 /// The observations of webhooks that an audit uses.
 fn evidence(seen: &Observations, now: Time) -> AuditEvidence {
-    let mut served_until: BTreeMap<HookId, Time> = BTreeMap::new();
+    let (mut served_until, mut trusted) = (BTreeMap::new(), BTreeSet::new());
     for (id, _, facts) in seen.certificates() {
         if let Some(ends) = facts.served_not_after {
-            let first = served_until.entry(id.clone()).or_insert(ends);
-            *first = ends.min(*first);
+            let served = (ends, facts.served_not_before);
+            let first = served_until.entry(id.clone()).or_insert(served);
+            *first = served.min(*first);
+        }
+        if facts.served_is_trusted {
+            trusted.insert(id.clone());
         }
     }
     let distinguishes = seen.hooks().filter(|hook| {
@@ -124,6 +127,7 @@ fn evidence(seen: &Observations, now: Time) -> AuditEvidence {
     AuditEvidence {
         distinguishes_canaries: distinguishes.map(|hook| hook.id.clone()).collect(),
         served_until,
+        trusted,
         late_nodes: seen.servers.node_leases.late(now),
         usual_seconds: usual.collect(),
     }

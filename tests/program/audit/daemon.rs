@@ -39,10 +39,16 @@ fn asked(estate: &Estate) -> AuditRequest {
 fn a_daemon_finds_what_the_command_finds_where_it_knows_as_much() {
     let ignored = json!({"failurePolicy": "Ignore", "timeoutSeconds": 20});
     let odd = json!({"matchConditions": [{"name": "c", "expression": "request.namespace != 'x'"}]});
+    let opted_in = json!({
+        "objectSelector": {"matchLabels": {"inject": "yes"}},
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "opted-in"}},
+        "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}],
+    });
     let objects = vec![
         webhook("Validating", "policy", json!({})),
         webhook("Mutating", "inject", ignored),
         webhook("Mutating", "another", odd),
+        webhook("Mutating", "opted-in", opted_in),
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-a", "labels": {"team": "a"}}}),
         json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "policy", "namespace": "policy"},
                "spec": {"clusterIP": "10.1.0.1", "ports": [{"port": 443, "targetPort": 8443}]}}),
@@ -61,6 +67,12 @@ fn a_daemon_finds_what_the_command_finds_where_it_knows_as_much() {
     let (by_command, mut by_daemon) = (found_in(&estate), asked(&estate).run(&|| {}));
     hookwatch::domain::audit::findings::sort(&mut by_daemon);
     assert_eq!(by_daemon, by_command);
+    assert!(
+        !by_daemon
+            .iter()
+            .any(|finding| finding.kind.id == "own-pods-in-reach"),
+        "its own Pods do not ask for it: {by_daemon:?}"
+    );
     let ids: BTreeSet<&str> = by_daemon.iter().map(|finding| finding.kind.id).collect();
     for id in [
         "control-plane-in-reach",

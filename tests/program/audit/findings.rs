@@ -1,9 +1,7 @@
 //! What is found, each where its source says so and not elsewhere.
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
-use hookwatch::domain::audit::FindingSeverity;
 use hookwatch::domain::audit::findings::KINDS;
+use hookwatch::domain::audit::{Finding, FindingSeverity};
 use serde_json::{Value, json};
 
 use super::{estate_of, found_in, ids, webhook};
@@ -15,7 +13,7 @@ fn found(more: Value) -> Vec<&'static str> {
     )))
 }
 
-fn rule(groups: &[&str], resources: &[&str]) -> Value {
+pub(super) fn rule(groups: &[&str], resources: &[&str]) -> Value {
     json!([{"operations": ["CREATE", "UPDATE"], "apiGroups": groups, "apiVersions": ["*"], "resources": resources}])
 }
 
@@ -109,6 +107,97 @@ fn fields_are_judged_as_their_sources_judge_them() {
     }
 }
 
+/// The first finding of this name about a modest webhook.
+fn one(id: &str, more: Value, is_cluster: bool) -> Option<Finding> {
+    let mut entry = json!({"rules": rule(&["example.com"], &["widgets"]), "timeoutSeconds": 3});
+    json_patch::merge(&mut entry, &more);
+    let findings = found_in(&estate_of(vec![webhook("Mutating", "policy", entry)], is_cluster));
+    findings.into_iter().find(|finding| finding.kind.id == id)
+}
+
+#[test]
+fn what_opts_in_by_a_label_is_not_asked_about_the_control_plane_and_what_opts_out_by_one_is() {
+    let with =
+        |selector: Value| json!({"rules": rule(&[""], &["pods", "secrets"]), "objectSelector": selector});
+    let requirement = |operator: &str| json!({"matchExpressions": [{"key": "team", "operator": operator}]});
+    for (selector, wanted) in [
+        (json!({}), true),
+        (json!({"matchLabels": {"object.istio.io/inject": "true"}}), false),
+        (requirement("Exists"), false),
+        (requirement("DoesNotExist"), true),
+    ] {
+        for id in ["critical-resources", "mutates-control-plane"] {
+            assert_eq!(
+                one(id, with(selector.clone()), false).is_some(),
+                wanted,
+                "{id} {selector}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_shorter_timeout_is_advised_for_leases_only_where_failures_are_ignored() {
+    let with = |policy: &str| {
+        let more = json!({"rules": rule(&["coordination.k8s.io"], &["leases"]), "timeoutSeconds": 10, "failurePolicy": policy});
+        one("lease-timeout", more, false).unwrap()
+    };
+    let (refused, ignored) = (with("Fail"), with("Ignore"));
+    assert_eq!(refused.patch, None);
+    assert!(
+        refused.message.ends_with(" Leave Leases out."),
+        "{}",
+        refused.message
+    );
+    assert!(ignored.patch.is_some() && ignored.message.contains("set timeoutSeconds to 3"));
+}
+
+#[test]
+fn what_reviews_cost_and_how_to_leave_them_out_follows_from_policy_and_rules() {
+    let with = |policy: &str, groups: &[&str], resources: &[&str]| {
+        let more = json!({"rules": rule(groups, resources), "failurePolicy": policy});
+        one("virtual-resources", more, false).unwrap().message
+    };
+    let reviews = |policy| with(policy, &["authentication.k8s.io"], &["tokenreviews"]);
+    let refused = reviews("Fail");
+    assert!(
+        refused.contains("tokens are not checked") && refused.ends_with("out of its rules."),
+        "{refused}"
+    );
+    let ignored = reviews("Ignore");
+    assert!(
+        ignored.contains("may wait 3 s") && !ignored.contains("not checked"),
+        "{ignored}"
+    );
+    let all = with("Fail", &["*"], &["*"]);
+    assert!(all.ends_with("out by matchConditions."), "{all}");
+}
+
+#[test]
+fn no_other_version_passes_a_webhook_by_that_takes_all_of_them() {
+    let with = |groups: &[&str], version: &str| {
+        let mut rules = rule(groups, &["widgets"]);
+        rules[0]["apiVersions"] = json!([version]);
+        let more = json!({"matchPolicy": "Exact", "rules": rules});
+        one("exact-match-policy", more, false).is_some()
+    };
+    assert_eq!(
+        [with(&["*"], "*"), with(&["*"], "v1"), with(&["example.com"], "*")],
+        [false, true, true]
+    );
+}
+
+#[test]
+fn a_webhook_that_is_never_called_may_get_its_rules_later_where_it_is_only_a_manifest() {
+    let severity = |is_cluster| {
+        one("never-called", json!({"rules": []}), is_cluster)
+            .unwrap()
+            .severity
+    };
+    assert_eq!(severity(false), FindingSeverity::Info);
+    assert_eq!(severity(true), FindingSeverity::Warning);
+}
+
 #[test]
 fn a_condition_that_errs_refuses_writes_today_under_fail_and_is_told_lightly_under_ignore() {
     let conditions = json!([{"name": "c", "expression": "request.namespace != 'x'"}]);
@@ -148,6 +237,22 @@ fn a_hook_about_its_own_pods_alone_keeps_them_away_and_its_patch_leaves_its_name
         patch[1]["value"]["matchExpressions"][0]["values"],
         json!(["policy"]),
         "{patch}"
+    );
+}
+
+#[test]
+fn no_patch_leaves_a_namespace_out_that_all_share() {
+    let patched = |name: &str| {
+        let selector = json!({"matchLabels": {"kubernetes.io/metadata.name": name}});
+        let more = json!({"rules": rule(&[""], &["pods"]), "namespaceSelector": selector});
+        let findings = found_in(&estate_of(vec![webhook("Validating", name, more)], false));
+        let mut found = findings.into_iter();
+        let found = found.find(|finding| finding.kind.id == "own-pods-in-reach");
+        found.unwrap().patch.is_some()
+    };
+    assert_eq!(
+        ["policy", "default", "kube-public"].map(patched),
+        [true, false, false]
     );
 }
 
@@ -332,58 +437,6 @@ fn nodes_that_go_are_told_with_the_time_and_with_what_comes_next() {
     ] {
         assert!(found.message.contains(part), "{part}: {}", found.message);
     }
-}
-
-/// A bundle of one self-signed certificate, as a modest webhook `policy` in a namespace of that name has it.
-fn names_another(names: &[&str], signs: bool) -> Option<(FindingSeverity, String)> {
-    let key = rcgen::KeyPair::generate().unwrap();
-    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-    let mut params = rcgen::CertificateParams::new(names).unwrap();
-    // What Go does not look at.
-    let common = "policy.policy.svc";
-    params.distinguished_name.push(rcgen::DnType::CommonName, common);
-    params.is_ca = if signs {
-        rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained)
-    } else {
-        rcgen::IsCa::ExplicitNoCa
-    };
-    let pem = params.self_signed(&key).unwrap().pem();
-    let mut hook = webhook(
-        "Validating",
-        "policy",
-        json!({"rules": rule(&["example.com"], &["widgets"]), "timeoutSeconds": 3}),
-    );
-    hook["metadata"]["annotations"] = json!({});
-    hook["webhooks"][0]["clientConfig"]["caBundle"] = BASE64_STANDARD.encode(pem).into();
-    let findings = found_in(&estate_of(vec![hook], true));
-    let mut found = findings.into_iter();
-    let found = found.find(|finding| finding.kind.id == "ca-names-another");
-    found.map(|finding| (finding.severity, finding.message))
-}
-
-#[test]
-fn a_bundle_that_signs_nothing_and_has_not_the_name_that_is_called_can_never_be_what_is_served() {
-    let (severity, message) = names_another(&["other.policy.svc"], false).unwrap();
-    assert_eq!(severity, FindingSeverity::Critical);
-    assert!(
-        message.contains("other.policy.svc") && message.contains("policy.policy.svc"),
-        "{message}"
-    );
-    let (severity, message) = names_another(&[], false).unwrap();
-    assert_eq!(severity, FindingSeverity::Critical);
-    assert!(message.contains("no subjectAltName"), "{message}");
-    assert_eq!(names_another(&["x", "Policy.policy.svc"], false), None);
-    assert_eq!(names_another(&["*.policy.svc"], false), None);
-    assert!(names_another(&["*.svc"], false).is_some(), "a star is one label");
-}
-
-#[test]
-fn a_bundle_that_may_sign_is_an_authority_and_doubtful_only_where_it_has_other_names() {
-    assert_eq!(names_another(&[], true), None);
-    assert_eq!(names_another(&["policy.policy.svc"], true), None);
-    let (severity, message) = names_another(&["localhost"], true).unwrap();
-    assert_eq!(severity, FindingSeverity::Warning);
-    assert!(message.contains("serves that certificate itself"), "{message}");
 }
 
 /// Gardener: `conversion=Webhook` and more than one stored version. OpenShift: the Service must be there.

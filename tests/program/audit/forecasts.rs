@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use hookwatch::domain::audit::{Auditor, BackendFailure, Function};
+use hookwatch::domain::audit::{Auditor, BackendFailure, Estate, Function};
 use rustix::time::{ClockId, clock_gettime};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{estate_of, forecast, lost, webhook};
+use super::{estate_of, forecast, found_in, lost, webhook};
 
 #[test]
 fn a_catch_all_hook_that_hangs_or_refuses_costs_every_function_in_the_order_of_their_timers() {
@@ -196,6 +196,84 @@ fn in_a_cluster_the_labels_of_its_namespaces_count() {
         !lost.contains(&Function::ServiceEndpoints),
         "no tenant is guarded: {lost:?}"
     );
+}
+
+/// A cluster with these namespaces and a webhook for those that a selector takes.
+fn with_namespaces(namespaces: impl Iterator<Item = (String, Value)>, selector: &Value) -> Estate {
+    let namespaces = namespaces.map(|(name, labels)| {
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
+    });
+    let mut objects: Vec<Value> = namespaces.collect();
+    objects.push(webhook(
+        "Validating",
+        "policy",
+        json!({"namespaceSelector": selector}),
+    ));
+    estate_of(objects, true)
+}
+
+fn reaches_tenants(estate: &Estate) -> bool {
+    lost(&forecast(estate, BackendFailure::Hang)).contains(&Function::TenantWrites)
+}
+
+fn not_looked_at(estate: &Estate) -> Vec<String> {
+    let found = found_in(estate).into_iter();
+    let found = found.filter(|finding| finding.kind.id == "unreadable-input");
+    found.map(|finding| finding.object).collect()
+}
+
+#[test]
+fn a_namespace_that_a_selector_takes_is_looked_at_among_thousands_with_labels_that_none_asks_for() {
+    let namespaces = |guarded: &'static str| {
+        (0..2_000).map(move |number| {
+            let guarded = if number == 1_999 { guarded } else { "no" };
+            (
+                format!("team-{number:04}"),
+                json!({"team": number.to_string(), "guarded": guarded}),
+            )
+        })
+    };
+    let selector = json!({"matchLabels": {"guarded": "yes"}});
+    let (one, none) = (
+        with_namespaces(namespaces("yes"), &selector),
+        with_namespaces(namespaces("maybe"), &selector),
+    );
+    assert_eq!([reaches_tenants(&one), reaches_tenants(&none)], [true, false]);
+    assert_eq!(not_looked_at(&one), [""; 0]);
+}
+
+#[test]
+fn a_namespace_that_is_left_out_by_its_name_does_not_stand_for_others() {
+    let namespaces = ["a", "b"].map(|name| (name.to_owned(), json!({})));
+    let not = json!({"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["a"]}]});
+    assert!(reaches_tenants(&with_namespaces(namespaces.into_iter(), &not)));
+}
+
+#[test]
+fn more_namespaces_that_selectors_tell_apart_than_are_looked_at_are_told_of() {
+    let namespaces = (0..40).map(|number| (format!("team-{number:02}"), json!({"team": number.to_string()})));
+    let teams: Vec<String> = (0..40).map(|number| number.to_string()).collect();
+    let selector = json!({"matchExpressions": [{"key": "team", "operator": "In", "values": teams}]});
+    let not_looked_at = not_looked_at(&with_namespaces(namespaces, &selector));
+    assert_eq!(not_looked_at.len(), 1, "{not_looked_at:?}");
+    assert!(
+        not_looked_at[0].starts_with("Namespace/team-"),
+        "{not_looked_at:?}"
+    );
+}
+
+#[test]
+fn a_write_of_a_subresource_is_named_as_one() {
+    let rules = json!([{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods/eviction"]}]);
+    let estate = estate_of(
+        vec![webhook("Validating", "policy", json!({"rules": rules}))],
+        false,
+    );
+    let forecast = forecast(&estate, BackendFailure::Refuse);
+    let [casualty] = &forecast.casualties[..] else {
+        panic!("{forecast:?}")
+    };
+    assert_eq!(casualty.why, "CREATE pods/eviction is refused");
 }
 
 #[test]

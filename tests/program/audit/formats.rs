@@ -111,6 +111,40 @@ fn what_is_accepted_in_a_baseline_is_told_no_more_and_what_is_new_is() {
 }
 
 #[test]
+fn a_baseline_accepts_up_to_the_severity_that_it_was_written_with() {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("audit-baseline-severity.json");
+    let (path, opa) = (path.to_str().unwrap(), opa());
+    audit(&["--write-baseline", path, &opa], "");
+    let written = std::fs::read_to_string(path).unwrap();
+    let accepted = |from: &str, to: &str| {
+        std::fs::write(path, written.replace(from, to)).unwrap();
+        let ran = audit(&["--baseline", path, &opa], "");
+        (ran.code, ran.out.contains("control-plane-in-reach"))
+    };
+    assert_eq!(accepted("", ""), (0, false));
+    assert_eq!(accepted("\"critical\"", "\"warning\""), (2, true), "it got worse");
+    let mut old: Value = serde_json::from_str(&written).unwrap();
+    for entry in old["accepted"].as_array_mut().unwrap() {
+        entry.as_object_mut().unwrap().remove("severity").unwrap();
+    }
+    assert_eq!(
+        accepted(&written, &old.to_string()),
+        (2, true),
+        "an older file accepts warnings"
+    );
+    let ran = audit(
+        &[
+            "--baseline",
+            path,
+            example("zone-lost.yaml").to_str().unwrap(),
+            &opa,
+        ],
+        "",
+    );
+    assert!(!ran.out.contains("one-replica"), "{}", ran.out);
+}
+
+#[test]
 fn one_webhook_that_is_asked_about_is_told_in_depth_and_one_that_is_not_there_is_bad_usage() {
     let ran = audit(
         &[

@@ -59,15 +59,11 @@ pub fn backend(number: usize) -> Backend {
 /// What the audit found of a hook, as bad as it can be.
 pub fn finding(kind: &'static FindingKind, webhook: &str, message: &str) -> Finding {
     let id = HookId::new(HookKind::Validating, &format!("{webhook}-configuration"), webhook);
+    let object = format!("ValidatingWebhookConfiguration/{}/{webhook}", id.configuration);
     Finding {
-        kind,
-        severity: kind.severity,
-        object: format!("ValidatingWebhookConfiguration/{}/{webhook}", id.configuration),
         hook: Some(id),
-        source: None,
-        message: message.to_owned(),
         patch: Some(json!([{"op": "add", "path": "/webhooks/0/timeoutSeconds", "value": 3}])),
-        since: None,
+        ..Finding::new(kind, object, message)
     }
 }
 

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::audit::estate::{AuditedHook, Check, Container, Estate, ServiceFacts, Workload};
 use crate::audit::forecast::Auditor;
-use crate::cluster::hook::{FailurePolicy, ServiceState};
+use crate::cluster::hook::{FailurePolicy, HookId, ServiceState};
 
 /// Until every node and API server has taken an endpoint out, some seconds pass; a Pod that gives itself less still gets
 /// requests when it is gone.
@@ -15,8 +15,33 @@ const LEAVING_SECONDS: i64 = 10;
 pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>) {
     let (subject, estate) = (auditor.subject(at), auditor.estate);
     service(subject, estate, found);
-    for workload in estate.workloads(&subject.hook) {
-        of_workload(subject, workload, estate, found);
+}
+
+/// What is about the Pods of a Service and not about one of its webhooks: told once, of the first webhook that refuses requests
+/// when calls fail.
+pub(super) fn of_all(auditor: &Auditor<'_>, found: &mut Vec<Finding>) {
+    let estate = auditor.estate;
+    for all in auditor.places.values() {
+        let fails_open = |at: &&usize| auditor.subject(**at).hook.failure_policy == FailurePolicy::Ignore;
+        let Some(first) = all.iter().min_by_key(fails_open) else {
+            continue;
+        };
+        let subject = auditor.subject(*first);
+        let mut of_pods = Vec::new();
+        for workload in estate.workloads(&subject.hook) {
+            of_workload(subject, workload, estate, &mut of_pods);
+        }
+        let others = all.iter().filter(|at| *at != first);
+        let others: Vec<HookId> = others.map(|at| auditor.subject(*at).hook.id.clone()).collect();
+        for finding in &mut of_pods {
+            finding.message.push_str(&match others.len() {
+                0 => String::new(),
+                1 => " The same Pods serve another webhook.".to_owned(),
+                more => format!(" The same Pods serve {more} other webhooks."),
+            });
+            finding.others.clone_from(&others);
+        }
+        found.append(&mut of_pods);
     }
 }
 
@@ -99,27 +124,27 @@ fn of_container(
 ) {
     let who = format!("{} {}/{}", workload.kind, workload.namespace, workload.name);
     let mut push = |kind, message: String| found.push(Finding::of(kind, subject, message));
+    let looks_at = |check: &Check| match (check, &port) {
+        (Check::Port(checked), Some(port)) => is_same(container, checked, port),
+        _ => true,
+    };
     match &container.readiness {
+        // A Pod is not Ready before its startupProbe has succeeded.
+        _ if container.startup.as_ref().is_some_and(looks_at) => {}
         None => push(
             NO_READINESS_PROBE,
             format!(
                 "The Pods of {who} are Ready as soon as they run: requests that come before they serve fail, after each start."
             ),
         ),
-        Some(Check::Port(checked))
-            if port
-                .as_ref()
-                .is_some_and(|port| !is_same(container, checked, port)) =>
-        {
-            push(
-                READINESS_ELSEWHERE,
-                format!(
-                    "The readiness probe of {who} looks at port {checked}, and requests go to port {}: a Pod may be Ready before it \
-                 serves, and stay so when it no longer does.",
-                    port.unwrap_or_default()
-                ),
-            )
-        }
+        Some(check @ Check::Port(checked)) if !looks_at(check) => push(
+            READINESS_ELSEWHERE,
+            format!(
+                "The readiness probe of {who} looks at port {checked}, and requests go to port {}: a Pod may be Ready before it \
+                 serves, and stay so when it no longer does, unless the program itself checks its serving port.",
+                port.as_deref().unwrap_or_default()
+            ),
+        ),
         Some(_) => {}
     }
     if !container.has_liveness {
@@ -140,7 +165,9 @@ fn of_container(
             NO_GRACE,
             format!(
                 "The Pods of {who} have {why}: one that ends stops to listen while its endpoint is still in use for some seconds, and \
-                 calls fail in every rollout, unless the program itself waits. Sleep for {LEAVING_SECONDS} s in preStop."
+                 calls fail in every rollout, unless the program itself waits. Set preStop to `sleep: {{seconds: {LEAVING_SECONDS}}}` \
+                 (the kubelet's own, Kubernetes 1.30 or later) and terminationGracePeriodSeconds to at least {LEAVING_SECONDS} more than \
+                 requests take."
             ),
         );
     }

@@ -52,16 +52,8 @@ mod tests {
     use crate::audit::findings::LEASE_TIMEOUT;
 
     fn finding(name: &str, patch: serde_json::Value) -> Finding {
-        Finding {
-            kind: LEASE_TIMEOUT,
-            severity: LEASE_TIMEOUT.severity,
-            object: format!("ValidatingWebhookConfiguration/{name}/w"),
-            hook: None,
-            source: None,
-            message: String::new(),
-            patch: Some(patch),
-            since: None,
-        }
+        let object = format!("ValidatingWebhookConfiguration/{name}/w");
+        Finding::new(LEASE_TIMEOUT, object, "").with(Some(patch))
     }
 
     #[test]

@@ -6,8 +6,9 @@ use serde_json::json;
 
 use super::{
     CATCH_ALL_RULES, CONDITION_NOT_CEL, CRITICAL_RESOURCES, DRY_RUN_REFUSED, DUPLICATE_NAME,
-    EXACT_MATCH_POLICY, Finding, INVALID_TARGET, LEASE_TIMEOUT, LONG_TIMEOUT, MUTATES_CONTROL_PLANE,
-    NEVER_CALLED, TIMEOUT_NOT_SET, UNREADABLE_FIELD, UNWATCHED_FAIL_OPEN, VIRTUAL_RESOURCES, object,
+    EXACT_MATCH_POLICY, Finding, FindingSeverity, INVALID_TARGET, LEASE_TIMEOUT, LONG_TIMEOUT,
+    MUTATES_CONTROL_PLANE, NEVER_CALLED, TIMEOUT_NOT_SET, UNREADABLE_FIELD, UNWATCHED_FAIL_OPEN,
+    VIRTUAL_RESOURCES, object,
 };
 use crate::audit::estate::{AuditedHook, Estate};
 use crate::audit::forecast::Auditor;
@@ -75,7 +76,7 @@ pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
     timeouts(auditor, at, found);
     scope(subject, estate, found);
     virtual_resources(auditor, at, found);
-    never_called(subject, found);
+    never_called(subject, estate, found);
     if !auditor.reader(at).conditions.are_compiled() {
         conditions(subject, found);
     }
@@ -97,7 +98,8 @@ pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
                        counts them. Alert on that, and validate the final state.";
         found.push(Finding::of(UNWATCHED_FAIL_OPEN, subject, message));
     }
-    if hook.match_policy == MatchPolicy::Exact {
+    let takes_any = |rule: &HookRule| is_any(&rule.api_groups) && is_any(&rule.api_versions);
+    if hook.match_policy == MatchPolicy::Exact && !hook.rules.iter().all(takes_any) {
         let message =
             "matchPolicy is Exact: a request for the same resource in another group or version passes it by.";
         let patch = of_field(subject, "matchPolicy", &json!("Equivalent"));
@@ -151,12 +153,19 @@ fn timeouts(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>) {
     let mut writes = auditor.reaches(at);
     let leases = writes.any(|(write, reach)| write.object == LEASES && reach >= Reach::May);
     if leases && seconds > LONG_FOR_LEASES {
+        // Under Fail a shorter timeout refuses Leases sooner, and more often.
+        let is_ignored = subject.hook.failure_policy == FailurePolicy::Ignore;
+        let advice = if is_ignored {
+            format!("Leave Leases out, or set timeoutSeconds to {LONG_FOR_LEASES} at most.")
+        } else {
+            "Leave Leases out.".to_owned()
+        };
         let message = format!(
             "The control plane's Leases may wait {seconds} s for it, also where failures are ignored; leaders give an attempt up \
-             after 5 s. Leave Leases out, or set timeoutSeconds to {LONG_FOR_LEASES} at most."
+             after 5 s. {advice}"
         );
-        let patch = of_field(subject, "timeoutSeconds", &json!(LONG_FOR_LEASES));
-        found.push(Finding::of(LEASE_TIMEOUT, subject, message).with(Some(patch)));
+        let patch = is_ignored.then(|| of_field(subject, "timeoutSeconds", &json!(LONG_FOR_LEASES)));
+        found.push(Finding::of(LEASE_TIMEOUT, subject, message).with(patch));
     }
     if seconds > LONG {
         let message = format!(
@@ -172,9 +181,9 @@ fn timeouts(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>) {
     }
 }
 
-/// Which of these a webhook is asked about, with CREATE or UPDATE.
+/// Which of these a webhook is asked about, with CREATE or UPDATE. Labels that it asks for are not assumed: those opt in.
 fn asked<'a>(hook: &Hook, estate: &Estate, objects: &[(&'a str, &[&'a str], Namespaces)]) -> Vec<&'a str> {
-    let mut asked = Vec::new();
+    let (mut asked, unlabelled) = (Vec::new(), Labels::new());
     for (group, resources, namespaces) in objects {
         for entry in *resources {
             let (resource, subresource) = entry.split_once('/').unwrap_or((entry, ""));
@@ -184,6 +193,7 @@ fn asked<'a>(hook: &Hook, estate: &Estate, objects: &[(&'a str, &[&'a str], Name
                     hook.could_match(&RequestShape {
                         namespace: *namespace,
                         namespace_labels: labels.as_ref(),
+                        object_labels: Some(&unlabelled),
                         ..RequestShape::new(operation, [group, "v1", resource, subresource])
                     })
                 })
@@ -216,14 +226,20 @@ fn scope(subject: &AuditedHook, estate: &Estate, found: &mut Vec<Finding>) {
         );
         found.push(Finding::of(MUTATES_CONTROL_PLANE, subject, message));
     }
-    let stars = |items: &[String]| items.iter().any(|item| item == "*");
-    let all = |rule: &HookRule| {
-        stars(&rule.api_groups) && rule.resources.iter().any(|entry| entry == "*" || entry == "*/*")
-    };
-    if hook.rules.iter().any(all) {
+    if hook.rules.iter().any(takes_everything) {
         let message = "A rule takes every resource of every group, also what will be installed tomorrow. Name what it reviews.";
         found.push(Finding::of(CATCH_ALL_RULES, subject, message));
     }
+}
+
+/// Whether a list of groups or versions takes all.
+fn is_any(items: &[String]) -> bool {
+    items.iter().any(|item| item == "*")
+}
+
+/// Whether it takes every resource of every group.
+fn takes_everything(rule: &HookRule) -> bool {
+    is_any(&rule.api_groups) && rule.resources.iter().any(|entry| entry == "*" || entry == "*/*")
 }
 
 /// Whether it takes reviews or bindings. None of them has labels.
@@ -238,19 +254,30 @@ fn virtual_resources(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
         reader.reach_of_user(shape) != Reach::No
     });
     let asked: Vec<&str> = asked.map(|(_, resource, _)| resource).collect();
-    if !asked.is_empty() {
-        let message = format!(
-            "It is asked about {}, which are questions and not objects. While it is down, tokens are not checked and access is not \
-             reviewed. Leave them out.",
-            listed(&asked, SHOWN)
-        );
-        found.push(Finding::of(VIRTUAL_RESOURCES, auditor.subject(at), message));
+    if asked.is_empty() {
+        return;
     }
+    let subject = auditor.subject(at);
+    let hook = &subject.hook;
+    let cost = match hook.failure_policy {
+        FailurePolicy::Fail => "tokens are not checked and access is not reviewed".to_owned(),
+        FailurePolicy::Ignore => format!("each of them may wait {} s", hook.timeout.as_secs()),
+    };
+    let means = if hook.rules.iter().any(takes_everything) {
+        "by matchConditions"
+    } else {
+        "of its rules"
+    };
+    let message = format!(
+        "It is asked about {}, which are questions and not objects. While it is down, {cost}. Leave them out {means}.",
+        listed(&asked, SHOWN)
+    );
+    found.push(Finding::of(VIRTUAL_RESOURCES, subject, message));
 }
 
 /// Rules or selectors that nothing can match. Of objects without a namespace only Namespaces are matched against a
 /// namespaceSelector (kubernetes 1.36, `admission/plugin/webhook/predicates/namespace`).
-fn never_called(subject: &AuditedHook, found: &mut Vec<Finding>) {
+fn never_called(subject: &AuditedHook, estate: &Estate, found: &mut Vec<Finding>) {
     let hook = &subject.hook;
     let clustered = hook.rules.iter().any(|rule| rule.scope != Scope::Namespaced);
     let message = if hook.rules.is_empty() {
@@ -265,7 +292,9 @@ fn never_called(subject: &AuditedHook, found: &mut Vec<Finding>) {
     } else {
         "It is never called: its namespaceSelector asks for what no labels have. What it should review goes in unreviewed."
     };
-    found.push(Finding::of(NEVER_CALLED, subject, message));
+    // A program may write its rules and selectors when it runs.
+    let finding = Finding::of(NEVER_CALLED, subject, message);
+    found.push(finding.at_most_if(!estate.is_cluster, FindingSeverity::Info));
 }
 
 fn conditions(subject: &AuditedHook, found: &mut Vec<Finding>) {

@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use super::{CLOSE_TO_TIMEOUT, Finding, FindingSeverity, SERVED_ENDS, TELLS_APART};
+use super::trust::Expiry;
+use super::{CLOSE_TO_TIMEOUT, Finding, SERVED_ENDS, TELLS_APART};
 use crate::audit::forecast::Auditor;
 
-/// A served certificate that expires within this time is worth a warning, as in the alert HookwatchHookCertificate.
-const SOON: Duration = Duration::from_secs(14 * 24 * 3_600);
-/// A served certificate that expires within this time is an imminent outage.
-const VERY_SOON: Duration = Duration::from_secs(2 * 24 * 3_600);
+/// For a served certificate; of one that lives long, as in the alert HookwatchHookCertificate.
+const EXPIRY: Expiry = Expiry {
+    soon: Duration::from_secs(14 * 24 * 3_600),
+    very_soon: Duration::from_secs(2 * 24 * 3_600),
+};
 /// Calls that usually take this part of the timeout fail as soon as they take a few times as long.
 const CLOSE: f64 = 0.25;
 
@@ -21,16 +23,15 @@ pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
                        every other client.";
         found.push(Finding::of(TELLS_APART, subject, message));
     }
-    if let (Some(ends), Some(now)) = (evidence.served_until.get(&hook.id), auditor.estate.at)
-        && ends.since(now) < SOON
+    if let (Some((ends, begins)), Some(now)) = (evidence.served_until.get(&hook.id), auditor.estate.at)
+        && let Some(severity) = EXPIRY.urgency(*begins, *ends, now)
     {
         let when = if *ends <= now { "ended" } else { "ends" };
         let message = format!(
             "A certificate that its backends serve {when} at {ends}. From then on every call of that backend fails. Renew it, and see \
              that the Pods load it."
         );
-        let finding = Finding::of(SERVED_ENDS, subject, message);
-        found.push(finding.at_most_if(ends.since(now) >= VERY_SOON, FindingSeverity::Warning));
+        found.push(Finding::of(SERVED_ENDS, subject, message).at_most(severity));
     }
     let timeout = hook.timeout.as_secs_f64();
     if let Some(usual) = evidence.usual_seconds.get(&hook.id)

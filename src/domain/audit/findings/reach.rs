@@ -12,11 +12,13 @@ use crate::audit::forecast::{Auditor, BackendFailure, Casualty, Forecast};
 use crate::audit::patch::scoping;
 use crate::audit::reach::Reach;
 use crate::audit::{Function, seconds};
-use crate::cluster::hook::{FailurePolicy, Hook, HookKind, NamespacedName};
+use crate::cluster::hook::{FailurePolicy, Hook, HookKind, Labels, NamespacedName};
 use crate::cluster::matching::RequestShape;
 
 /// Of more Services than this it is not looked for who needs whom.
 const MAX_PLACES: usize = 200;
+/// Where network plugins run that are not in kube-system. A node is not Ready without one.
+const NETWORK_PLUGINS: [&str; 4] = ["calico-system", "tigera-operator", "kube-flannel", "cilium"];
 /// Of a webhook in loops with more others than this, no more are counted.
 const MAX_PARTNERS: usize = 5;
 
@@ -34,6 +36,9 @@ pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
             .iter()
             .flat_map(Forecast::vital)
             .all(|casualty| casualty.what == Function::OwnPods);
+        if own_only && !certain && lets_own_pods_by(auditor, at) {
+            return nodes_and_errors(auditor, at, found);
+        }
         let kind = match (own_only, hook.failure_policy) {
             (true, _) => OWN_PODS_IN_REACH,
             (false, FailurePolicy::Fail) => CONTROL_PLANE_IN_REACH,
@@ -60,15 +65,22 @@ pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
     nodes_and_errors(auditor, at, found);
 }
 
+/// Whether its `objectSelector` takes only Pods with some label, and nothing is known of its own: those rarely opt in.
+fn lets_own_pods_by(auditor: &Auditor<'_>, at: usize) -> bool {
+    let selector = &auditor.subject(at).hook.object_selector;
+    auditor.pods[at].is_empty() && !selector.matches(&Labels::new())
+}
+
 /// Nodes that cannot join, and conditions that err.
 fn nodes_and_errors(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>) {
     let subject = auditor.subject(at);
     let hook = &subject.hook;
-    let blocked = blocked_nodes(hook);
+    let blocked = blocked_nodes(hook, auditor.estate);
     if hook.failure_policy == FailurePolicy::Fail && !blocked.is_empty() {
         let message = format!(
-            "While it is down, no node joins or is repaired: {} {} refused. Leave nodes and their certificates out of its rules.",
-            blocked.join(" and "),
+            "While it is down, no node joins or is repaired: {} {} refused. Leave nodes, their certificates and the namespaces of \
+             network plugins out.",
+            blocked.join(", "),
             if blocked.len() == 1 { "is" } else { "are" },
         );
         found.push(Finding::of(NODE_RECOVERY_BLOCKED, subject, message));
@@ -96,10 +108,13 @@ fn nodes_and_errors(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>) 
     }
 }
 
-/// The ways for nodes to join that are refused while the webhook is down.
-fn blocked_nodes(hook: &Hook) -> Vec<&'static str> {
+/// The steps by which nodes join that are refused while the webhook is down.
+fn blocked_nodes(hook: &Hook, estate: &Estate) -> Vec<&'static str> {
     let steps = [
         ("the registration of a node", "CREATE", ["", "nodes", ""]),
+        // A node begins with a taint that is taken from it once it is Ready.
+        ("a change of a node's taints", "UPDATE", ["", "nodes", ""]),
+        ("the status of a node", "UPDATE", ["", "nodes", "status"]),
         (
             "the certificate request of a node",
             "CREATE",
@@ -111,17 +126,32 @@ fn blocked_nodes(hook: &Hook) -> Vec<&'static str> {
             ["certificates.k8s.io", "certificatesigningrequests", "approval"],
         ),
     ];
+    if !hook.match_conditions.is_empty() || !hook.object_selector.is_empty() {
+        return Vec::new();
+    }
     let blocked = steps
         .into_iter()
         .filter(|(_, operation, [group, resource, subresource])| {
-            hook.match_conditions.is_empty()
-                && hook.object_selector.is_empty()
-                && hook.could_match(&RequestShape::new(
-                    operation,
-                    [group, "v1", resource, subresource],
-                ))
+            hook.could_match(&RequestShape::new(
+                operation,
+                [group, "v1", resource, subresource],
+            ))
         });
-    blocked.map(|(name, ..)| name).collect()
+    let makes_plugin = |namespace: &&str| {
+        let labels = estate.labels(namespace);
+        estate.namespaces.contains_key(*namespace)
+            && hook.could_match(&RequestShape {
+                namespace: Some(namespace),
+                namespace_labels: Some(&labels),
+                ..RequestShape::new("CREATE", ["", "v1", "pods", ""])
+            })
+    };
+    let mut plugins = NETWORK_PLUGINS.iter();
+    let plugin = plugins.any(makes_plugin);
+    let blocked = blocked.map(|(name, ..)| name);
+    blocked
+        .chain(plugin.then_some("the creation of its network plugin's Pod"))
+        .collect()
 }
 
 pub(super) fn of_all(auditor: &Auditor<'_>, pause: &dyn Fn(), found: &mut Vec<Finding>) {

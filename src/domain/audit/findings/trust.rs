@@ -5,58 +5,102 @@ use std::time::Duration;
 use super::{CA_EMPTY, CA_ENDS, CA_NAMES_ANOTHER, CA_UNUSABLE, Finding, FindingSeverity};
 use crate::audit::estate::AuditedHook;
 use crate::audit::forecast::Auditor;
-use crate::cluster::hook::{HookTarget, Trusted};
+use crate::cluster::hook::{FailurePolicy, HookTarget, Trusted};
+use crate::time::Time;
 
-/// A certificate that expires within this time is worth a warning.
-const SOON: Duration = Duration::from_secs(60 * 24 * 3_600);
-/// A certificate that expires within this time is an imminent outage.
-const VERY_SOON: Duration = Duration::from_secs(7 * 24 * 3_600);
+/// When the end of a certificate is near.
+pub(super) struct Expiry {
+    /// A warning within this time of the end, or within a fifth of the certificate's lifetime if that is less: what lives for a day is
+    /// renewed every day.
+    pub(super) soon: Duration,
+    /// An imminent outage within this time of the end, or within a tenth of its lifetime if that is less.
+    pub(super) very_soon: Duration,
+}
 
-pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>) {
-    let subject = auditor.subject(at);
-    let hook = &subject.hook;
-    if hook
-        .problems
-        .iter()
-        .any(|problem| problem.contains(": caBundle holds no PEM certificate"))
-    {
-        let finding = Finding::of(
-            CA_UNUSABLE,
-            subject,
-            "Its caBundle holds no PEM certificate, so every call fails until one is there.",
-        );
-        // Some ship a placeholder that a controller replaces.
-        let filled = subject.hook.written.ca_is_injected || !auditor.estate.is_cluster;
-        found.push(finding.at_most_if(filled, FindingSeverity::Info));
-    }
-    if hook.ca_bundle.is_empty()
-        && matches!(hook.target, HookTarget::Service(_))
-        && !subject.hook.written.ca_is_injected
-    {
-        let message = "It has no caBundle: the API server trusts the system's roots, which know no Service. Unless something fills it in, \
-                       every call fails.";
-        found.push(Finding::of(CA_EMPTY, subject, message));
-    }
-    found.extend(name(subject, auditor.estate.is_cluster));
-    if let (Some(ends), Some(now)) = (subject.hook.written.ca_ends, auditor.estate.at) {
+impl Expiry {
+    /// How severe it is that a certificate ends; `None` where the end is far. Without its beginning its lifetime is unknown.
+    pub(super) fn urgency(&self, begins: Option<Time>, ends: Time, now: Time) -> Option<FindingSeverity> {
+        let part =
+            |most: Duration, part: u32| begins.map_or(most, |begins| most.min(ends.since(begins) / part));
         let left = ends.since(now);
-        let finding = |message| Finding::of(CA_ENDS, subject, message);
-        if ends <= now {
-            found.push(finding(format!(
-                "Its caBundle ended at {ends}: every call fails."
-            )));
-        } else if left < SOON {
-            let message = format!("Its caBundle ends at {ends}. From then on every call fails.");
-            found.push(finding(message).at_most_if(left >= VERY_SOON, FindingSeverity::Warning));
+        if ends <= now || left < part(self.very_soon, 10) {
+            Some(FindingSeverity::Critical)
+        } else {
+            (left < part(self.soon, 5)).then_some(FindingSeverity::Warning)
         }
     }
+}
+
+const EXPIRY: Expiry = Expiry {
+    soon: Duration::from_secs(60 * 24 * 3_600),
+    very_soon: Duration::from_secs(7 * 24 * 3_600),
+};
+/// A controller that fills `caBundle` in does so within this time of the configuration's creation.
+const FILLED_WITHIN: Duration = Duration::from_secs(600);
+
+pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>) {
+    let (subject, estate) = (auditor.subject(at), auditor.estate);
+    found.extend(unfilled(auditor, subject));
+    let is_trusted = estate.evidence.trusted.contains(&subject.hook.id);
+    found.extend(name(subject, estate.is_cluster, is_trusted));
+    let written = &subject.hook.written;
+    if let (Some(ends), Some(now)) = (written.ca_ends, estate.at)
+        && let Some(severity) = EXPIRY.urgency(written.ca_begins, ends, now)
+    {
+        let message = if ends <= now {
+            format!("Its caBundle ended at {ends}: every call fails.")
+        } else {
+            format!("Its caBundle ends at {ends}. From then on every call fails.")
+        };
+        found.push(Finding::of(CA_ENDS, subject, message).at_most(severity));
+    }
+}
+
+/// A `caBundle` without a certificate. Manifests and new configurations may have a placeholder or none: a controller fills it in.
+fn unfilled(auditor: &Auditor<'_>, subject: &AuditedHook) -> Option<Finding> {
+    let (hook, estate) = (&subject.hook, auditor.estate);
+    let is_junk = hook
+        .problems
+        .iter()
+        .any(|problem| problem.contains(": caBundle holds no PEM certificate"));
+    if !(is_junk || hook.ca_bundle.is_empty() && matches!(hook.target, HookTarget::Service(_))) {
+        return None;
+    }
+    let is_injected = hook.written.ca_is_injected;
+    let age = hook
+        .created
+        .zip(estate.at)
+        .map(|(created, now)| now.since(created));
+    let is_overdue = estate.is_cluster && age.is_some_and(|age| age >= FILLED_WITHIN);
+    let overdue = match (is_overdue, is_injected) {
+        (false, _) => "",
+        (true, false) => " The configuration is older than 10 minutes, and nothing has filled it in.",
+        (true, true) => " The configuration is older than 10 minutes, and its injector has not filled it in.",
+    };
+    let (kind, message, may_be_filled) = if is_junk {
+        let message = "Its caBundle holds no PEM certificate, so every call fails until one is there.";
+        (CA_UNUSABLE, message, is_injected || !estate.is_cluster)
+    } else if is_overdue {
+        let message = "It has no caBundle: the API server trusts the system's roots, which know no Service, so every call fails.";
+        (CA_EMPTY, message, false)
+    } else if is_injected {
+        return None;
+    } else {
+        let message = "It has no caBundle: the API server trusts the system's roots, which know no Service. Unless something fills it in, \
+                       every call fails.";
+        (CA_EMPTY, message, true)
+    };
+    let is_ignored = hook.failure_policy == FailurePolicy::Ignore;
+    let finding = Finding::of(kind, subject, format!("{message}{overdue}"));
+    let finding = finding.at_most_if(may_be_filled && !is_overdue, FindingSeverity::Info);
+    Some(finding.at_most_if(is_ignored, FindingSeverity::Warning))
 }
 
 /// Whether the webhook can serve a certificate that is trusted and for the name that is called.
 ///
 /// What may not sign others is trusted as the served certificate alone (Go's `crypto/x509`, `Certificate.CheckSignatureFrom`), and
 /// only `subjectAltName` counts as its name.
-fn name(subject: &AuditedHook, is_cluster: bool) -> Option<Finding> {
+fn name(subject: &AuditedHook, is_cluster: bool, is_trusted: bool) -> Option<Finding> {
     let called = subject.hook.server_name()?;
     let is_for = |trusted: &Trusted| trusted.names.iter().any(|name| names(name, &called));
     let plain = |trusted: &Trusted| trusted.signs && trusted.names.is_empty();
@@ -77,10 +121,14 @@ fn name(subject: &AuditedHook, is_cluster: bool) -> Option<Finding> {
         format!("is for {}", listed.join(", "))
     };
     if all.iter().any(|trusted| trusted.signs) {
+        // An authority may have its own name there, such as those of OPA's cert-controller.
+        if is_trusted {
+            return None;
+        }
         let message = format!(
             "Its caBundle {has}. If the webhook serves that certificate itself, every call fails: it is called as {called}."
         );
-        return Some(Finding::of(CA_NAMES_ANOTHER, subject, message).at_most(FindingSeverity::Warning));
+        return Some(Finding::of(CA_NAMES_ANOTHER, subject, message).at_most(FindingSeverity::Info));
     }
     let message = format!(
         "Its caBundle can sign no other certificate and {has}, but the webhook is called as {called}: every call fails. Make a \
@@ -98,4 +146,41 @@ fn names(name: &str, called: &str) -> bool {
         || name
             .strip_prefix("*.")
             .is_some_and(|domain| rest(called) == Some(domain.to_ascii_lowercase()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_that_lives_for_days_is_told_of_in_the_last_fifth_of_its_life_and_not_from_its_beginning()
+    {
+        let (hour, day) = (3_600, 24 * 3_600);
+        let now = Time::from_unix_millis(1_795_219_862_000);
+        let told = |left: u64, lifetime: Option<u64>| {
+            let ends = now + Duration::from_secs(left);
+            let begins = lifetime.map(|lifetime| ends.before(Duration::from_secs(lifetime)));
+            EXPIRY.urgency(begins, ends, now)
+        };
+        let (warning, critical) = (Some(FindingSeverity::Warning), Some(FindingSeverity::Critical));
+        for (left, lifetime, wanted) in [
+            (59 * day, None, warning),
+            (60 * day, None, None),
+            (6 * day, None, critical),
+            (59 * day, Some(3_650 * day), warning),
+            (6 * day, Some(3_650 * day), critical),
+            // What kubebuilder's certificates have left when they are renewed, and what they never should.
+            (30 * day, Some(90 * day), None),
+            (17 * day, Some(90 * day), warning),
+            (6 * day, Some(90 * day), critical),
+            // KubeVirt's authority, and cert-manager's leaf.
+            (6 * day, Some(7 * day), None),
+            (33 * hour, Some(7 * day), warning),
+            (16 * hour, Some(7 * day), critical),
+            (0, Some(7 * day), critical),
+            (0, Some(0), critical),
+        ] {
+            assert_eq!(told(left, lifetime), wanted, "{left} s of {lifetime:?}");
+        }
+    }
 }

@@ -132,15 +132,16 @@ pub(super) fn tenants_suffer(
         };
         let waits = waits.min(deadline);
         let [group, _, resource, subresource] = &object;
+        let object = written(operation, [group, resource, subresource]);
         found.lose(
             Function::TenantWrites,
             [waits.saturating_sub(BEFORE), waits + NEXT_WRITE],
             met.iter().all(|(_, reach)| *reach == Reach::Yes),
-            format!("{operation} of {resource} is refused"),
+            format!("{object} is refused"),
         );
         found.writes.push(Suffering {
             name: "a write of what its rules name",
-            object: written(operation, [group, resource, subresource]),
+            object,
             waits,
             is_lost: true,
         });

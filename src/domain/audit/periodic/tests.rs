@@ -49,12 +49,22 @@ fn what_was_seen_of_a_webhook_is_found_and_nothing_is_found_of_one_that_nothing_
         }),
         [("tells-canaries-apart", FindingSeverity::Warning)]
     );
-    for (days, severity) in [
-        (1, Some(FindingSeverity::Critical)),
-        (10, Some(FindingSeverity::Warning)),
-        (15, None),
+    let day = 86_400;
+    for (hours, lifetime, severity) in [
+        (24, None, Some(FindingSeverity::Critical)),
+        (240, None, Some(FindingSeverity::Warning)),
+        (360, None, None),
+        (240, Some(90 * day), Some(FindingSeverity::Warning)),
+        // KubeVirt serves one for a day, cert-manager for a week, and both renew it in time.
+        (5, Some(day), None),
+        (4, Some(day), Some(FindingSeverity::Warning)),
+        (2, Some(day), Some(FindingSeverity::Critical)),
+        (56, Some(7 * day), None),
+        (0, Some(day), Some(FindingSeverity::Critical)),
     ] {
-        let served_until = [(hook.id.clone(), at(days * 86_400))].into();
+        let ends = at(hours * 3_600);
+        let begins = lifetime.map(|lifetime| ends.before(Duration::from_secs(lifetime)));
+        let served_until = [(hook.id.clone(), (ends, begins))].into();
         let told = severity.map(|severity| ("served-certificate-ends", severity));
         assert_eq!(
             more(AuditEvidence {
@@ -62,7 +72,7 @@ fn what_was_seen_of_a_webhook_is_found_and_nothing_is_found_of_one_that_nothing_
                 ..AuditEvidence::default()
             }),
             told.into_iter().collect::<Vec<_>>(),
-            "{days} days"
+            "{hours} hours of {lifetime:?}"
         );
     }
     for (part, told) in [(0.24, 0), (0.25, 1), (0.9, 1)] {
@@ -115,16 +125,8 @@ fn hooks_beside_admission_are_not_audited_and_there_is_a_pause_at_each_that_is()
 
 /// As bad as it can be.
 fn finding(kind: &'static FindingKind, number: usize, bytes: usize) -> Finding {
-    Finding {
-        kind,
-        severity: kind.severity,
-        object: format!("ValidatingWebhookConfiguration/c{number}/w"),
-        hook: None,
-        source: None,
-        message: "x".repeat(bytes),
-        patch: None,
-        since: None,
-    }
+    let object = format!("ValidatingWebhookConfiguration/c{number}/w");
+    Finding::new(kind, object, "x".repeat(bytes))
 }
 
 #[test]

@@ -414,14 +414,13 @@ fn nothing_is_missed_of_scrapes_while_a_prometheus_stands_in_and_something_is_on
 fn pushed(kind: &'static FindingKind, since: Option<Time>) -> Vec<AlertCondition> {
     let id = HookId::new(HookKind::Validating, "policy", "w");
     let finding = Finding {
-        kind,
-        severity: kind.severity,
-        object: "ValidatingWebhookConfiguration/policy/w".to_owned(),
         hook: Some(id),
-        source: None,
-        message: "All of it is on one node.".to_owned(),
-        patch: None,
         since,
+        ..Finding::new(
+            kind,
+            "ValidatingWebhookConfiguration/policy/w".to_owned(),
+            "All of it is on one node.",
+        )
     };
     let audited = AuditResult {
         at: at(0),

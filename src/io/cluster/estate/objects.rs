@@ -51,7 +51,7 @@ pub(super) fn workload(kind: &str, (namespace, name): NamespacedName, spec: &Val
         kind: kind.to_owned(),
         namespace,
         name,
-        replicas: (kind != "DaemonSet").then(|| spec["replicas"].as_i64().unwrap_or(1)),
+        replicas: spec["replicas"].as_i64().filter(|_| kind != "DaemonSet"),
         labels: labels_of(&spec["template"]["metadata"]["labels"]),
         containers: containers.collect(),
         grace_seconds: pod["terminationGracePeriodSeconds"].as_i64().unwrap_or(30),
@@ -84,6 +84,7 @@ fn container(value: &Value) -> Container {
     Container {
         ports: ports.collect(),
         readiness: check(&value["readinessProbe"]),
+        startup: check(&value["startupProbe"]),
         has_liveness: value["livenessProbe"].is_object(),
         has_pre_stop: value["lifecycle"]["preStop"].is_object(),
     }
