@@ -96,7 +96,7 @@ impl Playing {
             .is_none_or(|heard| at.since(heard) >= Duration::from_secs(1))
         {
             let seen = ShownAssessment::parse(&serde_json::to_vec(&*assessment).unwrap()).unwrap();
-            self.known.history.heard(&seen);
+            self.known.history.observe(&seen);
             self.known.seen = Some(Arc::new(seen));
             self.heard = Some(at);
         }

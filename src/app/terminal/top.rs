@@ -187,7 +187,7 @@ async fn show(
 fn take(known: &mut ViewModel, news: Heard, came: Instant, answered: &mut Instant) {
     match news {
         Ok((seen, silent)) => {
-            known.history.heard(&seen);
+            known.history.observe(&seen);
             known.seen = Some(seen);
             (known.silent, known.trouble) = (silent, None);
             *answered = came;

@@ -14,7 +14,7 @@ mod table;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::history::ShownHistory;
+use self::history::WriteHistory;
 use self::shown::ShownAssessment;
 use crate::app::text::CleanText;
 
@@ -32,5 +32,5 @@ pub struct ViewModel {
     /// That the daemon answers and judges nothing any more, in its own words.
     pub silent: Option<CleanText>,
     /// The last minutes.
-    pub history: ShownHistory,
+    pub history: WriteHistory,
 }

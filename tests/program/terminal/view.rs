@@ -24,7 +24,7 @@ fn known(assessment: &Assessment) -> ViewModel {
         server: CleanText::new("http://127.0.0.1:9880"),
         ..ViewModel::default()
     };
-    known.history.heard(&seen);
+    known.history.observe(&seen);
     known.seen = Some(Arc::new(seen));
     known
 }

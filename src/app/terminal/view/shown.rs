@@ -289,6 +289,17 @@ pub struct ShownStanding {
     pub words: CleanText,
 }
 
+impl ShownStanding {
+    /// The identity of its hook.
+    pub fn key(&self) -> HookKey {
+        (
+            self.kind.clone(),
+            Some(self.configuration.clone()),
+            self.webhook.clone(),
+        )
+    }
+}
+
 /// The daemon among its replicas.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct ShownReplica {
