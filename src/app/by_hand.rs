@@ -19,7 +19,7 @@ use crate::domain::act::bypass::{Rung, standing, touched};
 use crate::domain::cluster::condition::SHIELDED_NAMESPACES;
 use crate::domain::cluster::hook::{HookId, HookKind};
 use crate::domain::cluster::inventory::Inventory;
-use crate::domain::observe::observations::{Meetings, Spared};
+use crate::domain::observe::observations::{Spared, TrafficByHook};
 use crate::domain::text::listed;
 use crate::domain::time::Time;
 use crate::io::act::audit::AuditRecord;
@@ -300,9 +300,9 @@ impl Session {
             namespaces,
             ..Inventory::default()
         };
-        let mut meetings = Meetings::default();
-        meetings.take(&inventory, &self.arguments.namespace, &[]);
-        Some(meetings.spared(id))
+        let mut traffic = TrafficByHook::default();
+        traffic.take(&inventory, &self.arguments.namespace, &[]);
+        Some(traffic.spared(id))
     }
 
     /// The webhook no longer exists: that counts as restored, and not as bypassed.

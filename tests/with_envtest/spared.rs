@@ -3,7 +3,7 @@
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use hookwatch::domain::cluster::condition::BypassCondition;
-use hookwatch::domain::cluster::condition::spare::{LINES, Object, SparedWriter, SparedWrites};
+use hookwatch::domain::cluster::condition::spare::{LINES, SparedResource, SparedWriter, SparedWrites};
 use hookwatch::domain::cluster::hook::Added;
 use hookwatch::lab::backend::{BackendRole, Behaviour, LabBackend};
 use hookwatch::lab::certs::Authority;
@@ -32,7 +32,7 @@ pub fn tests() -> Vec<Named> {
 /// One write.
 struct Write {
     operation: &'static str,
-    object: Object,
+    object: SparedResource,
     namespace: &'static str,
 }
 

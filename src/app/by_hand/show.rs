@@ -61,7 +61,7 @@ pub(super) fn caution(spared: Spared) -> Option<&'static str> {
         Spared::Nothing => Some(
             "This shield restores no write: the webhook matches nothing that a shield spares. To let tenants' writes skip it, use --rung skip.",
         ),
-        Spared::Perhaps => Some(
+        Spared::NoKnownWriter => Some(
             "This shield may restore no write: of what it spares, the webhook matches only what hookwatch itself is known to write. To let tenants' writes skip it, use --rung skip.",
         ),
         Spared::ControlPlane | Spared::Renewals => None,

@@ -77,7 +77,7 @@ pub fn scoping(auditor: &Auditor<'_>, at: usize) -> Option<Scoping> {
 /// No namespace of hookwatch's is spared: where it is not installed, anyone could make one of that name.
 const fn spare(added: &Added) -> Spare<'_> {
     Spare {
-        own: SHIELDED_NAMESPACES[0],
+        hookwatch_namespace: SHIELDED_NAMESPACES[0],
         added,
     }
 }

@@ -248,7 +248,7 @@ mod tests {
             leases: Vec::new(),
         };
         let spare = Spare {
-            own: "hookwatch",
+            hookwatch_namespace: "hookwatch",
             added: &added,
         };
         for write in &WRITES {

@@ -1,8 +1,9 @@
-//! The match conditions that hookwatch may add to a hook, as literal CEL.
+//! The match conditions that hookwatch may add to a webhook, as literal CEL. [`super::matching::conditions`] evaluates those
+//! that a webhook's owner wrote.
 //!
-//! The API server calls a hook only where all of its `matchConditions` are true, and decides that before any
+//! The API server calls a webhook only where all of its `matchConditions` are true, and decides that before any
 //! network I/O (stable since Kubernetes 1.30). So a condition that is false for a request spares that request the
-//! hook and its timeout, and leaves `failurePolicy` as it was. These texts are the only ones that the shipped
+//! webhook and its timeout, and leaves `failurePolicy` as it was. These texts are the only ones that the shipped
 //! fence, a ValidatingAdmissionPolicy, lets hookwatch write.
 //!
 //! Each is *total*: it never errs, whichever fields a request lacks. An expression that errs makes the API server
@@ -21,15 +22,14 @@ use self::spare::Spare;
 use super::hook::{Added, Hook, MatchCondition};
 use crate::text::named;
 
-/// One of the conditions that hookwatch writes, from the one that lets most through to the hook to the one that lets
-/// least.
+/// One of the conditions that hookwatch writes; later variants are stricter: they let fewer requests through to the webhook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, IntoStaticStr, VariantArray)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum BypassCondition {
     /// Spares what keeps the control plane alive and enforces everything else.
     Shield,
-    /// Lets nothing through to the hook but hookwatch's own dry-run canaries.
+    /// Lets only hookwatch's own dry-run canaries through to the webhook.
     Probation,
     /// Spares everything.
     Skip,
@@ -41,7 +41,7 @@ named!(
     all
 );
 
-/// What every name of a condition of hookwatch's begins with.
+/// How the name of each of hookwatch's conditions begins.
 pub const CONDITION_PREFIX: &str = "hookwatch.dev/";
 
 impl MatchCondition {
@@ -55,20 +55,24 @@ impl MatchCondition {
 pub const SHIELDED_NAMESPACES: [&str; 2] = ["kube-system", "kube-node-lease"];
 
 impl Hook {
-    /// What limits what is shown to it, as it stands on the object, hookwatch's or not; the one that lets least through.
+    /// The strictest of hookwatch's conditions that it has; `None` without one.
     pub fn bypass(&self) -> Option<BypassCondition> {
-        let has = |name| {
-            self.match_conditions
-                .iter()
-                .any(|condition| condition.name == name)
+        let has = |bypass: &BypassCondition| {
+            let mut conditions = self.match_conditions.iter();
+            conditions.any(|condition| condition.name == bypass.name())
         };
-        let mut least_first = BypassCondition::ALL.iter().copied().rev();
-        least_first.find(|bypass| has(bypass.name()))
+        BypassCondition::ALL.iter().copied().filter(has).max()
+    }
+
+    /// The match conditions that are not hookwatch's.
+    pub fn owners_conditions(&self) -> impl Iterator<Item = &MatchCondition> {
+        let conditions = self.match_conditions.iter();
+        conditions.filter(|condition| !condition.is_ours())
     }
 }
 
 impl BypassCondition {
-    /// Whether no user's write is shown to the hook.
+    /// Whether it spares the webhook all writes of users, not only those of the control plane.
     pub const fn covers_all_users(self) -> bool {
         matches!(self, Self::Probation | Self::Skip)
     }
@@ -83,56 +87,45 @@ impl BypassCondition {
     }
 
     /// The condition's `expression`, for a hookwatch in the namespace `own_namespace` that the API server knows as
-    /// the user `own_user`; `added` is what the hook's owner adds to what a shield spares.
+    /// the user `own_user`; `added` is what the webhook's owner adds to what a shield spares.
     pub fn expression(self, own_namespace: &str, own_user: &str, added: &Added) -> String {
         match self {
             Self::Shield => Spare {
-                own: own_namespace,
+                hookwatch_namespace: own_namespace,
                 added,
             }
             .expression(),
             Self::Skip => "false".to_owned(),
-            Self::Probation => all(&[
+            Self::Probation => cel_and(&[
                 "has(request.dryRun)".to_owned(),
                 "request.dryRun".to_owned(),
-                user_is(own_user),
+                cel_user_is(own_user),
             ]),
         }
     }
 }
 
-fn user_is(name: &str) -> String {
-    all(&[
+fn cel_user_is(name: &str) -> String {
+    cel_and(&[
         "has(request.userInfo.username)".to_owned(),
-        format!("request.userInfo.username == {}", quoted(name)),
+        format!("request.userInfo.username == {}", cel_string(name)),
     ])
 }
 
-fn all(terms: &[String]) -> String {
+fn cel_and(terms: &[String]) -> String {
     format!("({})", terms.join(" && "))
 }
 
-fn any(terms: &[String]) -> String {
+fn cel_or(terms: &[String]) -> String {
     format!("({})", terms.join(" || "))
 }
 
-fn list(items: &[&str]) -> String {
-    let items: Vec<String> = items.iter().copied().map(quoted).collect();
+fn cel_list(items: &[&str]) -> String {
+    let items: Vec<String> = items.iter().copied().map(cel_string).collect();
     format!("[{}]", items.join(", "))
 }
 
-/// A string literal of CEL. What comes in are names of Kubernetes objects and users, which hold neither quotes nor
-/// control characters; they are escaped all the same.
-fn quoted(text: &str) -> String {
-    let mut quoted = String::with_capacity(text.len() + 2);
-    quoted.push('"');
-    for character in text.chars() {
-        match character {
-            '"' | '\\' => quoted.extend(['\\', character]),
-            control if control.is_control() => quoted.push_str(&format!("\\u{:04x}", u32::from(control))),
-            other => quoted.push(other),
-        }
-    }
-    quoted.push('"');
-    quoted
+/// A string literal. CEL knows every escape of JSON's.
+fn cel_string(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
 }

@@ -26,7 +26,7 @@ use crate::time::Time;
 use crate::vocabulary::Cause;
 
 pub use added::{Added, NEVER_OWN, SPARE_ANNOTATION};
-pub use kind::{Aggregated, Available, Conversion, HookKind, OtherKind};
+pub use kind::{Aggregated, Available, Conversion, Extension, HookKind};
 pub use level::ProbeLevel;
 pub use service::{Endpoint, NamespacedName, ServiceState, ServiceTarget};
 pub use terms::{ConnectionTerms, ProbeTarget};
@@ -291,9 +291,9 @@ pub struct Hook {
     /// What its object says beside that.
     #[serde(default)]
     pub written: WrittenEntry,
-    /// What only a hook beside admission has; `None` for every other.
-    #[serde(default)]
-    pub other: Option<OtherKind>,
+    /// What it serves if it takes no part in admission; `None` for a webhook of admission.
+    #[serde(default, rename = "other")]
+    pub extension: Option<Extension>,
     /// What is odd about the entry itself (junk caBundle, no rules, ...), each naming the field.
     pub problems: Vec<String>,
 }
@@ -324,7 +324,7 @@ impl Hook {
             added: Added::default(),
             breaker: None,
             written: WrittenEntry::default(),
-            other: None,
+            extension: None,
             problems: Vec::new(),
         }
     }

@@ -275,7 +275,13 @@ impl<'a> Till<'_, 'a> {
         let met = self.waited.iter().filter(|one| {
             let (hook, shielded) = (one.hook, one.evidence.is_shielded());
             let (own, added) = (self.own, &hook.added);
-            let spared = shields && shielded && Spare { own, added }.spares(request, None);
+            let spared = shields
+                && shielded
+                && Spare {
+                    hookwatch_namespace: own,
+                    added,
+                }
+                .spares(request, None);
             // Of what shields keep away less is seen, so that a suspicion counts.
             let counts = one.health == Health::Failing || !shields;
             // Canaries that a shield spares are no evidence about requests without it.

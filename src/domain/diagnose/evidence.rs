@@ -340,9 +340,9 @@ impl<'a> Evidence<'a> {
 
     /// Whether it is called for writes that a shield spares, according to rules, selectors and conditions.
     pub fn has_spared(&self) -> bool {
-        let meetings = &self.scene.seen.meetings;
+        let traffic = &self.scene.seen.traffic;
         self.hook
-            .is_some_and(|hook| meetings.spared(&hook.id) != Spared::Nothing)
+            .is_some_and(|hook| traffic.spared(&hook.id) != Spared::Nothing)
     }
 
     /// Whether what a shield spares gets through: canaries of the control plane's own kinds were written in time since

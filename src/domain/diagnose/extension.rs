@@ -4,7 +4,7 @@
 //! evidence about admission or about writes in general.
 
 use super::counters::Counters;
-use crate::cluster::hook::{Aggregated, Available, Hook, OtherKind};
+use crate::cluster::hook::{Aggregated, Available, Extension, Hook};
 use crate::observe::canary::CallFailureReason;
 use crate::observe::history::Windows;
 use crate::text::{human, listed};
@@ -32,9 +32,9 @@ pub struct Theirs {
 
 /// The aggregator's condition on an APIService.
 pub fn available(hook: Option<&Hook>) -> Option<&Available> {
-    match hook?.other.as_ref()? {
-        OtherKind::Aggregated(Aggregated { available, .. }) => available.as_ref(),
-        OtherKind::Conversion(_) => None,
+    match hook?.extension.as_ref()? {
+        Extension::Aggregated(Aggregated { available, .. }) => available.as_ref(),
+        Extension::Conversion(_) => None,
     }
 }
 
@@ -129,8 +129,8 @@ pub fn aggregator(hook: Option<&Hook>, theirs: &Theirs, now: Time) -> Vec<String
 
 /// What an extension in trouble concerns.
 pub fn concerned(hook: &Hook) -> Option<String> {
-    Some(match hook.other.as_ref()? {
-        OtherKind::Conversion(conversion) => {
+    Some(match hook.extension.as_ref()? {
+        Extension::Conversion(conversion) => {
             let others = match conversion.others.as_slice() {
                 [] => "in another version".to_owned(),
                 others => format!("in {}", listed(others, NAMES_TOLD)),
@@ -141,7 +141,7 @@ pub fn concerned(hook: &Hook) -> Option<String> {
                 conversion.resource, conversion.group, conversion.stored
             )
         }
-        OtherKind::Aggregated(aggregated) => format!(
+        Extension::Aggregated(aggregated) => format!(
             "It concerns {}/{} only, but also everything that needs complete discovery: the deletion of \
              namespaces, resource quota and garbage collection.",
             aggregated.group, aggregated.version

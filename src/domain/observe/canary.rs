@@ -125,14 +125,15 @@ pub enum CanaryOutcome {
         /// The hook's name, from the beginning of the message.
         webhook: String,
     },
-    /// We lack the permission (401 or 403): the canary is off until that changes.
+    /// hookwatch lacks the permission (401 or 403).
     Forbidden {
         /// The API server's message.
         message: String,
     },
-    /// The namespace or the object is not there and may not be made.
+    /// The canary needs an operator: its namespace or object does not exist and hookwatch may not create it, or the API server
+    /// itself refuses a configured object.
     Missing {
-        /// The API server's message.
+        /// What to do about it, with the API server's message.
         message: String,
     },
     /// The API server refused for another reason.

@@ -2,7 +2,7 @@
 
 mod canary_write;
 mod coverage;
-mod meets;
+mod matched_traffic;
 mod servers;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +26,7 @@ use crate::thresholds as t;
 use crate::time::Time;
 
 pub use coverage::Coverage;
-pub use meets::{Meetings, Meets, Spared};
+pub use matched_traffic::{MatchedTraffic, Spared, TrafficByHook};
 pub(crate) use servers::TargetState;
 pub use servers::{Servers, Sick};
 
@@ -37,7 +37,7 @@ const CONFIGURATIONS: &str = "WebhookConfigurations";
 #[derive(Debug, Default)]
 pub struct Observations {
     pub(crate) coverage: Coverage,
-    pub(crate) meetings: Meetings,
+    pub(crate) traffic: TrafficByHook,
     pub(crate) inventory: Option<Arc<Inventory>>,
     /// Its hooks by webhook name.
     named: BTreeMap<Arc<str>, Vec<Arc<Hook>>>,
@@ -88,9 +88,9 @@ impl Observations {
         }
         self.canaries
             .spare(inventory.hooks.iter().any(|hook| hook.bypass().is_some()));
-        self.meetings
+        self.traffic
             .take(&inventory, &self.coverage.own_namespace, &self.coverage.further);
-        self.coverage.take(&inventory, &self.meetings);
+        self.coverage.take(&inventory, &self.traffic);
         self.changes.take(self.inventory.as_deref(), &inventory, now);
         let there = inventory.hooks.iter().map(|hook| (&hook.id, hook.backends()));
         self.pooled.take(now, there);
@@ -106,7 +106,7 @@ impl Observations {
         let tells = report.created || report.outcome.is_heard();
         let is_news = tells && self.coverage.written(report.target, report.created);
         if let Some(inventory) = self.inventory.as_ref().filter(|_| is_news) {
-            self.coverage.take(inventory, &self.meetings);
+            self.coverage.take(inventory, &self.traffic);
         }
         self.canaries.finished(report);
     }

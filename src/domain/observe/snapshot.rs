@@ -3,9 +3,9 @@
 //! A busy API server serves tens of megabytes. A [`Snapshot`] folds each wanted sample into a sum the moment
 //! it is read, so its size depends on how many hooks and resources there are, never on the body.
 
+mod extension;
 mod family;
 mod missing;
-mod others;
 mod pairs;
 mod scrape;
 mod sums;
@@ -15,9 +15,9 @@ use std::collections::BTreeMap;
 use crate::cluster::hook::HookKind;
 use sums::counted;
 
+pub use extension::{ConversionSeries, ExtensionSeries, ResourceKey};
 pub use family::{Family, LabelPairs, LabelSource, Part, series_names};
 pub use missing::FamilySet;
-pub use others::{ConversionSeries, ExtensionSeries, ResourceKey};
 pub use scrape::{Complaints, Scrape, ScrapeFailure, ScrapeFailureReason};
 pub use sums::Counted;
 

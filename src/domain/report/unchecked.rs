@@ -198,8 +198,12 @@ impl Question<'_> {
                 ..request
             };
             let (own, added) = (self.own, &self.hook.added);
-            let unchecked =
-                self.gap.way != GapReason::Shielded || Spare { own, added }.spares(&request, None);
+            let unchecked = self.gap.way != GapReason::Shielded
+                || Spare {
+                    hookwatch_namespace: own,
+                    added,
+                }
+                .spares(&request, None);
             unchecked && self.hook.could_match(&request)
         })
     }

@@ -115,8 +115,8 @@ fn evidence(seen: &Observations, now: Time) -> AuditEvidence {
         }
     }
     let distinguishes = seen.hooks().filter(|hook| {
-        let meets = seen.meetings.of(&hook.id);
-        meets.is_some_and(|meets| meets.tells_apart)
+        let matched = seen.traffic.of(&hook.id);
+        matched.is_some_and(|matched| matched.singles_out_canaries)
     });
     let usual = seen.hooks().filter_map(|hook| {
         let usual = seen.history.baseline.hooks.get(&hook.id.counted_as())?;

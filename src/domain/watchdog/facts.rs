@@ -290,10 +290,10 @@ impl FactFinder<'_> {
     /// up the budget with webhooks that only hookwatch calls. An `ambiguous` name shows nothing: a canary that meets two
     /// webhooks of one name is counted twice.
     fn gives_back(&self, hook: &Hook, ambiguous: bool) -> bool {
-        match self.scene.seen.meetings.spared(&hook.id) {
+        match self.scene.seen.traffic.spared(&hook.id) {
             Spared::Renewals | Spared::ControlPlane => true,
-            Spared::Perhaps if ambiguous => false,
-            Spared::Perhaps => {
+            Spared::NoKnownWriter if ambiguous => false,
+            Spared::NoKnownWriter => {
                 let mut spans = self.scene.plane.windows.lately();
                 spans.any(|window| {
                     self.failed_of_others(hook, window) >= 1.0 + window.seconds() * t::renewals()
@@ -312,12 +312,12 @@ impl FactFinder<'_> {
             let counted = counted_calls(hook, window).map_or(0.0, |series| series.calls.count);
             counted - own >= 1.0 + window.seconds() * t::renewals()
         };
-        match self.scene.seen.meetings.spared(&hook.id) {
+        match self.scene.seen.traffic.spared(&hook.id) {
             Spared::Renewals => Stake::Renewals,
             _ if spans().any(|window| self.counters_speak(hook, cause, window)) => Stake::Felt,
             Spared::ControlPlane => Stake::Met,
-            Spared::Nothing | Spared::Perhaps if spans().any(called) => Stake::Met,
-            Spared::Nothing | Spared::Perhaps => Stake::Hookwatch,
+            Spared::Nothing | Spared::NoKnownWriter if spans().any(called) => Stake::Met,
+            Spared::Nothing | Spared::NoKnownWriter => Stake::Hookwatch,
         }
     }
 

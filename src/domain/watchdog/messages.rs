@@ -30,13 +30,13 @@ pub enum Event {
     Inventory(Arc<Inventory>),
     /// How each watch of the inventory is doing; replaces what was known of all.
     Watches(Vec<WatchReport>),
-    /// A replica's metrics.
+    /// An API server's metrics.
     Scraped(Box<Scrape>),
     /// A scrape that failed.
     ScrapeFailed(ScrapeFailure),
     /// What a Prometheus has stored of all API servers' metrics.
     Stored(Box<PrometheusReading>),
-    /// It could not be read.
+    /// A Prometheus that could not be read.
     StoredFailed(ScrapeFailure),
     /// An API server's answer at `/readyz`.
     Readiness(ReadyReport),
@@ -58,11 +58,11 @@ pub enum Event {
     Standings(Vec<HookStanding>),
     /// A person's order to bypass nothing new; `None` once it is taken back.
     Frozen(Option<Freeze>),
-    /// Whether the list of API-server replicas could be read; why not, when it could not.
+    /// Whether the list of API servers could be read; the error is the reason why not.
     ApiServers(Result<(), String>),
-    /// This daemon's standing in the election.
+    /// This hookwatch's place in the election among its replicas.
     Replica(ReplicaReport),
-    /// What an audit found that was asked for. It is no observation, and not recorded: it follows from what is.
+    /// The result of an [`AuditRequest`]. Not recorded, as it follows from the events before it.
     #[serde(skip)]
     Audited(Box<AuditResult>),
     /// hookwatch was stalled until now: apparent silence in that time is no evidence.
@@ -71,18 +71,18 @@ pub enum Event {
     Tick,
 }
 
-/// Everything the core can want.
+/// Everything that the core asks of its surroundings.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WatchdogEffect {
-    /// This is how things are, and what the breaker is to know of it.
+    /// The assessment to show, and its part for the breaker.
     Publish(Arc<Assessment>, Arc<Judged>),
-    /// Something changed that a person would want to read about.
+    /// A change for the log.
     Tell(LoggedChange),
-    /// To be said in the cluster itself. Only the leader wants this.
+    /// An Event to write into the cluster. Only the leader asks for it.
     Announce(Box<Announcement>),
-    /// Where to look more closely; replaces the wish before it.
+    /// Where to look more closely; replaces the one before it.
     Attend(Attention),
-    /// To be audited, beside everything else.
+    /// An audit to run, without delaying anything else.
     Audit(Box<AuditRequest>),
 }
 
@@ -120,16 +120,16 @@ pub enum LoggedChange {
     Finding(Box<Finding>),
     /// What may be done about a culprit changed.
     Breaker(BreakerView),
-    /// The list of API-server replicas can be read again, or cannot be any more.
+    /// The list of API servers can be read again, or cannot be read any longer; the error is the reason.
     ApiServers(Result<(), String>),
-    /// Probes begin to be late, for their budget is used up (with what is, as sentences), or are on time again (without
-    /// any).
+    /// Probes are late because their budget is used up, with a sentence on each part of it that is; empty once they are on time
+    /// again.
     ProbePace(Vec<String>),
-    /// This daemon's place among its replicas changed.
+    /// This hookwatch's place among its replicas changed.
     Replica {
-        /// What it was; `None` at first.
+        /// The role before; `None` at first.
         from: Option<ReplicaRole>,
-        /// What it is.
+        /// The place now.
         view: Box<ReplicaView>,
     },
     /// Scrapes of a target began to fail or to succeed again.

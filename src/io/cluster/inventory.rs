@@ -410,8 +410,8 @@ fn needed_feeds(
 
 #[cfg(test)]
 mod tests {
+    mod extension;
     mod hostile;
-    mod others;
 
     use std::sync::Mutex;
 

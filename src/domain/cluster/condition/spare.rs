@@ -5,7 +5,7 @@
 //! enough: the controllers of kube-system create the Pods of every tenant. Where a line names a writer, an administrator of
 //! a single namespace cannot act as that writer.
 
-use super::{SHIELDED_NAMESPACES, all, any, list, quoted};
+use super::{SHIELDED_NAMESPACES, cel_and, cel_list, cel_or, cel_string};
 use crate::cluster::hook::Added;
 use crate::cluster::matching::{RequestShape, Requester};
 
@@ -42,14 +42,14 @@ pub enum SparedObjects {
     /// labels control other policies.
     Within,
     /// Objects of these kinds, wherever they are.
-    Objects(&'static [Group]),
+    Objects(&'static [ResourcesOfGroup]),
 }
 
-/// A group, and what of it: `resource` and `resource/subresource`, a space between any two.
-pub type Group = (&'static str, &'static str);
+/// An API group and the resources of it, as `resource` or `resource/subresource`, separated by spaces.
+pub type ResourcesOfGroup = (&'static str, &'static str);
 
-/// Group, resource and subresource.
-pub type Object = (&'static str, &'static str, &'static str);
+/// API group, resource and subresource.
+pub type SparedResource = (&'static str, &'static str, &'static str);
 
 const ALL: &[&str] = &["CREATE", "UPDATE", "DELETE"];
 const UPDATE: &[&str] = &["UPDATE"];
@@ -58,18 +58,18 @@ const UPDATE: &[&str] = &["UPDATE"];
 /// user.
 const MANAGER: &str = "system:kube-controller-manager";
 
-/// What a hook needs in its namespace to come back.
-const OWN: &[Group] = &[
+/// What the webhook's own Pods need, written in their namespace, to start again.
+const RECOVERY: &[ResourcesOfGroup] = &[
     ("", "pods pods/binding serviceaccounts/token"),
     (
         "apps",
         "replicasets replicasets/status deployments deployments/status",
     ),
 ];
-/// What leaders renew.
-const LEASES: &[Group] = &[("coordination.k8s.io", "leases")];
+/// What leaders renew, in the namespaces that an owner added.
+const LEASES: &[ResourcesOfGroup] = &[("coordination.k8s.io", "leases")];
 /// The devices of Pods. `resourceclaims/binding` is a name for authorization alone: no request has it.
-const DEVICE_CLAIMS: Group = ("resource.k8s.io", "resourceclaims resourceclaims/status");
+const DEVICE_CLAIMS: ResourcesOfGroup = ("resource.k8s.io", "resourceclaims resourceclaims/status");
 
 /// The lines, the widest first.
 ///
@@ -249,23 +249,23 @@ pub const LINES: [SparedWrites; 14] = [
 /// What the shield of one hook spares.
 #[derive(Debug, Clone, Copy)]
 pub struct Spare<'a> {
-    /// Hookwatch's own namespace.
-    pub own: &'a str,
-    /// What the hook's owner added to the table.
+    /// The namespace in which hookwatch runs.
+    pub hookwatch_namespace: &'a str,
+    /// What the webhook's owner added to the table.
     pub added: &'a Added,
 }
 
 impl<'a> Spare<'a> {
-    /// Objects of the kinds that it spares, each with an operation and, where only that one counts, its namespace; but for
-    /// those that are spared for where they are.
-    pub fn objects(self) -> impl Iterator<Item = (&'static str, Object, Option<&'a str>)> {
+    /// The operations on resources that it spares, each with the only namespace where it does; `None` is every namespace.
+    /// Without [`SparedObjects::Within`].
+    pub fn objects(self) -> impl Iterator<Item = (&'static str, SparedResource, Option<&'a str>)> {
         let lines = LINES.iter().flat_map(|line| {
             let each = move |operation: &'static str| {
                 line.what.objects().map(move |object| (operation, object, None))
             };
             line.operations.iter().copied().flat_map(each)
         });
-        let own = self.added.own.iter().map(|namespace| (OWN, namespace));
+        let own = self.added.own.iter().map(|namespace| (RECOVERY, namespace));
         let added = own.chain(self.added.leases.iter().map(|namespace| (LEASES, namespace)));
         let added = added.flat_map(|(groups, namespace)| {
             let each = move |object| {
@@ -281,23 +281,22 @@ impl<'a> Spare<'a> {
     ///
     /// `CONNECT` (an exec into a Pod of kube-system) is not spared: no heartbeat needs it.
     pub fn expression(self) -> String {
-        let lines = LINES.iter().map(|line| line.expression(self.own));
-        let terms: Vec<String> = lines.chain(terms(self.added)).collect();
-        format!(r#"request.operation == "CONNECT" || !{}"#, any(&terms))
+        let lines = LINES.iter().map(|line| line.expression(self.hookwatch_namespace));
+        let terms: Vec<String> = lines.chain(cel_added(self.added)).collect();
+        format!(r#"request.operation == "CONNECT" || !{}"#, cel_or(&terms))
     }
 
-    /// Whether a request is spared, `by` being `None` where it is not known who writes: then whether it may be.
+    /// Whether a request of this writer is spared; `by: None` asks whether that of any writer is.
     pub fn spares(self, request: &RequestShape<'_>, by: Option<Requester<'_>>) -> bool {
-        let within = request
-            .namespace
-            .is_some_and(|namespace| namespace == self.own || SHIELDED_NAMESPACES.contains(&namespace))
-            && (request.group, request.resource) != ("", "namespaces");
+        let within = request.namespace.is_some_and(|namespace| {
+            namespace == self.hookwatch_namespace || SHIELDED_NAMESPACES.contains(&namespace)
+        }) && (request.group, request.resource) != ("", "namespaces");
         let of = |line: &SparedWrites| {
             line.operations.contains(&request.operation)
-                && by.is_none_or(|by| line.writer.is(by))
+                && by.is_none_or(|by| line.writer.includes(by))
                 && match line.what {
                     SparedObjects::Within => within,
-                    SparedObjects::Objects(groups) => names(groups, request),
+                    SparedObjects::Objects(groups) => is_one_of(groups, request),
                 }
         };
         request.operation != "CONNECT" && (LINES.iter().any(of) || spares_added(self.added, request))
@@ -305,39 +304,39 @@ impl<'a> Spare<'a> {
 }
 
 impl SparedWrites {
-    fn expression(&self, own: &str) -> String {
+    fn expression(&self, hookwatch_namespace: &str) -> String {
         let mut terms = Vec::new();
         match self.writer {
             SparedWriter::Anyone => {}
             SparedWriter::Group(group) => terms.extend([
                 "has(request.userInfo.groups)".to_owned(),
-                format!("{} in request.userInfo.groups", quoted(group)),
+                format!("{} in request.userInfo.groups", cel_string(group)),
             ]),
             SparedWriter::Users(users) => terms.extend([
                 "has(request.userInfo.username)".to_owned(),
-                format!("request.userInfo.username in {}", list(users)),
+                format!("request.userInfo.username in {}", cel_list(users)),
             ]),
         }
         if self.operations != ALL {
-            terms.push(format!("request.operation in {}", list(self.operations)));
+            terms.push(format!("request.operation in {}", cel_list(self.operations)));
         }
         match self.what {
             SparedObjects::Within => {
                 let [system, leases] = SHIELDED_NAMESPACES;
-                terms.push(within(&[system, leases, own]));
+                terms.push(cel_within(&[system, leases, hookwatch_namespace]));
                 terms.push(
                     r#"[request.resource.group, request.resource.resource] != ["", "namespaces"]"#.to_owned(),
                 );
             }
-            SparedObjects::Objects(groups) => terms.push(is(groups)),
+            SparedObjects::Objects(groups) => terms.push(cel_is_one_of(groups)),
         }
-        all(&terms)
+        cel_and(&terms)
     }
 }
 
 impl SparedObjects {
-    /// The kinds, in the order of the table; none where they are spared for where they are.
-    pub fn objects(self) -> impl Iterator<Item = Object> {
+    /// The resources, in the order of the table; none for [`Self::Within`].
+    pub fn objects(self) -> impl Iterator<Item = SparedResource> {
         objects(match self {
             Self::Within => &[],
             Self::Objects(groups) => groups,
@@ -345,7 +344,7 @@ impl SparedObjects {
     }
 }
 
-fn objects(groups: &'static [Group]) -> impl Iterator<Item = Object> {
+fn objects(groups: &'static [ResourcesOfGroup]) -> impl Iterator<Item = SparedResource> {
     groups.iter().flat_map(|(group, kinds)| {
         kinds.split(' ').map(|kind| {
             let (resource, subresource) = kind.split_once('/').unwrap_or((kind, ""));
@@ -354,13 +353,13 @@ fn objects(groups: &'static [Group]) -> impl Iterator<Item = Object> {
     })
 }
 
-fn names(groups: &'static [Group], request: &RequestShape<'_>) -> bool {
+fn is_one_of(groups: &'static [ResourcesOfGroup], request: &RequestShape<'_>) -> bool {
     objects(groups).any(|object| object == (request.group, request.resource, request.subresource))
 }
 
 impl SparedWriter {
-    /// Whether it is this one.
-    pub fn is(self, by: Requester<'_>) -> bool {
+    /// Whether a requester is one of these writers.
+    pub fn includes(self, by: Requester<'_>) -> bool {
         match self {
             Self::Anyone => true,
             Self::Group(group) => by.groups.contains(&group),
@@ -369,15 +368,16 @@ impl SparedWriter {
     }
 }
 
-/// In one of these namespaces. A request about an object without a namespace has none.
-fn within(namespaces: &[&str]) -> String {
-    let listed = format!("request.namespace in {}", list(namespaces));
-    all(&["has(request.namespace)".to_owned(), listed])
+/// True for requests in one of these namespaces. One about a cluster-scoped object has no `request.namespace`.
+fn cel_within(namespaces: &[&str]) -> String {
+    let listed = format!("request.namespace in {}", cel_list(namespaces));
+    cel_and(&["has(request.namespace)".to_owned(), listed])
 }
 
-/// About one of these, and no subresource of theirs but those that are named.
-fn is(groups: &'static [Group]) -> String {
-    let objects = objects(groups).map(|(group, resource, subresource)| list(&[group, resource, subresource]));
+/// True for requests about one of these resources; a subresource that is not listed does not belong to its resource.
+fn cel_is_one_of(groups: &'static [ResourcesOfGroup]) -> String {
+    let objects =
+        objects(groups).map(|(group, resource, subresource)| cel_list(&[group, resource, subresource]));
     let objects: Vec<String> = objects.collect();
     let subresource = r#"has(request.subResource) ? request.subResource : """#;
     format!(
@@ -386,19 +386,19 @@ fn is(groups: &'static [Group]) -> String {
     )
 }
 
-/// The terms for what an owner added. They stand behind those of the table, where the fence puts them, too.
-fn terms(added: &Added) -> impl Iterator<Item = String> {
+/// The terms for what an owner added. They follow those of the table, as in the fence's expression.
+fn cel_added(added: &Added) -> impl Iterator<Item = String> {
     let own = added.own.iter();
-    let own = own.map(|namespace| all(&[within(&[namespace]), is(OWN)]));
+    let own = own.map(|namespace| cel_and(&[cel_within(&[namespace]), cel_is_one_of(RECOVERY)]));
     let namespaces: Vec<&str> = added.leases.iter().map(String::as_str).collect();
-    let leases = (!namespaces.is_empty()).then(|| all(&[within(&namespaces), is(LEASES)]));
+    let leases = (!namespaces.is_empty()).then(|| cel_and(&[cel_within(&namespaces), cel_is_one_of(LEASES)]));
     own.chain(leases)
 }
 
-/// Whether a request is spared for what an owner added; any writer counts.
+/// Whether a request is spared because an owner added it; of any writer.
 fn spares_added(added: &Added, request: &RequestShape<'_>) -> bool {
     request.namespace.is_some_and(|namespace| {
-        let own = added.own.as_deref() == Some(namespace) && names(OWN, request);
-        own || added.leases.iter().any(|listed| listed == namespace) && names(LEASES, request)
+        let own = added.own.as_deref() == Some(namespace) && is_one_of(RECOVERY, request);
+        own || added.leases.iter().any(|listed| listed == namespace) && is_one_of(LEASES, request)
     })
 }

@@ -56,7 +56,7 @@ fn nothing_but_the_request_is_used() {
 
 #[test]
 fn a_name_cannot_break_out_of_its_quotes() {
-    assert_eq!(quoted("a\" || true || \"\\\n"), r#""a\" || true || \"\\\u000a""#);
+    assert_eq!(cel_string("a\" || true || \"\\\n"), r#""a\" || true || \"\\\n""#);
 }
 
 /// The writes that kube-scheduler and the claim controller of 1.36 make for a Pod with ResourceClaims.

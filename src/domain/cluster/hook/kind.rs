@@ -73,9 +73,9 @@ impl HookKind {
     }
 }
 
-/// What a hook beside admission is there for.
+/// What a hook that takes no part in admission serves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum OtherKind {
+pub enum Extension {
     /// Of a [`HookKind::Conversion`].
     Conversion(Conversion),
     /// Of a [`HookKind::Aggregated`].

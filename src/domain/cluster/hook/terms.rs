@@ -3,7 +3,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use super::{Aggregated, Backend, Hook, OtherKind};
+use super::{Aggregated, Backend, Extension, Hook};
 
 /// With another name or bundle the API server makes a new client; hooks of which these and the address are the same
 /// share its connections.
@@ -39,8 +39,8 @@ impl Hook {
     pub fn connection_terms(&self) -> Option<ConnectionTerms> {
         let authority: Arc<str> = self.target.authority()?.into();
         let insecure = matches!(
-            &self.other,
-            Some(OtherKind::Aggregated(Aggregated { insecure: true, .. }))
+            &self.extension,
+            Some(Extension::Aggregated(Aggregated { insecure: true, .. }))
         );
         let mut hasher = DefaultHasher::new();
         (&authority, &self.ca_bundle, insecure).hash(&mut hasher);

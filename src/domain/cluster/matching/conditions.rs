@@ -1,14 +1,16 @@
-//! Evaluates the owner's `matchConditions` for a request.
+//! Evaluates the `matchConditions` that a webhook's owner wrote, for a request. [`crate::cluster::condition`] has those that
+//! hookwatch writes.
 //!
 //! The API server calls a webhook if all of its conditions are true, and does not if one is false, whatever the others evaluate
 //! to (kube-apiserver 1.36, `admission/plugin/webhook/matchconditions`). Here they are evaluated against hypothetical requests,
 //! with a known user and resource, and the object where the caller has one. `namespaceObject` is `null`, as a webhook's
-//! conditions have none. `authorizer` makes an answer unknown unless the rest of the expression decides it alone. So do
-//! expressions that could be expensive, and request fields beyond those of [`ConditionRequest`]: `has` would say that they are
-//! absent.
+//! conditions have none. What is not known:
+//! - `authorizer`, and an object that the caller does not have: unless the rest of the expression decides the result alone.
+//! - Request fields beyond those of [`ConditionRequest`], of which `has` would say that they are absent: always.
+//! - Expressions that could be expensive: always, as they are not evaluated.
 //!
-//! A forecast may say "may be asked"; the breaker may not act on that. So a compiler [for forecasts](ConditionCompiler::for_forecasts)
-//! evaluates longer expressions and more of CEL's functions than that by which the daemon judges.
+//! A forecast may say "may be called"; the breaker may not act on that. So a compiler [for forecasts](ConditionCompiler::for_forecasts)
+//! evaluates longer expressions and more of CEL's functions than the one by which the daemon judges.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -23,11 +25,11 @@ use super::expression::{
 };
 use super::{RequestShape, Requester};
 
-/// Longer expressions are not evaluated, in bytes. The API server takes them as long as an object may be.
+/// The longest expression that the daemon evaluates, in bytes. The API server accepts whatever fits into an object.
 const MAX_BYTES: usize = 1_024;
-/// The same of a forecast. A shield's has some 4,000.
+/// The longest that a forecast evaluates, in bytes. A shield has about 6,000.
 const MAX_FORECAST_BYTES: usize = 16 * 1_024;
-/// Texts that are remembered.
+/// Most expressions that a compiler remembers.
 const MAX_KNOWN: usize = 1_000;
 
 /// The fields of a request that conditions may use.
@@ -35,17 +37,17 @@ const MAX_KNOWN: usize = 1_000;
 pub struct ConditionRequest<'a> {
     /// What is written, and where.
     pub shape: RequestShape<'a>,
-    /// The kind of the object, where it is known.
+    /// The object's kind; `None` if it is not known.
     pub kind: Option<&'a str>,
     /// The object's name.
     pub name: &'a str,
     /// Who writes it.
     pub by: Requester<'a>,
-    /// It is a dry run.
+    /// Whether it is a dry run.
     pub dry_run: bool,
 }
 
-/// The result of conditions; of several results the last in this order.
+/// The result of one condition, or of all of a webhook's: then the last in this order that any of them has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ConditionOutcome {
     /// All are true: the webhook is called.
@@ -53,28 +55,47 @@ pub enum ConditionOutcome {
     /// One is an error and none is false: under `Fail` the request is refused without a call, under `Ignore` the webhook is
     /// not called.
     Error,
-    /// Not known: the webhook may be called. An unknown one may be false, which would win over an error.
+    /// One is unknown and none is false: the webhook may be called. An unknown one may be false, which would win over an error.
     Unknown,
-    /// One is false: it is not, whatever the others evaluate to.
+    /// One is false: the webhook is not called.
     False,
 }
 
-/// An object of a request.
+/// `object` or `oldObject` of a request.
 #[derive(Debug, Clone, Copy)]
 pub enum RequestObject<'a> {
-    /// There is none: `object` of a deletion, `oldObject` of a creation.
+    /// The request has none, as a deletion has no `object` and a creation no `oldObject`.
     Null,
-    /// This one.
+    /// The object itself.
     Object(&'a Json),
-    /// There is one, and it is not known.
+    /// The caller does not have it.
     Unknown,
+}
+
+impl RequestObject<'_> {
+    /// As CEL sees it; `None` if it is unknown.
+    fn value(self) -> Option<Value> {
+        match self {
+            Self::Null => Some(Value::Null),
+            Self::Object(object) => Some(value_of(object)),
+            Self::Unknown => None,
+        }
+    }
+}
+
+/// What the caller knows of a request besides the fields that [`ConditionRequest`] must have.
+#[derive(Clone, Copy)]
+struct KnownParts {
+    object: bool,
+    old_object: bool,
+    kind: bool,
 }
 
 /// The conditions of one webhook.
 pub struct MatchConditions {
     env: Arc<Env>,
     /// `None` for one that is not evaluated.
-    programs: Vec<Option<Arc<CompiledCondition>>>,
+    conditions: Vec<Option<Arc<CompiledCondition>>>,
 }
 
 struct CompiledCondition {
@@ -82,10 +103,10 @@ struct CompiledCondition {
     mentions: Mentions,
 }
 
-/// Compiles conditions, each text once: a project's webhooks, and those of a tool in many places, have the same.
+/// Compiles conditions, each expression once: the webhooks of one project often have the same.
 pub struct ConditionCompiler {
     env: Arc<Env>,
-    /// What an expression may call.
+    /// The operators and functions that an expression may call.
     calls: Vec<&'static str>,
     /// The longest expression, in bytes.
     max_bytes: usize,
@@ -105,10 +126,10 @@ impl Default for ConditionCompiler {
 }
 
 impl ConditionCompiler {
-    /// One that evaluates more, for answers that nothing is done by.
+    /// Evaluates more than the default does. Only for answers on which the breaker does not act.
     pub fn for_forecasts() -> Self {
         let mut env = Env::stdlib();
-        // They are declared once, so that this cannot fail; without them a function is unknown, and no more.
+        // This fails only for functions that are declared already. Without them the conditions that call one are unknown.
         let _ = strings(&mut env);
         Self {
             env: Arc::new(env),
@@ -118,10 +139,10 @@ impl ConditionCompiler {
         }
     }
 
-    /// The conditions with these expressions, in their order.
+    /// Compiles these expressions and keeps their order. One that cannot be evaluated is unknown for every request.
     pub fn conditions<'a>(&self, expressions: impl Iterator<Item = &'a str>) -> MatchConditions {
         let mut known = self.known.borrow_mut();
-        let programs = expressions.map(|text| {
+        let conditions = expressions.map(|text| {
             if let Some(condition) = known.get(text) {
                 return condition.clone();
             }
@@ -133,12 +154,14 @@ impl ConditionCompiler {
         });
         MatchConditions {
             env: Arc::clone(&self.env),
-            programs: programs.collect(),
+            conditions: conditions.collect(),
         }
     }
 
     fn condition(&self, text: &str) -> Option<CompiledCondition> {
-        let text = Some(text).filter(|text| self.may_be_parsed(text))?;
+        if !self.may_be_parsed(text) {
+            return None;
+        }
         let program = self.env.compile(text).ok()?;
         let expression = program.expression();
         let mentions = mentions(expression);
@@ -146,13 +169,13 @@ impl ConditionCompiler {
         bounded.then_some(CompiledCondition { program, mentions })
     }
 
-    /// Whether the text is CEL at all; types are not checked, nor is what is too long.
+    /// Parses an expression. Types are not checked, and one that is too long passes.
     ///
     /// # Errors
-    /// The parser's message.
+    /// The parser's messages, if it is no CEL.
     pub fn check(&self, text: &str) -> Result<(), ParseErrors> {
         if self.may_be_parsed(text) {
-            self.env.compile(text).map(drop)?;
+            self.env.compile(text)?;
         }
         Ok(())
     }
@@ -164,14 +187,14 @@ impl ConditionCompiler {
 }
 
 impl MatchConditions {
-    /// How many there are.
+    /// The number of conditions.
     pub fn count(&self) -> usize {
-        self.programs.len()
+        self.conditions.len()
     }
 
-    /// Whether each of them was compiled and can be evaluated.
+    /// Whether all of them were compiled and can be evaluated.
     pub fn are_compiled(&self) -> bool {
-        self.programs.iter().all(Option::is_some)
+        self.conditions.iter().all(Option::is_some)
     }
 
     /// Their result for a request.
@@ -181,30 +204,36 @@ impl MatchConditions {
         object: RequestObject<'_>,
         old: RequestObject<'_>,
     ) -> ConditionOutcome {
-        if self.programs.is_empty() {
+        if self.conditions.is_empty() {
             return ConditionOutcome::True;
         }
         let mut context = Context::with_env(Arc::clone(&self.env));
         context.add_variable_from_value("request", value_of(&asked.request()));
         context.add_variable_from_value("namespaceObject", Value::Null);
-        let mut declare = |name: &str, known: RequestObject<'_>| {
-            let value = match known {
-                RequestObject::Null => Value::Null,
-                RequestObject::Object(object) => value_of(object),
-                RequestObject::Unknown => return false,
-            };
-            context.add_variable_from_value(name.to_owned(), value);
-            true
+        let mut declare = |name: &str, object: RequestObject<'_>| {
+            let value = object.value();
+            let is_known = value.is_some();
+            if let Some(value) = value {
+                context.add_variable_from_value(name.to_owned(), value);
+            }
+            is_known
         };
-        let knows = (declare("object", object), declare("oldObject", old));
-        let said = self
-            .programs
-            .iter()
-            .map(|condition| said(condition.as_deref(), &context, knows, asked.kind.is_some()));
-        said.max().unwrap_or(ConditionOutcome::True)
+        let known = KnownParts {
+            object: declare("object", object),
+            old_object: declare("oldObject", old),
+            kind: asked.kind.is_some(),
+        };
+        let outcomes = self.conditions.iter().map(|condition| {
+            let condition = condition.as_deref();
+            condition.map_or(ConditionOutcome::Unknown, |condition| {
+                condition.outcome(&context, known)
+            })
+        });
+        outcomes.max().unwrap_or(ConditionOutcome::True)
     }
 
-    /// Whether they let a request without a known object through to the hook; `None` where that is unknown.
+    /// Whether they let a request through to the webhook, whatever its object is; `None` if that is unknown or one of them is
+    /// an error.
     pub fn let_through(&self, asked: &ConditionRequest<'_>) -> Option<bool> {
         match self.outcome(asked, RequestObject::Unknown, RequestObject::Unknown) {
             ConditionOutcome::True => Some(true),
@@ -226,8 +255,7 @@ impl ConditionRequest<'_> {
         }
     }
 
-    /// As conditions see it. What is left out cannot be asked about; what an API server leaves out of an AdmissionReview
-    /// because it is empty is left out as well.
+    /// `request` as conditions see it. Like an AdmissionReview of the API server it has no empty optional fields.
     fn request(&self) -> Json {
         let shape = &self.shape;
         let resource = json!({"group": shape.group, "version": shape.version, "resource": shape.resource});
@@ -238,9 +266,14 @@ impl ConditionRequest<'_> {
         }
         let mut request = json!({
             "kind": kind, "requestKind": kind, "resource": resource, "requestResource": resource,
-            "operation": shape.operation, "dryRun": self.dry_run,
-            "userInfo": {"username": self.by.user, "groups": self.by.groups},
+            "operation": shape.operation, "dryRun": self.dry_run, "userInfo": {},
         });
+        if !self.by.user.is_empty() {
+            request["userInfo"]["username"] = self.by.user.into();
+        }
+        if !self.by.groups.is_empty() {
+            request["userInfo"]["groups"] = self.by.groups.into();
+        }
         if !self.name.is_empty() {
             request["name"] = self.name.into();
         }
@@ -255,23 +288,21 @@ impl ConditionRequest<'_> {
     }
 }
 
-/// The result of one condition, given whether the object and the old object, and the kind, are known.
-fn said(
-    condition: Option<&CompiledCondition>,
-    context: &Context<'_, '_>,
-    (object, old): (bool, bool),
-    kind: bool,
-) -> ConditionOutcome {
-    let Some(CompiledCondition { program, mentions }) = condition else {
-        return ConditionOutcome::Unknown;
-    };
-    let unknown = mentions.unknowable || mentions.object && !object || mentions.old_object && !old;
-    match program.execute(context) {
-        _ if mentions.unknown_field || mentions.kind && !kind => ConditionOutcome::Unknown,
-        Ok(Value::Bool(true)) => ConditionOutcome::True,
-        Ok(Value::Bool(false)) => ConditionOutcome::False,
-        Ok(_) | Err(_) if unknown => ConditionOutcome::Unknown,
-        Ok(_) | Err(_) => ConditionOutcome::Error,
+impl CompiledCondition {
+    fn outcome(&self, context: &Context<'_, '_>, known: KnownParts) -> ConditionOutcome {
+        let mentions = &self.mentions;
+        if mentions.unknown_field || mentions.kind && !known.kind {
+            return ConditionOutcome::Unknown;
+        }
+        let mentions_unknown = mentions.unknowable
+            || mentions.object && !known.object
+            || mentions.old_object && !known.old_object;
+        match self.program.execute(context) {
+            Ok(Value::Bool(true)) => ConditionOutcome::True,
+            Ok(Value::Bool(false)) => ConditionOutcome::False,
+            Ok(_) | Err(_) if mentions_unknown => ConditionOutcome::Unknown,
+            Ok(_) | Err(_) => ConditionOutcome::Error,
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use crate::cluster::inventory::Inventory;
 use crate::cluster::matching::{RequestShape, Requester};
 use crate::observe::canary::{CanaryTarget, FurtherCanary};
 use crate::observe::observations::canary_write::CanaryWrite;
-use crate::observe::observations::meets::Meetings;
+use crate::observe::observations::matched_traffic::TrafficByHook;
 use crate::text::{own_account, own_groups};
 
 /// Which canary meets which hook.
@@ -30,7 +30,7 @@ fn covered_by(
     hook: &Hook,
     canaries: &[CanaryWrite<'_>],
     created: &BTreeSet<CanaryTarget>,
-    (inventory, meetings): (&Inventory, &Meetings),
+    (inventory, traffic): (&Inventory, &TrafficByHook),
 ) -> Vec<CanaryTarget> {
     if !hook.dry_run_safe {
         return Vec::new();
@@ -42,7 +42,7 @@ fn covered_by(
         };
         let namespace_labels = inventory.namespaces.get(canary.namespace);
         hook.could_match(&canary.shape(operation, namespace_labels))
-            && !meetings.keeps(&hook.id, canary.target)
+            && !traffic.keeps(&hook.id, canary.target)
     };
     canaries
         .iter()
@@ -53,9 +53,9 @@ fn covered_by(
 
 impl Coverage {
     /// Takes in which hooks there are now.
-    pub fn take(&mut self, inventory: &Inventory, meetings: &Meetings) {
+    pub fn take(&mut self, inventory: &Inventory, traffic: &TrafficByHook) {
         let canaries = CanaryWrite::all(&self.own_namespace, &self.further);
-        let by = |hook: &Hook| covered_by(hook, &canaries, &self.created, (inventory, meetings));
+        let by = |hook: &Hook| covered_by(hook, &canaries, &self.created, (inventory, traffic));
         let covered = inventory.hooks.iter().map(|hook| (hook.id.clone(), by(hook)));
         self.by_hook = covered.collect();
     }
@@ -106,7 +106,11 @@ impl Coverage {
                 namespace: Some(&canary.namespace),
                 ..RequestShape::new("CREATE", [group, version, &canary.resource, ""])
             };
-            Spare { own, added }.spares(&request, Some(hookwatch))
+            Spare {
+                hookwatch_namespace: own,
+                added,
+            }
+            .spares(&request, Some(hookwatch))
         };
         match hook.bypass() {
             None | Some(BypassCondition::Probation) => false,

@@ -120,17 +120,13 @@ impl<'a> ObjectTally<'a> {
     /// The sum.
     pub fn end(self) -> Unchecked {
         let Question { hook, gap, .. } = self.question;
-        let theirs = |name: &str| !name.starts_with(crate::cluster::condition::CONDITION_PREFIX);
         Unchecked {
             hook: hook.id.clone(),
             gap,
             found: self.lines.into_values().collect(),
             further: self.further,
             not_listed: self.not_listed,
-            has_conditions: hook
-                .match_conditions
-                .iter()
-                .any(|condition| theirs(&condition.name)),
+            has_conditions: hook.owners_conditions().next().is_some(),
         }
     }
 }

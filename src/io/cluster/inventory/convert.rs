@@ -23,8 +23,8 @@ use crate::domain::cluster::hook::{
 use crate::domain::time::Time;
 use crate::io::client::certificate::{blocks, may_sign};
 
+pub(super) mod extension;
 pub(in crate::io) mod node;
-pub(super) mod others;
 pub(in crate::io) mod service;
 mod url;
 
@@ -145,7 +145,7 @@ fn hook(kind: HookKind, metadata: &ObjectMeta, at: usize, entry: MutatingWebhook
         added,
         breaker: annotation(metadata, OPT_OUT_ANNOTATION).map(|text| text.chars().take(MAX_SAID).collect()),
         target,
-        other: None,
+        extension: None,
         problems: problems.sentences,
         id,
     }

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::convert;
-use super::convert::others;
+use super::convert::extension;
 pub(super) use super::convert::service::SERVICE_LABEL;
 use super::convert::service::{Service, Slice};
 use super::lean::Lean;
@@ -170,9 +170,9 @@ pub(super) fn parse(
         WatchedKind::Mutating => hooks(HookKind::Mutating, value),
         // Of these two most objects have no hook, and nothing of them is kept.
         WatchedKind::Definitions => typed::<CustomResourceDefinition>(value)
-            .map(|it| others::conversion(it).map(|hook| WatchedObject::Hooks(vec![hook]))),
+            .map(|it| extension::conversion(it).map(|hook| WatchedObject::Hooks(vec![hook]))),
         WatchedKind::Registrations => typed::<APIService>(value)
-            .map(|it| others::aggregated(it).map(|hook| WatchedObject::Hooks(vec![hook]))),
+            .map(|it| extension::aggregated(it).map(|hook| WatchedObject::Hooks(vec![hook]))),
         WatchedKind::Services if !wanted.contains(&key) => Ok(None),
         WatchedKind::Services => {
             typed::<ApiService>(value).map(|it| Some(WatchedObject::Service(Service::from(it))))

@@ -2,9 +2,9 @@
 
 mod answers;
 mod certificates;
+mod extension;
 mod handshakes;
 mod keeping;
-mod others;
 mod server;
 mod taken;
 mod waiting;

@@ -100,7 +100,7 @@ proptest! {
         let (group, resource, subresource) = object;
         let shape = RequestShape { operation, group, version: "v1", resource, subresource, namespace, ..Default::default() };
         let by = Requester { user: if anonymous { "" } else { user }, groups: if anonymous { &[] } else { &groups } };
-        let spare = Spare { own: "hookwatch", added: &added };
+        let spare = Spare { hookwatch_namespace: "hookwatch", added: &added };
         let request = of(&shape, (!anonymous).then_some(by), bare);
         let text = spare.expression();
         let conditions = FORECASTS.with(|compiler| compiler.conditions([text.as_str()].into_iter()));

@@ -289,6 +289,28 @@ fn patterns_that_are_long_or_not_literal_are_not_compiled() {
 }
 
 #[test]
+fn a_user_without_name_or_groups_has_no_such_fields() {
+    let with = |by, expression: &str| {
+        let conditions = ConditionCompiler::default().conditions([expression].into_iter());
+        let asked = ConditionRequest { by, ..asked() };
+        conditions.outcome(&asked, RequestObject::Unknown, RequestObject::Null)
+    };
+    let nameless = Requester {
+        user: "",
+        groups: &[],
+    };
+    for field in ["username", "groups"] {
+        let (has, uses) = (
+            format!("has(request.userInfo.{field})"),
+            format!("request.userInfo.{field}.size() > 0"),
+        );
+        assert_eq!(with(nameless, &has), ConditionOutcome::False, "{has}");
+        assert_eq!(with(nameless, &uses), ConditionOutcome::Error, "{uses}");
+        assert_eq!(with(asked().by, &uses), ConditionOutcome::True, "{uses}");
+    }
+}
+
+#[test]
 fn the_kind_of_a_subresource_has_its_own_group_and_version() {
     let outcome = |object: [&'static str; 4], expression: &str| {
         let conditions = ConditionCompiler::default().conditions([expression].into_iter());

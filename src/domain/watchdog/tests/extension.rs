@@ -1,7 +1,7 @@
 //! Incidents of conversion webhooks and APIServices, and that they accuse no admission webhook.
 
 use super::*;
-use crate::cluster::hook::{Aggregated, Available, Conversion, OtherKind};
+use crate::cluster::hook::{Aggregated, Available, Conversion, Extension};
 use crate::observe::snapshot::WriteSeries;
 
 const CRD: &str = "widgets.example.com";
@@ -14,7 +14,7 @@ fn converter() -> Hook {
         rules: Vec::new(),
         dry_run_safe: false,
         timeout: Conversion::TIMEOUT,
-        other: Some(OtherKind::Conversion(Conversion {
+        extension: Some(Extension::Conversion(Conversion {
             group: "example.com".into(),
             resource: "widgets".into(),
             stored: "v1".into(),
@@ -30,7 +30,7 @@ fn server(status: Option<bool>, reason: &str, message: &str) -> Hook {
         id: HookId::new(HookKind::Aggregated, API, API),
         rules: Vec::new(),
         dry_run_safe: false,
-        other: Some(OtherKind::Aggregated(Aggregated {
+        extension: Some(Extension::Aggregated(Aggregated {
             group: "metrics.example.com".into(),
             version: "v1beta1".into(),
             insecure: false,
@@ -231,7 +231,7 @@ fn an_api_is_named_when_probes_and_the_aggregator_agree() {
     let message = "failing or missing response from https://10.0.0.1:8443/apis/metrics.example.com/v1beta1: Get \
                    \"https://10.0.0.1:8443/apis/metrics.example.com/v1beta1\": dial tcp 10.0.0.1:8443: connect: \
                    connection refused";
-    let unavailable = super::others::server(Some(false), "FailedDiscoveryCheck", message);
+    let unavailable = super::extension::server(Some(false), "FailedDiscoveryCheck", message);
     incident.inventory(15_000, vec![unavailable]);
     let verdict = incident.verdict(15_100, API);
     assert_eq!(
@@ -381,7 +381,7 @@ fn what_is_known_of_them_comes_back_from_a_recording_and_an_older_recording_has_
         assert_eq!(read, hook);
         written.as_object_mut().expect("an object").remove("other");
         let read: Hook = serde_json::from_value(written).expect("a hook");
-        assert_eq!(read.other, None);
+        assert_eq!(read.extension, None);
     }
     let mut incident = Incident::calm(&[]);
     incident.count_conversions(false, 3.0, 0.5);

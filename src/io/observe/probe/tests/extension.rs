@@ -2,14 +2,14 @@
 
 use super::server::{Authority, Server, with_status};
 use super::{hook, prober, request, run};
-use crate::domain::cluster::hook::{Aggregated, Hook, HookId, HookKind, HookTarget, OtherKind, ProbeLevel};
+use crate::domain::cluster::hook::{Aggregated, Extension, Hook, HookId, HookKind, HookTarget, ProbeLevel};
 use crate::domain::observe::probe::{ProbeAnswer, ProbeOutcome, TlsFault};
 
 /// The server behind an APIService.
 fn aggregated(ca_bundle: &str, insecure: bool) -> Hook {
     let mut hook = hook(ca_bundle);
     hook.id = HookId::new(HookKind::Aggregated, "v1.g.example", "v1.g.example");
-    hook.other = Some(OtherKind::Aggregated(Aggregated {
+    hook.extension = Some(Extension::Aggregated(Aggregated {
         group: "g.example".to_owned(),
         version: "v1".to_owned(),
         insecure,

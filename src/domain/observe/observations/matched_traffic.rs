@@ -1,5 +1,5 @@
-//! Whether requests of others than hookwatch match a hook, according to its rules, its selectors and its owner's
-//! conditions.
+//! Which requests of the control plane are shown to a webhook, and whether it treats hookwatch's canaries like them, by its
+//! rules, its selectors and its owner's conditions.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::cluster::condition::SHIELDED_NAMESPACES;
 use crate::cluster::condition::spare::Spare;
-use crate::cluster::hook::{Hook, HookId, HookRule, Labels, MatchCondition, Scope};
+use crate::cluster::hook::{Hook, HookId, HookRule, Labels, Scope};
 use crate::cluster::inventory::Inventory;
 use crate::cluster::matching::conditions::{ConditionCompiler, ConditionRequest, MatchConditions};
 use crate::cluster::matching::requesters::{ADMIN, API_SERVER, MANAGER, SCHEDULER, by, controller, node};
@@ -16,14 +16,14 @@ use crate::observe::canary::{CanaryTarget, FurtherCanary, OBJECT};
 use crate::observe::observations::canary_write::{CONFIG_MAPS, CanaryWrite};
 use crate::text::{own_account, own_groups};
 
-/// How many conditions are evaluated to find out about one hook. More than a thousand requests of seven writers, three each.
+/// Most evaluations of conditions for one webhook: enough for a thousand requests with four conditions.
 const MOST_OF_ONE: usize = 4_096;
 
-/// How many are evaluated at one time, for all hooks: thousands of webhooks with long conditions would otherwise keep hookwatch
-/// busy for a minute. The others follow with the next changes; until then they count as conditions that cannot be evaluated.
+/// Most evaluations after one change of the inventory, for all webhooks: thousands with long conditions would otherwise keep
+/// hookwatch busy for a minute. The rest follow with the next changes; until then theirs are conditions that cannot be evaluated.
 const MOST_AT_ONCE: usize = 16_384;
 
-/// What it takes to compile a condition, in evaluations.
+/// The cost of compiling a condition, in evaluations.
 const TO_COMPILE: usize = 8;
 
 const SOME_NAME: &str = "x";
@@ -47,58 +47,57 @@ const WRITERS: [Requester<'static>; 7] = [
 ];
 const NODE: Requester<'static> = node("system:node:x");
 
-/// Renewals that every cluster's leaders and nodes make, every few seconds: namespace, name, who.
+/// Leases that the leaders and nodes of every cluster renew every few seconds: namespace, name, and who renews it.
 const RENEWALS: [(&str, &str, Requester<'static>); 3] = [
     ("kube-system", "kube-scheduler", SCHEDULER),
     ("kube-system", "kube-controller-manager", MANAGER),
     ("kube-node-lease", SOME_NAME, NODE),
 ];
 
-/// How much of what a shield spares a hook is asked about.
+/// Which of the requests that a shield spares are shown to a webhook; later variants are more certain to harm the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Spared {
-    /// Nothing.
+    /// None.
     Nothing,
-    /// What hookwatch's canaries write, and nothing else that every cluster writes: only calls that were counted show whether
-    /// others write it.
-    Perhaps,
+    /// Its rules cover some, but none that a known writer makes and its selectors and conditions let through: only calls that
+    /// were counted show whether there are any.
+    NoKnownWriter,
     /// The control plane's writes.
     ControlPlane,
     /// Renewals of leaders' or nodes' Leases, for sure.
     Renewals,
 }
 
-/// Who meets a hook.
+/// Which requests are shown to a webhook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Meets {
+pub struct MatchedTraffic {
     /// Of what a shield spares.
     pub spared: Spared,
-    /// It treats hookwatch's canaries unlike the same writes of others.
-    pub tells_apart: bool,
+    /// Whether it treats hookwatch's canaries unlike the same writes of other users.
+    pub singles_out_canaries: bool,
 }
 
-/// What was found out about one hook.
+/// What was found out about one webhook.
 #[derive(Debug)]
-struct KnownMeets {
+struct KnownTraffic {
     hook: Arc<Hook>,
-    meets: Meets,
+    matched: MatchedTraffic,
     /// The canaries that rules, selectors and conditions surely keep from it.
     kept: BTreeSet<CanaryTarget>,
-    /// There was no time for all of its conditions.
-    unfinished: bool,
+    /// The budget of all webhooks was spent before its conditions were evaluated.
+    is_unfinished: bool,
 }
 
-/// Who meets each hook.
+/// Which requests are shown to each webhook.
 #[derive(Debug, Default)]
-pub struct Meetings {
-    known: BTreeMap<HookId, KnownMeets>,
-    /// The labels that they were found by.
+pub struct TrafficByHook {
+    known: BTreeMap<HookId, KnownTraffic>,
+    /// The labels of the namespaces that it was computed with.
     labels: Vec<Option<Labels>>,
 }
 
-impl Meetings {
-    /// Takes in which hooks there are now. `own` is hookwatch's namespace; there are `further` canaries beside those that
-    /// always are.
+impl TrafficByHook {
+    /// Takes in the webhooks that there are now. `own` is hookwatch's namespace; `further` are the configured canaries.
     pub fn take(&mut self, inventory: &Inventory, own: &str, further: &[FurtherCanary]) {
         let labels = |namespace: &str| inventory.namespaces.get(namespace);
         let [system, leases] = SHIELDED_NAMESPACES;
@@ -117,23 +116,24 @@ impl Meetings {
         let hooks = inventory.hooks.iter().map(|hook| {
             let known = before.remove(&hook.id);
             let known = known.filter(|known| {
-                !known.unfinished && (Arc::ptr_eq(&known.hook, hook) || known.hook.asks_like(hook))
+                !known.is_unfinished && (Arc::ptr_eq(&known.hook, hook) || known.hook.asks_like(hook))
             });
-            let known = known.map(|known| KnownMeets {
-                // What is shared with the next inventory as well need not be compared.
+            let known = known.map(|known| KnownTraffic {
+                // The next comparison is by the pointer alone if the next inventory shares the hook.
                 hook: Arc::clone(hook),
                 ..known
             });
             let known = known.unwrap_or_else(|| {
-                let subject = MatchSubject::of(hook, own, &labels, &compiler, left.min(MOST_OF_ONE));
-                let (meets, kept) = subject.meets(&canaries);
-                let unfinished = subject.left.get() == 0 && left < MOST_OF_ONE;
-                left -= left.min(MOST_OF_ONE) - subject.left.get();
-                KnownMeets {
+                let budget = left.min(MOST_OF_ONE);
+                let subject = MatchSubject::of(hook, own, &labels, &compiler, budget);
+                let (matched, kept) = subject.matched(&canaries);
+                let rest = subject.left.get();
+                left -= budget - rest.unwrap_or(0);
+                KnownTraffic {
                     hook: Arc::clone(hook),
-                    meets,
+                    matched,
                     kept,
-                    unfinished,
+                    is_unfinished: rest.is_none() && budget < MOST_OF_ONE,
                 }
             });
             (hook.id.clone(), known)
@@ -141,9 +141,9 @@ impl Meetings {
         self.known = hooks.collect();
     }
 
-    /// How much of what a shield spares a hook is asked about; nothing where the hook is not known.
+    /// Which of the requests that a shield spares are shown to a webhook; [`Spared::Nothing`] if the webhook is not known.
     pub fn spared(&self, hook: &HookId) -> Spared {
-        self.of(hook).map_or(Spared::Nothing, |meets| meets.spared)
+        self.of(hook).map_or(Spared::Nothing, |matched| matched.spared)
     }
 
     /// Whether rules, selectors and the owner's conditions surely keep a canary from a hook.
@@ -153,23 +153,23 @@ impl Meetings {
             .is_some_and(|known| known.kept.contains(&target))
     }
 
-    /// Who meets a hook.
-    pub fn of(&self, hook: &HookId) -> Option<Meets> {
-        self.known.get(hook).map(|known| known.meets)
+    /// Which requests are shown to a webhook; `None` if it is not known.
+    pub fn of(&self, hook: &HookId) -> Option<MatchedTraffic> {
+        self.known.get(hook).map(|known| known.matched)
     }
 }
 
-/// One hook with all that it is matched against.
+/// One webhook with all that it is matched against.
 struct MatchSubject<'a> {
     hook: &'a Hook,
-    /// `None` where there is no time for them.
+    /// `None` if the budget does not even suffice to compile them.
     conditions: Option<MatchConditions>,
-    /// The assumed result of conditions that cannot be evaluated: others match, unless they name hookwatch.
-    otherwise: bool,
-    /// How many conditions may still be evaluated.
-    left: Cell<usize>,
+    /// The assumed result of conditions that cannot be evaluated: true, unless their text names hookwatch.
+    assumed: bool,
+    /// How many evaluations are left; `None` once the budget did not suffice for one that was needed.
+    left: Cell<Option<usize>>,
     own: &'a str,
-    /// Those of namespaces; what is not known excludes nothing.
+    /// The labels of a namespace; unknown ones match every selector.
     labels: &'a dyn Fn(&str) -> Option<&'a Labels>,
 }
 
@@ -179,52 +179,59 @@ impl<'a> MatchSubject<'a> {
         own: &'a str,
         labels: &'a dyn Fn(&str) -> Option<&'a Labels>,
         compiler: &ConditionCompiler,
-        most: usize,
+        budget: usize,
     ) -> Self {
         let expressions = || hook.owners_conditions().map(|condition| &*condition.expression);
-        let left = most.checked_sub(TO_COMPILE * expressions().count());
+        let left = budget.checked_sub(TO_COMPILE * expressions().count());
         Self {
             hook,
             conditions: left.map(|_| compiler.conditions(expressions())),
-            left: Cell::new(left.unwrap_or(0)),
-            otherwise: !expressions().any(names_hookwatch),
+            left: Cell::new(left),
+            assumed: !expressions().any(names_hookwatch),
             own,
             labels,
         }
     }
 
-    fn meets(&self, canaries: &[CanaryWrite<'_>]) -> (Meets, BTreeSet<CanaryTarget>) {
+    /// The canaries are those that are surely kept from it.
+    fn matched(&self, canaries: &[CanaryWrite<'_>]) -> (MatchedTraffic, BTreeSet<CanaryTarget>) {
         let selected = self.hook.selects_hookwatch();
         let by_rules = |request: &RequestShape<'_>| self.hook.could_match(request);
         let by_all = |request: &RequestShape<'_>| {
-            by_rules(request) && WRITERS.iter().any(|by| self.lets(request, *by))
+            by_rules(request) && WRITERS.iter().any(|by| self.matches_write_of(*by, request))
         };
         let [.., canary, _] = CONFIG_MAPS;
-        let others = |resource: &str| resource != canary;
+        let not_canaries = |resource: &str| resource != canary;
         let spared = if !selected && self.is_asked_about_renewals() {
             Spared::Renewals
-        } else if !selected && self.is_asked(&others, &by_all) {
+        } else if !selected && self.is_asked(&not_canaries, &by_all) {
             Spared::ControlPlane
         } else if self.is_asked(&|_| true, &by_rules) {
-            Spared::Perhaps
+            Spared::NoKnownWriter
         } else {
             Spared::Nothing
         };
-        let (kept, tells_apart) = self.canaries(canaries);
-        let tells_apart = selected || tells_apart;
-        (Meets { spared, tells_apart }, kept)
+        let (kept, is_singled_out) = self.canaries(canaries);
+        let matched = MatchedTraffic {
+            spared,
+            singles_out_canaries: selected || is_singled_out,
+        };
+        (matched, kept)
     }
 
     /// Whether its conditions let a request through; `None` where that is unknown, or too expensive to evaluate.
     fn let_through(&self, asked: &ConditionRequest<'_>) -> Option<bool> {
         let conditions = self.conditions.as_ref()?;
-        let left = self.left.get().checked_sub(conditions.count());
-        self.left.set(left.unwrap_or(0));
+        let left = self
+            .left
+            .get()
+            .and_then(|left| left.checked_sub(conditions.count()));
+        self.left.set(left);
         left.and_then(|_| conditions.let_through(asked))
     }
 
-    /// Whether its conditions let a writer's request through to it.
-    fn lets(&self, shape: &RequestShape<'_>, by: Requester<'_>) -> bool {
+    /// Whether its conditions let a writer's request through to it, as far as they can be evaluated.
+    fn matches_write_of(&self, by: Requester<'_>, shape: &RequestShape<'_>) -> bool {
         let asked = ConditionRequest {
             shape: *shape,
             kind: None,
@@ -232,7 +239,7 @@ impl<'a> MatchSubject<'a> {
             by,
             dry_run: false,
         };
-        self.let_through(&asked).unwrap_or(self.otherwise)
+        self.let_through(&asked).unwrap_or(self.assumed)
     }
 
     /// Whether it is called for anything that a shield spares: such resources in the control plane's namespaces, and objects
@@ -276,10 +283,10 @@ impl<'a> MatchSubject<'a> {
 
     fn is_asked_about_objects(&self, asks: &dyn Fn(&RequestShape<'_>) -> bool) -> bool {
         let spare = Spare {
-            own: self.own,
+            hookwatch_namespace: self.own,
             added: &self.hook.added,
         };
-        let meets = |rule: &HookRule, namespace, operation, (group, resource, subresource)| {
+        let asks_in = |rule: &HookRule, namespace, operation, (group, resource, subresource)| {
             let object = [group, rule.version(), resource, subresource];
             asks(&RequestShape {
                 namespace,
@@ -295,8 +302,8 @@ impl<'a> MatchSubject<'a> {
             .any(|(rule, operation)| {
                 let mut objects = spare.objects().filter(|(spared, ..)| *spared == operation);
                 objects.any(|(operation, object, namespace)| {
-                    let anywhere = namespace.is_none() && meets(rule, None, operation, object);
-                    anywhere || meets(rule, namespace.or(Some("")), operation, object)
+                    let anywhere = namespace.is_none() && asks_in(rule, None, operation, object);
+                    anywhere || asks_in(rule, namespace.or(Some("")), operation, object)
                 })
             })
     }
@@ -321,8 +328,8 @@ impl<'a> MatchSubject<'a> {
         })
     }
 
-    /// Which canaries are surely kept from it, and whether its conditions say of one what they say of no other who
-    /// writes the same; where they cannot be evaluated, whether they name hookwatch.
+    /// The canaries that are surely kept from it, and whether its conditions have a result for one of them that they have for
+    /// no other writer of the same; if they cannot be evaluated, whether they name hookwatch.
     fn canaries(&self, canaries: &[CanaryWrite<'_>]) -> (BTreeSet<CanaryTarget>, bool) {
         let account = own_account(self.own);
         let groups = own_groups(self.own);
@@ -331,7 +338,7 @@ impl<'a> MatchSubject<'a> {
             user: &account,
             groups: &groups,
         };
-        let (mut kept, mut apart) = (BTreeSet::new(), false);
+        let (mut kept, mut is_singled_out) = (BTreeSet::new(), false);
         for canary in canaries {
             let asked = canary.operations().iter().map(|operation| ConditionRequest {
                 shape: canary.shape(operation, (self.labels)(canary.namespace)),
@@ -350,42 +357,36 @@ impl<'a> MatchSubject<'a> {
                     dry_run: false,
                     ..*first
                 });
-                apart |= match self.let_through(first) {
+                is_singled_out |= match self.let_through(first) {
                     Some(says) => others
                         .map(|other| self.let_through(&other))
                         .all(|other| other == Some(!says)),
-                    None => !self.otherwise,
+                    None => !self.assumed,
                 };
             }
             if asked.all(|asked| self.let_through(&asked) == Some(false)) {
                 kept.insert(canary.target);
             }
         }
-        (kept, apart)
+        (kept, is_singled_out)
     }
 }
 
-/// The operations of a rule that a shield can spare: `CONNECT` it never does.
+/// The operations of a rule that a shield can spare: never `CONNECT`.
 fn operations(rule: &HookRule) -> impl Iterator<Item = (&HookRule, &str)> {
     let operations = ["CREATE", "UPDATE", "DELETE"].into_iter();
     let named = operations.filter(|operation| rule.names_operation(operation));
     named.map(move |operation| (rule, operation))
 }
 
-/// Whether a text is about hookwatch's own writes: by name, or by their being dry runs.
+/// Whether a text is about hookwatch's own writes: it names hookwatch, or dry runs.
 fn names_hookwatch(text: &str) -> bool {
     let text = text.to_ascii_lowercase();
     text.contains("hookwatch") || text.contains("dryrun")
 }
 
 impl Hook {
-    /// The matchConditions that are not hookwatch's.
-    pub(crate) fn owners_conditions(&self) -> impl Iterator<Item = &MatchCondition> {
-        let conditions = self.match_conditions.iter();
-        conditions.filter(|condition| !condition.is_ours())
-    }
-
-    /// Whether its objectSelector is about hookwatch's own writes. Such a hook may meet nothing else.
+    /// Whether its objectSelector is about hookwatch's own writes. It may select no other objects.
     fn selects_hookwatch(&self) -> bool {
         let labels = self.object_selector.match_labels.iter();
         let mut labels = labels.flat_map(|(key, value)| [key, value]);
@@ -394,7 +395,7 @@ impl Hook {
         labels.any(|text| names_hookwatch(text)) || expressions.any(|text| names_hookwatch(text))
     }
 
-    /// Whether the same requests are shown to another hook, for all that its own fields say.
+    /// Whether all fields that decide which requests are shown to it are those of another webhook.
     fn asks_like(&self, other: &Self) -> bool {
         self.rules == other.rules
             && self.match_policy == other.match_policy
@@ -408,7 +409,7 @@ impl Hook {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::hook::{HookKind, HookTarget, MatchPolicy, Selector};
+    use crate::cluster::hook::{HookKind, HookTarget, MatchCondition, MatchPolicy, Selector};
 
     fn meets(operations: &[&str], group: &str, resources: &[&str], selector: Selector) -> bool {
         spared(&asked(operations, group, resources, selector)) >= Spared::ControlPlane
@@ -430,7 +431,7 @@ mod tests {
         }
     }
 
-    fn meetings(hook: &Hook) -> Meets {
+    fn matched(hook: &Hook) -> MatchedTraffic {
         let namespaces = ["kube-system", "kube-node-lease", "own"].map(str::to_owned);
         let labelled = namespaces.map(|name| (name.clone(), Labels::from([("name".to_owned(), name)])));
         let inventory = Inventory {
@@ -438,13 +439,13 @@ mod tests {
             namespaces: labelled.into(),
             ..Inventory::default()
         };
-        let mut meetings = Meetings::default();
-        meetings.take(&inventory, "own", &[]);
-        meetings.of(&hook.id).unwrap()
+        let mut traffic = TrafficByHook::default();
+        traffic.take(&inventory, "own", &[]);
+        traffic.of(&hook.id).unwrap()
     }
 
     fn spared(hook: &Hook) -> Spared {
-        meetings(hook).spared
+        matched(hook).spared
     }
 
     fn only(namespace: &str) -> Selector {
@@ -497,7 +498,7 @@ mod tests {
     #[test]
     fn what_hookwatch_alone_writes_is_told_apart_from_what_the_control_plane_lives_on() {
         let configmaps = |selector| asked(&["*"], "", &["configmaps"], selector);
-        assert_eq!(spared(&configmaps(Selector::default())), Spared::Perhaps);
+        assert_eq!(spared(&configmaps(Selector::default())), Spared::NoKnownWriter);
         assert_eq!(spared(&configmaps(only("own"))), Spared::Nothing);
         assert_eq!(
             spared(&asked(&["*"], "*", &["*"], only("own"))),
@@ -529,7 +530,7 @@ mod tests {
                 Spared::ControlPlane,
             ),
             ("request.name == 'kube-scheduler'", Spared::Renewals),
-            ("request.name == 'kube-apiserver'", Spared::Perhaps),
+            ("request.name == 'kube-apiserver'", Spared::NoKnownWriter),
             ("request.resource.resource == 'leases'", Spared::Renewals),
             ("object.metadata.labels['a'] == 'b'", Spared::ControlPlane),
             (
@@ -540,7 +541,7 @@ mod tests {
                 "request.namespace != 'kube-system' && request.namespace != 'kube-node-lease'",
                 Spared::ControlPlane,
             ),
-            ("request.operation == 'CONNECT'", Spared::Perhaps),
+            ("request.operation == 'CONNECT'", Spared::NoKnownWriter),
         ] {
             assert_eq!(spared(&on_condition(&[expression])), wanted, "{expression}");
         }
@@ -563,9 +564,9 @@ mod tests {
             // What cannot be evaluated is searched for words.
             "object.metadata.name == 'HookWatch-canary'",
         ] {
-            let meets = meetings(&on_condition(&[expression]));
-            assert_eq!(meets.spared, Spared::Perhaps, "{expression}");
-            assert!(meets.tells_apart, "{expression}");
+            let matched = matched(&on_condition(&[expression]));
+            assert_eq!(matched.spared, Spared::NoKnownWriter, "{expression}");
+            assert!(matched.singles_out_canaries, "{expression}");
         }
         let selected = Hook {
             object_selector: Selector {
@@ -574,13 +575,16 @@ mod tests {
             },
             ..on_condition(&[])
         };
-        let meets = meetings(&selected);
-        assert_eq!((meets.spared, meets.tells_apart), (Spared::Perhaps, true));
+        let matched = matched(&selected);
+        assert_eq!(
+            (matched.spared, matched.singles_out_canaries),
+            (Spared::NoKnownWriter, true)
+        );
     }
 
     #[test]
     fn only_a_hook_that_treats_canaries_unlike_the_same_writes_of_others_is_told_of() {
-        let told = |expression: &str| meetings(&on_condition(&[expression])).tells_apart;
+        let told = |expression: &str| matched(&on_condition(&[expression])).singles_out_canaries;
         for excluded in [
             "request.dryRun != true",
             "!request.userInfo.username.startsWith('system:serviceaccount:own:')",
@@ -600,7 +604,7 @@ mod tests {
     #[test]
     fn what_is_known_of_a_hook_is_recomputed_only_once_its_fields_or_the_namespaces_change() {
         let hook = on_condition(&["request.dryRun"]);
-        let take = |meetings: &mut Meetings, hook: &Hook, namespaces: &[&str]| {
+        let take = |traffic: &mut TrafficByHook, hook: &Hook, namespaces: &[&str]| {
             let labels = |name: &&str| {
                 (
                     (*name).to_owned(),
@@ -612,20 +616,20 @@ mod tests {
                 namespaces: namespaces.iter().map(labels).collect(),
                 ..Inventory::default()
             };
-            meetings.take(&inventory, "own", &[]);
-            meetings.of(&hook.id).unwrap().spared
+            traffic.take(&inventory, "own", &[]);
+            traffic.of(&hook.id).unwrap().spared
         };
-        let mut meetings = Meetings::default();
-        assert_eq!(take(&mut meetings, &hook, &[]), Spared::Perhaps);
+        let mut traffic = TrafficByHook::default();
+        assert_eq!(take(&mut traffic, &hook, &[]), Spared::NoKnownWriter);
         let unconditional = on_condition(&[]);
-        assert_eq!(take(&mut meetings, &unconditional, &[]), Spared::Renewals);
+        assert_eq!(take(&mut traffic, &unconditional, &[]), Spared::Renewals);
         let narrowed = Hook {
             namespace_selector: only("shop"),
             ..asked(&["*"], "apps", &["deployments"], Selector::default())
         };
-        assert_eq!(take(&mut meetings, &narrowed, &[]), Spared::ControlPlane);
+        assert_eq!(take(&mut traffic, &narrowed, &[]), Spared::ControlPlane);
         assert_eq!(
-            take(&mut meetings, &narrowed, &["kube-system", "kube-node-lease"]),
+            take(&mut traffic, &narrowed, &["kube-system", "kube-node-lease"]),
             Spared::Nothing
         );
     }
@@ -659,24 +663,43 @@ mod tests {
             hooks: traps.chain([Arc::clone(&policy)]).collect(),
             ..Inventory::default()
         };
-        let mut meetings = Meetings::default();
-        meetings.take(&inventory, "own", &[]);
+        let mut traffic = TrafficByHook::default();
+        traffic.take(&inventory, "own", &[]);
         let unfinished =
-            |meetings: &Meetings| meetings.known.values().filter(|known| known.unfinished).count();
-        let first = unfinished(&meetings);
+            |traffic: &TrafficByHook| traffic.known.values().filter(|known| known.is_unfinished).count();
+        let first = unfinished(&traffic);
         assert!((10..20).contains(&first), "{first} are left for later");
         assert_eq!(
-            meetings.of(&policy.id).map(|meets| meets.spared),
+            traffic.of(&policy.id).map(|matched| matched.spared),
             Some(Spared::ControlPlane),
             "what could not be evaluated counts as met by others"
         );
         for _ in 0..10 {
-            meetings.take(&inventory, "own", &[]);
+            traffic.take(&inventory, "own", &[]);
         }
-        assert_eq!(unfinished(&meetings), 0);
+        assert_eq!(unfinished(&traffic), 0);
         assert_eq!(
-            meetings.of(&policy.id).map(|meets| meets.spared),
+            traffic.of(&policy.id).map(|matched| matched.spared),
             Some(Spared::Renewals)
         );
+    }
+
+    #[test]
+    fn a_webhook_without_conditions_is_finished_when_the_budget_is_spent() {
+        let named = |hook: &Hook, name: &str| {
+            let id = HookId::new(HookKind::Validating, name, "w");
+            Arc::new(Hook { id, ..hook.clone() })
+        };
+        let trap = on_condition(&["request.name != 'a'"; 64]);
+        let traps = (0..20).map(|number| named(&trap, &format!("trap-{number:02}")));
+        let plain = named(&on_condition(&[]), "zz-plain");
+        let inventory = Inventory {
+            hooks: traps.chain([Arc::clone(&plain)]).collect(),
+            ..Inventory::default()
+        };
+        let mut traffic = TrafficByHook::default();
+        traffic.take(&inventory, "own", &[]);
+        assert!(traffic.known.values().any(|known| known.is_unfinished));
+        assert!(!traffic.known[&plain.id].is_unfinished);
     }
 }

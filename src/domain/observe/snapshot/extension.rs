@@ -1,4 +1,4 @@
-//! What the API server counts of hooks beside admission: conversions by CRD, and APIServices by name.
+//! What the API server counts of conversion webhooks and APIServices: conversions by CRD, and APIServices by name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +32,7 @@ impl ConversionSeries {
 
 counted!(ConversionSeries: succeeded, failed);
 
-/// Everything of one replica's metrics that concerns hooks beside admission.
+/// Everything of one replica's metrics that concerns conversion webhooks and APIServices.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ExtensionSeries {
     /// `apiserver_crd_conversion_webhook_duration_seconds` by `crd_name`.

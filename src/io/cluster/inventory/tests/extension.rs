@@ -1,7 +1,7 @@
 //! CustomResourceDefinitions and APIServices, and that nothing else depends on them.
 
 use super::*;
-use crate::domain::cluster::hook::{HookId, HookKind, OtherKind};
+use crate::domain::cluster::hook::{Extension, HookId, HookKind};
 
 fn definition(name: &str, service: Option<&str>) -> Value {
     let (plural, group) = name.split_once('.').expect("a name");
@@ -60,7 +60,7 @@ async fn hooks_beside_admission_come_with_their_services_and_conditions() {
     cluster.send(REGISTRATIONS, "MODIFIED", &registration("False"));
     until(&mut views, |view| {
         let hook = hook_of(view, HookKind::Aggregated, "v1.g.example");
-        matches!(hook.and_then(|hook| hook.other.clone()), Some(OtherKind::Aggregated(it))
+        matches!(hook.and_then(|hook| hook.extension.clone()), Some(Extension::Aggregated(it))
             if it.available.as_ref().is_some_and(|available| available.status == Some(false)))
     })
     .await;

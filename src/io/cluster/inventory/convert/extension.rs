@@ -1,10 +1,9 @@
 //! From CustomResourceDefinitions and APIServices to the hooks behind them.
 //!
-//! Of both only a few fields are used; the schemas were cut away before (`lean`). Most objects of either kind have no
-//! hook: CRDs whose versions differ in nothing but their names, and APIServices that the API server answers for itself.
+//! [`super::super::lean`] has already cut the schemas off. Most objects of either kind have no hook: CRDs without a
+//! conversion webhook, and APIServices that the API server serves itself.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use k8s_openapi::api::admissionregistration::v1::{ServiceReference, WebhookClientConfig};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
@@ -15,11 +14,11 @@ use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 
 use super::{Problems, instant, look_at_bundle, probe_level, service_target, target};
 use crate::domain::cluster::hook::{
-    Aggregated, Available, Conversion, Hook, HookId, HookKind, HookTarget, OtherKind,
+    Aggregated, Available, Conversion, Extension, Hook, HookId, HookKind, HookTarget,
 };
 use crate::domain::text::bounded;
 
-/// Versions of one CRD that are kept.
+/// Most versions of one CRD that are kept besides the stored one.
 const MAX_VERSIONS: usize = 32;
 
 /// The hook that converts a CRD's objects, if a webhook does.
@@ -28,7 +27,7 @@ pub(in crate::io::cluster::inventory) fn conversion(definition: CustomResourceDe
     let conversion = spec.conversion.filter(|it| it.strategy == "Webhook")?;
     let webhook = conversion.webhook?;
     let client = client_config(webhook.client_config.unwrap_or_default());
-    // The API server takes a caBundle of nothing but white space for none (1.36, `webhook_converter.go`).
+    // The API server treats a caBundle of white space alone as empty (1.36, `webhook_converter.go`).
     let ca_bundle = client.ca_bundle.as_ref().map_or(&[][..], |bytes| &bytes.0);
     let ca_bundle = if ca_bundle.trim_ascii().is_empty() {
         &[]
@@ -41,20 +40,21 @@ pub(in crate::io::cluster::inventory) fn conversion(definition: CustomResourceDe
         .iter()
         .filter(|version| version.served && !version.storage)
         .take(MAX_VERSIONS);
-    let other = Conversion {
+    let conversion = Conversion {
         group: spec.group,
         resource: spec.names.plural,
         stored: stored.map_or_else(String::new, |version| version.name.clone()),
         others: others.map(|version| version.name.clone()).collect(),
     };
-    let mut hook = hook(HookKind::Conversion, &metadata, target(&client), ca_bundle);
-    hook.timeout = Conversion::TIMEOUT;
-    hook.review_versions = webhook.conversion_review_versions;
-    hook.other = Some(OtherKind::Conversion(other));
-    Some(hook)
+    Some(Hook {
+        timeout: Conversion::TIMEOUT,
+        review_versions: webhook.conversion_review_versions,
+        extension: Some(Extension::Conversion(conversion)),
+        ..hook(HookKind::Conversion, &metadata, target(&client), ca_bundle)
+    })
 }
 
-/// The API has two types with the same fields.
+/// The same fields in the type that webhooks of admission have.
 fn client_config(config: ConversionClientConfig) -> WebhookClientConfig {
     WebhookClientConfig {
         ca_bundle: config.ca_bundle,
@@ -68,7 +68,7 @@ fn client_config(config: ConversionClientConfig) -> WebhookClientConfig {
     }
 }
 
-/// The server behind an APIService; `None` when that is the API server itself.
+/// The server behind an APIService; `None` if the API server serves it itself.
 pub(in crate::io::cluster::inventory) fn aggregated(registration: APIService) -> Option<Hook> {
     let APIService {
         metadata,
@@ -92,9 +92,7 @@ pub(in crate::io::cluster::inventory) fn aggregated(registration: APIService) ->
     let available = conditions
         .into_iter()
         .find(|condition| condition.type_ == "Available");
-    let mut hook = hook(HookKind::Aggregated, &metadata, target, ca_bundle);
-    hook.timeout = Aggregated::TIMEOUT;
-    hook.other = Some(OtherKind::Aggregated(Aggregated {
+    let aggregated = Aggregated {
         group,
         version,
         insecure: spec.insecure_skip_tls_verify.unwrap_or_default(),
@@ -108,11 +106,16 @@ pub(in crate::io::cluster::inventory) fn aggregated(registration: APIService) ->
             message: bounded(&condition.message.unwrap_or_default()),
             since: condition.last_transition_time.as_ref().and_then(instant),
         }),
-    }));
-    Some(hook)
+    };
+    Some(Hook {
+        timeout: Aggregated::TIMEOUT,
+        extension: Some(Extension::Aggregated(aggregated)),
+        ..hook(HookKind::Aggregated, &metadata, target, ca_bundle)
+    })
 }
 
-/// What both have in common. Nothing of them is matched by rules, and no dry run leads to them.
+/// The fields that both kinds have in common, and those of every object. Without rules no write matches them, so that no
+/// dry run reaches them; the caller sets the timeout.
 fn hook(kind: HookKind, metadata: &ObjectMeta, target: HookTarget, ca_bundle: &[u8]) -> Hook {
     let name = metadata.name.as_deref().unwrap_or_default();
     let id = HookId::new(kind, name, name);
@@ -126,7 +129,6 @@ fn hook(kind: HookKind, metadata: &ObjectMeta, target: HookTarget, ca_bundle: &[
         configuration_uid: metadata.uid.clone().unwrap_or_default(),
         created: metadata.creation_timestamp.as_ref().and_then(instant),
         ca_bundle: Arc::from(ca_bundle),
-        timeout: Duration::ZERO,
         dry_run_safe: false,
         probe_level,
         problems: problems.sentences,
@@ -136,6 +138,8 @@ fn hook(kind: HookKind, metadata: &ObjectMeta, target: HookTarget, ca_bundle: &[
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use serde_json::{Value, json};
 
     use super::*;
@@ -188,8 +192,8 @@ mod tests {
         };
         assert_eq!((target.port, target.path.as_str()), (443, "/convert"));
         assert_eq!(
-            hook.other,
-            Some(OtherKind::Conversion(Conversion {
+            hook.extension,
+            Some(Extension::Conversion(Conversion {
                 group: "example.com".into(),
                 resource: "widgets".into(),
                 stored: "v1".into(),
@@ -237,8 +241,8 @@ mod tests {
             hook.server_name().as_deref(),
             Some("metrics-server.kube-system.svc")
         );
-        let Some(OtherKind::Aggregated(aggregated)) = hook.other else {
-            panic!("{:?}", hook.other);
+        let Some(Extension::Aggregated(aggregated)) = hook.extension else {
+            panic!("{:?}", hook.extension);
         };
         assert!(aggregated.insecure);
         let available = aggregated.available.expect("a condition");
