@@ -33,11 +33,12 @@ pub use crate::domain::observe::canary::OBJECT;
 /// A canary that is not back by then is reported as overdue. A hook that hangs shows in nothing else until its own
 /// timeout; from here on the hooks that match the canary are observed closely.
 pub const OVERDUE_AFTER: Duration = Duration::from_millis(300);
-/// Our own patience. The API server cuts a write at 34 s and a hook's timeout is 30 s at most, so the API
+/// Longest wait for an answer. The API server ends a write at 34 s and a hook's timeout is 30 s at most, so the API
 /// server answers first, and with a reason.
 pub const DEADLINE: Duration = Duration::from_secs(36);
-/// What is read of an object that was written, and how long that may take.
+/// Most that is read of an object that was written, in bytes.
 const MAX_DRAINED: usize = 64 * 1024;
+/// Longest time for that.
 const DRAINED_WITHIN: Duration = Duration::from_secs(1);
 /// The message for a success without the object.
 const NO_OBJECT: &str = "an answer without the object: something other than an API server answers";
@@ -122,7 +123,7 @@ impl CanaryWriter {
         let why = match outcome {
             CanaryOutcome::Written => None,
             CanaryOutcome::Forbidden { message } | CanaryOutcome::Missing { message } => Some(&**message),
-            // It says nothing of the permission.
+            // This does not show whether the permission is missing.
             _ => return,
         };
         self.missing.note(&format!("the canary {}", target.as_str()), why);
@@ -147,8 +148,8 @@ impl CanaryWriter {
         self.attempt(&object, now, created).await
     }
 
-    /// An update, so that hooks which only match UPDATE are met too; where there is nothing to update, a
-    /// creation that is never stored.
+    /// Patches the object, so that webhooks that only match UPDATE are called too; if there is none, creates it. Neither is
+    /// stored.
     async fn attempt(&self, object: &CanaryObject<'_>, now: Time, created: &mut bool) -> CanaryOutcome {
         let (path, patch) = (format!("{}/{OBJECT}", object.collection()), object.content(now));
         let update = self
@@ -179,7 +180,7 @@ impl CanaryWriter {
             |client| ApiRequest::write(client, method.clone(), &target, content_type, body.to_string());
         if self.at_once.load(Ordering::Relaxed) && *self.one_process.borrow() {
             let answer = answered(request(&self.on_kept)).await;
-            // The API server may have closed it in the meantime.
+            // Else the API server may have closed the connection in the meantime.
             if matches!(answer, Ok(()) | Err(RequestError::Refused { .. })) {
                 return answer;
             }

@@ -1,4 +1,4 @@
-//! A canary that was configured: the creation of an object of the operator's own, that is never stored.
+//! Configured canaries: each creates an object that the operator chose, as a dry run.
 
 use http::Method;
 
@@ -6,12 +6,13 @@ use super::{CanaryWriter, JSON, OBJECT, interpret, outcome, percent_encoded};
 use crate::domain::observe::canary::{CanaryOutcome, FurtherCanary};
 use crate::io::client::request::base;
 
-/// Refusals that say that the API server is busy, and nothing of the object.
+/// Statuses by which a busy API server refuses any object.
 const BUSY: [u16; 2] = [408, 429];
 
-/// Sends it. A field that the API server does not know is reported as the operator's mistake.
+/// Sends one. With strict validation a field that the API server does not know is an error, which the operator reads.
 pub(super) async fn create(canaries: &CanaryWriter, canary: &FurtherCanary) -> CanaryOutcome {
     let (group, version) = canary.group_version();
+    // Names of namespaces and resources are checked when the configuration is read; `apiVersion` is the object's own text.
     let base = base(&percent_encoded(group), &percent_encoded(version));
     let path = format!("{base}/namespaces/{}/{}", canary.namespace, canary.resource);
     let strict = "&fieldValidation=Strict";
@@ -21,8 +22,8 @@ pub(super) async fn create(canaries: &CanaryWriter, canary: &FurtherCanary) -> C
     outcome(answer, |status, message| explain(canary, status, message))
 }
 
-/// The operator must fix an object that the API server itself rejects: the canary pauses until then, and is evidence
-/// about no hook.
+/// What the API server itself refuses, Pod Security included, is the operator's to correct and no evidence about any webhook.
+/// The canary is tried again every 60 s.
 fn explain(canary: &FurtherCanary, status: u16, message: &str) -> CanaryOutcome {
     let name = canary.target.as_str();
     let (resource, namespace) = (&canary.resource, &canary.namespace);
@@ -32,22 +33,24 @@ fn explain(canary: &FurtherCanary, status: u16, message: &str) -> CanaryOutcome 
     match interpret(status, message) {
         CanaryOutcome::Forbidden { message } if status == 403 => CanaryOutcome::Forbidden {
             message: format!(
-                "canary {name:?}: grant create on {resource} in namespace {namespace:?} ({message})"
+                "canary {name:?} is not permitted: grant create on {resource} in namespace {namespace:?} ({message})"
             ),
         },
         CanaryOutcome::Missing { message } => missing(
-            format!("there is no namespace {namespace:?}, or no resource {resource} of this apiVersion"),
+            format!(
+                "namespace {namespace:?} does not exist, or has no resource {resource} of its apiVersion"
+            ),
             &message,
         ),
         CanaryOutcome::Refused { status: 409, message } => missing(
-            format!("{resource} {OBJECT:?} is really there in namespace {namespace:?}; remove it"),
+            format!("{resource} {OBJECT:?} exists in namespace {namespace:?}; remove it"),
             &message,
         ),
         CanaryOutcome::Refused {
             status: status @ 400..500,
             message,
         } if !BUSY.contains(&status) => missing(
-            format!("the API server does not take its object, with a {status}"),
+            format!("the API server refuses its object with status {status}; correct the object"),
             &message,
         ),
         outcome => outcome,
