@@ -154,7 +154,7 @@ impl<'a> Director<'a> {
             self.flaps.fault_changes(removed);
             self.teller.tell(DemoEvent::Removed)?;
             if let Some(pages) = &mut self.pages {
-                pages.mended = Some(Instant::now());
+                pages.removed = Some(removed);
             }
             self.wait_for_recovery().await?;
             self.wait_for_restore().await?;
@@ -236,7 +236,7 @@ impl<'a> Director<'a> {
     async fn break_it(&mut self) -> anyhow::Result<Injected> {
         self.stage.workload.forget_failures();
         if let Some(pages) = &mut self.pages {
-            pages.fault_begins().await?;
+            pages.ignore_current().await?;
         }
         let injected = self.scenario.inject(&self.stage.target()).await?;
         if let Some(breaking) = &mut self.breaking
@@ -253,6 +253,9 @@ impl<'a> Director<'a> {
         self.stage.workload.await_success(&broken);
         let fault = Instant::now();
         self.moments.fault = Some((fault, Timestamp::now()));
+        if let Some(pages) = &mut self.pages {
+            pages.fault = Some(fault);
+        }
         if !self.scenario.is_quiet() {
             self.flaps.fault_changes(fault);
             self.teller.tell(DemoEvent::Injected {

@@ -7,27 +7,32 @@ use serde::Serialize;
 
 use super::judge::rounded;
 use super::timeline::{AlertText, DemoEvent};
-use crate::lab::monitoring::{Monitoring, ReceivedAlert};
+use crate::lab::monitoring::{Monitoring, PrometheusAlert, ReceivedAlert};
 
-/// Time between two looks at Prometheus.
+/// The shortest time between two reads of Prometheus.
 const LOOK: Duration = Duration::from_millis(500);
 /// Longest wait for the first page: the alert on a slow hook takes 5 minutes.
 const DELIVERY: Duration = Duration::from_secs(7 * 60);
 /// Longest wait for the end of all pages.
 const END: Duration = Duration::from_secs(120);
 
+/// The identity of an alert: all of its labels.
+type AlertIdentity = BTreeMap<String, String>;
+
 /// Follows the alerts of one demo.
 pub struct Pages {
     monitoring: Monitoring,
     looked: Option<Instant>,
-    /// The states of alerts that were reported already.
-    told: BTreeSet<(String, String)>,
-    /// How many of the received ones were looked at.
-    seen: usize,
-    open: BTreeSet<String>,
+    /// The alerts of the last look, with their states.
+    alerts: BTreeSet<(AlertIdentity, String)>,
+    /// How many of the alerts that the receiver has were recorded.
+    recorded: usize,
+    open: BTreeSet<AlertIdentity>,
     delivered: Vec<DeliveredPage>,
-    broken: Option<Instant>,
-    pub mended: Option<Instant>,
+    /// When the fault was in force.
+    pub fault: Option<Instant>,
+    /// When it was removed.
+    pub removed: Option<Instant>,
 }
 
 /// A page in the report.
@@ -36,12 +41,15 @@ pub struct DeliveredPage {
     /// What it says.
     #[serde(flatten)]
     pub text: AlertText,
-    /// From the fault until it was delivered.
+    /// From the fault to its delivery.
     pub delivered_after_seconds: Option<f64>,
-    /// From the end of the fault until it was delivered that it is over; `None` when it was not.
+    /// From the removal of the fault to the message that it is resolved; `None` without that message, and if it came before the
+    /// removal.
     pub resolved_after_seconds: Option<f64>,
     #[serde(skip)]
-    key: String,
+    is_resolved: bool,
+    #[serde(skip)]
+    labels: AlertIdentity,
 }
 
 impl Pages {
@@ -49,38 +57,36 @@ impl Pages {
         Self {
             monitoring,
             looked: None,
-            told: BTreeSet::new(),
-            seen: 0,
+            alerts: BTreeSet::new(),
+            recorded: 0,
             open: BTreeSet::new(),
             delivered: Vec::new(),
-            broken: None,
-            mended: None,
+            fault: None,
+            removed: None,
         }
     }
 
-    /// To be called when the fault begins: what is pending before it has nothing to do with it.
-    pub async fn fault_begins(&mut self) -> anyhow::Result<()> {
-        for alert in self.monitoring.alerts().await? {
-            self.told.insert((key(&alert.labels), alert.state));
-        }
-        self.seen = self.monitoring.received().len();
-        self.broken = Some(Instant::now());
+    /// Leaves out of the report whatever is pending, firing or delivered already, before the fault.
+    ///
+    /// # Errors
+    /// When Prometheus does not answer.
+    pub async fn ignore_current(&mut self) -> anyhow::Result<()> {
+        new_alerts(&mut self.alerts, self.monitoring.alerts().await?);
+        self.recorded = self.monitoring.received().len();
         Ok(())
     }
 
-    /// Whether there is no point in waiting for a first page any longer.
-    pub fn waited_enough(&self) -> bool {
-        let late = |broken: Instant| broken.elapsed() >= DELIVERY;
-        !self.delivered.is_empty() || self.broken.is_some_and(late)
+    /// Whether a page was delivered, or is later than it may be.
+    pub fn first_page_came_or_late(&self) -> bool {
+        !self.delivered.is_empty() || self.fault.is_some_and(|fault| fault.elapsed() >= DELIVERY)
     }
 
-    /// Whether there is no point in waiting for the end of pages any longer.
-    pub fn over(&self) -> bool {
-        let late = |mended: Instant| mended.elapsed() >= END;
-        self.open.is_empty() || self.mended.is_some_and(late)
+    /// Whether all pages are resolved, or that is later than it may be.
+    pub fn all_resolved_or_late(&self) -> bool {
+        self.open.is_empty() || self.removed.is_some_and(|removed| removed.elapsed() >= END)
     }
 
-    /// What is new since the last look. An answer that is late is asked for again.
+    /// What is new since the last look. If Prometheus does not answer, the next look asks it again.
     ///
     /// # Errors
     /// When one of the programs has ended.
@@ -91,46 +97,49 @@ impl Pages {
         self.looked = Some(Instant::now());
         let mut news = Vec::new();
         self.monitoring.check()?;
-        for alert in self.monitoring.alerts().await.unwrap_or_default() {
-            if self.told.insert((key(&alert.labels), alert.state.clone())) {
-                news.push(DemoEvent::Alert {
-                    firing: alert.state == "firing",
-                    text: text(&alert.labels, &alert.annotations),
-                });
-            }
+        if let Ok(alerts) = self.monitoring.alerts().await {
+            news.extend(new_alerts(&mut self.alerts, alerts));
         }
-        for page in self.monitoring.received().split_off(self.seen) {
-            self.seen += 1;
-            news.extend(self.take(&page));
+        for page in self.monitoring.received().split_off(self.recorded) {
+            self.recorded += 1;
+            news.extend(self.record(page));
         }
         Ok(news)
     }
 
-    fn take(&mut self, page: &ReceivedAlert) -> Option<DemoEvent> {
-        let key = key(&page.labels);
-        let resolved = page.status == "resolved";
-        // A group is sent again whenever one of its alerts changes.
-        let new = if resolved {
-            self.open.remove(&key)
+    /// Records an alert that the receiver got; `None` if it has its state already, as a group is sent again whenever one of its
+    /// alerts changes.
+    fn record(&mut self, page: ReceivedAlert) -> Option<DemoEvent> {
+        let ReceivedAlert {
+            labels,
+            annotations,
+            status,
+            ..
+        } = page;
+        let resolved = status == "resolved";
+        let is_new = if resolved {
+            self.open.remove(&labels)
         } else {
-            self.open.insert(key.clone())
+            self.open.insert(labels.clone())
         };
-        if !new {
+        if !is_new {
             return None;
         }
         let since = |at: Option<Instant>| at.map(|at| rounded(at.elapsed()));
-        let text = text(&page.labels, &page.annotations);
+        let text = text(&labels, &annotations);
         if resolved {
-            let last = self.delivered.iter_mut().rev().find(|told| told.key == key);
+            let last = self.delivered.iter_mut().rfind(|page| page.labels == labels);
             if let Some(last) = last {
-                last.resolved_after_seconds = since(self.mended);
+                last.is_resolved = true;
+                last.resolved_after_seconds = since(self.removed);
             }
         } else {
             self.delivered.push(DeliveredPage {
                 text: text.clone(),
-                delivered_after_seconds: since(self.broken),
+                delivered_after_seconds: since(self.fault),
                 resolved_after_seconds: None,
-                key,
+                is_resolved: false,
+                labels,
             });
         }
         Some(DemoEvent::Page { resolved, text })
@@ -138,34 +147,86 @@ impl Pages {
 
     /// What was delivered, and what is wrong with that, as sentences.
     pub fn report(self) -> (Vec<DeliveredPage>, Vec<String>) {
-        let mut objections = Vec::new();
-        if self.delivered.is_empty() {
-            objections.push(format!("no page was delivered within {} s", DELIVERY.as_secs()));
-        }
-        for page in &self.delivered {
-            if page.resolved_after_seconds.is_none() {
-                objections.push(format!(
-                    "{} was not resolved within {} s",
-                    page.text.name,
-                    END.as_secs()
-                ));
-            }
-        }
+        let objections = objections(&self.delivered);
         (self.delivered, objections)
     }
 }
 
-/// The identity of an alert: all of its labels.
-fn key(labels: &BTreeMap<String, String>) -> String {
-    format!("{labels:?}")
+/// Replaces the alerts that were seen before, and returns those that have another state than then.
+fn new_alerts(
+    before: &mut BTreeSet<(AlertIdentity, String)>,
+    alerts: Vec<PrometheusAlert>,
+) -> Vec<DemoEvent> {
+    let known = std::mem::take(before);
+    let mut news = Vec::new();
+    for alert in alerts {
+        let event = DemoEvent::Alert {
+            firing: alert.state == "firing",
+            text: text(&alert.labels, &alert.annotations),
+        };
+        let alert = (alert.labels, alert.state);
+        if !known.contains(&alert) {
+            news.push(event);
+        }
+        before.insert(alert);
+    }
+    news
 }
 
-fn text(labels: &BTreeMap<String, String>, annotations: &BTreeMap<String, String>) -> AlertText {
+fn objections(delivered: &[DeliveredPage]) -> Vec<String> {
+    if delivered.is_empty() {
+        return vec![format!("no page was delivered within {} s", DELIVERY.as_secs())];
+    }
+    let open = delivered.iter().filter(|page| !page.is_resolved);
+    let object =
+        |page: &DeliveredPage| format!("{} was not resolved within {} s", page.text.name, END.as_secs());
+    open.map(object).collect()
+}
+
+fn text(labels: &AlertIdentity, annotations: &BTreeMap<String, String>) -> AlertText {
     let of = |texts: &BTreeMap<String, String>, name| texts.get(name).cloned().unwrap_or_default();
     AlertText {
         name: of(labels, "alertname"),
         severity: of(labels, "severity"),
         summary: of(annotations, "summary"),
         description: of(annotations, "description"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels() -> AlertIdentity {
+        [("alertname".to_owned(), "A".to_owned())].into()
+    }
+
+    #[test]
+    fn an_alert_that_ended_and_fires_again_is_new() {
+        let firing = || {
+            vec![PrometheusAlert {
+                labels: labels(),
+                annotations: BTreeMap::new(),
+                state: "firing".into(),
+            }]
+        };
+        let mut before = BTreeSet::new();
+        let count =
+            [firing(), firing(), Vec::new(), firing()].map(|alerts| new_alerts(&mut before, alerts).len());
+        assert_eq!(count, [1, 0, 0, 1]);
+    }
+
+    #[test]
+    fn a_page_that_was_resolved_before_the_fault_was_removed_is_no_objection() {
+        let page = |is_resolved| DeliveredPage {
+            text: text(&labels(), &BTreeMap::new()),
+            delivered_after_seconds: Some(1.0),
+            resolved_after_seconds: None,
+            is_resolved,
+            labels: labels(),
+        };
+        assert_eq!(objections(&[page(true)]), [""; 0]);
+        assert_eq!(objections(&[page(false)]), ["A was not resolved within 120 s"]);
+        assert_eq!(objections(&[]).len(), 1);
     }
 }

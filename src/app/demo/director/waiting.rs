@@ -55,7 +55,10 @@ impl Director<'_> {
                     let failure_due = self.judge.worst_writes() == Writes::Blocked
                         && self.moments.first_failure.is_none()
                         && elapsed < self.timing.first_failure;
-                    let page_due = self.pages.as_ref().is_some_and(|pages| !pages.waited_enough());
+                    let page_due = self
+                        .pages
+                        .as_ref()
+                        .is_some_and(|pages| !pages.first_page_came_or_late());
                     // What is not bypassed by then will not be.
                     let bypass_due = self.breaking.as_ref().is_some_and(|it| {
                         if it.has_bypassed() {
@@ -114,7 +117,11 @@ impl Director<'_> {
     }
 
     pub(super) async fn wait_for_end_of_pages(&mut self) -> anyhow::Result<()> {
-        while self.pages.as_ref().is_some_and(|pages| !pages.over()) {
+        while self
+            .pages
+            .as_ref()
+            .is_some_and(|pages| !pages.all_resolved_or_late())
+        {
             self.look(DemoPhase::Recovery).await?;
         }
         Ok(())
