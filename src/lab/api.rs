@@ -9,11 +9,11 @@ mod call;
 mod cel;
 mod defaults;
 mod discovery;
+mod extension;
 mod identity;
 mod kinds;
 mod knobs;
 mod metrics;
-mod others;
 mod patch;
 pub(super) mod random;
 mod read;
@@ -47,10 +47,10 @@ use tokio_rustls::TlsAcceptor;
 
 use admission::Admission;
 use call::Caller;
+use extension::ExtensionApi;
 use identity::ServerIdentity;
 pub use knobs::{Knobs, USUAL_MILLICORES};
 use metrics::ApiMetrics;
-use others::ExtensionApi;
 use store::ObjectStore;
 
 /// Most connections open at once.

@@ -1,8 +1,8 @@
 //! A backend: one real TLS webhook server on a loopback address, whose behaviour can be switched while it runs.
 
 mod answer;
+mod extension;
 mod gate;
-mod others;
 
 use std::borrow::Cow;
 use std::collections::VecDeque;

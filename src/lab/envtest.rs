@@ -189,7 +189,7 @@ impl Envtest {
     /// A kubeconfig of any user, by a client certificate that names user and group.
     ///
     /// # Errors
-    /// When the certificate cannot be made.
+    /// When the certificate cannot be made, or the kubeconfig has no token to replace.
     pub fn kubeconfig_of(&self, user: &str, group: &str, expired: bool) -> anyhow::Result<String> {
         let files = &self.origin.files;
         let certificate = files.authority.issue_client(user, group, expired)?;
@@ -197,7 +197,9 @@ impl Envtest {
             [certificate.chain_pem(), certificate.key_pem()].map(|pem| BASE64_STANDARD.encode(pem));
         let by_token = format!("token: {}", files.token);
         let by_certificate = format!("client-certificate-data: {shown}\n    client-key-data: {key}");
-        Ok(self.kubeconfig().replace(&by_token, &by_certificate))
+        let kubeconfig = self.kubeconfig();
+        anyhow::ensure!(kubeconfig.contains(&by_token), "the kubeconfig has no such token");
+        Ok(kubeconfig.replace(&by_token, &by_certificate))
     }
 
     /// The id of the API server's process, for who wants to see what it costs.

@@ -3,7 +3,7 @@
 //! Webhook configurations get the whole treatment (`apis/admissionregistration/v1/defaults.go` and `validation/` of
 //! Kubernetes 1.36, less what concerns beta fields); of the other kinds only what hookwatch and the lab rest on.
 
-mod others;
+mod extension;
 mod webhooks;
 
 use serde_json::{Map, Value, json};
@@ -23,8 +23,8 @@ pub(super) fn default(kind: &ServedKind, object: &mut Value) {
         ("", "Secret") => fill(object, "type", json!("Opaque")),
         ("", "Pod") => default_pod(object),
         ("discovery.k8s.io", "EndpointSlice") => default_endpoint_slice(object),
-        ("apiextensions.k8s.io", "CustomResourceDefinition") => others::definition(object),
-        ("apiregistration.k8s.io", "APIService") => others::registration(object),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => extension::definition(object),
+        ("apiregistration.k8s.io", "APIService") => extension::registration(object),
         _ => {}
     }
 }

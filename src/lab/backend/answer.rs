@@ -14,7 +14,7 @@ use hyper::body::{Frame, Incoming};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::{BackendCounters, BackendRole, Behaviour, others};
+use super::{BackendCounters, BackendRole, Behaviour, extension};
 
 /// Largest review that is read, in bytes; above the 3 MiB that the API server takes from its own clients.
 const MAX_REVIEW: usize = 8 << 20;
@@ -60,9 +60,9 @@ pub(super) async fn answer(
             text(status, body)
         }
         Behaviour::EndlessBody => endless(behaviour),
-        _ if role == BackendRole::Aggregated => others::discover(&path),
+        _ if role == BackendRole::Aggregated => extension::discover(&path),
         _ if !is_review => text(StatusCode::METHOD_NOT_ALLOWED, "only POST is served here\n"),
-        _ if role == BackendRole::Conversion => others::convert(body.as_ref()),
+        _ if role == BackendRole::Conversion => extension::convert(body.as_ref()),
         _ => reviewed(body, role, &current),
     };
     if current == Behaviour::CloseAfterAnswer {
@@ -72,7 +72,7 @@ pub(super) async fn answer(
     answer
 }
 
-/// The answer to a POST with this body, if it could be read.
+/// The answer to a POST of a review; `body` is `None` if it could not be read.
 fn reviewed(body: Option<Bytes>, role: BackendRole, behaviour: &Behaviour) -> Response<AnswerBody> {
     let Some(review) = body.and_then(|body| serde_json::from_slice::<Value>(&body).ok()) else {
         return text(StatusCode::BAD_REQUEST, "the body is not JSON\n");
@@ -83,7 +83,7 @@ fn reviewed(body: Option<Bytes>, role: BackendRole, behaviour: &Behaviour) -> Re
     }
 }
 
-/// The body of the answer to `review`; `None` when that is no AdmissionReview with a uid.
+/// The body of the answer to `review`; `None` if that has no `/request/uid`.
 fn review_answer(review: &Value, role: BackendRole, behaviour: &Behaviour) -> Option<Value> {
     let uid = review.pointer("/request/uid")?.as_str()?;
     let envelope = |response: Value| json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
@@ -95,21 +95,17 @@ fn review_answer(review: &Value, role: BackendRole, behaviour: &Behaviour) -> Op
             "allowed": false,
             "status": {"code": code, "message": message},
         })),
-        _ => envelope(match role {
-            BackendRole::Validating | BackendRole::Conversion | BackendRole::Aggregated => {
-                json!({"uid": uid, "allowed": true})
-            }
-            BackendRole::Mutating => json!({
-                "uid": uid,
-                "allowed": true,
-                "patchType": "JSONPatch",
-                "patch": BASE64_STANDARD.encode(annotation_patch(review).to_string()),
-            }),
-        }),
+        _ if role == BackendRole::Mutating => envelope(json!({
+            "uid": uid,
+            "allowed": true,
+            "patchType": "JSONPatch",
+            "patch": BASE64_STANDARD.encode(annotation_patch(review).to_string()),
+        })),
+        _ => envelope(json!({"uid": uid, "allowed": true})),
     })
 }
 
-/// The patch that annotates the object; it makes the map of annotations where there is none.
+/// The patch that annotates the object, and adds the map of annotations if there is none.
 fn annotation_patch(review: &Value) -> Value {
     let annotated = review
         .pointer("/request/object/metadata/annotations")
@@ -123,31 +119,26 @@ fn annotation_patch(review: &Value) -> Value {
 }
 
 pub(super) fn text(status: StatusCode, body: &str) -> Response<AnswerBody> {
-    with_type(
-        status,
-        "text/plain; charset=utf-8",
-        Bytes::copy_from_slice(body.as_bytes()),
-    )
+    let body = Full::new(Bytes::copy_from_slice(body.as_bytes()));
+    with_type(status, "text/plain; charset=utf-8", body.boxed_unsync())
 }
 
 pub(super) fn json_answer(body: &Value) -> Response<AnswerBody> {
-    with_type(StatusCode::OK, "application/json", Bytes::from(body.to_string()))
+    let body = Full::new(Bytes::from(body.to_string()));
+    with_type(StatusCode::OK, "application/json", body.boxed_unsync())
 }
 
-fn with_type(status: StatusCode, content_type: &'static str, body: Bytes) -> Response<AnswerBody> {
-    let mut response = Response::new(Full::new(body).boxed_unsync());
+fn with_type(status: StatusCode, content_type: &'static str, body: AnswerBody) -> Response<AnswerBody> {
+    let mut response = Response::new(body);
     *response.status_mut() = status;
-    response.headers_mut().insert(
-        header::CONTENT_TYPE,
-        header::HeaderValue::from_static(content_type),
-    );
+    let content_type = HeaderValue::from_static(content_type);
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
     response
 }
 
 /// A 200 whose body does not end while the behaviour lasts.
 ///
-/// It trickles (16 KiB every 10 ms): enough to run past any bound within a timeout, and little enough that
-/// the lab does not spend the machine on it.
+/// It sends 16 KiB every 10 ms: enough to exceed any bound within a timeout, at little cost for the machine.
 fn endless(behaviour: watch::Receiver<Behaviour>) -> Response<AnswerBody> {
     let chunk = Bytes::from(vec![b' '; 16 << 10]);
     let chunks = futures::stream::unfold(behaviour, move |behaviour| {
@@ -161,10 +152,6 @@ fn endless(behaviour: watch::Receiver<Behaviour>) -> Response<AnswerBody> {
         }
     });
     let frames = chunks.map(|chunk| Ok::<_, Infallible>(Frame::data(chunk)));
-    let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
-    response.headers_mut().insert(
-        header::CONTENT_TYPE,
-        header::HeaderValue::from_static("application/json"),
-    );
-    response
+    let body = StreamBody::new(frames).boxed_unsync();
+    with_type(StatusCode::OK, "application/json", body)
 }

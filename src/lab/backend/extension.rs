@@ -1,4 +1,4 @@
-//! What servers of hooks beside admission answer: ConversionReviews, and the discovery document of an aggregated API.
+//! What conversion webhooks and aggregated API servers answer: ConversionReviews, and the discovery document of an aggregated API.
 
 use bytes::Bytes;
 use http::{Response, StatusCode};

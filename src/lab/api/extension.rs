@@ -1,4 +1,4 @@
-//! What the API server does for hooks beside admission: it converts, and it looks whether aggregated APIs are there.
+//! What the API server does with conversion webhooks and APIServices: it converts, and checks whether aggregated APIs are available.
 //!
 //! No custom resources are served here. In place of the watch cache of a version that is not stored, which has every
 //! object converted as it learns of it, one object per CRD is converted again and again, by the webhook, over TLS.
