@@ -131,7 +131,7 @@ fn metrics_of(shown: Reported) -> Router {
     Router::new()
         .route("/metrics", get(metrics))
         .with_state((shown, Cached::default()))
-        .layer(axum::middleware::from_fn(access::by_no_name))
+        .layer(axum::middleware::from_fn(access::refuse_other_names))
 }
 
 /// Routes that show hooks, under access control.

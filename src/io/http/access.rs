@@ -24,7 +24,7 @@ use crate::io::{file, lock};
 const SHORTEST: usize = 16;
 /// A file longer than this holds no token.
 const LONGEST: u64 = 4_096;
-/// How long a token that was read is good, so that a renewed Secret is taken up.
+/// How long a token that was read is used: a renewed Secret takes effect after that.
 const REREAD_AFTER: Duration = Duration::from_secs(10);
 
 /// What proxies add. The sidecar of a service mesh connects from a loopback address for every client, so what one has forwarded
@@ -77,8 +77,8 @@ pub enum TokenError {
 }
 
 impl Access {
-    /// Wants the token in this file, or a client certificate where the server asks for them, or, with neither, that a
-    /// request comes from this host.
+    /// Requires the token in this file, or a client certificate if the server asks for them; without both, that a request
+    /// comes from this host.
     ///
     /// # Errors
     /// When the file holds no token.
@@ -103,7 +103,7 @@ impl Access {
             let offered = headers
                 .get(header::AUTHORIZATION)
                 .and_then(|value| offered(value.as_bytes()));
-            return if offered.is_some_and(|offered| token.is(&offered)) {
+            return if offered.is_some_and(|offered| token.accepts(&offered)) {
                 Ok(())
             } else {
                 Err(AccessRefusal::Token)
@@ -113,9 +113,9 @@ impl Access {
             return Err(AccessRefusal::Certificate);
         }
         let forwarded = FORWARDED.iter().any(|name| headers.contains_key(*name));
-        let local =
+        let is_local =
             peer.address.ip().to_canonical().is_loopback() && !forwarded && asks_for_this_host(headers);
-        if local {
+        if is_local {
             Ok(())
         } else {
             Err(AccessRefusal::NotThisHost)
@@ -138,7 +138,11 @@ pub(super) async fn admit(
 
 /// The metrics are open to any client that reaches them, but not to a website that resolves its own name to 127.0.0.1 and
 /// asks from the browser of a user who forwards the port. A scraper behind a proxy in the Pod asks for the Pod's address.
-pub(super) async fn by_no_name(Extension(peer): Extension<Peer>, request: Request, next: Next) -> Response {
+pub(super) async fn refuse_other_names(
+    Extension(peer): Extension<Peer>,
+    request: Request,
+    next: Next,
+) -> Response {
     let is_here = peer.address.ip().to_canonical().is_loopback();
     match asked_for(request.headers()) {
         RequestedHost::Name if is_here => AccessRefusal::NotThisHost.into_response(),
@@ -146,7 +150,7 @@ pub(super) async fn by_no_name(Extension(peer): Extension<Peer>, request: Reques
     }
 }
 
-/// What is missing.
+/// Why a request is refused.
 #[derive(Debug, PartialEq, Eq)]
 enum AccessRefusal {
     Token,
@@ -161,18 +165,18 @@ impl IntoResponse for AccessRefusal {
                 StatusCode::UNAUTHORIZED,
                 // A browser asks for a name and a password; any name will do.
                 [(header::WWW_AUTHENTICATE, "Basic realm=\"hookwatch\", charset=\"UTF-8\"")],
-                "the token is wanted, as a bearer token or as the password of any user\n",
+                "a token is required, as a bearer token or as the password of any user\n",
             )
                 .into_response(),
             Self::Certificate => (
                 StatusCode::FORBIDDEN,
-                "a client certificate of the configured authority is wanted\n",
+                "a client certificate of the configured authority is required\n",
             )
                 .into_response(),
             Self::NotThisHost => (
                 StatusCode::FORBIDDEN,
                 "only for this host by the name localhost or its loopback address, and not through a proxy, for example \
-                 through kubectl port-forward; to let others in, set serve.tokenFile or serve.clientCAFile\n",
+                 through kubectl port-forward; to allow other hosts, set serve.tokenFile or serve.clientCAFile\n",
             )
                 .into_response(),
         }
@@ -194,10 +198,10 @@ fn offered(value: &[u8]) -> Option<Vec<u8>> {
     Some(pair[colon + 1..].to_vec())
 }
 
-/// Whether the request names a loopback host. One without any is no browser's.
+/// Whether the request names a loopback host. Every browser sends one, so a request without any is not from a website.
 fn asks_for_this_host(headers: &HeaderMap) -> bool {
     match asked_for(headers) {
-        RequestedHost::Nobody => true,
+        RequestedHost::Missing => true,
         RequestedHost::Address(address) => address.is_loopback(),
         RequestedHost::Name => false,
     }
@@ -205,15 +209,17 @@ fn asks_for_this_host(headers: &HeaderMap) -> bool {
 
 /// The kind of host that a request names.
 enum RequestedHost {
-    Nobody,
+    /// There is no `Host` header.
+    Missing,
     /// `localhost` counts as its address.
     Address(IpAddr),
+    /// Any other name, and what is no host at all.
     Name,
 }
 
 fn asked_for(headers: &HeaderMap) -> RequestedHost {
     let Some(host) = headers.get(header::HOST) else {
-        return RequestedHost::Nobody;
+        return RequestedHost::Missing;
     };
     let host = host.to_str().unwrap_or_default();
     let Ok(authority) = host.parse::<axum::http::uri::Authority>() else {
@@ -244,7 +250,7 @@ struct CachedToken {
 
 impl std::fmt::Debug for CachedToken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Held")
+        f.debug_struct("CachedToken")
             .field("read", &self.read)
             .finish_non_exhaustive()
     }
@@ -262,10 +268,10 @@ impl TokenFile {
         })
     }
 
-    fn is(&self, offered: &[u8]) -> bool {
+    fn accepts(&self, offered: &[u8]) -> bool {
         let mut held = lock(&self.held);
         if held.read.elapsed() >= REREAD_AFTER {
-            // A few bytes of a local file, at most once in a while.
+            // A few bytes of a local file, so it may block this task.
             let token = read(&self.path);
             if let Err(error) = &token {
                 tracing::warn!(error = error as &dyn std::error::Error, "no token is accepted");
@@ -276,7 +282,7 @@ impl TokenFile {
             };
         }
         let token = held.token.as_deref();
-        // How long the token is may be learnt from the time this takes; what it is may not.
+        // The time that this takes may reveal the length of the token, but not its content.
         token.is_some_and(|token| verify_slices_are_equal(token, offered).is_ok())
     }
 }

@@ -15,116 +15,118 @@ pub(super) const MAX_CONNECTIONS: usize = 64;
 pub(super) const MAX_OF_A_PEER: usize = 16;
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct ConnectionRoom(Arc<Mutex<Places>>);
+pub(super) struct ConnectionRoom(Arc<Mutex<OpenConnections>>);
 
 #[derive(Debug, Default)]
-struct Places {
+struct OpenConnections {
     next: u64,
-    /// In the order of their coming.
+    /// By their numbers, the oldest first.
     taken: BTreeMap<u64, ConnectionSlot>,
 }
 
 #[derive(Debug)]
 struct ConnectionSlot {
     peer: IpAddr,
-    stands: Stands,
-    leaves: Option<AbortHandle>,
+    phase: ConnectionPhase,
+    task: Option<AbortHandle>,
 }
 
-/// What is going on at a connection; the least leaves first.
+/// What a connection is doing; those with an earlier variant are closed first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Stands {
-    /// No request of it has ever come whole.
-    Silent,
+enum ConnectionPhase {
+    /// It has not sent a complete request yet.
+    NoRequest,
     /// Its last request was answered.
-    Answered,
+    Idle,
     /// A request of it is being answered.
-    Asks,
+    Answering,
 }
 
-/// One that was let in. Dropping it gives its place back.
+/// A connection that was let in. Dropping it frees its place.
 #[derive(Debug)]
-pub(super) struct Guest {
+pub(super) struct ConnectionPermit {
     room: ConnectionRoom,
-    /// By which its place is known.
+    /// The key of its place.
     pub(super) number: u64,
 }
 
 impl ConnectionRoom {
-    /// Lets one more in, and ends the connection of another one where there is no room.
-    pub(super) fn enter(&self, address: IpAddr) -> Guest {
+    /// Lets one more in, and closes another one if there is no room.
+    pub(super) fn enter(&self, address: IpAddr) -> ConnectionPermit {
         let peer = peer(address);
         let mut places = self.lock();
-        if let Some(number) = places.to_leave(peer)
+        if let Some(number) = places.to_close(peer)
             && let Some(place) = places.taken.remove(&number)
-            && let Some(leaves) = place.leaves
+            && let Some(task) = place.task
         {
-            leaves.abort();
+            task.abort();
         }
         let number = places.next;
         places.next += 1;
         let place = ConnectionSlot {
             peer,
-            stands: Stands::Silent,
-            leaves: None,
+            phase: ConnectionPhase::NoRequest,
+            task: None,
         };
         places.taken.insert(number, place);
         drop(places);
-        Guest {
+        ConnectionPermit {
             room: self.clone(),
             number,
         }
     }
 
-    /// How the connection at a place is ended.
-    pub(super) fn ends_by(&self, number: u64, handle: AbortHandle) {
+    /// Sets the task that serves a connection, which is aborted to close it.
+    pub(super) fn abort_with(&self, number: u64, task: AbortHandle) {
         if let Some(place) = self.lock().taken.get_mut(&number) {
-            place.leaves = Some(handle);
+            place.task = Some(task);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Places> {
+    fn lock(&self) -> MutexGuard<'_, OpenConnections> {
         lock(&self.0)
     }
 }
 
-impl Places {
-    /// The connection to close for one more of a peer.
-    fn to_leave(&self, peer: IpAddr) -> Option<u64> {
+impl OpenConnections {
+    /// The connection to close before one more of a peer is let in; `None` if there is room.
+    fn to_close(&self, peer: IpAddr) -> Option<u64> {
         let mut each = BTreeMap::<IpAddr, usize>::from([(peer, 0)]);
         for place in self.taken.values() {
             *each.entry(place.peer).or_default() += 1;
         }
-        let crowd = match each[&peer] >= MAX_OF_A_PEER {
-            true => peer,
-            false if self.taken.len() < MAX_CONNECTIONS => return None,
-            false => each.into_iter().max_by_key(|(_, taken)| *taken)?.0,
+        let crowd = if each[&peer] >= MAX_OF_A_PEER {
+            peer
+        } else if self.taken.len() < MAX_CONNECTIONS {
+            return None;
+        } else {
+            each.into_iter().max_by_key(|(_, taken)| *taken)?.0
         };
         let places = self.taken.iter().filter(|(_, place)| place.peer == crowd);
-        let first = places.min_by_key(|(number, place)| (place.stands, **number));
+        let first = places.min_by_key(|(number, place)| (place.phase, **number));
         first.map(|(number, _)| *number)
     }
 }
 
-impl Guest {
-    /// A request of it came whole.
+impl ConnectionPermit {
+    /// It sent a complete request.
     pub(super) fn asks(&self) {
-        self.stands(Stands::Asks);
+        self.set(ConnectionPhase::Answering);
     }
 
-    /// That was answered.
+    /// Its request was answered.
     pub(super) fn answered(&self) {
-        self.stands(Stands::Answered);
+        self.set(ConnectionPhase::Idle);
     }
 
-    fn stands(&self, stands: Stands) {
+    fn set(&self, phase: ConnectionPhase) {
         if let Some(place) = self.room.lock().taken.get_mut(&self.number) {
-            place.stands = stands;
+            place.phase = phase;
         }
     }
 }
 
-impl Drop for Guest {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.room.lock().taken.remove(&self.number);
     }
@@ -154,7 +156,7 @@ mod tests {
     fn a_peer_that_opens_ever_more_crowds_out_itself_alone() {
         let room = ConnectionRoom::default();
         let kubelet = room.enter(address(1));
-        let slow: Vec<Guest> = (0..160).map(|_| room.enter(address(2))).collect();
+        let slow: Vec<ConnectionPermit> = (0..160).map(|_| room.enter(address(2))).collect();
         let left = numbers(&room);
         assert_eq!(left.len(), 1 + MAX_OF_A_PEER);
         assert!(left.contains(&kubelet.number) && left.contains(&slow[159].number));
@@ -164,7 +166,7 @@ mod tests {
     fn of_many_peers_the_one_with_most_leaves_and_of_its_connections_the_oldest_that_is_waited_for() {
         let room = ConnectionRoom::default();
         let kubelet = room.enter(address(1));
-        let crowd: Vec<Guest> = (0..MAX_CONNECTIONS + 8)
+        let crowd: Vec<ConnectionPermit> = (0..MAX_CONNECTIONS + 8)
             .map(|number| room.enter(address(2 + (number % 4) as u8)))
             .collect();
         // Each has sixteen at most, and there are four of them.
@@ -175,7 +177,7 @@ mod tests {
         assert!(known.contains(&asks.number) && known.contains(&answered.number));
         asks.asks();
         answered.answered();
-        let later: Vec<Guest> = (0..32).map(|number| room.enter(address(100 + number))).collect();
+        let later: Vec<ConnectionPermit> = (0..32).map(|number| room.enter(address(100 + number))).collect();
         let left = numbers(&room);
         assert_eq!(left.len(), MAX_CONNECTIONS);
         assert!(later.iter().all(|guest| left.contains(&guest.number)));
@@ -185,7 +187,7 @@ mod tests {
     #[test]
     fn a_place_is_given_back_once() {
         let room = ConnectionRoom::default();
-        let guests: Vec<Guest> = (0..40).map(|_| room.enter(address(1))).collect();
+        let guests: Vec<ConnectionPermit> = (0..40).map(|_| room.enter(address(1))).collect();
         assert_eq!(numbers(&room).len(), MAX_OF_A_PEER);
         drop(guests);
         assert!(numbers(&room).is_empty());

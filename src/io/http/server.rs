@@ -23,7 +23,7 @@ use tower::ServiceExt;
 
 use super::access::Peer;
 use super::patient::Patient;
-use super::room::{ConnectionRoom, Guest};
+use super::room::{ConnectionPermit, ConnectionRoom};
 use super::tls::Tls;
 
 /// Longest wait for the head of a request.
@@ -36,7 +36,7 @@ const MAX_HEAD: usize = 32 << 10;
 const LIFETIME: Duration = Duration::from_secs(300);
 /// Longest wait for an answer to be taken once the connection is to end.
 const LAST_ANSWER: Duration = Duration::from_secs(5);
-/// Pause after a failed accept: running out of file descriptors does not get better by trying at once.
+/// Pause after a failed accept: the cause, such as too few file descriptors, lasts for a while.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 
 /// Serves until `stop` turns true; requests in flight are finished.
@@ -59,10 +59,10 @@ pub(super) async fn serve(
             Ok((stream, address)) => {
                 let (router, stop) = (router.clone(), stop.clone());
                 let acceptor = tls.as_ref().map(|tls| TlsAcceptor::from(tls.config()));
-                let guest = room.enter(address.ip());
-                let number = guest.number;
-                let task = greet(stream, (address, guest), acceptor, router, stop);
-                room.ends_by(number, connections.spawn(task));
+                let permit = room.enter(address.ip());
+                let number = permit.number;
+                let task = shake_hands(stream, (address, permit), acceptor, router, stop);
+                room.abort_with(number, connections.spawn(task));
             }
             Err(error) => {
                 tracing::debug!(%error, "a connection could not be accepted");
@@ -73,10 +73,10 @@ pub(super) async fn serve(
     while connections.join_next().await.is_some() {}
 }
 
-/// Learns who is at the other end.
-async fn greet(
+/// Does the TLS handshake, if there is TLS, and serves the connection.
+async fn shake_hands(
     stream: TcpStream,
-    (address, guest): (SocketAddr, Guest),
+    (address, permit): (SocketAddr, ConnectionPermit),
     acceptor: Option<TlsAcceptor>,
     router: Router,
     mut stop: watch::Receiver<bool>,
@@ -87,31 +87,35 @@ async fn greet(
     };
     let stream = Patient::new(stream);
     let Some(acceptor) = acceptor else {
-        return hold(stream, (peer, guest), router, stop).await;
+        return serve_connection(stream, (peer, permit), router, stop).await;
     };
     let greeted = tokio::select! {
         greeted = timeout(HANDSHAKE, acceptor.accept(stream)) => greeted,
         () = stopped(&mut stop) => return,
     };
     if let Ok(Ok(stream)) = greeted {
-        // One that does not verify has ended the handshake.
+        // A certificate that does not verify has ended the handshake already.
         peer.certified = stream.get_ref().1.peer_certificates().is_some();
-        hold(stream, (peer, guest), router, stop).await;
+        serve_connection(stream, (peer, permit), router, stop).await;
     }
 }
 
-async fn hold<S>(stream: S, (peer, guest): (Peer, Guest), router: Router, mut stop: watch::Receiver<bool>)
-where
+async fn serve_connection<S>(
+    stream: S,
+    (peer, permit): (Peer, ConnectionPermit),
+    router: Router,
+    mut stop: watch::Receiver<bool>,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let guest = &guest;
+    let permit = &permit;
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer);
         let router = router.clone();
         async move {
-            guest.asks();
+            permit.asks();
             let answer = router.oneshot(request).await;
-            guest.answered();
+            permit.answered();
             answer
         }
     });
@@ -123,7 +127,7 @@ where
             .serve_connection(TokioIo::new(stream), service)
     );
     tokio::select! {
-        // How a client leaves is its own business.
+        // A client may end its connection in any way.
         _ = connection.as_mut() => return,
         () = stopped(&mut stop) => {}
         () = sleep(LIFETIME) => {}
