@@ -73,16 +73,16 @@ pub enum Conclusion {
     NotAHook,
 }
 
-/// What counts for a conclusion.
+/// What a conclusion depends on.
 #[derive(Debug, Clone, Copy)]
 pub struct ConclusionFacts {
     /// A hook that takes part in admission is failing.
     pub admission_culprit: bool,
-    /// Another hook is.
+    /// A conversion webhook or an APIService is failing.
     pub other_culprit: bool,
     /// Why the evidence is insufficient to call it healthy.
     pub blind: Option<BlindSpot>,
-    /// Something is found that impairs writes and is no hook.
+    /// A cause of impaired writes is known that is no hook.
     pub not_a_hook: bool,
     /// Whether the control plane takes writes.
     pub writes: Writes,
@@ -111,8 +111,8 @@ impl From<ConclusionFacts> for Conclusion {
     }
 }
 
-/// Whether a hook counts as failing. One that is bypassed and does not serve does, even with little evidence: its bypass keeps
-/// the control plane's writes, and so the canaries, away from it.
+/// Whether a hook counts as failing. A bypassed one does as soon as it is suspect: the bypass keeps canaries away from it, so
+/// that there can be little evidence.
 pub fn is_unwell(health: Health, bypassed: bool) -> bool {
     health == Health::Failing || bypassed && health == Health::Suspect
 }
@@ -213,7 +213,7 @@ fn for_one_look(mut config: Config) -> Config {
     config
 }
 
-/// Looks at one cluster; `line` shows how far it is.
+/// Looks at one cluster for at most `at_most`, and shows the progress in `line`.
 async fn examine(
     config: Config,
     at_most: Duration,
@@ -290,7 +290,7 @@ async fn look(
     latest
 }
 
-/// Whether a webhook is named that is surely failing and, unless writes flow, can be why they do not.
+/// Whether a culprit is certain enough to report now: if writes do not flow, one that can hold them up.
 fn is_explained(assessment: &Assessment) -> bool {
     let flow = assessment.control_plane.writes == Writes::Flowing;
     let mut culprits = assessment.culprits().filter(|verdict| suffices(verdict));

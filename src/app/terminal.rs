@@ -7,7 +7,7 @@ pub mod view;
 
 use std::path::PathBuf;
 
-use self::view::shown::{NotOne, ShownAssessment};
+use self::view::shown::{NoAssessment, ShownAssessment};
 use super::BadUsage;
 use super::contexts::{self, CommandAim};
 use super::text::CleanText;
@@ -63,7 +63,7 @@ pub struct ServerArguments {
 }
 
 /// Reads what a daemon answers, with the commands in it aimed.
-fn parse(assessment: &[u8], aim: &CommandAim) -> Result<ShownAssessment, NotOne> {
+fn parse(assessment: &[u8], aim: &CommandAim) -> Result<ShownAssessment, NoAssessment> {
     let mut seen = ShownAssessment::parse(assessment)?;
     for by_hand in seen.hooks.iter_mut().filter_map(|hook| hook.by_hand.as_mut()) {
         by_hand.command = CleanText::command(&aim.of(&by_hand.command));

@@ -14,8 +14,8 @@ use ratatui::crossterm::terminal::{
 static TAKEN: AtomicBool = AtomicBool::new(false);
 static HOOKED: Once = Once::new();
 
-/// Holds the terminal while alive: raw mode, alternate screen, no cursor. Dropping it restores the terminal, as does a
-/// panic in any thread, before its message.
+/// While it lives, the terminal is in raw mode, on its alternate screen, without a cursor. Dropping it restores the terminal,
+/// as does a panic in any thread, before its message.
 #[derive(Debug)]
 pub struct TerminalGuard(());
 
@@ -23,10 +23,10 @@ impl TerminalGuard {
     /// Takes it over.
     pub fn take() -> io::Result<Self> {
         HOOKED.call_once(|| {
-            let tell = std::panic::take_hook();
+            let previous = std::panic::take_hook();
             std::panic::set_hook(Box::new(move |panic| {
                 give_back();
-                tell(panic);
+                previous(panic);
             }));
         });
         enable_raw_mode()?;
@@ -46,7 +46,7 @@ impl Drop for TerminalGuard {
 
 fn give_back() {
     if TAKEN.swap(false, Ordering::SeqCst) {
-        // A terminal that is gone has nothing to be given back.
+        // These fail only if the terminal is gone.
         let _ = execute!(io::stdout(), EndSynchronizedUpdate, Show, LeaveAlternateScreen);
         let _ = disable_raw_mode();
         let _ = io::stdout().flush();

@@ -14,8 +14,9 @@ use crate::app::{Output, to_json};
 use crate::domain::text::human_seconds;
 use crate::domain::vocabulary::Health;
 
-/// Hooks, and lines of each other list, shown at most: it is one screen. All of them are in the JSON.
+/// Most webhooks that are shown, so that all fits on one screen. The JSON has all.
 const HOOKS: usize = 15;
+/// Most lines of each other list.
 const LINES: usize = 5;
 
 /// What `status` was asked for.
@@ -29,7 +30,7 @@ pub struct StatusArguments {
     pub output: Output,
 }
 
-/// What counts for a conclusion of what a daemon says.
+/// What the conclusion depends on, by the daemon's answer.
 fn facts(seen: &ShownAssessment) -> ConclusionFacts {
     let admission = |hook: &ShownHook| {
         let kind = hook.kind.as_str();
@@ -70,7 +71,7 @@ pub async fn status(
         Ok((answer, seen)) => {
             let conclusion = match answer.silent {
                 None => Conclusion::from(facts(&seen)),
-                // What it saw last may be long over.
+                // Its last assessment may be out of date.
                 Some(_) => Conclusion::CouldNotTell,
             };
             let printed = match arguments.output {
@@ -219,7 +220,7 @@ fn sources(seen: &ShownAssessment, server: &str, line: &mut impl FnMut(&str)) {
 fn hooks(seen: &ShownAssessment, line: &mut impl FnMut(&str)) {
     let count = |health| seen.count(health);
     if !seen.sources.hooks_listed {
-        line("hooks\n  the webhook configurations could not be read");
+        line("webhooks\n  the webhook configurations could not be read");
         return;
     }
     line(&format!(
@@ -273,7 +274,7 @@ fn row(seen: &ShownAssessment, hook: &ShownHook) -> [String; 6] {
         hook.health.as_str().to_owned(),
         or_dash(hook.cause.as_ref()),
         or_dash(Some(&hook.effect).filter(|effect| !effect.is_empty())),
-        or_dash(hook.sure()),
+        or_dash(hook.shown_confidence()),
         or_dash(seen.lasted(hook)),
         format!(
             "{}{}{}",

@@ -23,14 +23,13 @@ use crate::app::text::CleanText;
 use crate::app::{BadUsage, every};
 use crate::io::daemon::{AskError, DaemonClient};
 
-/// Between two questions.
-const EVERY: Duration = Duration::from_secs(1);
-/// After a slow answer the next request waits this many times as long: at most a quarter of the time is spent on
-/// requests.
+/// Shortest pause between two requests.
+const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
+/// The pause after a slow answer, as a multiple of its time: at most a quarter of the time is spent on requests.
 const PATIENCE: u32 = 3;
-/// But no longer than this: the daemon closes a connection that was idle for 5 s.
-const SELDOM: Duration = Duration::from_secs(4);
-/// Ages are shown in seconds.
+/// Longest pause: the daemon closes a connection that was idle for 5 s.
+const LONGEST_PAUSE: Duration = Duration::from_secs(4);
+/// The screen is redrawn this often, as it shows ages in seconds.
 const TICK: Duration = Duration::from_secs(1);
 
 /// What `top` was asked for.
@@ -44,10 +43,10 @@ pub struct TopArguments {
     pub no_color: bool,
 }
 
-/// The outcome of a request.
-type Heard = Result<(Arc<ShownAssessment>, Option<CleanText>), CleanText>;
+/// The assessment, with the daemon's own words if it judges nothing any more; or why there is none.
+type PollOutcome = Result<(Arc<ShownAssessment>, Option<CleanText>), CleanText>;
 
-/// Shows it until told to stop.
+/// Shows it until a key or a signal ends it.
 ///
 /// # Errors
 /// When there is no way to the cluster, or the terminal fails.
@@ -91,7 +90,7 @@ async fn ask(
     mut daemon: DaemonClient,
     aim: CommandAim,
     hint: impl Fn(&AskError) -> Option<String>,
-    tell: mpsc::Sender<Heard>,
+    tell: mpsc::Sender<PollOutcome>,
 ) {
     loop {
         let began = Instant::now();
@@ -108,7 +107,7 @@ async fn ask(
         if tell.send(heard).await.is_err() {
             return;
         }
-        sleep((began.elapsed() * PATIENCE).clamp(EVERY, SELDOM)).await;
+        sleep((began.elapsed() * PATIENCE).clamp(SHORTEST_PAUSE, LONGEST_PAUSE)).await;
     }
 }
 
@@ -123,10 +122,10 @@ fn read(typed: &mpsc::Sender<io::Result<Event>>) {
     }
 }
 
-/// Draws whenever anything is new, until it is over.
+/// Draws whenever anything is new, until a key or a signal ends it.
 async fn show(
     known: &mut ViewModel,
-    heard: &mut mpsc::Receiver<Heard>,
+    heard: &mut mpsc::Receiver<PollOutcome>,
     events: &mut mpsc::Receiver<io::Result<Event>>,
     colour: bool,
 ) -> anyhow::Result<()> {
@@ -139,12 +138,12 @@ async fn show(
     let [terminate, interrupt, hangup] = &mut stop;
     let (mut state, mut room) = (ScreenState::default(), ScreenRoom::default());
     let mut answered = Instant::now();
-    // While it is paused: what was seen last, and the trouble since.
-    let mut held_back: Vec<(Heard, Instant)> = Vec::new();
+    // While the screen is paused: the last assessment, and the last failure after it.
+    let mut held_back: Vec<(PollOutcome, Instant)> = Vec::new();
     let mut tick = every(TICK);
     loop {
         known.age = answered.elapsed();
-        // A terminal that knows these shows no half of it.
+        // A terminal that supports this never shows half a screen.
         execute!(io::stdout(), BeginSynchronizedUpdate)?;
         terminal.draw(|frame| {
             room = screen::draw(known, &state, colour, frame.area(), frame.buffer_mut());
@@ -160,7 +159,7 @@ async fn show(
                     held_back.retain(|(held, _)| held.is_ok() && news.is_err());
                     held_back.push((news, Instant::now()));
                 }
-                Some(news) => take(known, news, Instant::now(), &mut answered),
+                Some(news) => record(known, news, Instant::now(), &mut answered),
                 None => anyhow::bail!("the task that asks the daemon has ended"),
             },
             event = events.recv() => match event {
@@ -170,11 +169,11 @@ async fn show(
                     }
                     if !state.paused {
                         for (news, came) in held_back.drain(..) {
-                            take(known, news, came, &mut answered);
+                            record(known, news, came, &mut answered);
                         }
                     }
                 }
-                // A new size is found out when it is drawn.
+                // A new size takes effect when it is drawn.
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(error.into()),
                 None => return Ok(()),
@@ -184,7 +183,7 @@ async fn show(
 }
 
 /// Records the outcome of a request, and when. The last assessment stays when there is no answer.
-fn take(known: &mut ViewModel, news: Heard, came: Instant, answered: &mut Instant) {
+fn record(known: &mut ViewModel, news: PollOutcome, came: Instant, answered: &mut Instant) {
     match news {
         Ok((seen, silent)) => {
             known.history.observe(&seen);

@@ -137,7 +137,7 @@ impl Connection {
             }),
             Ok(other) => return Err(something_else(server, RESOURCES, other)),
             Err(Obstacle::Refused { status: 404, .. }) => false,
-            // Who may not read the list of kinds may still read the objects.
+            // An account that may not read the list of kinds may still read the objects.
             Err(Obstacle::Refused { status: 403, .. }) => true,
             Err(obstacle) => return Err(obstacle),
         };
@@ -211,7 +211,7 @@ fn something_else(server: &str, path: &'static str, came: Result<Value, String>)
     }
 }
 
-/// Enough of a body for a person to know it again.
+/// The beginning of a body, by which a person can recognize it.
 fn beginning(body: &[u8]) -> String {
     const TOLD: usize = 80;
     let text = bounded(String::from_utf8_lossy(body).trim());

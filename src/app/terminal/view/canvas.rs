@@ -103,7 +103,7 @@ impl<'a> Canvas<'a> {
     }
 
     /// Makes the last line stand out.
-    pub(super) fn choose(&mut self) {
+    pub(super) fn highlight(&mut self) {
         let y = self.area.y + self.used.saturating_sub(1);
         let line = Rect {
             y,

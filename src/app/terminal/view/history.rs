@@ -193,8 +193,11 @@ mod tests {
         parsed(&seen)
     }
 
+    /// The webhooks of an answer with their health, and those of them that are bypassed.
+    type HistoryAnswer<'a> = (&'a [(&'a str, Health)], &'a [&'a str]);
+
     /// The marks of answers, one second apart.
-    fn marks(answers: &[(&[(&str, Health)], &[&str])]) -> String {
+    fn marks(answers: &[HistoryAnswer<'_>]) -> String {
         let mut history = WriteHistory::default();
         for (second, (hooks, bypassed)) in (0..).zip(answers) {
             history.observe(&parsed(&assessment(second * 1_000, hooks, bypassed)));
@@ -247,7 +250,7 @@ mod tests {
         let row = [Healthy, Failing, Unknown, Failing, Suspect, Healthy, Failing].map(health);
         let answers: Vec<_> = row.iter().map(|hooks| (&hooks[..], &[][..])).collect();
         assert_eq!(marks(&answers), " F   +F");
-        let deleted: [(&[_], &[_]); 3] = [(&[], &[]), (&[("w", Failing)], &[]), (&[], &[])];
+        let deleted: [HistoryAnswer<'_>; 3] = [(&[], &[]), (&[("w", Failing)], &[]), (&[], &[])];
         assert_eq!(marks(&deleted), " F ");
     }
 

@@ -1,4 +1,4 @@
-//! The whole screen: what is most needed stays longest when the terminal gets small.
+//! The whole screen. On a smaller terminal the least important parts go first.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const FRESH: Duration = Duration::from_secs(5);
 /// Below this many columns the same words need twice as many lines.
 const SHORT: usize = 60;
 
-/// Draws it all and says what there was room for.
+/// Draws the whole screen, and returns how much of the table or the pane fitted.
 pub fn draw(
     known: &ViewModel,
     state: &ScreenState,

@@ -144,8 +144,8 @@ pub struct ShownHook {
 pub type HookKey = (CleanText, Option<CleanText>, CleanText);
 
 impl ShownHook {
-    /// How sure its cause is, where it has one.
-    pub fn sure(&self) -> Option<String> {
+    /// The confidence as it is shown; `None` without a cause.
+    pub fn shown_confidence(&self) -> Option<String> {
         self.cause.as_ref().map(|_| format!("{:.2}", self.confidence))
     }
 
@@ -324,14 +324,14 @@ pub struct ShownProblem {
     pub what: CleanText,
 }
 
-/// What answered is no assessment.
+/// The answer is no assessment.
 #[derive(Debug, thiserror::Error)]
 #[error("what answers is no assessment of hookwatch ({0})")]
-pub struct NotOne(#[from] serde_json::Error);
+pub struct NoAssessment(#[from] serde_json::Error);
 
 impl ShownAssessment {
     /// Reads what the daemon's API answers.
-    pub fn parse(json: &[u8]) -> Result<Self, NotOne> {
+    pub fn parse(json: &[u8]) -> Result<Self, NoAssessment> {
         Ok(serde_json::from_slice(json)?)
     }
 

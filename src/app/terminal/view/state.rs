@@ -55,12 +55,12 @@ pub struct ScreenRoom {
     pub last: usize,
 }
 
-/// Whether the program continues.
+/// What a key leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// It does.
+    /// The program continues.
     Stay,
-    /// It is over.
+    /// It ends.
     Quit,
 }
 
@@ -81,7 +81,7 @@ pub struct ScreenState {
     pub scrolled: usize,
     /// The hook under the cursor: it stays under it when the order changes.
     chosen: Option<HookKey>,
-    /// Where that was last, for when it is gone.
+    /// The row where that was last: the cursor stays there when the hook is gone.
     place: usize,
 }
 
@@ -128,7 +128,7 @@ impl ScreenState {
     /// The hook under the cursor.
     pub fn chosen<'a>(&self, seen: &'a ShownAssessment) -> Option<&'a ShownHook> {
         if self.pane == Pane::Evidence {
-            // What is being read does not become another hook's when it is gone.
+            // The page stays that of its hook, even when the hook is gone.
             let chosen = self.chosen.as_ref()?;
             return seen.hooks.iter().find(|hook| hook.key() == *chosen);
         }
@@ -211,7 +211,7 @@ impl ScreenState {
         self.scrolled = 0;
     }
 
-    /// Closes what is open; when nothing is, it is over.
+    /// Closes the pane, or else clears the filter, or else quits.
     fn back(&mut self) -> Next {
         if self.pane != Pane::Table {
             self.open(Pane::Table);
@@ -223,7 +223,7 @@ impl ScreenState {
         Next::Stay
     }
 
-    /// Moves the cursor, or what is read.
+    /// Moves the cursor, or scrolls what covers the table.
     fn go(&mut self, seen: Option<&ShownAssessment>, room: ScreenRoom, to: impl Fn(usize) -> usize) {
         if self.pane != Pane::Table {
             self.scrolled = to(self.scrolled).min(room.last);

@@ -36,7 +36,7 @@ impl Columns {
         let share: TableColumn = ("SHARE", 5, |_, hook| {
             or_dash(hook.excess_share.map(|share| format!("{:.0} %", share * 100.0)))
         });
-        let confidence: TableColumn = ("CONF", 4, |_, hook| or_dash(hook.sure()));
+        let confidence: TableColumn = ("CONF", 4, |_, hook| or_dash(hook.shown_confidence()));
         let breaker: TableColumn = ("BREAKER", 24, |seen, hook| {
             or_dash(seen.standing(hook).map(ShownStanding::short))
         });
@@ -126,7 +126,7 @@ pub(super) fn table(canvas: &mut Canvas<'_>, seen: &ShownAssessment, state: &Scr
             (&rest, tone),
         ]);
         if place == cursor {
-            canvas.choose();
+            canvas.highlight();
         }
     }
     room
