@@ -1,4 +1,4 @@
-//! Pauses between attempts that grow and never fall in step with those of others.
+//! Pauses between attempts: they grow, and a random part keeps feeds from retrying at the same time.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
@@ -12,7 +12,7 @@ impl Backoff {
     const FIRST: Duration = Duration::from_millis(250);
     /// A watchdog cannot stay blind for the half minute that controllers allow themselves.
     const LAST: Duration = Duration::from_secs(10);
-    /// For what only a person can change.
+    /// The pause after a refusal that only a person can change.
     pub(super) const LONG: Duration = Duration::from_secs(30);
 
     pub(super) fn next(&mut self) -> Duration {

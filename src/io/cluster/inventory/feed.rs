@@ -27,7 +27,7 @@ use crate::io::error::with_causes;
 
 /// Objects asked for at once.
 const PAGE: usize = 250;
-/// The same for those that may be as large as etcd takes: a page of the largest stays below [`MAX_PAGE`].
+/// The same for kinds whose objects may be as large as etcd permits: a page of the largest stays below [`MAX_PAGE`].
 const PAGE_OF_LARGE: usize = 25;
 /// Most bytes of one page. Where the API server lists from its cache it ignores the page size.
 const MAX_PAGE: usize = 64 * 1024 * 1024;
@@ -46,9 +46,9 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_secs(75);
 /// After this time the API server ends a watch.
 const WATCH_SECONDS: u64 = 300;
-/// A watch that lasted this long was a good one.
+/// A watch that lasted this long resets the pauses between attempts.
 const LIVED: Duration = Duration::from_secs(5);
-/// Services named in a selector; above, the objects are picked here.
+/// Most Services that are named in a selector. With more, all objects are read and those of other Services dropped.
 const MAX_SELECTED: usize = 20;
 
 #[derive(Debug, Clone)]
@@ -68,7 +68,7 @@ pub(super) enum FeedUpdate {
     Changed(NamespacedName, WatchedObject),
     /// One object is gone, or nothing refers to it any more.
     Gone(NamespacedName),
-    /// Nothing has changed, says the API server.
+    /// The API server sent a bookmark, or opened the watch: nothing else has changed.
     Alive,
     /// The watch is broken and is being repaired.
     Broken(String),
@@ -80,7 +80,7 @@ pub(super) enum FeedUpdate {
 pub(super) struct Feed {
     pub(super) client: Client,
     pub(super) spec: FeedSpec,
-    /// Whether what it reads was read before.
+    /// Whether its objects were listed before: the first list may then not come from a cache.
     pub(super) again: bool,
     pub(super) number: u64,
     pub(super) news: mpsc::Sender<(u64, FeedUpdate)>,
@@ -93,7 +93,7 @@ enum FeedTrouble {
     /// The API server said no.
     Status(u16, String),
     /// The receiver is gone.
-    Unheard,
+    ReceiverGone,
 }
 
 impl From<RequestError> for FeedTrouble {
@@ -106,7 +106,7 @@ impl From<RequestError> for FeedTrouble {
 }
 
 impl FeedTrouble {
-    /// A watch on which nothing came, twice in a row.
+    /// Two watches in a row on which nothing came.
     fn silent() -> Self {
         let seconds = SILENCE.as_secs();
         Self::Lost(format!(
@@ -177,7 +177,7 @@ impl Feed {
             let mut pause = backoff.next();
             let news = match trouble {
                 None => None,
-                Some(FeedTrouble::Unheard) => return,
+                Some(FeedTrouble::ReceiverGone) => return,
                 Some(FeedTrouble::Lost(why)) => Some(FeedUpdate::Broken(why)),
                 Some(FeedTrouble::Status(status @ (403 | 404), message)) => {
                     pause = Backoff::LONG;
@@ -230,7 +230,7 @@ impl Feed {
                 target.push_str("&resourceVersion=0");
             }
             let page = match self.get(target, "List").bytes(LIST_TIMEOUT, MAX_PAGE).await {
-                // Who may write such objects must not be able to blind hookwatch by their size.
+                // A user who may write such objects must not be able to blind hookwatch by their size.
                 Err(RequestError::TooLarge(_)) if from_cache || page_size > 1 => {
                     (from_cache, page_size) = (false, page_size.div_ceil(4));
                     continue;
@@ -265,7 +265,8 @@ impl Feed {
         }
     }
 
-    /// `unsure`: it was silent before, and shows only by what it sends whether it is alive.
+    /// Follows a watch until it ends. `unsure`: the watch before was silent, so this one counts as alive only once it sends
+    /// something.
     async fn watch(&self, mut version: String, unsure: bool) -> WatchEnd {
         let target = format!(
             "{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={}",
@@ -278,7 +279,7 @@ impl Feed {
             Err(why) => return WatchEnd::Trouble(Some(version).filter(|_| may_go_on(&why)), why.into()),
         };
         if !unsure && self.tell(FeedUpdate::Alive).await.is_err() {
-            return WatchEnd::Trouble(None, FeedTrouble::Unheard);
+            return WatchEnd::Trouble(None, FeedTrouble::ReceiverGone);
         }
         let (mut lines, mut spoke) = (Lines::default(), false);
         loop {
@@ -355,7 +356,7 @@ impl Feed {
         self.news
             .send((self.number, news))
             .await
-            .map_err(|_| FeedTrouble::Unheard)
+            .map_err(|_| FeedTrouble::ReceiverGone)
     }
 
     fn refusal(&self, status: u16, message: &str) -> String {

@@ -4,14 +4,14 @@
 #[derive(Default)]
 pub(super) struct Lines {
     buffer: Vec<u8>,
-    /// Up to here everything was handed out.
+    /// Where the next line begins; everything before was returned.
     begin: usize,
-    /// Up to here there is no line feed after that.
+    /// No line feed is between `begin` and here.
     searched: usize,
 }
 
 impl Lines {
-    /// Takes the next piece, cut anywhere.
+    /// Appends the next piece of the stream, which may end within a line.
     pub(super) fn feed(&mut self, chunk: &[u8]) {
         self.buffer.drain(..self.begin);
         self.searched -= self.begin;
@@ -35,7 +35,7 @@ impl Lines {
         }
     }
 
-    /// Bytes of the line that is not whole yet.
+    /// The length of the last, incomplete line, in bytes.
     pub(super) fn pending(&self) -> usize {
         self.buffer.len() - self.begin
     }

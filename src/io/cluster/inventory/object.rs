@@ -106,17 +106,17 @@ impl WatchedKind {
         KindNames::new(group, resource, kind)
     }
 
-    /// Whether the inventory is nothing without it.
+    /// Whether the inventory is unusable without it.
     pub(super) const fn is_admission(self) -> bool {
         matches!(self, Self::Validating | Self::Mutating)
     }
 
-    /// Whether the inventory may do without it, as it does where reading it is forbidden.
+    /// Whether the inventory can do without it, for example if reading it is forbidden.
     pub(super) const fn is_beside_admission(self) -> bool {
         matches!(self, Self::Definitions | Self::Registrations)
     }
 
-    /// How to read its objects: by far the largest part of some is never looked at.
+    /// How to read its objects: the largest part of some is not used.
     pub(super) const fn lean(self) -> Lean {
         const APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
         Lean(match self {
@@ -149,7 +149,7 @@ pub(super) enum WatchedObject {
     Unreadable(Problem),
 }
 
-/// Cuts an object down. `None` in place of the object when nothing refers to it.
+/// The key and the version of an object, and what is kept of it; `None` if no hook refers to it.
 pub(super) fn parse(
     kind: WatchedKind,
     mut value: Value,
@@ -161,7 +161,7 @@ pub(super) fn parse(
         // Each is watched separately, as if it were a namespace of its own.
         key.0.clone_from(&key.1);
     }
-    // By far the largest part of most objects, and never looked at.
+    // This is the largest part of most objects, and not used.
     if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
     }

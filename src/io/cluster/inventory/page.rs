@@ -1,7 +1,7 @@
 //! One page of a list, read object by object.
 //!
-//! Reading `items` as values first would hold every unrelated object at once; here each is handed over and gone before
-//! the next one is more than its text.
+//! Reading all `items` as values first would hold every unrelated object in memory at once. Here each becomes a value only after
+//! the one before it was handed over.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use serde::Deserialize;
