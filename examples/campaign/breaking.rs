@@ -9,7 +9,7 @@ use std::sync::Arc;
 use clap::ValueEnum;
 use hookwatch::domain::act::breaker::action::NoticeKind;
 use hookwatch::domain::act::breaker::{
-    Action, Breaker, BreakerSettings, HeldBack, Judged, Matches, Observation, Pattern, Policy, PolicyRule,
+    Action, Breaker, BreakerSettings, HeldBack, Judged, Observation, Pattern, Policy, PolicyRule, RuleMatch,
     Rung, To,
 };
 use hookwatch::domain::act::fence::AutoBreak;
@@ -53,9 +53,9 @@ impl Farthest {
         };
         let names = cluster.hooks.iter().map(|hook| &*hook.id.configuration);
         let named = PolicyRule {
-            matches: Matches {
+            matches: RuleMatch {
                 configurations: names.filter_map(|name| Pattern::parse(name).ok()).collect(),
-                ..Matches::default()
+                ..RuleMatch::default()
             },
             rungs: rungs.iter().copied().collect(),
             skip_while_dead: self != Self::Shield,

@@ -51,7 +51,7 @@ fn play_once(scenario: &str, permitted: Rung) -> DemoReport {
 fn soon(arguments: DaemonArguments) -> StartingDaemon {
     Box::pin(async {
         let mut config = arguments.config()?;
-        config.breaker_times.well_for = Duration::from_secs(5);
+        config.breaker_times.healthy_for = Duration::from_secs(5);
         config.breaker_times.probation = Duration::from_secs(3);
         start_configured(config).await
     })

@@ -92,7 +92,7 @@ impl Lab {
         config.without_fence = true;
         config.audit_log = Some(self.audit_log.clone());
         config.breaker_times = BreakerTimes {
-            retry: Duration::from_secs(1),
+            retry_after: Duration::from_secs(1),
             ..brief()
         };
         config.breaker.fallback.page = Some("somebody".into());

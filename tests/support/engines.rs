@@ -39,8 +39,8 @@ pub fn breaking(kubeconfig: &Path, rungs: &[Rung]) -> Config {
 /// Restores a second after the hook is well, so that no test waits for minutes.
 pub fn brief() -> BreakerTimes {
     BreakerTimes {
-        well_for: Duration::from_secs(1),
-        probation: Duration::from_secs(1),
+        healthy_for: Duration::from_secs(1),
+        probation_for: Duration::from_secs(1),
         ..BreakerTimes::default()
     }
 }

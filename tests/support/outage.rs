@@ -96,7 +96,11 @@ impl Outage {
             self.until(hook, what, |standing| standing.is_none()).await;
         }
         until(what, async || {
-            self.book().await.entries.values().all(|entry| !entry.counts())
+            self.book()
+                .await
+                .entries
+                .values()
+                .all(|entry| !entry.counts_as_bypassed())
         })
         .await;
         self.assert_restored(what).await;

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hookwatch::domain::act::breaker::{
-    Action, Book, BypassState, ObjectChange, Observation, ObservedHook, OwnerWord, ResourceVersion, Rung,
-    Ticket, To, WriteOutcome,
+    Action, Book, BypassState, ObjectChange, Observation, ObservedHook, OwnerAnnotations, ResourceVersion,
+    Rung, Ticket, To, WriteOutcome,
 };
 use hookwatch::domain::cluster::hook::{HookId, HookKind};
 
@@ -135,7 +135,7 @@ impl Store {
             version: object.version.clone(),
             uid: "uid".into(),
             shown,
-            owner: OwnerWord::default(),
+            owner: OwnerAnnotations::default(),
             ignores: self.ignored.contains(id),
             left_over: false,
             by_hand_until: None,

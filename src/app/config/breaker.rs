@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::section::Section;
-use crate::domain::act::breaker::policy::{AtLimit, Matches, Pattern, Policy, PolicyRule, Rung};
+use crate::domain::act::breaker::policy::{AtLimit, Pattern, Policy, PolicyRule, RuleMatch, Rung};
 use crate::domain::cluster::hook::HookKind;
 use crate::domain::text::one_of;
 use crate::domain::vocabulary::Cause;
@@ -52,7 +52,7 @@ fn rule(section: &mut Section<'_>) -> Option<PolicyRule> {
     let default = PolicyRule::fallback();
     // A rule that cannot be read whole still takes its place, so that places in errors are those in the file.
     let name = section.required_text("name").unwrap_or_default();
-    let matches = section.section("match", |section| Matches {
+    let matches = section.section("match", |section| RuleMatch {
         kinds: section.set("kinds", |text| {
             one_of(text, &[HookKind::Mutating, HookKind::Validating])
         }),

@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 
 use crate::app::config::{Config, ConfigArguments};
 use crate::app::run::RunningDaemon;
-use crate::domain::act::breaker::{Matches, Pattern, PolicyRule};
+use crate::domain::act::breaker::{Pattern, PolicyRule, RuleMatch};
 use crate::domain::act::bypass::Rung;
 use crate::domain::act::fence::AutoBreak;
 
@@ -78,9 +78,9 @@ impl DaemonArguments {
                 let named = configurations.into_iter().flat_map(Pattern::parse);
                 config.breaker.rules.push(PolicyRule {
                     name: "demo".into(),
-                    matches: Matches {
+                    matches: RuleMatch {
                         configurations: named.collect(),
-                        ..Matches::default()
+                        ..RuleMatch::default()
                     },
                     skip_while_dead: true,
                     ..config.breaker.fallback.clone()

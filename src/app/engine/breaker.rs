@@ -222,7 +222,7 @@ impl Driver {
     fn is_at_rest(&self) -> bool {
         self.jobs.len() == self.auditing
             && self.observed_configs.culprits.is_empty()
-            && self.breaker.stages().next().is_none()
+            && self.breaker.states().next().is_none()
     }
 
     /// Feeds observations to the breaker and executes its actions: those on one object in one request.
@@ -408,7 +408,7 @@ impl Driver {
     /// Publishes every hook's standing to the core when it changed.
     fn publish(&mut self) {
         let now = self.now();
-        let stages = self.breaker.stages();
+        let stages = self.breaker.states();
         let mut stages: BTreeMap<HookId, _> = stages.map(|(hook, stage)| (hook.clone(), stage)).collect();
         for hook in &self.observed_configs.ignored {
             let stage = stages.entry(hook.clone()).or_insert(HookState::Enforcing);

@@ -312,7 +312,7 @@ mod tests {
         let reading = LedgerReading::of(Some(&first));
         assert_eq!(reading.book(), Ok(Book::default()));
         let book = Book {
-            begun: vec![crate::time::Time::from_unix_millis(4)],
+            skips_begun: vec![crate::time::Time::from_unix_millis(4)],
             ..Book::default()
         };
         let text = reading.with_book(&book).expect("it fits");
@@ -346,7 +346,7 @@ mod tests {
         let text = json!({"kept": "x".repeat(100 << 10), "breaker": "x".repeat(MAX_COPY)}).to_string();
         for (begun, kept) in [(0, true), (900, false)] {
             let book = Book {
-                begun: vec![crate::time::Time::from_unix_millis(4); begun],
+                skips_begun: vec![crate::time::Time::from_unix_millis(4); begun],
                 ..Book::default()
             };
             let written = LedgerReading::of(Some(&text)).with_book(&book);

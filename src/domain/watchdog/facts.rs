@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::tampering::Tampering;
-use crate::act::breaker::{CanaryWord, Doubt, HookFacts, Judged, OwnerWord, Stake, Witness};
+use crate::act::breaker::{CanaryEvidence, Doubt, HookFacts, Judged, OwnerAnnotations, Stake, Witness};
 use crate::act::bypass::edit::MAX_CONDITIONS;
 use crate::act::fence::Proof;
 use crate::cluster::hook::{Backend, FailurePolicy, Hook};
@@ -127,10 +127,10 @@ impl FactFinder<'_> {
         let now = self.scene.now;
         let beside = self.beside(evidence, hook, evidence.covered_by);
         let elsewhere = self.elsewhere || beside == Beside::Another;
-        let canary = self.canary_word(evidence, hook, elsewhere);
+        let canary = self.canary_evidence(evidence, hook, elsewhere);
         let denies = verdict.health == Health::Suspect && self.merely_denies(evidence, hook, verdict.cause);
         let is_well =
-            canary != CanaryWord::Failed && (denies || is_well_though_uncalled(evidence, verdict.cause));
+            canary != CanaryEvidence::Failed && (denies || is_well_though_uncalled(evidence, verdict.cause));
         let accused = matches!(verdict.health, Health::Suspect | Health::Failing) && !is_well;
         let witnesses = accused.then(|| self.witnesses(evidence, hook, verdict));
         let matters = accused || evidence.bypass.is_some();
@@ -152,7 +152,7 @@ impl FactFinder<'_> {
             health,
             cause,
             effect,
-            sure: suffices(verdict),
+            confident: suffices(verdict),
             witnesses,
             ambiguous,
             doubt: doubt.or(together),
@@ -165,12 +165,12 @@ impl FactFinder<'_> {
             },
             ignores: hook.failure_policy == FailurePolicy::Ignore,
             dead: self.is_dead(evidence, hook),
-            place: matters
+            incident_key: matters
                 .then(|| incident_key(hook, verdict))
                 .flatten()
                 .map(Arc::from),
             conditions_full: hook.owners_conditions().count() >= MAX_CONDITIONS,
-            owner: OwnerWord::default(),
+            owner: OwnerAnnotations::default(),
             may_skip: true,
         }
     }
@@ -230,7 +230,7 @@ impl FactFinder<'_> {
             return false;
         };
         let sent_meanwhile = self.moved_since(hook, window.from.before(hook.timeout));
-        let passes = || self.canary_word(evidence, hook, self.elsewhere) == CanaryWord::Through;
+        let passes = || self.canary_evidence(evidence, hook, self.elsewhere) == CanaryEvidence::Through;
         sent_meanwhile && passes() || are_mostly_answered(hook, window)
     }
 
@@ -314,9 +314,9 @@ impl FactFinder<'_> {
         };
         match self.scene.seen.traffic.spared(&hook.id) {
             Spared::Renewals => Stake::Renewals,
-            _ if spans().any(|window| self.counters_speak(hook, cause, window)) => Stake::Felt,
-            Spared::ControlPlane => Stake::Met,
-            Spared::Nothing | Spared::NoKnownWriter if spans().any(called) => Stake::Met,
+            _ if spans().any(|window| self.counters_speak(hook, cause, window)) => Stake::Failed,
+            Spared::ControlPlane => Stake::Called,
+            Spared::Nothing | Spared::NoKnownWriter if spans().any(called) => Stake::Called,
             Spared::Nothing | Spared::NoKnownWriter => Stake::Hookwatch,
         }
     }
@@ -383,14 +383,14 @@ impl FactFinder<'_> {
 
     /// What canaries that were sent since the hook was last changed say of it. `elsewhere`: something that is no hook's,
     /// or another hook, is known to hold canaries up.
-    fn canary_word(&self, evidence: &Evidence<'_>, hook: &Hook, elsewhere: bool) -> CanaryWord {
+    fn canary_evidence(&self, evidence: &Evidence<'_>, hook: &Hook, elsewhere: bool) -> CanaryEvidence {
         if evidence.covered_by.is_empty() {
-            return CanaryWord::Unmet;
+            return CanaryEvidence::NoCanary;
         }
         let Scene { seen, now, .. } = *self.scene;
         let since = evidence.reconfigured.map(|at| at + t::propagated());
         let is_news = |started: Time| since.is_none_or(|since| started >= since);
-        let mut word = CanaryWord::Awaited;
+        let mut word = CanaryEvidence::Awaited;
         // What happens to canaries that do not reach it is not its doing.
         let reaching = seen.coverage.reaching(hook).into_iter();
         for memory in reaching.filter_map(|target| seen.canaries.get(target)) {
@@ -399,18 +399,18 @@ impl FactFinder<'_> {
                     // It says so by name when it fails by this hook.
                     continue;
                 }
-                return CanaryWord::Failed;
+                return CanaryEvidence::Failed;
             }
             let latest = memory.latest(now).filter(|report| is_news(report.started));
             match latest.map(|report| &report.outcome) {
                 Some(CanaryOutcome::CallFailed(failure)) if *failure.webhook == *hook.id.webhook => {
-                    return CanaryWord::Failed;
+                    return CanaryEvidence::Failed;
                 }
                 // A denial is an answer.
                 Some(CanaryOutcome::Denied { webhook }) if **webhook == *hook.id.webhook => {
-                    word = CanaryWord::Through;
+                    word = CanaryEvidence::Through;
                 }
-                Some(CanaryOutcome::Written) => word = CanaryWord::Through,
+                Some(CanaryOutcome::Written) => word = CanaryEvidence::Through,
                 _ => {}
             }
         }

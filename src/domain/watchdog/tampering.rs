@@ -65,7 +65,7 @@ impl Tampering {
     /// Why the evidence against a hook may be a tenant's work.
     pub(super) fn doubt(&self, hook: &Hook, changes: &Changes, now: Time) -> Option<Doubt> {
         if hook.target.is_listed_by_hand() {
-            return Some(Doubt::EndpointsByHand);
+            return Some(Doubt::EndpointsUnmanaged);
         }
         let unsettled = is_unsettled(hook, changes, now).then_some(Doubt::EndpointsUnsettled);
         let answered = self.some_answered.contains_key(&hook.id);

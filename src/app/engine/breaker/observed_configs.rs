@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::domain::act::breaker::{Freeze, Observation, ObservedHook, OwnerWord, ResourceVersion};
+use crate::domain::act::breaker::{Freeze, Observation, ObservedHook, OwnerAnnotations, ResourceVersion};
 use crate::domain::act::bypass::{BypassStanding, touched};
 use crate::domain::act::ledger::{self, LedgerReading};
 use crate::domain::cluster::hook::{HookId, HookKind};
@@ -51,7 +51,7 @@ type ConfigurationKey = (HookKind, Arc<str>);
 /// Read from a configuration's object: its identity, and its owner's annotations.
 pub(super) struct Owner {
     uid: String,
-    pub(super) word: OwnerWord,
+    pub(super) word: OwnerAnnotations,
 }
 
 #[derive(Default)]
@@ -188,7 +188,7 @@ impl ObservedConfigs {
             let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
             let owner = Owner {
                 uid: uid.to_owned(),
-                word: OwnerWord::of(object),
+                word: OwnerAnnotations::of(object),
             };
             self.owners.insert((kind, name.into()), owner);
             for (webhook, standing) in touched(object) {

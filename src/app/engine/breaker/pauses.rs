@@ -44,7 +44,7 @@ impl WriteBackoff {
                 self.in_a_row.insert(target, (before.saturating_add(1), now));
                 Some(FIRST.saturating_mul(2_u32.saturating_pow(before)).min(LONGEST))
             }
-            // A refusal needs no pause here: the breaker itself waits before it tries again (`BreakerTimes::retry`).
+            // A refusal needs no pause here: the breaker itself waits before it tries again (`BreakerTimes::retry_after`).
             WriteOutcome::Applied(_)
             | WriteOutcome::Written(_)
             | WriteOutcome::Gone

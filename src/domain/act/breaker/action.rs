@@ -1,4 +1,4 @@
-//! What the breaker wants done.
+//! The breaker's output: the requests and messages that it wants sent.
 
 use std::sync::Arc;
 use strum::{Display, IntoStaticStr, VariantNames};
@@ -11,18 +11,18 @@ use crate::cluster::hook::HookId;
 use crate::text::named;
 use crate::time::Time;
 
-/// One thing to do. Every one with a ticket is answered by one observation that bears it.
+/// One request or message. Each one with a ticket is answered by one observation with the same ticket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Read the ledger: never older than what this replica read or wrote. What is decided on it is written with its version.
+    /// Read the ledger, not older than what this replica read or wrote before.
     ReadLedger,
-    /// Write the breaker's part of the ledger; its other parts stay.
+    /// Write the breaker's part of the ledger, and keep its other parts.
     WriteLedger {
         /// Returned with the outcome, to match it to this request.
         ticket: Ticket,
-        /// The version that it must still have; `None` to create it, which fails where it exists.
+        /// The version that the ledger must still have; `None` to create it, which fails where it exists.
         version: Option<ResourceVersion>,
-        /// The content to write.
+        /// The new content.
         book: Book,
     },
     /// Read an object consistently (no `resourceVersion`).
@@ -34,7 +34,7 @@ pub enum Action {
     },
     /// Change an object in one conditional request.
     Change(ObjectChange),
-    /// Say something about a hook: a metric, an Event, the log, the assessment.
+    /// Send a notice: to the log, the metrics, the Events and the assessment.
     Tell(Notice),
 }
 
@@ -47,7 +47,7 @@ pub struct ObjectChange {
     pub hook: HookId,
     /// The state to reach.
     pub to: To,
-    /// When a bypass expires, for a restore without a daemon; `None` for one that stays at its limit.
+    /// When a bypass expires, for a restore without the daemon; `None` for one that stays at its limit.
     pub until: Option<Time>,
     /// The required uid and version of the object. The request must fail on any other.
     pub expects: Expects,
@@ -55,10 +55,10 @@ pub struct ObjectChange {
     pub why: Arc<str>,
 }
 
-/// To what an object is changed.
+/// The state to which an object is changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum To {
-    /// A bypass at this rung, in place of any of ours.
+    /// A bypass at this rung. It replaces a bypass at another rung.
     Bypass(Rung),
     /// Only dry-run canaries reach the webhook.
     Probation,
@@ -71,18 +71,18 @@ pub enum To {
 pub struct Expects {
     /// `metadata.uid`.
     pub uid: Arc<str>,
-    /// `metadata.resourceVersion`: a change that is late finds another one and fails.
+    /// `metadata.resourceVersion`. A change that comes too late finds another version and fails.
     pub version: ResourceVersion,
     /// The bypass state of the fields, as last read.
     pub shown: BypassState,
 }
 
-/// A message about a hook. It is sent once while it stays true.
+/// A message about a hook. It is sent once for as long as it stays true.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
-    /// The hook that it is about.
+    /// The hook.
     pub hook: HookId,
-    /// What happened to the hook.
+    /// What happened to it.
     pub kind: NoticeKind,
     /// Whom to page; `None` where no page is due.
     pub page: Option<Arc<str>>,
@@ -95,7 +95,7 @@ pub struct Notice {
 pub enum NoticeKind {
     /// It would be bypassed if the mode were `on`.
     WouldBypass(Rung),
-    /// It is not bypassed, and why.
+    /// It is not bypassed, for this reason.
     HeldBack(HeldBack),
     /// The bypass will be made next.
     Bypassing(Rung),
@@ -106,20 +106,20 @@ pub enum NoticeKind {
     Probation,
     /// It failed again on probation.
     Relapsed,
-    /// It keeps failing again, and each restore comes later.
+    /// It keeps failing again after restores, so each restore waits longer.
     Flapping,
     /// It is being restored.
     Restoring,
     /// Restored, on every API server.
     Restored,
-    /// Its bypass lasted as long as it may.
+    /// Its bypass reached the time limit.
     #[strum(serialize = "LongestBypass")]
     Limit,
     /// Another writer reverted the bypass.
     Reverted,
     /// Another writer keeps reverting it: hookwatch has stopped.
     Contested,
-    /// Several webhooks of the object have this name now: which of them was changed is unknown.
+    /// Several webhooks of the object have this name now, so it is unknown which of them hookwatch changed.
     #[strum(serialize = "ForeignChange")]
     Foreign,
     /// An API server or the fence refused a change.
@@ -134,18 +134,18 @@ named!(NoticeKind, "The name as it stands in Events and JSON.");
 pub enum HookState {
     /// Not bypassed: its configuration is the original.
     Enforcing,
-    /// A bypass of hookwatch is on its object.
+    /// Its object has a bypass of hookwatch.
     Bypassed {
         /// Which requests are kept from it.
         rung: Rung,
         /// Every API server shows it.
         effective: bool,
     },
-    /// On its way back: only canaries reach it.
+    /// Only canaries reach it, before it is restored.
     Probation,
     /// Another writer keeps reverting the bypass: hookwatch has stopped.
     Contested,
-    /// A person or an older release has its failures ignored, and only an administrator can end that.
+    /// A person or an older release made the API server ignore its failures, and only an administrator can end that.
     Ignored,
 }
 

@@ -21,26 +21,26 @@ pub const fn is_weak(cause: Cause) -> bool {
     )
 }
 
-/// What is waited for where only hookwatch is known to meet a hook.
+/// Why a shield waits where only hookwatch's own requests are known to be sent to a hook.
 const ONLY_HOOKWATCH: &str = "only hookwatch is known to meet it, and no calls of others were counted";
 
-/// What to do where the fence does not let a hook be skipped.
-const NOT_FENCED_IN: &str = "the fence lets only such webhooks be skipped whose configuration is annotated hookwatch.dev/breaker: skip, or named in \
+/// Why a skip is not permitted by the fence, and what would permit it.
+const FENCE_FORBIDS_SKIP: &str = "the fence lets only such webhooks be skipped whose configuration is annotated hookwatch.dev/breaker: skip, or named in \
      its maySkip";
 
-/// A rung, and the reasons.
+/// The chosen rung, and the reasons for the choice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
-    /// The rung.
+    /// The chosen rung.
     pub rung: Rung,
-    /// Why this rung, in words.
+    /// Why it was chosen, in words.
     pub why: String,
-    /// Why none of the others.
+    /// The other rungs, each with the reason why it was not chosen.
     pub not_taken: Vec<(Rung, String)>,
 }
 
 impl Choice {
-    /// All of it in one line.
+    /// All reasons in one line.
     pub fn words(&self) -> Arc<str> {
         let others: Vec<String> = self
             .not_taken
@@ -56,17 +56,17 @@ impl Choice {
 }
 
 impl Breaker {
-    /// What the owner permits, by the newest that is known.
+    /// What the owner permits, by the newest known version of the object.
     pub(super) fn ceiling(hook: &HookMemory) -> Ceiling {
         hook.newest().map(|(owner, _)| owner.ceiling).unwrap_or_default()
     }
 
-    /// Whether the owner permits a rung, and the fence too: a skip only where an annotation or the fence says so.
+    /// Whether the owner and the fence permit a rung.
     pub(super) fn permits(hook: &HookMemory, rung: Rung) -> bool {
         Self::ceiling(hook).permits(rung) && (rung == Rung::Shield || Self::may_skip(hook))
     }
 
-    /// Whether the fence lets a hook be skipped.
+    /// Whether the fence permits to skip a hook: where an annotation of its owner or the fence itself says so.
     pub(super) fn may_skip(hook: &HookMemory) -> bool {
         let said = hook.newest().map(|(owner, ignores)| (owner.permit, ignores));
         Self::ceiling(hook) == Ceiling::At(Rung::Skip)
@@ -76,7 +76,7 @@ impl Breaker {
 }
 
 /// An objection to a rung, with the reason to publish.
-type Against = (HeldBack, String);
+type Objection = (HeldBack, String);
 
 /// The limits of the choice of a rung, besides the facts.
 pub(super) struct RungBounds<'a> {
@@ -88,21 +88,21 @@ pub(super) struct RungBounds<'a> {
     pub(super) may_skip: bool,
     /// Whether the API servers know `matchConditions`.
     pub(super) match_conditions: bool,
-    /// Nothing beyond it is taken yet.
-    pub(super) most: Rung,
+    /// No rung beyond it is taken yet.
+    pub(super) highest: Rung,
     /// Why a hook whose failures are ignored may not be skipped; `None` where it may.
-    pub(super) not_dead: Option<&'static str>,
+    pub(super) skip_objection: Option<&'static str>,
     pub(super) guards: Guards,
 }
 
 impl RungBounds<'_> {
-    /// The objection to a rung for a hook that fails from this cause.
-    fn against(&self, rung: Rung, facts: &HookFacts, cause: Cause) -> Option<Against> {
+    /// The objection to a rung for a hook that fails from this cause, if any.
+    fn objection(&self, rung: Rung, facts: &HookFacts, cause: Cause) -> Option<Objection> {
         let guards = self.guards;
-        let dead = facts.ignores && self.not_dead.is_none();
+        let may_skip_while_dead = facts.ignores && self.skip_objection.is_none();
         if facts.ignores && rung == Rung::Skip {
-            // Permitted apart from the rungs of the rule.
-            if let Some(why) = self.not_dead {
+            // A skip while dead has a permission of its own, apart from the rungs of the rule.
+            if let Some(why) = self.skip_objection {
                 return Some((HeldBack::WeakEvidence, why.to_owned()));
             }
         } else if !self.rule.rungs.contains(&rung) && guards.on(Guard::Policy) {
@@ -114,7 +114,7 @@ impl RungBounds<'_> {
             return Some((HeldBack::Ceiling, why));
         }
         if rung == Rung::Skip && !self.may_skip {
-            return Some((HeldBack::Ceiling, NOT_FENCED_IN.to_owned()));
+            return Some((HeldBack::Ceiling, FENCE_FORBIDS_SKIP.to_owned()));
         }
         let weak = is_weak(cause) || facts.ambiguous || facts.doubt.is_some();
         if rung > Rung::Shield && weak && guards.on(Guard::WeakEvidence) {
@@ -138,8 +138,8 @@ impl RungBounds<'_> {
         if facts.stake == Stake::Hookwatch {
             return Some((HeldBack::NothingToShield, ONLY_HOOKWATCH.to_owned()));
         }
-        // A dead hook is shielded first in any case.
-        if rung == Rung::Shield && !facts.meets_control_plane && !dead {
+        // A dead hook is always shielded before it is skipped.
+        if rung == Rung::Shield && !facts.meets_control_plane && !may_skip_while_dead {
             let why = "only hookwatch is known to write what it spares".to_owned();
             return Some((HeldBack::NothingToShield, why));
         }
@@ -147,14 +147,14 @@ impl RungBounds<'_> {
             let why = "no request of the control plane's passes its deadline".to_owned();
             return Some((HeldBack::WithinDeadlines, why));
         }
-        (rung > self.most).then(|| (HeldBack::Policy, "a shield comes first".to_owned()))
+        (rung > self.highest).then(|| (HeldBack::Policy, "a shield comes first".to_owned()))
     }
 }
 
-/// Chooses the smallest rung that gives back what the hook takes, of those that are permitted and possible.
+/// Chooses the lowest rung that restores what the hook blocks or delays, of those that are permitted and possible.
 ///
 /// # Errors
-/// With the reason, when there is none.
+/// With the reason to publish, when there is none.
 pub(super) fn choose(facts: &HookFacts, bounds: &RungBounds<'_>) -> Result<Choice, HeldBack> {
     let Some(cause) = facts.cause else {
         return Err(HeldBack::Evidence);
@@ -165,27 +165,24 @@ pub(super) fn choose(facts: &HookFacts, bounds: &RungBounds<'_>) -> Result<Choic
         Ceiling::Unread => return Err(HeldBack::NotRead),
         Ceiling::Open | Ceiling::At(_) => {}
     }
-    let judged: Vec<(Rung, Option<Against>)> = Rung::ALL
+    let rungs: Vec<(Rung, Option<Objection>)> = Rung::ALL
         .iter()
-        .copied()
-        .map(|rung| (rung, bounds.against(rung, facts, cause)))
+        .map(|rung| (*rung, bounds.objection(*rung, facts, cause)))
         .collect();
-    let usable = |rung: &Rung| {
-        judged
-            .iter()
-            .any(|(other, against)| other == rung && against.is_none())
-    };
-    // A shield leaves tenants' writes to the hook. While some of them get through, nothing further is justified.
+    let mut usable = rungs
+        .iter()
+        .filter(|(_, objection)| objection.is_none())
+        .map(|(rung, _)| *rung);
+    // A shield does not help tenants' writes. A skip is justified only when none of them gets through.
     let blocks_all = facts.effect == Effect::Blocking && !facts.ignores;
-    let smallest = Rung::ALL.iter().copied().find(usable);
-    // Where failures are ignored, a skip is usable while dead.
-    let taken = if (blocks_all || facts.ignores) && usable(&Rung::Skip) {
-        Some(Rung::Skip)
+    // Where failures are ignored, a skip is usable only while the hook is dead.
+    let chosen = if blocks_all || facts.ignores {
+        usable.next_back()
     } else {
-        smallest
+        usable.next()
     };
-    let Some(rung) = taken else {
-        return Err(reason(&judged));
+    let Some(rung) = chosen else {
+        return Err(reason(&rungs));
     };
     let why = match rung {
         Rung::Shield if blocks_all => format!("{cause}: restores the control plane's own writes"),
@@ -195,10 +192,10 @@ pub(super) fn choose(facts: &HookFacts, bounds: &RungBounds<'_>) -> Result<Choic
         ),
         Rung::Skip => format!("{cause}: restores all writes"),
     };
-    let not_taken = judged.into_iter().filter(|(other, _)| *other != rung);
+    let not_taken = rungs.into_iter().filter(|(other, _)| *other != rung);
     let not_taken = not_taken
-        .map(|(other, against)| {
-            let why = match against {
+        .map(|(other, objection)| {
+            let why = match objection {
                 Some((_, why)) => why,
                 None if other < rung && facts.ignores => "it leaves the tenants' writes waiting".to_owned(),
                 None if other < rung => "it leaves the tenants' writes blocked".to_owned(),
@@ -210,8 +207,9 @@ pub(super) fn choose(facts: &HookFacts, bounds: &RungBounds<'_>) -> Result<Choic
     Ok(Choice { rung, why, not_taken })
 }
 
-/// The one reason to publish when every rung has one: the one that is nearest to having been overcome.
-fn reason(judged: &[(Rung, Option<Against>)]) -> HeldBack {
+/// The reason to publish when there is an objection to every rung: the objection of the rung that came closest to being
+/// taken.
+fn reason(rungs: &[(Rung, Option<Objection>)]) -> HeldBack {
     let order = [
         HeldBack::NothingToShield,
         HeldBack::WithinDeadlines,
@@ -221,8 +219,8 @@ fn reason(judged: &[(Rung, Option<Against>)]) -> HeldBack {
         HeldBack::Ceiling,
     ];
     let has = |reason: &HeldBack| {
-        let mut reasons = judged.iter().filter_map(|(_, against)| against.as_ref());
-        reasons.any(|(other, _)| other == reason)
+        let mut objections = rungs.iter().filter_map(|(_, objection)| objection.as_ref());
+        objections.any(|(other, _)| other == reason)
     };
     order.into_iter().find(has).unwrap_or(HeldBack::Policy)
 }
@@ -232,8 +230,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::act::breaker::OwnerWord;
-    use crate::act::breaker::observed::{CanaryWord, Doubt, Witness};
+    use crate::act::breaker::OwnerAnnotations;
+    use crate::act::breaker::observed::{CanaryEvidence, Doubt, Witness};
     use crate::vocabulary::Health;
 
     fn facts(cause: Cause, effect: Effect) -> HookFacts {
@@ -241,18 +239,18 @@ mod tests {
             health: Health::Failing,
             cause: Some(cause),
             effect,
-            sure: true,
+            confident: true,
             witnesses: BTreeSet::from([Witness::Probes, Witness::Canary]),
             ambiguous: false,
             doubt: None,
-            canary: CanaryWord::Unmet,
+            canary: CanaryEvidence::NoCanary,
             meets_control_plane: true,
-            stake: Stake::Felt,
+            stake: Stake::Failed,
             ignores: false,
             dead: false,
-            place: None,
+            incident_key: None,
             conditions_full: false,
-            owner: OwnerWord::default(),
+            owner: OwnerAnnotations::default(),
             may_skip: true,
         }
     }
@@ -272,8 +270,8 @@ mod tests {
             ceiling: Ceiling::Open,
             may_skip: true,
             match_conditions: true,
-            most: Rung::Skip,
-            not_dead: NOT_DEAD,
+            highest: Rung::Skip,
+            skip_objection: NOT_DEAD,
             guards: Guards::default(),
         }
     }
@@ -359,7 +357,7 @@ mod tests {
         let mut facts = facts(Cause::Hanging, Effect::Delaying);
         facts.ignores = true;
         let mut bounds = RungBounds {
-            not_dead: None,
+            skip_objection: None,
             ..bounds(&rule)
         };
         change(&mut facts, &mut bounds);
@@ -372,9 +370,9 @@ mod tests {
         assert_eq!(dead(|facts, _| facts.effect = Effect::Blocking), Ok(Rung::Skip));
         let shielded: [fn(&mut HookFacts, &mut RungBounds<'_>); 7] = [
             |_, bounds| bounds.may_skip = false,
-            |_, bounds| bounds.not_dead = NOT_DEAD,
+            |_, bounds| bounds.skip_objection = NOT_DEAD,
             |_, bounds| bounds.ceiling = Ceiling::At(Rung::Shield),
-            |_, bounds| bounds.most = Rung::Shield,
+            |_, bounds| bounds.highest = Rung::Shield,
             |facts, _| (facts.cause, facts.effect) = (Some(Cause::Slow), Effect::Blocking),
             |facts, _| facts.ambiguous = true,
             |facts, _| facts.doubt = Some(Doubt::SomeAnswered),
@@ -397,14 +395,14 @@ mod tests {
         let tenants_only = |most| {
             dead(|facts, bounds| {
                 facts.meets_control_plane = false;
-                bounds.most = most;
+                bounds.highest = most;
             })
         };
         assert_eq!(tenants_only(Rung::Shield), Ok(Rung::Shield));
         assert_eq!(tenants_only(Rung::Skip), Ok(Rung::Skip));
         let alive = dead(|facts, bounds| {
             facts.meets_control_plane = false;
-            bounds.not_dead = NOT_DEAD;
+            bounds.skip_objection = NOT_DEAD;
         });
         assert_eq!(alive, Err(HeldBack::NothingToShield));
     }

@@ -1,73 +1,72 @@
-//! The next step for one hook.
+//! The next step for one hook: by its line in the book, and by what its object shows.
 
 use std::sync::Arc;
 
-use super::action::{NoticeKind, To};
+use super::action::NoticeKind;
 use super::book::{BookEntry, EntryStage, Skips};
 use super::choice::Choice;
 use super::guards::{Guard, HeldBack};
-use super::justify::at_first;
+use super::justify::first_rung;
 use super::observed::{BypassState, ObservedHook};
 use super::policy::Rung;
 use super::restore::wanted_by_hand;
-use super::step::{BreakerStep, Counts, Does, strike_out, tidy};
-use super::{Breaker, HookAt, REVERTS};
+use super::step::{BreakerStep, Operation, RateChange, remove_leftovers, remove_line};
+use super::{Breaker, HookAt, MAX_REVERTS};
 use crate::act::fence::AutoBreak;
 use crate::cluster::hook::HookId;
 use crate::time::Time;
 use crate::vocabulary::Cause;
 
 impl Breaker {
+    /// The next step for one hook.
     pub(super) fn decide(&self, id: &HookId, now: Time) -> BreakerStep {
         let Some(memory) = self.memory.hooks.get(id) else {
             return BreakerStep::default();
         };
         let hook = HookAt { id, memory, now };
         if !self.settings.acts() {
-            // Nothing is read or written: only what another client did, or what would be done, is reported.
-            return if let Some(view) = hook.shows.values().find(|view| view.shown.is_ours()) {
-                self.stays(hook, view)
+            // Without reads and writes there are only notices: about another client's bypass, or about what would be done.
+            return if let Some(view) = hook.by_server.values().find(|view| view.shown.is_ours()) {
+                self.keep(hook, view)
             } else if hook.fails() && self.settings.mode == AutoBreak::Plan {
-                self.plan(hook)
+                self.when_planning(hook)
             } else {
                 BreakerStep::default()
             };
         }
-        let resting = hook.rest_until.is_some_and(|until| now < until);
-        if hook.pending.is_some() || resting {
+        let is_paused = hook.paused_until.is_some_and(|until| now < until);
+        if hook.pending.is_some() || is_paused {
             return BreakerStep::default();
         }
         let Some(book) = self.book() else {
-            return self.before_book(hook);
+            return self.without_any_book(hook);
         };
         let entry = book.entries.get(id);
         if entry.is_none()
             && !hook.is_ours()
             && !hook.is_left_over()
-            && let Some(step) = self.left_alone(hook)
+            && let Some(step) = self.when_untouched(hook)
         {
             return step;
         }
-        let Some((_, view)) = &hook.read else {
-            return Does::Read.into();
+        let Some((_, view)) = &hook.last_read else {
+            return Operation::Read.into();
         };
-        let refused = hook
-            .refusal(now)
-            .is_some_and(|refusal| refusal.to != To::Bypass(Rung::Skip));
-        if view.left_over && !refused && entry.is_none_or(|entry| entry.place == EntryStage::Out) {
-            return tidy();
+        let is_refused = hook.is_refused(now);
+        if view.left_over && !is_refused && entry.is_none_or(|entry| entry.stage == EntryStage::Restored) {
+            return remove_leftovers();
         }
-        if view.shown.is_ours() && refused {
+        if view.shown.is_ours() && is_refused {
             return BreakerStep::default();
         }
-        self.by_book_and_object(hook, entry, view)
+        self.by_line_and_object(hook, entry, view)
     }
 
-    /// No book was read yet, or none can be.
-    fn before_book(&self, hook: HookAt<'_>) -> BreakerStep {
+    /// The step while no book was read yet.
+    fn without_any_book(&self, hook: HookAt<'_>) -> BreakerStep {
         if hook.is_ours() && self.is_without_ledger(hook.now) {
-            self.without_book(hook)
-        } else if hook.fails() && self.memory.ledger.lost.is_some() {
+            self.when_not_in_book(hook)
+        } else if hook.fails() && self.memory.ledger.unreachable_since.is_some() {
             BreakerStep::held_back(HeldBack::Ledger)
         } else {
             BreakerStep::default()
@@ -76,31 +75,26 @@ impl Breaker {
 
     /// Whether the ledger was unreachable for so long that decisions are made without it.
     fn is_without_ledger(&self, now: Time) -> bool {
-        let lost = self.memory.ledger.lost;
-        lost.is_some_and(|lost| now.since(lost) >= self.settings.times.without_ledger)
+        let since = self.memory.ledger.unreachable_since;
+        since.is_some_and(|since| now.since(since) >= self.settings.times.without_ledger)
     }
 
     /// The step for a hook that hookwatch has not touched yet; `None` where a bypass is justified and permitted.
-    fn left_alone(&self, hook: HookAt<'_>) -> Option<BreakerStep> {
+    fn when_untouched(&self, hook: HookAt<'_>) -> Option<BreakerStep> {
         if !hook.fails() {
             return Some(BreakerStep::default());
         }
-        let reason = self.justify(hook, None, at_first(&hook)).err()?;
-        let step = self.held_back(hook, reason);
-        // The object is read during a hold time.
-        let read = reason == HeldBack::Hold && hook.read.is_none();
-        Some(if read {
-            BreakerStep {
-                does: Does::Read,
-                ..step
-            }
-        } else {
-            step
-        })
+        let reason = self.justify(hook, None, first_rung(&hook)).err()?;
+        let mut step = self.held_back(hook, reason);
+        // The hold time is used to read the object.
+        if reason == HeldBack::Hold && hook.last_read.is_none() {
+            step.operation = Operation::Read;
+        }
+        Some(step)
     }
 
-    /// By the book's line of a hook, and the state of its object.
-    fn by_book_and_object(
+    /// The step by the hook's line in the book and the state of its object.
+    fn by_line_and_object(
         &self,
         hook: HookAt<'_>,
         entry: Option<&BookEntry>,
@@ -108,74 +102,79 @@ impl Breaker {
     ) -> BreakerStep {
         let culprit = hook.fails();
         match (entry, &view.shown) {
-            // Once it is restored, no API server has the bypass in force any more.
-            (Some(entry), BypassState::Gone) if entry.place == EntryStage::Out || self.everywhere(&hook) => {
-                strike_out()
+            // After the stage `Restored` no API server has the bypass in force any more.
+            (Some(entry), BypassState::Gone) if entry.stage == EntryStage::Restored || self.everywhere(&hook) => {
+                remove_line()
             }
             (_, BypassState::Gone) => BreakerStep::default(),
             (None, BypassState::Original) if !culprit => BreakerStep::default(),
             (None, BypassState::Original) => self.begin(hook, None, view),
-            (Some(entry), BypassState::Original) => match entry.place {
-                EntryStage::Held => self.not_there(hook, entry, view),
-                EntryStage::Leaving => self.left(hook, entry, view),
-                EntryStage::Out => self.is_out(hook, entry, view),
+            (Some(entry), BypassState::Original) => match entry.stage {
+                EntryStage::Bypassed => self.when_bypassed_but_original(hook, entry, view),
+                EntryStage::Restoring => self.when_restoring_and_original(hook, entry, view),
+                EntryStage::Restored => self.when_restored(hook, entry, view),
             },
-            // Whether it is skipped as dead shows with the first judgement.
+            // Only a judgement says whether it is skipped because it is dead.
             (None, BypassState::Ours { .. }) if self.memory.judged.is_none() => BreakerStep::default(),
             (None, BypassState::Ours { rung, .. }) => self.adopt(hook, None, *rung, view),
-            (Some(entry), BypassState::Ours { rung, probation }) => match entry.place {
-                EntryStage::Held => self.bypassed(hook, entry, view, (*rung, *probation)),
+            (Some(entry), BypassState::Ours { rung, probation }) => match entry.stage {
+                EntryStage::Bypassed => self.when_bypassed(hook, entry, view, (*rung, *probation)),
                 // A person bypassed it meanwhile.
-                EntryStage::Leaving
+                EntryStage::Restoring
                     if wanted_by_hand(view, hook.now).is_some() && Self::ceiling(&hook).permits(*rung) =>
                 {
                     self.adopt(hook, Some(entry), *rung, view)
                 }
-                EntryStage::Leaving => self.still_there(hook, entry, (*rung, *probation)),
-                EntryStage::Out => self.adopt(hook, Some(entry), *rung, view),
+                EntryStage::Restoring => self.when_restoring_but_bypassed(hook, entry, (*rung, *probation)),
+                EntryStage::Restored => self.adopt(hook, Some(entry), *rung, view),
             },
-            (None, BypassState::Foreign) if culprit => BreakerStep::held_back(HeldBack::Foreign),
-            (_, BypassState::Foreign) => BreakerStep::default().says(
+            (None, BypassState::DuplicateName) if culprit => BreakerStep::held_back(HeldBack::Foreign),
+            (_, BypassState::DuplicateName) => BreakerStep::default().with_notice(
                 NoticeKind::Foreign,
                 "Several webhooks of the configuration have this name: hookwatch cannot tell which it changed, and leaves them alone.",
             ),
         }
     }
 
-    /// What would be done, where nothing may be.
-    fn plan(&self, hook: HookAt<'_>) -> BreakerStep {
-        let reason = self.justify(hook, None, at_first(&hook)).err();
+    /// Reports what the breaker would do in the mode `on`.
+    fn when_planning(&self, hook: HookAt<'_>) -> BreakerStep {
+        let reason = self.justify(hook, None, first_rung(&hook)).err();
         self.held_back(hook, reason.unwrap_or(HeldBack::Plan))
     }
 
+    /// Reports why a hook is not bypassed.
     fn held_back(&self, hook: HookAt<'_>, reason: HeldBack) -> BreakerStep {
         if let (HeldBack::Refused, Some(refusal)) = (reason, &hook.refusal) {
             let words = format!("{} {}", reason.sentence(), refusal.why);
-            return BreakerStep::default().says(NoticeKind::HeldBack(reason), words);
+            return BreakerStep::default().with_notice(NoticeKind::HeldBack(reason), words);
         }
         if reason != HeldBack::Plan {
             return BreakerStep::held_back(reason);
         }
-        match self.choice_for_now(hook, None, at_first(&hook)) {
-            Ok(choice) => BreakerStep::default().says(NoticeKind::WouldBypass(choice.rung), &*choice.words()),
+        match self.choice_for_now(hook, None, first_rung(&hook)) {
+            Ok(choice) => {
+                BreakerStep::default().with_notice(NoticeKind::WouldBypass(choice.rung), &*choice.words())
+            }
             Err(reason) => BreakerStep::held_back(reason),
         }
     }
 
-    /// A hook that is the original, and for which the book has no line or a finished one.
+    /// Begins a bypass of a hook that is the original, where that is justified and permitted. `over` is its line of an earlier
+    /// bypass, if any.
     pub(super) fn begin(
         &self,
         hook: HookAt<'_>,
         over: Option<&BookEntry>,
         view: &ObservedHook,
     ) -> BreakerStep {
-        let room = |choice: Choice| Ok((self.room(hook.id, choice.rung, hook.now)?, choice));
-        let shield = || self.justify(hook, over, Rung::Shield).and_then(room);
-        let found = self.justify(hook, over, at_first(&hook));
-        // Where there is no room for more there may be for a shield, which is one with others.
-        let found = found.and_then(|choice| room(choice).or_else(|reason| shield().map_err(|_| reason)));
-        let (counts, choice) = match found {
-            Ok(found) => found,
+        let within_budget = |choice: Choice| Ok((self.check_budget(hook.id, choice.rung, hook.now)?, choice));
+        let shield = || self.justify(hook, over, Rung::Shield).and_then(within_budget);
+        let chosen = self.justify(hook, over, first_rung(&hook)).and_then(|choice| {
+            // Where the budget has no room for a skip it may have room for a shield.
+            within_budget(choice).or_else(|reason| shield().map_err(|_| reason))
+        });
+        let (rate, choice) = match chosen {
+            Ok(chosen) => chosen,
             Err(reason) => return self.held_back(hook, reason),
         };
         let guards = self.settings.guards;
@@ -186,33 +185,34 @@ impl Breaker {
             relapses: over.map_or(0, |entry| entry.relapses.saturating_add(1)),
             ..self.line(hook, over, choice.rung, view)
         };
-        BreakerStep::writes(Some(line), Some(true), counts)
+        BreakerStep::write(Some(line), Some(true), rate)
     }
 
-    /// A new line, with the history of one that is `over`.
+    /// A new line, with the history of the line of an earlier bypass, `over`.
     fn line(&self, hook: HookAt<'_>, over: Option<&BookEntry>, rung: Rung, view: &ObservedHook) -> BookEntry {
         BookEntry {
-            place: EntryStage::Held,
+            stage: EntryStage::Bypassed,
             rung,
             cause: hook.cause().unwrap_or(Cause::Slow),
             stake: hook.stake(),
             by: Arc::clone(&self.settings.identity),
             since: hook.now,
             at: hook.now,
-            seen: view.version.clone(),
+            object_version: view.version.clone(),
             reverts: over.map_or(0, |entry| entry.reverts),
             relapses: over.map_or(0, |entry| entry.relapses),
             contested: over.is_some_and(|entry| entry.contested),
-            spent: over.is_some_and(|entry| entry.spent),
+            limit_reached: over.is_some_and(|entry| entry.limit_reached),
             by_hand: false,
-            skips: over.and_then(|entry| entry.skips).map(Skips::over),
+            skips: over.and_then(|entry| entry.skips).map(Skips::ended),
         }
     }
 
+    /// Makes the bypass that the book already permits.
     fn bypass(&self, choice: &Choice, relapses: u8) -> BreakerStep {
-        let step = BreakerStep::bypasses(choice);
-        if relapses >= super::FLAPPING {
-            step.says(
+        let step = BreakerStep::bypass(choice);
+        if relapses >= super::FLAPPING_AFTER {
+            step.with_notice(
                 NoticeKind::Flapping,
                 format!("It failed again {relapses} times after a restore."),
             )
@@ -221,15 +221,20 @@ impl Breaker {
         }
     }
 
-    /// The book says bypassed and the object is the original: the bypass is pending, was given up, or was reverted by
-    /// another writer.
-    fn not_there(&self, hook: HookAt<'_>, entry: &BookEntry, view: &ObservedHook) -> BreakerStep {
+    /// The book says bypassed and the object is the original: the bypass follows, does not follow any more, or was reverted
+    /// by another writer.
+    fn when_bypassed_but_original(
+        &self,
+        hook: HookAt<'_>,
+        entry: &BookEntry,
+        view: &ObservedHook,
+    ) -> BreakerStep {
         let (guards, times) = (self.settings.guards, &self.settings.times);
         let justified = self.justify_line(hook, entry);
-        let unchanged = view.version == entry.seen;
+        let unchanged = view.version == entry.object_version;
         if let Ok(choice) = &justified
             && choice.rung == entry.rung
-            && self.has_leave(hook, unchanged)
+            && self.may_begin(hook, unchanged)
         {
             return self.bypass(choice, entry.relapses);
         }
@@ -238,19 +243,16 @@ impl Breaker {
         if clean && refused {
             return self.give_up_line(hook, entry);
         }
-        let carried = hook.carried_to.as_ref() == Some(&view.version);
-        let untouched = unchanged || carried || clean || hook.restored || entry.by_hand;
-        let reverts = if untouched {
-            entry.reverts
-        } else {
-            entry.reverts.saturating_add(1)
-        };
-        let contested = entry.contested || reverts >= REVERTS;
-        let rested = hook.now.since(hook.line_since) >= times.act_within;
-        let mine = entry.by == self.settings.identity;
+        let changed_by_us = hook.version_after_our_changes.as_ref() == Some(&view.version);
+        let is_revert = !(unchanged || changed_by_us || clean || hook.restored_by_us || entry.by_hand);
+        let reverts = entry.reverts.saturating_add(u8::from(is_revert));
+        let contested = entry.contested || reverts >= MAX_REVERTS;
+        // Until then the writer of the line may still begin the bypass.
+        let may_take_over = hook.now.since(hook.line_since) >= times.act_within;
+        let is_own_line = entry.by == self.settings.identity;
         if let Ok(choice) = &justified
             && (!contested || !guards.on(Guard::Contested))
-            && (!untouched || carried || mine || rested)
+            && (is_revert || changed_by_us || is_own_line || may_take_over)
         {
             let line = BookEntry {
                 since: entry.since,
@@ -259,35 +261,36 @@ impl Breaker {
                 skips: entry.skips,
                 ..self.line(hook, None, choice.rung, view)
             };
-            let step = BreakerStep::writes(Some(line), Some(clean || !unchanged), Counts::Nothing);
-            return if untouched { step } else { reverted(step) };
+            let step = BreakerStep::write(Some(line), Some(clean || !unchanged), RateChange::None);
+            return if is_revert { reverted(step) } else { step };
         }
-        // A change under this line may still be in flight; if it names an outdated version, it fails.
-        let over = hook.now.since(hook.line_since) >= times.patience || !guards.on(Guard::Patience);
+        // A change under this line may still be in flight; one for an outdated version fails.
+        let over = hook.now.since(hook.line_since) >= times.write_off_after || !guards.on(Guard::WriteOff);
         if unchanged && !over {
             return match justified {
                 Err(reason) if hook.fails() => self.held_back(hook, reason),
                 _ => BreakerStep::default(),
             };
         }
-        // It counts until no API server has the bypass in force any more.
+        // The line counts as a bypass until no API server has the bypass in force any more.
         if !self.everywhere(&hook) {
             return BreakerStep::default();
         }
         self.write_off(entry, unchanged, (reverts, contested), hook.now)
     }
 
-    /// Whether the bypass that a line is about is still justified, and whether there is room where it would go another way.
+    /// Whether the bypass of a line is still justified, and whether another rung, if it takes one now, fits into the budget.
     fn justify_line(&self, hook: HookAt<'_>, entry: &BookEntry) -> Result<Choice, HeldBack> {
         let choice = self.justify(hook, Some(entry), entry.rung)?;
         if choice.rung != entry.rung {
-            self.room(hook.id, choice.rung, hook.now)?;
+            self.check_budget(hook.id, choice.rung, hook.now)?;
         }
         Ok(choice)
     }
 
-    /// Whether this replica may still begin the bypass under its line; to an object that is `unchanged` since.
-    fn has_leave(&self, hook: HookAt<'_>, unchanged: bool) -> bool {
+    /// Whether this replica may still begin the bypass under its line. `unchanged`: the object still has the version of the
+    /// line.
+    fn may_begin(&self, hook: HookAt<'_>, unchanged: bool) -> bool {
         let (guards, times) = (self.settings.guards, &self.settings.times);
         (unchanged || !guards.on(Guard::Version))
             && hook.licence.is_some_and(|licence| {
@@ -295,7 +298,7 @@ impl Breaker {
             })
     }
 
-    /// No change can follow under the line any more: it is removed, or kept for its history.
+    /// No change can follow under the line any more: removes it, or keeps it for its history.
     fn write_off(
         &self,
         entry: &BookEntry,
@@ -303,15 +306,15 @@ impl Breaker {
         (reverts, contested): (u8, bool),
         now: Time,
     ) -> BreakerStep {
-        if unchanged && entry.reverts == 0 && entry.relapses == 0 {
-            return strike_out();
+        if unchanged && !entry.has_history() {
+            return remove_line();
         }
-        let is_over = |line: &mut BookEntry| {
-            (line.place, line.reverts, line.contested) = (EntryStage::Out, reverts, contested);
+        let end = |line: &mut BookEntry| {
+            (line.stage, line.reverts, line.contested) = (EntryStage::Restored, reverts, contested);
         };
-        let step = self.rewrite(entry, is_over, Counts::Nothing, now);
+        let step = self.rewrite(entry, end, RateChange::None, now);
         if contested {
-            step.says(
+            step.with_notice(
                 NoticeKind::Contested,
                 "Contested: something keeps reverting the bypass, so hookwatch has stopped.",
             )
@@ -322,28 +325,27 @@ impl Breaker {
         }
     }
 
-    /// Every change under this line was refused: its place is free for another hook.
+    /// Every change under this line was refused: another hook may use its share of the budget.
     fn give_up_line(&self, hook: HookAt<'_>, entry: &BookEntry) -> BreakerStep {
-        let new = entry.reverts == 0 && entry.relapses == 0 && !entry.contested && !entry.spent;
-        let counts = match entry.rung {
-            Rung::Shield => Counts::Nothing,
-            Rung::Skip => Counts::TakesBack(entry.since),
+        let rate = match entry.rung {
+            Rung::Shield => RateChange::None,
+            Rung::Skip => RateChange::Undo(entry.since),
         };
-        let is_over = |line: &mut BookEntry| {
-            line.place = EntryStage::Out;
-            // It was counted when the line was written, and did not happen.
+        let end = |line: &mut BookEntry| {
+            line.stage = EntryStage::Restored;
+            // It was counted when the line was written.
             line.relapses = line.relapses.saturating_sub(1);
         };
-        let step = if new {
-            BreakerStep::writes(None, None, counts)
+        let step = if entry.has_history() {
+            self.rewrite(entry, end, rate, hook.now)
         } else {
-            self.rewrite(entry, is_over, counts, hook.now)
+            BreakerStep::write(None, None, rate)
         };
-        let says = self.held_back(hook, HeldBack::Refused).says;
-        BreakerStep { says, ..step }
+        let notice = self.held_back(hook, HeldBack::Refused).notice;
+        BreakerStep { notice, ..step }
     }
 
-    /// The object is ours and the book does not say so.
+    /// The object shows a bypass that the book does not have: writes a line for it.
     fn adopt(
         &self,
         hook: HookAt<'_>,
@@ -352,29 +354,30 @@ impl Breaker {
         view: &ObservedHook,
     ) -> BreakerStep {
         let by_hand = wanted_by_hand(view, hook.now).is_some();
-        if self.is_without_ledger(hook.now) || self.is_full_for(hook.id) {
-            return self.without_book(hook);
+        if self.is_without_ledger(hook.now) || self.is_book_full_for(hook.id) {
+            return self.when_not_in_book(hook);
         }
-        // A backup made during the bypass and applied after it contains the bypass. It still goes through the book:
-        // another replica may have bypassed the hook a moment ago, unknown to this one.
+        // A backup that was made during a bypass contains it, and brings it back when it is applied. Before it is restored the
+        // book gets a line for it: another replica may have bypassed the hook a moment ago.
         let needed = hook.facts.is_none() || hook.fails() || by_hand;
-        let is_old = over.is_some_and(|entry| entry.place == EntryStage::Out) && !needed;
+        let is_from_backup = over.is_some_and(|entry| entry.stage == EntryStage::Restored) && !needed;
         let mut line = BookEntry {
-            place: if is_old {
-                EntryStage::Leaving
+            stage: if is_from_backup {
+                EntryStage::Restoring
             } else {
-                EntryStage::Held
+                EntryStage::Bypassed
             },
             by_hand,
             ..self.line(hook, over, rung, view)
         };
         if rung == Rung::Skip && hook.ignores() {
-            line.skips = Some(Skips::begun(line.skips, hook.now));
+            line.skips = Some(Skips::next(line.skips, hook.now));
         }
-        BreakerStep::writes(Some(line), None, Counts::Nothing)
+        BreakerStep::write(Some(line), None, RateChange::None)
     }
 }
 
+/// The step with the notice that another writer reverted the bypass.
 fn reverted(step: BreakerStep) -> BreakerStep {
-    step.says(NoticeKind::Reverted, "Another client removed the bypass.")
+    step.with_notice(NoticeKind::Reverted, "Another client removed the bypass.")
 }

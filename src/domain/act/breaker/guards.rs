@@ -1,18 +1,18 @@
-//! The guard rails, and the names under which each says that it held the breaker back.
+//! The guards of the breaker, and the reasons that are published when a hook is not bypassed.
 
 use strum::{IntoStaticStr, VariantArray};
 
 use crate::text::named;
 
-/// Why a hook that looks like a culprit is not bypassed.
+/// Why a failing hook is not bypassed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum HeldBack {
-    /// Fewer than two witnesses, or not sure enough.
+    /// There are fewer than two witnesses, or the verdict is not confident enough.
     Evidence,
-    /// We doubt ourselves: every probe of everything fails.
+    /// All probes fail, so the fault may be hookwatch's own.
     SelfDoubt,
-    /// What is known of the hooks or of how they are is old.
+    /// The inventory or the last judgement is too old.
     #[strum(serialize = "stale_inventory")]
     Stale,
     /// The API servers' release, or the webhook's annotations, have not been read yet.
@@ -21,21 +21,21 @@ pub enum HeldBack {
     OptedOut,
     /// Its owner's annotation cannot be read.
     AnnotationUnreadable,
-    /// The rungs that would help are beyond the owner's ceiling, or the fence's where the owner says nothing.
+    /// The owner's ceiling does not permit a rung that would help, or the fence does not where the owner says nothing.
     Ceiling,
-    /// The rule permits nothing, or only what would not help.
+    /// The rule permits no rung that would help.
     Policy,
-    /// The evidence is of a kind that never goes past shield, and shield is not permitted or not possible.
+    /// The evidence justifies only a shield, and a shield is not permitted or not possible.
     WeakEvidence,
-    /// The API server knows no match conditions.
+    /// The API server does not support `matchConditions`.
     ServerTooOld,
-    /// Only shield is permitted, and only hookwatch is known to write what it spares.
+    /// Only a shield is permitted, and of what it spares the hook receives only hookwatch's own requests, as far as is known.
     NothingToShield,
-    /// Only shield is permitted, and the hook is slow within the deadlines of what it spares.
+    /// Only a shield is permitted, and the hook is slow but no control-plane request passes its deadline.
     WithinDeadlines,
     /// It has not failed for long enough.
     Hold,
-    /// The mode is `plan`: it is only said.
+    /// The mode is `plan`: hookwatch only reports.
     Plan,
     /// The fence around the account is not proven.
     Fence,
@@ -45,7 +45,7 @@ pub enum HeldBack {
     Frozen,
     /// Another writer keeps reverting the bypass.
     Contested,
-    /// Its bypass lasted as long as it may, and it was not well since.
+    /// Its bypass reached the time limit, and it was not healthy for long enough since.
     Limit,
     /// Several webhooks of the object have this name.
     Foreign,
@@ -109,54 +109,54 @@ impl HeldBack {
     }
 }
 
-/// One thing that keeps the breaker from doing harm.
+/// One rule that keeps the breaker from doing harm. A test switches off one at a time, to show that it is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, VariantArray)]
 pub(super) enum Guard {
-    /// Two witnesses and a sure verdict before anything is done.
+    /// A bypass requires two witnesses and a confident verdict.
     Evidence,
-    /// Not while we doubt ourselves.
+    /// No bypass while the fault may be hookwatch's own.
     SelfDoubt,
-    /// Not by old knowledge.
+    /// No bypass by an outdated inventory or judgement.
     Stale,
-    /// Neither past the owner's annotation.
+    /// No rung beyond the owner's annotation.
     Ceiling,
-    /// Nor past the rule.
+    /// No rung that the rule does not permit.
     Policy,
-    /// Nor past shield on weak evidence.
+    /// Only a shield on weak evidence.
     WeakEvidence,
-    /// Nor past shield where its failures are ignored, unless it is dead.
+    /// Only a shield for a hook whose failures are ignored, unless it is dead.
     Dead,
-    /// Not before it has failed for some time.
+    /// No bypass before the hook has failed for some time.
     Hold,
-    /// Nothing is touched unless the mode is `on`.
+    /// No change of an object unless the mode is `on`.
     Mode,
-    /// Nor unless the fence holds.
+    /// No bypass unless the fence is proven.
     Fence,
-    /// Nothing new while frozen.
+    /// No new bypass while frozen.
     Frozen,
-    /// Two reverts are enough.
+    /// No further bypass after two reverts by another writer.
     Contested,
-    /// Not again after the longest bypass, before it was well.
+    /// After a bypass that reached its time limit, no other before the hook was healthy.
     Limit,
-    /// The longest bypass itself.
+    /// A bypass ends at its time limit.
     Longest,
-    /// As many at once as permitted.
+    /// No more bypasses at once than permitted.
     Budget,
-    /// As many in some time as permitted.
+    /// No more skips within some time than permitted.
     Rate,
-    /// The ledger is written, with its version as the precondition, before an object is.
+    /// The ledger is written before an object, with the ledger's version as the precondition.
     LedgerFirst,
-    /// A change is made only to the very version of the object that was read.
+    /// A change is made only to exactly the version of the object that was read.
     Version,
-    /// The permission to act ends before another replica may treat the line as abandoned.
+    /// The licence to begin a bypass expires before another replica may write the line off.
     Licence,
-    /// A change that may still be in flight is not written off.
-    Patience,
-    /// A hook that canaries reach is restored only after they got through.
+    /// A line is not written off while a change under it may still be in flight.
+    WriteOff,
+    /// A hook that a canary matches is restored only after a canary got through.
     Canary,
-    /// Canaries alone go through only where nothing went through before: never from shield.
+    /// Probation only follows a skip: after a shield it would enforce less.
     Narrowing,
-    /// Only what every API server shows is called effective, and only what none shows any more is over.
+    /// A bypass is effective only when every API server shows it, and over only when none shows it any more.
     EveryServer,
 }
 
@@ -165,7 +165,7 @@ impl Guard {
     pub(super) const ALL: &'static [Self] = Self::VARIANTS;
 }
 
-/// Which guards are in force. What is shipped has no way to switch one off.
+/// Which guards are in force. Only tests can switch one off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Guards {
     #[cfg(test)]
@@ -173,7 +173,7 @@ pub(super) struct Guards {
 }
 
 impl Guards {
-    /// All but one, to show that it is needed.
+    /// All guards but one.
     #[cfg(test)]
     pub(super) fn without(guard: Guard) -> Self {
         Self { off: Some(guard) }

@@ -2,19 +2,18 @@
 
 use std::time::Duration;
 
-use super::action::To;
 use super::book::BookEntry;
 use super::choice::{Choice, RungBounds, choose};
 use super::guards::{Guard, HeldBack};
 use super::observed::{HookFacts, Judged};
 use super::policy::{Ceiling, PolicyRule, PolicySubject, Rung};
-use super::{Breaker, HookAt, HookMemory, WITNESSES};
+use super::{Breaker, HookAt, HookMemory, MIN_WITNESSES};
 use crate::act::fence::AutoBreak;
 use crate::cluster::hook::HookId;
 use crate::time::Time;
 use crate::vocabulary::Cause;
 
-/// What the guard rails are asked about: a hook that fails, and the rung that would be taken.
+/// What the guard rails judge: a bypass of a failing hook at some rung.
 struct Case<'a> {
     breaker: &'a Breaker,
     hook: HookAt<'a>,
@@ -22,25 +21,25 @@ struct Case<'a> {
     overall: &'a Judged,
     facts: &'a HookFacts,
     rule: &'a PolicyRule,
-    /// The rung for now, or why there is none.
+    /// The rung that would be taken now, or why there is none.
     choice: Result<&'a Choice, HeldBack>,
 }
 
-/// One guard rail: what a test switches it off by, to show that it is needed, and why it holds the breaker back, where it does.
-/// What no test can switch off holds in every test, too.
+/// One guard rail: the [`Guard`] by which a test switches it off, if any, and its function, which returns why it holds the
+/// breaker back, or `None`.
 type GuardRail = (Option<Guard>, fn(&Case<'_>) -> Option<HeldBack>);
 
-/// All of them. The first that holds gives the reason that is published: what is known comes before what is permitted, and
-/// what a person can change at once comes last. Those of the rung itself are in [`choose`]; those of a place in the budget
-/// are asked when the ledger's line is written.
+/// All guard rails, in order; the first that holds the breaker back gives the published reason. Evidence comes before
+/// permission, and what a person can change at once comes last. The limits of each rung are in [`choose`]. The budget is
+/// checked when the ledger's line is written.
 const GUARD_RAILS: [GuardRail; 12] = [
-    // It outlasts all other guards.
+    // Comes first, as it lasts longest.
     (Some(Guard::Contested), |case| {
         let contested = case.entry.is_some_and(|entry| entry.contested);
         contested.then_some(HeldBack::Contested)
     }),
     (Some(Guard::Evidence), |case| {
-        let unambiguous = case.facts.witnesses.len() >= WITNESSES && case.facts.sure;
+        let unambiguous = case.facts.witnesses.len() >= MIN_WITNESSES && case.facts.confident;
         (!unambiguous).then_some(HeldBack::Evidence)
     }),
     (Some(Guard::SelfDoubt), |case| {
@@ -56,8 +55,8 @@ const GUARD_RAILS: [GuardRail; 12] = [
     }),
     (None, |case| case.choice.err()),
     (Some(Guard::Limit), |case| {
-        let spent = case.entry.is_some_and(|entry| entry.spent);
-        spent.then_some(HeldBack::Limit)
+        let limit_reached = case.entry.is_some_and(|entry| entry.limit_reached);
+        limit_reached.then_some(HeldBack::Limit)
     }),
     (Some(Guard::Frozen), |case| {
         let frozen = case.breaker.book().is_some_and(|book| book.frozen.is_some());
@@ -71,27 +70,27 @@ const GUARD_RAILS: [GuardRail; 12] = [
         (!case.overall.fence_holds).then_some(HeldBack::Fence)
     }),
     (None, |case| {
-        let refusal = case.hook.refusal(case.hook.now);
-        refusal
-            .is_some_and(|refusal| refusal.to != To::Bypass(Rung::Skip))
-            .then_some(HeldBack::Refused)
+        case.hook.is_refused(case.hook.now).then_some(HeldBack::Refused)
     }),
 ];
 
 impl Breaker {
-    /// The rule for a hook, with the cause that it fails from or failed from.
+    /// The rule for a hook and the cause of its failure.
     pub(super) fn rule(&self, id: &HookId, hook: &HookMemory, cause: Cause) -> &PolicyRule {
         let none = PolicySubject::default();
         let subject = hook.newest().map_or(&none, |(owner, _)| &*owner.subject);
         self.settings.policy.rule(id, subject, cause)
     }
 
-    /// The rung for a hook, `most` at most.
+    /// The rung for a hook, not higher than `highest`.
+    ///
+    /// # Errors
+    /// With the reason to publish, where there is none.
     pub(super) fn choice(
         &self,
         hook: HookAt<'_>,
         entry: Option<&BookEntry>,
-        most: Rung,
+        highest: Rung,
     ) -> Result<Choice, HeldBack> {
         let (Some((_, overall)), Some(facts)) = (&self.memory.judged, &hook.facts) else {
             return Err(HeldBack::Stale);
@@ -108,28 +107,31 @@ impl Breaker {
             ceiling,
             may_skip: Self::may_skip(&hook) || !guards.on(Guard::Ceiling),
             match_conditions: overall.match_conditions,
-            most,
-            not_dead: self.not_dead(hook, entry, rule),
+            highest,
+            skip_objection: self.objection_to_skip(hook, entry, rule),
             guards,
         };
         choose(facts, &bounds)
     }
 
-    /// The rung for now, `most` at most: a shield as long as it is too early for more.
+    /// As [`Self::choice`], but a shield while the hook has not failed for long enough for a higher rung.
+    ///
+    /// # Errors
+    /// As for [`Self::choice`]; [`HeldBack::Hold`] while it is too early for a shield as well.
     pub(super) fn choice_for_now(
         &self,
         hook: HookAt<'_>,
         entry: Option<&BookEntry>,
-        most: Rung,
+        highest: Rung,
     ) -> Result<Choice, HeldBack> {
         let (Some(cause), Some(since)) = (hook.cause(), hook.failing_since) else {
             return Err(HeldBack::Evidence);
         };
         let rule = self.rule(hook.id, &hook, cause);
         let early = |choice: &Choice| self.is_early(hook, rule, choice.rung, since);
-        // A replica that does not lead goes no deeper than a shield.
-        let most = if self.memory.leads { most } else { Rung::Shield };
-        match self.choice(hook, entry, most) {
+        // A replica that does not lead only shields.
+        let highest = if self.memory.leads { highest } else { Rung::Shield };
+        match self.choice(hook, entry, highest) {
             Ok(choice) if early(&choice) => {
                 let shield = self.choice(hook, entry, Rung::Shield).ok();
                 shield.filter(|shield| !early(shield)).ok_or(HeldBack::Hold)
@@ -138,7 +140,7 @@ impl Breaker {
         }
     }
 
-    /// Whether a bypass is justified and permitted, and how far: `most` at most.
+    /// The rung at which a bypass is justified and permitted, not higher than `highest`.
     ///
     /// # Errors
     /// With the reason to publish, where it is not.
@@ -146,7 +148,7 @@ impl Breaker {
         &self,
         hook: HookAt<'_>,
         entry: Option<&BookEntry>,
-        most: Rung,
+        highest: Rung,
     ) -> Result<Choice, HeldBack> {
         let (Some((_, overall)), Some(facts)) = (&self.memory.judged, &hook.facts) else {
             return Err(HeldBack::Stale);
@@ -155,7 +157,7 @@ impl Breaker {
             return Err(HeldBack::Evidence);
         };
         let rule = self.rule(hook.id, &hook, cause);
-        let choice = self.choice_for_now(hook, entry, most);
+        let choice = self.choice_for_now(hook, entry, highest);
         let case = Case {
             breaker: self,
             hook,
@@ -173,7 +175,7 @@ impl Breaker {
             return Err(reason);
         }
         let choice = choice?;
-        // A skip is refused where the fence was tightened a moment ago.
+        // The fence may have been tightened a moment ago, so that it refuses a skip.
         if choice.rung == Rung::Skip && hook.refusal(hook.now).is_some() {
             let shield = self.choice(hook, entry, Rung::Shield);
             return shield.map_err(|_| HeldBack::Refused);
@@ -181,30 +183,32 @@ impl Breaker {
         Ok(choice)
     }
 
-    /// Whether a hook that fails since `since` has not failed for long enough for a rung.
+    /// Whether a hook, failing since `since`, has not failed for long enough for a rung.
     fn is_early(&self, hook: HookAt<'_>, rule: &PolicyRule, rung: Rung, since: Time) -> bool {
-        let behind = if self.memory.leads {
+        let delay = if self.memory.leads {
             Duration::ZERO
         } else {
-            self.settings.times.follows_after
+            self.settings.times.follower_delay
         };
         let since = if rung == Rung::Shield {
             self.together_since(hook.id, since)
         } else {
             since
         };
-        hook.now.since(since) < rule.hold(rung) + behind && self.settings.guards.on(Guard::Hold)
+        hook.now.since(since) < rule.hold(rung) + delay && self.settings.guards.on(Guard::Hold)
     }
 
-    /// Since when the first of the hooks that fail together fails, the merely slow ones apart: they are shielded at one
-    /// time. The first shield spares the canaries that are evidence against the others.
+    /// Since when the first of the hooks fails that fail together with this one; merely slow hooks do not count. All of them are
+    /// shielded at once, since canaries skip a shielded hook, and are evidence against the other hooks until then.
     fn together_since(&self, id: &HookId, since: Time) -> Time {
-        let first = self.place(id).and_then(|place| self.among.failing.get(place));
+        let first = self
+            .incident_key(id)
+            .and_then(|key| self.overview.failing_since.get(key));
         first.map_or(since, |first| since.min(*first))
     }
 }
 
-/// The first rung of a bypass. A hook whose failures are ignored may be skipped after that, if it is dead.
-pub(super) fn at_first(hook: &HookMemory) -> Rung {
+/// The highest rung that a bypass may begin with. A hook whose failures are ignored is shielded before it may be skipped.
+pub(super) fn first_rung(hook: &HookMemory) -> Rung {
     if hook.ignores() { Rung::Shield } else { Rung::Skip }
 }

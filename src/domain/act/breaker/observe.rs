@@ -1,4 +1,4 @@
-//! Taking observations in. Nothing is decided here.
+//! Remembers observations. Nothing is decided here.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,47 +7,48 @@ use std::time::Duration;
 use super::action::{Action, Notice, NoticeKind, To};
 use super::book::{Book, ResourceVersion};
 use super::observed::{BypassState, HookFacts, Judged, Observation, ObservedHook, Ticket, WriteOutcome};
-use super::policy::{OwnerWord, Rung};
-use super::{Breaker, BreakerTimes, HookMemory, Licence, RefusedChange};
+use super::policy::{OwnerAnnotations, Rung};
+use super::{Breaker, BreakerTimes, HookMemory, RefusedChange};
 use crate::cluster::hook::HookId;
 use crate::time::Time;
 use crate::vocabulary::{Cause, Health};
 
-/// How often the wait after refusals in a row is doubled, at most.
-const MOST_DOUBLINGS: u8 = 4;
+/// How often the wait is doubled, at most, when changes are refused in a row.
+const MAX_REFUSAL_DOUBLINGS: u8 = 4;
 
 impl Breaker {
+    /// Remembers one observation.
     pub(super) fn observe(&mut self, observation: Observation, now: Time, actions: &mut Vec<Action>) {
         match observation {
             Observation::Tick => {}
             Observation::Leads(leads) => self.memory.leads = leads,
-            Observation::Judged(judged) => self.judged(judged, now),
-            Observation::Servers(servers) => self.servers(servers),
-            Observation::Shows { hook, server, view } => self.shows(hook, server, view),
-            Observation::Read { ticket, view } => self.read(ticket, view, now),
+            Observation::Judged(judged) => self.take_judgement(judged, now),
+            Observation::Servers(servers) => self.take_servers(servers),
+            Observation::Shows { hook, server, view } => self.take_view(hook, server, view),
+            Observation::Read { ticket, view } => self.take_read(ticket, view, now),
             Observation::Ledger { version, book } => {
-                self.memory.ledger.reading = None;
+                self.memory.ledger.reading_since = None;
                 // While a write is in flight it is unknown which of the two is newer.
                 if self.memory.ledger.writing.is_none() {
-                    self.knows(version, book, now);
+                    self.take_book(version, book, now);
                 }
             }
             Observation::LedgerShows(version) => {
                 let ledger = &mut self.memory.ledger;
                 let known = ledger.known.as_ref().and_then(|(version, _)| version.as_ref());
-                ledger.unsure |= known != Some(&version);
+                ledger.must_reread |= known != Some(&version);
             }
             Observation::NoLedger => {
                 let ledger = &mut self.memory.ledger;
-                ledger.reading = None;
-                ledger.rest_until = Some(now + self.settings.times.retry);
-                ledger.lost.get_or_insert(now);
+                ledger.reading_since = None;
+                ledger.paused_until = Some(now + self.settings.times.retry_after);
+                ledger.unreachable_since.get_or_insert(now);
             }
-            Observation::Outcome { ticket, outcome } => self.outcome(ticket, outcome, now, actions),
+            Observation::Outcome { ticket, outcome } => self.take_outcome(ticket, outcome, now, actions),
         }
     }
 
-    fn judged(&mut self, mut judged: Judged, now: Time) {
+    fn take_judgement(&mut self, mut judged: Judged, now: Time) {
         let hooks = std::mem::take(&mut judged.hooks);
         let before = self
             .memory
@@ -57,77 +58,71 @@ impl Breaker {
         for (id, hook) in &mut self.memory.hooks {
             if !hooks.contains_key(id) {
                 (hook.facts, hook.failing_since) = (None, None);
-                hook.was_never_well();
+                hook.restart_healthy_time();
             }
         }
         for (id, facts) in hooks {
             let hook = self.memory.hooks.entry(id).or_default();
-            // How long it has been merely slow says nothing of how long it has been worse.
+            // The time in which it was merely slow does not count as failing in a worse way.
             let gets_worse =
                 hook.facts.as_ref().is_some_and(HookFacts::is_merely_slow) && !facts.is_merely_slow();
             let since = hook.failing_since.filter(|_| !gets_worse);
             hook.failing_since = facts.harms_writes().then(|| since.unwrap_or(now));
-            // One that nothing would shield now needs no shield any more.
+            // A hook that is merely slow would not be shielded now, so its shield is not needed any more.
             let needless = hook.rung() == Some(Rung::Shield) && facts.is_merely_slow();
-            let well = facts.health == Health::Healthy || needless;
-            if facts.health == Health::Failing && !well {
-                hook.well_before = Duration::ZERO;
-            } else if let Some(since) = hook.well_since.filter(|_| !well) {
-                hook.well_before += before.since(since);
+            if facts.health == Health::Healthy || needless {
+                hook.healthy_since.get_or_insert(now);
+            } else if facts.health == Health::Failing {
+                hook.restart_healthy_time();
+            } else if let Some(since) = hook.healthy_since.take() {
+                hook.healthy_before += before.since(since);
             }
-            hook.well_since = well.then(|| hook.well_since.unwrap_or(now));
             hook.facts = Some(facts);
         }
         let book = self.memory.ledger.known.as_ref().map(|(_, book)| book);
-        let told = |id: &HookId| book.is_some_and(|book| book.entries.contains_key(id));
+        let has_line = |id: &HookId| book.is_some_and(|book| book.entries.contains_key(id));
         self.memory.hooks.retain(|id, hook| {
             hook.facts.is_some()
                 || hook.pending.is_some()
-                || hook.asked.is_some()
-                || told(id)
+                || hook.read_request.is_some()
+                || has_line(id)
                 || hook.is_ours()
                 || hook.is_left_over()
         });
     }
 
-    fn servers(&mut self, servers: BTreeSet<Arc<str>>) {
+    fn take_servers(&mut self, servers: BTreeSet<Arc<str>>) {
         for hook in self.memory.hooks.values_mut() {
-            hook.shows.retain(|server, _| servers.contains(server));
+            hook.by_server.retain(|server, _| servers.contains(server));
         }
         self.memory.servers = servers;
     }
 
-    fn shows(&mut self, id: HookId, server: Arc<str>, view: ObservedHook) {
+    fn take_view(&mut self, id: HookId, server: Arc<str>, view: ObservedHook) {
         let hook = self.memory.hooks.entry(id).or_default();
-        let before = hook.shows.insert(server, view.clone());
-        let news = before.is_none_or(|before| before.version != view.version);
-        // It may be older or newer than what was read; only another read can show.
-        if news
-            && hook
-                .read
-                .as_ref()
-                .is_some_and(|(_, read)| read.version != view.version)
-        {
-            hook.read = None;
+        let before = hook.by_server.insert(server, view.clone());
+        // A view that differs from the last read may be older or newer; only another read can tell.
+        if before.is_none_or(|before| before.version != view.version) {
+            hook.last_read.take_if(|(_, read)| read.version != view.version);
         }
     }
 
-    fn read(&mut self, ticket: Ticket, view: Option<ObservedHook>, now: Time) {
-        let rest_until = now + self.settings.times.retry;
+    fn take_read(&mut self, ticket: Ticket, view: Option<ObservedHook>, now: Time) {
+        let paused_until = now + self.settings.times.retry_after;
         for hook in self.memory.hooks.values_mut() {
-            if hook.asked.is_some_and(|(asked, _)| asked == ticket) {
-                hook.asked = None;
+            if hook.read_request.is_some_and(|(asked, _)| asked == ticket) {
+                hook.read_request = None;
                 match view {
-                    Some(view) => hook.sees(view, now),
-                    None => hook.rest_until = Some(rest_until),
+                    Some(view) => hook.note_read(view, now),
+                    None => hook.paused_until = Some(paused_until),
                 }
                 return;
             }
         }
     }
 
-    /// Takes in the current content of the ledger.
-    fn knows(&mut self, version: Option<ResourceVersion>, book: Book, now: Time) {
+    /// Remembers the content of the ledger that was read.
+    fn take_book(&mut self, version: Option<ResourceVersion>, book: Book, now: Time) {
         let before = self.memory.ledger.known.take().map(|(_, book)| book);
         let before = before.unwrap_or_default();
         let ids: BTreeSet<&HookId> = before.entries.keys().chain(book.entries.keys()).collect();
@@ -136,59 +131,57 @@ impl Breaker {
                 let hook = self.memory.hooks.entry(id.clone()).or_default();
                 hook.line_since = now;
                 hook.licence = None;
-                // What was read before may be older than the line.
-                (hook.read, hook.asked) = (None, None);
+                // The last read may be older than the line.
+                (hook.last_read, hook.read_request) = (None, None);
             }
         }
         let ledger = &mut self.memory.ledger;
         ledger.known = Some((version, book));
         ledger.known_at = now;
-        (ledger.unsure, ledger.rest_until) = (false, None);
-        // One that can be read may be one that cannot be written.
-        let unwritten = ledger
-            .unwritten
-            .is_some_and(|at| now.since(at) < self.settings.times.reread);
-        ledger.lost = ledger.lost.filter(|_| unwritten);
+        (ledger.must_reread, ledger.paused_until) = (false, None);
+        // A ledger that can be read may not be writable.
+        let failed_recently = ledger
+            .write_failed_at
+            .is_some_and(|at| now.since(at) < self.settings.times.reread_after);
+        if !failed_recently {
+            ledger.unreachable_since = None;
+        }
     }
 
-    fn outcome(&mut self, ticket: Ticket, outcome: WriteOutcome, now: Time, actions: &mut Vec<Action>) {
+    fn take_outcome(&mut self, ticket: Ticket, outcome: WriteOutcome, now: Time, actions: &mut Vec<Action>) {
         if let Some(writing) = &self.memory.ledger.writing
             && writing.ticket == ticket
         {
-            self.ledger_written(outcome, now);
+            self.take_ledger_outcome(outcome, now);
             return;
         }
-        let mut hooks = self.memory.hooks.iter_mut();
-        let found = hooks.find(|(_, hook)| {
-            hook.pending
-                .as_ref()
-                .is_some_and(|pending| pending.ticket == ticket)
+        let found = self.memory.hooks.iter_mut().find_map(|(id, hook)| {
+            let pending = hook.pending.take_if(|pending| pending.ticket == ticket)?;
+            Some((id, hook, pending))
         });
-        let Some((id, hook)) = found else { return };
-        let Some(pending) = hook.pending.take() else {
+        let Some((id, hook, pending)) = found else {
             return;
         };
-        hook.read = None;
+        hook.last_read = None;
         match outcome {
             WriteOutcome::Applied(view) => {
                 hook.refusal = None;
                 if matches!(pending.to, To::Bypass(_)) && hook.probation_since.is_some() {
-                    // Its time in good health restarts at zero.
                     hook.relapses = hook.relapses.saturating_add(1);
-                    hook.was_never_well();
+                    hook.restart_healthy_time();
                 }
                 let (id, version) = (id.clone(), view.version.clone());
-                hook.restored = pending.to == To::Original;
-                hook.sees(view, now);
-                self.has_changed(&id, &pending.from, &version);
+                hook.restored_by_us = pending.to == To::Original;
+                hook.note_read(view, now);
+                self.note_own_change(&id, &pending.from, &version);
             }
             WriteOutcome::Conflict | WriteOutcome::Gone | WriteOutcome::GaveUp => {}
             WriteOutcome::Refused(why) => {
-                hook.refused(&why, pending.to, now, &self.settings.times);
-                // A missing bypass is reported together with the other reasons of the guard rails.
+                hook.note_refusal(&why, pending.to, now, &self.settings.times);
+                // The refusal of a new bypass is reported as the reason why the hook is not bypassed.
                 let begins = matches!(pending.to, To::Bypass(_)) && !hook.is_ours();
-                if !begins && hook.told != Some(NoticeKind::Refused) {
-                    hook.told = Some(NoticeKind::Refused);
+                if !begins && hook.last_notice != Some(NoticeKind::Refused) {
+                    hook.last_notice = Some(NoticeKind::Refused);
                     actions.push(Action::Tell(Notice {
                         hook: id.clone(),
                         kind: NoticeKind::Refused,
@@ -197,29 +190,33 @@ impl Breaker {
                     }));
                 }
             }
-            WriteOutcome::Ambiguous | WriteOutcome::Written(_) => hook.unclear(),
+            WriteOutcome::Ambiguous | WriteOutcome::Written(_) => hook.note_unclear_outcome(),
         }
     }
 
-    /// A change of a hook took its object from one version to the next: what was read of the others in it is older.
-    fn has_changed(&mut self, id: &HookId, from: &ResourceVersion, version: &ResourceVersion) {
+    /// This replica changed a hook, and so its object from one version to the next: the last reads of the other hooks in the
+    /// object are outdated.
+    fn note_own_change(&mut self, id: &HookId, from: &ResourceVersion, version: &ResourceVersion) {
         let book = self.memory.ledger.known.as_ref().map(|(_, book)| book);
         let others = self.memory.hooks.iter_mut();
         let others = others.filter(|(other, _)| {
             (other.kind, &other.configuration) == (id.kind, &id.configuration) && *other != id
         });
         for (id, other) in others {
-            other.read.take_if(|(_, read)| read.version != *version);
+            other.last_read.take_if(|(_, read)| read.version != *version);
             let line = book.and_then(|book| book.entries.get(id));
-            let since = [other.carried_to.as_ref(), line.map(|line| &line.seen)];
-            if since.contains(&Some(from)) {
-                other.carried_to = Some(version.clone());
+            let known = [
+                other.version_after_our_changes.as_ref(),
+                line.map(|line| &line.object_version),
+            ];
+            if known.contains(&Some(from)) {
+                other.version_after_our_changes = Some(version.clone());
             }
         }
     }
 
-    fn ledger_written(&mut self, outcome: WriteOutcome, now: Time) {
-        let retry = self.settings.times.retry;
+    fn take_ledger_outcome(&mut self, outcome: WriteOutcome, now: Time) {
+        let retry_after = self.settings.times.retry_after;
         let ledger = &mut self.memory.ledger;
         let Some(writing) = ledger.writing.take() else {
             return;
@@ -228,58 +225,50 @@ impl Breaker {
             WriteOutcome::Written(version) => {
                 ledger.known = Some((Some(version), writing.book));
                 ledger.known_at = now;
-                (ledger.lost, ledger.unwritten, ledger.rest_until) = (None, None, None);
+                (
+                    ledger.unreachable_since,
+                    ledger.write_failed_at,
+                    ledger.paused_until,
+                ) = (None, None, None);
                 for (id, licence) in writing.licences {
                     let hook = self.memory.hooks.entry(id).or_default();
                     hook.line_since = now;
-                    hook.licence = licence.map(|clean| Licence {
-                        sent: writing.sent,
-                        clean,
-                    });
+                    hook.licence = licence;
                     if hook.licence.is_none() {
-                        (hook.read, hook.asked) = (None, None);
+                        (hook.last_read, hook.read_request) = (None, None);
                     }
                 }
             }
-            WriteOutcome::Conflict | WriteOutcome::Gone | WriteOutcome::GaveUp => ledger.unsure = true,
+            WriteOutcome::Conflict | WriteOutcome::Gone | WriteOutcome::GaveUp => ledger.must_reread = true,
             WriteOutcome::Refused(_) | WriteOutcome::Ambiguous | WriteOutcome::Applied(_) => {
                 if matches!(outcome, WriteOutcome::Refused(_)) {
-                    ledger.rest_until = Some(now + retry);
+                    ledger.paused_until = Some(now + retry_after);
                 }
-                (ledger.unsure, ledger.unwritten) = (true, Some(now));
-                ledger.lost.get_or_insert(now);
+                (ledger.must_reread, ledger.write_failed_at) = (true, Some(now));
+                ledger.unreachable_since.get_or_insert(now);
             }
         }
     }
 
-    /// Stops waiting for answers that will not come.
-    pub(super) fn give_up(&mut self, now: Time) {
+    /// Stops waiting for answers that can no longer come, and makes outdated knowledge due for a read.
+    pub(super) fn expire_requests(&mut self, now: Time) {
         let life = self.settings.times.request_life;
+        let reread_after = self.settings.times.reread_after;
         let over = |sent: Time| now.since(sent) >= life;
         let ledger = &mut self.memory.ledger;
-        if ledger.reading.is_some_and(over) {
-            ledger.reading = None;
-        }
-        // A change that no watch reported is found in the end.
-        ledger.unsure |= now.since(ledger.known_at) >= self.settings.times.reread;
-        if ledger.writing.as_ref().is_some_and(|writing| over(writing.sent)) {
-            ledger.writing = None;
-            ledger.unsure = true;
+        ledger.reading_since.take_if(|sent| over(*sent));
+        // A regular read finds a change that no watch reported.
+        ledger.must_reread |= now.since(ledger.known_at) >= reread_after;
+        if ledger.writing.take_if(|writing| over(writing.sent)).is_some() {
+            ledger.must_reread = true;
         }
         for hook in self.memory.hooks.values_mut() {
-            if hook.asked.is_some_and(|(_, sent)| over(sent)) {
-                hook.asked = None;
+            hook.read_request.take_if(|(_, sent)| over(*sent));
+            if hook.pending.take_if(|pending| over(pending.sent)).is_some() {
+                hook.last_read = None;
+                hook.note_unclear_outcome();
             }
-            if hook.pending.as_ref().is_some_and(|pending| over(pending.sent)) {
-                hook.pending = None;
-                hook.read = None;
-                hook.unclear();
-            }
-            let reread = self.settings.times.reread;
-            let old = |read: &(Time, ObservedHook)| now.since(read.0) >= reread;
-            if hook.read.as_ref().is_some_and(old) {
-                hook.read = None;
-            }
+            hook.last_read.take_if(|(at, _)| now.since(*at) >= reread_after);
         }
     }
 }
@@ -295,12 +284,12 @@ impl HookMemory {
         self.facts.as_ref()?.cause
     }
 
-    /// Whether anything is known to be of hookwatch.
+    /// Whether any view of its object shows a bypass.
     pub(super) fn is_ours(&self) -> bool {
         self.rung().is_some()
     }
 
-    /// How far it is bypassed, by anything that is known.
+    /// The highest rung that any view of its object shows.
     pub(super) fn rung(&self) -> Option<Rung> {
         let rungs = self.views().filter_map(|view| match view.shown {
             BypassState::Ours { rung, .. } => Some(rung),
@@ -309,17 +298,17 @@ impl HookMemory {
         rungs.max()
     }
 
-    /// Whether there is nothing to decide about it, unless the book has a line on it: it does not fail, its object has no known
-    /// change of hookwatch, and nothing is in flight or was reported.
+    /// Whether there is nothing to decide about it unless the book has a line for it: it does not fail, its object shows nothing
+    /// of hookwatch, and nothing is in flight or was reported.
     pub(super) fn is_at_rest(&self) -> bool {
         !self.fails()
             && !self.is_ours()
             && !self.is_left_over()
-            && self.read.is_none()
-            && self.asked.is_none()
+            && self.last_read.is_none()
+            && self.read_request.is_none()
             && self.pending.is_none()
-            && self.told.is_none()
-            && self.leaving_since.is_none()
+            && self.last_notice.is_none()
+            && self.restore_due_since.is_none()
     }
 
     /// Whether its failures are ignored.
@@ -327,64 +316,72 @@ impl HookMemory {
         self.facts.as_ref().is_some_and(|facts| facts.ignores)
     }
 
-    /// What its owner says, and whether its failures are ignored, by the newest version of the object that is known.
-    pub(super) fn newest(&self) -> Option<(&OwnerWord, bool)> {
-        let read = self.read.as_ref().map(|(_, view)| (&view.owner, view.ignores));
+    /// What its owner says, and whether its failures are ignored, by the newest known version of the object.
+    pub(super) fn newest(&self) -> Option<(&OwnerAnnotations, bool)> {
+        let read = self
+            .last_read
+            .as_ref()
+            .map(|(_, view)| (&view.owner, view.ignores));
         read.or(self.facts.as_ref().map(|facts| (&facts.owner, facts.ignores)))
     }
 
-    /// Whether something of hookwatch's that is not in force any more is known to be there.
+    /// Whether any view of its object shows leftovers of hookwatch without a bypass.
     pub(super) fn is_left_over(&self) -> bool {
         self.views().any(|view| view.left_over)
     }
 
-    /// Its object as each API server shows it, and as it was read.
+    /// Its object in the cache of each API server, and as last read.
     fn views(&self) -> impl Iterator<Item = &ObservedHook> {
-        let read = self.read.as_ref().map(|(_, view)| view);
-        self.shows.values().chain(read)
+        let read = self.last_read.as_ref().map(|(_, view)| view);
+        self.by_server.values().chain(read)
     }
 
-    /// Why the last change was refused, as long as it is not to be tried again.
+    /// The last refused change, until it may be tried again.
     pub(super) fn refusal(&self, now: Time) -> Option<&RefusedChange> {
-        self.refusal.as_ref().filter(|it| now < it.until)
+        self.refusal.as_ref().filter(|refusal| now < refusal.retry_at)
     }
 
-    /// Restarts the time in good health: it counts from the next time that the hook is healthy.
-    fn was_never_well(&mut self) {
-        (self.well_since, self.well_before) = (None, Duration::ZERO);
+    /// Whether no change may be tried now, as one was refused. After a refused skip a shield may be tried.
+    pub(super) fn is_refused(&self, now: Time) -> bool {
+        self.refusal(now)
+            .is_some_and(|refusal| refusal.to != To::Bypass(Rung::Skip))
     }
 
-    /// A change was refused; each one in a row makes the wait twice as long.
-    fn refused(&mut self, why: &Arc<str>, to: To, now: Time, times: &BreakerTimes) {
+    /// Restarts the time in which the hook was healthy: it counts from the next judgement that says so.
+    fn restart_healthy_time(&mut self) {
+        (self.healthy_since, self.healthy_before) = (None, Duration::ZERO);
+    }
+
+    /// Remembers a refused change. Each one in a row doubles the wait.
+    fn note_refusal(&mut self, why: &Arc<str>, to: To, now: Time, times: &BreakerTimes) {
         let before = self.refusal.take();
-        let before = before.filter(|before| now.since(before.until) < times.remember);
-        let count = before.map_or(0, |before| before.times);
-        let wait = times.retry * 2_u32.pow(u32::from(count.min(MOST_DOUBLINGS)));
+        let before = before.filter(|before| now.since(before.retry_at) < times.remember_for);
+        let count = before.map_or(0, |before| before.count);
+        let wait = times.retry_after * 2_u32.pow(u32::from(count.min(MAX_REFUSAL_DOUBLINGS)));
         self.refusal = Some(RefusedChange {
             why: Arc::clone(why),
-            until: now + wait,
-            times: count.saturating_add(1),
+            retry_at: now + wait,
+            count: count.saturating_add(1),
             to,
         });
     }
 
-    /// Takes in the truth.
-    fn sees(&mut self, view: ObservedHook, now: Time) {
+    /// Remembers what a consistent read showed.
+    fn note_read(&mut self, view: ObservedHook, now: Time) {
         match view.shown {
             BypassState::Ours { rung, probation } => {
                 if self.bypassed_since.is_none() {
                     self.bypassed_since = Some(now);
-                    // A hook that another replica has bypassed was failing for that one, however long it has been
-                    // healthy here.
-                    self.well_since = self.well_since.map(|_| now);
-                    self.well_before = Duration::ZERO;
+                    // The replica that bypassed the hook saw it fail, however long it has been healthy for this one.
+                    self.healthy_since = self.healthy_since.map(|_| now);
+                    self.healthy_before = Duration::ZERO;
                 }
-                // It has been used. If the object is the original after this, another writer reverted the bypass.
-                (self.licence, self.restored) = (None, false);
+                // The licence was used. If the object is the original after this, another writer reverted the bypass.
+                (self.licence, self.restored_by_us) = (None, false);
                 if probation {
                     self.probation_since.get_or_insert(now);
                 } else {
-                    self.probation_since = None
+                    self.probation_since = None;
                 }
                 match rung {
                     Rung::Skip => _ = self.skipped_since.get_or_insert(now),
@@ -393,16 +390,16 @@ impl HookMemory {
             }
             BypassState::Original | BypassState::Gone => {
                 (self.bypassed_since, self.probation_since) = (None, None);
-                (self.skipped_since, self.leaving_since) = (None, None);
+                (self.skipped_since, self.restore_due_since) = (None, None);
                 self.relapses = 0;
             }
-            BypassState::Foreign => {}
+            BypassState::DuplicateName => {}
         }
-        self.read = Some((now, view));
+        self.last_read = Some((now, view));
     }
 
-    /// A change may or may not have been made, or may still be.
-    fn unclear(&mut self) {
+    /// Remembers that a change may have been made, or may still be made.
+    fn note_unclear_outcome(&mut self) {
         if let Some(licence) = &mut self.licence {
             licence.clean = false;
         }

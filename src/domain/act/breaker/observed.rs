@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 use strum::{IntoStaticStr, VariantNames};
 
 use super::book::{Book, ResourceVersion};
-use super::policy::{OwnerWord, Rung};
+use super::policy::{OwnerAnnotations, Rung};
 use crate::cluster::hook::HookId;
 use crate::time::Time;
 use crate::vocabulary::{Cause, Effect, Health};
 
-/// The number of a request. An outcome that comes twice, or for a request that was given up, changes nothing.
+/// The number of a request. A second outcome, or one of a request that was given up, changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
@@ -23,12 +23,13 @@ pub enum Observation {
     Tick,
     /// Whether this replica is the one that acts. Safety does not depend on there being only one.
     Leads(bool),
-    /// How everything is judged.
+    /// The judgement of all hooks.
     Judged(Judged),
     /// The API servers that answer. A bypass is in force when all of them show it.
     Servers(BTreeSet<Arc<str>>),
-    /// A hook's state in one API server's cache. It may be late, and after a restart, or where several share an address,
-    /// older than the state before: versions only show a difference, and only a read shows which is newer.
+    /// A hook's state in one API server's cache. It may lag behind. After a restart of the server, or where several share an
+    /// address, it may be older than the state before: versions show only that they differ, and only a read tells which is
+    /// newer.
     Shows {
         /// The hook that it is about.
         hook: HookId,
@@ -37,21 +38,21 @@ pub enum Observation {
         /// The hook's state in that cache.
         view: ObservedHook,
     },
-    /// What a consistent read showed that was sent after it was asked for: the truth at some time since.
+    /// The result of a consistent read: the state at some time after the read was requested.
     Read {
         /// The ticket of the read.
         ticket: Ticket,
-        /// What; `None` when it could not be read.
+        /// The hook's state; `None` when it could not be read.
         view: Option<ObservedHook>,
     },
-    /// What a read of the ledger showed, which is never older than what this replica read or wrote.
+    /// The content of the ledger, never older than what this replica read or wrote before.
     Ledger {
-        /// Its version; `None` when there is no such object.
+        /// The ledger's version; `None` when there is no such object.
         version: Option<ResourceVersion>,
         /// The breaker's part of it.
         book: Book,
     },
-    /// The version that a watch or a cache shows of the ledger. It may be late; a read becomes due.
+    /// The ledger's version in a watch or a cache, which may lag behind. Another version than the known one makes a read due.
     LedgerShows(ResourceVersion),
     /// The ledger cannot be read or parsed.
     NoLedger,
@@ -65,7 +66,7 @@ pub enum Observation {
 }
 
 impl Observation {
-    /// What it shows of a hook.
+    /// The hook's state in it, if it has one.
     pub fn view_mut(&mut self) -> Option<&mut ObservedHook> {
         match self {
             Self::Shows { view, .. }
@@ -79,8 +80,8 @@ impl Observation {
     }
 }
 
-/// The outcome of a write. The sender handles retries after answers that say nothing was done; this is the final
-/// outcome. The names are those in logs and metrics.
+/// The final outcome of a write, after the sender's retries of requests that certainly had no effect. The names are those
+/// in logs and metrics.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub enum WriteOutcome {
@@ -95,9 +96,9 @@ pub enum WriteOutcome {
     Gone,
     /// No API server took it in time; nothing was done.
     GaveUp,
-    /// It was refused, with this said; nothing was done.
+    /// It was refused with this message; nothing was done.
     Refused(Arc<str>),
-    /// It was sent, and whether it was done is not known. It may still be done.
+    /// It was sent, and it is unknown whether it was done, or still will be.
     #[strum(serialize = "unclear")]
     Ambiguous,
 }
@@ -109,24 +110,24 @@ pub struct ObservedHook {
     pub version: ResourceVersion,
     /// `metadata.uid` of the configuration.
     pub uid: Arc<str>,
-    /// What the fields show that a bypass changes.
+    /// What the fields that a bypass changes show.
     pub shown: BypassState,
     /// Its owner's annotations on exactly this version.
-    pub owner: OwnerWord,
-    /// Its failures are ignored, by this very version.
+    pub owner: OwnerAnnotations,
+    /// Whether its failures are ignored in exactly this version.
     pub ignores: bool,
-    /// Nothing of hookwatch's is in force, and something is still written down about it.
+    /// Whether there are leftovers of hookwatch without a bypass, as an entry in its annotation.
     pub left_over: bool,
-    /// A person bypassed it, until then.
+    /// The end that a person gave for a bypass that is in force.
     pub by_hand_until: Option<Time>,
 }
 
-/// What the fields show that a bypass changes.
+/// What the fields that a bypass changes show.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum BypassState {
-    /// They are as the owner has them; nothing is of hookwatch.
+    /// The owner's values, without any change of hookwatch.
     Original,
-    /// They are as hookwatch left them, with the original recorded beside them.
+    /// A bypass of hookwatch.
     Ours {
         /// How far the bypass goes.
         rung: Rung,
@@ -134,72 +135,72 @@ pub enum BypassState {
         probation: bool,
     },
     /// Ambiguous: several webhooks have this name.
-    Foreign,
+    DuplicateName,
     /// There is no such object or entry.
     Gone,
 }
 
 impl BypassState {
-    /// Whether less is enforced than the owner wants, and by us.
+    /// Whether it is a bypass of hookwatch.
     pub fn is_ours(&self) -> bool {
         matches!(self, Self::Ours { .. })
     }
 }
 
-/// How everything is judged at one instant.
+/// The judgement of all hooks at one instant.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Judged {
-    /// Every probe of everything fails, and nothing shows that this is not our own fault.
+    /// All probes fail, and nothing rules out that the fault is hookwatch's own.
     pub self_doubt: bool,
     /// The inventory has not been current for a while.
     pub inventory_is_old: bool,
-    /// What decides about the rung has not been read yet: the API servers' release, or what the owner of a culprit says.
+    /// The API servers' release has not been read yet, or the annotations of a failing hook: both decide on the rung.
     pub unread: bool,
     /// The fence around the account is proven.
     pub fence_holds: bool,
-    /// The API servers know `matchConditions`: all of them. On by default since 1.28.
+    /// Every API server supports `matchConditions`; it is on by default since 1.28.
     pub match_conditions: bool,
     /// Every hook of the inventory.
     pub hooks: BTreeMap<HookId, HookFacts>,
 }
 
-/// A source of evidence against a hook. Each observes it independently.
+/// A source of evidence against a hook, independent of the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Witness {
-    /// Our own probes, or the inventory that shows no backend.
+    /// hookwatch's probes, or an inventory without a backend.
     Probes,
-    /// The API server's counters, beyond what our own canaries moved.
+    /// The API server's counters, without the calls that hookwatch's canaries made.
     Counters,
-    /// A canary that was refused in the hook's name, or is late.
+    /// A canary that was refused with a message about this hook, or is late.
     Canary,
 }
 
-/// Evidence that a mere tenant could produce. It never goes past shield: a tenant who makes a security hook fail on
-/// purpose must not get past it.
+/// Why a tenant could have produced the evidence. It justifies only a shield: a tenant who makes a security hook fail on
+/// purpose must not get around it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Doubt {
-    /// Its endpoints are not, or not only, those that the cluster's own controller lists. Anyone who may write
-    /// EndpointSlices can redirect its calls.
-    EndpointsByHand,
+    /// Some of its endpoints are not managed by the cluster's own controller. Anyone who may write EndpointSlices can
+    /// redirect its calls.
+    EndpointsUnmanaged,
     /// One of its endpoints has come and gone repeatedly: another writer may be fighting the controller.
     EndpointsUnsettled,
-    /// The API server counts calls that are answered although others fail: there may be too many of them.
+    /// The API server counts answered calls beside the failed ones: a tenant may send more calls than the hook can answer.
     SomeAnswered,
-    /// It fell silent together with others, and no failed call has been counted for it yet: perhaps writes wait for the
-    /// others alone.
+    /// It stopped answering together with other hooks, and no failed call has been counted for it yet: perhaps writes wait
+    /// only for the others.
     SilentTogether,
 }
 
 impl Doubt {
-    /// Whether it can hold of a hook that is skipped: that no failed call of it is counted says nothing then.
+    /// Whether it can apply to a skipped hook. Such a hook has no counted calls in any case.
     pub(super) fn outlives_its_calls(self) -> bool {
         self != Self::SilentTogether
     }
 
-    /// Why it does not go further, as a part of a sentence.
+    /// Why only a shield is justified, as a part of a sentence.
     pub const fn sentence(self) -> &'static str {
         match self {
-            Self::EndpointsByHand => {
+            Self::EndpointsUnmanaged => {
                 "endpoints that the cluster's controller does not manage never lead past shield"
             }
             Self::EndpointsUnsettled => "endpoints that come and go never lead past shield",
@@ -211,90 +212,92 @@ impl Doubt {
     }
 }
 
-/// The evidence of a canary that matches a hook.
+/// What the canaries that match a hook show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub enum CanaryWord {
-    /// No canary meets it (it is asked about other kinds, or not about dry runs).
+pub enum CanaryEvidence {
+    /// No canary matches it: it is called for other kinds, or not for dry runs.
     #[default]
-    Unmet,
-    /// None has come back since the hook was last changed.
+    NoCanary,
+    /// No canary has ended since the hook was last changed.
     Awaited,
-    /// One got through since the hook was last changed.
+    /// A canary got through since the hook was last changed.
     Through,
-    /// The last one failed by this hook.
+    /// The last canary failed because of this hook.
     Failed,
 }
 
-impl CanaryWord {
-    /// Whether a canary meets the hook at all.
-    pub fn is_met(self) -> bool {
-        self != Self::Unmet
+impl CanaryEvidence {
+    /// Whether a canary matches the hook at all.
+    pub fn has_canary(self) -> bool {
+        self != Self::NoCanary
     }
 }
 
-/// Who is known to be affected by a hook, in ascending order. A bypass never takes the place of one with a higher
-/// stake.
+/// Who is known to be affected by a hook, in ascending order. Hooks with a lower stake use up no budget of a hook with a
+/// higher one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stake {
-    /// Only hookwatch is known to meet it.
+    /// Only hookwatch's own requests are known to be sent to it.
     Hookwatch,
-    /// Others meet it, by its rules and conditions or by what was counted.
+    /// Other clients' requests are sent to it, by its rules and conditions or by counted calls.
     #[default]
-    Met,
-    /// Calls of others were counted that failed or were late.
-    Felt,
-    /// Leaders' or nodes' renewals of their Leases meet it.
+    #[serde(rename = "met")]
+    Called,
+    /// Other clients' calls failed or were late, as counted.
+    #[serde(rename = "felt")]
+    Failed,
+    /// Lease renewals of leaders or nodes are sent to it.
     Renewals,
 }
 
-/// What is known of one hook.
+/// The facts about one hook.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct HookFacts {
-    /// How it is. While it is bypassed, by probes and by what still reaches it.
+    /// Its health. While it is bypassed, by probes and by the requests that still reach it.
     pub health: Health,
     /// What is wrong with it.
     pub cause: Option<Cause>,
-    /// What that does.
+    /// What that does to writes.
     pub effect: Effect,
-    /// The verdict is of a rule that may be acted on, and as likely right as that takes.
-    pub sure: bool,
+    /// The rule of the verdict may be acted on, and the verdict is confident enough.
+    pub confident: bool,
     /// The sources of evidence against it.
     pub witnesses: BTreeSet<Witness>,
-    /// The evidence is by a name that other hooks have too, or had a moment ago.
+    /// The evidence names a webhook, and other hooks have that name too, or had it a moment ago.
     pub ambiguous: bool,
-    /// Why a mere tenant may have caused it; `None` where none could.
+    /// Why a tenant may have caused the evidence; `None` where no tenant could.
     pub doubt: Option<Doubt>,
-    /// What the canary that meets it says.
-    pub canary: CanaryWord,
-    /// It is called for others' requests that a shield would spare. Not evaluated while it is neither accused nor bypassed.
+    /// What canaries that match it show.
+    pub canary: CanaryEvidence,
+    /// It is called for requests of others than hookwatch that a shield spares. `false` while it is neither accused nor bypassed.
     pub meets_control_plane: bool,
     /// Who is affected by it; the default while it is neither accused nor bypassed.
     pub stake: Stake,
-    /// Its failures are ignored: while it fails every write passes it, and a bypass only removes the wait.
+    /// Its failures are ignored: while it fails every write is admitted, and a bypass only removes the wait.
     pub ignores: bool,
     /// Its failures are ignored and it does not answer: every matching request is admitted without review. While it is
     /// skipped: no backend answers a probe.
     pub dead: bool,
-    /// Where its calls go: hooks that share it fail together. `None` where it shares it with none.
-    pub place: Option<Arc<str>>,
-    /// It has as many match conditions as the API server takes.
+    /// Hooks with the same key fail together, as their calls go to the same place. `None` for a hook that fails alone.
+    pub incident_key: Option<Arc<str>>,
+    /// It has as many match conditions as the API server accepts.
     pub conditions_full: bool,
     /// What its owner says.
-    pub owner: OwnerWord,
-    /// The fence lets it be skipped though no annotation says so.
+    pub owner: OwnerAnnotations,
+    /// The fence permits to skip it even without an annotation.
     pub may_skip: bool,
 }
 
 impl HookFacts {
-    /// Whether it fails, and keeps or slows writes by that.
+    /// Whether it fails, and blocks or delays writes by that.
     pub fn harms_writes(&self) -> bool {
         self.health == Health::Failing
             && self.cause.is_some()
             && matches!(self.effect, Effect::Blocking | Effect::Delaying)
     }
 
-    /// Whether it takes long and no request of the control plane's passes its deadline for that.
+    /// Whether it is slow, but not so slow that a control-plane request passes its deadline.
     pub fn is_merely_slow(&self) -> bool {
         self.cause == Some(Cause::Slow) && self.effect != Effect::Blocking
     }

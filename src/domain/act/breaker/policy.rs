@@ -1,5 +1,5 @@
-//! What the operator permits: ordered rules, of which the first that matches a hook counts, and the annotation by which
-//! a configuration's owner can only restrict it.
+//! What the operator permits: ordered rules, of which the first that matches a hook applies. Annotations of a configuration's
+//! owner restrict that, or extend it in one respect ([`PERMIT_ANNOTATION`]).
 
 mod contradiction;
 
@@ -20,7 +20,7 @@ use crate::vocabulary::Cause;
 pub use crate::act::bypass::{Ceiling, Rung};
 pub use contradiction::Contradiction;
 
-/// The annotation by which the owner of a configuration permits more than the rules do. It lifts no ceiling.
+/// The annotation by which the owner of a configuration permits more than the rules do. It does not raise the ceiling.
 pub const PERMIT_ANNOTATION: &str = "hookwatch.dev/permit";
 
 /// What the owner of a configuration permits by [`PERMIT_ANNOTATION`].
@@ -31,7 +31,7 @@ pub enum Permit {
     Nothing,
     /// To skip a validating webhook with `failurePolicy: Ignore` while it is dead.
     SkipWhileDead,
-    /// Nothing, for the value is not a known one.
+    /// Nothing, as the value is unknown.
     Unreadable,
 }
 
@@ -46,20 +46,20 @@ impl Permit {
     }
 }
 
-/// What is done when a bypass has lasted as long as it may.
+/// What happens when a bypass reaches its time limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, IntoStaticStr, VariantArray)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum AtLimit {
     /// The bypass stays, and a page is sent.
     Hold,
-    /// The original is restored, broken or not, and a page is sent.
+    /// The original is restored even if the webhook still fails, and a page is sent.
     Restore,
 }
 
 named!(AtLimit, "The name as it stands in the configuration.", parse);
 
-/// A name, or the beginning or end of one with a `*` for the rest.
+/// A name, or the beginning or end of a name with a `*` for the rest.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Pattern(String);
@@ -68,19 +68,19 @@ impl Pattern {
     /// Reads a pattern.
     ///
     /// # Errors
-    /// When it is empty, or has a `*` elsewhere than at one of its ends.
+    /// When it is empty, has several `*`, or has one in the middle.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let stars = text.matches('*').count();
-        let at_an_end = text.starts_with('*') || text.ends_with('*');
-        match (text.is_empty(), stars) {
-            (true, _) => Err("a pattern must not be empty".to_owned()),
-            (false, 0) => Ok(Self(text.to_owned())),
-            (false, 1) if at_an_end => Ok(Self(text.to_owned())),
-            _ => Err(format!("{text:?} may have one * only, at its beginning or end")),
+        if text.is_empty() {
+            return Err("a pattern must not be empty".to_owned());
         }
+        let rest = text.strip_suffix('*').or_else(|| text.strip_prefix('*'));
+        if rest.unwrap_or(text).contains('*') {
+            return Err(format!("{text:?} may have one * only, at its beginning or end"));
+        }
+        Ok(Self(text.to_owned()))
     }
 
-    /// Whether a name is meant.
+    /// Whether it matches a name.
     pub fn matches(&self, name: &str) -> bool {
         if let Some(beginning) = self.0.strip_suffix('*') {
             name.starts_with(beginning)
@@ -92,25 +92,25 @@ impl Pattern {
     }
 }
 
-/// Which hooks a rule is about. Each condition that is left empty is met by all.
+/// Which hooks a rule applies to. An empty condition matches every hook.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Matches {
+pub struct RuleMatch {
     /// Mutating or validating.
     pub kinds: BTreeSet<HookKind>,
-    /// Names of configurations; one of them must match.
+    /// Patterns of the configuration's name; one of them must match.
     pub configurations: Vec<Pattern>,
-    /// Names of webhooks; one of them must match.
+    /// Patterns of the webhook's name; one of them must match.
     pub webhooks: Vec<Pattern>,
-    /// Labels that the configuration must have, all of them.
+    /// Labels of the configuration; all must be there.
     pub labels: Labels,
-    /// Annotations that it must have, all of them.
+    /// Annotations of the configuration; all must be there.
     pub annotations: BTreeMap<String, String>,
-    /// Causes; the hook's must be one of them.
+    /// Causes of the failure; one of them must be the hook's.
     pub causes: BTreeSet<Cause>,
 }
 
-/// Labels and annotations of the configuration that a hook is in.
+/// Labels and annotations of a hook's configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct PolicySubject {
     /// `metadata.labels`.
@@ -119,9 +119,9 @@ pub struct PolicySubject {
     pub annotations: BTreeMap<String, String>,
 }
 
-/// What the owner of a configuration says on it.
+/// What the owner of a configuration says by its annotations and labels.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub struct OwnerWord {
+pub struct OwnerAnnotations {
     /// How far a bypass may go.
     pub ceiling: Ceiling,
     /// What is permitted beyond the rules.
@@ -130,8 +130,8 @@ pub struct OwnerWord {
     pub subject: Arc<PolicySubject>,
 }
 
-impl Matches {
-    /// Whether a hook that fails from this cause is meant.
+impl RuleMatch {
+    /// Whether the rule applies to a hook that fails from this cause.
     pub fn matches(&self, id: &HookId, subject: &PolicySubject, cause: Cause) -> bool {
         let named = |patterns: &[Pattern], name: &str| {
             patterns.is_empty() || patterns.iter().any(|pattern| pattern.matches(name))
@@ -145,15 +145,15 @@ impl Matches {
     }
 }
 
-/// One rule.
+/// One rule of a policy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyRule {
-    /// What it is called in explanations; unique.
+    /// Its name in explanations; unique.
     pub name: Arc<str>,
-    /// Which hooks it is about.
-    pub matches: Matches,
-    /// What may be done at most; the mode of the whole can be lower.
+    /// Which hooks it applies to.
+    pub matches: RuleMatch,
+    /// The highest mode; the mode of the breaker can be lower.
     pub mode: AutoBreak,
     /// The rungs that may be taken.
     pub rungs: BTreeSet<Rung>,
@@ -163,18 +163,18 @@ pub struct PolicyRule {
     pub hold: Option<Duration>,
     /// How long a bypass may last; `None`: [`PolicyRule::longest`] and [`PolicyRule::longest_dead`].
     pub longest: Option<Duration>,
-    /// What is done then; `None`: a shield stays, a skip is restored.
+    /// What happens at that limit; `None`: a shield stays, a skip is restored.
     pub at_limit: Option<AtLimit>,
     /// Whom to page.
     pub page: Option<Arc<str>>,
 }
 
 impl PolicyRule {
-    /// What holds for a hook that no rule is about.
+    /// The rule for a hook that no rule matches.
     pub fn fallback() -> Self {
         Self {
             name: "default".into(),
-            matches: Matches::default(),
+            matches: RuleMatch::default(),
             mode: AutoBreak::On,
             rungs: BTreeSet::from([Rung::Shield]),
             skip_while_dead: false,
@@ -185,19 +185,19 @@ impl PolicyRule {
         }
     }
 
-    /// How long a hook must have been failing before it is bypassed at this rung. A verdict is certain before it names
-    /// a culprit; this wait is for transient faults. A leader survives if a renewal begins 5 s after the fault, so a
-    /// shield, which costs next to nothing, waits less than a rung that goes further. Where a rule permits more than a
-    /// shield, its value is for that rung.
+    /// How long a hook must have been failing before it is bypassed at this rung. The wait filters out transient faults; the
+    /// verdict is certain without it. A leader survives if it can renew its Lease 5 s after the fault, so a shield, which
+    /// costs next to nothing, waits less than a skip. Where a rule permits skips, its `hold` is meant for them, and can only
+    /// shorten that of a shield.
     pub fn hold(&self, rung: Rung) -> Duration {
-        let usual = match rung {
+        let default = match rung {
             Rung::Shield => Duration::from_secs(1),
             Rung::Skip => Duration::from_secs(2),
         };
-        let goes_further = self.skip_while_dead || self.rungs.iter().any(|rung| *rung > Rung::Shield);
+        let permits_skip = self.skip_while_dead || self.rungs.contains(&Rung::Skip);
         match self.hold {
-            Some(hold) if rung == Rung::Shield && goes_further => hold.min(usual),
-            hold => hold.unwrap_or(usual),
+            Some(hold) if rung == Rung::Shield && permits_skip => hold.min(default),
+            hold => hold.unwrap_or(default),
         }
     }
 
@@ -211,15 +211,15 @@ impl PolicyRule {
         self.longest.unwrap_or(Duration::from_secs(900))
     }
 
-    /// Whether it is about this configuration by its whole name.
+    /// Whether one of its patterns is exactly this configuration's name.
     pub fn names(&self, configuration: &str) -> bool {
         let mut patterns = self.matches.configurations.iter();
         patterns.any(|pattern| pattern.0 == configuration)
     }
 
-    /// What is done when a bypass at this rung has lasted as long as it may.
+    /// What happens when a bypass at this rung reaches its time limit.
     pub fn at_limit(&self, rung: Rung) -> AtLimit {
-        // A shield costs next to nothing, a hook that checks nothing costs more every hour.
+        // A shield costs next to nothing. With a skip, more objects are admitted without review every hour.
         self.at_limit.unwrap_or(match rung {
             Rung::Shield => AtLimit::Hold,
             Rung::Skip => AtLimit::Restore,
@@ -227,23 +227,23 @@ impl PolicyRule {
     }
 }
 
-/// All that the operator permits.
+/// Everything that the operator permits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Policy {
-    /// The rules; the first that matches counts.
+    /// The rules; the first that matches applies.
     pub rules: Vec<PolicyRule>,
-    /// For hooks that none matches.
+    /// The rule for hooks that none of them matches.
     pub fallback: PolicyRule,
-    /// Shields that may stand at once, over all replicas, among hooks with at least the same stake. Those of hooks that
-    /// share their backends are one.
+    /// Most shields at once, over all replicas, among hooks with at least the same stake. Shields of hooks that fail together
+    /// count as one.
     pub most_shielded: usize,
-    /// Hooks that may be skipped at once, over all replicas, among those with at least the same stake.
+    /// Most skips at once, over all replicas, among hooks with at least the same stake.
     pub most_skipped: usize,
-    /// Skips that may begin within [`Policy::rate_window`], over all replicas. Shields have no such limit: each relapse
-    /// delays a hook's restore further, and a shield that comes too late costs leaders.
+    /// Most skips that begin within [`Policy::rate_window`], over all replicas. Shields have no such limit: one that comes too
+    /// late costs leaders, and a hook that keeps relapsing is restored ever later.
     pub rate: usize,
-    /// Over which time they are counted.
+    /// The time over which [`Policy::rate`] counts.
     pub rate_window: Duration,
 }
 
@@ -261,7 +261,7 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// The rule that counts for a hook that fails from this cause.
+    /// The rule that applies to a hook that fails from this cause.
     pub fn rule(&self, id: &HookId, subject: &PolicySubject, cause: Cause) -> &PolicyRule {
         let mut rules = self.rules.iter();
         rules
@@ -269,18 +269,21 @@ impl Policy {
             .unwrap_or(&self.fallback)
     }
 
-    /// Rules that permit to skip webhooks that neither their owner nor the fence lets be skipped, with the configurations. Where
-    /// the owner permits less, that is not the rule's fault.
+    /// Rules that permit skips which neither the owner nor the fence permits, each with the configurations concerned. A
+    /// configuration whose owner restricts the bypass is not listed.
     pub fn unusable(&self, hooks: &BTreeMap<HookId, HookFacts>) -> BTreeMap<Arc<str>, BTreeSet<Arc<str>>> {
         let mut unusable = BTreeMap::<_, BTreeSet<_>>::new();
         for (id, facts) in hooks {
             let rule = self.rule(id, &facts.owner.subject, facts.cause.unwrap_or(Cause::Hanging));
-            let skips = if facts.ignores {
+            let permits_skip = if facts.ignores {
                 rule.skip_while_dead && facts.owner.permit != Permit::SkipWhileDead
             } else {
                 rule.rungs.contains(&Rung::Skip)
             };
-            if skips && rule.mode == AutoBreak::On && facts.owner.ceiling == Ceiling::Open && !facts.may_skip
+            if permits_skip
+                && rule.mode == AutoBreak::On
+                && facts.owner.ceiling == Ceiling::Open
+                && !facts.may_skip
             {
                 let configurations = unusable.entry(Arc::clone(&rule.name)).or_default();
                 configurations.insert(Arc::clone(&id.configuration));
@@ -301,9 +304,9 @@ mod tests {
     fn rule(name: &str, configurations: &[&str]) -> PolicyRule {
         PolicyRule {
             name: name.into(),
-            matches: Matches {
+            matches: RuleMatch {
                 configurations: configurations.iter().map(|text| pattern(text)).collect(),
-                ..Matches::default()
+                ..RuleMatch::default()
             },
             ..PolicyRule::fallback()
         }
@@ -331,7 +334,7 @@ mod tests {
 
     #[test]
     fn a_rule_matches_only_where_each_of_its_conditions_is_met() {
-        let matches = Matches {
+        let matches = RuleMatch {
             kinds: BTreeSet::from([HookKind::Validating]),
             configurations: vec![pattern("opa*")],
             webhooks: vec![pattern("*w")],
@@ -365,7 +368,7 @@ mod tests {
         };
         assert_eq!(permitted(None), 2);
         assert_eq!((permitted(Some("skip")), permitted(Some(" Shield "))), (2, 1));
-        // Once there was a farther rung.
+        // The name of a higher rung of older releases.
         assert_eq!(permitted(Some("Ignore")), 2);
         for text in ["off", "OFF", "", "on", "{}", "shield,skip", "\u{1F4A5}"] {
             assert_eq!(permitted(Some(text)), 0, "{text:?}");

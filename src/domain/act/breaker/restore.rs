@@ -1,4 +1,4 @@
-//! The way back of a hook that is bypassed.
+//! What happens to a bypass: it stays, changes its rung, goes on probation, or is restored.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use super::book::{BookEntry, EntryStage};
 use super::choice::Choice;
 use super::dead::is_skip_while_dead;
 use super::guards::Guard;
-use super::observed::{BypassState, CanaryWord, ObservedHook};
+use super::observed::{BypassState, CanaryEvidence, ObservedHook};
 use super::policy::{AtLimit, PolicyRule, Rung};
-use super::step::{BreakerStep, Counts, Does, put_back, strike_out};
+use super::step::{BreakerStep, Operation, RateChange, remove_line, restore_object};
 use super::{Breaker, HookAt, HookMemory};
 use crate::act::bypass::LONGEST_BY_HAND;
 use crate::act::fence::AutoBreak;
@@ -18,79 +18,76 @@ use crate::time::Time;
 use crate::vocabulary::Cause;
 
 impl Breaker {
-    /// A hook that is bypassed, and the book says so.
-    pub(super) fn bypassed(
+    /// The step for a hook that is bypassed, as the book says.
+    pub(super) fn when_bypassed(
         &self,
         hook: HookAt<'_>,
         entry: &BookEntry,
         view: &ObservedHook,
         (rung, probation): (Rung, bool),
     ) -> BreakerStep {
-        if let Some(step) = self.bypassed_by_hand(hook, entry, view, rung) {
+        if let Some(step) = self.when_bypassed_by_hand(hook, entry, view, rung) {
             return step;
         }
         if entry.contested {
-            return self.leave(hook, entry, false, "Something keeps reverting the bypass.");
+            return self.restore(hook, entry, false, "Something keeps reverting the bypass.");
         }
-        if let Some(step) = self.skipped(hook, entry, view, rung) {
+        if let Some(step) = self.when_skipped_while_dead(hook, entry, view, rung) {
             return step;
         }
         let rule = self.rule(hook.id, &hook, entry.cause);
         if !self.may_stay(&hook, rule, rung) {
-            let shielded = self.steps_down(
-                hook,
-                rule,
-                rung,
-                "This rung is no longer permitted: shielded instead.",
-            );
-            let original = || self.leave(hook, entry, false, "This rung is no longer permitted.");
-            return shielded
-                .filter(|_| hook.well_since.is_none())
-                .unwrap_or_else(original);
+            let why = "This rung is no longer permitted: shielded instead.";
+            if hook.healthy_since.is_none()
+                && let Some(step) = self.step_down(hook, rule, rung, why)
+            {
+                return step;
+            }
+            return self.restore(hook, entry, false, "This rung is no longer permitted.");
         }
-        let limit = self.has_reached_limit(hook, entry, rule);
-        if limit && rule.at_limit(rung) == AtLimit::Restore {
-            return self.at_limit(hook, entry, rule, rung);
+        let is_at_limit = self.has_reached_limit(hook, entry, rule);
+        if is_at_limit && rule.at_limit(rung) == AtLimit::Restore {
+            return self.end_at_limit(hook, entry, rule, rung);
         }
         let justified = self.justify(hook, Some(entry), Rung::Skip);
         let step = if probation {
             self.on_probation(hook, entry, rung)
         } else {
-            self.still_bypassed(hook, entry, rung)
+            self.end_if_healthy(hook, entry, rung)
         };
         if let Some(step) = step {
             return step;
         }
         if rung == Rung::Shield
-            && let Some(step) = self.skips(hook, entry, view, &justified)
+            && let Some(step) = self.begin_or_settle_skip(hook, entry, view, &justified)
         {
             return step;
         }
         if let Ok(choice) = justified
             && choice.rung > rung
             && !probation
-            // Its time counts from the beginning of the bypass, so that it would be over at once.
-            && !limit
+            // The time limit counts from the start of the bypass, so a higher rung would end at once.
+            && !is_at_limit
             && !hook.ignores()
-            && let Ok(counts) = self.room_for_more(hook.id, entry, choice.rung, hook.now)
+            && let Ok(rate) = self.check_budget_for_rung(hook.id, entry, choice.rung, hook.now)
         {
-            return self.move_to(hook, entry, &choice, counts);
+            return self.move_to(hook, entry, &choice, rate);
         }
-        if rung < entry.rung && hook.now.since(hook.line_since) >= self.settings.times.patience {
-            // The step up was refused, or has failed, and cannot arrive any more: another webhook may have its place.
-            return self.rewrite(entry, |line| line.rung = rung, Counts::Nothing, hook.now);
+        if rung < entry.rung && hook.now.since(hook.line_since) >= self.settings.times.write_off_after {
+            // The step to the higher rung was refused or failed, and cannot follow any more: another hook may use its budget.
+            return self.rewrite(entry, |line| line.rung = rung, RateChange::None, hook.now);
         }
-        if limit {
-            return BreakerStep::default().says(
+        if is_at_limit {
+            return BreakerStep::default().with_notice(
                 NoticeKind::Limit,
                 "The bypass reached its time limit. Its rule keeps it in place.",
             );
         }
-        self.stays(hook, view)
+        self.keep(hook, view)
     }
 
-    /// The step for a bypass that a person made; `None` where it is the breaker's own.
-    fn bypassed_by_hand(
+    /// The step for a bypass that a person made; `None` for one that the breaker made.
+    fn when_bypassed_by_hand(
         &self,
         hook: HookAt<'_>,
         entry: &BookEntry,
@@ -99,11 +96,11 @@ impl Breaker {
     ) -> Option<BreakerStep> {
         let permitted = Self::ceiling(&hook).permits(rung);
         if permitted && wanted_by_hand(view, hook.now).is_some() {
-            // A person's bypass stays until the end they gave.
+            // A person's bypass stays until the end that the person gave.
             return Some(if entry.by_hand {
-                self.stays(hook, view)
+                self.keep(hook, view)
             } else {
-                self.rewrite(entry, |line| line.by_hand = true, Counts::Nothing, hook.now)
+                self.rewrite(entry, |line| line.by_hand = true, RateChange::None, hook.now)
             });
         }
         if !entry.by_hand {
@@ -114,10 +111,10 @@ impl Breaker {
         } else {
             "This rung is no longer permitted."
         };
-        Some(self.leave(hook, entry, false, why))
+        Some(self.restore(hook, entry, false, why))
     }
 
-    /// Whether rule and owner still permit the rung that a hook is on.
+    /// Whether rule, owner and fence permit a hook's current rung.
     fn may_stay(&self, hook: &HookMemory, rule: &PolicyRule, rung: Rung) -> bool {
         let guards = self.settings.guards;
         rule.mode == AutoBreak::On
@@ -125,9 +122,9 @@ impl Breaker {
             && (Self::permits(hook, rung) || !guards.on(Guard::Ceiling))
     }
 
-    /// Whether a bypass has lasted as long as its rule lets it.
+    /// Whether a bypass has reached the time limit of its rule.
     fn has_reached_limit(&self, hook: HookAt<'_>, entry: &BookEntry, rule: &PolicyRule) -> bool {
-        // An instant that another clock wrote down can only shorten a bypass.
+        // The start by another replica's clock can only shorten a bypass.
         let own = hook
             .bypassed_since
             .map_or(Duration::ZERO, |since| hook.now.since(since));
@@ -135,8 +132,8 @@ impl Breaker {
         lasted >= rule.longest() && self.settings.guards.on(Guard::Longest)
     }
 
-    /// When a bypass at this rung expires by its rule; `None` where the rule lets it stay.
-    pub(super) fn ends(&self, id: &HookId, rung: Rung, now: Time) -> Option<Time> {
+    /// When a bypass at this rung expires by its rule; `None` where it stays at the limit.
+    pub(super) fn expiry(&self, id: &HookId, rung: Rung, now: Time) -> Option<Time> {
         let hook = self.memory.hooks.get(id)?;
         let entry = self.book().and_then(|book| book.entries.get(id));
         let (since, cause) = entry.map_or((now, hook.cause()), |entry| (entry.since, Some(entry.cause)));
@@ -147,22 +144,31 @@ impl Breaker {
         }
     }
 
-    /// A bypass that has reached its limit and must end: one that goes further falls back to a shield until the webhook is healthy,
-    /// if its rule lets that stay.
-    fn at_limit(&self, hook: HookAt<'_>, entry: &BookEntry, rule: &PolicyRule, rung: Rung) -> BreakerStep {
-        // A hook that is healthy by now may be bypassed again when it fails.
-        let spent = hook.well_since.is_none();
-        let shield_stays = spent && rule.at_limit(Rung::Shield) == AtLimit::Hold;
+    /// Ends a bypass that has reached its limit. A skip becomes a shield until the webhook is healthy, if its rule lets a shield
+    /// stay at the limit.
+    fn end_at_limit(
+        &self,
+        hook: HookAt<'_>,
+        entry: &BookEntry,
+        rule: &PolicyRule,
+        rung: Rung,
+    ) -> BreakerStep {
+        // A hook that is healthy already may be bypassed again when it fails again.
+        let limit_reached = hook.healthy_since.is_none();
         let why = "The bypass reached its limit: shielded instead.";
-        if let Some(step) = self.steps_down(hook, rule, rung, why).filter(|_| shield_stays) {
+        if limit_reached
+            && rule.at_limit(Rung::Shield) == AtLimit::Hold
+            && let Some(step) = self.step_down(hook, rule, rung, why)
+        {
             return step;
         }
-        self.leave(hook, entry, spent, "The bypass reached its limit.")
+        self.restore(hook, entry, limit_reached, "The bypass reached its limit.")
     }
 
-    /// Takes a skip back to a shield, where that is permitted and was not refused. The object first: to enforce more needs no line
-    /// in the ledger, and no evidence. A webhook that nothing reaches has one witness at most.
-    pub(super) fn steps_down(
+    /// Changes a skip to a shield; `None` where that is not permitted, or was refused. It needs no line in the ledger and no
+    /// evidence, as a shield enforces more than a skip. There could not be evidence: no request reaches a skipped webhook, so
+    /// it has one witness at most.
+    pub(super) fn step_down(
         &self,
         hook: HookAt<'_>,
         rule: &PolicyRule,
@@ -170,14 +176,16 @@ impl Breaker {
         why: &str,
     ) -> Option<BreakerStep> {
         let shield = Rung::Shield;
-        let refusal = hook.refusal.as_ref().map(|refusal| refusal.to);
-        let may = rung > shield && refusal != Some(To::Bypass(shield)) && self.may_stay(&hook, rule, shield);
-        may.then(|| BreakerStep::changes(To::Bypass(shield), why).says(NoticeKind::Bypassing(shield), why))
+        let refused = hook.refusal.as_ref().map(|refusal| refusal.to);
+        let may = rung > shield && refused != Some(To::Bypass(shield)) && self.may_stay(&hook, rule, shield);
+        may.then(|| {
+            BreakerStep::change(To::Bypass(shield), why).with_notice(NoticeKind::Bypassing(shield), why)
+        })
     }
 
-    /// A bypass that stays as it is: made by the breaker, by a person, or by another client where hookwatch may not
-    /// act.
-    pub(super) fn stays(&self, hook: HookAt<'_>, view: &ObservedHook) -> BreakerStep {
+    /// Leaves a bypass as it is, and reports it: one of the breaker or of a person, or of another client where hookwatch may
+    /// not act.
+    pub(super) fn keep(&self, hook: HookAt<'_>, view: &ObservedHook) -> BreakerStep {
         let (kind, words) = match view.shown {
             BypassState::Ours { probation: true, .. } => (
                 NoticeKind::Probation,
@@ -192,13 +200,13 @@ impl Breaker {
             ),
             _ => return BreakerStep::default(),
         };
-        BreakerStep::default().says(kind, words)
+        BreakerStep::default().with_notice(kind, words)
     }
 
-    /// Takes a bypass to another rung. The book first, so that the rule is found by the cause that holds now.
-    fn move_to(&self, hook: HookAt<'_>, entry: &BookEntry, choice: &Choice, counts: Counts) -> BreakerStep {
+    /// Changes a bypass to another rung. The book is written first, with the current cause, by which the rule is found.
+    fn move_to(&self, hook: HookAt<'_>, entry: &BookEntry, choice: &Choice, rate: RateChange) -> BreakerStep {
         if entry.rung == choice.rung {
-            return BreakerStep::bypasses(choice);
+            return BreakerStep::bypass(choice);
         }
         let cause = hook.cause();
         self.rewrite(
@@ -208,182 +216,209 @@ impl Breaker {
                 line.cause = cause.unwrap_or(line.cause);
                 line.stake = line.stake.max(hook.stake());
             },
-            counts,
+            rate,
             hook.now,
         )
     }
 
-    /// How long a hook has been well, by a judgement that is fresh.
-    fn well_for(&self, hook: HookAt<'_>) -> Option<Duration> {
+    /// How long a hook has been healthy without a break, by a recent judgement; `None` where it is not, or that is unknown.
+    fn healthy_time(&self, hook: HookAt<'_>) -> Option<Duration> {
         let judged = self.memory.judged.as_ref();
-        let known = self.is_fresh(hook.now) && judged.is_some_and(|(_, judged)| !judged.self_doubt);
-        hook.well_since
-            .filter(|_| known)
+        let is_known = self.is_fresh(hook.now) && judged.is_some_and(|(_, judged)| !judged.self_doubt);
+        hook.healthy_since
+            .filter(|_| is_known)
             .map(|since| hook.now.since(since))
     }
 
-    /// How long a hook must be healthy after this many relapses.
-    pub(super) fn doubled(&self, relapses: u32) -> Duration {
+    /// How long a hook must have been healthy after this many relapses before its restore begins.
+    pub(super) fn healthy_time_needed(&self, relapses: u32) -> Duration {
         let times = &self.settings.times;
-        times.well_for * 2_u32.saturating_pow(relapses.min(times.doublings))
+        times.healthy_for * 2_u32.saturating_pow(relapses.min(times.doublings))
     }
 
-    fn still_bypassed(&self, hook: HookAt<'_>, entry: &BookEntry, rung: Rung) -> Option<BreakerStep> {
+    /// Ends a bypass, or begins its probation, when the hook was healthy for long enough; `None` before that.
+    fn end_if_healthy(&self, hook: HookAt<'_>, entry: &BookEntry, rung: Rung) -> Option<BreakerStep> {
         let guards = self.settings.guards;
         let relapses = entry.relapses.saturating_add(hook.relapses);
-        // The least of it without a break: what a relapse adds is not lost to a call that fails once in a while.
-        let well = self.well_for(hook)?;
-        if well < self.settings.times.well_for || well + hook.well_before < self.doubled(u32::from(relapses))
+        // Only `healthy_for` must pass without a break. The time that relapses add is not lost to a call that fails now and
+        // then.
+        let well = self.healthy_time(hook)?;
+        if well < self.settings.times.healthy_for
+            || well + hook.healthy_before < self.healthy_time_needed(u32::from(relapses))
         {
             return None;
         }
-        let met = hook.facts.as_ref().is_some_and(|facts| facts.canary.is_met());
-        // Below a shield the tenants are still sent to the hook; to let only canaries through would be to spare them.
-        let narrower = rung == Rung::Skip || !guards.on(Guard::Narrowing);
-        if met && narrower && guards.on(Guard::Canary) {
-            let step = BreakerStep::changes(To::Probation, "Healthy for long enough to go on probation.");
-            return Some(step.says(NoticeKind::Probation, "Only dry-run canaries reach the webhook."));
+        let has_canary = hook.facts.as_ref().is_some_and(|facts| facts.canary.has_canary());
+        // A shield still enforces the hook for tenants. Probation would let their writes pass without review.
+        let enforces_more = rung == Rung::Skip || !guards.on(Guard::Narrowing);
+        if has_canary && enforces_more && guards.on(Guard::Canary) {
+            let step = BreakerStep::change(To::Probation, "Healthy for long enough to go on probation.");
+            return Some(step.with_notice(NoticeKind::Probation, "Only dry-run canaries reach the webhook."));
         }
-        Some(self.leave(hook, entry, false, "Healthy for long enough."))
+        Some(self.restore(hook, entry, false, "Healthy for long enough."))
     }
 
+    /// The step for a hook on probation; `None` while the outcome is open.
     fn on_probation(&self, hook: HookAt<'_>, entry: &BookEntry, rung: Rung) -> Option<BreakerStep> {
         let canary = hook
             .facts
             .as_ref()
-            .map_or(CanaryWord::Awaited, |facts| facts.canary);
-        if canary == CanaryWord::Failed || hook.fails() {
-            // Only dry runs reach it until then, so there is time to wait for a refusal.
+            .map_or(CanaryEvidence::Awaited, |facts| facts.canary);
+        if canary == CanaryEvidence::Failed || hook.fails() {
+            // After a refusal there is time to wait: only dry runs reach the hook.
             if hook.refusal(hook.now).is_some() {
                 return Some(BreakerStep::default());
             }
             let why = "It failed again on probation.";
-            return Some(BreakerStep::changes(To::Bypass(rung), why).says(NoticeKind::Relapsed, why));
+            return Some(BreakerStep::change(To::Bypass(rung), why).with_notice(NoticeKind::Relapsed, why));
         }
-        let tried = hook
+        let on_probation_for = hook
             .probation_since
             .map_or(Duration::ZERO, |since| hook.now.since(since));
-        let well = self.well_for(hook)?.min(tried) >= self.settings.times.probation;
-        let through = matches!(canary, CanaryWord::Through | CanaryWord::Unmet);
-        (well && through).then(|| self.leave(hook, entry, false, "Healthy, canaries included."))
+        let well = self.healthy_time(hook)?.min(on_probation_for) >= self.settings.times.probation_for;
+        let through = matches!(canary, CanaryEvidence::Through | CanaryEvidence::NoCanary);
+        (well && through).then(|| self.restore(hook, entry, false, "Healthy, canaries included."))
     }
 
-    /// Restores a bypassed hook: the book first, so that other replicas do not take it for a revert.
-    pub(super) fn leave(&self, hook: HookAt<'_>, entry: &BookEntry, spent: bool, why: &str) -> BreakerStep {
-        let since = hook.leaving_since;
+    /// Restores a bypassed hook. The book is written first, so that other replicas do not mistake the restore for a revert.
+    /// `limit_reached`: the bypass reached its time limit, and the hook was not healthy since.
+    pub(super) fn restore(
+        &self,
+        hook: HookAt<'_>,
+        entry: &BookEntry,
+        limit_reached: bool,
+        why: &str,
+    ) -> BreakerStep {
+        let since = hook.restore_due_since;
         if since.is_some_and(|since| hook.now.since(since) >= self.settings.times.without_ledger) {
-            return put_back(why);
+            return restore_object(why);
         }
         let relapses = entry.relapses.saturating_add(hook.relapses);
         let step = self.rewrite(
             entry,
             |line| {
-                line.place = EntryStage::Leaving;
+                line.stage = EntryStage::Restoring;
                 line.relapses = relapses;
-                line.spent |= spent;
+                line.limit_reached |= limit_reached;
             },
-            Counts::Nothing,
+            RateChange::None,
             hook.now,
         );
-        let kind = if spent {
+        let kind = if limit_reached {
             NoticeKind::Limit
         } else {
             NoticeKind::Restoring
         };
-        step.says(kind, why)
+        step.with_notice(kind, why)
     }
 
-    /// A restore is due and has not happened: the change was refused, or the replica that should make it is gone. A hook that
-    /// recovered and fails again stays bypassed.
-    pub(super) fn still_there(
+    /// The book says restoring and the object shows the bypass: the change was refused or not made yet, or its replica is gone.
+    /// A hook that was healthy and fails again stays bypassed.
+    pub(super) fn when_restoring_but_bypassed(
         &self,
         hook: HookAt<'_>,
         entry: &BookEntry,
         (rung, probation): (Rung, bool),
     ) -> BreakerStep {
-        // A skip while dead ends for other reasons than recovery.
+        // The skip of a dead hook ends for other reasons than its health.
         let while_dead = is_skip_while_dead(&hook, entry, rung);
-        let was_well = !(entry.contested || entry.spent || entry.by_hand || while_dead);
-        let fails_again = was_well && hook.fails() && hook.well_since.is_none();
+        let was_well = !(entry.contested || entry.limit_reached || entry.by_hand || while_dead);
+        let fails_again = was_well && hook.fails() && hook.healthy_since.is_none();
         if !fails_again || !self.may_stay(&hook, self.rule(hook.id, &hook, entry.cause), rung) {
-            return put_back("The ledger already has the order to restore it.");
+            return restore_object("The ledger already has the order to restore it.");
         }
-        // The change by the replica that wrote the order may still arrive, and would look like a revert.
-        let mine = entry.by == self.settings.identity;
-        if !mine && hook.now.since(hook.line_since) < self.settings.times.request_life {
+        // The restore by the replica that wrote the line may still follow, and would look like a revert.
+        let is_own_line = entry.by == self.settings.identity;
+        if !is_own_line && hook.now.since(hook.line_since) < self.settings.times.request_life {
             return BreakerStep::default();
         }
-        // The line has those on probation already, and another one on probation is counted when it ends that.
+        // `restore` has added the relapses on probation to the line. This one, if on probation, is added when probation ends.
         let before = entry.relapses.saturating_sub(hook.relapses);
         let relapses = before.saturating_add(u8::from(!probation));
-        let stays = |line: &mut BookEntry| (line.place, line.relapses) = (EntryStage::Held, relapses);
-        let step = self.rewrite(entry, stays, Counts::Nothing, hook.now);
-        step.says(NoticeKind::Relapsed, "It failed again before it was restored.")
+        let stays = |line: &mut BookEntry| (line.stage, line.relapses) = (EntryStage::Bypassed, relapses);
+        let step = self.rewrite(entry, stays, RateChange::None, hook.now);
+        step.with_notice(NoticeKind::Relapsed, "It failed again before it was restored.")
     }
 
-    /// The restore has happened. If the hook fails again, it does not wait for API servers that have not shown the restore
-    /// yet: the wait for a silent one can outlast a leader.
-    pub(super) fn left(&self, hook: HookAt<'_>, entry: &BookEntry, view: &ObservedHook) -> BreakerStep {
+    /// The book says restoring and the object is the original. A hook that fails again is bypassed at once: an API server that
+    /// does not answer, and so does not show the restore, can take longer than a leader survives.
+    pub(super) fn when_restoring_and_original(
+        &self,
+        hook: HookAt<'_>,
+        entry: &BookEntry,
+        view: &ObservedHook,
+    ) -> BreakerStep {
         let again = if hook.fails() && !entry.contested {
             self.begin(hook, Some(entry), view)
         } else {
             BreakerStep::default()
         };
-        let (out, over) = (self.everywhere(&hook), self.is_limit_over(hook, entry));
-        if !matches!(again.does, Does::Nothing) || !(out || over) {
+        let (is_restored, limit_over) = (self.everywhere(&hook), self.is_limit_over(hook, entry));
+        if !matches!(again.operation, Operation::Nothing) || !(is_restored || limit_over) {
             return again;
         }
         let change = |line: &mut BookEntry| {
-            line.spent &= !over;
-            if out {
-                line.place = EntryStage::Out;
+            line.limit_reached &= !limit_over;
+            if is_restored {
+                line.stage = EntryStage::Restored;
             }
         };
-        self.rewrite(entry, change, Counts::Nothing, hook.now)
+        self.rewrite(entry, change, RateChange::None, hook.now)
     }
 
-    /// Whether a limit that a bypass reached no longer counts: the webhook was healthy for as long as a restore requires, so
-    /// its next failure is a new one.
+    /// Whether the limit that a bypass reached no longer counts: the hook was healthy for as long as a restore requires, so its
+    /// next failure is a new one.
     fn is_limit_over(&self, hook: HookAt<'_>, entry: &BookEntry) -> bool {
-        let well = self.well_for(hook).map(|well| well + hook.well_before);
-        entry.spent && well.is_some_and(|well| well >= self.doubled(u32::from(entry.relapses)))
+        let well = self.healthy_time(hook).map(|well| well + hook.healthy_before);
+        entry.limit_reached
+            && well.is_some_and(|well| well >= self.healthy_time_needed(u32::from(entry.relapses)))
     }
 
-    /// The original is in place, and the line is still remembered.
-    pub(super) fn is_out(&self, hook: HookAt<'_>, entry: &BookEntry, view: &ObservedHook) -> BreakerStep {
+    /// The book says restored and the object is the original. The line is removed after a while.
+    pub(super) fn when_restored(
+        &self,
+        hook: HookAt<'_>,
+        entry: &BookEntry,
+        view: &ObservedHook,
+    ) -> BreakerStep {
         if hook.fails() {
             return self.begin(hook, Some(entry), view);
         }
         let times = &self.settings.times;
-        let long = hook.now.since(hook.line_since) >= times.remember;
-        let forgotten = match hook.facts {
-            Some(_) => self
-                .well_for(hook)
-                .is_some_and(|well| well + hook.well_before >= times.remember),
-            None => true,
-        };
+        let was_healthy = hook.facts.is_none()
+            || self
+                .healthy_time(hook)
+                .is_some_and(|healthy| healthy + hook.healthy_before >= times.remember_for);
         let restored = "Restored; watching it for an hour.";
         if self.is_limit_over(hook, entry) {
-            let step = self.rewrite(entry, |line| line.spent = false, Counts::Nothing, hook.now);
-            return step.says(NoticeKind::Restored, restored);
+            let step = self.rewrite(
+                entry,
+                |line| line.limit_reached = false,
+                RateChange::None,
+                hook.now,
+            );
+            return step.with_notice(NoticeKind::Restored, restored);
         }
-        match long && forgotten {
-            true => strike_out(),
-            false if entry.contested => BreakerStep::default(),
-            false => BreakerStep::default().says(NoticeKind::Restored, restored),
+        if was_healthy && hook.now.since(hook.line_since) >= times.remember_for {
+            remove_line()
+        } else if entry.contested {
+            BreakerStep::default()
+        } else {
+            BreakerStep::default().with_notice(NoticeKind::Restored, restored)
         }
     }
 
-    /// What is ours and cannot be written into the ledger, which is out of reach or full, goes back as soon as it can.
-    pub(super) fn without_book(&self, hook: HookAt<'_>) -> BreakerStep {
-        let Some((_, view)) = &hook.read else {
-            return Does::Read.into();
+    /// The step for a bypass that cannot be written into the ledger, as it is unreachable or full: restores it as soon as
+    /// possible.
+    pub(super) fn when_not_in_book(&self, hook: HookAt<'_>) -> BreakerStep {
+        let Some((_, view)) = &hook.last_read else {
+            return Operation::Read.into();
         };
         let BypassState::Ours { rung, .. } = view.shown else {
             return BreakerStep::default();
         };
         if !Self::ceiling(&hook).permits(rung) {
-            return put_back(
+            return restore_object(
                 "This rung is no longer permitted, and hookwatch cannot write it into its ledger.",
             );
         }
@@ -391,11 +426,11 @@ impl Breaker {
             return BreakerStep::default();
         }
         if view.by_hand_until.is_some() {
-            return put_back("The manual bypass has expired.");
+            return restore_object("The manual bypass has expired.");
         }
-        let well = self.well_for(hook);
-        if well.is_some_and(|well| well >= self.settings.times.well_for) {
-            return put_back("Healthy, and hookwatch cannot write it into its ledger.");
+        let well = self.healthy_time(hook);
+        if well.is_some_and(|well| well >= self.settings.times.healthy_for) {
+            return restore_object("Healthy, and hookwatch cannot write it into its ledger.");
         }
         let rule = self.rule(hook.id, &hook, hook.cause().unwrap_or(Cause::Slow));
         let longest = if rung == Rung::Skip && hook.ignores() {
@@ -405,18 +440,20 @@ impl Breaker {
         };
         let lasted = hook.bypassed_since.map(|since| hook.now.since(since));
         if lasted.is_some_and(|lasted| lasted >= longest) && rule.at_limit(rung) == AtLimit::Restore {
-            return put_back("The bypass reached its limit, and hookwatch cannot write it into its ledger.");
+            return restore_object(
+                "The bypass reached its limit, and hookwatch cannot write it into its ledger.",
+            );
         }
         BreakerStep::default()
     }
 }
 
-/// How far the clock of a person's machine may be ahead of this one's.
-const CLOCKS_APART: Duration = Duration::from_secs(300);
+/// How far the clock of a person's machine may be ahead of the clock here.
+const MAX_CLOCK_SKEW: Duration = Duration::from_secs(300);
 
-/// Until when a person wants a bypass that they made. `break` takes no longer time than [`LONGEST_BY_HAND`]: more than that was
-/// not asked for by a person.
+/// Until when a person wants the bypass that is in force; `None` where it expired, or no person made it. An end further away
+/// than [`LONGEST_BY_HAND`], which is all that `break` accepts, is not a person's.
 pub(super) fn wanted_by_hand(view: &ObservedHook, now: Time) -> Option<Time> {
     let until = view.by_hand_until.filter(|until| now < *until)?;
-    (until.since(now) <= LONGEST_BY_HAND + CLOCKS_APART).then_some(until)
+    (until.since(now) <= LONGEST_BY_HAND + MAX_CLOCK_SKEW).then_some(until)
 }

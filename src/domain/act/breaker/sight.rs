@@ -1,4 +1,4 @@
-//! Reads what the breaker needs from a webhook of an object as the API server shows it.
+//! Reads what the breaker needs to know about a webhook from its object.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::book::ResourceVersion;
 use super::observed::{BypassState, ObservedHook};
-use super::policy::{Ceiling, OwnerWord, PERMIT_ANNOTATION, Permit, PolicySubject};
+use super::policy::{Ceiling, OwnerAnnotations, PERMIT_ANNOTATION, Permit, PolicySubject};
 use crate::act::bypass::edit::is_left_over;
 use crate::act::bypass::{BypassPhase, BypassStanding, OPT_OUT_ANNOTATION, STATE_ANNOTATION, standing};
 use crate::cluster::condition::BypassCondition;
@@ -18,7 +18,7 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 const MAX_VALUE: usize = 1_024;
 
 impl ObservedHook {
-    /// A webhook of an object that was read whole; `None` for an object that is not there.
+    /// The state of a webhook in an object that was read whole; `None` for an object that does not exist.
     pub fn of(object: Option<&Value>, webhook: &str) -> Self {
         let object = object.unwrap_or(&Value::Null);
         let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
@@ -31,13 +31,13 @@ impl ObservedHook {
                 && is_left_over(object, webhook),
             by_hand_until: by_hand_until(&standing),
             shown,
-            owner: OwnerWord::of(object),
+            owner: OwnerAnnotations::of(object),
             ignores: ignores(object, webhook),
         }
     }
 }
 
-/// Until when a person wants the bypass that is in force.
+/// The end that a person gave for the bypass that is in force.
 fn by_hand_until(standing: &BypassStanding) -> Option<Time> {
     match standing {
         BypassStanding::Bypassed { entry, .. } if entry.by()?.is_person() => entry.expires(),
@@ -45,7 +45,7 @@ fn by_hand_until(standing: &BypassStanding) -> Option<Time> {
     }
 }
 
-impl OwnerWord {
+impl OwnerAnnotations {
     /// What the owner of an object says on it.
     pub fn of(object: &Value) -> Self {
         let annotation = |name: &str| object["metadata"]["annotations"][name].as_str();
@@ -79,10 +79,10 @@ fn subject(object: &Value) -> PolicySubject {
     }
 }
 
+/// The bypass state that a standing means for the breaker.
 fn shown(standing: &BypassStanding) -> BypassState {
     match standing {
-        // A bypass that another writer reverted is as they want it, even if its annotation remains; the same holds for
-        // ignored failures.
+        // What another writer reverted is that writer's, even if the annotation remains. Ignored failures are a person's.
         BypassStanding::Original
         | BypassStanding::Ignored { .. }
         | BypassStanding::Reverted { .. }
@@ -96,10 +96,11 @@ fn shown(standing: &BypassStanding) -> BypassState {
             ours(standing, conditions.iter().any(|name| name == probation))
         }
         BypassStanding::Gone => BypassState::Gone,
-        BypassStanding::Twice => BypassState::Foreign,
+        BypassStanding::DuplicateName => BypassState::DuplicateName,
     }
 }
 
+/// The state of a bypass of hookwatch.
 fn ours(standing: &BypassStanding, probation: bool) -> BypassState {
     match standing.rung() {
         Some(rung) => BypassState::Ours { rung, probation },
@@ -164,7 +165,7 @@ mod tests {
         let annotations = json!({OPT_OUT_ANNOTATION: "shield", "tier": "1", LAST_APPLIED: "{}",
             STATE_ANNOTATION: "{}", "long": "x".repeat(MAX_VALUE + 1)});
         let object = object(annotations, json!([]));
-        let owner = OwnerWord::of(&object);
+        let owner = OwnerAnnotations::of(&object);
         assert_eq!(
             (owner.ceiling, owner.permit),
             (Ceiling::At(Rung::Shield), Permit::Nothing)
@@ -254,6 +255,6 @@ mod tests {
         let hook = twice["webhooks"][0].clone();
         twice["webhooks"] = json!([hook, hook]);
         let view = ObservedHook::of(Some(&twice), "w");
-        assert_eq!((view.shown, view.left_over), (BypassState::Foreign, false));
+        assert_eq!((view.shown, view.left_over), (BypassState::DuplicateName, false));
     }
 }

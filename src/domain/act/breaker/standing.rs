@@ -1,4 +1,4 @@
-//! The breaker's standing on each hook that it deals with, for the assessment.
+//! What the assessment publishes about each hook that the breaker deals with.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use crate::time::Time;
 /// One hook as the breaker sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HookStanding {
-    /// Which.
+    /// The hook.
     #[serde(flatten)]
     pub hook: HookId,
     /// `enforcing`, `bypassed`, `probation`, `contested` or `ignored`.
@@ -21,26 +21,26 @@ pub struct HookStanding {
     pub effective: bool,
     /// Since when it is in this state: for a bypass according to the object, else as observed by this daemon.
     pub since: Time,
-    /// What would be done if the mode permitted it.
+    /// The rung at which it would be bypassed if the mode permitted that.
     pub would_bypass: Option<Rung>,
     /// Which guard rail holds the breaker back.
     pub held_back: Option<String>,
     /// The last message about it.
     pub words: String,
-    /// What went in unchecked the last time that it did not check everything, as a sentence; `None` when nothing did, or
-    /// that was not found out yet.
+    /// Which objects were admitted without review during its last bypass, as a sentence; `None` when there were none, or
+    /// they were not listed yet.
     #[serde(default)]
     pub unchecked: Option<String>,
 }
 
 impl HookStanding {
-    /// A hook in a state, without a message yet.
-    pub fn new(hook: HookId, stage: HookState, since: Time) -> Self {
-        let (rung, effective) = match stage {
+    /// A hook in a state. Only an ignored one has a message yet.
+    pub fn new(hook: HookId, state: HookState, since: Time) -> Self {
+        let (rung, effective) = match state {
             HookState::Bypassed { rung, effective } => (Some(rung), effective),
             _ => (None, false),
         };
-        let words = match stage {
+        let words = match state {
             HookState::Ignored => format!(
                 "Its failures are ignored, by `hookwatch break` or by an older release. An administrator ends it: hookwatch restore {}/{}.",
                 hook.configuration, hook.webhook
@@ -49,7 +49,7 @@ impl HookStanding {
         };
         Self {
             hook,
-            state: stage.as_str().to_owned(),
+            state: state.as_str().to_owned(),
             rung,
             effective,
             since,
@@ -60,7 +60,8 @@ impl HookStanding {
         }
     }
 
-    /// How far users' writes skip the hook now. On probation they all do: only dry runs of hookwatch reach it.
+    /// The rung at which users' writes bypass the hook now. On probation all of them do: only dry runs of hookwatch reach
+    /// it.
     pub fn skipped(&self) -> Option<Rung> {
         let probation = self.state == HookState::Probation.as_str();
         self.rung.or_else(|| probation.then_some(Rung::Skip))

@@ -1,116 +1,115 @@
-//! A step, and how it is set in motion.
+//! A step for one hook, and how its reads, writes and changes are requested.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::action::{Action, Expects, Notice, NoticeKind, ObjectChange, To};
 use super::book::{BookEntry, EntryStage, ResourceVersion};
-use super::budget::begun;
+use super::budget::recent_skips;
 use super::choice::Choice;
 use super::guards::{Guard, HeldBack};
 use super::observed::BypassState;
 use super::policy::Rung;
-use super::{Breaker, PendingChange, Writing};
+use super::{Breaker, Licence, PendingChange, Writing};
 use crate::cluster::hook::HookId;
 use crate::time::Time;
 use crate::vocabulary::Cause;
 
-/// One step, and its notice.
+/// The decision for one hook: one operation at most, and a notice about it.
 #[derive(Debug, Default)]
 pub(super) struct BreakerStep {
-    pub(super) does: Does,
-    pub(super) says: Option<(NoticeKind, String)>,
+    pub(super) operation: Operation,
+    pub(super) notice: Option<(NoticeKind, String)>,
 }
 
 #[derive(Debug, Default)]
-pub(super) enum Does {
+pub(super) enum Operation {
     #[default]
     Nothing,
+    /// Reads the hook's object.
     Read,
-    /// Writes the hook's line of the book; `None` strikes it out.
+    /// Writes the hook's line into the book; `None` removes it.
     Write {
         line: Option<BookEntry>,
-        /// See [`Writing::licences`].
+        /// Whether this line gives a [`Licence`], and then whether that is [clean](Licence::clean).
         licence: Option<bool>,
-        /// What it means for the rate.
-        counts: Counts,
+        rate: RateChange,
     },
-    Change {
-        to: To,
-        why: Arc<str>,
-    },
+    /// Changes the hook's object.
+    Change { to: To, why: Arc<str> },
 }
 
-/// What a line means for the rate.
+/// What a write of a line means for the rate of skips.
 #[derive(Debug)]
-pub(super) enum Counts {
-    Nothing,
-    /// It begins a bypass.
-    Begins,
-    /// One that was begun then has never been.
-    TakesBack(Time),
+pub(super) enum RateChange {
+    None,
+    /// Another skip begins.
+    Begin,
+    /// The skip that was counted at this time never happened.
+    Undo(Time),
 }
 
-impl From<Does> for BreakerStep {
-    fn from(does: Does) -> Self {
-        Self { does, says: None }
+impl From<Operation> for BreakerStep {
+    fn from(operation: Operation) -> Self {
+        Self {
+            operation,
+            notice: None,
+        }
     }
 }
 
 impl BreakerStep {
-    /// Writes the hook's line; see [`Does::Write`].
-    pub(super) fn writes(line: Option<BookEntry>, licence: Option<bool>, counts: Counts) -> Self {
-        let does = Does::Write {
-            line,
-            licence,
-            counts,
-        };
-        does.into()
+    /// Writes the hook's line; see [`Operation::Write`].
+    pub(super) fn write(line: Option<BookEntry>, licence: Option<bool>, rate: RateChange) -> Self {
+        let operation = Operation::Write { line, licence, rate };
+        operation.into()
     }
 
-    pub(super) fn changes(to: To, why: impl Into<Arc<str>>) -> Self {
-        Does::Change { to, why: why.into() }.into()
+    /// Changes the hook's object.
+    pub(super) fn change(to: To, why: impl Into<Arc<str>>) -> Self {
+        Operation::Change { to, why: why.into() }.into()
     }
 
     /// Bypasses the hook at the chosen rung.
-    pub(super) fn bypasses(choice: &Choice) -> Self {
+    pub(super) fn bypass(choice: &Choice) -> Self {
         let why = choice.words();
-        Self::changes(To::Bypass(choice.rung), Arc::clone(&why))
-            .says(NoticeKind::Bypassing(choice.rung), &*why)
+        Self::change(To::Bypass(choice.rung), Arc::clone(&why))
+            .with_notice(NoticeKind::Bypassing(choice.rung), &*why)
     }
 
-    pub(super) fn says(mut self, kind: NoticeKind, words: impl Into<String>) -> Self {
-        self.says = Some((kind, words.into()));
+    pub(super) fn with_notice(mut self, kind: NoticeKind, words: impl Into<String>) -> Self {
+        self.notice = Some((kind, words.into()));
         self
     }
 
     pub(super) fn held_back(reason: HeldBack) -> Self {
-        Self::default().says(NoticeKind::HeldBack(reason), reason.sentence())
+        Self::default().with_notice(NoticeKind::HeldBack(reason), reason.sentence())
     }
 }
 
 impl Breaker {
-    /// As much of a step as is for a replica that does not lead: it puts up a shield, and does nothing else. The leader
-    /// may have died of the outage, and the next one comes too late for the control plane. That both do it is for the
-    /// ledger to prevent, as between two that believe to lead.
+    /// The part of a step that a replica may take that does not lead: it may only begin a shield. The leader may have died
+    /// in the outage, and the next leader would come too late for the control plane. If both begin one, the ledger permits
+    /// only one of them, as it does with two replicas that believe they lead.
     pub(super) fn as_follower(&self, id: &HookId, step: BreakerStep) -> BreakerStep {
         let Some(hook) = self.memory.hooks.get(id) else {
             return BreakerStep::default();
         };
-        let view = hook.read.as_ref().map(|(_, view)| &view.shown);
-        // Only the leader changes a bypass that is there.
+        let view = hook.last_read.as_ref().map(|(_, view)| &view.shown);
+        // Only the leader changes an existing bypass.
         let is_enforced = view.is_some_and(|shown| *shown == BypassState::Original);
-        let own = |line: &BookEntry| {
-            (line.rung, line.place) == (Rung::Shield, EntryStage::Held) && line.by == self.settings.identity
+        let is_own_shield = |line: &BookEntry| {
+            (line.rung, line.stage) == (Rung::Shield, EntryStage::Bypassed)
+                && line.by == self.settings.identity
         };
-        match &step.does {
-            Does::Read if hook.fails() => step.does.into(),
-            Does::Write {
+        match &step.operation {
+            Operation::Read if hook.fails() => step.operation.into(),
+            Operation::Write {
                 line: Some(line),
                 licence: Some(_),
                 ..
-            } if is_enforced && own(line) => step,
-            Does::Change {
+            } if is_enforced && is_own_shield(line) => step,
+            Operation::Change {
                 to: To::Bypass(Rung::Shield),
                 ..
             } if is_enforced => step,
@@ -118,54 +117,51 @@ impl Breaker {
         }
     }
 
+    /// Requests what a step needs, and sends its notice.
     pub(super) fn carry_out(&mut self, id: &HookId, step: BreakerStep, now: Time, actions: &mut Vec<Action>) {
-        match step.does {
-            Does::Nothing => {}
-            Does::Read => {
-                self.ask_for(id, now, actions);
-                // That it is looked at again ends nothing that was said.
-                if step.says.is_none() {
+        match step.operation {
+            Operation::Nothing => {}
+            Operation::Read => {
+                self.request_read(id, now, actions);
+                // A read does not make the last notice untrue.
+                if step.notice.is_none() {
                     return;
                 }
             }
-            Does::Write {
-                line,
-                licence,
-                counts,
-            } => {
+            Operation::Write { line, licence, rate } => {
                 if let Some(hook) = self.memory.hooks.get_mut(id)
                     && line
                         .as_ref()
-                        .is_some_and(|line| line.place == EntryStage::Leaving)
+                        .is_some_and(|line| line.stage == EntryStage::Restoring)
                 {
-                    hook.leaving_since.get_or_insert(now);
+                    hook.restore_due_since.get_or_insert(now);
                 }
-                // If it cannot be written now, it will be said when it is done.
-                if !self.write(id, line, licence, &counts, now) {
-                    if licence.is_some() && self.memory.ledger.lost.is_some() {
-                        self.tell(id, BreakerStep::held_back(HeldBack::Ledger).says, actions);
+                // The notice waits until the line can be written.
+                if !self.add_to_draft(id, line, licence, &rate, now) {
+                    if licence.is_some() && self.memory.ledger.unreachable_since.is_some() {
+                        self.notify(id, BreakerStep::held_back(HeldBack::Ledger).notice, actions);
                     }
                     return;
                 }
             }
-            Does::Change { to, why } => match self.change(id, to, why, now) {
+            Operation::Change { to, why } => match self.change(id, to, why, now) {
                 Some(change) => actions.push(Action::Change(change)),
                 None => return,
             },
         }
-        self.tell(id, step.says, actions);
+        self.notify(id, step.notice, actions);
     }
 
-    /// Notes that a hook's object will be changed; `None` where the object is unknown.
+    /// Remembers a change of a hook's object as in flight, and returns it; `None` where the object was not read.
     fn change(&mut self, id: &HookId, to: To, why: Arc<str>, now: Time) -> Option<ObjectChange> {
         let ticket = self.ticket();
         let versioned = self.settings.guards.on(Guard::Version);
         let until = match to {
-            To::Bypass(rung) => self.ends(id, rung, now),
+            To::Bypass(rung) => self.expiry(id, rung, now),
             To::Probation | To::Original => None,
         };
         let hook = self.memory.hooks.get_mut(id)?;
-        let (_, view) = hook.read.as_ref()?;
+        let (_, view) = hook.last_read.as_ref()?;
         let expects = Expects {
             uid: Arc::clone(&view.uid),
             version: if versioned {
@@ -192,61 +188,64 @@ impl Breaker {
     }
 
     /// Requests a read of a hook's object, unless one is in flight.
-    fn ask_for(&mut self, id: &HookId, now: Time, actions: &mut Vec<Action>) {
+    fn request_read(&mut self, id: &HookId, now: Time, actions: &mut Vec<Action>) {
         let ticket = self.ticket();
         if let Some(hook) = self.memory.hooks.get_mut(id)
-            && hook.asked.is_none()
+            && hook.read_request.is_none()
         {
-            hook.asked = Some((ticket, now));
+            hook.read_request = Some((ticket, now));
             let hook = id.clone();
             actions.push(Action::Read { ticket, hook });
         }
     }
 
-    /// Updates the memory of restores for a step before its execution.
-    pub(super) fn note(&mut self, id: &HookId, does: &Does, now: Time) {
+    /// Updates what is remembered of the hook's restore, before a step is carried out.
+    pub(super) fn note_step(&mut self, id: &HookId, operation: &Operation, now: Time) {
         let Some(hook) = self.memory.hooks.get_mut(id) else {
             return;
         };
-        // Whether this one is made may never be known.
-        hook.restored &= !matches!(does, Does::Change { .. });
-        let stays = match does {
-            Does::Nothing => true,
-            Does::Change { to, .. } => *to != To::Original,
-            Does::Write { line, .. } => line.as_ref().is_some_and(|line| line.place == EntryStage::Held),
-            Does::Read => false,
+        // Whether this change is made may never be known.
+        hook.restored_by_us &= !matches!(operation, Operation::Change { .. });
+        let stays = match operation {
+            Operation::Nothing => true,
+            Operation::Change { to, .. } => *to != To::Original,
+            Operation::Write { line, .. } => line
+                .as_ref()
+                .is_some_and(|line| line.stage == EntryStage::Bypassed),
+            Operation::Read => false,
         };
-        // A restore that is no longer wanted starts over when it is next due. A step without an action does not end one
-        // in flight.
-        if stays && hook.pending.is_none() && hook.rest_until.is_none_or(|until| until <= now) {
-            hook.leaving_since = None;
+        // A restore that is no longer due starts over when it is due again. A step that only waits for a change in flight
+        // does not end it.
+        if stays && hook.pending.is_none() && hook.paused_until.is_none_or(|until| until <= now) {
+            hook.restore_due_since = None;
         }
     }
 
-    /// Adds a line to the next write of the book; false where nothing can be written now.
-    fn write(
+    /// Adds a line to the draft of the next write of the book; false where the book cannot be written now.
+    fn add_to_draft(
         &mut self,
         id: &HookId,
         line: Option<BookEntry>,
         licence: Option<bool>,
-        counts: &Counts,
+        rate: &RateChange,
         now: Time,
     ) -> bool {
         let ledger = &self.memory.ledger;
-        let resting = ledger.rest_until.is_some_and(|until| now < until);
-        if resting || ledger.unsure || ledger.writing.is_some() {
+        let resting = ledger.paused_until.is_some_and(|until| now < until);
+        if resting || ledger.must_reread || ledger.writing.is_some() {
             return false;
         }
-        let Some(mut draft) = self.memory.ledger.draft.take().or_else(|| self.draft(now)) else {
+        let Some(mut draft) = self.memory.ledger.draft.take().or_else(|| self.new_draft(now)) else {
             return false;
         };
         let Writing { book, licences, .. } = &mut draft;
-        match counts {
-            Counts::Nothing => {}
-            Counts::Begins => book.begun.push(now),
-            Counts::TakesBack(then) => {
-                if let Some(at) = book.begun.iter().position(|begun| *begun == now.min(*then)) {
-                    book.begun.remove(at);
+        match rate {
+            RateChange::None => {}
+            RateChange::Begin => book.skips_begun.push(now),
+            RateChange::Undo(begun) => {
+                let begun = now.min(*begun);
+                if let Some(at) = book.skips_begun.iter().position(|other| *other == begun) {
+                    book.skips_begun.remove(at);
                 }
             }
         }
@@ -254,17 +253,18 @@ impl Breaker {
             Some(line) => _ = book.entries.insert(id.clone(), line),
             None => _ = book.entries.remove(id),
         }
-        licences.insert(id.clone(), licence);
+        let sent = now;
+        licences.insert(id.clone(), licence.map(|clean| Licence { sent, clean }));
         self.memory.ledger.draft = Some(draft);
         true
     }
 
-    /// A draft of the current book, to be changed and written.
-    fn draft(&mut self, now: Time) -> Option<Writing> {
+    /// A draft with the current book.
+    fn new_draft(&mut self, now: Time) -> Option<Writing> {
         let mut book = self.book()?.clone();
-        // One that is yet to come would never be past.
-        let begun = begun(&book, now, self.settings.policy.rate_window).map(|begun| begun.min(now));
-        book.begun = begun.collect();
+        // An instant in the future, of another clock, would count for too long.
+        let begun = recent_skips(&book, now, self.settings.policy.rate_window).map(|begun| begun.min(now));
+        book.skips_begun = begun.collect();
         Some(Writing {
             ticket: self.ticket(),
             sent: now,
@@ -273,6 +273,7 @@ impl Breaker {
         })
     }
 
+    /// Requests the write of the draft, if there is one.
     pub(super) fn send_draft(&mut self) -> Option<Action> {
         let ledger = &mut self.memory.ledger;
         let draft = ledger.draft.take()?;
@@ -286,53 +287,61 @@ impl Breaker {
         Some(action)
     }
 
-    /// Reads the ledger where it is not known.
+    /// Requests a read of the ledger where its content is unknown or outdated.
     pub(super) fn read_ledger(&mut self, now: Time, actions: &mut Vec<Action>) {
         let ledger = &mut self.memory.ledger;
-        let resting = ledger.rest_until.is_some_and(|until| now < until);
-        let needed = ledger.known.is_none() || ledger.unsure;
-        if self.settings.acts() && needed && !resting && ledger.reading.is_none() && ledger.writing.is_none()
+        let resting = ledger.paused_until.is_some_and(|until| now < until);
+        let needed = ledger.known.is_none() || ledger.must_reread;
+        if self.settings.acts()
+            && needed
+            && !resting
+            && ledger.reading_since.is_none()
+            && ledger.writing.is_none()
         {
-            ledger.reading = Some(now);
+            ledger.reading_since = Some(now);
             actions.push(Action::ReadLedger);
         }
     }
 
-    fn tell(&mut self, id: &HookId, says: Option<(NoticeKind, String)>, actions: &mut Vec<Action>) {
+    /// Sends a notice about a hook, unless it is the same as the last one.
+    fn notify(&mut self, id: &HookId, notice: Option<(NoticeKind, String)>, actions: &mut Vec<Action>) {
         let Some(hook) = self.memory.hooks.get_mut(id) else {
             return;
         };
-        let Some((kind, words)) = says else {
+        let Some((kind, words)) = notice else {
             if !hook.fails() && hook.pending.is_none() && !hook.is_ours() {
-                hook.told = None;
+                hook.last_notice = None;
             }
             return;
         };
-        if hook.told == Some(kind) {
+        if hook.last_notice == Some(kind) {
             return;
         }
-        hook.told = Some(kind);
-        let cause = hook.cause();
+        hook.last_notice = Some(kind);
         let pages = matches!(
             kind,
             NoticeKind::Limit | NoticeKind::Contested | NoticeKind::Flapping | NoticeKind::Foreign
         );
-        let hook = self.memory.hooks.get(id);
-        let rule = hook.map(|hook| self.rule(id, hook, cause.unwrap_or(Cause::Slow)));
+        let hook = self.memory.hooks.get(id).filter(|_| pages);
+        let page = hook.and_then(|hook| {
+            let rule = self.rule(id, hook, hook.cause().unwrap_or(Cause::Slow));
+            rule.page.clone()
+        });
+        let hook = id.clone();
         actions.push(Action::Tell(Notice {
-            hook: id.clone(),
+            hook,
             kind,
-            page: rule.filter(|_| pages).and_then(|rule| rule.page.clone()),
+            page,
             words,
         }));
     }
 
-    /// The line with a change in it.
+    /// Writes a line again with a change in it. It gives no licence.
     pub(super) fn rewrite(
         &self,
         entry: &BookEntry,
         change: impl FnOnce(&mut BookEntry),
-        counts: Counts,
+        rate: RateChange,
         now: Time,
     ) -> BreakerStep {
         let mut line = BookEntry {
@@ -341,21 +350,22 @@ impl Breaker {
             ..entry.clone()
         };
         change(&mut line);
-        BreakerStep::writes(Some(line), None, counts)
+        BreakerStep::write(Some(line), None, rate)
     }
 }
 
-/// The hook's line is not needed any more.
-pub(super) fn strike_out() -> BreakerStep {
-    BreakerStep::writes(None, None, Counts::Nothing)
+/// Removes the hook's line from the book.
+pub(super) fn remove_line() -> BreakerStep {
+    BreakerStep::write(None, None, RateChange::None)
 }
 
-/// Removes leftovers of hookwatch from a restored object.
-pub(super) fn tidy() -> BreakerStep {
+/// Removes what hookwatch left in an object without a bypass in force.
+pub(super) fn remove_leftovers() -> BreakerStep {
     let why = "The bypass is over, and something was still written down about it.";
-    BreakerStep::changes(To::Original, why)
+    BreakerStep::change(To::Original, why)
 }
 
-pub(super) fn put_back(why: &str) -> BreakerStep {
-    BreakerStep::changes(To::Original, why).says(NoticeKind::Restoring, why)
+/// Restores the hook's object, without a write of the book.
+pub(super) fn restore_object(why: &str) -> BreakerStep {
+    BreakerStep::change(To::Original, why).with_notice(NoticeKind::Restoring, why)
 }

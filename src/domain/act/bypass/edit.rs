@@ -129,7 +129,7 @@ pub enum EditRefusal {
     },
     /// The name does not say which webhook is meant.
     #[error("several webhooks of the configuration are called {0:?}; give each a name of its own")]
-    NameTwice(String),
+    DuplicateName(String),
     /// There is no room for another condition.
     #[error(
         "the webhook has {0} matchConditions, and the API server takes {MAX_CONDITIONS}; only `hookwatch break --rung ignore` is left"
@@ -218,7 +218,7 @@ pub fn plan(
     }
     let here = match Here::find(object, webhook) {
         (Some(here), 1) => here,
-        (Some(_), _) => return Err(EditRefusal::NameTwice(webhook.to_owned())),
+        (Some(_), _) => return Err(EditRefusal::DuplicateName(webhook.to_owned())),
         (None, _) if *desired == Desired::Restore => return back::of_gone(object, webhook, now),
         (None, _) => return Ok(Plan::Gone),
     };

@@ -44,7 +44,7 @@ pub enum BypassStanding {
     /// There is no such webhook in the object.
     Gone,
     /// Ambiguous: several webhooks have this name.
-    Twice,
+    DuplicateName,
 }
 
 impl BypassStanding {
@@ -82,7 +82,7 @@ impl BypassStanding {
             // A shield in between has overwritten the end that was given.
             Self::Ignored { entry } => entry.expires().is_none_or(|expires| expires <= now),
             // A duplicate name cannot be restored, which is reported.
-            Self::Original | Self::OursWithoutAnnotation { .. } | Self::Gone | Self::Twice => true,
+            Self::Original | Self::OursWithoutAnnotation { .. } | Self::Gone | Self::DuplicateName => true,
         }
     }
 }
@@ -214,7 +214,7 @@ pub fn standing(object: &Value, webhook: &str) -> BypassStanding {
     let entry = state.as_ref().ok().and_then(|state| state.entry(webhook));
     let here = match Here::find(object, webhook) {
         (Some(here), 1) => here,
-        (Some(_), _) => return BypassStanding::Twice,
+        (Some(_), _) => return BypassStanding::DuplicateName,
         (None, _) => return BypassStanding::Gone,
     };
     let names: Vec<String> = here
@@ -282,7 +282,7 @@ pub fn touched(object: &Value) -> Vec<(String, BypassStanding)> {
     });
     let concerns = |(name, standing): &(String, BypassStanding)| match standing {
         BypassStanding::Original => illegible || holds(object, name),
-        BypassStanding::Twice => {
+        BypassStanding::DuplicateName => {
             let ours = |here: Here<'_>| here.webhook == name && !here.ours().is_empty();
             noted.contains(name) || Here::all(object).any(ours)
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::act::breaker::{CanaryWord, HookFacts, Judged, Witness};
+use crate::act::breaker::{CanaryEvidence, HookFacts, Judged, Witness};
 use crate::act::fence::MaySkip;
 use crate::cluster::hook::MatchCondition;
 use crate::observe::canary::FurtherCanary;
@@ -78,7 +78,7 @@ fn a_hang_has_two_witnesses_before_any_call_has_ended() {
     let facts = incident.facts(13 * SECOND + 100, &opa);
     assert!(facts.harms_writes(), "{facts:?}");
     assert_eq!(facts.witnesses, witnesses(&[Witness::Probes, Witness::Canary]));
-    assert!(facts.sure && !facts.ambiguous && facts.meets_control_plane);
+    assert!(facts.confident && !facts.ambiguous && facts.meets_control_plane);
 }
 
 #[test]
@@ -327,15 +327,27 @@ fn an_order_to_bypass_nothing_new_stands_in_the_assessment_until_it_is_taken_bac
 fn only_canaries_sent_since_a_hook_was_changed_say_anything_of_the_change() {
     let opa = hook("opa", 1);
     let mut incident = Incident::calm(&[&opa]);
-    assert_eq!(incident.facts(11 * SECOND, &opa).canary, CanaryWord::Through);
+    assert_eq!(incident.facts(11 * SECOND, &opa).canary, CanaryEvidence::Through);
     incident.inventory(12 * SECOND, vec![changed(&opa, "hookwatch.dev/probation")]);
-    assert_eq!(incident.facts(12 * SECOND + 10, &opa).canary, CanaryWord::Awaited);
+    assert_eq!(
+        incident.facts(12 * SECOND + 10, &opa).canary,
+        CanaryEvidence::Awaited
+    );
     incident.canary(14 * SECOND, 5, refusal("opa", "EOF"));
-    assert_eq!(incident.facts(14 * SECOND + 10, &opa).canary, CanaryWord::Failed);
+    assert_eq!(
+        incident.facts(14 * SECOND + 10, &opa).canary,
+        CanaryEvidence::Failed
+    );
     incident.canary(16 * SECOND, 5, CanaryOutcome::Written);
-    assert_eq!(incident.facts(16 * SECOND + 10, &opa).canary, CanaryWord::Through);
+    assert_eq!(
+        incident.facts(16 * SECOND + 10, &opa).canary,
+        CanaryEvidence::Through
+    );
     incident.canary_late(18 * SECOND);
-    assert_eq!(incident.facts(20 * SECOND + 10, &opa).canary, CanaryWord::Failed);
+    assert_eq!(
+        incident.facts(20 * SECOND + 10, &opa).canary,
+        CanaryEvidence::Failed
+    );
 }
 
 #[test]
@@ -344,17 +356,17 @@ fn a_canary_that_did_not_reach_a_hook_or_waits_for_something_else_does_not_speak
     let mut incident = Incident::calm(&[&opa]);
     incident.inventory(12 * SECOND, vec![changed(&opa, "hookwatch.dev/skip")]);
     incident.canary_late(14 * SECOND);
-    assert_eq!(incident.facts(17 * SECOND, &opa).canary, CanaryWord::Awaited);
+    assert_eq!(incident.facts(17 * SECOND, &opa).canary, CanaryEvidence::Awaited);
     // The one that is out was sent before.
     let tried = changed(&opa, "hookwatch.dev/probation");
     incident.inventory(18 * SECOND, vec![tried.clone()]);
     assert_eq!(
         incident.facts(18 * SECOND + 10, &tried).canary,
-        CanaryWord::Awaited
+        CanaryEvidence::Awaited
     );
     incident.canary(14 * SECOND, 6 * SECOND, CanaryOutcome::Written);
     incident.canary_late(20 * SECOND);
-    for (elsewhere, word) in [(true, CanaryWord::Awaited), (false, CanaryWord::Failed)] {
+    for (elsewhere, word) in [(true, CanaryEvidence::Awaited), (false, CanaryEvidence::Failed)] {
         assert_eq!(
             incident.facts_if(23 * SECOND, &tried, None, elsewhere).canary,
             word
@@ -366,7 +378,7 @@ fn a_canary_that_did_not_reach_a_hook_or_waits_for_something_else_does_not_speak
         refusal("opa", "context deadline exceeded"),
     );
     let facts = incident.facts_if(31 * SECOND, &tried, None, true);
-    assert_eq!(facts.canary, CanaryWord::Failed);
+    assert_eq!(facts.canary, CanaryEvidence::Failed);
 }
 
 #[test]
@@ -377,7 +389,7 @@ fn a_hook_that_no_canary_meets_is_not_waited_for() {
     }
     let mut incident = Incident::with(vec![pods.clone()]);
     incident.canary(10, 5, CanaryOutcome::Written);
-    assert_eq!(incident.facts(20, &pods).canary, CanaryWord::Unmet);
+    assert_eq!(incident.facts(20, &pods).canary, CanaryEvidence::NoCanary);
 }
 
 #[test]
@@ -398,5 +410,5 @@ fn a_canary_that_is_configured_covers_a_hook_that_no_other_meets() {
     assert_eq!(covered.hooks[0].canaries, [further.target]);
     let views = &covered.control_plane.canaries;
     assert_eq!(views.last().map(|view| view.canary), Some(further.target));
-    assert_eq!(incident.facts(40, &pods).canary, CanaryWord::Awaited);
+    assert_eq!(incident.facts(40, &pods).canary, CanaryEvidence::Awaited);
 }

@@ -2,7 +2,7 @@
 
 use super::acting::{changed, witnesses};
 use super::*;
-use crate::act::breaker::{CanaryWord, Witness};
+use crate::act::breaker::{CanaryEvidence, Witness};
 use crate::cluster::condition::BypassCondition;
 
 /// What was counted before a bypass is all that there will be counted for as long as it lasts.
@@ -42,7 +42,7 @@ fn a_hook_that_is_skipped_is_well_when_its_backends_are_whatever_was_counted_bef
     incident.inventory(28 * SECOND, vec![changed(&opa, "hookwatch.dev/probation")]);
     incident.canary(30 * SECOND, 5, refusal("opa", "EOF"));
     let facts = incident.facts(30 * SECOND + 10, &opa);
-    assert_eq!(facts.canary, CanaryWord::Failed);
+    assert_eq!(facts.canary, CanaryEvidence::Failed);
     assert_ne!(facts.health, Health::Healthy);
     let verdict = incident.verdict(30 * SECOND + 20, "opa");
     assert!(
@@ -127,7 +127,7 @@ fn a_canary_that_was_sent_before_the_shield_goes_on_speaking_against_the_hook() 
     incident.inventory(13 * SECOND + 200, vec![shielded.clone()]);
     incident.canary(13 * SECOND + 300, 5, CanaryOutcome::Written);
     let during = incident.facts(14 * SECOND, &opa);
-    assert!(during.sure && during.harms_writes(), "{during:?}");
+    assert!(during.confident && during.harms_writes(), "{during:?}");
     assert_eq!(during.witnesses, witnesses(&[Witness::Probes, Witness::Canary]));
     // It is refused in the end, and is remembered for a minute.
     incident.canary(

@@ -175,7 +175,7 @@ fn what_slow_webhooks_take_together_is_known_before_a_write_has_waited_for_them(
     let blocked = (Health::Failing, Some(Cause::Slow), Effect::Blocking);
     for (found, facts) in after(3_300, false) {
         assert_eq!(found, blocked);
-        assert!(facts.sure, "{facts:?}");
+        assert!(facts.confident, "{facts:?}");
         assert_eq!(facts.witnesses, witnesses(&[Witness::Probes, Witness::Canary]));
     }
     // One of them alone would make it wait as long, or one that hangs.

@@ -1,7 +1,7 @@
 //! Canaries that the owner's match conditions or an objectSelector keep from a webhook.
 
 use super::*;
-use crate::act::breaker::CanaryWord;
+use crate::act::breaker::CanaryEvidence;
 use crate::cluster::hook::{Added, MatchCondition};
 use crate::observe::canary::FurtherCanary;
 
@@ -44,10 +44,10 @@ fn on_probation_a_webhook_waits_for_a_canary_that_it_is_asked_about() {
     incident.inventory(12 * SECOND, vec![tried.clone()]);
     incident.canary_of(CanaryTarget::KubeSystem, 14_000, 5, CanaryOutcome::Written);
     let facts = incident.facts(14 * SECOND + 10, &tried);
-    assert_eq!(facts.canary, CanaryWord::Awaited);
+    assert_eq!(facts.canary, CanaryEvidence::Awaited);
     incident.canary_of(CanaryTarget::OwnNamespace, 15_000, 5, CanaryOutcome::Written);
     let facts = incident.facts(15 * SECOND + 10, &tried);
-    assert_eq!(facts.canary, CanaryWord::Through);
+    assert_eq!(facts.canary, CanaryEvidence::Through);
 }
 
 #[test]

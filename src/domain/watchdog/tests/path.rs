@@ -31,7 +31,7 @@ fn a_canary_that_waits_speaks_against_each_webhook_whose_path_was_lost_and_they_
     let told = told([Some(4 * SECOND), Some(3 * SECOND), Some(3 * SECOND)]);
     for facts in &told {
         assert_eq!(facts.witnesses.len(), 2, "{facts:?}");
-        assert_eq!(facts.place, told[0].place);
+        assert_eq!(facts.incident_key, told[0].incident_key);
     }
 }
 
@@ -102,7 +102,7 @@ fn where_one_webhook_fell_silent_before_the_rest_it_is_no_lost_path() {
     for other in [Some(11 * SECOND), Some(50 * SECOND)] {
         let [one, two, _] = told([recent, recent, other]);
         assert!(one.witnesses.len() < 2 && two.witnesses.len() < 2, "{other:?}");
-        assert_ne!(one.place, two.place);
+        assert_ne!(one.incident_key, two.incident_key);
     }
 }
 
@@ -111,7 +111,7 @@ fn where_one_webhook_fell_silent_before_the_rest_it_is_no_lost_path() {
 fn a_canary_that_waits_speaks_against_each_webhook_that_fell_silent_with_others_while_one_answers() {
     let beside = |second: u64| {
         let [one, two, three] = told([Some(3 * SECOND), Some(second * SECOND), None]);
-        assert!(three.witnesses.is_empty() && one.place != two.place);
+        assert!(three.witnesses.is_empty() && one.incident_key != two.incident_key);
         let doubts = [one.doubt, two.doubt];
         ([one, two].map(|facts| facts.witnesses.len()), doubts)
     };
@@ -141,7 +141,9 @@ fn what_lost_the_same_path_is_one_incident_until_a_backend_answers() {
         assert_eq!(incident.verdict(end, name).incident, LOST_PATH);
     }
     let judged = Judged::clone(&incident.judged);
-    let places = hooks.each_ref().map(|hook| judged.hooks[&hook.id].place.clone());
+    let places = hooks
+        .each_ref()
+        .map(|hook| judged.hooks[&hook.id].incident_key.clone());
     let one = places[0].as_deref();
     assert_eq!(one, Some(LOST_PATH));
     assert!(places.iter().all(|place| place.as_deref() == one), "{places:?}");

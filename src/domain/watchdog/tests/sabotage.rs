@@ -63,7 +63,7 @@ fn a_minute_of_two_replicas_canaries_is_not_the_writes_of_others() {
         (facts.witnesses.contains(&Witness::Counters), facts.stake)
     };
     assert_eq!(witnesses(0.0), (false, Stake::Hookwatch));
-    assert_eq!(witnesses(5.0), (true, Stake::Felt));
+    assert_eq!(witnesses(5.0), (true, Stake::Failed));
 }
 
 /// A canary that meets two webhooks of one name is counted twice by that name.
@@ -78,6 +78,6 @@ fn two_webhooks_of_one_name_do_not_make_canaries_look_like_writes_of_others() {
         let facts = refusing(hooks, 20.0).facts_if(10 * SECOND + 50, &one, None, false);
         (facts.stake, facts.meets_control_plane)
     };
-    assert_eq!(stake_of(&[&one]), (Stake::Felt, true));
+    assert_eq!(stake_of(&[&one]), (Stake::Failed, true));
     assert_eq!(stake_of(&[&one, &namesake]), (Stake::Hookwatch, false));
 }

@@ -1,51 +1,59 @@
-//! Rules that contradict each other or themselves. Each would be read past in silence otherwise, and believed in.
+//! Rules that contradict each other or themselves: they would have no effect, and the operator would not notice.
 
 use std::collections::BTreeSet;
 
-use super::{Matches, Pattern, Policy, PolicyRule, Rung};
+use super::{Pattern, Policy, PolicyRule, RuleMatch, Rung};
 use crate::act::breaker::choice::is_weak;
 use crate::act::fence::AutoBreak;
 use crate::cluster::matching::has_all;
 
-/// Something in a policy that cannot be meant.
+/// Something in a policy that cannot be intended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contradiction {
-    /// Which rule, by its place.
+    /// The index of the rule.
     pub rule: usize,
-    /// Which of its keys.
+    /// The key in the rule.
     pub key: &'static str,
     /// What is wrong, as a sentence without its subject.
     pub what: String,
 }
 
 impl Policy {
-    /// What in it contradicts itself: rules that can never count or never permit anything.
+    /// Rules that can never apply, and rules that can never permit anything.
     pub fn contradictions(&self) -> Vec<Contradiction> {
         let mut found = Vec::new();
-        for (at, rule) in self.rules.iter().enumerate() {
-            let mut contradicts = |key, what| found.push(Contradiction { rule: at, key, what });
-            let earlier = self.rules.iter().take(at);
-            if earlier.clone().any(|other| other.name == rule.name) {
-                contradicts("name", format!("{:?} is the name of an earlier rule", rule.name));
-            } else if let Some(other) = earlier
-                .clone()
-                .find(|other| covers(&other.matches, &rule.matches))
-            {
-                let name = &other.name;
-                contradicts(
-                    "match",
-                    format!("can never count: the earlier rule {name:?} matches all that this one does"),
-                );
-            }
-            if let Some((key, what)) = of_itself(rule) {
-                contradicts(key, what);
-            }
+        for (index, rule) in self.rules.iter().enumerate() {
+            let earlier = self.rules.iter().take(index);
+            let with_earlier = contradiction_with(earlier, rule);
+            let contradictions = with_earlier.into_iter().chain(contradiction_within(rule));
+            found.extend(contradictions.map(|(key, what)| Contradiction {
+                rule: index,
+                key,
+                what,
+            }));
         }
         found
     }
 }
 
-fn of_itself(rule: &PolicyRule) -> Option<(&'static str, String)> {
+/// Why a rule can never apply beside the earlier ones: the key, and what is wrong with it.
+fn contradiction_with<'a>(
+    mut earlier: impl Iterator<Item = &'a PolicyRule> + Clone,
+    rule: &PolicyRule,
+) -> Option<(&'static str, String)> {
+    if earlier.clone().any(|other| other.name == rule.name) {
+        return Some(("name", format!("{:?} is the name of an earlier rule", rule.name)));
+    }
+    let other = earlier.find(|other| covers(&other.matches, &rule.matches))?;
+    let name = &other.name;
+    Some((
+        "match",
+        format!("can never count: the earlier rule {name:?} matches all that this one does"),
+    ))
+}
+
+/// Why a rule can never permit anything: the key, and what is wrong with it.
+fn contradiction_within(rule: &PolicyRule) -> Option<(&'static str, String)> {
     if rule.rungs.is_empty() && rule.mode != AutoBreak::Off {
         return Some((
             "rungs",
@@ -73,33 +81,39 @@ fn of_itself(rule: &PolicyRule) -> Option<(&'static str, String)> {
 }
 
 /// Whether everything that `narrow` matches is matched by `wide`.
-fn covers(wide: &Matches, narrow: &Matches) -> bool {
-    fn set<T: Ord>(wide: &BTreeSet<T>, narrow: &BTreeSet<T>) -> bool {
+fn covers(wide: &RuleMatch, narrow: &RuleMatch) -> bool {
+    fn set_covers<T: Ord>(wide: &BTreeSet<T>, narrow: &BTreeSet<T>) -> bool {
         wide.is_empty() || (!narrow.is_empty() && narrow.is_subset(wide))
     }
-    fn patterns(wide: &[Pattern], narrow: &[Pattern]) -> bool {
-        let covered = |narrow: &Pattern| wide.iter().any(|wide| pattern(wide, narrow));
+    fn patterns_cover(wide: &[Pattern], narrow: &[Pattern]) -> bool {
+        let covered = |narrow: &Pattern| wide.iter().any(|wide| pattern_covers(wide, narrow));
         wide.is_empty() || (!narrow.is_empty() && narrow.iter().all(covered))
     }
-    set(&wide.kinds, &narrow.kinds)
-        && patterns(&wide.configurations, &narrow.configurations)
-        && patterns(&wide.webhooks, &narrow.webhooks)
+    set_covers(&wide.kinds, &narrow.kinds)
+        && patterns_cover(&wide.configurations, &narrow.configurations)
+        && patterns_cover(&wide.webhooks, &narrow.webhooks)
         && has_all(&narrow.labels, &wide.labels)
         && has_all(&narrow.annotations, &wide.annotations)
-        && set(&wide.causes, &narrow.causes)
+        && set_covers(&wide.causes, &narrow.causes)
 }
 
-fn pattern(wide: &Pattern, narrow: &Pattern) -> bool {
-    let beginning = |text: &str| text.strip_suffix('*').map(str::to_owned);
-    let end = |text: &str| text.strip_prefix('*').map(str::to_owned);
-    if wide.0 == "*" || wide == narrow {
+/// Whether every name that `narrow` matches is matched by `wide`.
+fn pattern_covers(wide: &Pattern, narrow: &Pattern) -> bool {
+    let (wide_text, narrow_text) = (wide.0.as_str(), narrow.0.as_str());
+    if wide_text == "*" {
         return true;
     }
-    match (beginning(&narrow.0), end(&narrow.0)) {
-        (Some(narrow), _) => beginning(&wide.0).is_some_and(|wide| narrow.starts_with(&wide)),
-        (None, Some(narrow)) => end(&wide.0).is_some_and(|wide| narrow.ends_with(&wide)),
-        (None, None) => wide.matches(&narrow.0),
+    if let Some(beginning) = narrow_text.strip_suffix('*') {
+        return wide_text
+            .strip_suffix('*')
+            .is_some_and(|wide| beginning.starts_with(wide));
     }
+    if let Some(end) = narrow_text.strip_prefix('*') {
+        return wide_text
+            .strip_prefix('*')
+            .is_some_and(|wide| end.ends_with(wide));
+    }
+    wide.matches(narrow_text)
 }
 
 #[cfg(test)]
@@ -112,9 +126,9 @@ mod tests {
     fn rule(name: &str, configuration: &str) -> PolicyRule {
         PolicyRule {
             name: name.into(),
-            matches: Matches {
+            matches: RuleMatch {
                 configurations: vec![Pattern::parse(configuration).unwrap()],
-                ..Matches::default()
+                ..RuleMatch::default()
             },
             ..PolicyRule::fallback()
         }

@@ -39,7 +39,7 @@ impl World {
         self.map_times(&|time| time, &written);
         let forget = |book: &mut Book| {
             if setup.rate.is_none() {
-                book.begun.clear();
+                book.skips_begun.clear();
             }
             for entry in book.entries.values_mut() {
                 if setup.longest.is_none() {
@@ -67,7 +67,11 @@ impl World {
                 writing.sent = at_most(writing.sent, 2);
             }
             let ledger = &mut memory.ledger;
-            for until in [&mut ledger.rest_until, &mut ledger.lost, &mut ledger.unwritten] {
+            for until in [
+                &mut ledger.paused_until,
+                &mut ledger.unreachable_since,
+                &mut ledger.write_failed_at,
+            ] {
                 *until = until.filter(|until| *until > now);
             }
             if let Some((at, _)) = &mut memory.judged {
@@ -75,13 +79,13 @@ impl World {
             }
             let book = memory.ledger.known.as_ref().map(|(_, book)| book);
             for (id, hook) in &mut memory.hooks {
-                hook.told = None;
-                hook.rest_until = hook.rest_until.filter(|until| *until > now);
-                hook.refusal = hook.refusal.take().filter(|refusal| refusal.until > now);
-                hook.leaving_since = hook.leaving_since.map(|_| now);
+                hook.last_notice = None;
+                hook.paused_until = hook.paused_until.filter(|until| *until > now);
+                hook.refusal = hook.refusal.take().filter(|refusal| refusal.retry_at > now);
+                hook.restore_due_since = hook.restore_due_since.map(|_| now);
                 hook.failing_since = hook.failing_since.map(|since| at_most(since, setup.hold));
-                hook.well_since = hook.well_since.map(|since| at_most(since, 2));
-                hook.well_before = hook.well_before.min(UNIT * STEP * 2);
+                hook.healthy_since = hook.healthy_since.map(|since| at_most(since, 2));
+                hook.healthy_before = hook.healthy_before.min(UNIT * STEP * 2);
                 hook.probation_since = hook.probation_since.map(|since| at_most(since, 1));
                 for since in [&mut hook.bypassed_since, &mut hook.skipped_since] {
                     *since = since.map(|since| match setup.longest {
@@ -89,7 +93,7 @@ impl World {
                         None => now,
                     });
                 }
-                if let Some((read, _)) = &mut hook.read {
+                if let Some((read, _)) = &mut hook.last_read {
                     *read = now;
                 }
                 let entry = book.and_then(|book| book.entries.get(id));
@@ -155,7 +159,7 @@ impl World {
             if let Some(writing) = &mut memory.ledger.writing {
                 number(&mut writing.ticket);
             }
-            memory.tickets = known.len() as u64;
+            memory.last_ticket = known.len() as u64;
             for write in &mut self.writes {
                 if let Some((waits, ticket)) = &mut write.waits
                     && *waits == at
@@ -176,7 +180,7 @@ impl World {
             let id = Setup::hook(at);
             let mut of_book = |book: &mut Book| {
                 if let Some(entry) = book.entries.get_mut(&id) {
-                    numbers.of_version(&mut entry.seen);
+                    numbers.of_version(&mut entry.object_version);
                 }
             };
             of_book(&mut self.book);
@@ -207,10 +211,10 @@ impl World {
             }
             for actor in &mut self.actors {
                 if let Some(hook) = actor.memory.hooks.get_mut(&id) {
-                    for view in hook.shows.values_mut() {
+                    for view in hook.by_server.values_mut() {
                         numbers.of_version(&mut view.version);
                     }
-                    if let Some((_, view)) = &mut hook.read {
+                    if let Some((_, view)) = &mut hook.last_read {
                         numbers.of_version(&mut view.version);
                     }
                 }
@@ -257,7 +261,7 @@ impl Numbers {
 }
 
 fn map_book(book: &mut Book, map: &impl Fn(Time) -> Time) {
-    for begun in &mut book.begun {
+    for begun in &mut book.skips_begun {
         *begun = map(*begun);
     }
     for entry in book.entries.values_mut() {
@@ -279,10 +283,10 @@ impl BreakerMemory {
             writing.sent = own(writing.sent);
         }
         for time in [
-            &mut ledger.reading,
-            &mut ledger.rest_until,
-            &mut ledger.lost,
-            &mut ledger.unwritten,
+            &mut ledger.reading_since,
+            &mut ledger.paused_until,
+            &mut ledger.unreachable_since,
+            &mut ledger.write_failed_at,
         ] {
             *time = time.map(own);
         }
@@ -293,19 +297,19 @@ impl BreakerMemory {
             hook.line_since = own(hook.line_since);
             for time in [
                 &mut hook.failing_since,
-                &mut hook.well_since,
+                &mut hook.healthy_since,
                 &mut hook.bypassed_since,
                 &mut hook.probation_since,
                 &mut hook.skipped_since,
-                &mut hook.leaving_since,
-                &mut hook.rest_until,
+                &mut hook.restore_due_since,
+                &mut hook.paused_until,
             ] {
                 *time = time.map(own);
             }
-            if let Some((time, _)) = &mut hook.read {
+            if let Some((time, _)) = &mut hook.last_read {
                 *time = own(*time);
             }
-            if let Some((_, time)) = &mut hook.asked {
+            if let Some((_, time)) = &mut hook.read_request {
                 *time = own(*time);
             }
             if let Some(licence) = &mut hook.licence {
@@ -315,7 +319,7 @@ impl BreakerMemory {
                 pending.sent = own(pending.sent);
             }
             if let Some(refusal) = &mut hook.refusal {
-                refusal.until = own(refusal.until);
+                refusal.retry_at = own(refusal.retry_at);
             }
         }
     }

@@ -71,7 +71,7 @@ impl Incident {
 #[test]
 fn a_dead_hook_is_shielded_as_soon_as_any_then_skipped_then_shielded_then_put_back_without_probation() {
     let mut incident = hangs(permitted());
-    incident.facts.canary = CanaryWord::Through;
+    incident.facts.canary = CanaryEvidence::Through;
     incident.wait(3);
     assert_eq!(incident.changes, [SHIELD], "it is not known to be dead yet");
     incident.wait(30);
@@ -176,7 +176,7 @@ fn an_owner_who_sets_the_policy_to_fail_gets_a_shield_at_once() {
 fn a_skip_becomes_a_shield_once_a_tenant_may_have_brought_about_what_is_seen() {
     let doubts: [fn(&mut HookFacts); 3] = [
         |facts| facts.ambiguous = true,
-        |facts| facts.doubt = Some(Doubt::EndpointsByHand),
+        |facts| facts.doubt = Some(Doubt::EndpointsUnmanaged),
         |facts| facts.doubt = Some(Doubt::EndpointsUnsettled),
     ];
     for doubted in doubts {

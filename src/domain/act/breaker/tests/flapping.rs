@@ -14,7 +14,7 @@ fn waits_in_an_hour(before: u32, longer: Duration) -> usize {
     let times = BreakerTimes::default();
     let waits = (before..).map(|number| {
         let doubled = 2_u32.saturating_pow(number.min(times.doublings));
-        (times.well_for * doubled + longer).as_secs()
+        (times.healthy_for * doubled + longer).as_secs()
     });
     let ends = waits.scan(0, |end, wait| {
         *end += wait;
@@ -36,10 +36,10 @@ fn changes(mut incident: Incident, each: impl Fn(&mut Incident)) -> usize {
 fn never_stays(incident: &mut Incident) {
     if incident.shown.is_ours() {
         incident.is_well();
-        incident.facts.canary = CanaryWord::Through;
+        incident.facts.canary = CanaryEvidence::Through;
     } else {
         incident.fails(Cause::Hanging);
-        incident.facts.canary = CanaryWord::Failed;
+        incident.facts.canary = CanaryEvidence::Failed;
     }
 }
 
@@ -76,7 +76,7 @@ fn a_shielded_object_is_changed_thirteen_times_in_an_hour_at_most() {
 
 #[test]
 fn a_skipped_object_is_changed_nineteen_times_in_an_hour_at_most() {
-    let probation = BreakerTimes::default().probation;
+    let probation = BreakerTimes::default().probation_for;
     let most = 1 + 3 * waits_in_an_hour(0, probation);
     assert_eq!(most, 19);
     let made = changes(Incident::new(AutoBreak::On, &[Rung::Skip]), never_stays);

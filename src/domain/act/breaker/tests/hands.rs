@@ -56,12 +56,12 @@ fn a_bypass_by_hand_is_in_force_once_every_api_server_shows_it_also_where_nothin
         };
         incident.wait(5);
         assert_eq!(
-            incident.breaker.stage(&hook()),
+            incident.breaker.state(&hook()),
             stage(false),
             "one of two shows it"
         );
         incident.observe(Observation::Servers(BTreeSet::from(["s".into()])));
-        assert_eq!(incident.breaker.stage(&hook()), stage(true));
+        assert_eq!(incident.breaker.state(&hook()), stage(true));
         incident.wait(1);
         let said = incident.words.last().unwrap();
         assert!(
@@ -82,7 +82,10 @@ fn a_bypass_by_hand_is_left_alone_until_its_time_is_up_and_then_put_back() {
         }
         incident.wait(595);
         assert_eq!(incident.changes, [], "neither put back nor changed: {fails}");
-        assert!(incident.ledger.1.entries[&hook()].counts(), "it counts");
+        assert!(
+            incident.ledger.1.entries[&hook()].counts_as_bypassed(),
+            "it counts"
+        );
         incident.wait(10);
         assert_eq!(incident.changes.first(), Some(&To::Original), "{fails}");
     }
@@ -177,7 +180,7 @@ fn a_restore_that_is_refused_is_tried_ever_more_rarely_and_in_the_end_done() {
 #[test]
 fn a_name_that_occurs_twice_is_a_reason_of_its_own() {
     let mut incident = Incident::new(AutoBreak::On, Rung::ALL);
-    incident.shown = BypassState::Foreign;
+    incident.shown = BypassState::DuplicateName;
     incident.fails(Cause::Hanging);
     incident.wait(20);
     assert_eq!(incident.changes, []);

@@ -15,7 +15,7 @@ fn a_hung_hook_is_skipped_tried_by_canaries_and_put_back() {
     // What goes further has to wait, and the control plane has not.
     let both = [Rung::Shield, Rung::Skip].map(To::Bypass);
     assert_eq!(incident.changes, both);
-    let stage = incident.breaker.stage(&hook());
+    let stage = incident.breaker.state(&hook());
     assert_eq!(
         stage,
         HookState::Bypassed {
@@ -32,7 +32,7 @@ fn a_hung_hook_is_skipped_tried_by_canaries_and_put_back() {
         Some(&To::Probation),
         "no canary got through yet"
     );
-    incident.facts.canary = CanaryWord::Through;
+    incident.facts.canary = CanaryEvidence::Through;
     incident.wait(30);
     assert_eq!(incident.changes.last(), Some(&To::Original));
     assert!(
@@ -41,7 +41,7 @@ fn a_hung_hook_is_skipped_tried_by_canaries_and_put_back() {
             .1
             .entries
             .values()
-            .all(|entry| entry.place == EntryStage::Out)
+            .all(|entry| entry.stage == EntryStage::Restored)
     );
     assert_eq!(
         incident.news,
@@ -105,7 +105,7 @@ fn after_two_reverts_the_hook_is_left_alone_and_a_page_is_sent() {
     incident.wait(300);
     incident.changes.retain(|to| *to != To::Bypass(Rung::Shield));
     assert_eq!(incident.changes, [To::Bypass(Rung::Skip); 2]);
-    assert_eq!(incident.breaker.stage(&hook()), HookState::Contested);
+    assert_eq!(incident.breaker.state(&hook()), HookState::Contested);
     assert!(incident.news.contains(&NoticeKind::Reverted) && incident.news.contains(&NoticeKind::Contested));
     assert_eq!(incident.pages, 1);
 }
@@ -115,7 +115,7 @@ fn what_another_writer_changed_stays_theirs() {
     let mut incident = Incident::new(AutoBreak::On, Rung::ALL);
     incident.fails(Cause::Hanging);
     incident.wait(5);
-    incident.another_writer_writes(BypassState::Foreign);
+    incident.another_writer_writes(BypassState::DuplicateName);
     incident.wait(100);
     incident.is_well();
     incident.wait(600);
@@ -141,7 +141,10 @@ fn a_bypass_found_at_the_start_is_taken_over_and_put_back() {
     let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
     incident.shown = ours(Rung::Shield, false);
     incident.wait(3);
-    assert!(incident.ledger.1.entries[&hook()].counts(), "it counts");
+    assert!(
+        incident.ledger.1.entries[&hook()].counts_as_bypassed(),
+        "it counts"
+    );
     incident.wait(60);
     assert_eq!(incident.changes, [To::Original]);
 }
@@ -154,13 +157,13 @@ fn a_restore_that_could_not_be_made_is_given_up_where_the_webhook_fails_again() 
     incident.is_well();
     incident.refuses = Some(WriteOutcome::Refused("no".into()));
     incident.wait(40);
-    assert_eq!(incident.ledger.1.entries[&hook()].place, EntryStage::Leaving);
+    assert_eq!(incident.ledger.1.entries[&hook()].stage, EntryStage::Restoring);
     incident.fails(Cause::Hanging);
     incident.refuses = None;
     incident.wait(120);
     assert_eq!(incident.changes, [To::Bypass(Rung::Shield)]);
     let line = &incident.ledger.1.entries[&hook()];
-    assert_eq!((line.place, line.relapses), (EntryStage::Held, 1));
+    assert_eq!((line.stage, line.relapses), (EntryStage::Bypassed, 1));
     assert!(incident.news.contains(&NoticeKind::Relapsed));
     incident.is_well();
     incident.wait(70);
@@ -176,9 +179,9 @@ fn a_skip_by_a_rule_of_labels_stays_while_a_new_leader_has_read_the_object_alone
     let mut permits = policy(&[Rung::Shield]);
     permits.rules.push(PolicyRule {
         name: "tier-1".into(),
-        matches: Matches {
+        matches: RuleMatch {
             labels: subject.labels.clone(),
-            ..Matches::default()
+            ..RuleMatch::default()
         },
         rungs: Rung::ALL.iter().copied().collect(),
         ..PolicyRule::fallback()
@@ -217,7 +220,7 @@ fn a_restored_hook_that_fails_again_and_is_held_back_is_not_said_to_be_on_probat
     incident.wait(10);
     assert_eq!(incident.shown, BypassState::Original);
     assert!(incident.news.contains(&NoticeKind::HeldBack(HeldBack::SelfDoubt)));
-    assert_eq!(incident.breaker.stage(&hook()), HookState::Enforcing);
+    assert_eq!(incident.breaker.state(&hook()), HookState::Enforcing);
 }
 
 #[test]
@@ -250,7 +253,7 @@ fn what_a_relapse_adds_to_the_wait_is_not_lost_to_a_suspicion_and_is_to_a_failur
         incident
     };
     let mut incident = relapsed();
-    let least = incident.breaker.settings.times.well_for.as_secs();
+    let least = incident.breaker.settings.times.healthy_for.as_secs();
     // Four times as long as without a relapse.
     for _ in 0..3 {
         incident.is_well();
@@ -309,11 +312,11 @@ fn a_skip_that_another_clock_dated_far_ahead_takes_no_place_of_a_new_one_without
     let mut incident = Incident::new(AutoBreak::On, &[Rung::Skip]);
     let rate = incident.breaker.settings.policy.rate;
     incident.ledger = (2, incident.ledger.1.clone());
-    incident.ledger.1.begun = vec![at(1_000_000); rate - 1];
+    incident.ledger.1.skips_begun = vec![at(1_000_000); rate - 1];
     incident.observe(Observation::LedgerShows(ResourceVersion::new("2")));
     incident.fails(Cause::Hanging);
     incident.wait(10);
-    let begun = &incident.ledger.1.begun;
+    let begun = &incident.ledger.1.skips_begun;
     assert!(
         begun.len() == rate && begun.iter().all(|begun| *begun <= at(10)),
         "{begun:?}"
@@ -328,7 +331,7 @@ fn the_ledger_forgets_a_restored_webhook_that_was_deleted() {
     incident.wait(10);
     incident.is_well();
     incident.wait(60);
-    assert_eq!(incident.ledger.1.entries[&hook()].place, EntryStage::Out);
+    assert_eq!(incident.ledger.1.entries[&hook()].stage, EntryStage::Restored);
     let silent = BTreeSet::from(["s".into(), "silent".into()]);
     incident.observe(Observation::Servers(silent));
     incident.another_writer_writes(BypassState::Gone);
@@ -371,11 +374,11 @@ fn a_canary_that_fails_on_probation_takes_the_hook_back_out() {
     incident.is_well();
     incident.wait(35);
     assert_eq!(incident.changes.last(), Some(&To::Probation));
-    incident.facts.canary = CanaryWord::Failed;
+    incident.facts.canary = CanaryEvidence::Failed;
     incident.wait(2);
     assert_eq!(incident.changes.last(), Some(&To::Bypass(Rung::Skip)));
     assert!(incident.news.contains(&NoticeKind::Relapsed));
-    incident.facts.canary = CanaryWord::Awaited;
+    incident.facts.canary = CanaryEvidence::Awaited;
     incident.wait(40);
     assert_eq!(incident.shown, ours(Rung::Skip, false), "it waits for longer now");
     incident.wait(40);
@@ -419,7 +422,7 @@ fn a_refusal_is_said_and_tried_again_later() {
 fn the_times_leave_no_gap_for_a_change_that_comes_late() {
     let times = BreakerTimes::default();
     let slack = times
-        .patience
+        .write_off_after
         .saturating_sub(times.act_within + times.request_life);
     assert!(slack >= Duration::from_secs(20), "{slack:?}");
 }

@@ -24,8 +24,8 @@ fn a_restore_does_not_wait_for_a_ledger_that_cannot_be_written() {
     incident.wait(30);
     let line = &incident.ledger.1.entries[&hook()];
     assert_eq!(
-        (line.place, line.reverts),
-        (EntryStage::Out, 0),
+        (line.stage, line.reverts),
+        (EntryStage::Restored, 0),
         "no other client took it away"
     );
     // And after a crash, with a ledger that was never read.
@@ -58,7 +58,7 @@ fn a_restore_that_was_given_up_waits_for_the_ledger_again_when_it_is_next_due() 
     incident.wait(90);
     assert_eq!(incident.changes, [To::Bypass(Rung::Shield), To::Original]);
     let line = &incident.ledger.1.entries[&hook()];
-    assert_eq!((line.place, line.reverts), (EntryStage::Out, 0));
+    assert_eq!((line.stage, line.reverts), (EntryStage::Restored, 0));
 }
 
 #[test]
@@ -150,24 +150,24 @@ fn a_replica_that_does_not_lead_hears_of_the_end_of_what_it_says() {
     incident.wait(5);
     line_of_another(&mut incident);
     incident.ledger.1.entries.values_mut().for_each(|line| {
-        (line.place, line.contested) = (EntryStage::Out, true);
+        (line.stage, line.contested) = (EntryStage::Restored, true);
     });
     incident.wait(40);
-    assert_eq!(incident.breaker.stage(&hook()), HookState::Contested);
+    assert_eq!(incident.breaker.state(&hook()), HookState::Contested);
     incident.observe(Observation::Leads(false));
     write_ledger(&mut incident, None);
     incident.wait(40);
-    assert_eq!(incident.breaker.stage(&hook()), HookState::Enforcing);
+    assert_eq!(incident.breaker.state(&hook()), HookState::Enforcing);
 }
 
 #[test]
 fn what_is_refused_on_probation_is_tried_again_later_and_later() {
     let mut incident = Incident::new(AutoBreak::On, Rung::ALL);
-    incident.facts.canary = CanaryWord::Through;
+    incident.facts.canary = CanaryEvidence::Through;
     incident.fails(Cause::Hanging);
     incident.wait(5);
     incident.is_well();
-    incident.facts.canary = CanaryWord::Awaited;
+    incident.facts.canary = CanaryEvidence::Awaited;
     incident.wait(40);
     assert_eq!(incident.shown, ours(Rung::Skip, true), "{:?}", incident.changes);
     incident.refuses_skips = true;
@@ -183,7 +183,7 @@ fn a_webhook_that_is_well_and_as_its_owner_has_it_needs_no_decision() {
     let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
     incident.wait(5);
     assert_eq!(
-        incident.breaker.stages().count(),
+        incident.breaker.states().count(),
         0,
         "though its object is followed"
     );
@@ -219,7 +219,7 @@ fn a_bypass_of_another_replica_is_not_restored_before_the_webhook_has_been_well_
 fn what_a_replica_restored_before_it_died_is_closed_in_the_ledger_and_not_touched_again() {
     let mut incident = restored_without_a_ledger();
     assert!(
-        incident.ledger.1.entries[&hook()].counts(),
+        incident.ledger.1.entries[&hook()].counts_as_bypassed(),
         "it could not be written"
     );
     incident.breaker = Breaker::new(BreakerSettings::new(
@@ -231,6 +231,6 @@ fn what_a_replica_restored_before_it_died_is_closed_in_the_ledger_and_not_touche
     incident.another_writer_writes(BypassState::Original);
     incident.ledger_refuses = false;
     incident.wait(60);
-    assert!(!incident.ledger.1.entries[&hook()].counts());
+    assert!(!incident.ledger.1.entries[&hook()].counts_as_bypassed());
     assert_eq!(incident.changes.len(), 2);
 }

@@ -52,7 +52,7 @@ fn at_its_limit_a_skip_becomes_the_shield_that_its_rule_has_stay() {
     incident.ledger.0 += 1;
     incident.wait(7_400);
     assert_eq!(incident.changes, [shield, skip, shield]);
-    assert!(!incident.ledger.1.entries[&hook()].spent);
+    assert!(!incident.ledger.1.entries[&hook()].limit_reached);
 }
 
 #[test]

@@ -126,7 +126,7 @@ fn without_an_end_of_leave_a_late_replica_bypasses_what_others_have_written_off(
 fn without_patience_a_late_change_is_one_too_many() {
     let mut setup = model::replicas(0);
     setup.mishaps.moods = 1;
-    needed(Guard::Patience, setup, MOST);
+    needed(Guard::WriteOff, setup, MOST);
 }
 
 #[test]

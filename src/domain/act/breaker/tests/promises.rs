@@ -55,13 +55,13 @@ impl World {
         let mut unproven = false;
         for (id, line) in &book.entries {
             let before = self.book.entries.get(id);
-            let leaves = line.place == EntryStage::Leaving
-                && before.is_some_and(|before| before.place == EntryStage::Held);
+            let leaves = line.stage == EntryStage::Restoring
+                && before.is_some_and(|before| before.stage == EntryStage::Bypassed);
             let Some(hook) = memory.hooks.get(id) else {
                 continue;
             };
             let shown = hook
-                .read
+                .last_read
                 .as_ref()
                 .map(|(_, view)| (&view.shown, view.owner.ceiling));
             if let (
@@ -75,8 +75,8 @@ impl World {
                 )),
             ) = (leaves, shown)
             {
-                let through = hook.facts.as_ref().map(|facts| facts.canary) == Some(CanaryWord::Through);
-                let asked_to = ceiling.permits(Rung::Skip) && !line.spent && !line.contested;
+                let through = hook.facts.as_ref().map(|facts| facts.canary) == Some(CanaryEvidence::Through);
+                let asked_to = ceiling.permits(Rung::Skip) && !line.limit_reached && !line.contested;
                 unproven |= setup.canaries && asked_to && !(*probation && through);
             }
         }
@@ -133,13 +133,14 @@ impl World {
                 }
                 for (at, object) in self.objects.iter().enumerate() {
                     let id = Setup::hook(at);
-                    let counts = |book: &Book| book.entries.get(&id).is_some_and(BookEntry::counts);
+                    let counts =
+                        |book: &Book| book.entries.get(&id).is_some_and(BookEntry::counts_as_bypassed);
                     let begins = counts(book) && !counts(&self.book) && !object.shown.is_ours();
                     if begins && self.book.frozen.is_some() {
                         self.broken.insert(FROZEN);
                     }
                     let skips = |book: &Book| {
-                        let line = book.entries.get(&id).filter(|line| line.counts());
+                        let line = book.entries.get(&id).filter(|line| line.counts_as_bypassed());
                         line.is_some_and(|line| line.rung == Rung::Skip)
                     };
                     if skips(book) && !skips(&self.book) && !object.is_skipped() {
@@ -201,10 +202,10 @@ impl World {
                 object.left_over = false;
                 if before.is_none() {
                     object.kept = Some(original);
-                    if !line.is_some_and(BookEntry::counts) {
+                    if !line.is_some_and(BookEntry::counts_as_bypassed) {
                         broken.push(LINE);
                     }
-                    if line.is_some_and(|line| line.spent) {
+                    if line.is_some_and(|line| line.limit_reached) {
                         broken.push(SPENT);
                     }
                     if self.reverts[at] >= 2 {
@@ -258,7 +259,7 @@ impl World {
             Hand::Rewrite => {
                 object.wanted = 1 - object.wanted;
                 if object.shown.is_ours() {
-                    (object.shown, object.kept) = (BypassState::Foreign, None);
+                    (object.shown, object.kept) = (BypassState::DuplicateName, None);
                 }
             }
             Hand::OptOut => object.ceiling = Ceiling::Off,
@@ -318,8 +319,10 @@ impl World {
             let line = self.book.entries.get(&Setup::hook(at));
             let object = &self.objects[at];
             // A change by another writer is theirs to fix.
-            let over = !object.shown.is_ours() && !object.left_over && !line.is_some_and(BookEntry::counts);
-            object.shown == BypassState::Foreign || over
+            let over = !object.shown.is_ours()
+                && !object.left_over
+                && !line.is_some_and(BookEntry::counts_as_bypassed);
+            object.shown == BypassState::DuplicateName || over
         };
         (0..self.objects.len()).all(back)
     }

@@ -175,18 +175,18 @@ fn hangs(place: &str) -> HookFacts {
         health: Health::Failing,
         cause: Some(Cause::Hanging),
         effect: Effect::Blocking,
-        sure: true,
+        confident: true,
         witnesses: BTreeSet::from([Witness::Probes, Witness::Canary]),
         ambiguous: false,
         doubt: None,
-        canary: CanaryWord::Failed,
+        canary: CanaryEvidence::Failed,
         meets_control_plane: true,
-        stake: Stake::Met,
+        stake: Stake::Called,
         ignores: false,
         dead: false,
-        place: Some(place.into()),
+        incident_key: Some(place.into()),
         conditions_full: false,
-        owner: OwnerWord::default(),
+        owner: OwnerAnnotations::default(),
         may_skip: true,
     }
 }
@@ -209,7 +209,7 @@ fn of_more_webhooks_than_the_ledger_holds_as_many_are_shielded_as_it_has_room_fo
 fn forty_hooks_of_one_service_are_shielded_in_one_unit_of_the_budget_and_another_service_is_not() {
     let outage = Outage::of(&[("one", 40), ("other", 1)], &[Rung::Shield]);
     assert_eq!(outage.bypassed("one", Rung::Shield), 40);
-    assert!(outage.ledger.1.begun.is_empty(), "no rate limits shields");
+    assert!(outage.ledger.1.skips_begun.is_empty(), "no rate limits shields");
     assert_eq!(outage.bypassed("other", Rung::Shield), 0);
     assert!(outage.is_held_back("other", HeldBack::Budget));
     // It was 1 before, and 2 is the leave for all of them.
@@ -243,7 +243,7 @@ fn a_replica_that_does_not_lead_waits_for_the_one_that_does_and_brings_nothing_b
     assert!(begun(&outage) > begun(&led));
     for facts in outage.facts.values_mut() {
         (facts.health, facts.cause, facts.effect) = (Health::Healthy, None, Effect::None);
-        facts.canary = CanaryWord::Through;
+        facts.canary = CanaryEvidence::Through;
     }
     for _ in 0..300 {
         outage.goes_on();
@@ -270,7 +270,7 @@ fn skips_take_no_room_from_shields_and_shields_none_from_skips() {
     let outage = Outage::of(&[("one", 3), ("other", 1)], &[Rung::Shield, Rung::Skip]);
     assert_eq!(outage.bypassed("one", Rung::Skip), 1);
     assert_eq!(outage.bypassed("one", Rung::Shield), 2);
-    assert_eq!(outage.ledger.1.begun.len(), 1);
+    assert_eq!(outage.ledger.1.skips_begun.len(), 1);
     assert_eq!(outage.bypassed("other", Rung::Shield), 0);
     assert!(outage.is_held_back("other", HeldBack::Budget));
 }
@@ -368,16 +368,16 @@ fn bypassed_beside(first: Stake, then: Stake, rung: Rung) -> bool {
 
 #[test]
 fn what_users_feel_finds_room_whatever_they_do_not_feel_has_taken() {
-    use Stake::{Felt, Met, Renewals};
+    use Stake::{Called, Failed, Renewals};
     for &rung in Rung::ALL {
         for (first, then, wanted) in [
-            (Met, Met, false),
-            (Met, Felt, true),
-            (Met, Renewals, true),
-            (Felt, Met, false),
-            (Felt, Felt, false),
-            (Felt, Renewals, true),
-            (Renewals, Felt, false),
+            (Called, Called, false),
+            (Called, Failed, true),
+            (Called, Renewals, true),
+            (Failed, Called, false),
+            (Failed, Failed, false),
+            (Failed, Renewals, true),
+            (Renewals, Failed, false),
             (Renewals, Renewals, false),
         ] {
             assert_eq!(
@@ -418,11 +418,11 @@ fn however_many_webhooks_fail_the_one_that_leaders_wait_for_is_shielded() {
     for number in 0..1_999 {
         let id = HookId::new(HookKind::Validating, "trap", &format!("w{number}"));
         outage.objects.insert(id.clone(), (1, BypassState::Original));
-        let place = Some(format!("trap {number}").as_str().into());
+        let incident_key = Some(format!("trap {number}").as_str().into());
         outage.facts.insert(
             id,
             HookFacts {
-                place,
+                incident_key,
                 ..hangs("trap")
             },
         );

@@ -45,9 +45,9 @@ impl Object {
             version: version(self.version),
             uid: "u".into(),
             shown: self.shown.clone(),
-            owner: OwnerWord {
+            owner: OwnerAnnotations {
                 ceiling: self.ceiling,
-                ..OwnerWord::default()
+                ..OwnerAnnotations::default()
             },
             ignores: self.ignores,
             left_over: self.left_over,
@@ -358,7 +358,10 @@ impl World {
         for (server, cache) in self.caches.iter().enumerate() {
             for (at, object) in cache.iter().enumerate() {
                 let (hook, server, view) = (Setup::hook(at), name(server), object.view());
-                let known = memory.hooks.get(&hook).and_then(|hook| hook.shows.get(&server));
+                let known = memory
+                    .hooks
+                    .get(&hook)
+                    .and_then(|hook| hook.by_server.get(&server));
                 if known != Some(&view) {
                     observations.push(Observation::Shows { hook, server, view });
                 }
@@ -424,7 +427,7 @@ impl World {
             let mut breaker = Breaker {
                 settings: setup.settings(actor),
                 memory: std::mem::take(&mut self.actors[actor].memory),
-                among: Among::default(),
+                overview: Overview::default(),
             };
             let actions = breaker.take([observation], now);
             self.actors[actor].memory = breaker.memory;

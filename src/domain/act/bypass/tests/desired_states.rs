@@ -162,14 +162,14 @@ fn what_cannot_be_done_is_refused_before_anything_is_written() {
     );
     let mut twice = theirs(&twice, |_| {});
     twice["webhooks"][1]["name"] = "a".into();
-    assert_eq!(standing(&twice, "a"), BypassStanding::Twice);
+    assert_eq!(standing(&twice, "a"), BypassStanding::DuplicateName);
     assert!(matches!(
         refused(&twice, "a", &bypass(Rung::Skip)),
-        EditRefusal::NameTwice(_)
+        EditRefusal::DuplicateName(_)
     ));
     assert_eq!(touched(&twice), []);
     twice["webhooks"][1]["matchConditions"] = json!([{"name": "hookwatch.dev/skip", "expression": "false"}]);
-    assert_eq!(touched(&twice), [("a".to_owned(), BypassStanding::Twice)]);
+    assert_eq!(touched(&twice), [("a".to_owned(), BypassStanding::DuplicateName)]);
 
     let full = configuration(vec![hook("a", "Fail", 10, 64)], json!({}));
     assert_eq!(

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::super::*;
 use crate::act::breaker::{
-    Action, Book, Breaker, BreakerSettings, BypassState, Observation, ObservedHook, OwnerWord, Policy,
+    Action, Book, Breaker, BreakerSettings, BypassState, Observation, ObservedHook, OwnerAnnotations, Policy,
     PolicyRule, ResourceVersion, Rung, To, Witness, WriteOutcome,
 };
 use crate::act::fence::MaySkip;
@@ -64,7 +64,7 @@ impl World {
             shown,
             left_over: false,
             by_hand_until: None,
-            owner: OwnerWord::default(),
+            owner: OwnerAnnotations::default(),
             ignores: false,
         }
     }
