@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use super::progress::during;
 use super::{BadUsage, tell};
-use crate::domain::act::bypass::edit::{Desired, FieldChange, Plan, is_other_when_fenced, plan};
+use crate::domain::act::bypass::edit::{Desired, FieldChange, Plan, plan, restore_differs_when_fenced};
 use crate::domain::act::bypass::{Rung, standing, touched};
 use crate::domain::cluster::condition::SHIELDED_NAMESPACES;
 use crate::domain::cluster::hook::{HookId, HookKind};
@@ -97,7 +97,7 @@ pub async fn restore(arguments: RestoreArguments) -> anyhow::Result<ExitCode> {
         }
     }
     // A webhook may hold that question up: it is asked only where the answer matters.
-    let matters = |(hook, object): &(HookId, _)| is_other_when_fenced(object, &hook.webhook);
+    let matters = |(hook, object): &(HookId, _)| restore_differs_when_fenced(object, &hook.webhook);
     if found.iter().any(matters) {
         let user = during("asking who it is", own_user(&session.connection)).await;
         // The fence is around every account in hookwatch's namespace.

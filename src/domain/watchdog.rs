@@ -197,7 +197,7 @@ impl Watchdog {
     /// A fence that could not be tried stays proven for a while: an API server that restarts just then, and forbids everything
     /// until it has read its roles, must not keep hookwatch from acting. Any other result of a check counts at once.
     fn take_proof(&mut self, proof: Proof, now: Time) {
-        let lasts = self.proven.is_some_and(|at| now.since(at) < Proof::LASTS);
+        let lasts = self.proven.is_some_and(|at| now.since(at) < Proof::VALID_FOR);
         if matches!(proof, Proof::Unknown(_) | Proof::NotAllowedToAct(_)) && lasts {
             return;
         }

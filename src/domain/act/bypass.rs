@@ -1,8 +1,9 @@
-//! What a bypass looks like on an object: what is written down on it, the change that makes it, and its way back.
+//! A bypass on an object: the annotation that records it, the edits that make it and restore the original, and what an object
+//! shows of it.
 
-mod draft;
 pub mod edit;
 mod ownership;
+mod patch;
 mod rung;
 mod standing;
 mod state;
@@ -11,36 +12,36 @@ mod tests;
 
 use std::time::Duration;
 
-pub use draft::escaped;
+pub use patch::escaped;
 pub use rung::{BypassPhase, Ceiling, Rung};
 pub use standing::{BypassStanding, standing, state, touched};
 pub use state::{AnnotationEntry, BypassAnnotation, FailureFields, ObjectWriter, UnreadableAnnotation};
 
-/// The annotation on a configuration in which a bypass is written down; beside a webhook's match conditions all that the
-/// daemon may change.
+/// The annotation on a configuration that records its bypasses. The daemon may change only this annotation and match
+/// conditions of webhooks.
 pub const STATE_ANNOTATION: &str = "hookwatch.dev/bypass";
 
-/// The annotation by whose value `off` an object's owner keeps hookwatch from changing it.
+/// The annotation by which an object's owner limits how far hookwatch may bypass its webhooks; `off` forbids every bypass.
 pub const OPT_OUT_ANNOTATION: &str = "hookwatch.dev/breaker";
 
-/// Longest bypass that a person can ask for at once.
+/// Longest time for which a person can request a bypass.
 pub const LONGEST_BY_HAND: Duration = Duration::from_secs(7 * 24 * 3_600);
 
-/// The release from which on API servers know `matchConditions` without being asked to.
+/// The Kubernetes release, major and minor, since which API servers support `matchConditions` by default.
 pub const MATCH_CONDITIONS_SINCE: (u32, u32) = (1, 28);
 
-/// The field manager of every write of hookwatch's. The fence lets no other gain ownership of a field.
+/// The field manager of every write of hookwatch. The fence permits hookwatch's account no other one.
 pub const FIELD_MANAGER: &str = "hookwatch";
 
-/// `timeoutSeconds` of a webhook whose failures a person has had ignored: the least that the API server takes, for every
-/// call of a webhook that hangs still waits so long.
+/// `timeoutSeconds` of a webhook whose failures a person made the API server ignore. It is the minimum, as every call of a
+/// webhook that hangs still waits so long.
 pub const IGNORE_SECONDS: u64 = 1;
 
-/// How the original of a webhook's `failurePolicy` and `timeoutSeconds` stands in [`STATE_ANNOTATION`]: as a whole
-/// JSON string.
+/// The original `failurePolicy` and `timeoutSeconds` of a webhook as they are recorded in [`STATE_ANNOTATION`]: as a JSON string
+/// of their own.
 ///
-/// The fence splits the annotation at its quotes. It lets hookwatch's account neither write such a string down nor forget one
-/// as long as the webhook's failures are ignored.
+/// The fence splits the annotation at its quotes. While the webhook's failures are ignored, it lets hookwatch's account neither
+/// add such a string nor remove it.
 pub fn original(webhook: &str, failure_policy: &str, timeout_seconds: u64) -> String {
     format!("{webhook}={failure_policy}/{timeout_seconds}")
 }

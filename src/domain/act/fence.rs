@@ -1,9 +1,9 @@
-//! Whether hookwatch may act, and how it finds out.
+//! The fence: the policy that limits what hookwatch may write, and how hookwatch proves that it holds.
 //!
 //! RBAC cannot limit a permission to fields, so a ValidatingAdmissionPolicy (`deploy/base/fence.yaml`), the fence,
-//! limits which patches of webhook configurations hookwatch may make. hookwatch does not take it on trust. Before it
-//! acts it attempts, by dry runs, what the fence must refuse; it acts only when every refusal comes from the fence and
-//! everything the fence must allow is allowed. Without a fence it does not use its permission.
+//! limits which patches of webhook configurations hookwatch may make. Before it acts, hookwatch attempts by dry runs what the
+//! fence must refuse and what it must allow. It acts only when the fence itself makes every one of these refusals and nothing
+//! else is refused.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -23,18 +23,19 @@ use crate::time::Time;
 /// The name of the policy, and of its binding.
 pub const FENCE: &str = "hookwatch-fence";
 
-/// The name of a configuration that the fence does not let hookwatch make.
+/// The name of a configuration that hookwatch attempts to create, and the fence refuses.
 pub const NEVER_MADE: &str = "hookwatch-fence-proof";
 
-/// The two configurations, a validating and a mutating one, that everything is attempted at (`deploy/base/proof.yaml`).
+/// The name of the two configurations, a validating and a mutating one, on which changes are attempted
+/// (`deploy/base/proof.yaml`).
 ///
-/// Their webhook has no rules, so no API server ever calls it. The mutating one has no annotation that adds to a shield.
+/// Their webhook has no rules, so no API server ever calls it.
 pub const PROOF: &str = "hookwatch-proof";
 
-/// What the owner of the validating one adds to its shield.
+/// What an annotation of the validating one adds to its shield. The mutating one has no such annotation.
 pub const PROOF_SPARE: &str = "self,leases=hookwatch-proof";
 
-/// What an operator wants done about a culprit.
+/// What the operator wants hookwatch to do about a failing webhook.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, IntoStaticStr, VariantArray,
 )]
@@ -59,7 +60,7 @@ named!(AutoBreak, "The name wherever it is written.", parse);
 pub struct MaySkip(BTreeSet<String>);
 
 impl MaySkip {
-    /// The variable that says so.
+    /// The name of the variable.
     pub const VARIABLE: &str = "maySkip";
 
     /// All configurations.
@@ -67,7 +68,7 @@ impl MaySkip {
         Self(BTreeSet::from(["*".to_owned()]))
     }
 
-    /// Reads it out of the policy, as the API server has it.
+    /// Reads the variable of the policy object.
     ///
     /// # Errors
     /// When there is no such variable, or it is no list of names.
@@ -96,32 +97,32 @@ impl MaySkip {
     }
 }
 
-/// What is known of the fence.
+/// The result of proving the fence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Proof {
     /// It refused everything it must refuse and allowed what it must allow.
     Proven(MaySkip),
     /// The fence allowed what it must refuse, or something else refused it.
     NotProven(String),
-    /// RBAC refuses already: there is nothing to fence.
+    /// RBAC refuses already, so hookwatch may not act.
     NotAllowedToAct(String),
-    /// It could not be tried.
+    /// The fence could not be tried.
     Unknown(String),
-    /// It is a lab whose API server knows no policies, and whose objects are worth nothing.
+    /// The cluster is a lab whose API server has no policies and whose objects need no protection.
     Unneeded,
 }
 
 impl Proof {
-    /// How long a proof counts while the fence cannot be tried again: about two checks.
-    pub const LASTS: Duration = Duration::from_secs(1_200);
+    /// How long a proof is valid while the fence cannot be tried again: the time of about two checks.
+    pub const VALID_FOR: Duration = Duration::from_secs(1_200);
 
-    /// Whether it permits to act.
+    /// Whether hookwatch may act.
     pub const fn permits(&self) -> bool {
         matches!(self, Self::Proven(_) | Self::Unneeded)
     }
 
-    /// Whether the webhooks of a configuration may be skipped without an annotation on it. Unknown where hookwatch may not
-    /// act at all.
+    /// Whether the webhooks of a configuration may be skipped without an annotation on it. `true` without a proof, as hookwatch
+    /// may not act at all then.
     pub fn lets_skip(&self, configuration: &str) -> bool {
         match self {
             Self::Proven(may_skip) => may_skip.names(configuration),
@@ -130,7 +131,7 @@ impl Proof {
     }
 }
 
-/// What hookwatch may do about a culprit at this instant.
+/// What hookwatch may do about failing webhooks at this instant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BreakerView {
     /// What its operator wants.
@@ -139,7 +140,7 @@ pub struct BreakerView {
     pub effective: AutoBreak,
     /// Why, in one sentence.
     pub why: String,
-    /// A person's order to do nothing new, in words; `None` where there is none, or none was read.
+    /// A person's order to begin no bypass, in words; `None` where there is none, or none was read.
     pub frozen: Option<String>,
     /// When the freeze order was given, if that is readable.
     #[serde(skip)]
@@ -149,12 +150,12 @@ pub struct BreakerView {
 }
 
 impl BreakerView {
-    /// Whether its operator wants it to act and it only plans.
+    /// Whether the operator wants hookwatch to act, and it may only plan.
     pub fn is_disarmed(&self) -> bool {
         self.wanted == AutoBreak::On && self.effective != AutoBreak::On
     }
 
-    /// Decides. `proof` is the newest, `None` before there is one.
+    /// The mode in force by the newest proof; `None` before there is one.
     pub fn new(wanted: AutoBreak, proof: Option<&Proof>) -> Self {
         let holds = proof.is_some_and(Proof::permits);
         let effective = if wanted == AutoBreak::On && !holds {
@@ -186,30 +187,30 @@ impl BreakerView {
     }
 }
 
-/// One thing that is attempted, by a dry run.
+/// A write that is attempted by a dry run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FenceAttempt {
-    /// To make a configuration.
+    /// Creates a configuration.
     Create,
-    /// To put a label on one.
+    /// Adds a label to one.
     Label,
-    /// To put one's fate into the garbage collector's hands.
+    /// Adds an owner reference to one, by which the garbage collector could delete it.
     Owner,
-    /// To write an annotation that is not hookwatch's.
+    /// Adds an annotation that is not hookwatch's.
     Annotation,
-    /// To take all webhooks out of one.
+    /// Removes all webhooks from one.
     Webhooks,
-    /// To write hookwatch's annotation.
+    /// Writes hookwatch's annotation.
     State,
-    /// To write a condition of hookwatch's, in the very text that it would have in an outage.
+    /// Adds a match condition of hookwatch, with exactly the expression of a real bypass.
     Condition(BypassCondition),
-    /// To write any other text under the name of one.
+    /// Adds a match condition with the name of a shield and another expression.
     Foreign,
 }
 
-/// The parts of a request that an attempt varies.
+/// The request of an attempt.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Asking {
+pub struct AttemptRequest {
     /// The media type of a patch; `None` for a `POST`.
     pub patch: Option<&'static str>,
     /// Path and query.
@@ -218,19 +219,19 @@ pub struct Asking {
     pub body: Value,
 }
 
-/// What an answer says.
+/// What an answer to an attempt means for the proof.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AttemptResult {
-    /// As required.
-    AsItHasToBe,
-    /// The end: no further attempt changes it.
-    Settled(Proof),
+    /// The answer is as expected; the other attempts decide.
+    AsExpected,
+    /// The fence is not proven, whatever the other attempts show.
+    Failed(Proof),
 }
 
 impl FenceAttempt {
-    /// All that are made at one configuration, in this order.
+    /// All attempts on one configuration, in this order.
     pub const ALL: [Self; 10] = [
-        // Whether hookwatch may act at all shows at the first.
+        // The first one shows whether hookwatch may act at all.
         Self::State,
         Self::Create,
         Self::Label,
@@ -243,8 +244,8 @@ impl FenceAttempt {
         Self::Condition(BypassCondition::Probation),
     ];
 
-    /// The fence's expected refusal at [`PROOF`] of a kind; `None` when it must allow it. The validating one is annotated
-    /// `hookwatch.dev/breaker: skip`, the mutating one is not.
+    /// The message with which the fence must refuse it on [`PROOF`] of a kind; `None` when it must allow it. The validating
+    /// configuration is annotated `hookwatch.dev/breaker: skip`, the mutating one is not.
     pub fn refusal(self, kind: HookKind, may_skip: &MaySkip) -> Option<&'static str> {
         match self {
             Self::Condition(BypassCondition::Skip | BypassCondition::Probation)
@@ -268,12 +269,13 @@ impl FenceAttempt {
         }
     }
 
-    /// The request, at [`PROOF`] of a kind, of a hookwatch in this namespace.
-    pub fn asking(self, kind: HookKind, namespace: &str) -> Asking {
-        // RBAC permits it to create the ledger, and so any validating configuration.
-        let kind = match self {
-            Self::Create => HookKind::Validating,
-            _ => kind,
+    /// The request to [`PROOF`] of a kind, of a hookwatch in this namespace.
+    pub fn request(self, kind: HookKind, namespace: &str) -> AttemptRequest {
+        // RBAC permits hookwatch to create the ledger, and so any validating configuration, but no mutating one.
+        let kind = if self == Self::Create {
+            HookKind::Validating
+        } else {
+            kind
         };
         let condition = |name: &str, expression: String| {
             json!([
@@ -313,37 +315,37 @@ impl FenceAttempt {
             Self::Condition(_) | Self::Foreign => (Some("application/json-patch+json"), format!("/{PROOF}")),
             _ => (Some("application/merge-patch+json"), format!("/{PROOF}")),
         };
-        Asking {
+        AttemptRequest {
             patch,
             target: format!("{}{name}?dryRun=All&fieldManager={FIELD_MANAGER}", kind.path()),
             body,
         }
     }
 
-    /// Reads the API server's answer: its status, and its message when that is not a success. `refusal`: what it should be.
+    /// Reads the API server's answer: its status, and its message when it is a refusal. `refusal`: the expected one.
     pub fn read(self, refusal: Option<&str>, status: u16, message: &str) -> AttemptResult {
-        let settled = |proof: fn(String) -> Proof, why: String| AttemptResult::Settled(proof(bounded(&why)));
+        let failed = |proof: fn(String) -> Proof, why: String| AttemptResult::Failed(proof(bounded(&why)));
         if (200..300).contains(&status) {
             return match refusal {
-                None => AttemptResult::AsItHasToBe,
-                Some(_) => settled(Proof::NotProven, format!("nothing refused {self}")),
+                None => AttemptResult::AsExpected,
+                Some(_) => failed(Proof::NotProven, format!("nothing refused {self}")),
             };
         }
         match (policy(message), refusal) {
-            (Some((FENCE, said)), Some(refusal)) if said == refusal => AttemptResult::AsItHasToBe,
-            (Some((FENCE, said)), _) => settled(Proof::NotProven, format!("of {self} it said: {said}")),
-            (Some((other, _)), _) => settled(
+            (Some((FENCE, said)), Some(refusal)) if said == refusal => AttemptResult::AsExpected,
+            (Some((FENCE, said)), _) => failed(Proof::NotProven, format!("of {self} it said: {said}")),
+            (Some((other, _)), _) => failed(
                 Proof::NotProven,
                 format!("the policy {other} refused {self} instead"),
             ),
             (None, _) if status == 403 && message.contains("User \"") && message.contains(" cannot ") => {
-                settled(Proof::NotAllowedToAct, message.to_owned())
+                failed(Proof::NotAllowedToAct, message.to_owned())
             }
-            (None, _) if status == 404 => settled(
+            (None, _) if status == 404 => failed(
                 Proof::NotProven,
                 format!("there is no {PROOF} to try it at; apply deploy/base of this release"),
             ),
-            (None, _) => settled(Proof::Unknown, format!("{self} got HTTP {status}: {message}")),
+            (None, _) => failed(Proof::Unknown, format!("{self} got HTTP {status}: {message}")),
         }
     }
 }
@@ -365,8 +367,8 @@ impl fmt::Display for FenceAttempt {
     }
 }
 
-/// Which ValidatingAdmissionPolicy refused, and its message: [`FENCE`] where its binding has that name as well. Only the
-/// first counts: anyone may have written the text after it.
+/// The ValidatingAdmissionPolicy that refused, or its binding if that has another name than [`FENCE`], and the message. Only
+/// the beginning counts: the text after it could come from anyone.
 fn policy(message: &str) -> Option<(&str, &str)> {
     let (_, rest) = message.split_once("ValidatingAdmissionPolicy '")?;
     let (name, rest) = rest.split_once("' with binding '")?;
@@ -424,7 +426,7 @@ mod tests {
             panic!("a label is refused")
         };
         let read = |message: &str| FenceAttempt::Label.read(Some(right), 422, message);
-        assert_eq!(read(&refused(FENCE, right)), AttemptResult::AsItHasToBe);
+        assert_eq!(read(&refused(FENCE, right)), AttemptResult::AsExpected);
         for wrong in [
             refused("other", right),
             refused(FENCE, "expression 'x' resulted in error: no such key"),
@@ -434,13 +436,13 @@ mod tests {
         ] {
             let read = read(&wrong);
             assert!(
-                matches!(read, AttemptResult::Settled(Proof::NotProven(_))),
+                matches!(read, AttemptResult::Failed(Proof::NotProven(_))),
                 "{wrong}: {read:?}"
             );
         }
         assert!(matches!(
             read("the server could not write"),
-            AttemptResult::Settled(Proof::Unknown(_))
+            AttemptResult::Failed(Proof::Unknown(_))
         ));
     }
 
@@ -450,10 +452,10 @@ mod tests {
             let read = attempt.read(refusal(attempt), 200, "");
             match attempt {
                 FenceAttempt::State | FenceAttempt::Condition(_) => {
-                    assert_eq!(read, AttemptResult::AsItHasToBe)
+                    assert_eq!(read, AttemptResult::AsExpected)
                 }
                 _ => assert!(
-                    matches!(read, AttemptResult::Settled(Proof::NotProven(_))),
+                    matches!(read, AttemptResult::Failed(Proof::NotProven(_))),
                     "{attempt:?}"
                 ),
             }
@@ -468,7 +470,7 @@ mod tests {
             let read = attempt.read(refusal(attempt), 403, rbac);
             assert_eq!(
                 read,
-                AttemptResult::Settled(Proof::NotAllowedToAct(rbac.to_owned()))
+                AttemptResult::Failed(Proof::NotAllowedToAct(rbac.to_owned()))
             );
         }
     }
@@ -477,7 +479,7 @@ mod tests {
     fn every_attempt_is_a_dry_run_under_our_own_field_manager() {
         for kind in [HookKind::Validating, HookKind::Mutating] {
             for attempt in FenceAttempt::ALL {
-                let target = attempt.asking(kind, "hookwatch").target;
+                let target = attempt.request(kind, "hookwatch").target;
                 assert!(target.ends_with("?dryRun=All&fieldManager=hookwatch"), "{target}");
             }
         }
@@ -490,12 +492,12 @@ mod tests {
         };
         let read = FenceAttempt::Condition(BypassCondition::Shield).read(None, 422, &refused(FENCE, refusal));
         assert!(
-            matches!(read, AttemptResult::Settled(Proof::NotProven(_))),
+            matches!(read, AttemptResult::Failed(Proof::NotProven(_))),
             "{read:?}"
         );
         let read = FenceAttempt::State.read(None, 404, "not found");
         assert!(
-            matches!(read, AttemptResult::Settled(Proof::NotProven(_))),
+            matches!(read, AttemptResult::Failed(Proof::NotProven(_))),
             "{read:?}"
         );
     }

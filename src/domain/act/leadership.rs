@@ -1,7 +1,7 @@
-//! Leader election: which of several daemons announces and acts.
+//! Leader election: which of several replicas announces and acts.
 //!
 //! Two objects of the API server decide: a Lease, as for every controller, and, while a hook keeps the Lease from being
-//! written, the ledger: a webhook configuration without webhooks, whose writes are never shown to a hook. On either,
+//! written, the ledger: a webhook configuration without webhooks, whose writes the API server never sends to a hook. Into either,
 //! a replica writes its name with the version it has read as the precondition, so that of several writers one wins.
 //!
 //! Whether another replica's record has expired is judged only by how long *we* have seen it unchanged on our *own*
@@ -29,7 +29,7 @@ use crate::time::Time;
 pub use candidate::Candidate;
 pub use view::{ReplicaRole, ReplicaView};
 
-/// Where a name is written.
+/// An object that decides who leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Display, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum LeadershipObject {
@@ -73,15 +73,15 @@ impl Terms {
         self.term / 5
     }
 
-    /// Least time between the starts of two rounds, whatever the outcome, so a recovered API server is asked soon. Up to a
-    /// fifth less than [`round`](Self::round), by a random `toss`, so replicas that started together do not stay in step.
+    /// Time between the starts of two rounds: [`round`](Self::round), less up to a fifth by a random `toss`, so that replicas
+    /// that started together do not stay in step.
     pub fn pause(self, toss: u64) -> Duration {
         let less = u32::try_from(toss % 200).unwrap_or_default();
         self.round() * (1_000 - less) / 1_000
     }
 }
 
-/// The holder of an unreadable object: a name that expires like any other.
+/// The name that stands for the holder of an unreadable object. It expires like any other.
 pub(super) const UNREADABLE: &str = "unreadable";
 
 /// What an object says about its holder, as read.
@@ -89,7 +89,7 @@ pub(super) const UNREADABLE: &str = "unreadable";
 pub struct HolderRecord {
     /// Who holds it; `None` when it was released.
     pub holder: Option<Arc<str>>,
-    /// For how long without a renewal, as the holder wrote it; zero when it wrote nothing.
+    /// For how long it holds without a renewal, as the holder wrote it; zero when it wrote nothing.
     pub term: Duration,
     /// How often it has changed hands.
     pub transitions: u64,
@@ -127,7 +127,7 @@ pub enum BidOutcome {
     Conflict,
     /// It was refused, by a hook or otherwise; nothing was written.
     Refused,
-    /// There was no answer, or one that leaves open whether it was written.
+    /// It is unknown whether it was written: there was no answer, or none that tells.
     Unclear,
 }
 
@@ -138,7 +138,7 @@ pub enum ReplicaStanding {
     Leading {
         /// The object that decided it.
         by: LeadershipObject,
-        /// Until then at most, unless it renews.
+        /// When it stops leading unless it renews.
         until: Time,
     },
     /// Another replica leads, as far as was observed.
@@ -170,7 +170,7 @@ pub struct ReplicaReport {
     pub identity: Arc<str>,
     /// Its standing.
     pub standing: ReplicaStanding,
-    /// What prevents it, as a sentence.
+    /// What prevents it from leading or following, as a sentence.
     pub trouble: Option<String>,
 }
 

@@ -4,9 +4,9 @@
 //! to webhook configurations are never sent to webhooks (kube-apiserver 1.36,
 //! `admission/plugin/webhook/predicates/rules/rules.go`), so no webhook that the API serves can block one.
 //!
-//! Replicas of different releases read each other's ledgers. A release keeps unknown keys of the ledger and of its actor
-//! as they are: later releases may add some. It rewrites the breaker's [`book`] with the fields that it knows and no
-//! others, and a bid replaces a ledger that cannot be read. A copy of what cannot be parsed is kept.
+//! Replicas of different releases share a ledger. Each keeps unknown keys of the ledger and of its actor, which later releases
+//! may add. It writes the breaker's [`book`] with the fields that it knows and no others, and a bid replaces a ledger that
+//! cannot be read. A copy of what could not be parsed is kept.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,11 +24,11 @@ pub const OBJECT: &str = "hookwatch-ledger";
 pub const ANNOTATION: &str = "hookwatch.dev/ledger";
 /// Most bytes of the annotation. All annotations of an object have 256 KiB together.
 pub const MAX_BYTES: usize = 128 << 10;
-/// Longest identity that is believed, in bytes: that of a Pod's name and a suffix.
+/// Longest valid identity in bytes: a Pod's name and a suffix.
 const MAX_IDENTITY: usize = 300;
-/// The layout that this release writes.
+/// The version of the format that this release writes.
 const VERSION: u64 = 1;
-/// The key under which a copy is kept of what made no sense.
+/// The key of the copy of what could not be parsed.
 const COPY: &str = "unreadable";
 /// Most bytes of that copy.
 const MAX_COPY: usize = 16 << 10;
@@ -36,10 +36,10 @@ const MAX_COPY: usize = 16 << 10;
 /// The content of the annotation.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Ledger {
-    /// The layout. A newer release's number is kept, for it has kept to what is read here.
+    /// The version of the format. That of a newer release is kept, as this release can read what it wrote.
     #[serde(default)]
     version: u64,
-    /// The replica that may act; `None` when it released the ledger or none had to claim it.
+    /// The replica that may act; `None` when it released the ledger, or no replica has claimed it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     actor: Option<Actor>,
     /// What other releases keep here.
@@ -51,13 +51,13 @@ pub struct Ledger {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Actor {
     identity: Arc<str>,
-    /// When it began to, by its own wall clock, for people.
+    /// When it became the actor, by its own wall clock, for people.
     #[serde(default)]
     since: String,
-    /// How often it has said so since. It makes every renewal a change that others see.
+    /// How often it has renewed that. It makes every renewal a change that other replicas see.
     #[serde(default)]
     renewed: u64,
-    /// How long others must see it unchanged before they may take over.
+    /// How many seconds other replicas must see it unchanged before they may take over.
     #[serde(default)]
     seconds: u64,
     /// How often the actor has changed.
@@ -67,16 +67,16 @@ struct Actor {
     rest: Map<String, Value>,
 }
 
-/// An annotation as it was read.
+/// The annotation, as far as it could be parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LedgerReading {
     /// It was parsed.
     Ledger(Ledger),
-    /// It cannot be read. Another replica may still act by it, so it expires like a name and is then replaced.
+    /// It cannot be parsed. Another replica may still act by it, so it counts as held for a term, and is then replaced.
     Unreadable {
         /// What is wrong with it.
         why: String,
-        /// The text found, as far as a copy of it is kept.
+        /// The beginning of the text, for the copy.
         text: String,
     },
 }
@@ -92,7 +92,7 @@ impl Ledger {
             .insert(COPY.to_owned(), bounded_to(MAX_COPY, text).into());
     }
 
-    /// The annotation. None when it would be larger than [`MAX_BYTES`] without the copy, too.
+    /// The annotation. `None` when it would be larger than [`MAX_BYTES`] even without the copy.
     fn text(mut self) -> Option<String> {
         let text = serde_json::to_string(&self).ok()?;
         if text.len() <= MAX_BYTES {
@@ -165,25 +165,25 @@ impl LedgerReading {
                 "is unreadable and will be replaced, an order to freeze in it as well; a copy stays in it as {COPY:?}: {why}"
             )),
             Self::Ledger(ledger) => {
-                let (_, nonsense) = ledger.book();
-                let first = bounded(&nonsense.first()?.to_string());
+                let (_, invalid) = ledger.book();
+                let first = bounded(&invalid.first()?.to_string());
                 Some(format!(
                     "makes no sense in {} places, which count as nothing, but for an order to freeze, which holds; the breaker's next \
                      write leaves a copy in it as {COPY:?}: {first}",
-                    nonsense.len()
+                    invalid.len()
                 ))
             }
         }
     }
 
-    /// The annotation with this book in it. None when it would be larger than [`MAX_BYTES`], or what is there cannot be
-    /// read.
+    /// The annotation with this book in it. `None` when it would be larger than [`MAX_BYTES`], or the current one cannot be
+    /// parsed.
     pub fn with_book(&self, book: &Book) -> Option<String> {
         let Self::Ledger(ledger) = self else { return None };
         let mut ledger = ledger.clone();
-        let (_, nonsense) = ledger.book();
-        if !nonsense.is_empty() {
-            ledger.keep_copy(&Value::Array(nonsense).to_string());
+        let (_, invalid) = ledger.book();
+        if !invalid.is_empty() {
+            ledger.keep_copy(&Value::Array(invalid).to_string());
         }
         ledger.version = ledger.version.max(VERSION);
         if *book == Book::default() {
@@ -195,9 +195,9 @@ impl LedgerReading {
         ledger.text()
     }
 
-    /// The annotation with this bid in it; `now` is the wall clock's time as people write it. None when it would be
-    /// larger than [`MAX_BYTES`].
-    pub fn with(&self, bid: &Bid, now: &str) -> Option<String> {
+    /// The annotation with this bid in it; `now` is the wall clock's time as text. `None` when it would be larger than
+    /// [`MAX_BYTES`].
+    pub fn with_bid(&self, bid: &Bid, now: &str) -> Option<String> {
         let mut ledger = match self {
             Self::Ledger(ledger) => ledger.clone(),
             Self::Unreadable { text, .. } => {
@@ -258,14 +258,14 @@ mod tests {
     #[test]
     fn an_actor_is_written_renewed_and_released() {
         let first = LedgerReading::of(None)
-            .with(&bid(Some("a")), NOW)
+            .with_bid(&bid(Some("a")), NOW)
             .expect("it fits");
         let record = LedgerReading::of(Some(&first)).record("u", "2");
         assert_eq!(record.holder.as_deref(), Some("a"));
         assert_eq!(record.term, Duration::from_secs(15), "never less than is meant");
         assert_eq!(record.transitions, 4);
         let second = LedgerReading::of(Some(&first))
-            .with(&bid(Some("a")), "later")
+            .with_bid(&bid(Some("a")), "later")
             .expect("it fits");
         assert_ne!(first, second, "a renewal is always a change");
         let actor = value(Some(second.clone()))["actor"].clone();
@@ -274,13 +274,13 @@ mod tests {
             (&json!(1), &json!(NOW)),
             "{actor}"
         );
-        let other = value(LedgerReading::of(Some(&second)).with(&bid(Some("b")), "later"));
+        let other = value(LedgerReading::of(Some(&second)).with_bid(&bid(Some("b")), "later"));
         assert_eq!(
             (&other["actor"]["renewed"], &other["actor"]["since"]),
             (&json!(0), &json!("later"))
         );
         let released = LedgerReading::of(Some(&second))
-            .with(&bid(None), NOW)
+            .with_bid(&bid(None), NOW)
             .expect("it fits");
         assert_eq!(LedgerReading::of(Some(&released)).record("u", "3").holder, None);
     }
@@ -294,7 +294,7 @@ mod tests {
             "actor": {"identity": "a", "renewed": 5, "hint": [1]},
         })
         .to_string();
-        let written = value(LedgerReading::of(Some(&text)).with(&bid(Some("a")), NOW));
+        let written = value(LedgerReading::of(Some(&text)).with_bid(&bid(Some("a")), NOW));
         assert_eq!(written["version"], 3);
         assert_eq!(written["frozen"]["by"], "a person");
         assert_eq!(written["bypassed"]["validating/c/w"]["failurePolicy"], "Fail");
@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn a_book_stands_beside_the_actor_and_neither_costs_the_other_anything() {
         let first = LedgerReading::of(None)
-            .with(&bid(Some("a")), NOW)
+            .with_bid(&bid(Some("a")), NOW)
             .expect("it fits");
         let reading = LedgerReading::of(Some(&first));
         assert_eq!(reading.book(), Ok(Book::default()));
@@ -318,7 +318,7 @@ mod tests {
         let text = reading.with_book(&book).expect("it fits");
         let reading = LedgerReading::of(Some(&text));
         assert_eq!(reading.record("u", "2").holder.as_deref(), Some("a"));
-        let renewed = reading.with(&bid(Some("b")), NOW).expect("it fits");
+        let renewed = reading.with_bid(&bid(Some("b")), NOW).expect("it fits");
         let reading = LedgerReading::of(Some(&renewed));
         assert_eq!(reading.book(), Ok(book));
         let emptied = reading.with_book(&Book::default());
@@ -369,7 +369,7 @@ mod tests {
             let reading = LedgerReading::of(Some(text));
             assert!(matches!(reading, LedgerReading::Unreadable { .. }));
             assert_eq!(reading.record("u", "1").holder.as_deref(), Some("unreadable"));
-            let written = value(reading.with(&bid(Some("a")), NOW));
+            let written = value(reading.with_bid(&bid(Some("a")), NOW));
             assert_eq!(written["actor"]["identity"], "a");
             let copy = written["unreadable"].as_str().expect("a copy");
             assert!(text.starts_with(copy) && (copy.len() == MAX_COPY || copy == text));
@@ -380,13 +380,16 @@ mod tests {
     fn a_ledger_that_would_grow_too_large_is_not_written() {
         let full = json!({"kept": "x".repeat(MAX_BYTES - 20)}).to_string();
         assert!(matches!(LedgerReading::of(Some(&full)), LedgerReading::Ledger(_)));
-        assert_eq!(LedgerReading::of(Some(&full)).with(&bid(Some("a")), NOW), None);
+        assert_eq!(
+            LedgerReading::of(Some(&full)).with_bid(&bid(Some("a")), NOW),
+            None
+        );
     }
 
     proptest! {
         #[test]
         fn whatever_was_read_can_be_written_and_read_again(text in "\\PC{0,200}") {
-            if let Some(written) = LedgerReading::of(Some(&text)).with(&bid(Some("a")), NOW) {
+            if let Some(written) = LedgerReading::of(Some(&text)).with_bid(&bid(Some("a")), NOW) {
                 let again = LedgerReading::of(Some(&written)).record("u", "1");
                 prop_assert_eq!(again.holder.as_deref(), Some("a"));
             }

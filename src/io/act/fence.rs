@@ -6,7 +6,7 @@ use http::Method;
 use kube::Client;
 use serde_json::Value;
 
-use crate::domain::act::fence::{Asking, AttemptResult, FENCE, FenceAttempt, MaySkip, Proof};
+use crate::domain::act::fence::{AttemptRequest, AttemptResult, FENCE, FenceAttempt, MaySkip, Proof};
 use crate::domain::cluster::hook::HookKind;
 use crate::domain::text::bounded;
 use crate::io::client::Connection;
@@ -49,10 +49,10 @@ impl Fence {
         let may_skip = self.may_skip().await?;
         for kind in [HookKind::Validating, HookKind::Mutating] {
             for attempt in FenceAttempt::ALL {
-                let asking = attempt.asking(kind, &self.namespace);
+                let asking = attempt.request(kind, &self.namespace);
                 let (status, message) = self.ask(asking).await?;
                 let refusal = attempt.refusal(kind, &may_skip);
-                if let AttemptResult::Settled(proof) = attempt.read(refusal, status, &message) {
+                if let AttemptResult::Failed(proof) = attempt.read(refusal, status, &message) {
                     return Err(proof);
                 }
             }
@@ -79,7 +79,7 @@ impl Fence {
         MaySkip::read(&policy).map_err(Proof::NotProven)
     }
 
-    async fn ask(&self, asking: Asking) -> Result<(u16, String), Proof> {
+    async fn ask(&self, asking: AttemptRequest) -> Result<(u16, String), Proof> {
         let (method, kind) = match asking.patch {
             Some(patch) => (Method::PATCH, patch),
             None => (Method::POST, JSON),
@@ -138,7 +138,7 @@ mod tests {
             .into_iter()
             .flat_map(|kind| FenceAttempt::ALL.map(|attempt| (kind, attempt)));
         let attempt = attempts.find(|(kind, attempt)| {
-            let asking = attempt.asking(*kind, "hookwatch");
+            let asking = attempt.request(*kind, "hookwatch");
             asking.body == body && asking.target == asked.target
         });
         let (kind, attempt) = attempt.expect("a known attempt");
@@ -216,7 +216,7 @@ mod tests {
             let refusal = attempt.refusal(HookKind::Mutating, &MaySkip::default());
             refusal.is_some()
         }) {
-            let body = hole.asking(HookKind::Mutating, "hookwatch").body.to_string();
+            let body = hole.request(HookKind::Mutating, "hookwatch").body.to_string();
             let proof = proof(move |asked| {
                 if asked.body == body {
                     TestReply::json(200, "{}")

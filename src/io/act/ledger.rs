@@ -163,7 +163,7 @@ impl LedgerObject {
         let Some(reading) = self.reading_of(bid.precondition.as_deref()) else {
             return (BidOutcome::Conflict, None);
         };
-        let Some(text) = reading.with(bid, &now.to_string()) else {
+        let Some(text) = reading.with_bid(bid, &now.to_string()) else {
             let said = format!("annotation {ANNOTATION} of {} would grow too large", Self::what());
             return (BidOutcome::Refused, Some(said));
         };

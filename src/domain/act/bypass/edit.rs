@@ -1,60 +1,59 @@
 //! The edits that bypass a hook, put it on probation, and restore it.
 //!
 //! [`plan`] is a function of the current object and the desired state. The process that applies the edits may be killed
-//! between any two: a new plan from the object as found then still reaches the desired state. An edit is a JSON patch that
-//! tests the object's uid, the webhook's name and the current value of all it changes, and touches nothing else, so
-//! concurrent writes by others are kept.
+//! between two of them: a new plan from the object as it is then still reaches the desired state. An edit is a JSON patch that
+//! tests the object's uid, the webhook's name and the current value of everything that it changes. It changes nothing else, so
+//! concurrent writes by other clients are kept.
 
-mod back;
-mod page;
+mod builder;
+mod restore;
 
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use self::page::EditPage;
-use super::standing::{BypassStanding, Here, annotation, ignored, standing, state};
+use self::builder::EditBuilder;
+use super::standing::{BypassStanding, WebhookInObject, annotation, ignoring_value, standing, state};
 use super::state::{AnnotationEntry, FailureFields, ObjectWriter};
 use super::{BypassPhase, Ceiling, IGNORE_SECONDS, OPT_OUT_ANNOTATION, Rung};
 use crate::cluster::condition::BypassCondition;
 use crate::time::Time;
 
-pub use super::draft::FieldChange;
+pub use super::patch::FieldChange;
 
-/// Most match conditions of a webhook that the API server takes.
+/// Most match conditions of a webhook that the API server accepts.
 pub const MAX_CONDITIONS: usize = 64;
-/// Most bytes of all annotations of an object together that the API server takes.
+/// Most bytes of all annotations of an object together that the API server accepts.
 const MAX_ANNOTATIONS: usize = 256 << 10;
-/// Largest configuration that is changed, in bytes of JSON. etcd takes 1.5 MiB at most, and others have to be able to
-/// write as well.
+/// Largest configuration that is changed, in bytes of JSON. etcd accepts 1.5 MiB; the rest is left for other writers.
 const MAX_OBJECT: usize = 1 << 20;
 
-/// What a webhook is to become.
+/// The state that a webhook should reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Desired {
-    /// Bypassed, so far and no farther.
+    /// Bypassed at exactly this rung.
     Bypass {
-        /// How far.
+        /// The rung.
         rung: Rung,
         /// Why.
         why: Why,
     },
-    /// Its failures ignored, after a short wait. Only where no match condition can be added: nothing that the fence keeps
-    /// to conditions could bring it back.
+    /// Its failures are ignored, after a short wait. This is only for webhooks to which no match condition can be added: an
+    /// account that the fence limits to match conditions could not restore it.
     Ignore {
         /// Why.
         why: Why,
     },
     /// Called for hookwatch's own dry-run canaries only.
     Probation,
-    /// As its owner wants it, with nothing left of hookwatch's.
+    /// The original, without any change of hookwatch.
     Restore,
 }
 
 impl Desired {
-    /// What is done to get there, in the label `action` of metrics and in the audit log.
+    /// The actions by which these states are reached, as in the label `action` of metrics and in the audit log.
     pub const ACTIONS: [&str; 3] = ["bypass", "probation", "restore"];
 
-    /// What is done to get to this state: one of [`Self::ACTIONS`].
+    /// The action by which this state is reached: one of [`Self::ACTIONS`].
     pub const fn action(&self) -> &'static str {
         let [bypass, probation, restore] = Self::ACTIONS;
         match self {
@@ -70,46 +69,46 @@ impl Desired {
 pub struct Why {
     /// In one sentence.
     pub reason: String,
-    /// What was seen, a sentence each.
+    /// The observations behind it, a sentence each.
     pub evidence: Vec<String>,
     /// When it expires; `None` when no end was given.
     pub expires: Option<Time>,
 }
 
-/// Who writes, and where.
+/// Who writes, and what that writer may do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Author {
     /// Hookwatch's own namespace.
     pub namespace: String,
     /// The user name of hookwatch's account, whose canaries reach a hook on probation.
     pub account: String,
-    /// Who it is.
+    /// The name that is recorded on the object.
     pub writer: ObjectWriter,
     /// Whether the API servers know `matchConditions` (1.28, and every later release).
     pub match_conditions: bool,
-    /// Whether the fence keeps it to match conditions. Then it puts no other field back, and forgets none.
+    /// Whether the fence limits it to match conditions. Then it neither restores other fields nor removes their record.
     pub fenced: bool,
 }
 
-/// The edits to make.
+/// The next edit, if one is needed.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Plan {
-    /// Nothing: it is as wished.
+    /// Nothing: the webhook is in the desired state.
     AlreadySo,
     /// There is no such webhook.
     Gone,
-    /// This.
+    /// This edit.
     Edit(Edit),
 }
 
-/// One write. It tests everything that it depends on.
+/// One write, which tests everything that it depends on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Edit {
     /// A JSON patch (RFC 6902).
     pub patch: Value,
-    /// What it changes, for people; of the annotation only that it is written.
+    /// What it changes, for people.
     pub changes: Vec<FieldChange>,
-    /// Whether the desired state is reached with it. After one that is not the last, plan again.
+    /// Whether it reaches the desired state. If not, plan again after it.
     pub last: bool,
 }
 
@@ -119,12 +118,12 @@ pub enum EditRefusal {
     /// The owner keeps hookwatch from changing the object.
     #[error("the object is annotated {OPT_OUT_ANNOTATION}: off; remove that, or change the object yourself")]
     OptedOut,
-    /// The owner permits less.
+    /// The owner permits only a lower rung.
     #[error("the object is annotated {OPT_OUT_ANNOTATION}: {permitted}, which does not permit {wanted}")]
     BeyondCeiling {
         /// What the annotation says.
         permitted: String,
-        /// What was wished for.
+        /// The rung or state that was requested.
         wanted: &'static str,
     },
     /// The name does not say which webhook is meant.
@@ -140,12 +139,12 @@ pub enum EditRefusal {
         "the API server does not know matchConditions (Kubernetes 1.28); only `hookwatch break --rung ignore` is left"
     )]
     NoMatchConditions,
-    /// Another way expires without hookwatch.
+    /// A skip is possible, and hookwatch can restore it.
     #[error(
         "a match condition can be added to the webhook: use --rung skip, which hookwatch takes back by itself"
     )]
     CanBeSkipped,
-    /// It has the least effect already.
+    /// Its failures are ignored after the shortest timeout already.
     #[error("failurePolicy is Ignore and timeoutSeconds {seconds} already: there is nothing left to ignore")]
     NothingToIgnore {
         /// `timeoutSeconds`.
@@ -164,7 +163,7 @@ pub enum EditRefusal {
         "the configuration has {0} bytes; hookwatch changes none beyond 1 MiB, or the API server would refuse every later write"
     )]
     TooLarge(usize),
-    /// There is nothing to be on probation from.
+    /// Only a bypassed webhook can go on probation.
     #[error("the webhook is not bypassed")]
     NotBypassed,
     /// The annotation cannot be parsed.
@@ -175,10 +174,10 @@ pub enum EditRefusal {
         "{0}; restore failurePolicy and timeoutSeconds yourself, then remove the annotation hookwatch.dev/bypass"
     )]
     InvalidOriginal(String),
-    /// Nothing says what was there before.
+    /// Nothing records the original.
     #[error("hookwatch has set {0}, and the annotation with the original is gone; restore it yourself")]
     OriginalUnknown(String),
-    /// It is no object of this kind at all.
+    /// It is no webhook configuration.
     #[error("it is no webhook configuration: it has no uid")]
     NoObject,
 }
@@ -187,7 +186,7 @@ pub enum EditRefusal {
 /// its desired state.
 ///
 /// # Errors
-/// When it must not or cannot be done; then nothing may be written.
+/// When the desired state is not permitted or not possible. Then nothing may be written.
 pub fn plan(
     object: &Value,
     webhook: &str,
@@ -201,11 +200,11 @@ pub fn plan(
     let said = annotation(object, OPT_OUT_ANNOTATION);
     let ceiling = Ceiling::read(said);
     let wanted = match desired {
-        // To take everything of hookwatch's away is what its owner wants.
+        // The owner always permits a restore.
         Desired::Restore => None,
         _ if ceiling == Ceiling::Off => return Err(EditRefusal::OptedOut),
         Desired::Bypass { rung, .. } => Some((rung.as_str(), *rung)),
-        // To show a hook nothing but dry runs is to skip it.
+        // Probation lets every write skip the hook, except dry runs of hookwatch.
         Desired::Probation => Some(("probation", Rung::Skip)),
         Desired::Ignore { .. } => Some(("ignore", Rung::Skip)),
     };
@@ -216,130 +215,143 @@ pub fn plan(
         let permitted = said.chars().take(100).collect();
         return Err(EditRefusal::BeyondCeiling { permitted, wanted });
     }
-    let here = match Here::find(object, webhook) {
+    let here = match WebhookInObject::find(object, webhook) {
         (Some(here), 1) => here,
         (Some(_), _) => return Err(EditRefusal::DuplicateName(webhook.to_owned())),
-        (None, _) if *desired == Desired::Restore => return back::of_gone(object, webhook, now),
+        (None, _) if *desired == Desired::Restore => return restore::forget_gone(object, webhook, now),
         (None, _) => return Ok(Plan::Gone),
     };
     match desired {
         Desired::Bypass { rung, why } => bypass(&here, *rung, why, author, now),
         Desired::Ignore { why } => ignore(&here, why, author, now),
         Desired::Probation => probation(&here, author, now),
-        Desired::Restore => back::restore(&here, author.fenced, now),
+        Desired::Restore => restore::restore(&here, author.fenced, now),
     }
 }
 
-/// Whether there is something for the daemon to take away of a webhook that no condition of hookwatch's is in force on.
+/// Whether the daemon could remove something of hookwatch from a webhook.
 pub fn is_left_over(object: &Value, webhook: &str) -> bool {
-    let plan = match Here::find(object, webhook) {
-        (Some(here), 1) => back::restore(&here, true, Time::default()),
+    let plan = match WebhookInObject::find(object, webhook) {
+        (Some(here), 1) => restore::restore(&here, true, Time::default()),
         (Some(_), _) => return false,
-        (None, _) => back::of_gone(object, webhook, Time::default()),
+        (None, _) => restore::forget_gone(object, webhook, Time::default()),
     };
     matches!(plan, Ok(Plan::Edit(_)))
 }
 
-/// Whether an account that the fence keeps to match conditions takes another way back than an administrator.
-pub fn is_other_when_fenced(object: &Value, webhook: &str) -> bool {
-    let (Some(here), 1) = Here::find(object, webhook) else {
+/// Whether an account that the fence limits to match conditions restores a webhook otherwise than an administrator does.
+pub fn restore_differs_when_fenced(object: &Value, webhook: &str) -> bool {
+    let (Some(here), 1) = WebhookInObject::find(object, webhook) else {
         return false;
     };
-    back::restore(&here, true, Time::default()) != back::restore(&here, false, Time::default())
+    restore::restore(&here, true, Time::default()) != restore::restore(&here, false, Time::default())
 }
 
-fn bypass(here: &Here<'_>, rung: Rung, why: &Why, author: &Author, now: Time) -> Result<Plan, EditRefusal> {
-    let mut page = open(here, author)?;
+fn bypass(
+    here: &WebhookInObject<'_>,
+    rung: Rung,
+    why: &Why,
+    author: &Author,
+    now: Time,
+) -> Result<Plan, EditRefusal> {
+    let mut builder = open_for_condition(here, author)?;
     let standing = standing(here.object, here.webhook);
-    let as_wished = matches!(&standing, BypassStanding::Bypassed { rung: Some(is), phase: BypassPhase::Bypassed, entry }
+    let is_recorded = matches!(&standing, BypassStanding::Bypassed { rung: Some(is), phase: BypassPhase::Bypassed, entry }
         if *is == rung && entry.rung() == Some(rung) && entry.phase() == Some(BypassPhase::Bypassed));
-    let mut entry = page.state.entry(here.webhook).unwrap_or_default();
-    page.condition(rung.condition(), author)?;
-    if page.draft.is_empty() && as_wished && entry.expires() == why.expires {
+    let mut entry = builder.state.entry(here.webhook).unwrap_or_default();
+    builder.condition(rung.condition(), author)?;
+    if builder.patch.is_empty() && is_recorded && entry.expires() == why.expires {
         return Ok(Plan::AlreadySo);
     }
     if here.still_applied(&entry).is_empty() {
         entry.forget_fields();
     }
     entry.set_rung(rung, BypassPhase::Bypassed);
-    let goes_on = matches!(standing, BypassStanding::Bypassed { .. });
-    begun(page, entry, (goes_on, &standing), why, author, now)
+    let continues = matches!(
+        standing,
+        BypassStanding::Bypassed {
+            phase: BypassPhase::Bypassed | BypassPhase::Probation,
+            ..
+        }
+    );
+    finish_bypass(builder, entry, (continues, &standing), why, author, now)
 }
 
-/// The annotation entry of a bypass that begins or continues.
-fn begun(
-    mut page: EditPage<'_>,
+/// Records a bypass that begins or continues in the annotation, which completes its edit.
+fn finish_bypass(
+    mut builder: EditBuilder<'_>,
     mut entry: AnnotationEntry,
-    (goes_on, standing): (bool, &BypassStanding),
+    (continues, standing): (bool, &BypassStanding),
     why: &Why,
     author: &Author,
     now: Time,
 ) -> Result<Plan, EditRefusal> {
     if matches!(standing, BypassStanding::Reverted { .. }) {
-        entry.reverted();
+        entry.count_revert();
     }
-    let since = entry.since().filter(|_| goes_on);
+    let since = entry.since().filter(|_| continues);
     entry.set_why(&why.reason, &why.evidence);
     entry.set_times(since, now, why.expires);
     entry.set_by(&author.writer);
-    page.write_down(entry)?;
-    page.check_size()?;
-    Ok(page.edit(true))
+    builder.record_entry(entry)?;
+    builder.check_size()?;
+    Ok(builder.edit(true))
 }
 
-/// Has a webhook's failures ignored.
-fn ignore(here: &Here<'_>, why: &Why, author: &Author, now: Time) -> Result<Plan, EditRefusal> {
+/// Makes the API server ignore a webhook's failures.
+fn ignore(here: &WebhookInObject<'_>, why: &Why, author: &Author, now: Time) -> Result<Plan, EditRefusal> {
     if author.match_conditions && here.conditions().len() < MAX_CONDITIONS {
         return Err(EditRefusal::CanBeSkipped);
     }
-    let mut page = opened(here)?;
+    let mut builder = open_for_any(here)?;
     let standing = standing(here.object, here.webhook);
-    let mut entry = page.state.entry(here.webhook).unwrap_or_default();
+    let mut entry = builder.state.entry(here.webhook).unwrap_or_default();
     let original = original(here, &entry)?;
     let mut applied = Map::new();
     if original.failure_policy != "Ignore" {
-        applied.insert("failurePolicy".to_owned(), ignored("failurePolicy"));
+        applied.insert("failurePolicy".to_owned(), ignoring_value("failurePolicy"));
     }
     if original.timeout_seconds > IGNORE_SECONDS {
-        applied.insert("timeoutSeconds".to_owned(), ignored("timeoutSeconds"));
+        applied.insert("timeoutSeconds".to_owned(), ignoring_value("timeoutSeconds"));
     }
     if applied.is_empty() {
         let seconds = original.timeout_seconds;
         return Err(EditRefusal::NothingToIgnore { seconds });
     }
     for (field, value) in &applied {
-        page.field(field, value.clone());
+        builder.field(field, value.clone());
     }
-    // Beside a condition, too, its failures may be ignored already.
-    let goes_on = !here.still_applied(&entry).is_empty();
-    if goes_on && !page.fields && entry.expires() == why.expires {
+    // Its failures may be ignored already, even beside a match condition of hookwatch.
+    let continues = !here.still_applied(&entry).is_empty();
+    if continues && !builder.fields && entry.expires() == why.expires {
         return Ok(Plan::AlreadySo);
     }
     entry.set_fields(here.webhook, &original, applied);
     entry.set_ignored();
-    begun(page, entry, (goes_on, &standing), why, author, now)
+    finish_bypass(builder, entry, (continues, &standing), why, author, now)
 }
 
-/// The fields as their owner has them: of one that is as hookwatch has set it, what is written down is the original.
-fn original(here: &Here<'_>, entry: &AnnotationEntry) -> Result<FailureFields, EditRefusal> {
+/// The owner's fields: for a field that hookwatch changed the recorded original, for others the current value.
+fn original(here: &WebhookInObject<'_>, entry: &AnnotationEntry) -> Result<FailureFields, EditRefusal> {
     let mut original = here.fields();
     let ours = here.still_applied(entry);
-    let noted = entry
+    let recorded = entry
         .original(here.webhook)
         .map_err(EditRefusal::InvalidOriginal)?;
-    if let Some(noted) = noted {
+    if let Some(recorded) = recorded {
         if ours.contains(&"failurePolicy") {
-            original.failure_policy = noted.failure_policy;
+            original.failure_policy = recorded.failure_policy;
         }
         if ours.contains(&"timeoutSeconds") {
-            original.timeout_seconds = noted.timeout_seconds;
+            original.timeout_seconds = recorded.timeout_seconds;
         }
     }
     Ok(original)
 }
 
-fn probation(here: &Here<'_>, author: &Author, now: Time) -> Result<Plan, EditRefusal> {
-    let mut page = open(here, author)?;
+/// Puts a bypassed webhook on probation.
+fn probation(here: &WebhookInObject<'_>, author: &Author, now: Time) -> Result<Plan, EditRefusal> {
+    let mut builder = open_for_condition(here, author)?;
     let standing = standing(here.object, here.webhook);
     let since = match &standing {
         BypassStanding::Bypassed {
@@ -350,9 +362,9 @@ fn probation(here: &Here<'_>, author: &Author, now: Time) -> Result<Plan, EditRe
         BypassStanding::OursWithoutAnnotation { .. } => None,
         _ => return Err(EditRefusal::NotBypassed),
     };
-    let mut entry = page.state.entry(here.webhook).unwrap_or_default();
-    page.condition(BypassCondition::Probation, author)?;
-    if page.draft.is_empty() && entry.phase() == Some(BypassPhase::Probation) {
+    let mut entry = builder.state.entry(here.webhook).unwrap_or_default();
+    builder.condition(BypassCondition::Probation, author)?;
+    if builder.patch.is_empty() && entry.phase() == Some(BypassPhase::Probation) {
         return Ok(Plan::AlreadySo);
     }
     match entry.rung() {
@@ -362,24 +374,27 @@ fn probation(here: &Here<'_>, author: &Author, now: Time) -> Result<Plan, EditRe
     let expires = entry.expires();
     entry.set_times(since, now, expires);
     entry.set_by(&author.writer);
-    page.write_down(entry)?;
-    Ok(page.edit(true))
+    builder.record_entry(entry)?;
+    Ok(builder.edit(true))
 }
 
-/// The beginning of an edit that leaves a condition of hookwatch's in force.
-fn open<'a>(here: &'a Here<'a>, author: &Author) -> Result<EditPage<'a>, EditRefusal> {
+/// Begins an edit that leaves a condition of hookwatch in force.
+fn open_for_condition<'a>(
+    here: &'a WebhookInObject<'a>,
+    author: &Author,
+) -> Result<EditBuilder<'a>, EditRefusal> {
     if author.match_conditions {
-        opened(here)
+        open_for_any(here)
     } else {
         Err(EditRefusal::NoMatchConditions)
     }
 }
 
-/// The beginning of an edit that leaves something of hookwatch's in force.
-fn opened<'a>(here: &'a Here<'a>) -> Result<EditPage<'a>, EditRefusal> {
+/// Begins an edit that leaves a change of hookwatch in force.
+fn open_for_any<'a>(here: &'a WebhookInObject<'a>) -> Result<EditBuilder<'a>, EditRefusal> {
     let state = state(here.object).map_err(|unreadable| EditRefusal::Unreadable(unreadable.why))?;
     if state.entry(here.webhook).is_none() && !here.unexplained().is_empty() {
         return Err(EditRefusal::OriginalUnknown(here.unexplained().join(" and ")));
     }
-    Ok(EditPage::open(here, state))
+    Ok(EditBuilder::new(here, state))
 }

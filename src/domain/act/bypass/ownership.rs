@@ -1,13 +1,13 @@
 //! Who the API server says owns a field (`metadata.managedFields`).
 //!
-//! A write that changes a field takes it from all other managers, so another owner of a field that holds hookwatch's
-//! value has claimed it since. When a bypass ends, hookwatch gives up what it owned: otherwise the owner's next
-//! server-side apply of another value would be a conflict.
+//! A write that changes a field takes it from all other managers. So if a field still has the value that hookwatch wrote, and
+//! another manager owns it, that manager has claimed it since. When a bypass ends, hookwatch gives up what it owns: otherwise
+//! the next server-side apply of another value would be a conflict.
 
 use serde_json::{Value, json};
 
 use super::FIELD_MANAGER;
-use super::draft::{PatchDraft, escaped};
+use super::patch::{PatchBuilder, escaped};
 
 /// Who owns one field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -27,7 +27,7 @@ fn is_ours(entry: &Value) -> bool {
     entry["manager"] == FIELD_MANAGER
 }
 
-/// How a webhook is called among owned fields.
+/// The key of a webhook in `fieldsV1`.
 fn key(webhook: &str) -> String {
     format!("k:{}", json!({"name": webhook}))
 }
@@ -48,30 +48,29 @@ pub(super) fn owners(object: &Value, webhook: &str, field: &str) -> Owners {
 }
 
 /// Whether hookwatch owns anything of a webhook.
-pub(super) fn holds(object: &Value, webhook: &str) -> bool {
+pub(super) fn owns_any(object: &Value, webhook: &str) -> bool {
     let webhook = key(webhook);
     let mut ours = entries(object).iter().filter(|entry| is_ours(entry));
     ours.any(|entry| entry["fieldsV1"]["f:webhooks"].get(&webhook).is_some())
 }
 
-/// Gives up what hookwatch owns: of a webhook, or of the whole object.
-pub(super) fn release(object: &Value, webhook: &str, everything: bool, draft: &mut PatchDraft) {
+/// Gives up what hookwatch owns in a webhook, or in the whole object.
+pub(super) fn release(object: &Value, webhook: &str, everything: bool, patch: &mut PatchBuilder) {
     let webhook = key(webhook);
-    // From the end, so that what goes shifts nothing that is still to come.
+    // From the end, so that a removal does not shift the indices of later ones.
     for (index, entry) in entries(object).iter().enumerate().rev() {
+        if !is_ours(entry) {
+            continue;
+        }
         let path = format!("/metadata/managedFields/{index}");
-        let path = match () {
-            () if !is_ours(entry) => continue,
-            () if everything => path,
-            () if entry["fieldsV1"]["f:webhooks"].get(&webhook).is_some() => {
-                format!("{path}/fieldsV1/f:webhooks/{}", escaped(&webhook))
-            }
-            () => continue,
+        let removed = if everything {
+            path.clone()
+        } else if entry["fieldsV1"]["f:webhooks"].get(&webhook).is_some() {
+            format!("{path}/fieldsV1/f:webhooks/{}", escaped(&webhook))
+        } else {
+            continue;
         };
-        draft.expect(
-            &format!("/metadata/managedFields/{index}/manager"),
-            Some(&entry["manager"]),
-        );
-        draft.operation(json!({"op": "remove", "path": path}));
+        patch.expect(&format!("{path}/manager"), Some(&entry["manager"]));
+        patch.operation(json!({"op": "remove", "path": removed}));
     }
 }

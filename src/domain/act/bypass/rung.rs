@@ -6,7 +6,7 @@ use strum::{Display, IntoStaticStr, VariantArray};
 use crate::cluster::condition::BypassCondition;
 use crate::text::named;
 
-/// How far a bypass goes, the smallest first.
+/// How far a bypass goes, in ascending order.
 #[derive(
     Debug,
     Clone,
@@ -25,9 +25,9 @@ use crate::text::named;
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Rung {
-    /// The hook is not called for what keeps the control plane alive, and stays enforced for everything else.
+    /// The hook is not called for the requests that keep the control plane alive. Everything else is still enforced.
     Shield,
-    /// The hook is called for nothing.
+    /// The hook is not called at all.
     Skip,
 }
 
@@ -38,7 +38,7 @@ named!(
 );
 
 impl Rung {
-    /// The match condition that puts this rung in force. Probation has one of its own.
+    /// The match condition that puts this rung in force. Probation has a condition of its own.
     pub const fn condition(self) -> BypassCondition {
         match self {
             Self::Shield => BypassCondition::Shield,
@@ -57,14 +57,14 @@ pub enum Ceiling {
     At(Rung),
     /// Nothing.
     Off,
-    /// It is not known what the owner means. Nothing is done, for it was meant to take something away.
+    /// The value is unknown. Nothing is permitted, as the owner certainly wanted a restriction.
     Unreadable,
-    /// What the owner says has not been read yet. Nothing is done until it is.
+    /// The annotation has not been read yet. Nothing is permitted until it is.
     Unread,
 }
 
 impl Ceiling {
-    /// Reads the annotation's value. Once there was a farther rung called `ignore`.
+    /// Reads the annotation's value. `ignore` was a higher rung of older releases.
     pub fn read(annotation: Option<&str>) -> Self {
         let Some(text) = annotation else { return Self::Open };
         match text.trim().to_ascii_lowercase().as_str() {
@@ -92,7 +92,7 @@ pub enum BypassPhase {
     Bypassed,
     /// Only hookwatch's own dry-run canaries reach the hook.
     Probation,
-    /// Fields that were changed are back; the annotation is still to be removed.
+    /// The fields are restored; the annotation has not been removed yet.
     Restored,
 }
 

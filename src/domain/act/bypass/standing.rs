@@ -1,30 +1,30 @@
-//! What a webhook of an object is to hookwatch: as its owner wants it, or as hookwatch left it.
+//! What an object shows of a bypass of one of its webhooks.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use super::ownership::{holds, owners};
+use super::ownership::{owners, owns_any};
 use super::state::{AnnotationEntry, BypassAnnotation, FailureFields, UnreadableAnnotation};
 use super::{BypassPhase, IGNORE_SECONDS, Rung, STATE_ANNOTATION};
 use crate::cluster::condition::{BypassCondition, CONDITION_PREFIX};
 use crate::time::Time;
 
-/// What a webhook is to hookwatch.
+/// What an object shows of a bypass of a webhook.
 #[derive(Debug, Clone, PartialEq)]
 pub enum BypassStanding {
-    /// Nothing of hookwatch's is in it.
+    /// The webhook has no change of hookwatch, and the annotation no entry for it.
     Original,
-    /// Hookwatch's change is in force, and written down.
+    /// A bypass is in force and recorded.
     Bypassed {
-        /// How far it goes; in [`BypassPhase::Probation`] how far it went. `None` when only another release knows.
+        /// Its rung; in [`BypassPhase::Probation`] the rung before. `None` for a rung of another release.
         rung: Option<Rung>,
         /// Its phase.
         phase: BypassPhase,
         /// What is written down.
         entry: AnnotationEntry,
     },
-    /// Its failures are ignored, by a person or by an older release, and that is written down.
+    /// Its failures are ignored, by a person or by an older release, and that is recorded.
     Ignored {
         /// What is written down.
         entry: AnnotationEntry,
@@ -34,11 +34,11 @@ pub enum BypassStanding {
         /// What is written down.
         entry: AnnotationEntry,
     },
-    /// Something of hookwatch's is in it, and nothing legible says what was there before.
+    /// The webhook has changes of hookwatch, and no readable entry records its original.
     OursWithoutAnnotation {
         /// The names of match conditions that begin with [`CONDITION_PREFIX`].
         conditions: Vec<String>,
-        /// Whether `failurePolicy` or `timeoutSeconds` are hookwatch's too.
+        /// Whether hookwatch changed `failurePolicy` or `timeoutSeconds` as well.
         fields: bool,
     },
     /// There is no such webhook in the object.
@@ -48,7 +48,7 @@ pub enum BypassStanding {
 }
 
 impl BypassStanding {
-    /// The rung of the bypass in force, if any; the farthest where it is unknown.
+    /// The rung of the bypass in force, if any; the highest where it is unknown.
     pub fn rung(&self) -> Option<Rung> {
         match self {
             Self::Bypassed { rung, .. } => Some(rung.unwrap_or(Rung::Skip)),
@@ -61,7 +61,7 @@ impl BypassStanding {
         }
     }
 
-    /// Whether a person or an older release has its failures ignored, which the daemon cannot take back.
+    /// Whether its failures are ignored by a person or an older release, which the daemon cannot undo.
     pub fn is_ignored(&self) -> bool {
         matches!(
             self,
@@ -69,7 +69,8 @@ impl BypassStanding {
         )
     }
 
-    /// Whether a bypass has expired. One without an annotation has; one without an end has not.
+    /// Whether `hookwatch restore --expired` restores it: the bypass is past its end, or nothing records an end that it could
+    /// wait for. A recorded bypass without an end is not over.
     pub fn is_over(&self, now: Time) -> bool {
         match self {
             Self::Bypassed {
@@ -79,26 +80,26 @@ impl BypassStanding {
             Self::Bypassed { entry, .. } | Self::Reverted { entry } => {
                 entry.expires().is_some_and(|expires| expires <= now)
             }
-            // A shield in between has overwritten the end that was given.
+            // A shield in between has removed the end that the person gave.
             Self::Ignored { entry } => entry.expires().is_none_or(|expires| expires <= now),
-            // A duplicate name cannot be restored, which is reported.
+            // A restore reports that it cannot restore a duplicate name.
             Self::Original | Self::OursWithoutAnnotation { .. } | Self::Gone | Self::DuplicateName => true,
         }
     }
 }
 
-/// Fields by which failures are ignored.
+/// The fields that are changed to ignore failures.
 pub(super) const FIELDS: [&str; 2] = ["failurePolicy", "timeoutSeconds"];
 
-/// One webhook in its object.
-pub(super) struct Here<'a> {
+/// One webhook, with the object that it is in.
+pub(super) struct WebhookInObject<'a> {
     pub(super) object: &'a Value,
     pub(super) webhook: &'a str,
     pub(super) index: usize,
     pub(super) hook: &'a Value,
 }
 
-impl<'a> Here<'a> {
+impl<'a> WebhookInObject<'a> {
     /// Every webhook that has a name.
     pub(super) fn all(object: &'a Value) -> impl Iterator<Item = Self> {
         let hooks = object.get("webhooks").and_then(Value::as_array);
@@ -113,7 +114,7 @@ impl<'a> Here<'a> {
         })
     }
 
-    /// Finds a webhook by its name; with how many there are.
+    /// The first webhook of this name, and how many have it.
     pub(super) fn find(object: &'a Value, webhook: &'a str) -> (Option<Self>, usize) {
         let mut found = Self::all(object).filter(|here| here.webhook == webhook);
         let first = found.next();
@@ -126,7 +127,7 @@ impl<'a> Here<'a> {
         conditions.map_or(&[], Vec::as_slice)
     }
 
-    /// Where hookwatch's conditions stand among them.
+    /// The indices of hookwatch's conditions among them.
     pub(super) fn ours(&self) -> Vec<usize> {
         let conditions = self.conditions().iter().enumerate();
         conditions
@@ -152,8 +153,8 @@ impl<'a> Here<'a> {
         }
     }
 
-    /// The fields that still hold hookwatch's value, according to `is_set`. One that another manager has claimed since is
-    /// theirs, whatever its value.
+    /// The fields that still have the value that hookwatch wrote, according to `is_set`. A field that another manager has
+    /// claimed since is not hookwatch's any more, whatever its value.
     fn still_ours(&self, is_set: impl Fn(&str, &Value) -> bool) -> Vec<&'static str> {
         let is_ours = |field: &&str| {
             is_set(field, &self.value(field)) && !owners(self.object, self.webhook, field).others
@@ -161,17 +162,18 @@ impl<'a> Here<'a> {
         FIELDS.into_iter().filter(is_ours).collect()
     }
 
-    /// The fields of a readable entry that are still hookwatch's.
+    /// The fields that hookwatch changed according to an entry, and that are still hookwatch's.
     pub(super) fn still_applied(&self, entry: &AnnotationEntry) -> Vec<&'static str> {
         self.still_ours(|field, value| entry.has_set(field, value))
     }
 
-    /// The fields that still hold the value of ignored failures and that no other manager owns.
+    /// The fields that have the value that ignores failures, and that no other manager owns.
     pub(super) fn still_ignored(&self) -> Vec<&'static str> {
-        self.still_ours(|field, value| *value == ignored(field))
+        self.still_ours(|field, value| *value == ignoring_value(field))
     }
 
-    /// The fields that hookwatch owns and that have the values it gives, where nothing legible says that it did.
+    /// The fields that hookwatch changed although no entry records it: it owns them, and they have the value that ignores
+    /// failures.
     pub(super) fn unexplained(&self) -> Vec<&'static str> {
         let ours = self.still_ignored();
         let owned = |field: &&str| owners(self.object, self.webhook, field).ours;
@@ -179,8 +181,8 @@ impl<'a> Here<'a> {
     }
 }
 
-/// What a field is where failures are ignored.
-pub(super) fn ignored(field: &str) -> Value {
+/// The value of a field that ignores failures.
+pub(super) fn ignoring_value(field: &str) -> Value {
     match field {
         "failurePolicy" => json!("Ignore"),
         _ => IGNORE_SECONDS.into(),
@@ -208,11 +210,11 @@ pub fn state(object: &Value) -> Result<BypassAnnotation, UnreadableAnnotation> {
     BypassAnnotation::read(annotation(object, STATE_ANNOTATION))
 }
 
-/// What one webhook of a configuration is to hookwatch.
+/// What a configuration shows of a bypass of one of its webhooks.
 pub fn standing(object: &Value, webhook: &str) -> BypassStanding {
     let state = state(object);
     let entry = state.as_ref().ok().and_then(|state| state.entry(webhook));
-    let here = match Here::find(object, webhook) {
+    let here = match WebhookInObject::find(object, webhook) {
         (Some(here), 1) => here,
         (Some(_), _) => return BypassStanding::DuplicateName,
         (None, _) => return BypassStanding::Gone,
@@ -241,11 +243,10 @@ pub fn standing(object: &Value, webhook: &str) -> BypassStanding {
         let (rung, phase) = (entry.rung(), BypassPhase::Probation);
         return BypassStanding::Bypassed { rung, phase, entry };
     }
-    let by_condition = [Rung::Skip, Rung::Shield];
-    let by_condition = by_condition.into_iter().find(|rung| has(rung.condition()));
-    let rung = match by_condition {
-        Some(rung) => Some(rung),
-        // A condition that only another release knows.
+    let highest = Rung::ALL.iter().rev().find(|rung| has(rung.condition()));
+    let rung = match highest {
+        Some(rung) => Some(*rung),
+        // A condition of another release.
         None if !names.is_empty() => None,
         None if !here.still_applied(&entry).is_empty() => return BypassStanding::Ignored { entry },
         None if entry.phase() == Some(BypassPhase::Restored) => {
@@ -258,15 +259,17 @@ pub fn standing(object: &Value, webhook: &str) -> BypassStanding {
     BypassStanding::Bypassed { rung, phase, entry }
 }
 
-/// Every webhook of a configuration that hookwatch has touched: those that are not [`BypassStanding::Original`], those that
-/// are recorded and gone, and those with field ownership to give up or an unreadable annotation to remove.
+/// Every webhook of a configuration with traces of hookwatch: those that are not [`BypassStanding::Original`], those that are
+/// recorded and gone, and those with field ownership to give up or an unreadable annotation to remove.
 pub fn touched(object: &Value) -> Vec<(String, BypassStanding)> {
-    let mut names: BTreeSet<String> = Here::all(object).map(|here| here.webhook.to_owned()).collect();
-    let mut noted = BTreeSet::new();
-    let illegible = match state(object) {
+    let mut names: BTreeSet<String> = WebhookInObject::all(object)
+        .map(|here| here.webhook.to_owned())
+        .collect();
+    let mut recorded = BTreeSet::new();
+    let is_unreadable = match state(object) {
         Ok(state) => {
-            noted.extend(state.names().map(str::to_owned));
-            names.extend(noted.iter().cloned());
+            recorded.extend(state.names().map(str::to_owned));
+            names.extend(recorded.iter().cloned());
             false
         }
         Err(_) => {
@@ -280,13 +283,13 @@ pub fn touched(object: &Value) -> Vec<(String, BypassStanding)> {
         let standing = standing(object, &name);
         (name, standing)
     });
-    let concerns = |(name, standing): &(String, BypassStanding)| match standing {
-        BypassStanding::Original => illegible || holds(object, name),
+    let has_traces = |(name, standing): &(String, BypassStanding)| match standing {
+        BypassStanding::Original => is_unreadable || owns_any(object, name),
         BypassStanding::DuplicateName => {
-            let ours = |here: Here<'_>| here.webhook == name && !here.ours().is_empty();
-            noted.contains(name) || Here::all(object).any(ours)
+            let ours = |here: WebhookInObject<'_>| here.webhook == name && !here.ours().is_empty();
+            recorded.contains(name) || WebhookInObject::all(object).any(ours)
         }
         _ => true,
     };
-    standings.filter(concerns).collect()
+    standings.filter(has_traces).collect()
 }

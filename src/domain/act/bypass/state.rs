@@ -1,19 +1,19 @@
-//! The record on an object that hookwatch has changed, in the annotation [`STATE_ANNOTATION`](super::STATE_ANNOTATION).
+//! The record of bypasses on an object, in the annotation [`STATE_ANNOTATION`](super::STATE_ANNOTATION).
 //!
-//! It is JSON over several lines, which `kubectl get -o yaml` shows as a block of text, and it explains itself.
-//! Releases read each other's: unknown fields are kept, and each field is parsed separately, so that one of an unknown
-//! form loses that field and not the restore.
+//! It is JSON over several lines, which `kubectl get -o yaml` shows as a block of text, and explains itself to people.
+//! Different releases read it: unknown fields are kept, and each field is parsed separately, so that an invalid field does not
+//! prevent a restore.
 
 use serde_json::{Map, Value, json};
 
-use super::standing::ignored;
+use super::standing::ignoring_value;
 use super::{BypassPhase, Rung, original};
 use crate::text::bounded;
 use crate::time::Time;
 
-/// Most characters of the annotation that the fence lets through.
+/// Most characters of the annotation that the fence permits.
 pub const MAX_STATE: usize = 16_384;
-/// The layout that this release writes.
+/// The version of the format that this release writes.
 const VERSION: u64 = 1;
 /// The value in place of a rung where failures are ignored.
 const IGNORED: &str = "ignore";
@@ -41,7 +41,7 @@ pub struct ObjectWriter {
 }
 
 impl ObjectWriter {
-    /// Whether it is a person, who is called `USER@HOST`. A replica is called after its Pod or machine.
+    /// Whether it is a person: a person's identity is `USER@HOST`, a replica's the name of its Pod or machine.
     pub fn is_person(&self) -> bool {
         self.identity.contains('@')
     }
@@ -65,7 +65,7 @@ impl FailureFields {
     /// Reads that form.
     ///
     /// # Errors
-    /// When it is in another form, or the API server would not take it.
+    /// When it is in another form, or the API server would not accept the values.
     pub fn read(webhook: &str, text: &str) -> Result<Self, String> {
         let parts = text
             .strip_prefix(webhook)
@@ -88,7 +88,7 @@ impl FailureFields {
     }
 }
 
-/// What is written down about one webhook.
+/// The entry of one webhook in the annotation.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct AnnotationEntry(Map<String, Value>);
 
@@ -101,18 +101,17 @@ impl AnnotationEntry {
         serde_json::from_value(self.0.get(key)?.clone()).ok()
     }
 
-    /// How far it goes; `None` where failures are ignored, and when another release calls it something that this one does
-    /// not know.
+    /// The rung; `None` where failures are ignored, and for a rung of another release.
     pub fn rung(&self) -> Option<Rung> {
         Rung::parse(self.text("rung")?).ok()
     }
 
-    /// Its phase; `None` as for [`Self::rung`].
+    /// The phase; `None` for a phase of another release.
     pub fn phase(&self) -> Option<BypassPhase> {
         BypassPhase::parse(self.text("phase")?).ok()
     }
 
-    /// What the fields were; `None` when they were not changed.
+    /// The original fields; `None` when they were not changed.
     ///
     /// # Errors
     /// When the recorded values cannot be restored.
@@ -125,15 +124,15 @@ impl AnnotationEntry {
     }
 
     /// Whether hookwatch gave a field this value. With a recorded original, the values that ignore failures count as
-    /// hookwatch's, whatever else the entry says: the fence protects only the original from a thief of the credentials. No
-    /// release sets another `failurePolicy` than `Ignore`, so every restore makes the hook stricter.
+    /// hookwatch's, whatever else the entry says: an attacker with hookwatch's credentials can change everything in it but the
+    /// original. No release sets another `failurePolicy` than `Ignore`, so every restore makes the hook stricter.
     pub fn has_set(&self, field: &str, value: &Value) -> bool {
         let said = || self.0.get("applied").and_then(|applied| applied.get(field));
-        let is_ignored = *value == ignored(field);
+        let is_ignored = *value == ignoring_value(field);
         self.0.contains_key("original") && (is_ignored || field != "failurePolicy" && said() == Some(value))
     }
 
-    /// Since when.
+    /// When the bypass began.
     pub fn since(&self) -> Option<Time> {
         self.time("since")
     }
@@ -148,7 +147,7 @@ impl AnnotationEntry {
         self.0.get("reverts").and_then(Value::as_u64).unwrap_or(0)
     }
 
-    /// Who wrote it.
+    /// Who wrote the entry.
     pub fn by(&self) -> Option<ObjectWriter> {
         let by = self.0.get("by")?;
         let text = |key: &str| by.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -172,7 +171,7 @@ impl AnnotationEntry {
         self.put("phase", phase.as_str().into());
     }
 
-    /// Notes the fields as they were, and those that were changed as they are.
+    /// Records the original fields, and the values that were set.
     pub(super) fn set_fields(
         &mut self,
         webhook: &str,
@@ -183,7 +182,7 @@ impl AnnotationEntry {
         self.put("applied", applied.into());
     }
 
-    /// Notes that no field is changed any more.
+    /// Removes the record of changed fields.
     pub(super) fn forget_fields(&mut self) {
         self.0.remove("original");
         self.0.remove("applied");
@@ -193,9 +192,9 @@ impl AnnotationEntry {
         let evidence: Vec<String> = evidence
             .iter()
             .take(MAX_EVIDENCE)
-            .map(|it| harmless(it))
+            .map(|it| sanitized(it))
             .collect();
-        self.put("reason", harmless(reason).into());
+        self.put("reason", sanitized(reason).into());
         self.put("evidence", evidence.into());
     }
 
@@ -209,11 +208,11 @@ impl AnnotationEntry {
     }
 
     pub(super) fn set_by(&mut self, writer: &ObjectWriter) {
-        let by = json!({"identity": harmless(&writer.identity), "version": harmless(&writer.version)});
+        let by = json!({"identity": sanitized(&writer.identity), "version": sanitized(&writer.version)});
         self.put("by", by);
     }
 
-    pub(super) fn reverted(&mut self) {
+    pub(super) fn count_revert(&mut self) {
         self.put("reverts", (self.reverts() + 1).into());
     }
 
@@ -222,9 +221,9 @@ impl AnnotationEntry {
     }
 }
 
-/// A sentence as it may stand in the annotation. The fence reads originals by the quotes around them, so nothing that
-/// comes from outside may look like one; and what is not printable would cost the whole block its shape.
-fn harmless(text: &str) -> String {
+/// A sentence for the annotation. The fence takes every quoted text of that form for an original, so no text from outside may
+/// look like one. Control characters would make `kubectl get -o yaml` show the annotation as one line.
+fn sanitized(text: &str) -> String {
     let text: String = text
         .chars()
         .take(MAX_SENTENCE)
@@ -240,15 +239,15 @@ fn harmless(text: &str) -> String {
         .to_owned()
 }
 
-/// The texts that the fence treats as originals in an annotation.
+/// The texts in an annotation that the fence takes for originals.
 fn originals(text: &str) -> impl Iterator<Item = &str> {
     let pieces = text.split('"');
     pieces.filter(|piece| piece.contains("=Fail/") || piece.contains("=Ignore/"))
 }
 
-/// Moves each original to its place. The fence makes a thief of the credentials keep it, but anywhere in the
-/// annotation.
-fn put_in_place(text: &str, webhooks: &mut Map<String, Value>) {
+/// Moves each original into the entry of its webhook. The fence prevents an attacker with hookwatch's credentials from removing
+/// an original, but not from moving it within the annotation.
+fn move_originals(text: &str, webhooks: &mut Map<String, Value>) {
     for original in originals(text) {
         let Some((webhook, _)) = original.rsplit_once('=') else {
             continue;
@@ -263,11 +262,11 @@ fn put_in_place(text: &str, webhooks: &mut Map<String, Value>) {
     }
 }
 
-/// The annotation as it was read.
+/// The annotation, parsed.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct BypassAnnotation {
     webhooks: Map<String, Value>,
-    /// Everything else at the top.
+    /// All other fields at the top level.
     rest: Map<String, Value>,
 }
 
@@ -276,12 +275,12 @@ pub struct BypassAnnotation {
 pub struct UnreadableAnnotation {
     /// What is wrong with it, in one sentence.
     pub why: String,
-    /// What looks like originals in it, read as the fence reads them.
+    /// The texts in it that the fence takes for originals.
     originals: Vec<String>,
 }
 
 impl UnreadableAnnotation {
-    /// The original of a webhook, if it survived.
+    /// The original of a webhook, if it can still be found.
     pub fn original(&self, webhook: &str) -> Option<FailureFields> {
         let mut originals = self.originals.iter();
         originals.find_map(|text| FailureFields::read(webhook, text).ok())
@@ -289,10 +288,10 @@ impl UnreadableAnnotation {
 }
 
 impl BypassAnnotation {
-    /// Reads the annotation; one that is absent is an empty state.
+    /// Parses the annotation; without one there are no entries.
     ///
     /// # Errors
-    /// When it is not what hookwatch writes.
+    /// When no hookwatch would have written it.
     pub fn read(annotation: Option<&str>) -> Result<Self, UnreadableAnnotation> {
         let Some(text) = annotation else {
             return Ok(Self::default());
@@ -301,7 +300,7 @@ impl BypassAnnotation {
             why: bounded(&why),
             originals: originals(text).map(str::to_owned).collect(),
         };
-        // In another spelling than the one it is compared by, an original would be what the fence never saw.
+        // With escapes in it, an original would not be recognized by the fence, which compares texts.
         if text.contains('\\') {
             return Err(unreadable(
                 "it has a \\ in it, which hookwatch never writes".to_owned(),
@@ -316,7 +315,7 @@ impl BypassAnnotation {
                         "what it says of webhook {name:?} is no object"
                     ))),
                     None => {
-                        put_in_place(text, &mut webhooks);
+                        move_originals(text, &mut webhooks);
                         Ok(Self { webhooks, rest })
                     }
                 }
@@ -325,14 +324,14 @@ impl BypassAnnotation {
         }
     }
 
-    /// Leaves out what was seen of each webhook: nothing needs it to bring one back.
+    /// Removes the evidence of every entry. No restore needs it.
     pub(super) fn forget_evidence(&mut self) {
         for entry in self.webhooks.values_mut().filter_map(Value::as_object_mut) {
             entry.remove("evidence");
         }
     }
 
-    /// The annotation; `None` when nothing is left to be said.
+    /// The text of the annotation; `None` when there is no entry.
     pub fn text(&self) -> Option<String> {
         if self.webhooks.is_empty() {
             return None;
@@ -346,12 +345,12 @@ impl BypassAnnotation {
         serde_json::to_string_pretty(&all).ok()
     }
 
-    /// The webhooks that something is written down about.
+    /// The names of the webhooks with an entry.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.webhooks.keys().map(String::as_str)
     }
 
-    /// What is written down about a webhook.
+    /// The entry of a webhook.
     pub fn entry(&self, webhook: &str) -> Option<AnnotationEntry> {
         self.webhooks
             .get(webhook)?
@@ -364,14 +363,17 @@ impl BypassAnnotation {
         self.webhooks.insert(webhook.to_owned(), entry.0.into());
     }
 
-    /// Forgets a webhook, and anything that reads as its original, which would be moved into its place again.
+    /// Removes the entry of a webhook, and defuses every text that looks like its original: it would bring the entry back.
     pub(super) fn forget(&mut self, webhook: &str) {
         self.webhooks.remove(webhook);
         for part in [&mut self.webhooks, &mut self.rest] {
             let text = Value::from(part.clone()).to_string();
             let left = originals(&text).filter(|original| FailureFields::read(webhook, original).is_ok());
             let cleaned = left.fold(text.clone(), |text, original| {
-                text.replace(&format!("\"{original}\""), &format!("\"{}\"", harmless(original)))
+                text.replace(
+                    &format!("\"{original}\""),
+                    &format!("\"{}\"", sanitized(original)),
+                )
             });
             if cleaned != text
                 && let Ok(cleaned) = serde_json::from_str(&cleaned)

@@ -4,7 +4,7 @@
 //! reports the outcome, and asks again until the round is over. At most one step is in flight, except a late write of
 //! the Lease: a hook may hold it for half a minute, and meanwhile the rounds go on with the ledger.
 //!
-//! The rules, which the simulation in the tests holds to "never two":
+//! The rules, for which a simulation in the tests checks that there are never two leaders:
 //!
 //! 1. While another replica holds the ledger, follow it and leave the Lease alone.
 //! 2. While another replica holds the Lease, follow it and release the ledger.
@@ -21,64 +21,68 @@ use super::claim::{Claim, Hold};
 use super::{Bid, BidOutcome, HolderRecord, LeadershipObject, ReplicaStanding, Terms, Undecided};
 use crate::time::Time;
 
-/// What to do next.
+/// The next read or write of a candidate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClaimStep {
-    /// Read the object, from a memory if need be that may lag behind.
+    /// Read the object; a cache that may lag behind will do.
     Read(LeadershipObject),
-    /// Read it as it is stored: this replica begins to lead by what it shows.
+    /// Read the object as it is stored: the replica begins to lead by the result.
     Confirm(LeadershipObject),
-    /// Write this into it.
+    /// Write this bid into the object.
     Write(LeadershipObject, Bid),
 }
 
+/// Leadership by one object, as long as it is not renewed.
 #[derive(Debug, Clone, Copy)]
-struct Belief {
+struct HeldLeadership {
     by: LeadershipObject,
     until: Time,
 }
 
-/// A belief that waits for the other object to be read.
+/// A leadership that counts once the other object was read.
 #[derive(Debug, Clone, Copy)]
 struct Unconfirmed {
-    belief: Belief,
-    /// Only a read requested after this many writes can confirm it: an earlier one may have been answered before the
-    /// write.
+    leadership: HeldLeadership,
+    /// How many writes were answered when it was won. A read that was requested before may show the state before this write,
+    /// so it does not confirm it.
     writes: u64,
 }
 
-/// What was done about one object in this round.
+/// What this replica knows of one object, and has done about it in this round.
 #[derive(Debug, Clone, Copy, Default)]
 struct ClaimRound {
-    /// Its state was read after everything that it is compared with.
+    /// Whether its state was read after everything that it is compared with.
     fresh: bool,
-    /// How many writes were known of when it was last asked for.
-    asked: u64,
+    /// How many writes of this replica were answered when its last read was requested.
+    writes_before_read: u64,
+    /// Whether a bid for it was sent in this round.
     bid: bool,
+    /// Whether a release of it was sent in this round.
     released: bool,
 }
 
-/// The state machine of one replica.
+/// One replica in the election, as a state machine.
 #[derive(Debug)]
 pub struct Candidate {
     terms: Terms,
     lease: Claim,
     ledger: Claim,
     rounds: [ClaimRound; 2],
+    /// Whether the current round is over.
     over: bool,
     resigning: bool,
-    belief: Option<Belief>,
+    leadership: Option<HeldLeadership>,
     unconfirmed: Option<Unconfirmed>,
-    /// How many writes of ours were answered.
-    answered: u64,
-    /// A write of the Lease in flight.
-    under_way: Option<Bid>,
+    /// How many writes of this replica were answered.
+    writes: u64,
+    /// The bid for the Lease that is in flight.
+    lease_bid: Option<Bid>,
     /// Writes of the Lease are refused, or are late: the ledger decides.
     blocked: bool,
 }
 
 impl Candidate {
-    /// A replica that has read nothing. No other may ever have this identity.
+    /// A replica that has read nothing yet. No other replica may ever have this identity.
     pub fn new(identity: Arc<str>, terms: Terms) -> Self {
         Self {
             terms,
@@ -87,22 +91,22 @@ impl Candidate {
             rounds: [ClaimRound::default(); 2],
             over: true,
             resigning: false,
-            belief: None,
+            leadership: None,
             unconfirmed: None,
-            answered: 0,
-            under_way: None,
+            writes: 0,
+            lease_bid: None,
             blocked: false,
         }
     }
 
     /// Whether it may act at this instant.
     pub fn leads(&self, now: Time) -> bool {
-        self.belief.is_some_and(|belief| now < belief.until)
+        self.leadership.is_some_and(|held| now < held.until)
     }
 
     /// Its standing.
     pub fn standing(&self, now: Time) -> ReplicaStanding {
-        if let Some(Belief { by, until }) = self.belief
+        if let Some(HeldLeadership { by, until }) = self.leadership
             && now < until
         {
             return ReplicaStanding::Leading { by, until };
@@ -124,23 +128,23 @@ impl Candidate {
 
     /// Begins a round.
     pub fn begin_round(&mut self, now: Time) {
-        // A leader's next write shows by its precondition whether what it knows still holds.
+        // A leader need not read first: the precondition of its next write fails if what it knows is outdated.
         let known = self.leads(now) && !self.resigning;
         for round in &mut self.rounds {
             *round = ClaimRound {
                 fresh: round.fresh && known,
-                asked: round.asked,
+                writes_before_read: round.writes_before_read,
                 ..ClaimRound::default()
             };
         }
         self.over = false;
     }
 
-    /// Stops leading, at once, and has every later round release what is held and take nothing.
+    /// Stops leading at once. Later rounds only release what this replica holds.
     pub fn resign(&mut self) {
         self.resigning = true;
         self.step_down();
-        self.under_way = None;
+        self.lease_bid = None;
     }
 
     /// The next step of this round; `None` when it is over.
@@ -150,14 +154,13 @@ impl Candidate {
         }
         for &place in LeadershipObject::ALL {
             if !self.round(place).fresh {
-                self.round(place).asked = self.answered;
-                // While it leads no other replica can have begun to: they saw its name, and wait for it to run out.
-                let waits = self
-                    .unconfirmed
-                    .filter(|waiting| waiting.belief.by == place.other());
-                return Some(match waits {
-                    Some(_) if !self.leads(now) => ClaimStep::Confirm(place),
-                    _ => ClaimStep::Read(place),
+                self.round(place).writes_before_read = self.writes;
+                // While this replica leads no other can begin to: they see its name, and wait for it to expire.
+                let begins_to_lead = self.unconfirmed_without(place).is_some() && !self.leads(now);
+                return Some(if begins_to_lead {
+                    ClaimStep::Confirm(place)
+                } else {
+                    ClaimStep::Read(place)
                 });
             }
         }
@@ -187,27 +190,27 @@ impl Candidate {
         }
     }
 
-    /// Neither object is held by another replica.
+    /// The next write where no other replica holds an object.
     fn bid(&mut self, ledger_is_mine: bool, now: Time) -> Option<ClaimStep> {
         let ledger_is_due = !self.round(LeadershipObject::Ledger).bid;
         if self.blocked && ledger_is_due {
             return Some(self.bid_for_ledger());
         }
-        if self.under_way.is_none() && !self.round(LeadershipObject::Lease).bid {
+        if self.lease_bid.is_none() && !self.round(LeadershipObject::Lease).bid {
             self.round(LeadershipObject::Lease).bid = true;
             let bid = self.lease.bid();
-            self.under_way = Some(bid.clone());
+            self.lease_bid = Some(bid.clone());
             return Some(ClaimStep::Write(LeadershipObject::Lease, bid));
         }
-        // Without a ledger nothing can be bypassed, so one of which not even the holder can be read is replaced after a term.
+        // Nothing can be bypassed without a ledger, so an unreadable one is replaced after a term.
         if self.ledger.is_unreadable() && ledger_is_due {
             return Some(self.bid_for_ledger());
         }
         let leads_by_lease = self
-            .belief
-            .is_some_and(|belief| belief.by == LeadershipObject::Lease && now < belief.until);
-        let no_use = ledger_is_mine && leads_by_lease && !self.blocked;
-        (no_use && !self.round(LeadershipObject::Ledger).released)
+            .leadership
+            .is_some_and(|held| held.by == LeadershipObject::Lease && now < held.until);
+        let is_needless = ledger_is_mine && leads_by_lease && !self.blocked;
+        (is_needless && !self.round(LeadershipObject::Ledger).released)
             .then(|| self.release(LeadershipObject::Ledger))
     }
 
@@ -221,69 +224,64 @@ impl Candidate {
         ClaimStep::Write(place, self.claim(place).release())
     }
 
-    /// What was read: the record, or that there is no such object. `at` is when the answer was there.
+    /// Takes the result of a read: the record, or `None` where there is no such object. `at`: when the answer came.
     pub fn read(&mut self, place: LeadershipObject, found: Option<HolderRecord>, at: Time) {
         self.claim(place).read(found, at);
-        let asked = self.round(place).asked;
-        let waiting = self
-            .unconfirmed
-            .filter(|waiting| waiting.belief.by == place.other());
-        let Some(waiting) = waiting else {
+        let Some(unconfirmed) = self.unconfirmed_without(place) else {
             self.round(place).fresh = true;
             return;
         };
-        if asked < waiting.writes {
+        if self.round(place).writes_before_read < unconfirmed.writes {
             return;
         }
         self.round(place).fresh = true;
         self.unconfirmed = None;
-        // A Lease that a hook delayed may be valid for less time than the ledger written in between.
-        let lasts_longer = self
-            .belief
-            .is_none_or(|belief| belief.until < waiting.belief.until);
+        // After a hook delayed the write of the Lease, the ledger that was written meanwhile may hold for longer.
+        let new = unconfirmed.leadership;
+        let lasts_longer = self.leadership.is_none_or(|held| held.until < new.until);
         if lasts_longer && !matches!(self.claim(place).hold(at), Hold::Other(_)) {
-            self.belief = Some(waiting.belief);
+            self.leadership = Some(new);
         }
     }
 
-    /// Nothing could be read. The round is over; what is believed holds as long as it would have.
+    /// A read failed. The round is over; a leadership lasts as long as it would have.
     pub fn not_read(&mut self, place: LeadershipObject) {
         self.round(place).fresh = false;
         self.over = true;
     }
 
-    /// A write of the Lease was not answered within [`Terms::round`]. It stays in flight.
+    /// A write of the Lease was not answered within [`Terms::round`]. It stays in flight, and the ledger decides.
     pub fn late(&mut self) {
         self.blocked = true;
     }
 
     /// The outcome of a step [`ClaimStep::Write`] that was sent at `sent` and answered at `at`.
     pub fn written(&mut self, place: LeadershipObject, bid: &Bid, outcome: BidOutcome, sent: Time, at: Time) {
-        let lease = place == LeadershipObject::Lease && self.under_way.as_ref() == Some(bid);
-        if lease {
-            self.under_way = None;
+        let is_lease_bid = place == LeadershipObject::Lease && self.lease_bid.as_ref() == Some(bid);
+        if is_lease_bid {
+            self.lease_bid = None;
         }
         match outcome {
             BidOutcome::Done { version } => {
                 let until = sent + self.terms.deadline();
                 let counts = self.claim(place).written(bid, version, at);
-                if lease {
-                    // A claim that comes too late counts as blocked.
+                if is_lease_bid {
+                    // A late answer counts as a blocked Lease.
                     self.blocked = at.since(sent) > self.terms.round();
                 }
                 self.round(place).fresh = counts;
-                self.answered += 1;
+                self.writes += 1;
                 if counts && bid.holder.is_some() && !self.resigning && at < until {
                     self.unconfirmed = Some(Unconfirmed {
-                        belief: Belief { by: place, until },
-                        writes: self.answered,
+                        leadership: HeldLeadership { by: place, until },
+                        writes: self.writes,
                     });
                     self.round(place.other()).fresh = false;
                 }
             }
             BidOutcome::Conflict => self.round(place).fresh = false,
-            // Who may not write the ledger does not wait for it: the Lease may be free again.
-            BidOutcome::Refused => self.blocked |= lease,
+            // A refused write of the ledger changes nothing: the Lease may be writable again.
+            BidOutcome::Refused => self.blocked |= is_lease_bid,
             BidOutcome::Unclear => {
                 self.round(place).fresh = false;
                 self.over = true;
@@ -291,8 +289,14 @@ impl Candidate {
         }
     }
 
+    /// The leadership by the other object that a read of this one may confirm.
+    fn unconfirmed_without(&self, place: LeadershipObject) -> Option<Unconfirmed> {
+        self.unconfirmed
+            .filter(|unconfirmed| unconfirmed.leadership.by == place.other())
+    }
+
     fn step_down(&mut self) {
-        self.belief = None;
+        self.leadership = None;
         self.unconfirmed = None;
     }
 

@@ -1,4 +1,4 @@
-//! One object that holds a name: what was seen of it, and what may be written into it.
+//! One of the two objects that name a leader: what this replica has read of it, and what it may write into it.
 
 use std::sync::Arc;
 
@@ -9,13 +9,15 @@ use crate::time::Time;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Hold {
     Unread,
-    /// Ours, as last read.
+    /// This replica, as last read.
     Mine,
     /// No holder: never held, released, or not renewed for its whole term on our clock.
     Free,
+    /// Another replica.
     Other(Arc<str>),
 }
 
+/// This replica's claim to one object.
 #[derive(Debug)]
 pub(super) struct Claim {
     me: Arc<str>,
@@ -29,7 +31,7 @@ struct ObservedClaim {
     record: Option<HolderRecord>,
     /// Another replica that may believe it leads.
     other: Option<Arc<str>>,
-    /// When that one cannot believe in it any more.
+    /// When that replica certainly believes so no longer.
     free_at: Time,
 }
 
@@ -53,7 +55,7 @@ impl Claim {
         }
     }
 
-    /// Takes in what was read; `at` is when the answer came, which is later than what it says.
+    /// Takes the result of a read; `at`: when the answer came, which is later than the state that it shows.
     pub(super) fn read(&mut self, found: Option<HolderRecord>, at: Time) {
         let version = |record: &Option<HolderRecord>| record.as_ref().map(|record| record.version.clone());
         if let Some(seen) = &self.seen
@@ -71,7 +73,7 @@ impl Claim {
                 Some(Arc::clone(holder)).filter(|holder| *holder != self.me),
                 at + term,
             ),
-            // Its holder let it go.
+            // Its holder released it.
             Some(record)
                 if before
                     .as_ref()
@@ -79,8 +81,8 @@ impl Claim {
             {
                 (None, at)
             }
-            // An object that was deleted, and perhaps recreated, does not show its former holder, who may have renewed it until
-            // then.
+            // An object that was deleted, and perhaps created again, does not show its former holder, which may have renewed it
+            // until then.
             _ => match before.filter(|seen| at < seen.free_at) {
                 Some(seen) if seen.names_a_holder() => (seen.other, at + term),
                 Some(seen) => (seen.other, seen.free_at),
@@ -94,6 +96,7 @@ impl Claim {
         });
     }
 
+    /// Who holds the object.
     pub(super) fn hold(&self, now: Time) -> Hold {
         match &self.seen {
             None => Hold::Unread,
@@ -114,12 +117,12 @@ impl Claim {
         record.is_some_and(|record| record.holder.as_deref() == Some(UNREADABLE))
     }
 
-    /// Our name, over what was seen last.
+    /// A bid that writes this replica's name over what was read last.
     pub(super) fn bid(&self) -> Bid {
         self.write(Some(Arc::clone(&self.me)))
     }
 
-    /// No name, over what was seen last.
+    /// A bid that removes the name from what was read last.
     pub(super) fn release(&self) -> Bid {
         self.write(None)
     }
@@ -132,14 +135,14 @@ impl Claim {
             precondition: record.map(|record| record.version.clone()),
             holder,
             changes_hands,
-            // The first holder is no change.
+            // The first holder does not count as a change.
             transitions: transitions.saturating_add(u64::from(changes_hands && record.is_some())),
             term: self.terms.term,
         }
     }
 
-    /// Records a written bid. False when it is no evidence: it changed nothing, so no other replica can have seen it as
-    /// a renewal, or something newer was read already.
+    /// Takes a bid that was written. False when it proves nothing: it changed nothing, so that no other replica can have seen a
+    /// renewal, or a newer version was read already.
     pub(super) fn written(&mut self, bid: &Bid, version: String, at: Time) -> bool {
         if bid.precondition.as_ref() == Some(&version) {
             return false;

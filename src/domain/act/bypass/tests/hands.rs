@@ -7,7 +7,7 @@ use super::objects::{
     spec, written,
 };
 use crate::act::bypass::edit::{
-    Author, Desired, Edit, EditRefusal, Plan, is_left_over, is_other_when_fenced, plan,
+    Author, Desired, Edit, EditRefusal, Plan, is_left_over, plan, restore_differs_when_fenced,
 };
 use crate::act::bypass::{BypassPhase, BypassStanding, Rung, STATE_ANNOTATION, standing, touched};
 
@@ -190,10 +190,10 @@ fn the_daemon_shields_a_webhook_whose_failures_a_person_has_ignored_and_leaves_t
     assert_eq!(daemon(&restored, &Desired::Restore), restored);
     // Who it is counts wherever the fields are hookwatch's, under a shield too.
     let alone = done(&two(), "a", &bypass(Rung::Shield));
-    assert!(!is_other_when_fenced(&alone, "a") && !is_other_when_fenced(&two(), "a"));
+    assert!(!restore_differs_when_fenced(&alone, "a") && !restore_differs_when_fenced(&two(), "a"));
     // A person can, at each step.
     for object in [&ignored, &shielded, &restored] {
-        assert!(is_other_when_fenced(object, "a"), "{object:#}");
+        assert!(restore_differs_when_fenced(object, "a"), "{object:#}");
         let whole = done(object, "a", &Desired::Restore);
         assert!(spec(&whole) == spec(&two()) && !holds_ours(&whole), "{whole:#}");
     }
@@ -379,4 +379,25 @@ fn nonsense_that_another_webhook_still_needs_stays() {
         spec(&restored) == spec(&two()) && !holds_ours(&restored),
         "{restored:#}"
     );
+}
+
+#[test]
+fn a_bypass_after_a_restore_that_stopped_halfway_is_a_new_one() {
+    let ignored = done(&two(), "a", &ignore());
+    let restore = edit(&ignored, "a", &Desired::Restore);
+    let halfway = patched(&ignored, &restore.patch).expect("it applies");
+    assert_eq!(
+        is(&halfway, "a").map(|(_, phase)| phase),
+        Some(BypassPhase::Restored)
+    );
+    let later = NOW + std::time::Duration::from_secs(60);
+    let Ok(Plan::Edit(edit)) = plan(&halfway, "a", &bypass(Rung::Shield), &author(), later) else {
+        panic!("an edit");
+    };
+    let BypassStanding::Bypassed { entry, .. } =
+        standing(&patched(&halfway, &edit.patch).expect("it applies"), "a")
+    else {
+        panic!("a bypass");
+    };
+    assert_eq!(entry.since(), Some(later));
 }

@@ -1,36 +1,35 @@
-//! A JSON patch in the making.
+//! Builds a JSON patch.
 
 use serde_json::{Value, json};
 
 /// One change of an object.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FieldChange {
-    /// What is changed, as it is called in the object: `webhooks[a.example.com].failurePolicy`.
+    /// The path of the value, for people: `webhooks[a.example.com].failurePolicy`.
     pub what: String,
-    /// What was there; `None` for nothing.
+    /// The value before; `None` if there was none.
     pub before: Option<Value>,
-    /// What will be there; `None` for nothing.
+    /// The value after; `None` if there is none.
     pub after: Option<Value>,
 }
 
-/// The tests that a patch begins with, and its changes. The tests are the precondition: nothing is changed when any
-/// of them fails.
+/// A patch under construction: its tests come first, and nothing is changed when one of them fails.
 #[derive(Debug, Default)]
-pub(super) struct PatchDraft {
+pub(super) struct PatchBuilder {
     tests: Vec<Value>,
     operations: Vec<Value>,
     changes: Vec<FieldChange>,
 }
 
-impl PatchDraft {
-    /// Adds a test of a value; `None` tests for absence: the API server treats a test for null so, if the parent of the
-    /// field exists.
+impl PatchBuilder {
+    /// Adds a test of a value. `None` tests that there is none: the API server reads a test for null like that if the parent
+    /// of the field exists.
     pub(super) fn expect(&mut self, path: &str, value: Option<&Value>) {
         self.tests
             .push(json!({"op": "test", "path": path, "value": value}));
     }
 
-    /// Expects what is there and puts something else in its place.
+    /// Tests for the value before, and replaces it.
     pub(super) fn set(&mut self, path: &str, what: String, before: Option<&Value>, after: Option<Value>) {
         self.expect(path, before);
         self.operations.push(match &after {
@@ -42,11 +41,12 @@ impl PatchDraft {
         self.change(what, before.cloned(), after);
     }
 
-    /// One operation on a place that was tested otherwise.
+    /// Adds an operation whose precondition was added with [`Self::expect`].
     pub(super) fn operation(&mut self, operation: Value) {
         self.operations.push(operation);
     }
 
+    /// Notes a change for people.
     pub(super) fn change(&mut self, what: String, before: Option<Value>, after: Option<Value>) {
         self.changes.push(FieldChange { what, before, after });
     }
@@ -55,7 +55,7 @@ impl PatchDraft {
         self.operations.is_empty()
     }
 
-    /// The patch, and what it changes of what people look at.
+    /// The patch, and its changes for people.
     pub(super) fn finish(self) -> (Value, Vec<FieldChange>) {
         let patch = self.tests.into_iter().chain(self.operations).collect();
         (Value::Array(patch), self.changes)

@@ -1,31 +1,33 @@
-//! One edit in the making: a webhook in its object, what is written down on it, and the patch so far.
+//! Builds one edit: from the webhook in its object and the annotation, to the patch.
 
 use serde_json::{Value, json};
 
 use super::{Author, Edit, EditRefusal, MAX_ANNOTATIONS, MAX_CONDITIONS, MAX_OBJECT, Plan};
-use crate::act::bypass::draft::{PatchDraft, escaped};
-use crate::act::bypass::standing::{Here, annotation, annotations};
+use crate::act::bypass::patch::{PatchBuilder, escaped};
+use crate::act::bypass::standing::{WebhookInObject, annotation, annotations};
 use crate::act::bypass::state::{AnnotationEntry, BypassAnnotation, MAX_STATE};
 use crate::act::bypass::{STATE_ANNOTATION, ownership};
 use crate::cluster::condition::BypassCondition;
 use crate::cluster::hook::{Added, SPARE_ANNOTATION};
 
-pub(super) struct EditPage<'a> {
-    pub(super) here: &'a Here<'a>,
+/// An edit under construction.
+pub(super) struct EditBuilder<'a> {
+    pub(super) here: &'a WebhookInObject<'a>,
+    /// The annotation as it will be.
     pub(super) state: BypassAnnotation,
-    pub(super) draft: PatchDraft,
-    /// Whether a field beside the conditions changes; then hookwatch owns it once this is written.
+    pub(super) patch: PatchBuilder,
+    /// Whether it changes a field other than the conditions, which hookwatch then owns.
     pub(super) fields: bool,
-    /// Bytes by which the object grows, about.
+    /// Bytes by which the object grows, at most.
     growth: usize,
 }
 
-impl<'a> EditPage<'a> {
-    pub(super) fn open(here: &'a Here<'a>, state: BypassAnnotation) -> Self {
+impl<'a> EditBuilder<'a> {
+    pub(super) fn new(here: &'a WebhookInObject<'a>, state: BypassAnnotation) -> Self {
         Self {
             here,
             state,
-            draft: PatchDraft::default(),
+            patch: PatchBuilder::default(),
             fields: false,
             growth: 0,
         }
@@ -39,7 +41,7 @@ impl<'a> EditPage<'a> {
         format!("webhooks[{}].{field}", self.here.webhook)
     }
 
-    /// Makes this the only condition of hookwatch's.
+    /// Makes this the only condition of hookwatch in the webhook.
     pub(super) fn condition(
         &mut self,
         condition: BypassCondition,
@@ -57,6 +59,7 @@ impl<'a> EditPage<'a> {
         Ok(())
     }
 
+    /// Replaces hookwatch's conditions by this one, or removes them.
     pub(super) fn set_condition(&mut self, wanted: Option<Value>) {
         let (conditions, ours) = (self.here.conditions(), self.here.ours());
         let current: Vec<&Value> = ours.iter().map(|index| &conditions[*index]).collect();
@@ -67,7 +70,7 @@ impl<'a> EditPage<'a> {
         let path = self.path("matchConditions");
         self.growth += wanted.as_ref().map_or(0, |wanted| wanted.to_string().len());
         let list = self.here.hook.get("matchConditions");
-        self.draft.expect(&path, list);
+        self.patch.expect(&path, list);
         let what = |condition: &Value| {
             let name = condition["name"].as_str().unwrap_or_default();
             self.what(&format!("matchConditions[{name}]"))
@@ -78,13 +81,13 @@ impl<'a> EditPage<'a> {
             .collect();
         changes.extend(wanted.iter().map(|new| (what(new), None, Some(new.clone()))));
         for (what, before, after) in changes {
-            self.draft.change(what, before, after);
+            self.patch.change(what, before, after);
         }
-        let mut operation = |operation: Value| self.draft.operation(operation);
+        let mut operation = |operation: Value| self.patch.operation(operation);
         if wanted.is_none() && others == 0 {
             return operation(json!({"op": "remove", "path": path}));
         }
-        // The first of ours is replaced. The others go from the end on, so that no index moves before its turn.
+        // The first of hookwatch's conditions is replaced. The others are removed from the end on, so that no index shifts.
         for index in ours.iter().skip(usize::from(wanted.is_some())).rev() {
             operation(json!({"op": "remove", "path": format!("{path}/{index}")}));
         }
@@ -98,40 +101,43 @@ impl<'a> EditPage<'a> {
         });
     }
 
-    /// Gives a field of the webhook this value.
+    /// Sets a field of the webhook.
     pub(super) fn field(&mut self, field: &str, value: Value) {
         if self.here.value(field) != value {
             let (path, what) = (self.path(field), self.what(field));
-            self.draft
+            self.patch
                 .set(&path, what, self.here.hook.get(field), Some(value));
             self.fields = true;
         }
     }
 
-    /// Records the entry of the webhook. Without room for it, the evidence of all entries is dropped first: one webhook's
-    /// must not keep another from being bypassed.
-    pub(super) fn write_down(&mut self, entry: AnnotationEntry) -> Result<(), EditRefusal> {
+    /// Puts the webhook's entry into the annotation. If that becomes too long, the evidence of all entries is dropped: the
+    /// evidence about one webhook must not prevent the bypass of another.
+    pub(super) fn record_entry(&mut self, entry: AnnotationEntry) -> Result<(), EditRefusal> {
         self.state.set(self.here.webhook, entry);
         let length = |state: &BypassAnnotation| state.text().map_or(0, |text| text.chars().count());
         if length(&self.state) > MAX_STATE {
             self.state.forget_evidence();
         }
-        match length(&self.state) {
-            long if long > MAX_STATE => Err(EditRefusal::AnnotationTooLong(long)),
-            _ => {
-                self.annotate(self.state.text());
-                Ok(())
-            }
+        let length = length(&self.state);
+        if length > MAX_STATE {
+            return Err(EditRefusal::AnnotationTooLong(length));
         }
+        self.annotate(self.state.text());
+        Ok(())
     }
 
+    /// Sets the annotation to a text, or removes it.
     pub(super) fn annotate(&mut self, text: Option<String>) {
         let object = self.here.object;
-        annotate(object, text.as_deref(), &mut self.draft);
+        annotate(object, text.as_deref(), &mut self.patch);
         self.growth += text.map_or(0, |text| text.len());
     }
 
-    /// Whether the API server will take it.
+    /// Whether the API server would accept the object as it will be.
+    ///
+    /// # Errors
+    /// With the size that is too large.
     pub(super) fn check_size(&self) -> Result<(), EditRefusal> {
         let text = self.state.text().map_or(0, |text| text.len());
         let others: usize = annotations(self.here.object)
@@ -152,21 +158,22 @@ impl<'a> EditPage<'a> {
         }
     }
 
-    /// Gives up what hookwatch owns, with the last of it when nothing stays written down.
+    /// Gives up what hookwatch owns in the webhook, or in the whole object (`everything`).
     pub(super) fn release(&mut self, everything: bool) {
         let (object, webhook) = (self.here.object, self.here.webhook);
-        ownership::release(object, webhook, everything, &mut self.draft);
+        ownership::release(object, webhook, everything, &mut self.patch);
     }
 
+    /// The edit; `last`: whether it reaches the desired state.
     pub(super) fn edit(mut self, last: bool) -> Plan {
         let name = self.path("name");
-        self.draft.expect(&name, self.here.hook.get("name"));
-        finish(self.here.object, self.draft, last)
+        self.patch.expect(&name, self.here.hook.get("name"));
+        finish(self.here.object, self.patch, last)
     }
 }
 
-/// Gives the annotation a text, or takes it away.
-pub(super) fn annotate(object: &Value, text: Option<&str>, draft: &mut PatchDraft) {
+/// Sets the annotation of an object to a text, or removes it.
+pub(super) fn annotate(object: &Value, text: Option<&str>, patch: &mut PatchBuilder) {
     let before = annotation(object, STATE_ANNOTATION);
     if before == text {
         return;
@@ -178,22 +185,27 @@ pub(super) fn annotate(object: &Value, text: Option<&str>, draft: &mut PatchDraf
     match (map, &new) {
         (None, Some(text)) => {
             let map = json!({STATE_ANNOTATION: text});
-            draft.expect(all, object.pointer(all));
-            draft.operation(json!({"op": "add", "path": all, "value": map}));
-            draft.change(what, None, new);
+            patch.expect(all, object.pointer(all));
+            patch.operation(json!({"op": "add", "path": all, "value": map}));
+            patch.change(what, None, new);
         }
-        // An empty map would not be what was there before.
+        // An object without annotations has no empty map either.
         (Some(map), None) if map.len() == 1 => {
-            draft.expect(all, object.pointer(all));
-            draft.operation(json!({"op": "remove", "path": all}));
-            draft.change(what, old, None);
+            patch.expect(all, object.pointer(all));
+            patch.operation(json!({"op": "remove", "path": all}));
+            patch.change(what, old, None);
         }
-        _ => draft.set(&path, what, old.as_ref(), new),
+        _ => patch.set(&path, what, old.as_ref(), new),
     }
 }
 
-pub(super) fn finish(object: &Value, mut draft: PatchDraft, last: bool) -> Plan {
-    draft.expect("/metadata/uid", object.pointer("/metadata/uid"));
-    let (patch, changes) = draft.finish();
-    Plan::Edit(Edit { patch, changes, last })
+/// The edit with a patch, which also tests the object's uid.
+pub(super) fn finish(object: &Value, mut patch: PatchBuilder, last: bool) -> Plan {
+    patch.expect("/metadata/uid", object.pointer("/metadata/uid"));
+    let (operations, changes) = patch.finish();
+    Plan::Edit(Edit {
+        patch: operations,
+        changes,
+        last,
+    })
 }
