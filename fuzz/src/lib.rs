@@ -172,7 +172,7 @@ pub fn ledger(data: &[u8]) {
         transitions: record.transitions,
         term: record.term,
     };
-    if let Some(written) = reading.with(&bid, "2026-11-21T00:11:02Z") {
+    if let Some(written) = reading.with_bid(&bid, "2026-11-21T00:11:02Z") {
         assert_eq!(
             LedgerReading::of(Some(&written))
                 .record("u", "2")

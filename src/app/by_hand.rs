@@ -50,7 +50,7 @@ pub async fn break_hooks(arguments: BreakArguments) -> anyhow::Result<ExitCode> 
     let desired = session.bypass(arguments.rung, arguments.reason, arguments.at_most);
     let found = session.find_all(&arguments.targets, arguments.kind).await?;
     let shown = session.show_all(found, &desired).await;
-    if !shown.is_empty() && session.agreed(arguments.yes) {
+    if !shown.is_empty() && session.confirm(arguments.yes) {
         session.carry_out_all(&shown, &desired, false).await;
     }
     session.end()
@@ -90,7 +90,7 @@ pub async fn restore(arguments: RestoreArguments) -> anyhow::Result<ExitCode> {
                 {
                     Ok(objects) => found.extend(session.left_behind(kind, &objects, arguments.expired)),
                     Err(outcome) => {
-                        session.failed(&format!("{}s: {}", kind.configuration_kind(), outcome.told()))
+                        session.failed(&format!("{}s: {}", kind.configuration_kind(), outcome.words()))
                     }
                 }
             }
@@ -107,13 +107,13 @@ pub async fn restore(arguments: RestoreArguments) -> anyhow::Result<ExitCode> {
     let shown = session.show_all(found, &Desired::Restore).await;
     if shown.is_empty() {
         // What could not be read or was refused may be there to restore.
-        if session.well {
+        if session.succeeded {
             session.say("Nothing to restore.");
         }
-    } else if session.agreed(arguments.yes) {
+    } else if session.confirm(arguments.yes) {
         let restored = session.carry_out_all(&shown, &Desired::Restore, arguments.expired);
         let some = restored.await > 0;
-        if session.well && some {
+        if session.succeeded && some {
             session.say(
                 "A daemon with autoBreak: on bypasses it again while it fails. To prevent that, run hookwatch freeze now.",
             );
@@ -204,7 +204,7 @@ impl Session {
                 reading,
             )
             .await;
-            if let Some(object) = read.map_err(|outcome| anyhow::anyhow!(outcome.told()))? {
+            if let Some(object) = read.map_err(|outcome| anyhow::anyhow!(outcome.words()))? {
                 let hooks = object["webhooks"].as_array();
                 let here = hooks.is_some_and(|hooks| hooks.iter().any(|hook| hook["name"] == *webhook));
                 let noted = touched(&object).iter().any(|(name, _)| name == webhook);
@@ -335,7 +335,7 @@ impl Session {
         let now = (self.clock)();
         let record = AuditRecord::new(hook, desired, &self.author, &report, now);
         let steps = record.steps.clone();
-        self.keep(record);
+        self.record(record);
         for step in steps {
             tell(format_args!("  {step}"));
         }
@@ -351,9 +351,9 @@ impl Session {
             }
             PatchOutcome::Gone => self.gone(hook, desired),
             PatchOutcome::Renewed => {
-                self.say(&format!("{}: {}.", hook.object(), report.outcome.told()));
+                self.say(&format!("{}: {}.", hook.object(), report.outcome.words()));
             }
-            outcome => self.failed(&format!("{}: {}.", hook.object(), outcome.told())),
+            outcome => self.failed(&format!("{}: {}.", hook.object(), outcome.words())),
         }
         None
     }

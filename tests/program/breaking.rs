@@ -52,7 +52,7 @@ fn soon(arguments: DaemonArguments) -> StartingDaemon {
     Box::pin(async {
         let mut config = arguments.config()?;
         config.breaker_times.healthy_for = Duration::from_secs(5);
-        config.breaker_times.probation = Duration::from_secs(3);
+        config.breaker_times.probation_for = Duration::from_secs(3);
         start_configured(config).await
     })
 }

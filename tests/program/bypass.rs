@@ -133,7 +133,7 @@ async fn another_api_server_takes_over_from_one_that_is_away() {
     let servers = vec![away.server().await, busy.server().await, well.server().await];
     let writer = writer(servers);
     applied(&writer, &a(), &desired(Rung::Skip)).await;
-    let shown = writer.shown(&a(), &Desired::Probation, &author()).await;
+    let shown = writer.propagation(&a(), &Desired::Probation, &author()).await;
     assert!(
         shown.iter().all(|shown| shown.propagated.is_err()),
         "it is not on probation: {shown:?}"

@@ -75,7 +75,7 @@ pub async fn every_rung_comes_and_goes(writer: &ConfigWriter, hooks: &[HookId]) 
         for &rung in Rung::ALL {
             let bypass = desired(rung);
             applied(writer, hook, &bypass).await;
-            let shown = writer.shown(hook, &bypass, &author()).await;
+            let shown = writer.propagation(hook, &bypass, &author()).await;
             assert!(
                 !shown.is_empty() && shown.iter().all(|shown| shown.propagated.is_ok()),
                 "{shown:?}"
@@ -97,7 +97,7 @@ pub async fn every_rung_comes_and_goes(writer: &ConfigWriter, hooks: &[HookId]) 
             assert_restored(&read(writer, hook).await, &original, rung.as_str());
             applied(writer, hook, &desired(rung)).await;
             applied(writer, hook, &Desired::Restore).await;
-            let shown = writer.shown(hook, &Desired::Restore, &author()).await;
+            let shown = writer.propagation(hook, &Desired::Restore, &author()).await;
             assert!(shown.iter().all(|shown| shown.propagated.is_ok()), "{shown:?}");
             assert_restored(&read(writer, hook).await, &original, rung.as_str());
         }

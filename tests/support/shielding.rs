@@ -233,7 +233,7 @@ pub async fn a_shielded_security_hook_is_still_asked_about_tenants(
     let writer = straight(account);
     let shield = desired(Rung::Shield);
     applied(&writer, &hook, &shield).await;
-    let shown = writer.shown(&hook, &shield, &author()).await;
+    let shown = writer.propagation(&hook, &shield, &author()).await;
     assert!(shown.iter().all(|shown| shown.propagated.is_ok()), "{shown:?}");
     let before = backend.counters().reviews();
     for write in spared(real) {

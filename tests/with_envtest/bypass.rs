@@ -466,19 +466,19 @@ fn two_api_servers() -> Played {
         for &rung in Rung::ALL {
             let bypass = desired(rung);
             applied(&behind, &a(), &bypass).await;
-            let shown = each.shown(&a(), &bypass, &author()).await;
+            let shown = each.propagation(&a(), &bypass, &author()).await;
             assert!(
                 shown.len() == 2 && shown.iter().all(|shown| shown.propagated.is_ok()),
                 "{shown:?}"
             );
             let met = balancer.handed_out();
-            let shown = behind.shown(&a(), &bypass, &author()).await;
+            let shown = behind.propagation(&a(), &bypass, &author()).await;
             assert!(shown.len() == 1 && shown[0].propagated.is_ok(), "{shown:?}");
             // The first may find one that is open still.
             let dialled = balancer.handed_out() - met;
             assert!(dialled >= 4, "each visit is a connection of its own: {dialled}");
             applied(&each, &a(), &Desired::Restore).await;
-            let shown = each.shown(&a(), &Desired::Restore, &author()).await;
+            let shown = each.propagation(&a(), &Desired::Restore, &author()).await;
             assert!(shown.iter().all(|shown| shown.propagated.is_ok()), "{shown:?}");
             assert_restored(&read(&behind, &a()).await, &original, rung.as_str());
         }

@@ -1,4 +1,4 @@
-//! What is given on the command line.
+//! The arguments of the commands that change or read a cluster without a daemon.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::domain::cluster::hook::HookKind;
 use crate::domain::report::unchecked::GapReason;
 use crate::domain::time::Time;
 
-/// Which cluster, and how to print: what all commands without a daemon take.
+/// The arguments of all these commands: which cluster, and how to print.
 #[derive(Debug, Clone, clap::Args)]
 pub struct ClusterArguments {
     /// Kubeconfig to use; default: as kubectl finds it, or the Pod's own account
@@ -32,7 +32,7 @@ pub struct ClusterArguments {
     pub output: Output,
 }
 
-/// What all take that change something; `unfreeze` takes nothing else.
+/// The arguments of all commands that change something; `unfreeze` has no others.
 #[derive(Debug, Clone, clap::Args)]
 pub struct ActArguments {
     /// The cluster
@@ -53,8 +53,8 @@ pub struct BreakArguments {
     #[arg(long, value_parser = kind)]
     pub kind: Option<HookKind>,
     /// How far: shield or skip; or ignore, where no match condition can be added
-    #[arg(long, value_parser = Far::parse, default_value = "shield")]
-    pub rung: Far,
+    #[arg(long, value_parser = RequestedRung::parse, default_value = "shield")]
+    pub rung: RequestedRung,
     /// How long at most; `hookwatch restore --expired` ends what is older
     #[arg(long = "for", value_name = "DURATION", value_parser = duration, default_value = "30m")]
     pub at_most: Duration,
@@ -109,23 +109,23 @@ pub struct UncheckedArguments {
     #[arg(long, value_name = "WHEN", value_parser = when)]
     pub until: Option<Instant>,
     /// How far it was bypassed: a shield admits less without review; default: as far as it is now, or skip
-    #[arg(long, value_parser = Far::parse)]
-    pub rung: Option<Far>,
+    #[arg(long, value_parser = RequestedRung::parse)]
+    pub rung: Option<RequestedRung>,
     /// The cluster
     #[command(flatten)]
     pub cluster: ClusterArguments,
 }
 
-/// How far a person goes.
+/// The value of `--rung`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Far {
-    /// As far as the daemon may.
+pub enum RequestedRung {
+    /// A rung of the daemon.
     Rung(Rung),
-    /// The webhook's failures are ignored.
+    /// The API server ignores the webhook's failures.
     Ignore,
 }
 
-impl Far {
+impl RequestedRung {
     fn parse(text: &str) -> Result<Self, String> {
         match text {
             "ignore" => Ok(Self::Ignore),
@@ -142,8 +142,8 @@ impl Far {
         }
     }
 
-    /// Why objects were admitted without review.
-    pub(super) fn way(self) -> GapReason {
+    /// Why objects are admitted without review at this rung.
+    pub(super) fn gap_reason(self) -> GapReason {
         match self {
             Self::Rung(rung) => rung.into(),
             Self::Ignore => GapReason::FailedOpen,
@@ -151,12 +151,12 @@ impl Far {
     }
 }
 
-/// A time as it is given.
+/// A time on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Instant {
-    /// By the clock.
+    /// An instant.
     At(Time),
-    /// Counted back from now.
+    /// This long before now.
     Ago(Duration),
 }
 
@@ -170,8 +170,8 @@ pub struct PlanArguments {
     #[arg(long, value_parser = kind)]
     pub kind: Option<HookKind>,
     /// How far: shield or skip; or ignore, where no match condition can be added
-    #[arg(long, value_parser = Far::parse, default_value = "shield")]
-    pub rung: Far,
+    #[arg(long, value_parser = RequestedRung::parse, default_value = "shield")]
+    pub rung: RequestedRung,
     /// How long at most, as for `break`
     #[arg(long = "for", value_name = "DURATION", value_parser = duration, default_value = "30m")]
     pub at_most: Duration,
@@ -208,6 +208,7 @@ pub fn kind(text: &str) -> Result<HookKind, String> {
     found.ok_or_else(|| "use validating or mutating".to_owned())
 }
 
+/// Reads an instant, or how long ago it was.
 fn when(text: &str) -> Result<Instant, String> {
     if let Some(at) = Time::parse(text) {
         return Ok(Instant::At(at));
@@ -228,8 +229,8 @@ fn reason(text: &str) -> Result<String, String> {
     }
 }
 
-/// Who sits at this machine.
-pub(super) fn person() -> String {
+/// The user at this machine, as `USER@HOST`.
+pub(super) fn user_at_host() -> String {
     let named = |variable| std::env::var(variable).ok().filter(|user| !user.is_empty());
     let user = named("USER").or_else(|| named("LOGNAME"));
     let user = user.unwrap_or_else(|| format!("uid-{}", rustix::process::getuid().as_raw()));

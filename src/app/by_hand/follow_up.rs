@@ -1,4 +1,4 @@
-//! What follows a change that a person had made: its line in the audit log, which API servers have it in force, its Event.
+//! What follows a person's change: its line in the audit log, which API servers have it in force, and its Event.
 
 use super::{ChangeMade, Session, show};
 use crate::app::progress::during;
@@ -15,7 +15,7 @@ impl Session {
     /// take a minute for each.
     pub(super) async fn follow_up(&self, desired: &Desired, made: &[ChangeMade]) {
         for change in made {
-            self.see(&change.hook, desired).await;
+            self.report_propagation(&change.hook, desired).await;
         }
         for change in made
             .iter()
@@ -25,9 +25,9 @@ impl Session {
         }
     }
 
-    /// Keeps what was done, in the audit log too where there is one. That only a line could not be written is no failure: a
-    /// script would take the change for not made.
-    pub(super) fn keep(&mut self, record: AuditRecord) {
+    /// Keeps a record for the result, and appends it to the audit log if there is one. A failure of the log is only reported: with
+    /// another exit code, a script would believe that the change was not made.
+    pub(super) fn record(&mut self, record: AuditRecord) {
         if let Some(log) = &self.audit_log
             && let Err(error) = audit::append(log, &record)
         {
@@ -44,8 +44,8 @@ impl Session {
     }
 
     /// Reports to which API servers it has propagated.
-    async fn see(&self, hook: &HookId, desired: &Desired) {
-        let asking = self.writer.shown(hook, desired, &self.author);
+    async fn report_propagation(&self, hook: &HookId, desired: &Desired) {
+        let asking = self.writer.propagation(hook, desired, &self.author);
         for shown in during(
             "asking each API server whether it has the change in force",
             asking,
@@ -67,6 +67,7 @@ impl Session {
         }
     }
 
+    /// Writes the Event about a change.
     async fn announce(&self, change: &ChangeMade, desired: &Desired) {
         let (reason, warning) = show::event(desired);
         let note = show::note(&change.hook, desired, &change.report, &self.author);

@@ -32,21 +32,22 @@ pub(super) struct Session {
     pub(super) clock: Clock,
     pub(super) arguments: ClusterArguments,
     pub(super) audit_log: Option<PathBuf>,
-    /// Whether everything came to a good end so far.
-    pub(super) well: bool,
+    /// Whether nothing has failed so far.
+    pub(super) succeeded: bool,
+    /// The audit records of this session.
     pub(super) records: Vec<AuditRecord>,
 }
 
-/// How long an audit log may take to be opened.
-const OPENING: Duration = Duration::from_secs(3);
+/// Longest wait until the audit log is open.
+const OPEN_LIMIT: Duration = Duration::from_secs(3);
 
-/// Tries to open an audit log. A disk that hangs holds a change up for a moment only.
-async fn can_be_opened(log: PathBuf) -> Result<(), String> {
+/// Tries to open an audit log. A disk that hangs delays a change only by [`OPEN_LIMIT`].
+async fn try_to_open(log: PathBuf) -> Result<(), String> {
     let opened = tokio::task::spawn_blocking(move || audit::open(&log));
-    match tokio::time::timeout(OPENING, opened).await {
+    match tokio::time::timeout(OPEN_LIMIT, opened).await {
         Ok(Ok(opened)) => opened.map(drop).map_err(|error| error.to_string()),
         Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err(format!("not within {} s", OPENING.as_secs())),
+        Err(_) => Err(format!("not within {} s", OPEN_LIMIT.as_secs())),
     }
 }
 
@@ -54,7 +55,7 @@ impl Session {
     /// A session that makes changes. It opens the audit log first, so that a failure there is known before any change.
     pub(super) async fn open_to_act(arguments: ActArguments) -> anyhow::Result<Self> {
         if let Some(log) = &arguments.audit_log
-            && let Err(error) = can_be_opened(log.clone()).await
+            && let Err(error) = try_to_open(log.clone()).await
         {
             return Err(BadUsage::new(format_args!(
                 "nothing was changed: the audit log {} cannot be opened: {error}; to do without one, leave --audit-log away \
@@ -79,7 +80,7 @@ impl Session {
                 connection.server()
             ));
         }
-        let identity = arguments::person();
+        let identity = arguments::user_at_host();
         let author = Author {
             namespace: arguments.namespace.clone(),
             account: own_account(&arguments.namespace),
@@ -101,22 +102,28 @@ impl Session {
             clock,
             arguments,
             audit_log: None,
-            well: true,
+            succeeded: true,
             records: Vec::new(),
         })
     }
 
-    /// What `break` does to a hook.
-    pub(super) fn bypass(&self, far: arguments::Far, reason: String, at_most: Duration) -> Desired {
-        far.desired(Why {
+    /// The state to which `break` brings a hook.
+    pub(super) fn bypass(
+        &self,
+        rung: arguments::RequestedRung,
+        reason: String,
+        at_most: Duration,
+    ) -> Desired {
+        rung.desired(Why {
             reason,
             evidence: vec!["It was requested with `hookwatch break`.".to_owned()],
             expires: Some((self.clock)() + at_most),
         })
     }
 
+    /// Prints a message for people.
     pub(super) fn say(&self, text: &str) {
-        // Where a program reads standard output, people read standard error.
+        // With JSON output a program reads standard output, and people read standard error.
         match self.arguments.output {
             Output::Text => {
                 let _ = print_text(&format!("{text}\n"));
@@ -125,13 +132,14 @@ impl Session {
         }
     }
 
+    /// Prints a failure, after which the session has not succeeded.
     pub(super) fn failed(&mut self, why: &str) {
         tell(format_args!("hookwatch: {why}"));
-        self.well = false;
+        self.succeeded = false;
     }
 
-    /// Whether the person who asked for it still wants it.
-    pub(super) fn agreed(&mut self, yes: bool) -> bool {
+    /// Asks the person for confirmation, unless `yes` was given.
+    pub(super) fn confirm(&mut self, yes: bool) -> bool {
         let server = self.connection.server();
         if yes {
             self.say(&format!("On {server}."));
@@ -145,23 +153,24 @@ impl Session {
         let _ = write!(asking, "On {server}. Change this? [y/N] ").and_then(|()| asking.flush());
         let mut answer = String::new();
         let read = std::io::stdin().lock().read_line(&mut answer);
-        let agreed = read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes");
-        if !agreed {
+        let confirmed = read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes");
+        if !confirmed {
             self.failed("nothing was changed");
         }
-        agreed
+        confirmed
     }
 
+    /// Ends with the audit records as the result.
     pub(super) fn end(self) -> anyhow::Result<ExitCode> {
         self.end_with(&self.records)
     }
 
-    /// Ends with a result for programs.
+    /// Ends with a result, which is printed for programs, and the exit code.
     pub(super) fn end_with(&self, result: &impl Serialize) -> anyhow::Result<ExitCode> {
         if self.arguments.output == Output::Json {
             print(&to_json(result)?)?;
         }
-        Ok(if self.well {
+        Ok(if self.succeeded {
             ExitCode::SUCCESS
         } else {
             ExitCode::FAILURE

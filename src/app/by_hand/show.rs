@@ -1,4 +1,4 @@
-//! What `break` and `restore` say of a change: before it is made, when it is made, and in its Event.
+//! The texts of `break` and `restore` about a change: before it is made, after it, and in its Event.
 
 use std::fmt::Write as _;
 
@@ -43,6 +43,7 @@ pub(super) fn changes(hook: &HookId, desired: &Desired, changes: &[FieldChange])
     text
 }
 
+/// Describes a planned change for programs.
 pub(super) fn document(hook: &HookId, changes: &[FieldChange]) -> Value {
     let changes = changes
         .iter()
@@ -55,7 +56,7 @@ pub(super) fn document(hook: &HookId, changes: &[FieldChange]) -> Value {
     })
 }
 
-/// What a person who asks for a shield should know first.
+/// A warning for a person who requests a shield that may not help.
 pub(super) fn caution(spared: Spared) -> Option<&'static str> {
     match spared {
         Spared::Nothing => Some(
@@ -95,6 +96,7 @@ fn meaning(desired: &Desired) -> &'static str {
     }
 }
 
+/// What was done to the webhook, as a participle.
 pub(super) fn done(desired: &Desired) -> String {
     let bypassed = |rung: &str, why: &Why| match why.expires {
         Some(expires) => format!("bypassed ({rung}) until {expires}"),
@@ -117,7 +119,7 @@ pub(super) fn event(desired: &Desired) -> (&'static str, bool) {
     }
 }
 
-/// What the Event says.
+/// The text of the Event.
 pub(super) fn note(hook: &HookId, desired: &Desired, report: &PatchReport, author: &Author) -> String {
     let mut text = format!(
         "Webhook {:?} was {} by {}.",

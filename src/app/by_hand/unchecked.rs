@@ -1,9 +1,9 @@
-//! `hookwatch unchecked`: what went in while a hook did not check it, to be looked through.
+//! `hookwatch unchecked`: lists the objects that were admitted without a webhook's review.
 
 use std::process::ExitCode;
 
 use super::Session;
-use super::arguments::{Far, Instant, UncheckedArguments};
+use super::arguments::{Instant, RequestedRung, UncheckedArguments};
 use crate::app::{BadUsage, Output, print, print_text, tell, to_json};
 use crate::domain::act::bypass::{BypassStanding, standing};
 use crate::domain::cluster::hook::HookId;
@@ -19,12 +19,12 @@ pub async fn unchecked(arguments: UncheckedArguments) -> anyhow::Result<ExitCode
     let session = Session::open(arguments.cluster).await?;
     let (id, object) = session.find(&arguments.target, arguments.kind).await?;
     let now = (session.clock)();
-    let noted = noted(&object, &id);
+    let current = current_bypass(&object, &id);
     let at = |instant: Instant| match instant {
         Instant::At(time) => time,
         Instant::Ago(ago) => now.before(ago),
     };
-    let Some(from) = arguments.since.map(at).or(noted.and_then(|(_, since)| since)) else {
+    let Some(from) = arguments.since.map(at).or(current.and_then(|(_, since)| since)) else {
         let why = "it is not bypassed now, and nothing says since when: give --since";
         return Err(BadUsage::new(why).into());
     };
@@ -32,8 +32,8 @@ pub async fn unchecked(arguments: UncheckedArguments) -> anyhow::Result<ExitCode
     if to < from {
         return Err(BadUsage::new("--until is before --since").into());
     }
-    let way = arguments.rung.map(Far::way).or(noted.map(|(way, _)| way));
-    let way = way.unwrap_or_else(|| {
+    let reason = arguments.rung.map(RequestedRung::gap_reason);
+    let reason = reason.or(current.map(|(reason, _)| reason)).unwrap_or_else(|| {
         tell(
             "hookwatch: nothing tells how it was bypassed then: everything that it matches is listed; after a shield \
              give --rung shield",
@@ -46,7 +46,11 @@ pub async fn unchecked(arguments: UncheckedArguments) -> anyhow::Result<ExitCode
     };
     let question = Question {
         hook: &hook,
-        gap: ReviewGap { from, to, way },
+        gap: ReviewGap {
+            from,
+            to,
+            way: reason,
+        },
         own: &session.arguments.namespace,
     };
     let report = ObjectLister::new(&session.connection).list(question).await;
@@ -61,8 +65,8 @@ pub async fn unchecked(arguments: UncheckedArguments) -> anyhow::Result<ExitCode
     })
 }
 
-/// How, and since when, it is bypassed according to its object.
-fn noted(object: &serde_json::Value, id: &HookId) -> Option<(GapReason, Option<Time>)> {
+/// Why a webhook's review is missing now, and since when, according to its object; `None` where it is not bypassed.
+fn current_bypass(object: &serde_json::Value, id: &HookId) -> Option<(GapReason, Option<Time>)> {
     match standing(object, &id.webhook) {
         BypassStanding::Bypassed { rung, entry, .. } => {
             Some((rung.map_or(GapReason::Skipped, GapReason::from), entry.since()))

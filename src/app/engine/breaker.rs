@@ -282,7 +282,9 @@ impl Driver {
             let wanted = desired_states
                 .iter()
                 .map(|(desired, change)| (change.hook.clone(), desired.clone(), change.expects.clone()));
-            let told = writer.together(&wanted.collect::<Vec<_>>(), &author).await;
+            let told = writer
+                .carry_out_together(&wanted.collect::<Vec<_>>(), &author)
+                .await;
             let changed = desired_states.into_iter().zip(told);
             let changed =
                 changed.map(|((desired, change), (outcome, report))| (change, desired, outcome, report));

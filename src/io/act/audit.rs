@@ -1,4 +1,4 @@
-//! The audit log: one line of JSON for everything that was done to a webhook configuration, or refused.
+//! The audit log: one line of JSON for every change of a webhook configuration, made or refused.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -36,7 +36,7 @@ pub struct AuditRecord {
     /// Details of the outcome, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-    /// What happened on the way.
+    /// The events of the patch session.
     pub steps: Vec<String>,
     /// The person or replica that acted.
     pub identity: String,
@@ -52,11 +52,11 @@ impl AuditRecord {
             Desired::Ignore { why } => (Some("ignore"), Some(why.reason.clone())),
             Desired::Probation | Desired::Restore => (None, None),
         };
-        let told = (report.outcome.as_str(), report.outcome.detail());
+        let outcome = (report.outcome.as_str(), report.outcome.detail());
         Self {
             rung,
             steps: report.steps.iter().map(PatchStep::to_string).collect(),
-            ..Self::of_order(hook, desired.action(), reason, told, author, time)
+            ..Self::of_order(hook, desired.action(), reason, outcome, author, time)
         }
     }
 
@@ -92,12 +92,12 @@ impl PatchOutcome {
         self.into()
     }
 
-    /// The outcome, in words or at least by its name.
-    pub fn told(&self) -> String {
+    /// The details of the outcome, or its name where there are none.
+    pub fn words(&self) -> String {
         self.detail().unwrap_or_else(|| self.as_str().to_owned())
     }
 
-    /// Further details of it, if any.
+    /// Details of the outcome, if there are any.
     pub fn detail(&self) -> Option<String> {
         match self {
             Self::Applied | Self::AlreadySo | Self::Gone => None,
@@ -109,7 +109,7 @@ impl PatchOutcome {
     }
 }
 
-/// Opens a log to append to it, and makes it, for its owner's eyes, where there is none.
+/// Opens a log to append to it. Creates it, readable only by its owner, where there is none.
 ///
 /// # Errors
 /// When it cannot be opened.

@@ -18,7 +18,7 @@ use strum::{Display, IntoStaticStr};
 use thiserror::Error;
 use tokio::time::{Instant, sleep};
 
-use self::request::{ApiReply, list, observed, read_on_new_connection, send};
+use self::request::{ApiReply, cached, list, read_on_new_connection, send};
 use crate::domain::act::bypass::edit::{Author, Desired, EditRefusal, FieldChange, Plan, plan};
 use crate::domain::cluster::hook::{HookId, HookKind};
 use crate::io::Clock;
@@ -27,23 +27,23 @@ use crate::io::client::request::items;
 pub use change::own_user;
 pub use servers::{ApiServerClient, all_know_match_conditions, knows_match_conditions, servers};
 
-/// Visits to an address with an unknown number of API servers behind it.
-const VISITS: usize = 5;
+/// How often an address is asked that has an unknown number of API servers behind it.
+const READS_PER_BALANCER: usize = 5;
 
-/// How long and how often to try.
+/// Time limits of requests, and how they are repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// For one answer.
+    /// Longest wait for one answer.
     pub attempt: Duration,
-    /// For one desired state, all attempts and waits together.
+    /// Longest time for one desired state, with all attempts and waits.
     pub whole: Duration,
-    /// Conflicts with other writers before it is given up.
+    /// Conflicts with other writers after which it is given up.
     pub conflicts: u32,
-    /// Before the second attempt; each further wait is twice as long.
+    /// The wait before the second attempt; each further wait is twice as long.
     pub first_wait: Duration,
-    /// Longest wait between two attempts, but for what a server asks for.
+    /// Longest wait between two attempts. An API server's `Retry-After` may be longer.
     pub longest_wait: Duration,
-    /// Until a change has propagated to every API server.
+    /// Longest wait until a change has propagated to every API server.
     pub spread: Duration,
 }
 
@@ -67,7 +67,7 @@ impl RetryPolicy {
     }
 }
 
-/// One thing that happened on the way, in words for the log and the audit log.
+/// One event during a patch session, in words for the log and the audit log.
 #[derive(Debug, Clone, PartialEq, Eq, Display)]
 pub enum PatchStep {
     /// A patch was written.
@@ -90,45 +90,45 @@ pub enum PatchStep {
         /// What came back.
         why: String,
     },
-    /// An API server could not be asked; after a while the next one is.
+    /// An API server could not be asked; the next one is asked after a wait.
     #[strum(to_string = "{server} could not be asked: {why}")]
     NotNow {
-        /// Which.
+        /// Which API server.
         server: String,
-        /// What came back.
+        /// The reason.
         why: String,
     },
 }
 
-/// Why it was refused.
+/// Why a desired state was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum PatchRefusal {
-    /// By ourselves, before anything was sent.
+    /// hookwatch itself refused it, before anything was sent.
     #[error(transparent)]
     ByPlan(#[from] EditRefusal),
-    /// By an API server.
+    /// An API server refused it.
     #[error("the API server refuses it (HTTP {status}): {message}")]
     ByServer {
         /// HTTP status.
         status: u16,
-        /// Its words.
+        /// Its message.
         message: String,
     },
 }
 
-/// How it ended.
+/// How a patch session ended.
 #[derive(Debug, Clone, PartialEq, Eq, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum PatchOutcome {
-    /// It is as wished, by what was written here.
+    /// The desired state was reached by a write of this session.
     Applied,
-    /// It was as wished before.
+    /// The desired state was reached before.
     AlreadySo,
     /// There is no such webhook, or no such configuration.
     Gone,
-    /// It must not or cannot be done.
+    /// It is not permitted or not possible.
     Refused(PatchRefusal),
-    /// Others kept changing the object.
+    /// Other writers kept changing the object.
     Contended,
     /// The bypass that should have expired continues: it was renewed meanwhile.
     Renewed,
@@ -147,41 +147,42 @@ pub struct PatchReport {
     pub changes: Vec<FieldChange>,
 }
 
-/// Whether one API server has observed a change.
+/// Whether a change has propagated to one API server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Propagation {
-    /// Which.
+    /// The API server.
     pub server: String,
-    /// Or why that is not known.
+    /// `Ok` if it has, otherwise why that is unknown.
     pub propagated: Result<(), String>,
 }
 
 /// Reads and changes webhook configurations.
 pub struct ConfigWriter {
     servers: Vec<ApiServerClient>,
-    /// The current server. It outlives one session: a server that did not answer is not asked first in the next.
+    /// Counts up when a server did not answer, and so selects the current server. It is kept between sessions, so that such a
+    /// server is not the first in the next one.
     turn: AtomicUsize,
     clock: Clock,
-    patience: RetryPolicy,
+    retry: RetryPolicy,
 }
 
 impl ConfigWriter {
-    /// A writer for these API servers: the first one while it answers, then the others in turn.
-    pub fn new(servers: Vec<ApiServerClient>, clock: Clock, patience: RetryPolicy) -> Self {
+    /// A writer for these API servers. It asks the first one while that answers, then the others in turn.
+    pub fn new(servers: Vec<ApiServerClient>, clock: Clock, retry: RetryPolicy) -> Self {
         Self {
             servers,
             turn: AtomicUsize::new(0),
             clock,
-            patience,
+            retry,
         }
     }
 
-    /// All of them.
+    /// The API servers.
     pub fn servers(&self) -> &[ApiServerClient] {
         &self.servers
     }
 
-    /// The clients of all of them, in the same order.
+    /// The clients of the API servers, in the same order.
     pub fn clients(&self) -> Vec<Client> {
         self.servers.iter().map(|server| server.client.clone()).collect()
     }
@@ -204,12 +205,11 @@ impl ConfigWriter {
         session.object(kind, configuration).await
     }
 
-    /// Whether the desired state has propagated to each API server; one that has not shown it is polled until the time
-    /// limit. Where one cannot be reached directly, the server at the configured address is asked as well, several
-    /// times.
-    pub async fn shown(&self, hook: &HookId, desired: &Desired, author: &Author) -> Vec<Propagation> {
+    /// Whether the desired state has propagated to each API server. One that does not show it is polled until the time limit.
+    /// Where one cannot be reached directly, the configured address is asked as well, several times.
+    pub async fn propagation(&self, hook: &HookId, desired: &Desired, author: &Author) -> Vec<Propagation> {
         let (single, any): (Vec<&ApiServerClient>, Vec<&ApiServerClient>) =
-            self.servers.iter().partition(|server| server.one);
+            self.servers.iter().partition(|server| server.is_single);
         let asking = async |server: &ApiServerClient, visits| Propagation {
             server: server.name.clone(),
             propagated: self
@@ -218,12 +218,12 @@ impl ConfigWriter {
         };
         let mut shown = join_all(single.into_iter().map(|server| asking(server, 1))).await;
         if shown.is_empty() || shown.iter().any(|shown| shown.propagated.is_err()) {
-            shown.extend(join_all(any.into_iter().map(|server| asking(server, VISITS))).await);
+            shown.extend(join_all(any.into_iter().map(|server| asking(server, READS_PER_BALANCER))).await);
         }
         shown
     }
 
-    /// Switches to the next API server: the one asked last gave no proper answer.
+    /// Switches to the next API server.
     fn next(&self) {
         self.turn.fetch_add(1, Ordering::Relaxed);
     }
@@ -236,15 +236,15 @@ impl ConfigWriter {
         desired: &Desired,
         author: &Author,
     ) -> Result<(), String> {
-        let until = Instant::now() + self.patience.spread;
-        let target = observed(hook.kind, &hook.configuration);
+        let until = Instant::now() + self.retry.spread;
+        let target = cached(hook.kind, &hook.configuration);
         let mut left = visits;
         loop {
             let limit = until.saturating_duration_since(Instant::now());
-            let limit = self.patience.attempt.min(limit);
+            let limit = self.retry.attempt.min(limit);
             let why = match read_on_new_connection(client, &target, limit).await {
                 ApiReply::Done(mut list) => {
-                    let object = one(items(&mut list), &hook.configuration);
+                    let object = named(items(&mut list), &hook.configuration);
                     match object.map(|it| plan(&it, &hook.webhook, desired, author, (self.clock)())) {
                         Some(Ok(Plan::AlreadySo)) => None,
                         None | Some(Ok(Plan::Gone)) if *desired == Desired::Restore => None,
@@ -258,22 +258,22 @@ impl ConfigWriter {
             match why {
                 None if left <= 1 => return Ok(()),
                 None => left -= 1,
-                Some(why) if Instant::now() + self.patience.first_wait >= until => return Err(why),
+                Some(why) if Instant::now() + self.retry.first_wait >= until => return Err(why),
                 Some(_) => {
                     left = visits;
-                    sleep(self.patience.first_wait).await;
+                    sleep(self.retry.first_wait).await;
                 }
             }
         }
     }
 }
 
-/// A server that does not know field selectors of this kind answers with all.
-fn one(items: Vec<Value>, name: &str) -> Option<Value> {
+/// The object of this name. An API server that does not support the field selector lists all objects.
+fn named(items: Vec<Value>, name: &str) -> Option<Value> {
     items.into_iter().find(|item| item["metadata"]["name"] == name)
 }
 
-/// One attempt at a desired state: which server is asked next, how long it has, and what happened so far.
+/// All requests for one desired state: the time that is left for them, and what happened so far.
 struct PatchSession<'a> {
     writer: &'a ConfigWriter,
     until: Instant,
@@ -285,15 +285,15 @@ impl<'a> PatchSession<'a> {
     fn new(writer: &'a ConfigWriter) -> Self {
         Self {
             writer,
-            until: Instant::now() + writer.patience.whole,
-            wait: writer.patience.first_wait,
+            until: Instant::now() + writer.retry.whole,
+            wait: writer.retry.first_wait,
             steps: Vec::new(),
         }
     }
 
     async fn object(&mut self, kind: HookKind, name: &str) -> Result<Option<Value>, PatchOutcome> {
         let items = self.read(&list(kind, Some(name))).await?;
-        Ok(one(items, name))
+        Ok(named(items, name))
     }
 
     /// Reads until a server answers.
@@ -313,8 +313,8 @@ impl<'a> PatchSession<'a> {
         }
     }
 
-    /// What an API server answered that refuses. One that does not know us, or what we may do, may be the only one: the next
-    /// session asks another.
+    /// The outcome of a refusal. After 401 or 403 the next session asks another API server: perhaps only this one does not know
+    /// hookwatch or its permissions.
     fn refusal(&self, status: u16, message: String) -> PatchOutcome {
         if matches!(status, 401 | 403) {
             self.writer.next();
@@ -322,6 +322,10 @@ impl<'a> PatchSession<'a> {
         PatchOutcome::Refused(PatchRefusal::ByServer { status, message })
     }
 
+    /// Notes that a server could not be asked, and waits before the next one is.
+    ///
+    /// # Errors
+    /// When there is no time left.
     async fn failed(
         &mut self,
         server: &ApiServerClient,
@@ -342,7 +346,7 @@ impl<'a> PatchSession<'a> {
         let turn = self.writer.turn.load(Ordering::Relaxed);
         match servers.get(turn % servers.len().max(1)) {
             Some(_) if left.is_zero() => Err(PatchOutcome::GaveUp("the time for it is over".to_owned())),
-            Some(server) => Ok((server, self.writer.patience.attempt.min(left))),
+            Some(server) => Ok((server, self.writer.retry.attempt.min(left))),
             None => Err(PatchOutcome::GaveUp("no API server is known".to_owned())),
         }
     }
@@ -355,7 +359,7 @@ impl<'a> PatchSession<'a> {
             Some(asked_for) if self.writer.servers.len() < 2 => asked_for.max(self.wait),
             _ => self.wait,
         };
-        self.wait = self.writer.patience.next_wait(self.wait);
+        self.wait = self.writer.retry.next_wait(self.wait);
         if Instant::now() + wait >= self.until {
             return Err(PatchOutcome::GaveUp(why));
         }

@@ -1,4 +1,4 @@
-//! Proving the fence: the attempts of [`crate::domain::act::fence`], made at the API server.
+//! Proves the fence: makes the attempts of [`crate::domain::act::fence`] at the API server.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub struct Fence {
 }
 
 impl Fence {
-    /// At the API server of this connection, around a hookwatch in this namespace.
+    /// The fence at the API server of this connection, around a hookwatch in this namespace.
     pub fn new(connection: &Connection, namespace: &str) -> Self {
         Self {
             client: connection.calls().clone(),
@@ -39,18 +39,19 @@ impl Fence {
     ///
     /// Takes four minutes at most. Every failure is a result: only [`Proof::Proven`] permits acting.
     pub async fn prove(&self) -> Proof {
-        match self.proven().await {
+        match self.attempt_all().await {
             Ok(may_skip) => Proof::Proven(may_skip),
             Err(proof) => proof,
         }
     }
 
-    async fn proven(&self) -> Result<MaySkip, Proof> {
+    /// Makes every attempt. The error is the proof at the first answer that is not as expected.
+    async fn attempt_all(&self) -> Result<MaySkip, Proof> {
         let may_skip = self.may_skip().await?;
         for kind in [HookKind::Validating, HookKind::Mutating] {
             for attempt in FenceAttempt::ALL {
-                let asking = attempt.request(kind, &self.namespace);
-                let (status, message) = self.ask(asking).await?;
+                let request = attempt.request(kind, &self.namespace);
+                let (status, message) = self.send(request).await?;
                 let refusal = attempt.refusal(kind, &may_skip);
                 if let AttemptResult::Failed(proof) = attempt.read(refusal, status, &message) {
                     return Err(proof);
@@ -60,7 +61,7 @@ impl Fence {
         Ok(may_skip)
     }
 
-    /// What the policy lets be skipped.
+    /// Reads which configurations the policy permits to skip.
     async fn may_skip(&self) -> Result<MaySkip, Proof> {
         let target = format!("{POLICIES}/{FENCE}");
         let policy = ApiRequest::get(&self.client, &target, JSON);
@@ -79,15 +80,16 @@ impl Fence {
         MaySkip::read(&policy).map_err(Proof::NotProven)
     }
 
-    async fn ask(&self, asking: AttemptRequest) -> Result<(u16, String), Proof> {
-        let (method, kind) = match asking.patch {
+    /// Sends an attempt. Returns the status of the answer, and the message of a refusal.
+    async fn send(&self, attempt: AttemptRequest) -> Result<(u16, String), Proof> {
+        let (method, kind) = match attempt.patch {
             Some(patch) => (Method::PATCH, patch),
             None => (Method::POST, JSON),
         };
-        let body = asking.body.to_string();
-        let request = ApiRequest::write(&self.client, method, &asking.target, kind, body);
+        let body = attempt.body.to_string();
+        let request = ApiRequest::write(&self.client, method, &attempt.target, kind, body);
         match within(ANSWER, request.open()).await {
-            // What it would have stored is not needed: the connection is given up with it.
+            // The body is not needed. The connection is closed without reading it.
             Ok(answer) => Ok((answer.status().as_u16(), String::new())),
             Err(RequestError::Refused { status, message, .. }) => Ok((status, message)),
             Err(other) => Err(unknown(&other)),
@@ -99,7 +101,8 @@ fn unknown(why: &RequestError) -> Proof {
     Proof::Unknown(bounded(&why.to_string()))
 }
 
-/// Why there is no policy. An API server that has the kind names the object; one before Kubernetes 1.30 does not know the kind.
+/// Why there is no policy. An API server that has the kind names the object in its message; one before Kubernetes 1.30 does
+/// not know the kind.
 fn missing(message: &str) -> String {
     if message.contains(FENCE) {
         format!("there is no policy {FENCE}; apply deploy/base of this release")

@@ -33,6 +33,7 @@ impl LeaseObject {
         }
     }
 
+    /// Its name for people.
     fn what(&self) -> String {
         format!("Lease {:?} in namespace {:?}", self.name, self.namespace)
     }
@@ -90,7 +91,7 @@ impl LeaseObject {
     }
 }
 
-/// Reads leniently: absent or invalid fields are ignored.
+/// The record in a Lease. Absent and invalid fields are ignored.
 fn record(object: &Value) -> HolderRecord {
     let spec = &object["spec"];
     let holder = spec["holderIdentity"].as_str();
@@ -108,7 +109,7 @@ fn spec(bid: &Bid, now: Time) -> Value {
     let now = now.to_string().replace('Z', "000Z");
     let seconds = match bid.holder {
         Some(_) => bid.term.as_secs() + u64::from(bid.term.subsec_nanos() > 0),
-        // As client-go leaves a Lease that it lets go of; zero is not allowed.
+        // As client-go releases a Lease; zero is not allowed.
         None => 1,
     };
     let mut spec = json!({

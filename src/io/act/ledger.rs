@@ -1,4 +1,4 @@
-//! The ledger's object. What it means is in [`crate::domain::act::ledger`].
+//! Reads and writes the ledger's object. Its meaning is in [`crate::domain::act::ledger`].
 
 mod book;
 
@@ -28,7 +28,7 @@ pub enum LedgerUnread {
     NotNow(String),
     /// It may not be read, or cannot be parsed.
     #[error("{0}")]
-    Useless(String),
+    Unusable(String),
 }
 
 /// Reads and writes the ledger.
@@ -36,18 +36,18 @@ pub enum LedgerUnread {
 pub struct LedgerObject {
     /// Each is a client for one API server, or for any of those behind an address.
     clients: Arc<[Client]>,
-    /// Which of them is asked: the same one while it answers.
+    /// Counts up when a client did not answer, and so selects the current one.
     turn: Arc<AtomicUsize>,
     known: Arc<Mutex<KnownLedger>>,
 }
 
 #[derive(Default)]
 struct KnownLedger {
-    /// What was read last, under its version: the rest of the annotation is written back with every change.
+    /// The last version and content: a write keeps all parts of the annotation that it does not change.
     last: Option<(String, LedgerReading)>,
-    /// The newest version seen of the collection. What is not older is in the API server's memory, and costs it a quarter
-    /// of what it costs to ask etcd. `None` when nothing was seen yet, or when the last read failed: etcd may have been restored
-    /// to an earlier version.
+    /// The newest version of the collection that was seen. A read that may not be older is answered from the API server's
+    /// cache, at a quarter of the cost of a read from etcd. `None` before the first answer, and after a failed read: etcd may
+    /// have been restored to an earlier version.
     seen: Option<u64>,
 }
 
@@ -61,7 +61,7 @@ impl LedgerObject {
         }
     }
 
-    /// The same ledger over these API servers: when one does not answer, the next is asked the next time.
+    /// The same ledger by these clients. After one that did not answer, the next one is asked.
     pub fn over(&self, clients: Vec<Client>) -> Self {
         Self {
             clients: clients.into(),
@@ -70,7 +70,7 @@ impl LedgerObject {
         }
     }
 
-    /// Reads from the one that is asked now, and from each other one at once where it does not answer or is overloaded.
+    /// Reads with the current client, and at once with each other one where the API server does not answer or is overloaded.
     async fn get(&self, path: &str) -> Answer {
         let mut answer = self.ask(Method::GET, path, None).await;
         for _ in 1..self.clients.len() {
@@ -82,7 +82,7 @@ impl LedgerObject {
         answer
     }
 
-    /// One request to the one that is asked now. After one that did not answer, or is overloaded, the next one is.
+    /// One request with the current client. Switches to the next one if the API server does not answer or is overloaded.
     async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Answer {
         let turn = self.turn.load(Ordering::Relaxed);
         let Some(client) = self.clients.get(turn % self.clients.len().max(1)) else {
@@ -95,14 +95,15 @@ impl LedgerObject {
         answer
     }
 
+    /// Its name for people.
     fn what() -> String {
         format!("ValidatingWebhookConfiguration {OBJECT:?}")
     }
 
     /// Its content, uid and version; `None` when there is no such object.
     ///
-    /// It is never older than what was read or written before. What others have written a moment ago may be missing, as in an
-    /// answer that is on its way: every write has a precondition.
+    /// It is never older than what was read or written before. Recent writes of others may be missing, which does no harm, as
+    /// every write has a precondition.
     async fn fetch(&self) -> Result<Option<(String, String, LedgerReading)>, LedgerUnread> {
         // A list filtered by name: it takes no permission but the one that the inventory takes.
         let mut path = format!("{COLLECTION}?fieldSelector=metadata.name%3D{OBJECT}");
@@ -114,12 +115,12 @@ impl LedgerObject {
             Err(why) if is_of_the_server(&why) => {
                 return Err(LedgerUnread::NotNow(unread(Err(why), &Self::what())));
             }
-            other => return Err(LedgerUnread::Useless(unread(other, &Self::what()))),
+            other => return Err(LedgerUnread::Unusable(unread(other, &Self::what()))),
         };
-        self.saw(&list);
+        self.note_version(&list);
         let Some(objects) = list["items"].as_array() else {
             let why = format!("{} cannot be read: the answer is no list", Self::what());
-            return Err(LedgerUnread::Useless(why));
+            return Err(LedgerUnread::Unusable(why));
         };
         let Some(object) = objects.iter().find(|object| object["metadata"]["name"] == OBJECT) else {
             return Ok(None);
@@ -129,12 +130,11 @@ impl LedgerObject {
                 let reading = self.remember(object, version);
                 Ok(Some((uid(object).to_owned(), version.to_owned(), reading)))
             }
-            None => Err(LedgerUnread::Useless(unread(Ok(Value::Null), &Self::what()))),
+            None => Err(LedgerUnread::Unusable(unread(Ok(Value::Null), &Self::what()))),
         }
     }
 
-    /// Who holds it; `None` when there is no such object. Returns a complaint as well when it is not readable as a
-    /// whole.
+    /// Who holds it; `None` when there is no such object. Also returns what is wrong with it, if a part cannot be parsed.
     ///
     /// # Errors
     /// A sentence that says why it could not be read.
@@ -149,7 +149,7 @@ impl LedgerObject {
         Ok((Some(reading.record(&uid, &version)), said))
     }
 
-    /// The same as it is stored, with all that was written before.
+    /// As [`Self::read`], but from etcd, with everything that was written before.
     ///
     /// # Errors
     /// As for [`Self::read`].
@@ -194,13 +194,13 @@ impl LedgerObject {
             && let Some(version) = version(object)
         {
             self.remember(object, version);
-            self.saw(object);
+            self.note_version(object);
         }
         answer
     }
 
-    /// The content that a write with this precondition replaces; `None` when it was not read: without its other parts it
-    /// cannot be written.
+    /// The content that a write with this precondition replaces; `None` when that version was not read, so that its other parts
+    /// are unknown.
     fn reading_of(&self, precondition: Option<&str>) -> Option<LedgerReading> {
         let Some(version) = precondition else {
             return Some(LedgerReading::of(None));
@@ -210,12 +210,14 @@ impl LedgerObject {
         (last == version).then(|| reading.clone())
     }
 
-    fn saw(&self, object: &Value) {
+    /// Remembers the version of an answer.
+    fn note_version(&self, object: &Value) {
         let number = version(object).and_then(|version| version.parse().ok());
         let mut known = lock(&self.known);
         known.seen = known.seen.max(number);
     }
 
+    /// Remembers the content of the object.
     fn remember(&self, object: &Value, version: &str) -> LedgerReading {
         let annotation = &object["metadata"]["annotations"][ANNOTATION];
         let reading = LedgerReading::of(annotation.as_str());
@@ -224,7 +226,7 @@ impl LedgerObject {
     }
 }
 
-/// Whether another API server may answer better: not only one in trouble, but one that does not know us as well.
+/// Whether another API server may give a better answer: this one is in trouble, or does not know hookwatch's credentials.
 fn another_may_answer(why: &RequestError) -> bool {
     is_of_the_server(why) || matches!(why, RequestError::Refused { status: 401, .. })
 }

@@ -34,7 +34,7 @@ impl ObservedLists {
         let asking = async {
             let mut lists = Vec::new();
             for kind in HookKind::ADMISSION {
-                lists.push((kind, writer.observed_by(server, kind).await?));
+                lists.push((kind, writer.list_cached(server, kind).await?));
             }
             Ok(lists)
         };
@@ -96,7 +96,7 @@ impl ObservedConfigs {
     /// The API servers to be asked now; notes that they are, and forgets those that are gone.
     pub(super) fn due(&mut self, writer: &ConfigWriter, at_work: bool, now: Time) -> Vec<ApiServerClient> {
         let pause = if at_work { AT_WORK } else { CALM };
-        let servers = writer.shown_by(|name| self.out_of_reach.contains(name));
+        let servers = writer.servers_to_ask(|name| self.out_of_reach.contains(name));
         let is_known = |name: &Arc<str>| servers.iter().any(|server| *server.name == **name);
         self.asked.retain(|name, _| is_known(name));
         self.out_of_reach.retain(is_known);

@@ -17,29 +17,30 @@ use crate::io::client::request::items;
 use crate::io::coordination::ask;
 
 impl ConfigWriter {
-    /// Brings a webhook to its desired state. Dropping the future stops between two requests; what is then there is the original, or
-    /// says how to get back to it.
+    /// Brings a webhook to its desired state. Dropping the future stops between two requests; the object then is the original, or
+    /// records how to restore it.
     pub async fn carry_out(&self, hook: &HookId, desired: &Desired, author: &Author) -> PatchReport {
-        self.carry(BatchMember::new(hook, desired, None), author).await
+        self.repeat(BatchMember::new(hook, desired, None), author).await
     }
 
-    /// Restores a webhook whose bypass is over by then, as [`Self::carry_out`] does.
+    /// As [`Self::carry_out`], restores a webhook, but only if its bypass is still over when its object is read.
     pub async fn restore_expired(&self, hook: &HookId, author: &Author) -> PatchReport {
         let member = BatchMember {
             only_expired: true,
             ..BatchMember::new(hook, &Desired::Restore, None)
         };
-        self.carry(member, author).await
+        self.repeat(member, author).await
     }
 
-    async fn carry(&self, mut member: BatchMember<'_>, author: &Author) -> PatchReport {
+    /// Settles a change, and repeats that after conflicts and lost answers.
+    async fn repeat(&self, mut member: BatchMember<'_>, author: &Author) -> PatchReport {
         let mut session = PatchSession::new(self);
         let mut conflicts = 0;
         let outcome = loop {
             session.settle(std::slice::from_mut(&mut member), author).await;
-            match member.told.take() {
-                Some((WriteOutcome::Conflict, _)) if conflicts < self.patience.conflicts => conflicts += 1,
-                // What it has changed, if anything, shows when it is read again.
+            match member.settled.take() {
+                Some((WriteOutcome::Conflict, _)) if conflicts < self.retry.conflicts => conflicts += 1,
+                // The next read shows what the lost write changed, if anything.
                 Some((WriteOutcome::Ambiguous, PatchOutcome::GaveUp(why))) => {
                     if let Err(outcome) = session.rest(None, why).await {
                         break outcome;
@@ -52,12 +53,12 @@ impl ConfigWriter {
         member.report(outcome, session.steps)
     }
 
-    /// Brings webhooks of one configuration to their desired states, in one write, if the object is what the breaker
-    /// `expects`, and reports each outcome in the breaker's words and in full. A change of several writes builds on each
-    /// in turn, and one that follows it finds another object than it expects.
+    /// Brings webhooks of one configuration to their desired states, in one write if possible, and only if the object is as
+    /// expected. Returns each outcome for the breaker, and a full report. A change may take several writes; one that follows
+    /// it then finds another version than it expects.
     ///
-    /// A write whose answer is lost is not looked up here: the breaker reads the object again.
-    pub async fn together(
+    /// A write whose answer is lost is not repeated: the breaker reads the object again.
+    pub async fn carry_out_together(
         &self,
         changes: &[(HookId, Desired, Expects)],
         author: &Author,
@@ -69,27 +70,27 @@ impl ConfigWriter {
         });
         let mut members: Vec<BatchMember<'_>> = members.collect();
         session.settle(&mut members, author).await;
-        let is_lost = |member: &BatchMember<'_>| matches!(member.told, Some((WriteOutcome::Ambiguous, _)));
+        let is_lost = |member: &BatchMember<'_>| matches!(member.settled, Some((WriteOutcome::Ambiguous, _)));
         if members.iter().any(is_lost) {
-            // The outcome is read from another one.
+            // The breaker's next read asks another API server.
             self.next();
         }
         let unsettled = || refused(&PatchOutcome::Contended);
-        let told = members.into_iter().map(|mut member| {
-            let (told, outcome) = member.told.take().unwrap_or_else(unsettled);
-            (told, member.report(outcome, session.steps.clone()))
+        let outcomes = members.into_iter().map(|mut member| {
+            let (for_breaker, outcome) = member.settled.take().unwrap_or_else(unsettled);
+            (for_breaker, member.report(outcome, session.steps.clone()))
         });
-        told.collect()
+        outcomes.collect()
     }
 
-    /// All configurations of a kind in one API server's cache: what it has in force.
+    /// All configurations of a kind in an API server's cache, which it has in force.
     ///
     /// # Errors
     /// Why that is not known.
-    pub async fn observed_by(&self, server: &ApiServerClient, kind: HookKind) -> Result<Vec<Value>, String> {
+    pub async fn list_cached(&self, server: &ApiServerClient, kind: HookKind) -> Result<Vec<Value>, String> {
         let target = format!("{}?resourceVersion=0", kind.path());
-        let limit = self.patience.attempt;
-        let reply = if server.one {
+        let limit = self.retry.attempt;
+        let reply = if server.is_single {
             send(&server.client, &target, None, limit).await
         } else {
             read_on_new_connection(&server.client, &target, limit).await
@@ -102,28 +103,28 @@ impl ConfigWriter {
         }
     }
 
-    /// The servers to ask for their own state: each directly, and, where one of them is unreachable, the configured
-    /// address as well.
-    pub fn shown_by(&self, is_out_of_reach: impl Fn(&str) -> bool) -> Vec<ApiServerClient> {
-        let single = self.servers.iter().filter(|it| it.one);
+    /// The API servers to ask for what each has in force: every one directly and, where one of them is unreachable, the
+    /// configured address as well.
+    pub fn servers_to_ask(&self, is_out_of_reach: impl Fn(&str) -> bool) -> Vec<ApiServerClient> {
+        let single = self.servers.iter().filter(|it| it.is_single);
         let mut asked: Vec<ApiServerClient> = single.cloned().collect();
         if asked.is_empty() || asked.iter().any(|server| is_out_of_reach(&server.name)) {
-            asked.extend(self.servers.iter().find(|it| !it.one).cloned());
+            asked.extend(self.servers.iter().find(|it| !it.is_single).cloned());
         }
         asked
     }
 }
 
-/// One desired state among those that are carried out together.
+/// One of several desired states that are carried out together.
 struct BatchMember<'a> {
     hook: &'a HookId,
     desired: &'a Desired,
     /// The uid and the version that its object must have; `None` where any will do.
     expects: Option<(&'a str, ResourceVersion)>,
-    /// Nothing is changed while its bypass is not over.
+    /// Whether nothing is changed unless its bypass is over.
     only_expired: bool,
-    /// Its outcome, once known.
-    told: Option<(WriteOutcome, PatchOutcome)>,
+    /// The outcome for the breaker and the report, once known.
+    settled: Option<(WriteOutcome, PatchOutcome)>,
     changes: Vec<FieldChange>,
     /// The possible changes of a write whose answer was lost.
     unclear: Option<Vec<FieldChange>>,
@@ -138,7 +139,7 @@ impl<'a> BatchMember<'a> {
             desired,
             expects,
             only_expired: false,
-            told: None,
+            settled: None,
             changes: Vec::new(),
             unclear: None,
             wrote: false,
@@ -158,31 +159,32 @@ impl<'a> BatchMember<'a> {
     }
 }
 
+/// One patch for several members.
 #[derive(Default)]
 struct PatchBatch {
     operations: Vec<Value>,
-    /// For which members, by their places, and what it changes for each.
-    whose: Vec<(usize, Vec<FieldChange>)>,
+    /// The members that it is for, by their indices, and what it changes for each.
+    parts: Vec<(usize, Vec<FieldChange>)>,
     /// Whether it brings them to their desired states.
     last: bool,
 }
 
 impl PatchSession<'_> {
-    /// Settles every member, on the object as it is read once.
+    /// Settles every member. The object is read once; later writes build on the answers to earlier ones.
     async fn settle(&mut self, members: &mut [BatchMember<'_>], author: &Author) {
         let Some(hook) = members.first().map(|first| first.hook.clone()) else {
             return;
         };
         let mut object = match self.object(hook.kind, &hook.configuration).await {
             Ok(Some(object)) => object,
-            Ok(None) => return settle(members, &gone()),
-            Err(outcome) => return settle(members, &not_done(outcome)),
+            Ok(None) => return settle_rest(members, &gone()),
+            Err(outcome) => return settle_rest(members, &not_done(outcome)),
         };
-        // Where an API server refuses what it was asked for, it is asked for each change alone.
-        let mut at_once = usize::MAX;
+        // After an API server has refused a patch for several members, each gets a patch of its own.
+        let mut max_members = usize::MAX;
         loop {
-            let draft = self.draft(members, &object, at_once, author);
-            let Some((first, _)) = draft.whose.first() else {
+            let draft = self.draft(members, &object, max_members, author);
+            let Some((first, _)) = draft.parts.first() else {
                 return;
             };
             let patch = match &members[*first].expects {
@@ -191,51 +193,51 @@ impl PatchSession<'_> {
             };
             let reply = match self.write(&hook, &patch).await {
                 Ok(reply) => reply,
-                Err(outcome) => return settle(members, &not_done(outcome)),
+                Err(outcome) => return settle_rest(members, &not_done(outcome)),
             };
-            let mut settles = |told: (WriteOutcome, PatchOutcome)| {
-                for (place, _) in &draft.whose {
-                    members[*place].told = Some(told.clone());
+            let mut settle_parts = |outcome: (WriteOutcome, PatchOutcome)| {
+                for (place, _) in &draft.parts {
+                    members[*place].settled = Some(outcome.clone());
                 }
             };
             match reply {
                 ApiReply::Done(written) => {
-                    for (place, changes) in draft.whose {
+                    for (place, changes) in draft.parts {
                         let member = &mut members[place];
                         member.wrote = true;
                         member.changes.extend(changes);
-                        self.written(member, &written, draft.last, author);
+                        self.check_answer(member, &written, draft.last, author);
                     }
                     object = written;
                 }
                 ApiReply::Unclear(why) => {
-                    for (place, changes) in draft.whose {
+                    for (place, changes) in draft.parts {
                         members[place].wrote = true;
                         members[place].unclear = Some(changes);
                     }
-                    return settle(members, &(WriteOutcome::Ambiguous, PatchOutcome::GaveUp(why)));
+                    return settle_rest(members, &(WriteOutcome::Ambiguous, PatchOutcome::GaveUp(why)));
                 }
-                ApiReply::Refused(404, _) => return settle(members, &gone()),
+                ApiReply::Refused(404, _) => return settle_rest(members, &gone()),
                 ApiReply::Refused(status, message) if is_conflict(status, &message) => {
                     self.steps.push(PatchStep::Conflict { why: message });
-                    return settle(members, &(WriteOutcome::Conflict, PatchOutcome::Contended));
+                    return settle_rest(members, &(WriteOutcome::Conflict, PatchOutcome::Contended));
                 }
-                ApiReply::Refused(..) if draft.whose.len() > 1 => at_once = 1,
+                ApiReply::Refused(..) if draft.parts.len() > 1 => max_members = 1,
                 ApiReply::Refused(status, message) => {
-                    settles(refused(&self.refusal(status, message)));
+                    settle_parts(refused(&self.refusal(status, message)));
                 }
-                ApiReply::NotNow(why, _) => settles(not_done(PatchOutcome::GaveUp(why))),
+                ApiReply::NotNow(why, _) => settle_parts(not_done(PatchOutcome::GaveUp(why))),
             }
         }
     }
 
-    /// Plans for those that are not settled, each on the result of the ones before it, and settles those that need no
-    /// write.
+    /// Plans the next patch for the members that are not settled, each on the result of those before it. Settles those that
+    /// need no write.
     fn draft(
         &mut self,
         members: &mut [BatchMember<'_>],
         object: &Value,
-        at_once: usize,
+        max_members: usize,
         author: &Author,
     ) -> PatchBatch {
         let mut after = object.clone();
@@ -246,59 +248,60 @@ impl PatchSession<'_> {
         for (place, member) in members
             .iter_mut()
             .enumerate()
-            .filter(|(_, member)| member.told.is_none())
+            .filter(|(_, member)| member.settled.is_none())
         {
-            if draft.whose.len() >= at_once || !draft.last {
+            if draft.parts.len() >= max_members || !draft.last {
                 break;
             }
             let Some(edit) = self.edit_for(member, &after, author) else {
                 continue;
             };
-            if !edit.last && !draft.whose.is_empty() {
+            if !edit.last && !draft.parts.is_empty() {
                 continue;
             }
             let (Value::Array(operations), last) = (edit.patch, edit.last) else {
                 continue;
             };
             if !apply(&mut after, &operations) {
-                // It does not go together with the others.
+                // It cannot be combined with the others.
                 continue;
             }
             draft.operations.extend(operations);
-            draft.whose.push((place, edit.changes));
+            draft.parts.push((place, edit.changes));
             draft.last = last;
         }
         draft
     }
 
-    /// Plans for a member on the result of the ones before it, and settles it where no write is needed.
-    fn edit_for(&self, member: &mut BatchMember<'_>, left: &Value, author: &Author) -> Option<Edit> {
-        let view = member.view(left);
+    /// Plans the edit for a member; `None`, and the member settled, where no write is needed. `object`: the result of the edits
+    /// before it.
+    fn edit_for(&self, member: &mut BatchMember<'_>, object: &Value, author: &Author) -> Option<Edit> {
+        let view = member.view(object);
         let is_other =
             |(uid, version): &(&str, ResourceVersion)| view.version != *version || *view.uid != **uid;
         if member.expects.as_ref().is_some_and(is_other) {
-            member.told = Some((WriteOutcome::Conflict, PatchOutcome::Contended));
+            member.settled = Some((WriteOutcome::Conflict, PatchOutcome::Contended));
             return None;
         }
         let now = (self.writer.clock)();
-        if member.only_expired && !standing(left, &member.hook.webhook).is_over(now) {
-            member.told = Some(refused(&PatchOutcome::Renewed));
+        if member.only_expired && !standing(object, &member.hook.webhook).is_over(now) {
+            member.settled = Some(refused(&PatchOutcome::Renewed));
             return None;
         }
-        let planned = plan(left, &member.hook.webhook, member.desired, author, now);
+        let planned = plan(object, &member.hook.webhook, member.desired, author, now);
         if let Some(sent) = member.unclear.take()
             && !matches!(&planned, Ok(Plan::Edit(edit)) if edit.changes == sent)
         {
             member.changes.extend(sent);
         }
-        let told = match planned {
+        let outcome = match planned {
             Ok(Plan::Edit(edit)) => return Some(edit),
             Ok(Plan::AlreadySo) if !member.wrote => (WriteOutcome::Applied(view), PatchOutcome::AlreadySo),
             Ok(Plan::Gone) if !member.wrote || *member.desired != Desired::Restore => gone(),
             Ok(Plan::AlreadySo | Plan::Gone) => (WriteOutcome::Applied(view), PatchOutcome::Applied),
             Err(refusal) => refused(&PatchOutcome::Refused(refusal.into())),
         };
-        member.told = Some(told);
+        member.settled = Some(outcome);
         None
     }
 
@@ -325,8 +328,8 @@ impl PatchSession<'_> {
         }
     }
 
-    /// What a write that was taken came to for one of those it was for.
-    fn written(&self, member: &mut BatchMember<'_>, object: &Value, last: bool, author: &Author) {
+    /// Settles a member by the object in the answer to its last write.
+    fn check_answer(&self, member: &mut BatchMember<'_>, object: &Value, last: bool, author: &Author) {
         let view = member.view(object);
         if !last {
             if let Some((_, version)) = &mut member.expects {
@@ -335,10 +338,10 @@ impl PatchSession<'_> {
             return;
         }
         let now = (self.writer.clock)();
-        member.told = Some(
+        member.settled = Some(
             match plan(object, &member.hook.webhook, member.desired, author, now) {
                 Ok(Plan::AlreadySo | Plan::Gone) => (WriteOutcome::Applied(view), PatchOutcome::Applied),
-                // One that does not know a field leaves it out without a word.
+                // An API server that does not know a field silently drops it.
                 _ => refused(&PatchOutcome::GaveUp(
                     "the API server took the patch, and its answer does not show it".to_owned(),
                 )),
@@ -347,10 +350,10 @@ impl PatchSession<'_> {
     }
 }
 
-/// Gives all that are not settled the same outcome.
-fn settle(members: &mut [BatchMember<'_>], told: &(WriteOutcome, PatchOutcome)) {
-    for member in members.iter_mut().filter(|member| member.told.is_none()) {
-        member.told = Some(told.clone());
+/// Settles all members that are not settled yet with the same outcome.
+fn settle_rest(members: &mut [BatchMember<'_>], outcome: &(WriteOutcome, PatchOutcome)) {
+    for member in members.iter_mut().filter(|member| member.settled.is_none()) {
+        member.settled = Some(outcome.clone());
     }
 }
 
@@ -367,20 +370,20 @@ fn not_done(outcome: PatchOutcome) -> (WriteOutcome, PatchOutcome) {
     }
 }
 
-/// The desired state was not reached, and why.
+/// It was refused.
 fn refused(outcome: &PatchOutcome) -> (WriteOutcome, PatchOutcome) {
-    (WriteOutcome::Refused(outcome.told().into()), outcome.clone())
+    (WriteOutcome::Refused(outcome.words().into()), outcome.clone())
 }
 
-/// A patch of exactly this version of the object: it fails after any other change.
+/// A patch of exactly this version of the object: it fails if the object has changed.
 fn only_at(version: &ResourceVersion, mut operations: Vec<Value>) -> Value {
     let test = json!({"op": "test", "path": "/metadata/resourceVersion", "value": version});
     operations.insert(0, test);
     Value::Array(operations)
 }
 
-/// Applies an edit that was planned from the object, so that its tests hold; false, and the object unchanged, where it
-/// does not apply.
+/// Applies an edit that was planned from the object, so its tests hold. False, and the object unchanged, where it does not
+/// apply.
 fn apply(object: &mut Value, operations: &[Value]) -> bool {
     let operations = operations.iter().filter(|operation| operation["op"] != "test");
     let operations: Result<json_patch::Patch, _> = serde_json::from_value(operations.cloned().collect());

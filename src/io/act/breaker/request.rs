@@ -1,5 +1,4 @@
-//! One request about webhook configurations and its answer, read for one thing above all: whether the write may have
-//! happened.
+//! One request about webhook configurations, and its answer. It matters above all whether a write may have been done.
 
 use std::time::Duration;
 
@@ -23,14 +22,14 @@ pub(super) enum ApiReply {
     Done(Value),
     /// It was refused, and nothing was written.
     Refused(u16, String),
-    /// It was not done, and may be later.
+    /// It was not done, and may succeed later: why, and after which `Retry-After`, if given.
     NotNow(String, Option<Duration>),
     /// Whether it took effect is unknown.
     Unclear(String),
 }
 
-/// All objects of a kind, or the one of a name, as etcd has them. hookwatch may list them and not read a single one;
-/// to the API server that is the same.
+/// The path for a consistent list of all objects of a kind, or of the one with this name. hookwatch has no permission to get a
+/// single object; a list by its name costs the API server the same.
 pub(super) fn list(kind: HookKind, name: Option<&str>) -> String {
     match name {
         Some(name) => format!(
@@ -42,12 +41,12 @@ pub(super) fn list(kind: HookKind, name: Option<&str>) -> String {
     }
 }
 
-/// The same from one API server's cache, which is what it has in force.
-pub(super) fn observed(kind: HookKind, name: &str) -> String {
+/// The same from the API server's cache, which it has in force.
+pub(super) fn cached(kind: HookKind, name: &str) -> String {
     format!("{}&resourceVersion=0", list(kind, Some(name)))
 }
 
-/// A JSON patch of an object.
+/// The path for a JSON patch of an object.
 pub(super) fn patch(kind: HookKind, name: &str, limit: Duration) -> String {
     format!(
         "{}/{}?fieldManager={}&timeout={}s",
@@ -58,9 +57,9 @@ pub(super) fn patch(kind: HookKind, name: &str, limit: Duration) -> String {
     )
 }
 
-/// The text of a patch. The API server's library compares what a `test` expects with what is there as text, not as
-/// values, and Go writes these five characters as escapes (evanphx/json-patch, `lazyNode.equal`): any condition with
-/// `&&` in it would never be as expected. Outside of strings JSON has none of them.
+/// The text of a patch. The API server's library compares the value of a `test` with the current one as text, in which Go
+/// escapes these five characters (evanphx/json-patch, `lazyNode.equal`). Otherwise the test of any condition with `&&` would
+/// fail. Outside of strings JSON has none of these characters.
 fn as_go_writes(patch: &Value) -> String {
     let mut written = String::new();
     for character in patch.to_string().chars() {
@@ -88,7 +87,7 @@ pub(super) async fn send(client: &Client, target: &str, body: Option<&Value>, li
     reply(request.json(limit, MAX_BODY).await)
 }
 
-/// Reads over a connection that is dialled for it.
+/// Reads over a new connection.
 pub(super) async fn read_on_new_connection(client: &Client, target: &str, limit: Duration) -> ApiReply {
     let request = ApiRequest::get(client, target, JSON).on_new_connection();
     reply(request.json(limit, MAX_BODY).await)
@@ -111,15 +110,15 @@ fn refused(status: u16, message: String, wait: Option<Duration>) -> ApiReply {
     match status {
         // Flow control refuses before anything is done.
         429 => ApiReply::NotNow(message, wait),
-        // So do policies that are not loaded yet, right after an API server has started.
+        // An API server that has just started refuses like this while its policies are not loaded yet.
         403 if message.contains("not yet ready to handle request") => ApiReply::NotNow(message, wait),
         400..500 => ApiReply::Refused(status, message),
-        // A server's error may come after the fact.
+        // A server may fail after it has written the object.
         _ => ApiReply::Unclear(format!("HTTP {status}: {message}")),
     }
 }
 
-/// Seconds; a date is not what an API server sends.
+/// The wait in seconds. An API server never sends a date.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds).min(MAX_RETRY_AFTER))

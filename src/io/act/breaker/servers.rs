@@ -10,11 +10,11 @@ use crate::domain::act::bypass::MATCH_CONDITIONS_SINCE;
 use crate::io::client::Connection;
 use crate::io::observe::scrape::addresses;
 
-/// More than any control plane has.
+/// Most API servers that are asked: more than any control plane has.
 const MAX_SERVERS: usize = 32;
-/// Longest wait for the list of them. The configured one is enough to act.
-const LIMIT: Duration = Duration::from_secs(5);
-/// Longest wait for the release of one. One that does not say it counts as one that knows all it should.
+/// Longest wait for the list of API servers. Without it the configured one is enough to act.
+const LIST_LIMIT: Duration = Duration::from_secs(5);
+/// Longest wait for the release of one. An unknown release counts as a supported one.
 const RELEASE_LIMIT: Duration = Duration::from_secs(2);
 
 /// A client for an API server.
@@ -23,16 +23,17 @@ pub struct ApiServerClient {
     /// Host and port.
     pub name: String,
     pub(super) client: Client,
-    pub(super) one: bool,
+    /// Whether it is a client for exactly one API server.
+    pub(super) is_single: bool,
 }
 
 impl ApiServerClient {
-    /// A client for one API server (`one`), or for any of those behind an address.
-    pub fn new(name: &str, client: Client, one: bool) -> Self {
+    /// A client for exactly one API server (`is_single`), or for any of those behind an address.
+    pub fn new(name: &str, client: Client, is_single: bool) -> Self {
         Self {
             name: name.to_owned(),
             client,
-            one,
+            is_single,
         }
     }
 
@@ -42,14 +43,14 @@ impl ApiServerClient {
     }
 }
 
-/// The configured server, then each API server by its own address, if there is a client for it. With the reason if their list cannot
-/// be read. One that is among `known` keeps its client: another would run a credential plugin again and dial again.
+/// The configured server, then each API server by its own address, if a client for it can be made. Also returns why their list
+/// cannot be read, if so. A server in `known` keeps its client: a new one would run a credential plugin and dial again.
 pub async fn servers(
     connection: &Connection,
     known: &[ApiServerClient],
 ) -> (Vec<ApiServerClient>, Option<String>) {
     let mut servers = vec![ApiServerClient::configured(connection)];
-    let addresses = match addresses(connection, LIMIT).await {
+    let addresses = match addresses(connection, LIST_LIMIT).await {
         Ok(addresses) => addresses,
         Err(why) => {
             let trouble = format!("the API servers' addresses cannot be read: {why}");
@@ -59,24 +60,27 @@ pub async fn servers(
     for address in addresses.into_iter().take(MAX_SERVERS) {
         let name = address.to_string();
         if connection.server_address() == Some(address) {
-            servers[0].one = true;
-        } else if let Some(same) = known.iter().find(|server| server.one && server.name == name) {
+            servers[0].is_single = true;
+        } else if let Some(same) = known
+            .iter()
+            .find(|server| server.is_single && server.name == name)
+        {
             servers.push(same.clone());
         } else if let Ok(client) = connection.direct(address).await {
-            // Why there is none, the scraper says, which is in need of the same.
+            // If there is no client, the scraper reports why, as it needs the same one.
             servers.push(ApiServerClient::new(&name, client, true));
         }
     }
     (servers, None)
 }
 
-/// Whether the API server knows `matchConditions`; `true` where its release is unknown, as every supported one does,
-/// and the result of a write is checked anyway.
+/// Whether the API server supports `matchConditions`. `true` where its release is unknown: every supported release does, and
+/// the answer to a write shows whether it did.
 pub async fn knows_match_conditions(connection: &Connection) -> bool {
     knows(connection.calls()).await
 }
 
-/// Whether all of them do, according to their answers.
+/// Whether all API servers support `matchConditions`, as [`knows_match_conditions`] for each.
 pub async fn all_know_match_conditions(servers: &[ApiServerClient]) -> bool {
     let asked = servers.iter().map(|server| knows(&server.client));
     join_all(asked).await.into_iter().all(|knows| knows)

@@ -193,7 +193,7 @@ async fn each_api_server_is_known_by_its_own_address() {
     let (found, unread) = soon(servers(&api.connection().await, &[])).await;
     let names: Vec<&str> = found.iter().map(|server| server.name.as_str()).collect();
     assert_eq!(names[1..], ["127.0.0.2:6443", "127.0.0.3:6443"]);
-    assert!(unread.is_none() && !found[0].one && found[1].one);
+    assert!(unread.is_none() && !found[0].is_single && found[1].is_single);
     let api = TestServer::start(|_| TestReply::status(403, "cannot list")).await;
     let (found, unread) = soon(servers(&api.connection().await, &[])).await;
     assert!(found.len() == 1 && unread.is_some_and(|why| why.contains("cannot list")));
@@ -233,7 +233,7 @@ fn three() -> Value {
 }
 
 /// An API server with one object, that refuses what this says of it, and counts the patches.
-async fn together(
+async fn carry_out_together(
     refuses: impl Fn(&Value) -> bool + Send + Sync + 'static,
 ) -> (Vec<WriteOutcome>, Value, usize) {
     let stored = std::sync::Arc::new(std::sync::Mutex::new((1, three())));
@@ -272,7 +272,7 @@ async fn together(
         };
         (HookId::new(HookKind::Validating, "c", webhook), skip(), expects)
     });
-    let told = soon(writer.together(&changes, &author())).await;
+    let told = soon(writer.carry_out_together(&changes, &author())).await;
     let patches = api.asked().iter().filter(|asked| !is_read(asked)).count();
     let object = stored.lock().unwrap().1.clone();
     (told.into_iter().map(|(told, _)| told).collect(), object, patches)
@@ -344,7 +344,7 @@ async fn what_no_api_server_takes_in_time_is_not_taken_for_a_refusal() {
             shown: BypassState::Original,
         };
         let change = (HookId::new(HookKind::Validating, "c", "w"), skip(), expects);
-        let told = soon(writer.together(&[change], &author())).await;
+        let told = soon(writer.carry_out_together(&[change], &author())).await;
         assert_eq!(told[0].0, WriteOutcome::GaveUp, "{:?}", told[0].1);
     }
 }
@@ -359,7 +359,7 @@ fn conditions(object: &Value) -> usize {
 
 #[tokio::test]
 async fn webhooks_of_one_configuration_are_bypassed_in_one_write() {
-    let (told, object, patches) = together(|_| false).await;
+    let (told, object, patches) = carry_out_together(|_| false).await;
     assert!(
         told.iter().all(|told| matches!(told, WriteOutcome::Applied(_))),
         "{told:?}"
@@ -370,7 +370,8 @@ async fn webhooks_of_one_configuration_are_bypassed_in_one_write() {
 #[tokio::test]
 async fn a_change_that_is_refused_keeps_no_other_one_from_being_made() {
     // As a fence does that sees to one of them.
-    let (told, object, _) = together(|object| object["webhooks"][0]["matchConditions"].is_array()).await;
+    let (told, object, _) =
+        carry_out_together(|object| object["webhooks"][0]["matchConditions"].is_array()).await;
     assert!(
         matches!(&told[0], WriteOutcome::Refused(why) if why.contains("denied")),
         "{told:?}"
@@ -389,7 +390,7 @@ async fn the_configured_address_is_asked_where_an_api_server_is_unreachable_at_i
     let servers = vec![server("configured", false), server("a", true), server("b", true)];
     let writer = ConfigWriter::new(servers, clock(), RetryPolicy::default());
     let asked = |out_of_reach: &str| {
-        let asked = writer.shown_by(|name| name == out_of_reach);
+        let asked = writer.servers_to_ask(|name| name == out_of_reach);
         asked.into_iter().map(|server| server.name).collect::<Vec<_>>()
     };
     assert_eq!(asked("nobody"), ["a", "b"]);

@@ -8,7 +8,7 @@ use crate::io::client::request::RequestError;
 use crate::io::coordination::written;
 
 impl LedgerObject {
-    /// The book, with the version of the ledger; `None` for the version when there is no ledger.
+    /// The ledger's version and the book; `None` for the version when there is no ledger.
     ///
     /// # Errors
     /// [`LedgerUnread`].
@@ -17,7 +17,7 @@ impl LedgerObject {
             return Ok((None, Book::default()));
         };
         let book = reading.book().map_err(|why| {
-            LedgerUnread::Useless(format!(
+            LedgerUnread::Unusable(format!(
                 "annotation {ANNOTATION} of {} cannot be read: {why}; where nothing replaces it, remove it (a freeze goes with it)",
                 Self::what()
             ))
@@ -25,8 +25,8 @@ impl LedgerObject {
         Ok((Some(ResourceVersion::new(&version)), book))
     }
 
-    /// Replaces the book of a version that was read, or creates a ledger for it where there was none. Other parts of
-    /// the ledger stay.
+    /// Replaces the book in a version of the ledger that was read, or creates the ledger where there was none. Its other parts
+    /// stay.
     pub async fn write_book(&self, precondition: Option<&ResourceVersion>, book: &Book) -> WriteOutcome {
         let precondition = precondition.map(|version| &*version.0);
         let Some(reading) = self.reading_of(precondition) else {
@@ -38,7 +38,7 @@ impl LedgerObject {
         };
         let answer = self.put(precondition, &text).await;
         if matches!(answer, Err(RequestError::Refused { status: 429, .. })) {
-            // Flow control refuses before anything is done: like a conflict, to be read and written again.
+            // Flow control refuses before anything is done. Like after a conflict, the caller reads and writes again.
             return WriteOutcome::Conflict;
         }
         match written(answer, &Self::what(), precondition.is_none()) {
