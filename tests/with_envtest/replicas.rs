@@ -135,7 +135,8 @@ async fn the_shipped_permissions_are_enough() {
         .await
         .unwrap();
     played::until("it leads without a Lease", &[&daemon], async || {
-        leads_by(LeadershipObject::Ledger) && trouble().contains("Lease \"hookwatch\" in namespace \"hookwatch\" does not exist")
+        leads_by(LeadershipObject::Ledger)
+            && trouble().contains("Lease \"hookwatch\" in namespace \"hookwatch\" does not exist")
     })
     .await;
     daemon.stop().await;
