@@ -26,7 +26,7 @@ async fn an_aggregated_api_is_asked_for_its_discovery_document() {
     let authority = Authority::new();
     for (status, outcome) in [
         ("200 OK", "answered"),
-        ("302 Found", "answered"),
+        ("302 Found", "discovery_refused"),
         ("401 Unauthorized", "answered"),
         ("403 Forbidden", "answered"),
         ("429 Too Many Requests", "answered"),
