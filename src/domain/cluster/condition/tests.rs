@@ -67,7 +67,7 @@ fn a_shield_spares_all_writes_that_schedule_a_pod_with_devices_and_no_claim_of_a
     let alone = "system:kube-controller-manager";
     let added = Added::default();
     let spare = Spare {
-        own: "hookwatch",
+        hookwatch_namespace: "hookwatch",
         added: &added,
     };
     let spares = |user, operation, (group, resource, subresource)| {
