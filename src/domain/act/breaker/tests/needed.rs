@@ -107,7 +107,7 @@ fn without_the_ledger_first_two_replicas_bypass_too_many() {
 }
 
 #[test]
-fn without_an_end_of_leave_a_late_replica_bypasses_what_others_have_written_off() {
+fn without_an_end_of_the_licence_a_late_replica_bypasses_what_others_have_written_off() {
     let setup = Setup {
         actors: 2,
         mishaps: Mishaps {
@@ -123,7 +123,7 @@ fn without_an_end_of_leave_a_late_replica_bypasses_what_others_have_written_off(
 }
 
 #[test]
-fn without_patience_a_late_change_is_one_too_many() {
+fn without_the_wait_before_a_write_off_a_late_change_is_one_too_many() {
     let mut setup = model::replicas(0);
     setup.mishaps.moods = 1;
     needed(Guard::WriteOff, setup, MOST);

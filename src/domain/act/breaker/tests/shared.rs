@@ -367,7 +367,7 @@ fn bypassed_beside(first: Stake, then: Stake, rung: Rung) -> bool {
 }
 
 #[test]
-fn what_users_feel_finds_room_whatever_they_do_not_feel_has_taken() {
+fn a_hook_with_a_higher_stake_finds_room_whatever_those_with_a_lower_one_have_taken() {
     use Stake::{Called, Failed, Renewals};
     for &rung in Rung::ALL {
         for (first, then, wanted) in [
@@ -390,7 +390,7 @@ fn what_users_feel_finds_room_whatever_they_do_not_feel_has_taken() {
 }
 
 #[test]
-fn a_hook_that_only_hookwatch_meets_is_bypassed_at_no_rung() {
+fn a_hook_that_only_hookwatch_calls_is_bypassed_at_no_rung() {
     for &rung in Rung::ALL {
         let mut outage = Outage::of(&[], &[rung]);
         let id = HookId::new(HookKind::Validating, "one", "w");
