@@ -10,9 +10,9 @@ use crate::cluster::matching::LEASES;
 use crate::diagnose::scene::Before;
 use crate::diagnose::verdict::{NonHookCause, Verdict};
 use crate::observe::canaries::Canaries;
-use crate::observe::canary::{CanaryOutcome, CanaryTarget};
+use crate::observe::canary::{CanaryOutcome, CanaryReport, CanaryTarget};
 use crate::observe::history::{Baseline, Window, Windows};
-use crate::observe::snapshot::{Cumulative, WriteOperation};
+use crate::observe::snapshot::{Cumulative, Results, WriteOperation};
 use crate::thresholds as t;
 use crate::time::Time;
 use crate::vocabulary::{Effect, NotAHook, Writes};
@@ -99,8 +99,8 @@ impl<'a> PlaneEvidence<'a> {
         let down = down && self.was_reached();
         // One lost packet makes one canary late.
         let (hung, late) = (self.canaries.hung(self.now), self.canaries.several_slow(self.now));
-        let (mut blocked, mut slow, mut answered) = (down, late, false);
-        for (target, memory) in self.canaries.iter() {
+        let (mut blocked, mut slow, mut answered) = (down || self.refused().is_some(), late, false);
+        for (_, memory) in self.canaries.iter() {
             // Beside an API server that does not answer others do: some writes hang, the rest go through.
             let written = |outcome: &CanaryOutcome| *outcome == CanaryOutcome::Written;
             let others_get_through =
@@ -111,7 +111,6 @@ impl<'a> PlaneEvidence<'a> {
             slow |= waiting.is_some();
             blocked |= hangs && !others_get_through;
             match memory.latest(self.now).map(|report| &report.outcome) {
-                _ if memory.turned_away(self.now).is_some() => blocked |= is_control_planes(target),
                 Some(CanaryOutcome::Written | CanaryOutcome::Denied { .. }) => answered = true,
                 Some(CanaryOutcome::CallFailed(_) | CanaryOutcome::TimedOut) => blocked = true,
                 Some(CanaryOutcome::Refused { status, .. }) if *status >= 500 => blocked = true,
@@ -247,13 +246,34 @@ impl<'a> PlaneEvidence<'a> {
         scraped || self.canaries.iter().any(|(_, memory)| memory.was_heard())
     }
 
+    /// What became of others' writes of Leases lately.
+    fn renewals(&self) -> Option<&Results> {
+        let [group, _, resource, _] = LEASES.map(str::to_owned);
+        self.window()?.gained.others.results.get(&(group, resource))
+    }
+
     /// Whether writes of Leases fail, dry runs left out, and none of them is answered otherwise.
     pub fn renewals_fail(&self) -> bool {
-        let [group, _, resource, _] = LEASES.map(str::to_owned);
-        let results = self
-            .window()
-            .and_then(|window| window.gained.others.results.get(&(group, resource)));
-        results.is_some_and(|results| results.failed >= t::few_calls() && results.ok < 1.0)
+        let fail = |results: &Results| results.failed >= t::few_calls() && results.ok < 1.0;
+        self.renewals().is_some_and(fail)
+    }
+
+    /// A canary of the control plane's kinds that is refused, as a policy or a match condition refuses it, while no Lease is
+    /// written. Where one is, by others or by the canary of the nodes, the canary is refused for its own object.
+    fn refused(&self) -> Option<(CanaryTarget, &CanaryReport)> {
+        use CanaryTarget::{KubeSystem, NodeLease};
+        let written = |report: &CanaryReport| report.outcome == CanaryOutcome::Written;
+        let nodes = self.canaries.get(NodeLease);
+        let renewed = self.renewals().is_some_and(|results| results.ok >= 1.0);
+        if renewed
+            || nodes
+                .and_then(|memory| memory.latest(self.now))
+                .is_some_and(written)
+        {
+            return None;
+        }
+        let mut targets = [NodeLease, KubeSystem].into_iter();
+        targets.find_map(|target| Some((target, self.canaries.get(target)?.turned_away(self.now)?)))
     }
 
     /// Mean seconds per write, dry runs left out.
@@ -286,9 +306,4 @@ impl<'a> PlaneEvidence<'a> {
         };
         self.own_seconds().filter(|own| *own >= slow)
     }
-}
-
-/// Whether a canary stands for writes of the control plane.
-const fn is_control_planes(target: CanaryTarget) -> bool {
-    matches!(target, CanaryTarget::KubeSystem | CanaryTarget::NodeLease)
 }

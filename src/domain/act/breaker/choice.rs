@@ -75,8 +75,8 @@ impl Breaker {
     }
 }
 
-/// An objection to a rung, with the reason to publish.
-type Objection = (HeldBack, String);
+/// Why a rung is not taken, with the sentence to publish.
+type RungObjection = (HeldBack, String);
 
 /// The limits of the choice of a rung, besides the facts.
 pub(super) struct RungBounds<'a> {
@@ -97,7 +97,7 @@ pub(super) struct RungBounds<'a> {
 
 impl RungBounds<'_> {
     /// The objection to a rung for a hook that fails from this cause, if any.
-    fn objection(&self, rung: Rung, facts: &HookFacts, cause: Cause) -> Option<Objection> {
+    fn objection(&self, rung: Rung, facts: &HookFacts, cause: Cause) -> Option<RungObjection> {
         let guards = self.guards;
         let may_skip_while_dead = facts.ignores && self.skip_objection.is_none();
         if facts.ignores && rung == Rung::Skip {
@@ -165,7 +165,7 @@ pub(super) fn choose(facts: &HookFacts, bounds: &RungBounds<'_>) -> Result<Choic
         Ceiling::Unread => return Err(HeldBack::NotRead),
         Ceiling::Open | Ceiling::At(_) => {}
     }
-    let rungs: Vec<(Rung, Option<Objection>)> = Rung::ALL
+    let rungs: Vec<(Rung, Option<RungObjection>)> = Rung::ALL
         .iter()
         .map(|rung| (*rung, bounds.objection(*rung, facts, cause)))
         .collect();
@@ -209,7 +209,7 @@ pub(super) fn choose(facts: &HookFacts, bounds: &RungBounds<'_>) -> Result<Choic
 
 /// The reason to publish when there is an objection to every rung: the objection of the rung that came closest to being
 /// taken.
-fn reason(rungs: &[(Rung, Option<Objection>)]) -> HeldBack {
+fn reason(rungs: &[(Rung, Option<RungObjection>)]) -> HeldBack {
     let order = [
         HeldBack::NothingToShield,
         HeldBack::WithinDeadlines,

@@ -1,6 +1,6 @@
 //! The troubles with writes that are no hook's.
 
-use super::{PlaneEvidence, is_control_planes};
+use super::PlaneEvidence;
 use crate::diagnose::verdict::NonHookCause;
 use crate::observe::canaries::CanaryMemory;
 use crate::observe::canary::CanaryOutcome;
@@ -170,10 +170,7 @@ impl PlaneEvidence<'_> {
 
     /// Writes are in trouble by a canary's account, and nothing above explains it.
     fn unexplained(&self) -> Option<NonHookCause> {
-        let turned_away = self.canaries.iter().find_map(|(target, memory)| {
-            let report = memory
-                .turned_away(self.now)
-                .filter(|_| is_control_planes(target))?;
+        let refused = self.refused().and_then(|(target, report)| {
             let how = match &report.outcome {
                 CanaryOutcome::Denied { webhook } => format!("was denied by webhook {webhook}"),
                 CanaryOutcome::Refused { status, message } => {
@@ -188,7 +185,7 @@ impl PlaneEvidence<'_> {
                 "Writes of the control plane's kinds are refused: a dry-run write of {target} {how}."
             ))
         });
-        let said = turned_away.or_else(|| self.canary_in_trouble())?;
+        let said = refused.or_else(|| self.canary_in_trouble())?;
         Some(found(NotAHook::Unexplained, 0.5, vec![said]))
     }
 

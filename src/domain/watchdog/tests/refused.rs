@@ -86,6 +86,35 @@ fn one_refusal_or_such_as_there_always_were_or_of_a_tenants_write_block_nothing(
     }
 }
 
+#[test]
+fn what_is_refused_while_leases_are_written_is_refused_for_its_own_object() {
+    let opa = hook("opa", 1);
+    let refused_beside = |target, lease_of_a_node: bool, renewals: f64| {
+        let mut incident = Incident::calm(&[&opa]);
+        incident.canary_of(target, 11 * SECOND, 5, CanaryOutcome::Written);
+        for second in [12, 14, 16] {
+            let ms = second * SECOND;
+            incident.canary_of(target, ms, 5, denied());
+            if lease_of_a_node {
+                incident.canary_of(LEASE, ms, 5, CanaryOutcome::Written);
+            }
+            incident.count_writes(100.0, 0.005, 0.004);
+            let key = ("coordination.k8s.io".to_owned(), "leases".to_owned());
+            let leases: &mut Results = incident.counters.others.results.entry(key).or_default();
+            leases.ok += renewals;
+            leases.refused += 1.0;
+            incident.scrape(ms + 20);
+            incident.tick(ms + 30);
+        }
+        incident.tick(17 * SECOND).control_plane.writes
+    };
+    let leaders = CanaryTarget::KubeSystem;
+    assert_eq!(refused_beside(leaders, false, 0.0), Writes::Blocked);
+    assert_eq!(refused_beside(leaders, true, 0.0), Writes::Flowing);
+    assert_eq!(refused_beside(leaders, false, 5.0), Writes::Flowing);
+    assert_eq!(refused_beside(LEASE, false, 5.0), Writes::Flowing);
+}
+
 /// After a calm time, a store that refuses all but the dry runs of hookwatch; webhooks fail so many calls in two seconds.
 fn refusing_store(failed_calls: f64) -> Arc<Assessment> {
     let opa = hook("opa", 1);
