@@ -48,7 +48,7 @@ impl ProgressLine {
         }
     }
 
-    /// Runs `work`; once it takes longer than [`DELAY`], shows `what` and the seconds so far.
+    /// Runs `work`; once it takes longer than two seconds, shows `what` and the seconds so far.
     pub async fn during<T>(&mut self, what: &str, work: impl Future<Output = T>) -> T {
         let began = Instant::now();
         let mut tick = interval_at(began + DELAY, INTERVAL);

@@ -22,7 +22,7 @@ pub struct Verdict {
     /// The webhook's name.
     pub webhook: Arc<str>,
     /// Where its calls go, as namespace/service:port or host:port: webhooks that fail and have this in common are one
-    /// incident. Where that is not known, the webhook's own name; [`LOST_PATH`](crate::diagnose::LOST_PATH) as
+    /// incident. Where that is not known, the webhook's own name; [`LOST_PATH`] as
     /// long as it is dead together with all others.
     pub incident: String,
     /// How it is.

@@ -64,7 +64,7 @@ impl CurveColumn {
     }
 }
 
-/// What the daemon answered within the last [`SPAN`].
+/// What the daemon answered within the last ten minutes.
 #[derive(Debug, Clone, Default)]
 pub struct WriteHistory {
     samples: VecDeque<WriteSample>,
@@ -137,7 +137,7 @@ impl WriteHistory {
     }
 
     /// The curve in so many columns, the newest last, and the whole seconds that each covers. Together they cover no more
-    /// than [`SPAN`] in up to 600 columns. Between two answers a sample changes its column only when all of them move.
+    /// than ten minutes in up to 600 columns. Between two answers a sample changes its column only when all of them move.
     pub fn columns(&self, count: usize) -> (Vec<CurveColumn>, Duration) {
         let count = count.max(1);
         let step = (SPAN.as_secs() / count as u64).max(1);
