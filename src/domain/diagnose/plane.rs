@@ -262,18 +262,16 @@ impl<'a> PlaneEvidence<'a> {
     /// written. Where one is, by others or by the canary of the nodes, the canary is refused for its own object.
     fn refused(&self) -> Option<(CanaryTarget, &CanaryReport)> {
         use CanaryTarget::{KubeSystem, NodeLease};
+        let mut targets = [NodeLease, KubeSystem].into_iter();
+        let refused =
+            targets.find_map(|target| Some((target, self.canaries.get(target)?.turned_away(self.now)?)))?;
         let written = |report: &CanaryReport| report.outcome == CanaryOutcome::Written;
         let nodes = self.canaries.get(NodeLease);
-        let renewed = self.renewals().is_some_and(|results| results.ok >= 1.0);
-        if renewed
-            || nodes
-                .and_then(|memory| memory.latest(self.now))
-                .is_some_and(written)
-        {
-            return None;
-        }
-        let mut targets = [NodeLease, KubeSystem].into_iter();
-        targets.find_map(|target| Some((target, self.canaries.get(target)?.turned_away(self.now)?)))
+        let by_canary = nodes
+            .and_then(|memory| memory.latest(self.now))
+            .is_some_and(written);
+        let by_others = || self.renewals().is_some_and(|results| results.ok >= 1.0);
+        (!by_canary && !by_others()).then_some(refused)
     }
 
     /// Mean seconds per write, dry runs left out.
