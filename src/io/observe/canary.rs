@@ -1,8 +1,8 @@
 //! Canaries: dry-run writes through the API server, through every hook that matches a real write.
 //!
-//! Each canary opens a new connection (`Connection: close` on a client of its own) where there may be several API servers, so that
-//! all are reached. With a single one a connection is kept, which costs it less than half, but only while canaries come back at
-//! once: a silently dead connection hangs until the deadline and looks just like a hook that hangs.
+//! Where there may be several API servers, each canary opens a new connection (`Connection: close` on a client of its own), so that
+//! all are reached. With a single one the connection is kept, which costs that server less than half, but only while canaries
+//! return within [`OVERDUE_AFTER`]: a silently dead connection hangs until the deadline and looks just like a hook that hangs.
 
 mod further;
 
@@ -36,26 +36,26 @@ pub const OVERDUE_AFTER: Duration = Duration::from_millis(300);
 /// Longest wait for an answer. The API server ends a write at 34 s and a hook's timeout is 30 s at most, so the API
 /// server answers first, and with a reason.
 pub const DEADLINE: Duration = Duration::from_secs(36);
-/// Most that is read of an object that was written, in bytes.
+/// Most bytes read of the answer to a successful write.
 const MAX_DRAINED: usize = 64 * 1024;
-/// Longest time for that.
+/// Longest wait for those bytes.
 const DRAINED_WITHIN: Duration = Duration::from_secs(1);
 /// The message for a success without the object.
 const NO_OBJECT: &str = "an answer without the object: something other than an API server answers";
 /// The `timeout` parameter for the API server: its own limit for writes.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(34);
 
-/// Writes canaries.
+/// Sends canaries as dry-run writes.
 #[derive(Clone)]
 pub struct CanaryWriter {
     on_new: Client,
     on_kept: Client,
-    /// Whether there is one API server alone: its connection is kept then.
+    /// Whether there is only one API server: then the connection is kept between canaries.
     pub one_process: watch::Receiver<bool>,
-    /// Whether the canary before came back at once.
+    /// Whether the last canary returned within [`OVERDUE_AFTER`].
     at_once: Arc<AtomicBool>,
     namespace: String,
-    /// The objects of [`CanaryTarget::Further`].
+    /// The configured canaries, which [`CanaryTarget::Further`] names.
     pub further: Arc<[FurtherCanary]>,
     clock: Clock,
     deadline: Duration,
@@ -80,8 +80,7 @@ impl CanaryWriter {
 
     /// Writes one canary and returns its outcome; every failure is an outcome.
     ///
-    /// `on_overdue` is called at most once, [`OVERDUE_AFTER`] after the start. Dropping the future gives the
-    /// canary up.
+    /// `on_overdue` is called at most once, [`OVERDUE_AFTER`] after the start. Dropping the future cancels the canary.
     pub async fn write(
         &self,
         target: CanaryTarget,
@@ -148,8 +147,8 @@ impl CanaryWriter {
         self.attempt(&object, now, created).await
     }
 
-    /// Patches the object, so that webhooks that only match UPDATE are called too; if there is none, creates it. Neither is
-    /// stored.
+    /// Patches the object, so that webhooks that match only UPDATE are called too; creates it when it does not exist. Both are dry
+    /// runs: nothing is stored.
     async fn attempt(&self, object: &CanaryObject<'_>, now: Time, created: &mut bool) -> CanaryOutcome {
         let (path, patch) = (format!("{}/{OBJECT}", object.collection()), object.content(now));
         let update = self
@@ -180,7 +179,7 @@ impl CanaryWriter {
             |client| ApiRequest::write(client, method.clone(), &target, content_type, body.to_string());
         if self.at_once.load(Ordering::Relaxed) && *self.one_process.borrow() {
             let answer = answered(request(&self.on_kept)).await;
-            // Else the API server may have closed the connection in the meantime.
+            // Without an answer, the API server may have closed the kept connection in the meantime: try again on a new one.
             if matches!(answer, Ok(()) | Err(RequestError::Refused { .. })) {
                 return answer;
             }
@@ -189,7 +188,7 @@ impl CanaryWriter {
     }
 }
 
-/// The outcome of a request. The rest of its answer is read, or the connection would have to be closed.
+/// Sends a request and returns its outcome. The body is read as well: otherwise the connection could not be reused.
 async fn answered(request: ApiRequest<'_>) -> Result<(), RequestError> {
     let answer = request.open().await?;
     if is_object(answer.headers()) {
@@ -204,7 +203,7 @@ async fn answered(request: ApiRequest<'_>) -> Result<(), RequestError> {
     })
 }
 
-/// Whether a success carries what an API server answers with.
+/// Whether a success has the content type of an API server's answer.
 fn is_object(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     kind.is_some_and(|kind| kind.starts_with("application/json"))

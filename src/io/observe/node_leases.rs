@@ -20,11 +20,11 @@ use crate::io::client::Connection;
 use crate::io::client::request::{ApiRequest, JSON, RequestError};
 use crate::io::missing::MissingFeatures;
 
-/// How often they are read: as often as kubelets write them.
+/// How often the nodes' Leases are listed: as often as a kubelet renews its own.
 pub const INTERVAL: Duration = Duration::from_secs(10);
-/// The same where there are more than [`MANY`].
+/// How often they are listed in a cluster with more than [`MANY`] nodes.
 pub const LONG_INTERVAL: Duration = Duration::from_secs(15);
-/// So many nodes make a list of 0.7 MB.
+/// Number of nodes above which [`LONG_INTERVAL`] applies. The list of 1,000 Leases has 0.7 MB.
 pub const MANY: usize = 1_000;
 /// Longest wait for a whole list.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -32,11 +32,11 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_BYTES: usize = 32 * 1024 * 1024;
 /// Longest name or time that is kept, in bytes. A node's name has 253 at most.
 const MAX_TEXT: usize = 253;
-/// What is lost where they may not be read, in the log.
+/// Name of the feature in the log when the permission to list the Leases is missing.
 const LEASES: &str = "the age of the nodes' Leases";
 const PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases?resourceVersion=0";
 
-/// Reads the nodes' Leases.
+/// Lists the nodes' Leases, and logs when the permission for it is missing.
 #[derive(Clone)]
 pub struct LeaseReader {
     client: Client,
@@ -45,7 +45,7 @@ pub struct LeaseReader {
 }
 
 impl LeaseReader {
-    /// A reader for a cluster.
+    /// A reader that lists over [`Connection::calls`]. Nothing is requested yet.
     pub fn new(connection: &Connection, clock: Clock) -> Self {
         let client = connection.calls().clone();
         Self {
@@ -55,13 +55,13 @@ impl LeaseReader {
         }
     }
 
-    /// Reads all of them. Every failure is an outcome.
+    /// Lists all Leases once, within 10 s. A failure is the reading's `outcome`.
     pub async fn read(&self) -> LeaseReading {
         let outcome = self.list().await.map_err(trouble);
         match &outcome {
             Ok(_) => self.missing.note(LEASES, None),
             Err(LeaseTrouble::Forbidden { why }) => self.missing.note(LEASES, Some(why)),
-            // It says nothing of the permission.
+            // This failure does not show whether the permission is missing.
             Err(LeaseTrouble::Unreadable { .. }) => false,
         };
         let at = (self.clock)();
@@ -82,7 +82,7 @@ impl LeaseReader {
 
 #[derive(Deserialize)]
 struct LeaseItems {
-    /// Go writes an empty list as null when it was never made. What has no such key is no list.
+    /// Go encodes a nil slice as null, so null is an empty list. An answer without the key is no list.
     #[serde(deserialize_with = "Option::deserialize")]
     items: Option<Vec<LeaseItem>>,
 }
@@ -120,7 +120,7 @@ fn trouble(why: RequestError) -> LeaseTrouble {
     }
 }
 
-/// Keeps what matters of one Lease, or counts it.
+/// Keeps the needed fields of one Lease, or counts it as left out when it exceeds a bound. Skips the canary's Lease.
 fn take(list: &mut LeaseList, name: String, spec: LeaseSpec) {
     if name == OBJECT {
         return;

@@ -1,9 +1,9 @@
 //! One direct attempt against one backend, as the API server would connect.
 //!
-//! The API server's visible behaviour is copied: HTTP/1.1 only, TLS 1.2 or newer, trust in the hook's caBundle alone,
-//! the server name `<service>.<namespace>.svc`, no session resumption, no retries (kube-apiserver 1.36,
-//! `apis/util/webhook/client.go`). Redirects, which its client follows, are not followed: where they lead is no backend. reqwest is not used here: it does not expose the phases, hides the certificate when
-//! verification fails, and resumes sessions.
+//! The API server's visible behaviour is copied: HTTP/1.1 only, TLS 1.2 or newer, trust in the hook's caBundle alone, the server
+//! name `<service>.<namespace>.svc`, no session resumption, no retries (kube-apiserver 1.36, `apis/util/webhook/client.go`). The
+//! API server's client follows redirects; a probe does not, because they lead to a server that is not the backend. reqwest is not
+//! used here: it does not expose the phases, hides the certificate when verification fails, and resumes sessions.
 
 use std::fmt;
 use std::future::{pending, poll_fn};
@@ -56,17 +56,17 @@ use trust::{Sighting, Trust, TrustStore};
 /// The bounds of a [`Prober`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProbeLimits {
-    /// The longest any probe may take, whatever its request says. The API server's own cap is 30 s, which is also what its
-    /// dialer gives a TCP connection.
+    /// The longest any probe may take, whatever its request allows. The API server's own cap is 30 s, which is also its dialer's
+    /// limit for a TCP connection.
     pub longest: Duration,
     /// The longest a TLS handshake may take; 10 s as the API server's transport.
     pub tls: Duration,
-    /// When a probe under way is reported as overdue, in ascending order.
+    /// How long after its start a probe is reported as overdue, in ascending order.
     pub overdue: [Duration; 2],
     /// How many connections are kept open at most, over all backends. Each is a file descriptor.
     pub pooled: usize,
-    /// Whether the API server's own host is this one. Where it is another, a hook whose `url` names a loopback address
-    /// is not probed: who listens there on this host says nothing of it.
+    /// Whether hookwatch runs on the API server's host. If not, a hook whose `url` names a loopback address is not probed: here
+    /// that address belongs to another server.
     pub beside_api_server: bool,
 }
 
@@ -82,10 +82,10 @@ impl Default for ProbeLimits {
     }
 }
 
-/// Most bytes of why a probe failed: in an alert's description, which has 1024, the remedy comes after it.
+/// Most bytes of the reason for a failure. An alert's description has 1024 in all, and the remedy follows the reason.
 const MAX_WHY: usize = 300;
 
-/// A foreign text about a failure, cut.
+/// Cuts a text about a failure that came from outside to [`MAX_WHY`] bytes.
 fn brief(text: &str) -> String {
     bounded_to(MAX_WHY, text)
 }
@@ -101,33 +101,33 @@ pub enum ProberError {
 /// What to probe, and how.
 #[derive(Debug, Clone)]
 pub struct ProbeRequest {
-    /// The hook.
+    /// The hook that the backend serves.
     pub hook: Arc<Hook>,
     /// One of its backends.
     pub backend: Backend,
     /// How far to go.
     pub level: ProbeLevel,
-    /// On a new connection or on the one that is kept.
+    /// On a new connection or on the pooled one.
     pub connection: ConnectionKind,
     /// Whether the backend was removed: its pooled connection is probed but never redialled, because the address may
     /// belong to another Pod by now.
     pub gone: bool,
     /// How long the whole probe may take: the hook's timeout.
     pub deadline: Duration,
-    /// Hookwatch's own, which a review comes from.
+    /// Hookwatch's own namespace: a review's object and its service account are in it.
     pub namespace: Arc<str>,
     /// The W3C trace context that the request carries, where there is one.
     pub traceparent: Option<HeaderValue>,
 }
 
 impl ProbeRequest {
-    /// Whether how the probe fails may be told. A connection that is still kept to a backend that has left was made while it
-    /// was listed.
+    /// Whether the report may say how the probe fails, see [`Hook::vouches_for`]. A pooled connection to a removed backend was
+    /// opened while the backend was listed.
     fn may_tell(&self) -> bool {
         self.gone || self.hook.vouches_for(&self.backend)
     }
 
-    /// The phase, as far as it may be told.
+    /// The phase, or [`ProbePhase::Withheld`] where the report may not say how the probe fails.
     fn tells(&self, phase: ProbePhase) -> ProbePhase {
         if self.may_tell() {
             phase
@@ -136,10 +136,10 @@ impl ProbeRequest {
         }
     }
 
-    /// Whether an outcome may not be told, but that there was no good answer in time.
+    /// Whether the report may say no more of an outcome than that there was no good answer in time.
     fn withholds(&self, outcome: &ProbeOutcome, sighting: &Sighting) -> bool {
-        // Without a caBundle and without roots every server that speaks TLS is alive to us, and so is one that sends an
-        // alert before any certificate.
+        // A verifier that differs counts as alive. Without a caBundle and roots to verify with, every TLS server would be alive,
+        // and so would one that sends an alert before its certificate.
         let unproven = matches!(outcome, ProbeOutcome::VerifierDiffers { .. })
             && (self.hook.ca_bundle.is_empty() || sighting.seen().objection.is_none());
         let undialled = matches!(
@@ -155,8 +155,8 @@ impl ProbeRequest {
     }
 }
 
-/// Ready once a handshake is done. Nothing wakes it: poll it after the attempt, which alone can make it so. To be
-/// woken by a part of itself makes a task run once more, and tokio wake another thread to help.
+/// Ready once a handshake is done. It registers no waker: poll it after the attempt, which alone can complete a handshake. A task
+/// that wakes itself runs once more, and tokio wakes another thread to help.
 fn shaken(progress: &Progress) -> impl Future<Output = ()> {
     poll_fn(|_| {
         if progress.take_shaken() {
@@ -167,12 +167,12 @@ fn shaken(progress: &Progress) -> impl Future<Output = ()> {
     })
 }
 
-/// What is known of a probe before it is back.
+/// What is reported of a probe before it ends.
 #[derive(Debug)]
 pub enum ProbeNews {
-    /// It is late.
+    /// It has not ended within one of [`ProbeLimits::overdue`].
     Overdue(ProbeOverdue),
-    /// Its handshake is done, as if no more had been asked for.
+    /// Its handshake is done. The report has the outcome of a probe that asks for no more than that.
     Shaken(Box<ProbeReport>),
 }
 
@@ -247,7 +247,8 @@ impl Underway {
                 served_not_after,
                 served_not_before,
                 served_is_trusted: vouched_until.is_some(),
-                // Unless a handshake tells what vouches for the served certificate, only the end of the whole bundle is certain.
+                // Unless a handshake showed which authority verifies the served certificate, only the end of the whole bundle is
+                // known.
                 ca_not_after: vouched_until.or(self.ca_not_after),
             },
             shared: false,
@@ -260,7 +261,7 @@ impl Prober {
     /// reported as [`ProbeOutcome::VerifierDiffers`].
     ///
     /// # Errors
-    /// When the TLS provider is of no use for probes.
+    /// When the TLS provider can do neither TLS 1.2 nor 1.3.
     pub fn new(
         provider: Arc<CryptoProvider>,
         limits: ProbeLimits,
@@ -276,8 +277,8 @@ impl Prober {
         })
     }
 
-    /// Makes one attempt. `on_news` hears of it at each mark of [`ProbeLimits::overdue`] that passes before the attempt ends,
-    /// and when the handshake of a fresh one is done and there is something to ask. Dropping the future ends the attempt.
+    /// Makes one attempt. `on_news` is called at each of [`ProbeLimits::overdue`] that passes before the attempt ends, and when the
+    /// handshake of a [`ConnectionKind::Fresh`] probe is done and a request follows. Dropping the future ends the attempt.
     pub async fn probe(&self, request: ProbeRequest, on_news: impl FnMut(ProbeNews)) -> ProbeReport {
         let mut attempt = Underway {
             request,
@@ -309,7 +310,7 @@ impl Prober {
         attempt.report(attempt.progress.finish(), outcome)
     }
 
-    /// Sees an attempt to its end, and tells of it meanwhile.
+    /// Runs an attempt until it ends or its time is over, and reports news of it meanwhile.
     async fn follow(
         &self,
         attempt: &Underway,
@@ -323,7 +324,7 @@ impl Prober {
             let making = self.attempt(&attempt.request, plan, trust, progress, &attempt.sighting);
             let outcome = making.await;
             if attempt.request.withholds(&outcome, &attempt.sighting) {
-                // When it failed would tell how it failed.
+                // The time of the failure would reveal its kind, so the attempt runs into its deadline.
                 pending().await
             }
             outcome
@@ -333,8 +334,8 @@ impl Prober {
         let mut marks = self.limits.overdue.map(|mark| attempt.began + mark).into_iter();
         let mut mark = marks.next();
         let mut overdue = pin!(sleep_until(mark.unwrap_or(attempt.began)));
-        // It is the nearest of a probe's timers, so it goes first: tokio wakes another thread up for each timer that is nearer
-        // than all before it.
+        // Register the nearest of the probe's timers first: tokio wakes another thread for each timer that is nearer than all
+        // before it.
         let _ = overdue.as_mut().now_or_never();
         let mut tells = attempt.request.connection == ConnectionKind::Fresh;
         let ended = loop {
@@ -390,7 +391,7 @@ impl Prober {
             match link.exchange(again, progress).await {
                 Ok(reply) => return self.settle(request, plan, link, reply),
                 Err(broken) if request.gone => return broken.outcome(sighting),
-                // The server has closed in the meantime, as it may: the API server redials as well. A connection that
+                // The server may close an idle connection at any time, and the API server redials then, too. A connection that
                 // merely stays silent does not get here; it runs into the deadline.
                 Err(broken) if broken.phase == ProbePhase::FirstByte => progress.restart(),
                 Err(broken) => return broken.outcome(sighting),

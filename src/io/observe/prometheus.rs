@@ -29,17 +29,18 @@ const FIRST: i64 = 190;
 const MOST: i64 = 300;
 /// Seconds by which a reading overlaps the newest known scrape, so that there is one to compare with.
 const OVERLAP: i64 = 15;
-/// Milliseconds by which two readings of the distance between both clocks may differ for the time that an answer takes.
+/// Milliseconds by which two measurements of the distance between both clocks may differ and count as the same: an answer takes
+/// time.
 const JITTER: i64 = 2_000;
-/// Bytes of the answer with the clock.
+/// Most bytes of the answer with the clock.
 const MAX_CLOCK: u64 = 64 * 1024;
-/// Longest address of a request. Servers take 8 KiB for all headers.
+/// Longest selector, in bytes. It is part of the request's address, and servers take 8 KiB for all headers.
 const MAX_SELECTOR: usize = 2_048;
 
-/// Why a selector is none.
+/// The matchers of a selector, without braces, spaces around them and a trailing comma. No matchers at all are accepted.
 ///
 /// # Errors
-/// When it is too long, or has more around it than matchers.
+/// When it is longer than 2 KiB, has a control character, selects by `__name__`, or has no `=`.
 pub fn selector(text: &str) -> Result<String, &'static str> {
     let text = text.trim();
     let inside = text
@@ -68,7 +69,7 @@ pub struct Prometheus {
     clock: Clock,
     /// Milliseconds by which its clock is ahead of ours, as last measured.
     ahead: Option<i64>,
-    /// When the newest scrape is of that is known of every API server, in milliseconds by its clock.
+    /// Up to when the scrapes of every API server are known, in milliseconds by its clock; `None` before the first reading.
     known: Option<i64>,
 }
 
@@ -147,16 +148,16 @@ impl Prometheus {
         }
     }
 
-    /// Where it is, without anything secret.
+    /// Its address as scheme, host, port and prefix, without credentials.
     pub fn source(&self) -> String {
         let target = &self.endpoint.target;
         format!("{}://{}", target.url.scheme(), target.name())
     }
 
-    /// Reads what is new.
+    /// Reads the scrapes since the last reading, 300 s at most. The first reading goes back 190 s.
     ///
     /// # Errors
-    /// Every failure, with its reason and what to do; the address is the target.
+    /// Every failure, with its reason and what to do; its target is [`source`](Self::source).
     pub async fn read(&mut self) -> Result<PrometheusReading, ScrapeFailure> {
         let (started, timeout) = ((self.clock)(), self.limits.timeout);
         let read = tokio::time::timeout(timeout, self.ask()).await;
@@ -180,7 +181,7 @@ impl Prometheus {
         }
     }
 
-    /// The bytes that were read, and what they said.
+    /// The size of the answer with the scrapes, in bytes, and what it holds.
     async fn ask(&mut self) -> Result<(u64, (Vec<Scrape>, Complaints)), QueryFailure> {
         let clocks = self.clocks().await?;
         let back = self.known.map_or(FIRST, |known| {
@@ -196,8 +197,8 @@ impl Prometheus {
         Ok((bytes, read))
     }
 
-    /// Both clocks at one instant. The distance is kept while it is the same but for the time that an answer takes: a scrape
-    /// that is read twice is then of one instant.
+    /// Both clocks at one instant. The distance between them stays the one measured earlier while a new measurement is within
+    /// [`JITTER`] of it: a scrape that is read twice then has one time.
     async fn clocks(&mut self) -> Result<Clocks, QueryFailure> {
         let before = (self.clock)();
         let body = self.get(CLOCK, MAX_CLOCK).await?;
@@ -220,7 +221,7 @@ impl Prometheus {
         url.query_pairs_mut()
             .append_pair("query", query)
             .append_pair("timeout", &format!("{}s", self.limits.timeout.as_secs().max(1)))
-            // One more than is taken: what was cut off is then known to be.
+            // One more than is accepted, which shows that the server cut the result off.
             .append_pair("limit", &limit);
         let request = self.endpoint.request(Method::GET, url).await?;
         let answer = request.send().await.map_err(|error| unreachable(&error))?;
@@ -233,8 +234,8 @@ impl Prometheus {
     }
 }
 
-/// When the newest scrape is of the API server of which it is oldest, by the Prometheus's clock. One that has a single
-/// scrape is looked at as far back as possible.
+/// Up to when the scrapes of every API server are known, in milliseconds by the Prometheus's clock: the newest scrape of the API
+/// server whose newest is oldest. While an API server has only one scrape, the next reading goes back [`MOST`] seconds.
 fn known(scrapes: &[Scrape], clocks: Clocks) -> Option<i64> {
     let mut newest: BTreeMap<&str, (Time, usize)> = BTreeMap::new();
     for scrape in scrapes {

@@ -32,15 +32,15 @@ use targets::Targets;
 
 /// How often the caller should call [`Scraper::refresh`].
 pub const REFRESH_EVERY: Duration = Duration::from_secs(30);
-/// The binary format is less than a quarter of the text and costs the API server two thirds of the CPU
-/// (1.36). What cannot write it answers in text, which every implementation has.
+/// The `Accept` header. The binary format has less than a quarter of the bytes of the text and costs the API server two thirds of
+/// the CPU (1.36). A server that cannot write it answers in text, which every implementation can write.
 const FORMATS: &str = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;\
                        encoding=delimited, text/plain;version=0.0.4;q=0.5";
 /// Longest wait for the list of replicas.
 const REFRESH_TIMEOUT: Duration = Duration::from_secs(10);
-/// Most that is read of the list of replicas.
+/// Most bytes of the list of replicas.
 const MAX_REPLICAS_BODY: usize = 4 * 1024 * 1024;
-/// What the list of replicas is read from.
+/// The path of the list of replicas: the EndpointSlices of the Service `default/kubernetes`.
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices\
                                  ?labelSelector=kubernetes.io%2Fservice-name%3Dkubernetes&limit=50";
 
@@ -69,10 +69,10 @@ impl ScrapeTarget {
     }
 }
 
-/// Where each API server is, by the list that they keep of themselves.
+/// The addresses of the API servers, from the EndpointSlices in which they register themselves.
 ///
 /// # Errors
-/// Why it cannot be read within `limit`.
+/// Why the list cannot be read within `limit`.
 pub(in crate::io) async fn addresses(
     connection: &Connection,
     limit: Duration,
@@ -111,13 +111,13 @@ impl Scraper {
         }
     }
 
-    /// Where to scrape now; at least one target, and no replica twice if that is known. With `wide` no connection is
-    /// kept, and without a list of processes one visit more is made to find another.
+    /// The targets to scrape now: at least one, and no replica twice as far as that is known. With `wide` no connection is kept,
+    /// and where no list gives the number of processes, one more visit may find another one.
     pub fn targets(&self, wide: bool) -> Vec<ScrapeTarget> {
         self.with_targets(|targets| targets.current((self.clock)(), wide))
     }
 
-    /// Whether there is one API server alone, and has been for a minute.
+    /// Whether a single API server process has been seen for a minute, and no other.
     pub fn is_one_process(&self) -> bool {
         self.with_targets(|targets| targets.is_one_process((self.clock)()))
     }
@@ -277,7 +277,8 @@ fn format_of(headers: &HeaderMap) -> Result<Option<Format>, String> {
         .transpose()
 }
 
-/// When the process began, as Prometheus's own handler says beside the metrics: it may be filtered out of them.
+/// When the process began, in Unix seconds, from the header that Prometheus's handler sets. The metric of the same meaning may have
+/// been filtered out.
 fn process_start(headers: &HeaderMap) -> Option<f64> {
     let value = headers.get("process-start-time-unix")?.to_str().ok()?;
     value.parse().ok().filter(|seconds: &f64| seconds.is_finite())

@@ -9,10 +9,11 @@ use crate::io::client::request::base;
 /// Statuses by which a busy API server refuses any object.
 const BUSY: [u16; 2] = [408, 429];
 
-/// Sends one. With strict validation a field that the API server does not know is an error, which the operator reads.
+/// Creates the canary's object as a dry run. With strict validation a field that the API server does not know is an error, which
+/// the operator reads.
 pub(super) async fn create(canaries: &CanaryWriter, canary: &FurtherCanary) -> CanaryOutcome {
     let (group, version) = canary.group_version();
-    // Names of namespaces and resources are checked when the configuration is read; `apiVersion` is the object's own text.
+    // Namespace and resource were checked when the configuration was read; `apiVersion` may be any text.
     let base = base(&percent_encoded(group), &percent_encoded(version));
     let path = format!("{base}/namespaces/{}/{}", canary.namespace, canary.resource);
     let strict = "&fieldValidation=Strict";

@@ -38,7 +38,7 @@ impl Anchor {
 
 #[derive(Debug, Default)]
 pub(super) struct Bundle {
-    /// Its certificates in their order. None means junk.
+    /// Its certificates in their order; empty when the bundle is junk.
     pub(super) anchors: Vec<Anchor>,
     /// Chains that it has verified.
     pub(super) taken: TakenChains,
@@ -54,7 +54,7 @@ impl Bundle {
         }
     }
 
-    /// When its last certificate expires, and it verifies nothing any more.
+    /// When its last certificate expires: then it verifies nothing any more. `None` when it is junk.
     pub(super) fn latest_end(&self) -> Option<Time> {
         let ends = self.anchors.iter().map(|anchor| anchor.not_after);
         ends.max().map(Time::from_unix_seconds)

@@ -20,7 +20,7 @@ use super::trust::Sighting;
 use crate::domain::cluster::hook::BackendAddress;
 use crate::domain::observe::probe::{ProbeOutcome, ProbePhase};
 
-/// How long one that does not answer is waited for before the next is tried as well.
+/// Wait for an address that does not answer, before the next one is tried as well.
 const NEXT_ADDRESS: Duration = Duration::from_millis(300);
 
 pub(super) struct Dial<'a> {
@@ -28,7 +28,7 @@ pub(super) struct Dial<'a> {
     pub(super) resolver: &'a Resolver,
     pub(super) server_name: &'a ServerName<'static>,
     pub(super) config: Arc<ClientConfig>,
-    /// Go's own limit, within the rest of the hook's timeout (client-go `transport.tlsCache`).
+    /// Longest TLS handshake: Go's own limit (client-go `transport.tlsCache`). The probe's deadline applies as well.
     pub(super) longest_handshake: Duration,
 }
 
@@ -56,7 +56,7 @@ impl Dial<'_> {
     }
 }
 
-/// The addresses to try. An address as such needs no resolver, and has no resolve phase.
+/// The addresses to try. An IP address needs no resolver, and has no resolve phase.
 async fn resolve(
     resolver: &Resolver,
     address: &BackendAddress,
@@ -76,9 +76,9 @@ async fn resolve(
     }
 }
 
-/// The first address that takes the connection; the first error when none does. The next one is tried when one fails, or does
-/// not answer for a while, so that an address that hangs is no fault while another one answers: Go tries the other family
-/// after [`NEXT_ADDRESS`], and divides its time among the addresses of one (`net.Dialer`).
+/// Connects to the first address that accepts; the error is that of the first address that failed. The next address is tried when
+/// one fails or has not answered within [`NEXT_ADDRESS`], so an address that hangs is no fault while another one answers. Go does
+/// likewise: it tries the other address family after 300 ms, and divides its time among the addresses of a family (`net.Dialer`).
 pub(super) async fn connect<T, D: Future<Output = std::io::Result<T>>>(
     addresses: &[SocketAddr],
     dial: impl Fn(SocketAddr) -> D,

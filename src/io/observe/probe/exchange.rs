@@ -30,8 +30,8 @@ pub(super) const LONGEST_ANSWER: usize = 1024 * 1024;
 const LONGEST_HEAD: usize = 64 * 1024;
 const MOST_HEADERS: usize = 100;
 
-/// The most that is read for one request, in bytes: a body, its head, and what comes before. hyper passes over any number of
-/// interim answers (`100 Continue`).
+/// The most that is read for one request, in bytes: interim answers such as `100 Continue`, of which hyper skips any number, then
+/// the head and the body.
 const MOST_READ: usize = 2 * LONGEST_ANSWER;
 
 /// How long a finished connection may take to close before it is dropped.
@@ -39,11 +39,11 @@ const GOODBYE: Duration = Duration::from_secs(1);
 
 type HttpConnection = http1::Connection<TokioIo<CountedStream>, Full<Bytes>>;
 
-/// A TLS connection that breaks when the peer says more than [`MOST_READ`].
+/// A TLS connection that fails when the peer sends more than [`MOST_READ`] bytes for one request.
 #[derive(Debug)]
 struct CountedStream {
     tls: TlsStream<TcpStream>,
-    /// Since something was last written: all that is written are requests.
+    /// Bytes read since the last write. Only requests are written, so this counts the answer to one.
     read: usize,
 }
 
@@ -83,8 +83,8 @@ impl AsyncWrite for CountedStream {
     }
 }
 
-/// A connection that speaks HTTP/1.1. No task of its own drives it: it is polled during a request, which saves a probe two
-/// trips between threads.
+/// An HTTP/1.1 connection. No task of its own drives it: it is polled during a request, which saves a probe two trips between
+/// threads.
 #[derive(Debug)]
 pub(super) struct Link {
     sender: SendRequest<Full<Bytes>>,
@@ -118,10 +118,10 @@ pub(super) struct ProbeReply {
     pub(super) body: Option<Bytes>,
 }
 
-/// A connection that broke instead.
+/// A connection that broke before the whole answer was read.
 #[derive(Debug)]
 pub(super) struct Broken {
-    /// Whether anything of the answer had arrived.
+    /// [`ProbePhase::FirstByte`] until the head of the answer is read, then [`ProbePhase::Body`].
     pub(super) phase: ProbePhase,
     error: hyper::Error,
 }
@@ -164,8 +164,8 @@ impl Link {
     ) -> Result<ProbeReply, Broken> {
         let answered = {
             let Self { sender, wire } = self;
-            // Both are polled in turn, so neither wakes the task for the other: only the network does. An exhausted coop
-            // budget would have to.
+            // Both are polled in turn, so neither has to wake the task for the other: only the network does. The request is polled
+            // without a waker, and an exhausted coop budget would need one: hence `unconstrained`.
             let mut asking = pin!(unconstrained(ask(sender, request, progress)));
             poll_fn(|context| {
                 let asleep = &mut Context::from_waker(Waker::noop());
@@ -184,12 +184,13 @@ impl Link {
         }
     }
 
-    /// Closes in order, where that takes time in the background: a server's log should not fill with "unexpected EOF".
+    /// Closes the connection properly, in the background if that takes time: otherwise servers would log "unexpected EOF" for each
+    /// probe.
     pub(super) fn close(self) {
         let Self { sender, mut wire } = self;
         drop(sender);
         wire.turn(&mut Context::from_waker(Waker::noop()));
-        // Outside a runtime there is no background, and the connection is cut.
+        // Outside a runtime there is no background: the connection is dropped.
         if let Some(connection) = wire.connection
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
@@ -213,7 +214,7 @@ impl Link {
     }
 }
 
-/// The error comes with whether anything of the answer had arrived.
+/// Sends the request and reads the answer. An error comes with the phase in which it happened.
 async fn ask(
     sender: &mut SendRequest<Full<Bytes>>,
     request: Request<Full<Bytes>>,

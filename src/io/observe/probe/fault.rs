@@ -11,12 +11,12 @@ use super::trust::Sighting;
 use crate::domain::observe::probe::{ProbeOutcome, ProbePhase, TlsFault};
 use crate::io::error::{causes, with_causes};
 
-/// A TCP connection that did not come about.
+/// The outcome of a TCP connection that failed.
 pub(super) fn of_connect(error: &io::Error) -> ProbeOutcome {
     let why = brief(&error.to_string());
     match error.kind() {
         io::ErrorKind::ConnectionRefused => ProbeOutcome::Refused,
-        // What the kernel says after its own patience with SYNs (about two minutes by default).
+        // The kernel gave up resending its SYN, after about two minutes by default.
         io::ErrorKind::TimedOut => ProbeOutcome::TimedOut {
             phase: ProbePhase::Connect,
         },
@@ -24,8 +24,7 @@ pub(super) fn of_connect(error: &io::Error) -> ProbeOutcome {
             phase: ProbePhase::Connect,
             why,
         },
-        // EMFILE, EPERM and the like are troubles of this process or of its sandbox: no word about the
-        // backend.
+        // EMFILE, EPERM and the like come from this process or its sandbox, and say nothing about the backend.
         _ if is_ours(error) => ProbeOutcome::NotProbed {
             why: format!("this machine could not connect: {why}"),
         },
@@ -33,7 +32,7 @@ pub(super) fn of_connect(error: &io::Error) -> ProbeOutcome {
     }
 }
 
-/// A TLS handshake that did not come about.
+/// The outcome of a TLS handshake that failed.
 pub(super) fn of_handshake(error: &io::Error, sighting: &Sighting) -> ProbeOutcome {
     match sighting.seen().objection {
         Some(Objection::Fault(fault, why)) => return ProbeOutcome::TlsRejected { fault, why },
@@ -76,7 +75,7 @@ pub(super) fn of_handshake(error: &io::Error, sighting: &Sighting) -> ProbeOutco
     }
 }
 
-/// A connection that broke after the handshake.
+/// The outcome of a connection that broke after the handshake.
 ///
 /// With TLS 1.3 a client has finished its handshake before the server has looked at its certificate, so
 /// the complaint about a missing one arrives here.
@@ -92,8 +91,8 @@ pub(super) fn of_exchange(
         }
         _ => {}
     }
-    // The alert may be overtaken by the reset that follows it. A server that merely fell over closes
-    // in order (its kernel does), which is why only a reset is read this way.
+    // The reset that follows the alert may overtake it. When a server process crashes, its kernel closes the connection properly,
+    // so only a reset is read this way.
     let reset = io.is_some_and(|io| {
         matches!(
             io.kind(),
@@ -109,11 +108,11 @@ pub(super) fn of_exchange(
     }
 }
 
-/// Whether an alert means "who are you?".
+/// Whether an alert means that the server requires a client certificate.
 fn wants_certificate(alert: AlertDescription, sighting: &Sighting) -> bool {
     match alert {
         AlertDescription::CertificateRequired => true,
-        // What servers said before there was an alert for it, and some still do.
+        // Servers sent these before `certificate_required` existed, and some still do.
         AlertDescription::BadCertificate
         | AlertDescription::NoCertificate
         | AlertDescription::HandshakeFailure

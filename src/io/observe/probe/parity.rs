@@ -49,7 +49,7 @@ pub(super) struct Presented<'a> {
     pub(super) now: UnixTime,
 }
 
-/// Verifies under a hook's own bundle.
+/// Verifies the served chain by a hook's own bundle, under Go's rules.
 pub(super) fn judge(
     presented: &Presented<'_>,
     anchors: &[Anchor],
@@ -63,13 +63,13 @@ pub(super) fn judge(
         return Ok(());
     };
     let leaf = read(presented.leaf)?;
-    // Dates come first with webpki, so a leaf that is refused for being a CA is within them.
+    // webpki checks dates first, so a leaf that it refuses for being a CA is within its validity.
     if leaf.is_ca() && matches!(error, Error::InvalidCertificate(CertificateError::Other(_))) {
         return authority_as_leaf(presented, &leaf, anchors, provider);
     }
     match explain(&error, presented, &leaf, anchors) {
         Objection::Fault(TlsFault::UnknownAuthority, why) => {
-            // A bundle that ran out is worth its own name: the remedy is another one than for a wrong CA.
+            // An expired bundle is reported as such: its remedy differs from that of a wrong CA.
             match chain(presented, anchors, |anchor| !anchor.in_force(now), provider) {
                 Ok(()) => Err(out_of_date(anchors, now)),
                 Err(_) => Err(Objection::Fault(TlsFault::UnknownAuthority, why)),
@@ -79,11 +79,12 @@ pub(super) fn judge(
     }
 }
 
-/// Certificates of a bundle that are tried one by one.
+/// Most certificates of a bundle that [`vouched_until`] tries one by one.
 const MOST_TRIED: usize = 16;
 
-/// Until when a bundle vouches for a chain that it vouches for now, in seconds since the epoch: the last end of a certificate
-/// that would do so alone. Whatever else is in the bundle, an authority of the past perhaps, may end without harm.
+/// Until when a bundle that verifies a chain now will verify it, in seconds since the epoch: the latest `notAfter` among the
+/// certificates that verify it alone. Others in the bundle, such as a previous authority, may expire without harm. `None` when none
+/// of the [`MOST_TRIED`] that expire last verifies it.
 pub(super) fn vouched_until(
     presented: &Presented<'_>,
     anchors: &[Anchor],
@@ -122,7 +123,7 @@ pub(super) fn judge_by_system_roots(presented: &Presented<'_>, error: &Error, se
     }
 }
 
-/// Whether a handshake signature that our library refused may still suit Go's.
+/// Classifies a handshake signature that our library refuses and Go's may accept.
 pub(super) fn judge_signature(leaf: &CertificateDer<'_>, error: &Error) -> Objection {
     let why = brief(&error.to_string());
     match (error, has_short_rsa_key(leaf)) {
@@ -133,7 +134,7 @@ pub(super) fn judge_signature(leaf: &CertificateDer<'_>, error: &Error) -> Objec
     }
 }
 
-/// Go accepts a leaf that is in the pool as a chain of its own: dates, name and purpose, no signature.
+/// A leaf that is in the bundle. Go takes it for a chain of its own, and checks its dates, name and purpose but no signature.
 fn leaf_alone(presented: &Presented<'_>) -> Result<(), Objection> {
     let leaf = read(presented.leaf)?;
     let (validity, now) = (leaf.validity(), seconds(presented.now));
@@ -183,7 +184,7 @@ fn authority_as_leaf(
             Signed::CannotTell | Signed::No => {}
         }
     }
-    // A chain of more than one link below a CA that acts as leaf is too rare to rebuild Go's search for it.
+    // A CA served as leaf with an intermediate above it is too rare to rebuild Go's search for a chain.
     let by_intermediate = presented
         .intermediates
         .iter()
@@ -197,7 +198,7 @@ fn authority_as_leaf(
         .unwrap_or_else(|| unknown("the served certificate is a CA that nothing in caBundle vouches for")))
 }
 
-/// The path to an anchor and the name, as webpki sees them.
+/// Verifies the path to a usable anchor, and then the name, with webpki.
 fn chain(
     presented: &Presented<'_>,
     anchors: &[Anchor],
@@ -302,14 +303,15 @@ fn unsupported<'a>(
             issuer.subject().as_raw() == leaf.issuer().as_raw() && family(&key) == family(&algorithm)
         })
     };
-    // An RSA signature under a name whose key is now an elliptic curve's is not a matter of support.
+    // An RSA signature cannot come from the elliptic-curve key that an authority of that name has now: that is a fault, not a
+    // missing algorithm.
     if family(&algorithm).is_some() && !issuers.any(fits) {
         return unknown(REISSUED);
     }
     Objection::Differs(format!("signature algorithm {algorithm} is not supported here"))
 }
 
-/// Which kind of key a key's or a signature's algorithm is about.
+/// The kind of key that the OID of a key or of a signature stands for; `None` for one not listed.
 fn family(oid: &str) -> Option<&'static str> {
     match oid {
         _ if oid.starts_with("1.2.840.113549.1.1.") => Some("RSA"),
@@ -388,7 +390,7 @@ fn has_short_rsa_key(der: &CertificateDer<'_>) -> bool {
     })
 }
 
-/// The algorithms Go calls insecure and refuses in a chain.
+/// Whether the signature's algorithm is one that Go calls insecure and refuses in a chain.
 fn is_insecurely_signed(certificate: &X509Certificate<'_>) -> bool {
     const INSECURE: [&str; 5] = [
         "1.2.840.113549.1.1.2", // MD2 with RSA
@@ -417,7 +419,7 @@ pub(super) fn validity(der: &CertificateDer<'_>) -> Option<[i64; 2]> {
     Some([validity.not_before.timestamp(), validity.not_after.timestamp()])
 }
 
-/// Since the epoch.
+/// Whole seconds since the Unix epoch.
 pub(super) fn seconds(now: UnixTime) -> i64 {
     i64::try_from(now.as_secs()).unwrap_or(i64::MAX)
 }

@@ -21,11 +21,10 @@ use crate::domain::text::bounded_to;
 use crate::domain::time::Time;
 use crate::io::client::is_loopback;
 
-/// Who asks, in the hook's log.
+/// The `User-Agent`, by which a webhook's log shows who asks.
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("hookwatch/", env!("CARGO_PKG_VERSION")));
 
-/// Which trace a probe belongs to, in the manner of W3C Trace Context. The API server sends it as well where its own
-/// tracing is on.
+/// The header of W3C Trace Context. The API server sends it as well when its own tracing is on.
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 #[derive(Debug)]
@@ -100,13 +99,13 @@ impl ProbePlan {
     }
 }
 
-/// What a probe of the hook asks, in such a form that equal forms are one request. The uid and the instant of a review,
+/// What a probe of the hook asks. Equal values mean that one request serves all these hooks, so the uid and the time of a review,
 /// which differ each time, are left out. `namespace` is hookwatch's own.
 pub fn ask_of(hook: &Hook, level: ProbeLevel, namespace: &str) -> Ask {
     let path = hook.url_path();
     let request = match level {
         ProbeLevel::Off | ProbeLevel::Handshake => String::new(),
-        // Their answers are not judged alike.
+        // The answer is judged by other rules than that to a plain GET of the same path.
         ProbeLevel::Http if hook.id.kind == HookKind::Aggregated => format!("GET {path} as a discovery"),
         ProbeLevel::Http => format!("GET {path}"),
         ProbeLevel::Review => match review::build(hook, namespace, String::new(), Time::default()) {
@@ -159,7 +158,7 @@ impl Message {
         }
     }
 
-    /// The request, as often as it is needed.
+    /// A copy of the request, since a probe that redials sends it twice. `None` for [`Self::Nothing`].
     pub(super) fn request(&self) -> Option<Request<Full<Bytes>>> {
         match self {
             Self::Nothing => None,
@@ -188,7 +187,7 @@ impl Message {
     }
 }
 
-/// Most bytes that are shown of what cannot be asked, which may be as long as an object is.
+/// Most bytes of an unusable path or host in an error message. The path alone may be as long as an object.
 const MAX_SHOWN: usize = 200;
 
 fn http(method: Method, authority: &str, path: &str, body: Bytes) -> Result<Request<Full<Bytes>>, String> {

@@ -14,8 +14,8 @@ use super::exchange::Link;
 use crate::domain::cluster::hook::ProbeTarget;
 use crate::io::lock;
 
-/// How long Go's transport keeps an idle connection. An older one of ours says nothing about the API
-/// server's.
+/// How long Go's transport keeps an idle connection. The API server has closed its own by then, so an older one of ours says
+/// nothing about it.
 const IDLE: Duration = Duration::from_secs(90);
 
 /// All idle connections.
@@ -46,8 +46,7 @@ impl Pool {
         }
     }
 
-    /// Takes the connection out, if it still serves. A probe that gives up drops it then, and with it the
-    /// connection.
+    /// Takes the connection out of the pool, if it is still usable. A probe that gives up drops it, which closes it.
     pub(super) fn take(&self, target: &ProbeTarget) -> Option<Link> {
         let mut idle = lock(&self.idle).remove(target)?;
         if idle.serves() {
@@ -58,8 +57,8 @@ impl Pool {
         }
     }
 
-    /// Adds a connection, if there is room. Evicting another for it would mean, with more targets than room, that none ever
-    /// finds its connection again.
+    /// Adds a connection, if there is room. It evicts no other target's: with more targets than room, none would find its
+    /// connection again.
     pub(super) fn put(&self, target: ProbeTarget, link: Link) {
         let mut idle = lock(&self.idle);
         let since = Instant::now();

@@ -34,7 +34,7 @@ impl Progress {
         lock(&self.0).shaken = true;
     }
 
-    /// Whether one is; true once for each.
+    /// Whether a handshake is done and was not reported yet; true once for each handshake.
     pub(super) fn take_shaken(&self) -> bool {
         std::mem::take(&mut lock(&self.0).shaken)
     }
@@ -53,7 +53,7 @@ impl Progress {
         *lock(&self.0) = PhaseClock::default();
     }
 
-    /// The current phase; before any, the first one that every probe has.
+    /// The current phase; [`ProbePhase::Connect`] before the first one begins.
     pub(super) fn phase(&self) -> ProbePhase {
         lock(&self.0)
             .current

@@ -10,7 +10,7 @@ use futures::future::{BoxFuture, Shared};
 use super::brief;
 use crate::io::lock;
 
-/// Addresses of one name that are tried.
+/// Most addresses of one name that are tried.
 const MOST_ADDRESSES: usize = 4;
 
 type Lookup = Shared<BoxFuture<'static, Result<Vec<IpAddr>, String>>>;

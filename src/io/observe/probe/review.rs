@@ -1,7 +1,7 @@
 //! A genuine `AdmissionReview`, as the API server would send it for a dry-run write of ours.
 //!
-//! Pure: the hook's rules and who we are come in, bytes go out. The object is one that the hook's own rules
-//! match, because a hook may rightly choke on a kind that it never registered for.
+//! The function is pure: the hook's rules and our account go in, bytes come out. The object is one that the hook's own rules match,
+//! because a hook may rightly fail on a kind that it never registered for.
 
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ mod objects;
 use objects::{KINDS, ReviewedKind};
 use strum::{IntoStaticStr, VariantArray};
 
-/// The versions the API server speaks, best first.
+/// The versions of `admission.k8s.io` that the API server supports. Their order does not matter: the hook's list decides.
 const VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 
 /// The name of the object in the review. It is never created.
@@ -32,8 +32,8 @@ pub(super) struct Review {
     pub(super) body: Vec<u8>,
 }
 
-/// The operations a review can be made for, best first. CONNECT and subresources are left alone: their
-/// objects are options of a call that is not being made.
+/// The operations a review can be made for, the preferred one first. CONNECT and subresources are left out: their objects are
+/// options of a call that is not being made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "UPPERCASE")]
 enum ReviewOperation {
@@ -91,7 +91,7 @@ pub(super) fn build(hook: &Hook, namespace: &str, uid: String, now: Time) -> Res
         "dryRun": true,
         "options": {"kind": operation.options(), "apiVersion": "meta.k8s.io/v1", "dryRun": ["All"]},
     });
-    // A request about a Namespace carries its own name there.
+    // A request about a Namespace has the object's own name in this field.
     if kind.namespaced {
         request["namespace"] = json!(namespace);
     } else if kind.kind == "Namespace" {
@@ -110,7 +110,8 @@ pub(super) fn build(hook: &Hook, namespace: &str, uid: String, now: Time) -> Res
     })
 }
 
-/// The first kind, in the table's order, that any rule matches, with the gentlest operation.
+/// The first operation, in the order of [`ReviewOperation`], for which a rule matches any kind of the table, with the first such
+/// kind.
 fn pick(rules: &[HookRule]) -> Option<(&'static ReviewedKind, ReviewOperation)> {
     ReviewOperation::ALL.iter().find_map(|operation| {
         let kind = KINDS
@@ -156,7 +157,7 @@ fn object(kind: &ReviewedKind, namespace: &str, uid: &str, now: Time, selector: 
     object
 }
 
-/// Labels that match an objectSelector, if it has no contradiction.
+/// Labels that match an objectSelector, unless it contradicts itself.
 fn labels(selector: &Selector) -> serde_json::Map<String, Value> {
     let required = selector
         .expressions

@@ -14,7 +14,8 @@ use super::bundle::Anchor;
 use super::parity::{self, Objection, Presented, seconds};
 use crate::io::lock;
 
-/// Chains remembered for one bundle; past it all are forgotten. Those of the endpoints of one Service are mostly the same.
+/// Most chains remembered for one bundle; when it is reached, all are forgotten. The endpoints of one Service mostly present the
+/// same chain.
 const MOST_CHAINS: usize = 256;
 
 type Fingerprint = [u8; SHA256_OUTPUT_LEN];
@@ -25,13 +26,14 @@ pub(super) struct TakenChains(Mutex<HashMap<Fingerprint, TakenChain>>);
 /// Times are in seconds since the epoch.
 #[derive(Debug)]
 struct TakenChain {
-    /// When the chain is known to verify.
+    /// The span of time in which the chain is known to verify.
     known: RangeInclusive<i64>,
     vouched_until: Option<i64>,
 }
 
 impl TakenChains {
-    /// Verifies a chain, unless these anchors are known to verify it, and returns until when they do.
+    /// Verifies a chain with `judge`, unless it is known to verify now; returns until when the bundle vouches for it, where that is
+    /// known.
     pub(super) fn unless_known(
         &self,
         presented: &Presented<'_>,

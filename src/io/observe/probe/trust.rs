@@ -38,7 +38,7 @@ impl Trust {
         matches!(self, Self::Bundle(bundle) if bundle.anchors.is_empty())
     }
 
-    /// The last `notAfter` of the bundle.
+    /// The last `notAfter` of the bundle; `None` without a bundle or when it is junk.
     pub(super) fn ends(&self) -> Option<Time> {
         match self {
             Self::System { .. } | Self::Anything => None,
@@ -51,7 +51,7 @@ impl Trust {
 #[derive(Debug)]
 pub(super) struct TrustStore {
     provider: Arc<CryptoProvider>,
-    /// The configuration without a verifier; cloned for each handshake.
+    /// The configuration that all handshakes share. Its verifier trusts nothing; each handshake replaces it in a clone.
     base: ClientConfig,
     /// The system's roots, or why there are none.
     system: Result<Arc<dyn ServerCertVerifier>, Error>,
@@ -286,7 +286,7 @@ impl ServerCertVerifier for HandshakeVerifier {
     }
 }
 
-/// Has no certificate to give, and remembers that one was asked for.
+/// Offers no client certificate, and records that the server asked for one.
 impl ResolvesClientCert for HandshakeVerifier {
     fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         lock(&self.sighting.0).asked = true;

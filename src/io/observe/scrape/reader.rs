@@ -20,7 +20,7 @@ impl Format {
         match kind.as_str() {
             "text/plain" => Some(Self::Text),
             "application/vnd.google.protobuf" => {
-                // The same type with other parameters is other messages, or these without their lengths.
+                // With other parameters this type means other messages, or the same ones without their lengths.
                 let (mut is_family, mut is_delimited) = (false, false);
                 for part in parts {
                     is_family |= part == "proto=io.prometheus.client.MetricFamily";
@@ -32,8 +32,8 @@ impl Format {
         }
     }
 
-    /// Guesses by the first piece of a body. A message begins with its length and the tag of a text; an
-    /// exposition whose first line is one byte long does not occur.
+    /// Guesses by the first piece of a body. Protobuf begins with the length of a message and the tag of its name, which is the
+    /// byte of a line feed; no text has a line feed as its second byte.
     fn guess(chunk: &[u8]) -> Self {
         let after_length = chunk.iter().skip_while(|byte| **byte >= 0x80).nth(1);
         if after_length == Some(&b'\n') {
@@ -47,9 +47,9 @@ impl Format {
 /// Why a whole body is of no use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum UnusableBody {
-    /// It is something else.
+    /// It is not the metrics of an API server.
     NotMetrics(String),
-    /// It ends in the middle of this.
+    /// It ends in the middle of a line or a message.
     CutOff(&'static str),
 }
 
@@ -62,7 +62,7 @@ pub(super) enum BodyReader {
 }
 
 impl BodyReader {
-    /// A reader of this format; of `None`, what the body looks like.
+    /// A reader of this format; with `None` the body's first piece decides the format.
     pub(super) fn new(format: Option<Format>) -> Self {
         match format {
             None => Self::Undecided,

@@ -2,7 +2,7 @@
 
 use memchr::memmem::Finder;
 
-/// A body that has shown no family by then is no exposition; an endless one is left there.
+/// Bytes after which a body without any metric family is given up, so that an endless one is not read on.
 pub(super) const PATIENCE: u64 = 1024 * 1024;
 
 /// Looks for the marks of an exposition in pieces cut anywhere.
@@ -47,7 +47,7 @@ impl Sniffer {
         Ok(())
     }
 
-    /// What the whole was: an error when it is not an API server's, else whether its last line is complete.
+    /// The result for the whole body: an error when it is not an API server's, else whether its last line is complete.
     pub(super) fn finish(self) -> Result<bool, String> {
         if self.seen == 0 {
             Err("an empty body instead of metrics".to_owned())
@@ -61,10 +61,10 @@ impl Sniffer {
     }
 }
 
-/// One text to find, also across a cut.
+/// A text to find, also where it is cut between two pieces.
 struct SoughtText {
     finder: Finder<'static>,
-    /// The end of the last piece, one byte shorter than what is looked for.
+    /// The end of what was read so far, one byte shorter than the text.
     tail: Vec<u8>,
     found: bool,
 }

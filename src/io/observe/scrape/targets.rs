@@ -12,7 +12,7 @@ use crate::domain::time::Time;
 
 /// How long a replica that could not be reached is left alone. Trying costs one connection attempt.
 const LEAVE_ALONE: Duration = Duration::from_secs(60);
-/// More replicas than any control plane has.
+/// Most replicas scraped, and most processes remembered for one address: more than any control plane has.
 const MAX_REPLICAS: usize = 32;
 /// Visits to one address in one round at most.
 const MAX_VISITS: usize = 5;

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use super::Review;
 use crate::io::observe::probe::brief;
 
-/// As much of the answer as has a type that decoding can trip over.
+/// The fields whose type the API server's decoder checks, also those that are not used here.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Envelope {
@@ -70,7 +70,7 @@ pub(in super::super) fn check(review: &Review, body: &[u8]) -> Result<bool, Stri
         .and_then(serde_json::from_value)
         .map_err(|error| brief(&format!("not an AdmissionReview: {error}")))?;
     let response = envelope.response.ok_or("the response is absent")?;
-    // The API server never looked at these in v1beta1.
+    // For v1beta1 the API server checks none of these.
     if review.version == "v1" {
         let uid = response.uid.unwrap_or_default();
         if uid != review.uid {
@@ -108,7 +108,8 @@ pub(in super::super) fn check(review: &Review, body: &[u8]) -> Result<bool, Stri
     Ok(response.allowed.unwrap_or(false))
 }
 
-/// A value with the last of duplicate fields, as Go reads it. The error is the JSON one, as webhooks mean to send JSON.
+/// Decodes JSON, or else YAML. Of duplicate fields the last one counts, as in Go. When both fail, the error is that of JSON, which
+/// webhooks intend to send.
 fn decode(body: &[u8]) -> Result<Value, serde_json::Error> {
     serde_json::from_slice(body).or_else(|error| {
         let text = std::str::from_utf8(body).map(str::trim);
@@ -119,7 +120,7 @@ fn decode(body: &[u8]) -> Result<Value, serde_json::Error> {
     })
 }
 
-/// The patch must decode and be a JSON patch. Whether it applies is between the hook and the object.
+/// Checks that the patch decodes to a JSON patch, not whether it applies to the object.
 fn check_patch(patch: &str, kind: &str) -> Result<(), String> {
     let bytes = STANDARD
         .decode(patch)
