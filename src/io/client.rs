@@ -34,7 +34,7 @@ pub use kubeconfig::Flaw;
 
 /// Longest wait for a connection, TLS handshake included.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest wait for what clients share to be put together; a credential plugin may be run for it.
+/// Longest time to build the clients, which may run a credential plugin; see [`build_limit`] for a proxy.
 const BUILD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why there is no client.
@@ -47,7 +47,7 @@ pub enum ConnectError {
     Kubeconfig {
         /// The file or files.
         files: String,
-        /// Who named them.
+        /// Where the path comes from: `--kubeconfig`, `KUBECONFIG` or the default.
         origin: &'static str,
         /// What is wrong.
         why: Box<Flaw>,
@@ -71,7 +71,7 @@ pub enum ConnectError {
     Nowhere {
         /// The default file.
         looked_for: String,
-        /// Why the Pod's environment does not serve.
+        /// Why the Pod's service account cannot be used.
         why: Box<InClusterError>,
     },
     /// The configuration was read, but no client can be made of it.
@@ -82,7 +82,7 @@ pub enum ConnectError {
         /// What is wrong, with its causes.
         why: String,
     },
-    /// Nothing would show that it is an API server that gets the credentials.
+    /// The replica's certificate would not be verified, so another server could receive the credentials.
     #[error(
         "{server} is not asked by its own address, since its certificate would not be verified; use https, and \
          certificate-authority-data instead of insecure-skip-tls-verify"
@@ -119,7 +119,7 @@ impl Connection {
         Self::from_config(source.load(context).await?).await
     }
 
-    /// Makes the clients for a configuration that came about in another way.
+    /// Makes the clients for a configuration. Nothing is dialled yet.
     ///
     /// # Errors
     /// When its certificates or credentials are unusable.
@@ -145,7 +145,8 @@ impl Connection {
         &self.calls
     }
 
-    /// The client for canaries alone.
+    /// The client for canaries and other requests that each need a new connection. Callers ask for that by `Connection: close`, so
+    /// that this client has no pooled connection.
     pub fn canaries(&self) -> &Client {
         &self.canaries
     }
@@ -155,7 +156,7 @@ impl Connection {
         without_secrets(&self.config.cluster_url)
     }
 
-    /// What it is called in metrics and messages: host and port, without anything secret that a URL may hold.
+    /// The server's name in metrics and messages: host and port, without the user and password that a URL may hold.
     pub fn server_name(&self) -> String {
         let url = &self.config.cluster_url;
         match (url.host(), url.port_u16()) {
@@ -213,7 +214,7 @@ impl std::fmt::Debug for Connection {
     }
 }
 
-/// Whether a request carries anything by which another could act for us.
+/// Whether requests carry credentials with which the receiver could act as this user.
 const fn has_credentials(user: &AuthInfo) -> bool {
     user.token.is_some()
         || user.token_file.is_some()
@@ -240,7 +241,7 @@ fn server_port(url: &Uri) -> u16 {
     url.port_u16().unwrap_or(default)
 }
 
-/// Whether a host's name or address means the host on which it is asked for.
+/// Whether a host is `localhost` or a loopback address: each means the very host that uses it.
 pub(super) fn is_loopback(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost")
         || host
@@ -269,7 +270,7 @@ fn build_limit(config: &Config) -> Duration {
     BUILD_TIMEOUT * if config.proxy_url.is_some() { 3 } else { 1 }
 }
 
-/// Credential plugins are run, and files read, while a client is built: not on a runtime thread.
+/// Builds clients on a blocking thread, because it runs credential plugins and reads files.
 async fn build<T: Send + 'static>(
     config: Config,
     make: fn(&ClientMaker) -> Result<T, kube::Error>,

@@ -1,7 +1,7 @@
 //! Asking a running daemon what it sees, as `status` and `top` do.
 //!
-//! One connection is kept and every answer is bounded in size and time. A connection that is kept is worth much in an
-//! outage: the way through the API server that [`tunnel`] takes passes admission when it is opened, and not after that.
+//! One connection is kept and every answer is bounded in size and time. Keeping the connection matters in an outage: the
+//! port-forward of [`tunnel`] passes admission only when it is opened.
 
 mod address;
 pub mod tunnel;
@@ -40,7 +40,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 const ANSWER: Duration = Duration::from_secs(10);
 /// Largest assessment. One of ten thousand hooks with ten backends each has some 30 MB.
 const MAX_ASSESSMENT: usize = 64 << 20;
-/// Most that is read of an answer that is a message.
+/// Most bytes read of an answer that is a message.
 const MAX_MESSAGE: usize = 4 << 10;
 
 /// Files with our credentials for a daemon, or with the identity it must prove.
@@ -50,7 +50,7 @@ pub struct DaemonFiles {
     pub ca: Option<PathBuf>,
     /// A client certificate with its chain, and its key, PEM.
     pub certificate: Option<(PathBuf, PathBuf)>,
-    /// How it asks who comes.
+    /// How the daemon authenticates us.
     pub auth: Auth,
 }
 
@@ -80,7 +80,7 @@ pub enum AskError {
     /// A file cannot be used.
     #[error(transparent)]
     Trust(#[from] EndpointError),
-    /// It answers, and not us.
+    /// The daemon answers that we are not authenticated or not permitted.
     #[error("{server} requires authentication ({status}): {said}")]
     Refused {
         /// Who was asked.
@@ -96,7 +96,7 @@ pub enum AskError {
         /// Who was asked.
         server: String,
     },
-    /// It is something else.
+    /// Another server answers at this address.
     #[error("what answers at {server} is no hookwatch: {why}")]
     Another {
         /// Who was asked.
@@ -111,11 +111,11 @@ pub enum AskError {
 pub struct DaemonAnswer {
     /// The newest assessment, JSON.
     pub assessment: Bytes,
-    /// What it says when it judges nothing any more.
+    /// What `/live` says when the daemon has stopped judging; `None` while it judges.
     pub silent: Option<String>,
 }
 
-/// A daemon that can be asked.
+/// A client for one daemon, which keeps one connection.
 #[derive(Debug)]
 pub struct DaemonClient {
     address: Address,
@@ -125,7 +125,7 @@ pub struct DaemonClient {
 }
 
 impl DaemonClient {
-    /// Gets ready to ask; nothing is opened yet.
+    /// A client for the daemon at `address`; no connection is opened yet.
     pub const fn new(address: Address, way: DaemonRoute, files: DaemonFiles) -> Self {
         Self {
             address,
@@ -135,7 +135,7 @@ impl DaemonClient {
         }
     }
 
-    /// Who is asked, for a person.
+    /// The name of the daemon in messages: its address, or where its Pods are.
     pub fn name(&self) -> String {
         match &self.way {
             DaemonRoute::Direct => self.address.to_string(),
@@ -150,13 +150,13 @@ impl DaemonClient {
         }
     }
 
-    /// Asks.
+    /// Asks for the newest assessment and whether the daemon still judges. When the kept connection fails, a new one is tried once.
     ///
     /// # Errors
-    /// When there is no answer, or one that is none.
+    /// When no daemon answers, or its answer is not an assessment.
     pub async fn ask(&mut self) -> Result<DaemonAnswer, AskError> {
         if let Some(mut kept) = self.kept.take() {
-            // The daemon may have closed it at any moment; that says nothing yet.
+            // The daemon may have closed the kept connection at any moment, so its failure is no error yet.
             if let Ok(answer) = self.ask_over(&mut kept).await {
                 self.kept = Some(kept);
                 return Ok(answer);
@@ -240,7 +240,7 @@ impl DaemonClient {
                     let stream = TcpStream::connect(target)
                         .await
                         .map_err(|error| error.to_string())?;
-                    // Not having it costs milliseconds.
+                    // Without TCP_NODELAY a request only takes milliseconds longer.
                     let _ = stream.set_nodelay(true);
                     self.greet(stream, tls).await
                 };
@@ -257,7 +257,7 @@ impl DaemonClient {
         }
     }
 
-    /// TLS where it is wanted, and HTTP.
+    /// Does the TLS handshake, if there is TLS, and starts HTTP/1.1.
     async fn greet<S>(
         &self,
         stream: S,

@@ -1,9 +1,8 @@
-//! A server beside the cluster, such as an Alertmanager or a Prometheus: how it is reached and how hookwatch is let in.
+//! A server beside the cluster, such as an Alertmanager or a Prometheus: how hookwatch reaches it and authenticates.
 //!
-//! Certificates, keys and passwords are read again for every request, so that one that was renewed is used without a
-//! restart, and one that is missing costs no more than the requests until it is there. None of them is ever part of an
-//! error. Redirects are not followed and proxies of the environment not used: credentials go to the configured address
-//! and nowhere else.
+//! Certificates, keys and passwords are read again for every request: a renewed one is used without a restart, and a missing one
+//! fails only the requests until it is there. None of them is ever part of an error. Redirects are not followed and proxies of the
+//! environment not used: credentials go to the configured address and nowhere else.
 
 pub(super) mod secrets;
 
@@ -18,37 +17,37 @@ use self::secrets::Material;
 use super::error::without_url;
 use crate::domain::text::bounded;
 
-/// Bytes of an answer that are read for what it says, when it is a refusal.
+/// Most bytes read of the body of an error answer.
 const MAX_ANSWER: usize = 2_048;
-/// Characters of it that are passed on.
+/// Most characters of that body in an error.
 const MAX_SAID: usize = 300;
 
-/// One server and how to be let in. Every secret is in a file; here is only where.
+/// One server and how hookwatch authenticates to it. Secrets are in files, of which only the paths are here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndpointTarget {
-    /// Its address with the prefix of its paths, as `--web.external-url` has it. Without credentials.
+    /// Its address with the prefix of its paths, as in `--web.external-url`. Without credentials.
     pub url: Url,
     /// PEM file with the authorities that may have signed its certificate; `None` for those of the system.
     pub ca_file: Option<PathBuf>,
-    /// PEM files with the certificate by which hookwatch shows who it is, and with its key.
+    /// PEM files of hookwatch's client certificate and of its key; `None` to present none.
     pub client_certificate: Option<(PathBuf, PathBuf)>,
-    /// How it asks who comes.
+    /// How it authenticates hookwatch.
     pub auth: Auth,
 }
 
-/// How a server, or the proxy before it, asks who comes.
+/// How a server, or the proxy in front of it, authenticates a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Auth {
     /// Not at all.
     None,
-    /// By a name and a password, which is in this file.
+    /// HTTP Basic: by a name, and a password in this file.
     Basic {
         /// The name.
         username: String,
         /// The file with the password.
         password_file: PathBuf,
     },
-    /// By a token, which is in this file.
+    /// By a bearer token in this file.
     Bearer {
         /// The file with the token.
         token_file: PathBuf,
@@ -92,12 +91,12 @@ pub enum EndpointError {
     /// There was no answer in time.
     #[error("it did not answer within {} s", .0.as_secs_f32())]
     TimedOut(Duration),
-    /// It answered that it does not take this, or that it cannot for now.
+    /// It answered with a status that is not a success.
     #[error("it answered {status}{}", quoted(.said))]
     Status {
         /// The status.
         status: u16,
-        /// The beginning of what it said.
+        /// The beginning of its message; empty when there is none.
         said: String,
     },
 }
@@ -125,7 +124,7 @@ impl EndpointError {
         }
     }
 
-    /// Its status, when it answered.
+    /// The status of its answer; `None` when the failure is not an answer.
     pub const fn status(&self) -> Option<u16> {
         match self {
             Self::Status { status, .. } => Some(*status),
@@ -154,7 +153,7 @@ impl EndpointClient {
         Self { target, client: None }
     }
 
-    /// A request with what lets it in.
+    /// A request with the credentials of the target.
     pub(super) async fn request(
         &mut self,
         method: Method,
@@ -180,7 +179,7 @@ impl EndpointClient {
         let client = Client::builder()
             .tls_backend_preconfigured(material.tls(target.url.scheme() == "https")?)
             .redirect(reqwest::redirect::Policy::none())
-            // What is repeated is repeated with what holds by then.
+            // Callers repeat requests themselves, with credentials read again.
             .retry(reqwest::retry::never())
             .no_proxy()
             .pool_max_idle_per_host(1)
@@ -192,7 +191,7 @@ impl EndpointClient {
     }
 }
 
-/// That an answer is a refusal. `words` finds what it says in its beginning.
+/// The error for an answer that is not a success. `words` extracts the message from the beginning of the body.
 pub(super) async fn refused(answer: Response, words: impl FnOnce(String) -> String) -> EndpointError {
     let status = answer.status().as_u16();
     let said = match redirect(&answer) {
@@ -203,7 +202,7 @@ pub(super) async fn refused(answer: Response, words: impl FnOnce(String) -> Stri
     EndpointError::Status { status, said }
 }
 
-/// That an answer is a redirect, and where to.
+/// The message for a redirect; `None` for any other answer.
 fn redirect(answer: &Response) -> Option<String> {
     let location = answer.headers().get(LOCATION)?.to_str().ok()?;
     let is_redirect = answer.status().is_redirection();

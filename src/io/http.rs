@@ -30,7 +30,8 @@ use crate::domain::report::assessment::{Assessment, NOTHING_JUDGED};
 pub use access::{Access, TokenError};
 pub use tls::{Tls, TlsError, TlsFiles};
 
-/// The core judges at least every two seconds. When it has not for this long it hangs, and a restart is what helps.
+/// Age of the newest assessment from which `/live` fails. The core judges at least every two seconds, so by then it hangs, and only
+/// a restart helps.
 const JUDGES_WITHIN: Duration = Duration::from_secs(10);
 
 /// The answer when the thread that renders answers is gone.
@@ -39,11 +40,11 @@ const STOPPING: &str = "hookwatch is stopping\n";
 /// Where the server listens, and for whom.
 #[derive(Debug)]
 pub struct Listening {
-    /// Everything is here, but for the metrics where they have an address of their own.
+    /// Serves everything, except `/metrics` when that has an address of its own.
     pub main: TcpListener,
-    /// `/metrics`, `/live` and `/ready`, without TLS.
+    /// Serves `/metrics`, `/live` and `/ready` without TLS; `None` when `main` serves the metrics.
     pub metrics: Option<TcpListener>,
-    /// TLS on the main one.
+    /// TLS of `main`; `None` for plain HTTP.
     pub tls: Option<Tls>,
     /// Who may see the page and the API.
     pub access: Access,
@@ -52,7 +53,7 @@ pub struct Listening {
 }
 
 impl From<TcpListener> for Listening {
-    /// Everything in one place, the page and the API for this host alone.
+    /// Everything on one listener without TLS; the page and the API only for this host.
     fn from(main: TcpListener) -> Self {
         Self {
             main,
@@ -98,7 +99,7 @@ pub async fn serve(listening: Listening, shown: Reported, stop: watch::Receiver<
     let observed = observed(shown.clone(), judged.clone());
     let page = status::StatusPage::new(shown.clone(), judged.clone(), cluster);
     let told = told(shown.clone(), page, access);
-    // Each has connection slots of its own: clients that fill one port do not keep a scraper or the kubelet from the
+    // Each listener has connection slots of its own: clients that fill one port do not keep a scraper or the kubelet from the
     // other.
     let beside = metrics.map(|listener| {
         let router = observed.clone().merge(metrics_of(shown.clone()));
@@ -211,8 +212,8 @@ async fn metrics_elsewhere() -> (StatusCode, &'static str) {
     )
 }
 
-/// Ready when there is an inventory to judge by. It does not go back: a daemon with an old inventory still
-/// serves, and says how old it is.
+/// Ready once there is an inventory to judge by, and from then on: a daemon with an old inventory still serves, and says how old it
+/// is.
 async fn ready(State(shown): State<Reported>) -> Response {
     let assessment = shown.assessment.borrow().clone();
     let has_inventory =
@@ -241,7 +242,7 @@ async fn assessment(State((shown, written)): State<(Reported, WrittenAssessment)
         Some((_, json)) => json,
         None => {
             let read = Arc::clone(&newest);
-            // With thousands of webhooks it is megabytes: not on a thread that others wait for.
+            // With thousands of webhooks the JSON has megabytes, which would block a runtime thread.
             let made = tokio::task::spawn_blocking(move || serde_json::to_vec(&*read)).await;
             match made.map_err(|_| STOPPING.to_owned()) {
                 Ok(Ok(json)) => Bytes::from(json),

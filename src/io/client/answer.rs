@@ -17,14 +17,14 @@ use crate::io::error::{causes, with_causes};
 /// Most that is read of an answer whose body matters only as a message, in bytes. A denial quotes the webhook's message, at
 /// any length, and a truncated `Status` does not even yield the webhook's name.
 const MAX_ERROR_BODY: usize = 1 << 20;
-/// Most that is kept of the message of a `Status`, in bytes: the name and the URL of a webhook, and why its call failed, stand
-/// within that, and what a webhook says at greater length fills no log.
+/// Most bytes kept of the message of a `Status`. A webhook's name and URL and why its call failed fit into that, and a longer text
+/// of a webhook fills no log.
 const MAX_STATUS_MESSAGE: usize = 4 << 10;
 /// Longest wait for the rest of a body whose status is already known: shorter than any request may take, so that the status
 /// survives a body that hangs.
 const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Reads a body of at most `limit` bytes. The caller keeps the time.
+/// Reads a body of at most `limit` bytes. It has no timeout: the caller sets one.
 pub(crate) async fn read_body<B>(mut body: B, limit: usize) -> Result<Vec<u8>, RequestError>
 where
     B: hyper::body::Body<Data = Bytes, Error: std::error::Error + 'static> + Unpin,

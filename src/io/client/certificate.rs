@@ -1,12 +1,12 @@
-//! What Go makes of certificates where the libraries used here are stricter, or ask nothing.
+//! Go's rules for certificates, where the libraries used here are stricter or check nothing.
 
 use base64::Engine;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use x509_parser::prelude::{X509Certificate, X509Version};
 
-/// Go's `CheckSignatureFrom`: a version 3 issuer must be a CA, and its key usage, if given, must allow it.
-/// webpki asks nothing of an anchor.
+/// Go's `CheckSignatureFrom`: a version 3 issuer must be a CA, and its key usage, if given, must allow signing certificates. webpki
+/// does not check this for an anchor.
 pub(crate) fn may_sign(certificate: &X509Certificate<'_>) -> bool {
     let may_be_issuer = match certificate.basic_constraints() {
         Ok(Some(constraints)) => constraints.value.ca,
@@ -24,7 +24,7 @@ pub(crate) fn may_sign(certificate: &X509Certificate<'_>) -> bool {
 const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
 const END: &str = "-----END CERTIFICATE-----";
 
-/// Go's decoder is not strict about the bits after the last whole byte.
+/// Go's base64 decoder ignores the bits after the last whole byte.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new()
@@ -32,7 +32,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::RequireCanonical),
 );
 
-/// The DER of every well-formed block; a malformed one ends where the next begins.
+/// The DER of every well-formed `CERTIFICATE` block. A block without an end line stops where the next one begins.
 pub(crate) fn blocks(pem: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     let mut open: Option<String> = None;
     pem.split(|byte| *byte == b'\n').filter_map(move |line| {

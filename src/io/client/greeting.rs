@@ -16,7 +16,7 @@ use crate::domain::text::bounded;
 
 /// Longest wait for each of the two answers.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Most that is read of one. The list of resources of a group has a few kilobytes.
+/// Most bytes read of one answer. The list of resources of a group has a few kilobytes.
 const MAX_BODY: usize = 256 * 1024;
 const VERSION: &str = "/version";
 const RESOURCES: &str = "/apis/admissionregistration.k8s.io/v1";
@@ -35,7 +35,7 @@ pub enum Obstacle {
         /// What the system said.
         why: String,
     },
-    /// The connection is taken, and then nothing.
+    /// The server accepts the connection and does not answer within 5 s.
     #[error(
         "{server} takes the connection and does not answer within 5 s; the API server hangs, or something in front of \
          it does: look at its own log, and ask it for /livez from its own machine"
@@ -44,7 +44,7 @@ pub enum Obstacle {
         /// The URL.
         server: String,
     },
-    /// The connection ends without an answer that HTTP knows.
+    /// The connection ends without an HTTP answer.
     #[error(
         "{server} takes the connection and ends it without an answer ({why}); check the port, and whether https is \
          meant where the kubeconfig says http"
@@ -55,7 +55,7 @@ pub enum Obstacle {
         /// What the client said.
         why: String,
     },
-    /// It leads elsewhere.
+    /// The server redirects the request.
     #[error(
         "{server} redirects {path} to {to}; no API server does: a proxy or a login page stands in front of it. Check \
          the server in the kubeconfig, and HTTPS_PROXY"
@@ -68,7 +68,7 @@ pub enum Obstacle {
         /// Where it leads.
         to: String,
     },
-    /// It answers something else with a 200.
+    /// A success whose body is not an API server's.
     #[error(
         "{server} answers {path} with something that is no API server's ({what}); a proxy or a login page stands in \
          front of it. Check the server in the kubeconfig, and HTTPS_PROXY"
@@ -81,14 +81,14 @@ pub enum Obstacle {
         /// The beginning of what came.
         what: String,
     },
-    /// It refuses.
+    /// Any other status that is not a success.
     #[error("{server} {said}")]
     Refused {
         /// The URL.
         server: String,
         /// The status.
         status: u16,
-        /// What that means and what to do next.
+        /// What the status means and what to do next.
         said: String,
     },
     /// An API server without webhooks.
@@ -118,7 +118,7 @@ impl Obstacle {
 }
 
 impl Connection {
-    /// Asks the configured server for its version.
+    /// Asks the configured server for its version, and checks that it has webhook configurations. Returns the `gitVersion`.
     ///
     /// # Errors
     /// Why it cannot be watched, in one sentence with the next step.
@@ -151,7 +151,7 @@ impl Connection {
         }
     }
 
-    /// A document, or the beginning of what came instead of one.
+    /// The JSON at a path, or the beginning of what the server sent instead.
     async fn ask(&self, server: &str, path: &'static str) -> Result<Result<Value, String>, Obstacle> {
         let server = server.to_owned();
         let request = ApiRequest::get(self.canaries(), path, JSON).on_new_connection();
@@ -178,7 +178,7 @@ impl Connection {
     }
 }
 
-/// What a refusal means and what to do next, to follow the server's URL.
+/// What an error status means and what to do next, as the rest of a sentence that begins with the server's URL.
 fn refusal(path: &str, status: u16, message: &str, headers: &HeaderMap) -> String {
     let answer = format!("(HTTP {status}: {message})");
     match status {

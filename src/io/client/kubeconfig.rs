@@ -36,13 +36,13 @@ pub enum Flaw {
         what: &'static str,
         /// Its path.
         path: PathBuf,
-        /// Why not.
+        /// Why it cannot be read.
         why: String,
     },
-    /// It is no text.
+    /// The file is not text.
     #[error("it is not text and no kubeconfig")]
     Binary,
-    /// It is text of another kind.
+    /// The file is text, but no kubeconfig.
     #[error("it is no kubeconfig: {0}")]
     NotOne(String),
     /// It names something that it does not have.
@@ -52,42 +52,42 @@ pub enum Flaw {
         what: &'static str,
         /// What is missing.
         name: String,
-        /// What there is.
+        /// The names that it has.
         known: Vec<String>,
     },
     /// It has no current context, and none was asked for.
     #[error("it has no current-context{}; choose one by --context", among(known))]
     NoContext {
-        /// What there is.
+        /// The names that it has.
         known: Vec<String>,
     },
-    /// The authority is of no use.
+    /// The certificate authority of the cluster holds no certificate.
     #[error("the certificate authority of cluster {cluster:?} holds no certificate in PEM ({key})")]
     NoAuthority {
-        /// Whose.
+        /// The cluster's name.
         cluster: String,
         /// The key that holds it.
         key: &'static str,
     },
-    /// The client certificate is of no use.
+    /// The client certificate cannot be read.
     #[error("the client certificate of user {user:?} cannot be read ({key}): {why}")]
     NoCertificate {
-        /// Whose.
+        /// The user's name.
         user: String,
         /// The key that holds it.
         key: &'static str,
-        /// Why not.
+        /// Why it cannot be read.
         why: String,
     },
     /// The client certificate is not valid any more, or not yet.
     #[error("the client certificate of user {user:?} {how}; renew it (the API server would answer 401)")]
     OutOfDate {
-        /// Whose.
+        /// The user's name.
         user: String,
         /// `expired at ...`.
         how: String,
     },
-    /// kube does not take it.
+    /// kube rejects the kubeconfig.
     #[error(transparent)]
     Kube(#[from] KubeconfigError),
 }
@@ -106,7 +106,7 @@ pub(super) fn read(files: &[PathBuf], context: Option<&str>) -> Result<Kubeconfi
         .iter()
         .try_fold(Kubeconfig::default(), |merged, file| -> Result<_, Flaw> {
             let mut next = read_one(file)?;
-            // As kubectl does: a file with an empty one leaves the choice to the next.
+            // As in kubectl, a file with an empty current-context leaves the choice to the next file.
             next.current_context = next.current_context.filter(|name| !name.is_empty());
             Ok(merged.merge(next)?)
         })?;
@@ -154,13 +154,13 @@ pub(super) fn proxy(
     proxy.parse().ok().filter(|_| is_used)
 }
 
-/// The host of an entry of `NO_PROXY`, whose forms `*.host`, `host:port` and `[IPv6]:port` the matcher does not know. With another
-/// port than the server's it stays whole and matches no host.
+/// The host of an entry of `NO_PROXY`. The matcher does not know the forms `*.host`, `host:port` and `[IPv6]:port`. An entry with
+/// another port than the server's stays whole and matches no host.
 fn exempt_host<'a>(entry: &'a str, port: &str) -> &'a str {
     let entry = entry.trim();
     let host = match entry.strip_suffix(port) {
         Some(host) if host.ends_with(']') => host.trim_matches(['[', ']']),
-        // Of an IPv6 address without brackets the last group is no port.
+        // The last group of an IPv6 address without brackets is not a port.
         Some(host) if !host.contains(':') => host,
         _ => entry,
     };
@@ -187,8 +187,8 @@ fn read_one(path: &Path) -> Result<Kubeconfig, Flaw> {
     Ok(kubeconfig)
 }
 
-/// Finds what a kubeconfig names, as kubectl does: files in its own folder, and a plugin there unless it is a bare name. kube does
-/// the same only where it reads the file itself, and a pipe can be read once.
+/// Makes paths absolute, as kubectl does: relative ones start from the kubeconfig's folder, except a plugin's bare name, which is
+/// found by `PATH`. kube does this only when it reads the file itself, and a pipe can be read only once.
 fn resolve_paths(kubeconfig: &mut Kubeconfig, folder: &Path) {
     let absolute = |named: &mut Option<String>| {
         named.take_if(|path| path.is_empty());

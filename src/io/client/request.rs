@@ -13,9 +13,9 @@ use thiserror::Error;
 use super::answer::{error_message, is_connect, percent_encoded, read_body};
 use crate::io::error::with_causes;
 
-/// What objects are written and read as.
+/// The media type of objects in requests and answers.
 pub(crate) const JSON: &str = "application/json";
-/// Lists of metadata alone; an API server that can give no less than whole objects is to refuse.
+/// The media type of lists of metadata only. No other type is accepted, so an API server that can only list whole objects refuses.
 pub(crate) const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
 /// Why a request was not answered with what it asked for.
@@ -39,11 +39,11 @@ pub(crate) enum RequestError {
     /// A status that is no success.
     #[error("HTTP {status}: {message}")]
     Refused {
-        /// 400 where no request could be built.
+        /// The HTTP status; 400 when no request could be built.
         status: u16,
         /// The server's words, as [`error_message`] reads them.
         message: String,
-        /// What came with it.
+        /// The answer's headers.
         headers: Box<HeaderMap>,
     },
 }
@@ -57,7 +57,7 @@ pub(crate) struct ApiRequest<'a> {
 }
 
 impl<'a> ApiRequest<'a> {
-    /// Reads, in the form that `accept` wants; `target` is a path with its query.
+    /// A read in the form that `accept` wants; `target` is a path with its query.
     pub(crate) fn get(client: &'a Client, target: &str, accept: &str) -> Self {
         let head = Request::get(target).header(ACCEPT, accept);
         Self {
@@ -67,7 +67,7 @@ impl<'a> ApiRequest<'a> {
         }
     }
 
-    /// Writes a body of this type. (A read that says a type is refused: `/version` answers it with a 406.)
+    /// A write with a body of this type. Reads name no content type, since `/version` would answer 406.
     pub(crate) fn write(
         client: &'a Client,
         method: Method,
@@ -83,7 +83,7 @@ impl<'a> ApiRequest<'a> {
         }
     }
 
-    /// Over a connection opened for it: behind a balancer each may lead to another API server.
+    /// Uses a connection opened for this request alone: behind a balancer, each may lead to another API server.
     pub(crate) fn on_new_connection(self) -> Self {
         Self {
             head: self.head.header(CONNECTION, "close"),
@@ -91,7 +91,7 @@ impl<'a> ApiRequest<'a> {
         }
     }
 
-    /// An answer of any status. The caller keeps the time.
+    /// Sends the request and returns an answer of any status. It has no timeout: the caller sets one.
     pub(crate) async fn send(self) -> Result<Response<Body>, RequestError> {
         let request = self.head.body(Body::from(self.body));
         let request = request.map_err(|error| RequestError::Refused {
@@ -109,7 +109,8 @@ impl<'a> ApiRequest<'a> {
         })
     }
 
-    /// An answer that is a success, with its body still to be read. The caller keeps the time.
+    /// Sends the request and returns an answer that is a success, with its body still to be read. It has no timeout: the caller
+    /// sets one.
     pub(crate) async fn open(self) -> Result<Response<Body>, RequestError> {
         let answer = self.send().await?;
         if answer.status().is_success() {
@@ -123,7 +124,7 @@ impl<'a> ApiRequest<'a> {
         })
     }
 
-    /// The body of a success, of at most `max` bytes.
+    /// Sends the request and returns the body of a success, of at most `max` bytes and within `limit`.
     pub(crate) async fn bytes(self, limit: Duration, max: usize) -> Result<Vec<u8>, RequestError> {
         within(limit, async {
             read_body(self.open().await?.into_body(), max).await
@@ -131,7 +132,7 @@ impl<'a> ApiRequest<'a> {
         .await
     }
 
-    /// The same, read as JSON.
+    /// The same as [`Self::bytes`], with the body parsed as JSON.
     pub(crate) async fn json<T: DeserializeOwned>(
         self,
         limit: Duration,

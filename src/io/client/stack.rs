@@ -23,8 +23,8 @@ const KEEPALIVE: Duration = Duration::from_secs(20);
 /// Makes clients that share trust and credentials, and no connection.
 pub(super) type ClientMaker = Box<dyn Fn() -> Result<Client, kube::Error>>;
 
-/// Gets what such clients share. Runs a credential plugin, so not on a runtime thread, but within a runtime: once for its
-/// certificate and once for its token. kube's stack runs it for each client.
+/// Prepares what the clients share. It runs a credential plugin up to twice, for its certificate and for its token, so call it on a
+/// blocking thread of a runtime. Behind a proxy, kube's stack runs the plugin for each client.
 pub(super) fn maker(config: Config) -> Result<ClientMaker, kube::Error> {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
         // Without one rustls panics below. An error means that one is installed already.
@@ -55,7 +55,7 @@ fn tcp<R>(mut tcp: HttpConnector<R>) -> HttpConnector<R> {
     tcp.set_keepalive(Some(KEEPALIVE));
     tcp.set_keepalive_interval(Some(KEEPALIVE / 4));
     tcp.set_keepalive_retries(Some(3));
-    // Each address of a name gets its share of it: a dead one leaves the others, and TLS, time.
+    // hyper divides this among the addresses of a name, so a dead one leaves time for the others. The rest of the time is for TLS.
     tcp.set_connect_timeout(Some(CONNECT_TIMEOUT * 4 / 5));
     tcp
 }

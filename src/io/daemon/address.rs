@@ -10,17 +10,17 @@ use crate::io::client::is_loopback;
 /// The address of a daemon's page and API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
-    /// `https`.
+    /// Whether it begins with `https`.
     pub encrypted: bool,
     /// A name or an IP address, without brackets.
     pub host: String,
     /// The port.
     pub port: u16,
-    /// The prefix of the daemon's paths, without a trailing slash.
+    /// The prefix of the daemon's paths, without a trailing slash; empty without one.
     pub prefix: String,
 }
 
-/// It is no such address.
+/// The text is not the address of a daemon.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is no address of a daemon: {why}; write it like http://127.0.0.1:9880")]
 pub struct BadAddress {
@@ -29,7 +29,7 @@ pub struct BadAddress {
 }
 
 impl Address {
-    /// Host and port, as a request names them.
+    /// Host and port as in a `Host` header, an IPv6 address in brackets.
     pub fn authority(&self) -> String {
         if self.host.contains(':') {
             format!("[{}]:{}", self.host, self.port)
@@ -38,7 +38,7 @@ impl Address {
         }
     }
 
-    /// Whether only this host can be meant.
+    /// Whether the host is `localhost` or a loopback address.
     pub fn is_this_host(&self) -> bool {
         is_loopback(&self.host)
     }

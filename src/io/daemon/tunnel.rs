@@ -23,13 +23,13 @@ use crate::io::error::with_causes;
 pub const SELECTOR: &str = "app.kubernetes.io/name=hookwatch";
 /// The name of the port of the page and the API.
 const PORT_NAME: &str = "http";
-/// Where they are when no port has that name.
+/// The port when no container port of the Pod has that name.
 const PORT: u16 = 9880;
 /// Longest wait for the list of Pods.
 const LIST: Duration = Duration::from_secs(5);
-/// Longest wait for the port-forward: the API server asks admission about it.
+/// Longest wait for the port-forward. The API server calls the admission webhooks for it, which time out after 10 s by default.
 const FORWARD: Duration = Duration::from_secs(12);
-/// Pods listed at most. More replicas would be a strange thing.
+/// Most Pods listed: more than any sensible number of replicas.
 const PODS: usize = 50;
 /// Most bytes of their list.
 const MAX_LIST: usize = 16 << 20;
@@ -42,9 +42,9 @@ pub enum TunnelError {
     /// The Pods cannot be listed.
     #[error("the Pods of hookwatch in namespace {namespace} cannot be listed: {why}")]
     List {
-        /// Where.
+        /// The namespace.
         namespace: String,
-        /// Why not.
+        /// The reason.
         why: String,
     },
     /// There are none.
@@ -52,22 +52,22 @@ pub enum TunnelError {
         "there is no running Pod with the label {SELECTOR} in namespace {namespace}; say where it is by --namespace"
     )]
     NoPod {
-        /// Where.
+        /// The namespace.
         namespace: String,
     },
     /// None of them can be reached.
     #[error("no port-forward to Pod {namespace}/{pod}: {why}")]
     Forward {
-        /// Where.
+        /// The namespace.
         namespace: String,
-        /// The last that was tried.
+        /// The last Pod that was tried.
         pod: String,
-        /// Why not.
+        /// The reason.
         why: String,
     },
 }
 
-/// A port-forward to any Pod of the daemon that answers.
+/// Opens port-forwards to any Pod of the daemon that answers.
 #[derive(Debug)]
 pub struct Tunnel {
     connection: Connection,
@@ -86,7 +86,7 @@ impl fmt::Display for Tunnel {
 }
 
 impl Tunnel {
-    /// To the Pods in this namespace; nothing is opened yet.
+    /// A tunnel to the daemon's Pods in `namespace`; nothing is opened yet.
     pub const fn new(connection: Connection, namespace: String) -> Self {
         Self {
             connection,
@@ -123,11 +123,11 @@ impl Tunnel {
         Err(failure)
     }
 
-    /// Those that run, the ready ones first.
+    /// The running Pods of the daemon, the ready ones first.
     async fn pods(&self) -> Result<Vec<Pod>, TunnelError> {
         #[derive(Deserialize)]
         struct PodList {
-            // Go writes an empty list as null, too.
+            // Go encodes a nil slice as null.
             items: Option<Vec<Pod>>,
         }
         let path = format!(
@@ -147,7 +147,7 @@ impl Tunnel {
     }
 }
 
-/// What the API server said, where it did.
+/// The API server's message if there is one, else the error with its causes.
 fn told(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if !status.message.is_empty() => bounded(&status.message),

@@ -15,7 +15,7 @@ use rustls_platform_verifier::BuilderVerifierExt;
 use super::{Auth, EndpointError};
 use crate::io::file;
 
-/// The input of a client, with the names of the files for messages about them.
+/// The contents of the files that a client is made of, with their names for error messages.
 #[derive(PartialEq, Eq)]
 pub(in crate::io) struct Material {
     authorities: Option<File>,
@@ -97,7 +97,8 @@ impl Material {
         })
     }
 
-    /// What TLS trusts and shows.
+    /// The TLS configuration, with its authorities and its client certificate. Without encryption (`encrypted` false) it needs no
+    /// authorities.
     pub(in crate::io) fn tls(&self, encrypted: bool) -> Result<ClientConfig, EndpointError> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let ours =
@@ -147,7 +148,7 @@ pub(in crate::io) async fn authorization(auth: &Auth) -> Result<Option<HeaderVal
         Auth::Bearer { token_file } => {
             let file = File::read(token_file).await?;
             let token = file.secret()?.trim();
-            // What is more than one word is another file than was meant, and shown to no server.
+            // A file with more than one word is probably the wrong one; no server must see its content.
             if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
                 return Err(file.unusable("has no token in it"));
             }

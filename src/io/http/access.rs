@@ -20,15 +20,15 @@ use base64::Engine as _;
 
 use crate::io::{file, lock};
 
-/// A token shorter than this could be guessed.
+/// Fewest bytes of a token: a shorter one could be guessed.
 const SHORTEST: usize = 16;
-/// A file longer than this holds no token.
+/// Most bytes of a token file: a longer one holds no token.
 const LONGEST: u64 = 4_096;
 /// How long a token that was read is used: a renewed Secret takes effect after that.
 const REREAD_AFTER: Duration = Duration::from_secs(10);
 
-/// What proxies add. The sidecar of a service mesh connects from a loopback address for every client, so what one has forwarded
-/// is not from this host.
+/// Headers that proxies add. The sidecar of a service mesh connects from a loopback address for every client, so a request with one
+/// of these headers does not count as from this host.
 const FORWARDED: [&str; 6] = [
     "forwarded",
     "via",
@@ -198,7 +198,7 @@ fn offered(value: &[u8]) -> Option<Vec<u8>> {
     Some(pair[colon + 1..].to_vec())
 }
 
-/// Whether the request names a loopback host. Every browser sends one, so a request without any is not from a website.
+/// Whether the request names a loopback host. Every browser sends a `Host` header, so a request without one is not from a website.
 fn asks_for_this_host(headers: &HeaderMap) -> bool {
     match asked_for(headers) {
         RequestedHost::Missing => true,
@@ -213,7 +213,7 @@ enum RequestedHost {
     Missing,
     /// `localhost` counts as its address.
     Address(IpAddr),
-    /// Any other name, and what is no host at all.
+    /// Any other name, or a text that is no host at all.
     Name,
 }
 

@@ -8,7 +8,7 @@ use tokio::sync::Mutex;
 /// How long a result is valid.
 const GOOD_FOR: Duration = Duration::from_millis(900);
 
-/// The newest of them, with when it was asked for. Cheap to clone.
+/// The newest result, with the time at which its computation began. Cheap to clone.
 #[derive(Debug)]
 pub(super) struct Cached<T>(Arc<Mutex<Option<(Instant, T)>>>);
 

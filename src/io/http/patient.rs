@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// How long a client may take nothing of an answer.
+/// How long a client may read nothing of an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Least reading speed of a client, in bytes per second: a slow phone gets a page within the connection's lifetime.
 const SLOWEST: usize = 2_048;

@@ -9,9 +9,9 @@ use tokio::task::AbortHandle;
 
 use crate::io::lock;
 
-/// Connections open at once. A scraper, a few people and the kubelet's probes need ten.
+/// Most connections open at once. A scraper, a few people and the kubelet's probes need ten.
 pub(super) const MAX_CONNECTIONS: usize = 64;
-/// Those of one peer. A browser opens six for a page.
+/// Most open connections of one peer. A browser opens six for a page.
 pub(super) const MAX_OF_A_PEER: usize = 16;
 
 #[derive(Debug, Clone, Default)]
@@ -38,7 +38,7 @@ enum ConnectionPhase {
     NoRequest,
     /// Its last request was answered.
     Idle,
-    /// A request of it is being answered.
+    /// Its request is being answered.
     Answering,
 }
 
@@ -46,7 +46,7 @@ enum ConnectionPhase {
 #[derive(Debug)]
 pub(super) struct ConnectionPermit {
     room: ConnectionRoom,
-    /// The key of its place.
+    /// Its key in [`OpenConnections::taken`].
     pub(super) number: u64,
 }
 
@@ -132,7 +132,7 @@ impl Drop for ConnectionPermit {
     }
 }
 
-/// The peer of an address: with IPv6 a host has a whole /64.
+/// The peer of an address. An IPv6 host has a whole /64, so that counts as one peer.
 fn peer(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),

@@ -34,7 +34,7 @@ const HANDSHAKE: Duration = Duration::from_secs(5);
 const MAX_HEAD: usize = 32 << 10;
 /// A connection is closed after this time, even one in use.
 const LIFETIME: Duration = Duration::from_secs(300);
-/// Longest wait for an answer to be taken once the connection is to end.
+/// Longest wait for the client to read its answer once the connection must end.
 const LAST_ANSWER: Duration = Duration::from_secs(5);
 /// Pause after a failed accept: the cause, such as too few file descriptors, lasts for a while.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
@@ -136,7 +136,7 @@ async fn serve_connection<S>(
     let _ = timeout(LAST_ANSWER, connection).await;
 }
 
-/// A sender that is gone means that the daemon is ending too.
+/// Waits for `stop`. A sender that was dropped means that the daemon is ending, too.
 async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }

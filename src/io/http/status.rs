@@ -31,7 +31,7 @@ impl StatusPage {
             judged,
             drawn: Cached::default(),
             cluster: cluster.map(Arc::from),
-            // It is of visible ASCII; were it not, nothing at all would be the right policy.
+            // The policy is visible ASCII, so the fallback, which allows nothing, is never used.
             policy: policy.unwrap_or(HeaderValue::from_static("default-src 'none'")),
         }
     }
@@ -47,7 +47,7 @@ impl StatusPage {
         Model::fragment(model.as_ref()).into()
     }
 
-    /// What is made of the changing part.
+    /// An answer with what `whole` makes of the changing part.
     async fn with_fragment(&self, whole: impl FnOnce(&str) -> String) -> Response {
         let page = self.clone();
         match self.drawn.get(move || page.draw()).await {
@@ -82,7 +82,7 @@ pub(super) async fn whole(State(status): State<StatusPage>) -> Response {
     status.with_fragment(document).await
 }
 
-/// The part of it that changes, for its own script.
+/// The changing part of the page, which the page's own script fetches.
 pub(super) async fn fragment(State(status): State<StatusPage>) -> Response {
     status.with_fragment(str::to_owned).await
 }

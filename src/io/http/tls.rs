@@ -14,7 +14,7 @@ use rustls::{RootCertStore, ServerConfig};
 
 use crate::io::{file, lock};
 
-/// How long files that were read are good.
+/// How long the files are used before they are read again.
 const REREAD_AFTER: Duration = Duration::from_secs(60);
 
 /// Where certificates and keys are.
@@ -31,7 +31,7 @@ pub struct TlsFiles {
 /// The files cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// One holds no PEM of the kind wanted.
+    /// A file cannot be read, or holds no PEM of the kind that is needed.
     #[error("{path} cannot be used")]
     File {
         /// The file.
@@ -39,7 +39,7 @@ pub enum TlsError {
         /// Why.
         source: pem::Error,
     },
-    /// They do not go together, or hold something that TLS cannot use.
+    /// The certificate and the key do not match, or TLS cannot use one of them.
     #[error("the certificate {path} and its key cannot be used together")]
     Pair {
         /// The serving certificate.
@@ -57,7 +57,7 @@ pub enum TlsError {
     },
 }
 
-/// TLS as the files have it.
+/// The server's TLS configuration, read again from its files after 60 s.
 #[derive(Debug)]
 pub struct Tls {
     files: TlsFiles,
@@ -66,6 +66,9 @@ pub struct Tls {
 
 impl Tls {
     /// Reads the files.
+    ///
+    /// # Errors
+    /// When one of them cannot be used.
     pub fn open(files: TlsFiles) -> Result<Self, TlsError> {
         let config = read(&files)?;
         Ok(Self {
@@ -74,7 +77,7 @@ impl Tls {
         })
     }
 
-    /// What the next connection is served with.
+    /// The configuration for the next connection.
     pub(super) fn config(&self) -> Arc<ServerConfig> {
         let mut held = lock(&self.held);
         if held.0.elapsed() >= REREAD_AFTER {
@@ -128,7 +131,7 @@ fn read(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
                     .add(certificate)
                     .map_err(|error| authority(error.to_string()))?;
             }
-            // The kubelet and Prometheus come without one; who may see what is decided request by request.
+            // The kubelet and Prometheus connect without a client certificate; access is decided for each request.
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
                 .allow_unauthenticated()
                 .build()
