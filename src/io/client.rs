@@ -63,7 +63,7 @@ pub enum ConnectError {
         /// The default file.
         looked_for: String,
     },
-    /// No kubeconfig and not in a Pod.
+    /// There is no kubeconfig, and hookwatch does not run in a Pod.
     #[error(
         "no cluster to watch: give --kubeconfig, set KUBECONFIG, or write {looked_for}; inside a Pod, let its \
          service account's token be mounted ({why})"
@@ -95,8 +95,8 @@ pub enum ConnectError {
 
 /// The clients for one cluster.
 ///
-/// They speak HTTP/1.1, so requests that run at the same time never share a connection, and no two clients
-/// share a pool: a hung watch never holds up a call, and a new connection of a canary is new.
+/// They use HTTP/1.1, so requests that run at the same time never share a connection, and no two clients share a pool: a hung watch
+/// never holds up a call.
 #[derive(Clone)]
 pub struct Connection {
     config: Config,
@@ -112,7 +112,7 @@ impl Connection {
     /// kubeconfig to use instead of its current one.
     ///
     /// # Errors
-    /// When the first of these that is there cannot be used, or none is there. The message names the file.
+    /// When the first of these that exists cannot be used, or none exists. The message names the file.
     pub async fn open(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Self, ConnectError> {
         let of_home = std::env::home_dir().map(|home| home.join(".kube").join("config"));
         let source = ConfigSource::choose(kubeconfig, std::env::var_os("KUBECONFIG"), of_home);

@@ -38,17 +38,17 @@ pub use address::{Address, BadAddress};
 const CONNECT: Duration = Duration::from_secs(5);
 /// Longest wait for one answer, its whole body included.
 const ANSWER: Duration = Duration::from_secs(10);
-/// Largest assessment. One of ten thousand hooks with ten backends each has some 30 MB.
+/// Most bytes of an assessment. One of ten thousand hooks with ten backends each has some 30 MB.
 const MAX_ASSESSMENT: usize = 64 << 20;
 /// Most bytes read of an answer that is a message.
 const MAX_MESSAGE: usize = 4 << 10;
 
-/// Files with our credentials for a daemon, or with the identity it must prove.
+/// Files by which we authenticate to a daemon and verify its certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DaemonFiles {
-    /// Authorities that its certificate may come from, PEM; the system's where there is none.
+    /// PEM file of the authorities that may have signed its certificate; `None` for those of the system.
     pub ca: Option<PathBuf>,
-    /// A client certificate with its chain, and its key, PEM.
+    /// PEM files of our client certificate with its chain, and of its key; `None` to present none.
     pub certificate: Option<(PathBuf, PathBuf)>,
     /// How the daemon authenticates us.
     pub auth: Auth,

@@ -133,7 +133,7 @@ impl EndpointError {
     }
 }
 
-/// What a server said beside a status, as the end of a sentence about it.
+/// The end of a sentence about a server: the message that came with its status.
 fn quoted(said: &str) -> String {
     match said {
         "" => String::new(),

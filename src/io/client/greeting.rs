@@ -1,7 +1,6 @@
 //! The first request to a server: whether it is a Kubernetes API server at all, and if not, what it is instead.
 //!
-//! A watchdog copes with every answer, one request at a time, and reports each outcome. For a wrong server address, one
-//! sentence serves the operator better.
+//! The observers report each failed request separately. For a wrong server address, one sentence serves the operator better.
 
 use std::time::Duration;
 
@@ -24,7 +23,7 @@ const RESOURCES: &str = "/apis/admissionregistration.k8s.io/v1";
 /// Why this server cannot be watched, and what to do next. `server` is its URL.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Obstacle {
-    /// The server takes no connection, or not with this certificate.
+    /// There is no connection to the server, or its certificate does not verify.
     #[error(
         "there is no connection to {server} ({why}); check that the API server runs and that the kubeconfig has its \
          address and its certificate authority"
@@ -63,7 +62,7 @@ pub enum Obstacle {
     Redirects {
         /// The URL.
         server: String,
-        /// What was asked for.
+        /// The path that was asked for.
         path: &'static str,
         /// Where it leads.
         to: String,
@@ -76,7 +75,7 @@ pub enum Obstacle {
     SomethingElse {
         /// The URL.
         server: String,
-        /// What was asked for.
+        /// The path that was asked for.
         path: &'static str,
         /// The beginning of what came.
         what: String,

@@ -45,7 +45,7 @@ pub enum Flaw {
     /// The file is text, but no kubeconfig.
     #[error("it is no kubeconfig: {0}")]
     NotOne(String),
-    /// It names something that it does not have.
+    /// The kubeconfig names a context, cluster or user that it does not have.
     #[error("there is no {what} {name:?} in it{}", among(known))]
     NoSuch {
         /// Context, cluster or user.

@@ -24,10 +24,10 @@ pub(crate) enum RequestError {
     /// There was no connection, so nothing was done.
     #[error("cannot connect: {0}")]
     NoConnection(String),
-    /// The connection ended first. What was asked for may have been done.
+    /// The connection ended before an answer. What was asked for may have been done.
     #[error("no answer: {0}")]
     NoAnswer(String),
-    /// The time for it was over first. What was asked for may have been done.
+    /// There was no whole answer in time. What was asked for may have been done.
     #[error("no answer within {} s", .0.as_secs_f32())]
     TimedOut(Duration),
     /// A success whose body is larger than it may be.
@@ -174,7 +174,7 @@ pub(crate) fn items(list: &mut Value) -> Vec<Value> {
     }
 }
 
-/// The result of `work`, if it is in time.
+/// The result of `work`, or [`RequestError::TimedOut`] after `limit`.
 pub(crate) async fn within<T>(
     limit: Duration,
     work: impl Future<Output = Result<T, RequestError>>,

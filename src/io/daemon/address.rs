@@ -1,4 +1,4 @@
-//! Where a daemon is.
+//! The address of a daemon, as given on the command line.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use crate::io::client::is_loopback;
 /// The address of a daemon's page and API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
-    /// Whether it begins with `https`.
+    /// Whether the scheme is `https`.
     pub encrypted: bool,
     /// A name or an IP address, without brackets.
     pub host: String,

@@ -31,7 +31,7 @@ const LIST: Duration = Duration::from_secs(5);
 const FORWARD: Duration = Duration::from_secs(12);
 /// Most Pods listed: more than any sensible number of replicas.
 const PODS: usize = 50;
-/// Most bytes of their list.
+/// Most bytes of the list of Pods.
 const MAX_LIST: usize = 16 << 20;
 /// Pods tried at most: where one webhook holds up every port-forward, each takes [`FORWARD`].
 const TRIED: usize = 3;
@@ -47,7 +47,7 @@ pub enum TunnelError {
         /// The reason.
         why: String,
     },
-    /// There are none.
+    /// No running Pod has the label.
     #[error(
         "there is no running Pod with the label {SELECTOR} in namespace {namespace}; say where it is by --namespace"
     )]
@@ -55,7 +55,7 @@ pub enum TunnelError {
         /// The namespace.
         namespace: String,
     },
-    /// None of them can be reached.
+    /// None of the Pods that were tried can be reached.
     #[error("no port-forward to Pod {namespace}/{pod}: {why}")]
     Forward {
         /// The namespace.

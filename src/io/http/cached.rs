@@ -25,8 +25,8 @@ impl<T> Default for Cached<T> {
 }
 
 impl<T: Clone + Send + 'static> Cached<T> {
-    /// The cached result, or a new one if that is too old. It is computed on a thread of its own, for which all callers wait
-    /// without blocking a thread; `None` when that thread is gone.
+    /// The cached result, or a new one if that is too old. It is computed on a blocking thread, for which all callers wait without
+    /// blocking theirs; `None` when it panics or the runtime stops.
     pub(super) async fn get(&self, make: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         let mut newest = Arc::clone(&self.0).lock_owned().await;
         if let Some((asked, made)) = &*newest

@@ -1,5 +1,7 @@
-//! Room for a bounded number of connections. A new connection is always let in. Where there is no room, the peer with most
-//! connections loses its oldest idle one, so slow clients crowd out each other and not the kubelet.
+//! Room for a bounded number of connections. A new connection is always let in; where there is no room for it, another one is
+//! closed. A peer with [`MAX_OF_A_PEER`] loses one of its own; when [`MAX_CONNECTIONS`] are open, the peer with most connections
+//! loses one. Connections without a request go first, then idle ones, and the oldest of these, so slow clients crowd out each other
+//! and not the kubelet.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};

@@ -1,8 +1,8 @@
 //! Accepting connections within bounds, so that no client can hold the server by being slow.
 //!
-//! A client may take [`HEADER_TIMEOUT`] for the head of a request, between two requests as well; it must read its answer
-//! at a minimum speed ([`Patient`]); a connection lives [`LIFETIME`] and then ends after the current request; and where
-//! there is no room for another one ([`ConnectionRoom`]), an idle one is closed.
+//! A client may take [`HEADER_TIMEOUT`] for the head of a request, also between two requests. It must read its answer at a minimum
+//! speed ([`Patient`]). A connection lives for [`LIFETIME`], and then ends after the current request. Where there is no room for
+//! another one ([`ConnectionRoom`]), one is closed.
 
 use std::net::SocketAddr;
 use std::time::Duration;

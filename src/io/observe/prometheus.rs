@@ -1,6 +1,6 @@
 //! Reads the API servers' metrics that a Prometheus, or what answers like one, has stored: `GET /api/v1/query`.
 //!
-//! Each reading is two queries: for its clock, and for the samples as they were scraped. Readings are bounded in size,
+//! Each reading is two queries: for the server's clock, and for the samples as they were scraped. Readings are bounded in size,
 //! time and number; one beyond a bound is a failure that says so, never a partial result.
 
 use std::collections::BTreeMap;

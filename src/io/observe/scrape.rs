@@ -99,7 +99,7 @@ impl Scraper {
             visits: 1,
             is_kept: false,
             address: None,
-            // The client of canaries keeps no connection, so that no request lands on an old one.
+            // This client pools no connection, so that no request is sent over an old one.
             client: connection.canaries().clone(),
         };
         let targets = Targets::new(server, connection.server_address());

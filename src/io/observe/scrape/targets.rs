@@ -160,7 +160,8 @@ impl Targets {
 
 /// The replicas' addresses in a list of the EndpointSlices of `default/kubernetes`.
 ///
-/// API servers enter themselves there with the one port `https`; an entry that is not ready is on its way out.
+/// API servers register themselves there with the one port `https`; an address that is not ready belongs to one that is shutting
+/// down.
 pub(super) fn replicas(list: &[u8]) -> Result<Vec<SocketAddr>, serde_json::Error> {
     #[derive(Deserialize)]
     struct List {
