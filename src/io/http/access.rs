@@ -1,9 +1,9 @@
 //! Who may see the page and the API.
 //!
-//! They show which policy does not work just now, so a tenant must not read them. Without a token file and a client CA
-//! they are for this host alone, whatever address the server listens on: for connections from a loopback address (also
-//! those of `kubectl port-forward`) that ask for a loopback host. The latter keeps out a website that resolves its own
-//! name to 127.0.0.1. A TokenReview would wait for the API server, so none is made here.
+//! Both show which policy does not work just now, so a tenant must not read them. Without a token file and a client CA they are for
+//! this host alone, whatever address the server listens on: for connections from a loopback address (also those of `kubectl
+//! port-forward`) whose requests name a loopback host. The second condition keeps out a website that resolves its own name to
+//! 127.0.0.1. A TokenReview would wait for the API server, so none is made here.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

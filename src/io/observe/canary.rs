@@ -30,8 +30,8 @@ use crate::io::missing::MissingFeatures;
 
 pub use crate::domain::observe::canary::OBJECT;
 
-/// A canary that is not back by then is reported as overdue. A hook that hangs shows in nothing else until its own
-/// timeout; from here on the hooks that match the canary are observed closely.
+/// A canary without an answer after this time is reported as overdue. Until its own timeout, a hook that hangs shows in nothing
+/// else; from here on the hooks that match the canary are observed closely.
 pub const OVERDUE_AFTER: Duration = Duration::from_millis(300);
 /// Longest wait for an answer. The API server ends a write at 34 s and a hook's timeout is 30 s at most, so the API
 /// server answers first, and with a reason.

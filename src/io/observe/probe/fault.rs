@@ -128,7 +128,7 @@ fn tls_error(error: &io::Error) -> Option<&TlsError> {
     error.get_ref()?.downcast_ref::<TlsError>()
 }
 
-/// Errors of connect(2) that the peer has no part in.
+/// Errors of connect(2) with causes on this machine, not at the peer.
 fn is_ours(error: &io::Error) -> bool {
     const EPERM: i32 = 1;
     const EACCES: i32 = 13;

@@ -82,7 +82,7 @@ impl PhaseClock {
             ProbePhase::Body => &mut self.phases.body,
             ProbePhase::Withheld => return,
         };
-        // A phase that is entered twice (the second address of a name) adds up.
+        // A phase that is entered twice adds up.
         *slot = Some(slot.unwrap_or_default() + spent);
     }
 }
