@@ -1,4 +1,4 @@
-//! The command line: what was asked for, and the exit code it ends with.
+//! The command line: its arguments, and the exit codes of the commands.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -95,10 +95,10 @@ pub fn command() -> clap::Command {
     Arguments::command()
 }
 
-/// How long a command that is over waits for what still runs, such as a line that is being written to an audit log.
+/// How long the process waits, after a command has ended, for background work such as a line being written to an audit log.
 const LINGERS: Duration = Duration::from_millis(500);
 
-/// What kubectl looks for when it is asked for `kubectl hookwatch`.
+/// Name of the executable that kubectl runs for `kubectl hookwatch`.
 const PLUGIN: &str = "kubectl-hookwatch";
 
 /// Whether the binary was called as a kubectl plugin, by the first word of its command line.
@@ -109,7 +109,7 @@ fn is_plugin(called: Option<&std::ffi::OsStr>) -> bool {
     name.is_some_and(|name| name == PLUGIN)
 }
 
-/// What a person types to get here.
+/// The command that a user types to run this program.
 const fn program(plugin: bool) -> &'static str {
     if plugin { "kubectl hookwatch" } else { "hookwatch" }
 }
@@ -126,8 +126,8 @@ fn read(mut command: clap::Command) -> Result<Arguments, clap::Error> {
     Arguments::from_arg_matches(&matches)
 }
 
-/// What is typed twice in two ways: which daemon, or what to audit. A variable is no contradiction: `--cluster` and files win over
-/// it.
+/// The message for arguments that contradict each other: two daemons to ask, or both manifests and a cluster to audit. Only
+/// typed arguments count: `--cluster` and files override environment variables.
 fn contradiction(matches: &ArgMatches) -> Option<&'static str> {
     let (name, given) = matches.subcommand()?;
     let typed = |argument| given.value_source(argument) == Some(ValueSource::CommandLine);
@@ -142,7 +142,7 @@ fn contradiction(matches: &ArgMatches) -> Option<&'static str> {
     }
 }
 
-/// Does what the command line asks for.
+/// Parses the command line, runs the command and returns its exit code. Starts logging first.
 pub fn main() -> ExitCode {
     let plugin = is_plugin(std::env::args_os().next().as_deref());
     let arguments = match read(command().bin_name(program(plugin))) {
@@ -168,7 +168,7 @@ pub fn main() -> ExitCode {
     // Must come before anything that could open a TLS connection.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let failure = match arguments.command {
-        // An exit code of 1 would mean a warning, or accuse a hook.
+        // For these commands 1 means a warning or a failing webhook, so an error needs another exit code.
         Command::Audit(_) => audit::NOT_AUDITED,
         Command::Diagnose(_) | Command::Status(_) => diagnose::Conclusion::CouldNotTell.exit_code(),
         _ => 1,
@@ -203,7 +203,7 @@ fn dispatch(command: Command, plugin: bool) -> anyhow::Result<ExitCode> {
             arguments.make_ready()?;
             let mut record = arguments.record.clone();
             block_on(demo::command(arguments, move |daemon| {
-                // The first daemon alone: a demo may start another one to compare with.
+                // Only the first daemon is recorded: a demo may start a second one to compare with.
                 let record = record.take();
                 demo::start_daemon(demo::DaemonArguments { record, ..daemon })
             }))
@@ -224,7 +224,7 @@ fn dispatch(command: Command, plugin: bool) -> anyhow::Result<ExitCode> {
         Command::Unfreeze(arguments) => block_on(by_hand::unfreeze(arguments)),
         Command::CheckConfig(arguments) => {
             Config::load(&arguments).map_err(BadUsage::of)?;
-            // They do not keep a daemon from starting, so they are no mistakes.
+            // These mistakes do not keep a daemon from starting, so they do not make the configuration invalid.
             for complaint in telemetry::TelemetrySettings::from_environment().complaints {
                 app::tell(format_args!("hookwatch: {complaint}"));
             }

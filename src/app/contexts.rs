@@ -1,4 +1,4 @@
-//! The clusters that a command is about: several contexts in one run, and commands for the cluster that was looked at.
+//! The contexts of a command: how many it takes, one exit code over all, and command lines for the cluster that was looked at.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -22,7 +22,7 @@ pub fn worst(worst_last: &[u8], codes: impl Iterator<Item = u8>) -> u8 {
     codes.max_by_key(rank).unwrap_or(0)
 }
 
-/// The arguments that lead to a cluster, of kubectl as well; each with a space before it.
+/// The arguments `--kubeconfig` and `--context`, for hookwatch or kubectl, each with a space before it.
 pub fn source(kubeconfig: Option<&Path>, context: Option<&str>) -> String {
     let kubeconfig = kubeconfig.map(Path::to_string_lossy);
     let kubeconfig = kubeconfig.map(|path| format!(" --kubeconfig {}", shell_word(&path)));
@@ -30,7 +30,7 @@ pub fn source(kubeconfig: Option<&Path>, context: Option<&str>) -> String {
     [kubeconfig, context].into_iter().flatten().collect()
 }
 
-/// A text as one word of a shell's command line.
+/// Quotes a text, where necessary, as one word for a POSIX shell.
 pub fn shell_word(text: &str) -> Cow<'_, str> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
     if !text.is_empty() && text.chars().all(plain) {
@@ -42,14 +42,14 @@ pub fn shell_word(text: &str) -> Cow<'_, str> {
 /// Adapts the commands in a verdict for pasting: with this program's name, and for the cluster that was diagnosed.
 #[derive(Debug, Clone)]
 pub struct CommandAim {
-    /// What a person types to get this program.
+    /// The command that a user types to run this program: `hookwatch` or `kubectl hookwatch`.
     pub program: &'static str,
-    /// As [`source`] has it.
+    /// The arguments that select the cluster, from [`source`].
     pub source: String,
 }
 
 impl CommandAim {
-    /// One command, or two in a row.
+    /// Adapts one command, or two joined by `&&`.
     pub fn of(&self, command: &str) -> String {
         let Self { program, source } = self;
         command

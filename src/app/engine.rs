@@ -42,10 +42,11 @@ use crate::io::report::events::EventWriter;
 use crate::io::report::metrics::Metrics;
 use crate::io::telemetry::{Telemetry, TelemetrySettings, TraceId, Tracer};
 
-/// Events that may wait for the core. It needs microseconds for one; past this the observers wait.
+/// Capacity of the channel from the observers to the core. The core takes microseconds per event; while the channel is full,
+/// observers wait.
 const EVENTS: usize = 1_024;
 
-/// A clock that begins with the wall clock and never steps back.
+/// A clock that starts at the current wall-clock time and never steps back.
 pub fn clock() -> Clock {
     let began = steady();
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -63,10 +64,10 @@ fn steady() -> Duration {
     Duration::try_from(clock_gettime(clock)).unwrap_or_default()
 }
 
-/// Longest wait at the end for changes in flight: one answer of an API server, and the next attempt.
+/// How long a shutdown waits for changes in flight: enough for one answer of an API server and one more attempt.
 const LAST_CHANGES: Duration = Duration::from_secs(6);
 
-/// What every task works with.
+/// The configuration, connection and channels that all tasks share.
 struct Common {
     config: Config,
     connection: Connection,
@@ -79,9 +80,9 @@ struct Common {
 /// The running core with its observers. Dropping it stops them.
 #[derive(Debug)]
 pub struct Engine {
-    /// What it has to report.
+    /// What the daemon reports: the assessment, metrics, certificates and history.
     pub shown: Reported,
-    /// What was wrong with the server's first answer; `None` when nothing was, or there is none yet.
+    /// Why the API server's first answer was no success; `None` if it was one, or is still to come.
     pub obstacle: watch::Receiver<Option<Obstacle>>,
     tasks: JoinSet<()>,
     candidacy: Option<Candidacy>,
@@ -100,7 +101,7 @@ impl Engine {
         Self::start_with(config, TelemetrySettings::off()).await
     }
 
-    /// The same, and sends traces and metrics as `telemetry` wants it.
+    /// As [`start`](Self::start), and exports traces and metrics as `telemetry` says.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -239,7 +240,8 @@ fn act(
     (candidacy, announcements, stop)
 }
 
-/// What a part of a task ended with. If it broke, the task is to end as broken, and the daemon with it.
+/// The result of a subtask; `None` if it was cancelled. If it panicked, the panic continues in the caller, which ends the
+/// daemon.
 fn finished<T>(ended: Result<T, JoinError>) -> Option<T> {
     match ended {
         Ok(done) => Some(done),
@@ -248,7 +250,7 @@ fn finished<T>(ended: Result<T, JoinError>) -> Option<T> {
     }
 }
 
-/// Asks the server for its version, concurrently: it is watched whatever it answers.
+/// Asks the API server for its version, in the background: the cluster is watched whatever the answer.
 fn greet(connection: Connection) -> watch::Receiver<Option<Obstacle>> {
     let (tell, told) = watch::channel(None);
     tokio::spawn(async move {
@@ -265,7 +267,7 @@ fn greet(connection: Connection) -> watch::Receiver<Option<Obstacle>> {
     told
 }
 
-/// One line per change; nothing is logged while nothing changes. Where there is a trace of it, the line says which.
+/// Logs one line per change, with the id of the change's trace if there is one.
 fn log(change: &LoggedChange, trace: Option<TraceId>) {
     match change {
         LoggedChange::Hook { from, verdict } => log_verdict(from.is_none(), verdict, trace),

@@ -8,7 +8,7 @@ use tokio::time::{Instant, interval_at};
 
 use super::text::{clean, cut};
 
-/// No progress is shown before this.
+/// Commands that end within this time show no progress.
 const DELAY: Duration = Duration::from_secs(2);
 /// Time between two updates.
 const INTERVAL: Duration = Duration::from_secs(1);

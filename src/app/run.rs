@@ -16,7 +16,7 @@ use crate::io::telemetry::TelemetrySettings;
 /// The running daemon.
 #[derive(Debug)]
 pub struct RunningDaemon {
-    /// Where it listens.
+    /// The main listener's address; if the configured port was 0, with the port that the system chose.
     pub address: SocketAddr,
     engine: Engine,
     server: JoinHandle<()>,
@@ -27,7 +27,7 @@ impl RunningDaemon {
     /// Begins to listen, then to observe.
     ///
     /// # Errors
-    /// When the address is taken or the kubeconfig cannot be used.
+    /// When it cannot listen, a file of `serve` cannot be used, or the engine cannot start (for example: no usable kubeconfig).
     pub async fn start(config: Config) -> anyhow::Result<Self> {
         let mut listening = config.serve.listen(config.listen).await?;
         let labels = &config.alertmanager.envelope.labels;
@@ -77,7 +77,7 @@ impl RunningDaemon {
 pub async fn until_signal(config: Config) -> anyhow::Result<ExitCode> {
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
-    // Credentials may come from a helper program that takes its time: even then a signal is obeyed.
+    // Credentials may come from an exec plugin that takes long: a signal must end the process even then.
     let mut daemon = tokio::select! {
         started = RunningDaemon::start(config) => started?,
         _ = interrupt.recv() => return Ok(ExitCode::SUCCESS),
@@ -93,7 +93,7 @@ pub async fn until_signal(config: Config) -> anyhow::Result<ExitCode> {
         }
     };
     tracing::info!("hookwatch is stopping");
-    // Also when it is broken: another replica must lead at once, and the end of the recording shows why.
+    // Also after a failure: stopping lets another replica lead at once, and the end of the recording shows why.
     daemon.stop().await;
     broken.map_or(Ok(ExitCode::SUCCESS), |how| Err(anyhow::anyhow!(how)))
 }

@@ -6,24 +6,24 @@ use std::ops::Deref;
 use serde::{Deserialize, Deserializer};
 use unicode_width::UnicodeWidthChar;
 
-/// Longest text kept, in characters; the whole of it is in the API.
+/// Longest text that is shown, in characters. The API has the whole of it.
 const LONGEST: usize = 2_000;
-/// The same of a line with a command, which is of no use when it is cut: one names up to 50 webhooks.
+/// Longest line that may hold a command, in characters: a command is useless when cut, and one names up to 50 webhooks.
 const LONGEST_COMMAND: usize = 30_000;
-/// Marks upon one letter. No script needs more.
+/// Most combining marks kept on one letter. More would only spill over other lines.
 const MARKS: usize = 2;
 
-/// Text without terminal control sequences. Only [`clean`] makes one.
+/// Text without terminal control sequences. Every way to make one cleans it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct CleanText(String);
 
 impl CleanText {
-    /// Makes it harmless.
+    /// Cleans a text as [`clean`] does.
     pub fn new(text: &str) -> Self {
         Self(clean(text))
     }
 
-    /// Makes a command harmless that may be longer than other texts.
+    /// Cleans a command, which may be longer than other texts: up to 30,000 characters.
     pub fn command(text: &str) -> Self {
         Self(clean_to(text, LONGEST_COMMAND))
     }
@@ -141,7 +141,7 @@ pub fn fit(text: &str, room: usize) -> String {
     kept
 }
 
-/// What is known, and else a dash.
+/// The value as text; a dash for `None`.
 pub fn or_dash(known: Option<impl fmt::Display>) -> String {
     known.map_or_else(|| "-".to_owned(), |known| known.to_string())
 }

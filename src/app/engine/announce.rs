@@ -1,4 +1,4 @@
-//! Writes the Events that the core asks for, one after the other, without blocking anything else.
+//! Writes the Kubernetes Events that the core asks for, one after the other, without blocking anything else.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -14,23 +14,24 @@ use crate::io::report::events::{EventOutcome, EventWriter};
 use crate::io::report::metrics::Metrics;
 use crate::io::{Clock, lock};
 
-/// Announcements that may wait for their turn before a later one replaces an earlier one that says the same of the same hook.
+/// How many announcements may wait before a new one replaces a waiting one with the same hook and reason.
 const WAITING: usize = 64;
-/// Before the second attempt, and before the third.
+/// Pauses before the second and the third attempt to write an Event.
 const PAUSES: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(8)];
-/// And before every further one, as long as a hook or the way keeps it from being written.
+/// Pause before every further attempt while a webhook or the connection keeps the Event from being written, and between checks
+/// of who leads.
 const OUTAGE: Duration = Duration::from_secs(10);
-/// What happened longer ago is not written any more.
+/// Age from which an Event is no longer retried: 30 minutes.
 const OLD: Duration = Duration::from_secs(1_800);
 
-/// What waits, in the order in which it was handed in.
+/// Waiting announcements, oldest first, each with the time at which it was handed in.
 #[derive(Debug, Default)]
 struct AnnouncementQueue(VecDeque<(Announcement, Time)>);
 
 impl AnnouncementQueue {
-    /// Takes one in. When too many wait already, one of the same hook for the same reason gives way: each is handed in once, and
-    /// without a recovery a failure that was written would seem to last. So at most one of each reason and hook is added to
-    /// `WAITING`. Returns whether one gave way.
+    /// Appends an announcement. If the queue is full, it drops a waiting one with the same hook and reason. If there is none,
+    /// the new one is kept all the same: each is handed in only once, and if a recovery were lost, its failure would seem to
+    /// last. So the queue exceeds `WAITING` by at most one announcement per hook and reason. Returns whether one was dropped.
     fn push(&mut self, said: Announcement, at: Time) -> bool {
         let is_full = self.0.len() >= WAITING;
         let says_the_same =
@@ -52,12 +53,12 @@ pub(super) struct Announcements {
 }
 
 impl Announcements {
-    /// Enqueues one. One that it displaces is dropped, and counted.
+    /// Enqueues an announcement. If another is dropped for it, that is counted.
     pub(super) fn hand_in(&self, said: Announcement, at: Time) {
         let mut waiting = lock(&self.waiting);
         let dropped = waiting.push(said, at);
         drop(waiting);
-        // When it is full, the writer is about to wake up.
+        // If the channel is full, the writer has a wake-up pending.
         let _ = self.wake.try_send(());
         if dropped {
             self.metrics.event_written(EventOutcome::Dropped);
@@ -99,11 +100,11 @@ impl Announce {
         }
     }
 
-    /// Retries the write of one until another attempt is no use. The others wait: in an outage no write succeeds, and after
-    /// it all of them are written, in order. `last`: the outcome of the attempts before.
+    /// Writes one announcement, and retries until that succeeds or is pointless. The others wait meanwhile: in an outage no
+    /// write succeeds, and after it all of them are written, in order. `last` is the previous outcome.
     async fn write(&self, said: &Announcement, at: Time, last: &mut EventOutcome) -> EventOutcome {
         let mut pauses = PAUSES.into_iter();
-        // Once, because an attempt whose answer was lost is recognised by its date.
+        // Computed once: by its date a retry recognises an Event that was written although the answer was lost.
         let date = self.metrics.wall.date(at);
         loop {
             if !self.leadership.is_leader_now() {
@@ -111,7 +112,7 @@ impl Announce {
                 if is_anothers || self.is_old(at) {
                     return EventOutcome::NotLeading;
                 }
-                // While no replica leads it may be this one again that does.
+                // While no replica leads, this one may become the leader.
                 tokio::time::sleep(OUTAGE).await;
                 continue;
             }

@@ -10,13 +10,13 @@ use crate::domain::watchdog::Event;
 
 /// Longest work without a pause, so that a container with a CPU limit is not throttled.
 const SLICE: Duration = Duration::from_millis(5);
-/// As long as this.
+/// Pause after each slice: an audit takes at most a fifth of one processor.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Begins one. What it finds comes back as an event.
+/// Starts an audit. Its findings come back as `Event::Audited`.
 pub(super) fn begin(request: AuditRequest, events: &mpsc::Sender<Event>) {
     let events = events.clone();
-    // No task of the runtime: that would wait for it when it ends.
+    // A plain thread, because the runtime would wait for its own blocking threads when it ends.
     let thread = std::thread::Builder::new().name("audit".to_owned());
     let begun = thread.spawn(move || {
         let began = Instant::now();
@@ -32,7 +32,7 @@ pub(super) fn begin(request: AuditRequest, events: &mpsc::Sender<Event>) {
             took: began.elapsed(),
             findings,
         };
-        // Nothing listens any more when the daemon ends.
+        // The send fails only when the daemon is stopping.
         let _ = events.blocking_send(Event::Audited(Box::new(audited)));
     });
     if let Err(error) = begun {

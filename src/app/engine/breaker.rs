@@ -1,8 +1,7 @@
 //! Executes what the breaker of `domain/act` decides, and reports the outcomes to it.
 //!
-//! Every request is a task of its own, and each that has a ticket is answered by one observation with that ticket.
-//! Nothing here waits for a Lease, an Event or a ConfigMap: what replicas must agree on is in the ledger, which no
-//! webhook can block.
+//! Every request is a task of its own. Each that has a ticket is answered by one observation with that ticket. Nothing here
+//! waits for a Lease, an Event or a ConfigMap: what replicas must agree on is in the ledger, which no webhook can block.
 
 mod breaker_log;
 mod change;
@@ -51,11 +50,11 @@ use crate::io::report::metrics::Metrics;
 
 /// Interval of the breaker's ticks while there is something to decide or in flight.
 const CLOSELY: Duration = Duration::from_millis(200);
-/// The interval while there is not.
+/// Interval of the breaker's ticks otherwise.
 const CALMLY: Duration = Duration::from_secs(1);
 /// How often the list of API servers and their release is refreshed.
 const REFRESH: Duration = Duration::from_secs(60);
-/// And where their addresses could not be read.
+/// The same while their addresses cannot be read.
 const REFRESH_AGAIN: Duration = Duration::from_secs(10);
 /// How long one change may take, all attempts together. With the last attempt's own time it stays well below what the
 /// breaker waits for an outcome.
@@ -77,7 +76,7 @@ pub(super) struct BreakerTask {
     pub(super) stopping: watch::Receiver<()>,
 }
 
-/// The breaker with all it has its hands on.
+/// The breaker, and everything that it acts through.
 struct Driver {
     breaker: Breaker,
     policy: Policy,
@@ -97,7 +96,7 @@ struct Driver {
     breaker_log: BreakerLog,
     /// The freeze order that was last published to the core.
     frozen: Option<Freeze>,
-    /// Rules that permit more than the fence, each with its configurations, as last warned of.
+    /// Rules that permit a skip where the fence does not, each with its configurations: those already warned about.
     unusable: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
     pauses: WriteBackoff,
     gaps: unchecked::GapWatch,
@@ -118,7 +117,7 @@ impl BreakerTask {
         };
         let configured = ApiServerClient::configured(&self.connection);
         if let Some(log) = config.audit_log.clone() {
-            // A disk that hangs does not hold the start up, and without the log an outage is still to be ended.
+            // On a thread of its own: a hanging disk must not delay the start. Without the log the breaker acts all the same.
             tokio::task::spawn_blocking(move || {
                 if let Err(error) = audit::open(&log) {
                     tracing::error!(%error, "the audit log cannot be written; changes will be made without a line in it");
@@ -307,12 +306,12 @@ impl Driver {
         let (_, judged) = judgement?;
         let mut judged = Judged::clone(&judged);
         judged.match_conditions = self.match_conditions == Some(true);
-        // While that is not known, the wrong rung could be chosen.
+        // While it is unknown whether API servers support match conditions, the wrong rung could be chosen.
         judged.unread = self.match_conditions.is_none();
         for (hook, facts) in &mut judged.hooks {
             match self.observed_configs.owner(hook) {
                 Some(owner) => facts.owner = owner.word.clone(),
-                // Its owner may have said something that was not read yet.
+                // The owner's annotations have not been read yet.
                 None => facts.owner.ceiling = Ceiling::Unread,
             }
         }
@@ -326,7 +325,7 @@ impl Driver {
         Some(Observation::Judged(judged))
     }
 
-    /// Says once which rules permit to skip what the fence does not let be skipped.
+    /// Warns once about each rule that permits a skip where the fence does not.
     fn tell_what_is_unusable(&mut self, judged: &Judged) {
         // An annotation that is not read yet may make the rule usable.
         if !judged.fence_holds || judged.inventory_is_old || judged.unread {
@@ -348,7 +347,7 @@ impl Driver {
         self.unusable = unusable;
     }
 
-    /// Requests again what is due.
+    /// Starts the periodic reads that are due: the API servers, hookwatch's user name, the webhook configurations.
     fn look(&mut self) {
         let now = self.now();
         if now >= self.refresh_at {
@@ -441,7 +440,8 @@ impl Driver {
         }
     }
 
-    /// Keeps track of the times in which webhooks are passed over, and lists what was admitted without review in those that ended.
+    /// Tracks when webhooks are bypassed or fail open. Once that has ended, lists the objects admitted without review
+    /// meanwhile.
     fn watch_gaps(&mut self, stages: &BTreeMap<HookId, HookState>, now: Time) {
         let open = |stage: &HookState| matches!(stage, HookState::Bypassed { .. } | HookState::Probation);
         if stages.values().any(open) {

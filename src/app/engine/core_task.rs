@@ -1,4 +1,4 @@
-//! The core's task: takes one event at a time, and carries out what the core wants.
+//! The core's task: takes one event at a time, and carries out the effects that the core returns.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,10 +23,10 @@ use crate::io::{Clock, lock};
 /// Least time for observations between two ticks, however long a tick takes, and the interval of the check for a
 /// stalled process.
 const BETWEEN: Duration = Duration::from_millis(200);
-/// How often the certificates' ends are read off for the metrics.
+/// How often the expiry dates of certificates are copied to the metrics.
 const CERTIFICATES: Duration = Duration::from_secs(5);
 
-/// The core with all it takes from and hands out to.
+/// The core, with its inputs and outputs.
 pub(super) struct Core {
     pub(super) watchdog: Watchdog,
     pub(super) clock: Clock,
@@ -48,7 +48,7 @@ impl Core {
             self.shown.metrics.wall.look(&self.clock);
             let now = (self.clock)();
             let due = self.watchdog.due().max(not_before);
-            // It wakes up more often than it ticks, to notice a stall of the process.
+            // The loop wakes up more often than it ticks, to notice that the process stood still.
             let wake = due.min(now + BETWEEN);
             let observed = tokio::select! {
                 event = incoming.recv(), if wake > now => match event {
@@ -120,7 +120,7 @@ impl Core {
         }
     }
 
-    /// `now`: the instant of the whole turn, by which the page groups simultaneous changes.
+    /// `now`: when the event was taken, the same for all its effects; the page groups simultaneous changes by it.
     fn carry_out(&mut self, effect: WatchdogEffect, now: Time) {
         match effect {
             WatchdogEffect::Publish(assessment, judged) => {
@@ -154,11 +154,11 @@ impl Core {
     }
 
     fn remember(&self, what: impl FnOnce(&mut Past)) {
-        // A reader holds it for microseconds.
+        // Readers hold the lock for microseconds.
         what(&mut lock(&self.shown.past));
     }
 
-    /// The earliest end per hook, served and of the caBundle.
+    /// Copies the earliest expiry dates of each hook's served certificates and caBundle to what is reported.
     fn read_certificates(&self) {
         let mut ends: std::collections::BTreeMap<(HookId, &'static str), Time> = Default::default();
         for (id, _, facts) in self.watchdog.certificates() {

@@ -27,7 +27,7 @@ use crate::io::observe::scrape::{REFRESH_EVERY, ScrapeTarget, Scraper};
 use probes::ProbeRunner;
 use turns::Turns;
 
-/// A canary that may not be written, or has nothing to be written to, is tried this often.
+/// How often a canary is retried that RBAC forbids, or for which there is no object to write to.
 const NOT_PERMITTED: Duration = Duration::from_secs(60);
 /// How long scrapes wait for the list of API-server replicas.
 const REFRESH_PATIENCE: Duration = Duration::from_secs(1);
@@ -35,7 +35,7 @@ const REFRESH_PATIENCE: Duration = Duration::from_secs(1);
 /// Begins to observe.
 ///
 /// # Errors
-/// When the TLS provider is of no use, or events cannot be taken in.
+/// When the TLS provider cannot be used, or the core's channel takes no event.
 pub(super) fn spawn(tasks: &mut JoinSet<()>, common: &Arc<Common>) -> anyhow::Result<()> {
     let Common {
         config,
@@ -84,7 +84,7 @@ fn spawn_fence(tasks: &mut JoinSet<()>, common: &Common) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Begins to write canaries, those of each target in their turn.
+/// Starts one task per canary target. Their turns are spread evenly over the interval.
 fn spawn_canaries(tasks: &mut JoinSet<()>, common: &Arc<Common>, canaries: &CanaryWriter) {
     let targets: Vec<CanaryTarget> = common.config.canaries.all().collect();
     let begin = Instant::now();
@@ -102,7 +102,7 @@ fn spawn_canaries(tasks: &mut JoinSet<()>, common: &Arc<Common>, canaries: &Cana
     }
 }
 
-/// Hands every change of the inventory to the core, and to the probes' schedule.
+/// Sends every change of the inventory to the core and to the probes' schedule.
 async fn pass_inventory_on(
     watches: InventoryWatch,
     events: mpsc::Sender<Event>,
@@ -125,7 +125,8 @@ async fn pass_inventory_on(
     }
 }
 
-/// Waits until it is `due`, which is later in `calm` times than while there is something to look at closely.
+/// Waits until `due(interval)`. The interval is the calm one, or the alert one while the core wants every observer to look
+/// closely.
 async fn pace(
     attention: &mut watch::Receiver<Attention>,
     due: impl Fn(Duration) -> Instant,
@@ -161,10 +162,10 @@ async fn scrape(common: Arc<Common>, scraper: Arc<Scraper>, one_process: watch::
             refreshed = Some(began);
             let (scraper, events) = (Arc::clone(&scraper), common.events.clone());
             refreshing.spawn(async move {
-                // A core that is gone has no use for it.
+                // The send fails only when the core is gone.
                 let _ = events.send(Event::ApiServers(scraper.refresh().await)).await;
             });
-            // Mostly the list is there at once; an API server that hangs must still be scraped.
+            // The list usually arrives at once. While an API server hangs, the others must still be scraped.
             if let Ok(Some(ended)) = tokio::time::timeout(REFRESH_PATIENCE, refreshing.join_next()).await {
                 let _ = finished(ended);
             }
@@ -206,7 +207,7 @@ async fn look_at(common: &Common, scraper: &Scraper, target: &ScrapeTarget, refr
             Ok(scrape) => Event::Scraped(Box::new(scrape)),
             Err(failure) => Event::ScrapeFailed(failure),
         };
-        // A core that is gone has no use for it.
+        // The send fails only when the core is gone.
         let _ = events.send(event).await;
     };
     let ready = async {
@@ -216,7 +217,7 @@ async fn look_at(common: &Common, scraper: &Scraper, target: &ScrapeTarget, refr
     if target.visits == 1 {
         tokio::join!(scrape, ready);
     } else {
-        // A balancer hands its replicas out in turn: scrapes that begin together then reach different ones.
+        // A load balancer picks replicas in turn: scrapes that begin together then reach different ones.
         scrape.await;
         ready.await;
     }
@@ -261,7 +262,7 @@ async fn write_canaries(common: Arc<Common>, canaries: CanaryWriter, (target, tu
                 _ => last_permitted = Some(Instant::now()),
             }
         }
-        // An API server that has just started forbids what its RBAC does not know yet.
+        // An API server that has just started may forbid what its RBAC cache does not hold yet.
         let lately = last_permitted.is_some_and(|at| at.elapsed() < NOT_PERMITTED);
         if !permitted && !lately {
             sleep_until(began + NOT_PERMITTED).await;

@@ -19,7 +19,7 @@ use crate::io::Clock;
 use crate::io::act::lease::LeaseObject;
 use crate::io::act::ledger::LedgerObject;
 
-/// Longest time that letting go may take when the daemon stops.
+/// How long a stopping daemon may take to release its leadership.
 const FAREWELL: Duration = Duration::from_secs(3);
 
 /// Whether this replica leads, for tasks that are about to act.
@@ -41,7 +41,7 @@ impl Leadership {
     }
 }
 
-/// Ends the candidacy of a daemon that stops. What is sent is answered once that is done.
+/// Ends the candidacy of a daemon that stops. The sender that goes through it is used once leadership is released.
 #[derive(Debug)]
 pub(super) struct Candidacy(oneshot::Sender<oneshot::Sender<()>>);
 
@@ -55,7 +55,7 @@ impl Candidacy {
     }
 }
 
-/// This daemon's name among the replicas: that of its machine or Pod, and what no other process has.
+/// This replica's identity: the name of its machine or Pod, and a random suffix.
 pub(super) fn identity() -> Arc<str> {
     let host = rustix::system::uname();
     let host = host.nodename().to_string_lossy();
@@ -105,14 +105,14 @@ pub(super) fn spawn(
     (leadership, Candidacy(leave))
 }
 
-/// The current trouble with one kind of request.
+/// Current trouble with requests, at the index of their `LeadershipObject`.
 #[derive(Default)]
 struct Troubles {
     reading: [Option<String>; 2],
     writing: [Option<String>; 2],
 }
 
-/// A write of the Lease that came back.
+/// A finished write of the Lease: the bid, when it was sent, the outcome, and what went wrong.
 type LeaseWritten = (Bid, Time, BidOutcome, Option<String>);
 
 struct Election {
@@ -137,7 +137,7 @@ impl Election {
         let told_to = async {
             match leaving.await {
                 Ok(say_left) => say_left,
-                // Who is dropped without a word is killed, and does not say farewell.
+                // The handle was dropped without a message: the daemon is being killed and does not resign.
                 Err(_) => std::future::pending().await,
             }
         };
@@ -147,7 +147,7 @@ impl Election {
         };
         self.resign().await;
         let _ = say_left.send(());
-        // A task of the daemon that returns would be taken for broken.
+        // The engine takes a task that returns for a broken one.
         std::future::pending().await
     }
 
@@ -179,7 +179,7 @@ impl Election {
                 self.lease_written(written);
             }
             let step = self.candidate.next(self.now());
-            // Before anything is waited for: asking for the next step is what makes a leader step down.
+            // Before the step is awaited: a leader steps down when the candidate is asked for its next step.
             self.report().await;
             match step {
                 None => return,
@@ -193,7 +193,7 @@ impl Election {
         }
     }
 
-    /// Reads an object; as it is stored, where `confirms`.
+    /// Reads an object. `confirms`: reads the ledger as stored, not as last seen in a cache.
     async fn read(&mut self, place: LeadershipObject, confirms: bool) {
         let patience = self.terms.round();
         let reading = async {
@@ -222,7 +222,7 @@ impl Election {
         }
     }
 
-    /// Writes the Lease, and does not wait for it longer than it may take.
+    /// Starts a write of the Lease and waits for it for at most the time of a round. `rounds` and `steps` collect a slower one.
     async fn bid_for_lease(&mut self, bid: Bid) {
         let (lease, sent) = (self.lease.clone(), self.now());
         self.writing.spawn(async move {
@@ -234,7 +234,7 @@ impl Election {
             Ok(None) => {}
             Err(_) => {
                 self.candidate.late();
-                // Once a refusal has named the hook, that is the better sentence.
+                // An earlier refusal that names the webhook says more, so it stays.
                 self.troubles.writing[0].get_or_insert_with(|| {
                     let waited = self.terms.round().as_secs_f32();
                     format!("writing the Lease takes longer than {waited} s; a webhook may be holding it")
@@ -258,7 +258,7 @@ impl Election {
             .written(LeadershipObject::Lease, &bid, written, sent, now);
     }
 
-    /// Writes what no hook can hold up, or what is not worth more patience.
+    /// Writes the ledger, which no webhook can delay, or releases the Lease, which is not worth a longer wait.
     async fn write(&mut self, place: LeadershipObject, bid: Bid) {
         let sent = self.now();
         let writing = async {
@@ -277,7 +277,7 @@ impl Election {
         self.candidate.written(place, &bid, written, sent, now);
     }
 
-    /// Publishes its standing when it changed.
+    /// Publishes this replica's standing when it changed.
     async fn report(&mut self) {
         let standing = self.candidate.standing(self.now());
         if let ReplicaStanding::Following { by, .. } = &standing {
@@ -287,7 +287,7 @@ impl Election {
                 self.troubles.writing[LeadershipObject::Lease as usize] = None;
             }
         }
-        // Who has the Lease again has no need of the ledger any more.
+        // A replica that leads by the Lease again no longer needs the ledger.
         let by_lease = |standing: &ReplicaStanding| matches!(standing, ReplicaStanding::Leading { by, .. } if *by == LeadershipObject::Lease);
         if by_lease(&standing)
             && !self
@@ -313,7 +313,7 @@ impl Election {
         }
         self.publish.send_replace(standing);
         self.reported = Some(report.clone());
-        // A core that is gone has no use for it.
+        // The send fails only when the core is gone.
         let _ = self.events.send(Event::Replica(report)).await;
     }
 

@@ -13,7 +13,7 @@ use crate::domain::report::unchecked::Unchecked;
 use crate::domain::time::Time;
 use crate::io::report::metrics::Metrics;
 
-/// Most hooks that are listed: more are never bypassed, nor named at once by any judge.
+/// Most hooks in the published list, bypassed ones first: `breaker.mostShielded` permits no more bypasses than this.
 const MAX_LISTED: usize = 200;
 /// How long objects admitted without review are listed in the assessment.
 const SHOWN: Duration = Duration::from_secs(3_600);
@@ -23,7 +23,7 @@ pub(super) struct BreakerLog {
     last: BTreeMap<HookId, (NoticeKind, String)>,
     since: BTreeMap<HookId, (&'static str, Option<Rung>, Time)>,
     pub(super) published: Option<Vec<HookStanding>>,
-    /// What went in unchecked, and when that was said.
+    /// The sentence about objects admitted without review, and when it was reported.
     unchecked: BTreeMap<HookId, (String, Time)>,
 }
 
@@ -72,7 +72,7 @@ impl BreakerLog {
             .insert(notice.hook.clone(), (notice.kind, notice.words.clone()));
     }
 
-    /// Says what went in unchecked.
+    /// Reports objects admitted without review: in the log, in an Event and in the assessment.
     pub(super) fn unchecked(
         &mut self,
         unchecked: &Unchecked,
@@ -153,7 +153,8 @@ impl BreakerLog {
         news.then_some(standings)
     }
 
-    /// The hooks to list, by name. Where there are too many, what is in force goes before what was only said.
+    /// The hooks to list, sorted. If there are more than `MAX_LISTED`, bypassed hooks and those in probation come first, then
+    /// ignored ones, then those with only a message.
     fn listed<'a>(&'a self, stages: &'a BTreeMap<HookId, HookState>) -> BTreeSet<&'a HookId> {
         let in_force = |wanted: fn(&HookState) -> bool| {
             let those = stages.iter().filter(move |(_, stage)| wanted(stage));
@@ -183,7 +184,7 @@ fn is_warning(news: NoticeKind) -> bool {
     )
 }
 
-/// What passes within seconds, or comes and goes with the evidence, is no Event.
+/// Whether a notice becomes an Event: not if it passes within seconds, or comes and goes with the evidence.
 fn is_for_an_event(news: NoticeKind) -> bool {
     match news {
         NoticeKind::Bypassing(_) | NoticeKind::Restoring => false,
@@ -194,7 +195,7 @@ fn is_for_an_event(news: NoticeKind) -> bool {
                 | HeldBack::Stale
                 | HeldBack::NotRead
                 | HeldBack::SelfDoubt
-                // In an outage it is transient; if it lasts, the log and an alert have it.
+                // In an outage it usually passes; if it lasts, the log and an alert report it.
                 | HeldBack::Ledger
         ),
         _ => true,

@@ -1,4 +1,4 @@
-//! What a change of the breaker's says on the object, in the log and in the audit log.
+//! What a change by the breaker records on the object, in the log and in the audit log.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use crate::domain::act::bypass::edit::{Author, Desired, Why};
 use crate::io::act::audit::{self, AuditRecord};
 use crate::io::act::breaker::PatchReport;
 
-/// How much later than the breaker `restore --expired` may end a bypass: an earlier one would look like a revert by another
-/// client, and the clocks of two nodes differ.
+/// How much later than the breaker `restore --expired` may end a bypass. If it came first, the breaker would see a revert by
+/// another client. The clocks of two nodes may differ by up to a minute.
 const GRACE: Duration = Duration::from_secs(60);
 
 impl Driver {
@@ -75,7 +75,7 @@ impl Driver {
             "change of a webhook configuration"
         );
         if let Some(log) = self.audit_log.clone() {
-            // A disk that hangs delays only this line, and a shutdown for as long as that waits for changes.
+            // A hanging disk delays only this line, and a shutdown only by the time that it waits for changes anyway.
             self.auditing += 1;
             self.jobs.spawn_blocking(move || {
                 if let Err(error) = audit::append(&log, &record) {

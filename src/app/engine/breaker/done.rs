@@ -1,4 +1,4 @@
-//! How a task of the breaker's ends, and what follows from that.
+//! Results of the breaker's background tasks, and what the driver does with each.
 
 use std::sync::Arc;
 
@@ -11,31 +11,31 @@ use crate::domain::report::unchecked::Unchecked;
 use crate::io::act::breaker::{ApiServerClient, ConfigWriter, PatchReport};
 
 pub(super) enum Done {
-    /// Which API servers there are, and whether all of them know match conditions.
+    /// The list of API servers, and whether all of them know match conditions.
     Servers {
         servers: Vec<ApiServerClient>,
         /// Whether their list could be read.
         listed: bool,
         know: bool,
     },
-    /// Who hookwatch is to them, where they say.
+    /// hookwatch's user name according to the API servers; `None` where they do not say.
     User(Option<String>),
     /// The configurations that one API server has in its cache.
     Configs(ObservedLists),
-    /// What the breaker asked for.
+    /// Answers to reads that the breaker asked for.
     Observed(Vec<Observation>),
-    /// The ledger was written, or not.
+    /// Outcome of a write of the ledger.
     LedgerWritten(Ticket, WriteOutcome),
-    /// Changes of one object that were made, or not.
+    /// Outcomes of the changes to one object.
     Changed(Vec<(ObjectChange, Desired, WriteOutcome, PatchReport)>),
-    /// A line was written to the audit log, or could not be.
+    /// An attempt to append a line to the audit log has ended.
     Audited,
-    /// What went in unchecked, where that could be found out.
+    /// Objects admitted without review; `None` if that could not be found out.
     Listed(Option<Box<Unchecked>>),
 }
 
 impl Driver {
-    /// Takes in what a task ended with; what the breaker is to know of it.
+    /// Processes a task's result. Returns the observations for the breaker.
     pub(super) fn finished(&mut self, done: Done) -> Vec<Observation> {
         match done {
             Done::Servers {
@@ -46,7 +46,8 @@ impl Driver {
                 if !listed {
                     self.refresh_at = self.now() + REFRESH_AGAIN;
                 }
-                // Those that were known are needed most when the one that would name them is in trouble.
+                // Otherwise the known API servers are kept: they are needed most while the one that would list them is in
+                // trouble.
                 if listed || self.writer.clients().len() < 2 {
                     self.match_conditions = Some(know);
                     let writer = ConfigWriter::new(servers, self.links.dates(), self.patience);

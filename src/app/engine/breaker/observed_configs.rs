@@ -1,5 +1,5 @@
-//! What each API server shows of webhook configurations, and what owners say on them. Each answers from its own cache and may
-//! lag behind: a change counts as made once all of them show it.
+//! Webhook configurations, with their owners' annotations, as each API server shows them. Each answers from its own watch cache
+//! and may lag behind: a change counts as made once all of them show it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,16 +14,17 @@ use crate::domain::cluster::hook::{HookId, HookKind};
 use crate::domain::time::Time;
 use crate::io::act::breaker::{ApiServerClient, ConfigWriter};
 
-/// How often each API server is asked while nothing is the matter.
+/// How often each API server is asked while no hook is a culprit or in the breaker's hands.
 const CALM: Duration = Duration::from_secs(10);
-/// And while something is.
+/// The same while one is.
 const AT_WORK: Duration = Duration::from_millis(500);
-/// An API server that has not answered for this long, and one pause more, is not waited for.
+/// An API server that has not answered for this long, plus one `CALM` pause, is left out when the breaker waits for a change to
+/// reach every API server.
 const ANSWERS: Duration = Duration::from_secs(15);
-/// How long a hook is looked at after there was a reason to.
+/// How long a hook is still followed after the last reason to follow it.
 const LINGER: Duration = Duration::from_secs(60);
 
-/// What one API server has in its cache.
+/// The webhook configurations in one API server's cache, or why they could not be read.
 pub(super) struct ObservedLists {
     server: Arc<str>,
     lists: Result<Vec<(HookKind, Vec<Value>)>, String>,
@@ -63,9 +64,9 @@ pub(super) struct ObservedConfigs {
     pub(super) ignored: BTreeSet<HookId>,
     /// Since when hooks are bypassed, according to their objects.
     since: BTreeMap<HookId, Time>,
-    /// A person's order to bypass nothing new, by the ledger.
+    /// A person's order to bypass nothing new, as recorded in the ledger.
     pub(super) frozen: Option<Freeze>,
-    /// Hooks that are looked at, and until when.
+    /// Hooks that are followed, and until when.
     followed: BTreeMap<HookId, Time>,
     /// When each API server answered last.
     answered: BTreeMap<Arc<str>, Time>,
@@ -111,7 +112,8 @@ impl ObservedConfigs {
         due
     }
 
-    /// What they said may not hold any more: each is asked again as soon as it has answered.
+    /// Marks all answers as outdated: each API server is asked again at once, or as soon as it has answered the request in
+    /// flight.
     pub(super) fn outdated(&mut self) {
         for (at, _) in self.asked.values_mut() {
             *at = Time::default();
@@ -153,7 +155,7 @@ impl ObservedConfigs {
         observations
     }
 
-    /// Which API servers answer, when that is news.
+    /// The API servers that answer, if that set has changed.
     fn servers(&mut self, now: Time) -> Option<Observation> {
         self.answered.retain(|_, at| now.since(*at) < ANSWERS + CALM);
         let names: BTreeSet<Arc<str>> = self.answered.keys().cloned().collect();
@@ -175,7 +177,7 @@ impl ObservedConfigs {
             let Some(name) = object["metadata"]["name"].as_str() else {
                 continue;
             };
-            // The ledger is such an object too, and no webhook is in it.
+            // The ledger is a ValidatingWebhookConfiguration too; it holds no webhooks.
             if kind == HookKind::Validating && name == ledger::OBJECT {
                 let text = object["metadata"]["annotations"][ledger::ANNOTATION].as_str();
                 let book = LedgerReading::of(text).book();

@@ -20,7 +20,7 @@ const LONGEST: Duration = Duration::from_secs(5);
 /// A gap of this length ends a row of failures.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 
-/// Counts writes in a row that came to none of the definite answers, for each hook and, under `None`, for the ledger.
+/// Counts writes in a row without a definite answer, for each hook and, under `None`, for the ledger.
 #[derive(Default)]
 pub(super) struct WriteBackoff {
     /// How many, and when the last of them was.

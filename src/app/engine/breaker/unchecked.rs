@@ -21,7 +21,8 @@ use crate::io::report::unchecked::{ObjectLister, hook_of};
 /// The `reason` of the Event that reports the list. Documented in `docs/breaker.md`.
 pub(super) const REASON: &str = "Unchecked";
 
-/// For how long a replica that does not lead keeps a gap that has ended: none may lead at that instant.
+/// How long a follower keeps a gap that has ended, to report it if it becomes the leader: at the end of the gap there may have
+/// been none.
 const KEPT: Duration = Duration::from_secs(60);
 
 pub(super) struct GapWatch {
@@ -54,7 +55,7 @@ impl EndedGaps {
     }
 }
 
-/// Lists what was admitted during gaps, of one after the other.
+/// Lists what was admitted during gaps, one gap at a time.
 #[derive(Clone)]
 pub(super) struct GapLister {
     lister: ObjectLister,

@@ -1,4 +1,4 @@
-//! Reading the nodes' Leases again and again.
+//! Polls the nodes' Leases.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::domain::observe::node_leases::LeaseTrouble;
 use crate::domain::watchdog::Event;
 use crate::io::observe::node_leases::{INTERVAL, LONG_INTERVAL, LeaseReader, MANY};
 
-/// What may not be read is tried again this often.
+/// Pause after a read that RBAC forbade.
 const NOT_PERMITTED: Duration = Duration::from_secs(60);
 
 /// Reads them until the receiver is dropped.

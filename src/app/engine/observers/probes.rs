@@ -1,4 +1,4 @@
-//! Making the probes that the schedule wants, and telling the core what they saw.
+//! Runs the probes that the schedule asks for, and reports to the core what they saw.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use crate::domain::observe::schedule::{ProbeRoom, Schedule, ScheduledProbe};
 use crate::domain::watchdog::{Attention, Event};
 use crate::io::observe::probe::{ProbeLimits, ProbeNews, ProbeRequest, Prober, ask_of};
 
-/// How often the schedule is looked at at most, but for news: the finest difference between two due times.
+/// Shortest pause between two looks at the schedule unless something changes, and so the resolution of due times.
 const LOOK: Duration = Duration::from_millis(100);
-/// And at least.
+/// Longest pause between two looks at the schedule.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// News of probes that may wait. Past this, what a late probe says is lost, and one that is back waits.
+/// Capacity of the channel from running probes. While it is full, early updates are dropped and final reports wait.
 const NEWS: usize = 1_024;
 
 /// A probe's progress, by its number.
@@ -31,7 +31,7 @@ enum ProbeUpdate {
     Finished(Box<ProbeReport>),
 }
 
-/// Makes all probes. Where something has begun to wait is looked at in that instant.
+/// Runs all probes. It looks at the schedule at once when the core wants a hook probed because a call to it has begun to wait.
 pub(super) struct ProbeRunner {
     common: Arc<Common>,
     prober: Arc<Prober>,
@@ -49,10 +49,10 @@ pub(super) struct ProbeRunner {
 }
 
 impl ProbeRunner {
-    /// None is made yet.
+    /// Starts no probe yet.
     ///
     /// # Errors
-    /// When the TLS provider is of no use.
+    /// When the TLS provider cannot be used.
     pub(super) fn new(
         common: &Arc<Common>,
         inventory: watch::Receiver<Arc<Inventory>>,
@@ -64,7 +64,7 @@ impl ProbeRunner {
             ..ProbeLimits::default()
         };
         let prober = Prober::new(provider, limits, Arc::clone(&common.clock)).context("cannot probe")?;
-        // Two replicas must not march in step either.
+        // Random, so that two replicas do not probe in step.
         let seed = RandomState::new().hash_one("probes");
         let (news, said) = mpsc::channel(NEWS);
         Ok(Self {
@@ -89,7 +89,7 @@ impl ProbeRunner {
             tokio::select! {
                 Some((number, news)) = self.said.recv() => {
                     self.tell(number, news).await;
-                    // Others may wait for its room.
+                    // Other probes may wait for the permit that this one has released.
                     pause = LOOK;
                     continue;
                 }
@@ -102,7 +102,7 @@ impl ProbeRunner {
                 }
             }
             while let Some(ended) = self.running.try_join_next() {
-                // The schedule would wait without end for one that broke.
+                // A panic ends this task too: the schedule would wait without end for the report of that probe.
                 finished(ended);
             }
             looked = Instant::now();
@@ -111,7 +111,7 @@ impl ProbeRunner {
             let due = self.schedule.due();
             pause = due.map_or(LONGEST_PAUSE, |due| due.since(now).clamp(LOOK, LONGEST_PAUSE));
             if let Some(pace) = self.schedule.pace(now) {
-                // A core that is gone has no use for it.
+                // The send fails only when the core is gone.
                 let _ = self.common.events.send(Event::ProbePace(pace)).await;
             }
         }
@@ -179,7 +179,7 @@ impl ProbeRunner {
         });
     }
 
-    /// Sends it to the core, once for each hook that it concerns.
+    /// Sends a probe's update to the core, once for each hook that shares the probe.
     async fn tell(&mut self, number: u64, news: ProbeUpdate) {
         let now = (self.common.clock)();
         let reports = match news {

@@ -11,10 +11,10 @@ use crate::domain::watchdog::Event;
 use crate::io::Clock;
 use crate::io::observe::prometheus::Prometheus;
 
-/// How long one that refuses for its load is left alone.
+/// Least pause after Prometheus refused a query because of its load.
 const OVERLOADED: Duration = Duration::from_secs(60);
 
-/// Polls it at a fixed interval. New samples appear at its scrape interval, so polling faster in an incident gains
+/// Polls Prometheus at a fixed interval. New samples appear at its own scrape interval, so polling faster in an incident gains
 /// nothing.
 pub(super) async fn read(config: PrometheusConfig, clock: Clock, events: mpsc::Sender<Event>) {
     let interval = config.interval;

@@ -1,22 +1,22 @@
-//! Turns: several that look at the same interval, spread evenly over it.
+//! Spreads several periodic tasks evenly over the interval that they share.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The turn of one among several that share an interval evenly: so there is always one that looks soon.
+/// One task's turns among those of several with the same interval, spread evenly so that one of them is always due soon.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Turns {
-    /// When the first turn of the first one is.
+    /// The first turn of the task at place 0.
     pub(super) begin: Instant,
-    /// Which one it is, from 0.
+    /// This task's place, from 0.
     pub(super) place: usize,
-    /// Of how many.
+    /// How many tasks share the interval.
     pub(super) of: usize,
 }
 
 impl Turns {
-    /// Its next turn after an instant.
+    /// This task's next turn after an instant.
     pub(super) fn next(self, after: Instant, interval: Duration) -> Instant {
         let first = self.begin + interval.mul_f64(self.place as f64 / self.of as f64);
         if after < first {
