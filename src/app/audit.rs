@@ -66,28 +66,28 @@ pub enum AuditOutput {
     Junit,
 }
 
-/// What was found.
+/// The result of an audit.
 pub struct AuditReport {
-    /// The findings that count, the worst first.
+    /// Findings that the baseline does not accept, the worst first.
     pub findings: Vec<Finding>,
-    /// How many were accepted before.
+    /// How many findings the baseline accepts.
     pub accepted: usize,
     /// The forecasts.
     pub forecasts: Vec<Forecast>,
     /// How many webhooks there are.
     pub hooks: usize,
-    /// Read from a cluster; otherwise a usual control plane is assumed.
+    /// Whether a cluster was read; otherwise a usual control plane is assumed.
     pub is_cluster: bool,
     /// Whether every affected write is listed.
     pub in_depth: bool,
-    /// The arguments that lead to the same cluster, of kubectl as well, or to the same files; each with a space before it.
+    /// Arguments that select the same cluster, for hookwatch or kubectl, or the same files; each with a space before it.
     pub source: String,
 }
 
 /// Audits and prints.
 ///
 /// # Errors
-/// When there is no way to the cluster, a baseline cannot be read or written, or nothing can be printed.
+/// When the cluster or a file cannot be read, a baseline cannot be read or written, or nothing can be printed.
 pub async fn audit(arguments: AuditArguments) -> anyhow::Result<ExitCode> {
     if arguments.context.len() > 1 {
         return several::audit(&arguments).await;
@@ -95,7 +95,7 @@ pub async fn audit(arguments: AuditArguments) -> anyhow::Result<ExitCode> {
     let baseline = arguments.baseline.as_deref().map(AuditBaseline::read);
     let mut baseline = baseline.transpose()?.unwrap_or_default();
     if arguments.write_baseline.is_some() {
-        // What was accepted before is written down with the rest.
+        // A new baseline includes what an old one accepts.
         baseline = AuditBaseline::default();
     }
     let (estate, unreadable) = if arguments.paths.is_empty() {
@@ -135,7 +135,7 @@ pub async fn audit(arguments: AuditArguments) -> anyhow::Result<ExitCode> {
 /// Reads the cluster of a context; without one that of the current context.
 ///
 /// # Errors
-/// When there is no way to it, or it shows no webhook configuration.
+/// When it cannot be reached, or no webhook configuration can be listed.
 async fn of_cluster(arguments: &AuditArguments) -> anyhow::Result<(Estate, Vec<UnreadableObject>)> {
     let context = arguments.context.first().map(String::as_str);
     let connection = Connection::open(arguments.kubeconfig.as_deref(), context).await;
@@ -151,7 +151,7 @@ async fn of_cluster(arguments: &AuditArguments) -> anyhow::Result<(Estate, Vec<U
     Ok((estate, unreadable))
 }
 
-/// What keeps a file that was named from being opened. What is found below a folder is another matter: it is in the report.
+/// Why a named file or folder cannot be opened; `None` if it can. Unreadable files in a folder are findings instead.
 fn missing(path: &Path) -> Option<String> {
     if path == Path::new("-") {
         return None;
@@ -160,7 +160,7 @@ fn missing(path: &Path) -> Option<String> {
     Some(format!("cannot open {}: {error}", path.display()))
 }
 
-/// By the worst of the findings.
+/// The exit code for the worst finding: 0 for none or info, 1 for a warning, 2 for a critical one.
 pub fn exit_code(findings: &[Finding]) -> u8 {
     match findings.iter().map(|finding| finding.severity).max() {
         None | Some(FindingSeverity::Info) => 0,
@@ -178,10 +178,10 @@ enum NotChosen {
     Ambiguous(String, String),
 }
 
-/// Finds and forecasts.
+/// Makes the report: findings and forecasts.
 ///
 /// # Errors
-/// When the webhook that was asked for is none, or two.
+/// When `--if-down` names no webhook, or two.
 fn report(
     estate: &Estate,
     unreadable: &[UnreadableObject],

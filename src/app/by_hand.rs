@@ -44,7 +44,7 @@ struct ChangeMade {
 /// Bypasses hooks. A failure for one of several does not stop the others.
 ///
 /// # Errors
-/// When there is no way to the cluster, the only webhook that is named does not exist, or the result cannot be printed.
+/// When the cluster cannot be reached, the only webhook that is named does not exist, or the result cannot be printed.
 pub async fn break_hooks(arguments: BreakArguments) -> anyhow::Result<ExitCode> {
     let mut session = Session::open_to_act(arguments.act).await?;
     let desired = session.bypass(arguments.rung, arguments.reason, arguments.at_most);
@@ -71,7 +71,7 @@ pub async fn plan_hooks(arguments: PlanArguments) -> anyhow::Result<ExitCode> {
     session.end_with(&plans.collect::<Vec<_>>())
 }
 
-/// Brings hooks back.
+/// Restores bypassed webhooks.
 ///
 /// # Errors
 /// As for [`break_hooks`].
@@ -96,17 +96,17 @@ pub async fn restore(arguments: RestoreArguments) -> anyhow::Result<ExitCode> {
             }
         }
     }
-    // A webhook may hold that question up: it is asked only where the answer matters.
+    // A webhook may delay this request, so it is made only if the answer matters.
     let matters = |(hook, object): &(HookId, _)| restore_differs_when_fenced(object, &hook.webhook);
     if found.iter().any(matters) {
         let user = during("asking who it is", own_user(&session.connection)).await;
-        // The fence is around every account in hookwatch's namespace.
+        // The fence restricts every ServiceAccount in hookwatch's namespace.
         let accounts = format!("system:serviceaccount:{}:", session.arguments.namespace);
         session.author.fenced = user.is_some_and(|user| user.starts_with(&accounts));
     }
     let shown = session.show_all(found, &Desired::Restore).await;
     if shown.is_empty() {
-        // What could not be read or was refused may be there to restore.
+        // What could not be read may still need a restore.
         if session.succeeded {
             session.say("Nothing to restore.");
         }
@@ -122,7 +122,7 @@ pub async fn restore(arguments: RestoreArguments) -> anyhow::Result<ExitCode> {
     session.end()
 }
 
-/// The webhooks of a configuration, for a person who mistyped one.
+/// Names of the webhooks in a configuration, for the error about a mistyped one.
 fn names(object: &serde_json::Value) -> String {
     const SOME: usize = 10;
     let hooks = object["webhooks"].as_array().map_or(&[][..], Vec::as_slice);
@@ -134,7 +134,7 @@ fn names(object: &serde_json::Value) -> String {
     }
 }
 
-/// The kinds of configuration that are meant: the one that is named, or both.
+/// The kinds of configuration to search: the named one, or both.
 fn kinds(named: Option<HookKind>) -> impl Iterator<Item = HookKind> {
     let is_meant = move |kind: &HookKind| named.is_none_or(|named| named == *kind);
     HookKind::ADMISSION.into_iter().filter(is_meant)
@@ -230,7 +230,7 @@ impl Session {
         Err(BadUsage::new(why).into())
     }
 
-    /// What hookwatch has left in these objects, or the expired part of it.
+    /// The webhooks in these objects that hookwatch has changed; with `expired`, only those whose bypass is over.
     fn left_behind(
         &self,
         kind: HookKind,
@@ -290,7 +290,7 @@ impl Session {
         }
     }
 
-    /// How much of what a shield spares this webhook is asked about.
+    /// What this webhook matches of the requests that a shield exempts.
     async fn spared(&self, id: &HookId, object: &serde_json::Value) -> Option<Spared> {
         let hook = hook_of(id.kind, object, &id.webhook)?;
         let lister = ObjectLister::new(&self.connection);
@@ -315,8 +315,8 @@ impl Session {
         }
     }
 
-    /// Makes the change; returns the outcome if the desired state was reached. `only_expired`: unless its bypass is
-    /// still valid.
+    /// Makes the change; returns it if the desired state was reached. `only_expired`: leaves a bypass alone that has not
+    /// expired.
     async fn carry_out(
         &mut self,
         hook: &HookId,

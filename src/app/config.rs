@@ -1,4 +1,4 @@
-//! The configuration: what was typed, checked as a whole before anything is opened.
+//! The configuration: read from a file, the environment and flags, and checked as a whole before anything is opened.
 //!
 //! Three sources, the later overriding the earlier: a YAML file, the environment, flags. Every mistake in them is
 //! reported at once, each with its key, so a file need not be fixed one error at a time.
@@ -37,7 +37,7 @@ pub use prometheus::{PrometheusArguments, PrometheusConfig};
 pub use record::RecordConfig;
 pub use serve::ServeConfig;
 
-/// A configuration file larger than this is not one.
+/// Largest configuration file that is read, in bytes.
 const MAX_FILE: u64 = 1 << 20;
 
 /// What was given on the command line or in the environment; the same for every command that meets a cluster.
@@ -89,11 +89,11 @@ pub struct Config {
     pub namespace: String,
     /// Where the HTTP server listens.
     pub listen: SocketAddr,
-    /// How and for whom it serves.
+    /// The HTTP server's separate listener for metrics, its token and its TLS.
     pub serve: ServeConfig,
     /// How the API servers are scraped.
     pub scrapes: ScrapeConfig,
-    /// The Prometheus that is read where they cannot be; `None` for none.
+    /// The Prometheus that is read while API servers cannot be scraped; `None` to read none.
     pub prometheus: Option<PrometheusConfig>,
     /// How backends are probed.
     pub probes: ProbeConfig,
@@ -101,17 +101,18 @@ pub struct Config {
     pub canaries: CanaryConfig,
     /// Where observations are recorded; `None` for nowhere.
     pub record: Option<RecordConfig>,
-    /// What is done about a culprit.
+    /// Whether a culprit is bypassed, or hookwatch only says so, or neither.
     pub auto_break: AutoBreak,
     /// Which bypasses are permitted.
     pub breaker: Policy,
     /// File to append one line of JSON to for every change of a webhook configuration; `None` for none.
     pub audit_log: Option<PathBuf>,
-    /// Whether the breaker may act though no fence is proven: no key says so, only a lab that has no policies.
+    /// Whether the breaker may act without a proven fence. No key sets this: only a lab without ValidatingAdmissionPolicies
+    /// does.
     pub without_fence: bool,
-    /// The breaker's time limits. They have no key either; tests shorten them.
+    /// The breaker's time limits. No key sets them; tests shorten them.
     pub breaker_times: BreakerTimes,
-    /// How often it tries a change, and how long it waits for one answer: the same holds.
+    /// How often the breaker tries a change, and how long it waits for one answer. No key sets this either.
     pub breaker_retries: RetryPolicy,
     /// How several daemons agree on one that leads.
     pub leadership: LeadershipConfig,
@@ -128,9 +129,9 @@ pub struct ScrapeConfig {
     pub enabled: bool,
     /// Time between two scrapes of one target in calm times. 1 s to 1 min.
     pub interval: Duration,
-    /// The same when something is odd. 1 s to 1 min.
+    /// The same while something is odd. 1 s to 1 min, and at most `interval`.
     pub alert_interval: Duration,
-    /// The bounds of one scrape; its time is 1 s to 1 min.
+    /// The bounds of one scrape: 1 s to 1 min, 1 MiB to 4 GiB.
     pub limits: ReadingLimits,
 }
 
@@ -145,13 +146,13 @@ pub struct ProbeConfig {
     pub concurrency: usize,
     /// Whether ClusterIPs are probed beside the endpoints. They can be reached only from inside the cluster.
     pub cluster_ip: bool,
-    /// Levels for single hooks; an annotation on the object can only be overridden here.
+    /// Levels for single webhooks, by the names of configuration and webhook. They override the annotation on the object.
     pub hooks: BTreeMap<(String, String), ProbeLevel>,
 }
 
 impl ProbeConfig {
-    /// How far probes of a hook go: as configured for it, else as its object's annotation says, else as for all. Only
-    /// admission hooks can be shown a review; others are asked over HTTP at most.
+    /// The probe level of a hook: from its entry in `hooks`, else from its object's annotation, else the default. Only
+    /// admission webhooks can be sent a review; for others the level is `Http` at most.
     pub fn level_of(&self, id: &HookId, annotation: Option<ProbeLevel>) -> ProbeLevel {
         let key = (id.configuration.to_string(), id.webhook.to_string());
         let level = self.hooks.get(&key).copied().or(annotation).unwrap_or(self.level);
@@ -163,11 +164,11 @@ impl ProbeConfig {
     }
 }
 
-/// One mistake.
+/// A mistake in the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {what}")]
 pub struct ConfigError {
-    /// The key or flag.
+    /// The key or flag that it is in, for example `probes.hooks[0].level`.
     pub key: String,
     /// What is wrong with it and what would be right.
     pub what: String,
@@ -227,7 +228,7 @@ impl Config {
         notes.known.iter().map(|key| key.replace("[0]", "[]")).collect()
     }
 
-    /// Reads every key and notes what is wrong; `None` when there is no making sense of it at all.
+    /// Reads every key and notes what is wrong; `None` if there is no address to listen on.
     fn read(file: Map<String, Value>, arguments: &ConfigArguments, notes: &mut Notes) -> Option<Self> {
         let ConfigArguments {
             config: _,
@@ -361,10 +362,10 @@ fn one_context(file: &mut Section<'_>, typed: &[String]) -> Option<String> {
     typed.first().cloned().or(file.text("context"))
 }
 
-/// The address of the page and the API, which is not that of the metrics.
+/// The address of the page and the API. The metrics' own address must be another one.
 fn listener(file: &mut Section<'_>, text: &str, metrics: Option<SocketAddr>) -> Option<SocketAddr> {
     let listen = file.address("listen", text, "127.0.0.1:9880 or [::1]:9880")?;
-    // Port 0 is a free one for each.
+    // With port 0 each gets a free port of its own.
     if metrics == Some(listen) && listen.port() != 0 {
         file.error("serve.metricsListen", "is the address that listen has already");
     }

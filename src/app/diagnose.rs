@@ -30,15 +30,15 @@ use crate::io::report::Reported;
 
 pub use several::configs;
 
-/// No report before this: two scrapes and two probes of everything take about as long.
+/// Shortest look: two scrapes and two probes of everything take about as long.
 const AT_LEAST: Duration = Duration::from_secs(6);
-/// How long a verdict must hold.
+/// How long a conclusion must last before it is reported.
 const SETTLED: Duration = Duration::from_secs(3);
-/// How long a less certain conclusion must hold.
+/// The same for a less certain conclusion.
 const UNSURE: Duration = Duration::from_secs(8);
-/// A Prometheus is read at least this often. More often would find the same samples.
+/// Longest time between two reads of a Prometheus. More often would find the same samples.
 const STORED_EVERY: Duration = Duration::from_secs(5);
-/// With everything well, further looking brings nothing new after this.
+/// A look at a healthy cluster ends after this: more time brings nothing new.
 const ALL_WELL: Duration = Duration::from_secs(12);
 
 /// What `diagnose` was asked for.
@@ -59,7 +59,7 @@ fn duration(text: &str) -> Result<Duration, String> {
     crate::app::duration(text, &(AT_LEAST..=Duration::from_secs(600)))
 }
 
-/// What a look came to; the exit code.
+/// The conclusion of a look. It sets the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Conclusion {
@@ -80,9 +80,9 @@ pub struct ConclusionFacts {
     pub admission_culprit: bool,
     /// A conversion webhook or an APIService is failing.
     pub other_culprit: bool,
-    /// Why the evidence is insufficient to call it healthy.
+    /// Why the evidence is insufficient to call the cluster healthy; `None` if it is sufficient.
     pub blind: Option<BlindSpot>,
-    /// A cause of impaired writes is known that is no hook.
+    /// The known cause of impaired writes is not a webhook.
     pub not_a_hook: bool,
     /// Whether the control plane takes writes.
     pub writes: Writes,
@@ -103,7 +103,8 @@ impl From<ConclusionFacts> for Conclusion {
         } else if facts.other_culprit {
             Self::HookFailing
         } else if facts.writes == Writes::Unknown || facts.blind.is_some() {
-            // An old list grows older while the API server is down, which is named all the same.
+            // A stale list of webhooks counts only here: an API server that is down makes it stale, and must be named all the
+            // same.
             Self::CouldNotTell
         } else {
             Self::Healthy
@@ -118,7 +119,7 @@ pub fn is_unwell(health: Health, bypassed: bool) -> bool {
 }
 
 impl Conclusion {
-    /// Reads an assessment.
+    /// The conclusion that an assessment permits.
     pub fn of(assessment: &Assessment) -> Self {
         let plane = &assessment.control_plane;
         let admission = |verdict: &Verdict| verdict.kind.is_admission();
@@ -154,10 +155,10 @@ impl Conclusion {
     }
 }
 
-/// What one look at one cluster came to.
+/// The result of one look at one cluster.
 #[derive(Debug)]
 struct Look {
-    /// Options to add to the commands that are suggested to a person.
+    /// Adapts the suggested commands to this program and cluster.
     aim: CommandAim,
     conclusion: Conclusion,
     obstacle: Option<String>,
@@ -170,15 +171,15 @@ impl Look {
     }
 }
 
-/// One look for programs, as `diagnose` and `status` print it.
+/// The JSON of one look, as `diagnose` and `status` print it.
 pub fn document(conclusion: Conclusion, obstacle: Option<&str>, assessment: &impl Serialize) -> Value {
     json!({"conclusion": conclusion, "obstacle": obstacle, "assessment": assessment})
 }
 
-/// Looks and reports.
+/// Diagnoses one or several clusters, prints the report and returns the exit code.
 ///
 /// # Errors
-/// When the cluster cannot be looked at, or the report cannot be printed.
+/// When the only cluster cannot be diagnosed, or the report cannot be printed.
 pub async fn diagnose(
     configs: Vec<Config>,
     arguments: &DiagnoseArguments,
@@ -208,7 +209,7 @@ fn for_one_look(mut config: Config) -> Config {
     config.leadership.enabled = false;
     config.alertmanager.targets.clear();
     config.audit_log = None;
-    // Without leadership it would bypass beside the daemon's leader.
+    // Without an election it would count as the leader, and bypass alongside the daemon.
     config.auto_break = config.auto_break.min(AutoBreak::Plan);
     config
 }
@@ -247,7 +248,7 @@ async fn examine(
     })
 }
 
-/// Watches the assessments until they say the same for a while.
+/// Watches the assessments until their conclusion has lasted, or `at_most` is over. Returns the last one, if there was any.
 async fn look(
     shown: &Reported,
     obstacle: &watch::Receiver<Option<Obstacle>>,
@@ -277,7 +278,7 @@ async fn look(
         let enough = match conclusion {
             Conclusion::HookFailing => is_explained(assessment) || since.elapsed() >= UNSURE,
             Conclusion::Healthy => looked >= ALL_WELL && assessment.count(Health::Suspect) == 0,
-            // Slow writes are still called slow for a while after they were: unexplained, that may be one bad moment.
+            // Writes count as slow for a while after they were: without a known cause, that may be one bad moment.
             Conclusion::NotAHook => {
                 assessment.control_plane.not_a_hook.is_some() && since.elapsed() >= UNSURE
             }

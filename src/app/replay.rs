@@ -49,29 +49,29 @@ impl ReplayArguments {
     }
 }
 
-/// What a recording came out as.
+/// The result of a replay.
 #[derive(Debug, Clone, Default)]
 pub struct Replay {
     /// Observations played.
     pub observations: usize,
     /// Every change of a hook's health or cause, in order.
     pub turns: Vec<Turn>,
-    /// Every change of what trouble is laid to no hook, in order.
+    /// Every change of the cause of trouble that is not a webhook, in order.
     pub elsewhere: Vec<NonHookCauseChange>,
     /// The hooks that were named as culprits, each with the cause it was named for with the most confidence.
     pub culprits: Vec<Culprit>,
     /// The last assessment.
     pub last: Option<Arc<Assessment>>,
-    /// What of the recording could not be used.
+    /// What could not be used of the recording, one sentence each.
     pub complaints: Vec<String>,
-    /// Health and cause of each hook as of its last turn. A folder of scrapes knows no configuration.
+    /// Health and cause of each hook as of its last turn. Scrapes alone do not say which configuration a hook is in.
     told: BTreeMap<Subject, (Health, Option<Cause>)>,
 }
 
-/// Is handed every assessment of a replay with its instant.
+/// Callback for every assessment of a replay, with its time.
 pub type Each<'a> = &'a mut dyn FnMut(Time, &Assessment);
 
-/// One change of one hook.
+/// One change of a hook's health or cause.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Turn {
     /// When.
@@ -89,16 +89,16 @@ pub struct NonHookCauseChange {
     pub cause: Option<NotAHook>,
 }
 
-/// A hook that was named.
+/// A hook that was named as a culprit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Culprit {
     /// What kind of hook it is.
     pub kind: HookKind,
     /// Its name; metrics alone do not say which configuration it belongs to.
     pub webhook: Arc<str>,
-    /// What was wrong with it.
+    /// What it was named for with the highest confidence.
     pub cause: Cause,
-    /// What that did.
+    /// The effect on writes in that verdict.
     pub effect: Effect,
     /// The highest confidence reached.
     pub confidence: f64,
@@ -109,12 +109,12 @@ pub struct Culprit {
 /// Replays what the daemon recorded: one part, or a folder with all of them.
 ///
 /// # Errors
-/// When it cannot be read, or is no recording. A damaged line or end is a complaint of the result's.
+/// When it cannot be read, or is no recording. A damaged line or end is only a complaint in the result.
 pub fn replay(recording: &Path) -> anyhow::Result<Replay> {
     replay_with(recording, &mut |_, _| {})
 }
 
-/// The same, with every assessment handed to `each`.
+/// As [`replay`], and calls `each` with every assessment.
 ///
 /// # Errors
 /// Those of [`replay`].
@@ -128,7 +128,7 @@ pub fn replay_with(recording: &Path, each: Each<'_>) -> anyhow::Result<Replay> {
     result.ended(&player)
 }
 
-/// The same for a single part that is in memory.
+/// As [`replay`], for a single part in memory.
 ///
 /// # Errors
 /// When it is no recording.
@@ -144,16 +144,16 @@ pub fn replay_part(content: &[u8]) -> anyhow::Result<Replay> {
     result.ended(&player)
 }
 
-/// Replays a folder of scrapes. No inventory is known then, nor a probe or canary.
+/// Replays a folder of scrapes, without inventory, probes and canaries.
 ///
 /// # Errors
-/// When the folder cannot be read or holds no file named like a scrape. A file whose compression is damaged is a failed
-/// scrape, and a complaint of the result's.
+/// When the folder cannot be read or holds no file named like a scrape. A file whose compression is damaged is only a failed
+/// scrape, and a complaint in the result.
 pub fn replay_scrapes(folder: &Path) -> anyhow::Result<Replay> {
     replay_scrapes_with(folder, &mut |_, _| {})
 }
 
-/// The same, with every assessment handed to `each`.
+/// As [`replay_scrapes`], and calls `each` with every assessment.
 ///
 /// # Errors
 /// Those of [`replay_scrapes`].
@@ -262,7 +262,7 @@ impl Replay {
         }
     }
 
-    /// Everything that was ever laid to no hook, in the order of appearance.
+    /// Every cause of trouble that was not a webhook, once each, in order of appearance.
     pub fn not_a_hook(&self) -> Vec<NotAHook> {
         let mut found = Vec::new();
         for cause in self.elsewhere.iter().filter_map(|change| change.cause) {

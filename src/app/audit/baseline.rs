@@ -1,4 +1,4 @@
-//! Findings that were accepted: by name and object, so that a line that moves makes nothing new, up to a severity.
+//! Accepted findings, by id and object, up to a severity. Lines do not count: a finding that moves is not new.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -22,7 +22,7 @@ pub(super) struct AuditBaseline {
 struct Accepted {
     id: String,
     object: String,
-    /// The worst that is accepted. Files of older releases do not say it.
+    /// The highest severity that is accepted. Files of older releases do not have it.
     #[serde(default = "warning")]
     severity: FindingSeverity,
 }
@@ -60,7 +60,8 @@ impl AuditBaseline {
 
     pub(super) fn accepts(&self, finding: &Finding) -> bool {
         let finding = Accepted::from(finding);
-        // The next in order is the same finding of this severity or a worse one, if there is any.
+        // Entries are in the order of id, object and severity: the next one has this id and object only if it accepts the
+        // finding.
         let next = self.accepted.range(&finding..).next();
         next.is_some_and(|next| (&next.id, &next.object) == (&finding.id, &finding.object))
     }

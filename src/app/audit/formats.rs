@@ -80,7 +80,7 @@ fn result(finding: &Finding) -> Value {
         "level": level(finding.severity),
         "message": {"text": finding.message},
         "locations": [location],
-        // What stays the same when lines move.
+        // The same when lines move.
         "partialFingerprints": {"idAndObject/v1": format!("{} {}", finding.kind.id, finding.object)},
     })
 }
@@ -120,7 +120,7 @@ pub(super) fn junit(report: &AuditReport) -> String {
     text
 }
 
-/// As the value of an attribute. Characters that XML cannot hold are left out.
+/// The text as the value of an XML attribute. Characters that XML cannot hold are left out.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {

@@ -75,7 +75,7 @@ fn worst(audits: &[(&str, ContextAudit)]) -> u8 {
     contexts::worst(&WORST_LAST, codes)
 }
 
-/// Why several contexts do not go with the rest.
+/// Why several contexts cannot be combined with the other arguments.
 fn refused(arguments: &AuditArguments) -> Option<String> {
     let why = if arguments.write_baseline.is_some() {
         "--write-baseline takes the findings of one cluster: give one --context"

@@ -119,7 +119,7 @@ pub struct UncheckedArguments {
 /// The value of `--rung`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestedRung {
-    /// A rung of the daemon.
+    /// A rung that the daemon uses too.
     Rung(Rung),
     /// The API server ignores the webhook's failures.
     Ignore,
@@ -201,7 +201,7 @@ pub fn target(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Reads which kind of webhook it is.
+/// Reads `validating` or `mutating`.
 pub fn kind(text: &str) -> Result<HookKind, String> {
     let mut kinds = HookKind::ADMISSION.into_iter();
     let found = kinds.find(|kind| kind.as_str() == text);

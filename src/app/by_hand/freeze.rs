@@ -21,7 +21,7 @@ use crate::io::act::ledger::{LedgerObject, LedgerUnread};
 /// Forbids all daemons to begin a bypass.
 ///
 /// # Errors
-/// When there is no way to the cluster, or the result cannot be printed.
+/// When the cluster cannot be reached, or the result cannot be printed.
 pub async fn freeze(arguments: FreezeArguments) -> anyhow::Result<ExitCode> {
     let mut session = Session::open_to_act(arguments.act).await?;
     let order = Freeze {
@@ -33,7 +33,7 @@ pub async fn freeze(arguments: FreezeArguments) -> anyhow::Result<ExitCode> {
     session.end()
 }
 
-/// Permits it again.
+/// Permits daemons to begin bypasses again.
 ///
 /// # Errors
 /// As for [`freeze`].

@@ -36,7 +36,7 @@ pub(super) fn changes(hook: &HookId, desired: &Desired, changes: &[FieldChange])
             }
         }
     }
-    // Such an edit takes only hookwatch's entries out of `managedFields`.
+    // An edit without field changes only removes hookwatch's entries from `managedFields`.
     if changes.is_empty() {
         text.push_str("\n  (what hookwatch owned of its fields is given up)");
     }

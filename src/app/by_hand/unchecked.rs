@@ -14,7 +14,7 @@ use crate::io::report::unchecked::{ObjectLister, hook_of};
 /// Lists objects admitted without review.
 ///
 /// # Errors
-/// When there is no way to the cluster.
+/// When the cluster cannot be reached, the arguments name no webhook or period, or nothing can be printed.
 pub async fn unchecked(arguments: UncheckedArguments) -> anyhow::Result<ExitCode> {
     let session = Session::open(arguments.cluster).await?;
     let (id, object) = session.find(&arguments.target, arguments.kind).await?;

@@ -1,4 +1,4 @@
-//! The keys about Alertmanagers that alerts are pushed to.
+//! The section `alertmanager`: the Alertmanagers that alerts are pushed to.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,9 +8,9 @@ use crate::domain::report::alerts::{DeliveryPace, LABELS};
 use crate::io::endpoint::EndpointTarget;
 use crate::io::report::alertmanager::{AlertEnvelope, MAX_ALERTMANAGERS};
 
-/// Labels that are added to every alert, at most.
+/// Most labels that can be added to every alert.
 const MAX_LABELS: usize = 32;
-/// Bytes of such a label's value, at most.
+/// Most bytes in the value of an added label.
 const MAX_VALUE: usize = 1_024;
 
 /// Where alerts are pushed, and how.
@@ -18,9 +18,9 @@ const MAX_VALUE: usize = 1_024;
 pub struct AlertmanagerConfig {
     /// Every Alertmanager; none to push nothing.
     pub targets: Vec<EndpointTarget>,
-    /// How often and for how long.
+    /// How often alerts are pushed, and how long one push may take.
     pub pace: DeliveryPace,
-    /// What every alert carries.
+    /// What is the same for every alert: its added labels, its link and its lifetime.
     pub envelope: AlertEnvelope,
 }
 

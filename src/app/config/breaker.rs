@@ -1,4 +1,4 @@
-//! The keys about what the breaker may do.
+//! The section `breaker`: what the breaker may do.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ const DAY: Duration = Duration::from_secs(24 * 3_600);
 /// Most rules in a policy: more than a person can keep in mind.
 const MAX_RULES: usize = 200;
 
-/// Reads the section `breaker`, and notes what contradicts itself in it.
+/// Reads the section: the policy, whose contradictions are noted as mistakes, and the path of the audit log.
 pub(super) fn read(section: &mut Section<'_>) -> (Policy, Option<PathBuf>) {
     let audit_log = section.text("auditLog").map(PathBuf::from);
     (policy(section), audit_log)
@@ -50,7 +50,7 @@ fn policy(section: &mut Section<'_>) -> Policy {
 
 fn rule(section: &mut Section<'_>) -> Option<PolicyRule> {
     let default = PolicyRule::fallback();
-    // A rule that cannot be read whole still takes its place, so that places in errors are those in the file.
+    // A rule with mistakes stays in the list, so that the indexes in errors are those in the file.
     let name = section.required_text("name").unwrap_or_default();
     let matches = section.section("match", |section| RuleMatch {
         kinds: section.set("kinds", |text| {
@@ -65,7 +65,7 @@ fn rule(section: &mut Section<'_>) -> Option<PolicyRule> {
         annotations: section.texts("annotations"),
         causes: section.set("causes", Cause::parse),
     });
-    // Read in any case, so that they are known as keys.
+    // Read even if not given, so that `Config::keys` knows these keys.
     let (says_mode, says_rungs) = (section.says("mode"), section.says("rungs"));
     let mode = Some(section.auto_break("mode", None)).filter(|_| says_mode);
     let rungs = Some(section.set("rungs", Rung::parse)).filter(|_| says_rungs);

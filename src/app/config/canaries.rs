@@ -8,13 +8,13 @@ use crate::domain::observe::canary::{CanaryTarget, FurtherCanary, MAX_FURTHER};
 /// How canaries are written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CanaryConfig {
-    /// Time between two canaries of one kind in calm times. 1 s to 1 min.
+    /// Time between two canaries of one target in calm times. 1 s to 1 min.
     pub interval: Duration,
-    /// The same when something is odd. 500 ms to 1 min.
+    /// The same while something is odd. 500 ms to 1 min, and at most `interval`.
     pub alert_interval: Duration,
-    /// Which of those that are always there are written.
+    /// The built-in canaries that are written.
     pub targets: Vec<CanaryTarget>,
-    /// Those beyond, each with the object that it writes. No two have the same name.
+    /// Canaries from the configuration, each with the object that it writes. No two have the same name.
     pub further: Vec<FurtherCanary>,
 }
 

@@ -1,4 +1,4 @@
-//! The keys about a server beside the cluster: where it is, whom it trusts and how hookwatch is let in.
+//! The keys for a server outside the Kubernetes API: its URL, the CA that hookwatch trusts, and hookwatch's credentials.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,8 @@ use reqwest::Url;
 use super::Section;
 use crate::io::endpoint::{Auth, EndpointTarget};
 
-/// Reads a server at an address that was typed. `is_no_prefix` says what is wrong with that beside what is wrong with any.
+/// Reads the keys of one server. `url` is from a flag or the file. `is_no_prefix` says why an otherwise valid URL cannot be the
+/// prefix for this kind of server; `None` if it can.
 pub(super) fn read(
     section: &mut Section<'_>,
     url: Option<String>,
@@ -69,8 +70,7 @@ pub(super) fn read(
     })
 }
 
-/// An address, without anything that is secret or would be cut off. What was typed is not repeated: a password may be
-/// in it.
+/// Parses a URL that has no credentials, query or fragment. Errors do not repeat the text: a password may be in it.
 pub(super) fn address(text: &str) -> Result<Url, String> {
     let url = Url::parse(text)
         .map_err(|error| format!("is no address like https://monitoring.example.com/prefix: {error}"))?;

@@ -1,4 +1,4 @@
-//! The keys about several daemons at once.
+//! The section `leadership`: how replicas elect a leader.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::domain::text::is_dns_label;
 /// How several daemons agree on one that leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeadershipConfig {
-    /// False to take no part in it: for a daemon that only looks. It then writes no Events either.
+    /// False to take no part in the election. The daemon then writes no Events.
     pub enabled: bool,
     /// Name of the Lease, in hookwatch's own namespace.
     pub lease: String,

@@ -1,4 +1,4 @@
-//! The keys about a Prometheus that is read where the API servers cannot be scraped.
+//! The section `prometheus`: a Prometheus that is read while the API servers cannot be scraped.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -38,18 +38,18 @@ pub struct PrometheusArguments {
 /// Which Prometheus is read, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PrometheusConfig {
-    /// Where it is.
+    /// Its URL, the CA to trust, and hookwatch's credentials.
     pub target: EndpointTarget,
-    /// Which of its series are those of this cluster's API servers.
+    /// Matchers for the series of this cluster's API servers.
     pub selector: String,
     /// Time between two readings. 1 s to 1 min.
     pub interval: Duration,
-    /// The bounds of one.
+    /// Bounds of one reading.
     pub limits: ReadingLimits,
 }
 
 impl PrometheusConfig {
-    /// `None` without an address.
+    /// `None` without a valid URL.
     pub(super) fn read(section: &mut Section<'_>, typed: &PrometheusArguments) -> Option<Self> {
         let in_file = NEEDS_URL.iter().any(|key| section.says(key));
         let url = section.text("url");

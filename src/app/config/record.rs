@@ -10,7 +10,7 @@ use super::section::Section;
 pub struct RecordConfig {
     /// The folder.
     pub directory: PathBuf,
-    /// Room for all recordings in it, in bytes.
+    /// Most bytes that all recordings in the folder may take: 8 MiB to 1 TiB.
     pub max_bytes: u64,
 }
 

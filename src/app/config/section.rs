@@ -41,7 +41,7 @@ impl Section<'_> {
         self.keys.get(key).is_some_and(|value| !value.is_null())
     }
 
-    /// What a key is given. `read` says what is wrong with it, and then it is none.
+    /// Reads the value of a key. `None` if there is none, or `read` fails; its message is then noted as a mistake.
     fn given<T>(&mut self, key: &str, read: impl FnOnce(Value) -> Result<T, String>) -> Option<T> {
         let value = self.take(key).filter(|value| !value.is_null())?;
         read(value).map_err(|why| self.error(key, why)).ok()
@@ -64,7 +64,7 @@ impl Section<'_> {
         values
     }
 
-    /// Reads a mapping in this one, every key of it.
+    /// Reads a nested mapping. Keys that `read` did not ask for are noted as mistakes.
     fn within<T>(
         &mut self,
         place: &str,
@@ -117,7 +117,7 @@ impl Section<'_> {
         address
     }
 
-    /// A mapping of free names to text.
+    /// A mapping of arbitrary names to text.
     pub(super) fn texts(&mut self, key: &str) -> BTreeMap<String, String> {
         let mut texts = BTreeMap::new();
         for (name, value) in self.mapping(key, "must be a mapping of names to text") {
@@ -131,7 +131,7 @@ impl Section<'_> {
         texts
     }
 
-    /// A text that is more than that; `None` as well where `parse` says what is wrong with it.
+    /// A text that `parse` converts. `None` if there is none, or `parse` fails; its message is then noted as a mistake.
     pub(super) fn read<T>(&mut self, key: &str, parse: impl Fn(&str) -> Result<T, String>) -> Option<T> {
         let read = parse(&self.text(key)?);
         read.map_err(|why| self.error(key, why)).ok()
@@ -161,7 +161,7 @@ impl Section<'_> {
         number.unwrap_or(default)
     }
 
-    /// An interval or a limit for one answer.
+    /// An interval or a timeout, from `at_least` to 1 min.
     pub(super) fn duration(&mut self, key: &str, default: Duration, at_least: Duration) -> Duration {
         // What was seen a minute ago says little about now: with longer intervals verdicts would come and go.
         const AT_MOST: Duration = Duration::from_secs(60);
@@ -180,7 +180,7 @@ impl Section<'_> {
         (interval, alert_interval.min(interval))
     }
 
-    /// A duration with an upper bound of its own.
+    /// A duration within `range`.
     pub(super) fn span(&mut self, key: &str, default: Duration, range: RangeInclusive<Duration>) -> Duration {
         let duration = self.given(key, |value| {
             let Some(text) = value.as_str() else {
@@ -191,7 +191,7 @@ impl Section<'_> {
         duration.unwrap_or(default)
     }
 
-    /// YAML 1.1 readers turn a bare `on` or `off` into a truth value; here it is the word again.
+    /// YAML 1.1 readers turn a bare `on` or `off` into a boolean; this turns it back into the word.
     fn restore_word(&mut self, key: &str) {
         if let Some(Value::Bool(on)) = self.keys.get(key) {
             let word = if *on { "on" } else { "off" };
@@ -204,7 +204,7 @@ impl Section<'_> {
         self.read(key, ProbeLevel::parse).unwrap_or(default)
     }
 
-    /// What the flag says, else the file. A mistake in either is found.
+    /// The mode from the flag, else from the file. Both are checked.
     pub(super) fn auto_break(&mut self, key: &str, flag: Option<&str>) -> AutoBreak {
         self.restore_word(key);
         let file = self.read(key, AutoBreak::parse);

@@ -1,4 +1,4 @@
-//! For whom the daemon serves, and over what.
+//! The section `serve`: the HTTP server's separate listener for metrics, its token and its TLS.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use super::Section;
 use crate::io::http::{self, Access, Listening, Tls, TlsFiles};
 
-/// How the HTTP server serves.
+/// The settings of the HTTP server, except for its main address.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ServeConfig {
-    /// An address for `/metrics`, `/live` and `/ready` alone; `None` when they are with everything else.
+    /// An address for `/metrics`, `/live` and `/ready` alone; `None` to serve them with everything else.
     pub metrics: Option<SocketAddr>,
-    /// The file with the token that the page and the API want.
+    /// File with the bearer token for the page and the API; `None` for no token.
     pub token_file: Option<PathBuf>,
     /// TLS; `None` for plain HTTP.
     pub tls: Option<TlsFiles>,
@@ -45,10 +45,10 @@ impl ServeConfig {
         }
     }
 
-    /// Opens the files and begins to listen, on `main` and where the metrics are.
+    /// Opens the files, then listens on `main` and on the separate address for metrics, if there is one.
     ///
     /// # Errors
-    /// When a file cannot be used or an address cannot be had.
+    /// When a file cannot be used or an address cannot be listened on.
     pub async fn listen(&self, main: SocketAddr) -> anyhow::Result<Listening> {
         let client_certificates = self.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
         let access = Access::new(self.token_file.as_deref(), client_certificates)?;

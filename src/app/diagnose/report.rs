@@ -33,7 +33,7 @@ pub(super) fn report(look: &Look) -> String {
     lines.iter().map(|line| format!("{line}\n")).collect()
 }
 
-/// How writes fare, what else is seen of the control plane, and what gives up next.
+/// The state of writes, other symptoms of the control plane, and the deadlines that come next.
 fn writes(plane: &ControlPlane) -> Vec<String> {
     let mut lines = vec![format!("  {}", plane.summary)];
     let symptoms = plane.symptoms.iter();
@@ -102,7 +102,7 @@ fn sources(assessment: &Assessment) -> Vec<String> {
     lines
 }
 
-/// How many hooks there are, of which health.
+/// The number of webhooks, by health.
 fn hooks(assessment: &Assessment) -> String {
     let sources = &assessment.sources;
     if sources.inventory_age_seconds.is_none() || !sources.hooks_listed {

@@ -14,14 +14,14 @@ use crate::domain::text::bounded;
 /// Every exit code, the worst last: what a script must not miss is an outage, and then a context that is not there.
 const WORST_LAST: [u8; 5] = [0, 2, BAD_USAGE, 3, 1];
 
-/// The configuration for each context that is named, or the one for none.
+/// One configuration for each named context, or one without a context if none is named.
 ///
 /// # Errors
 /// All mistakes found.
 pub fn configs(arguments: &ConfigArguments) -> Result<Vec<Config>, Vec<ConfigError>> {
     let load = |arguments: &ConfigArguments| -> Result<Config, Vec<ConfigError>> {
         let config = Config::load(arguments)?;
-        // The folder in the file is the daemon's: this may not be its account, and would mix two recordings.
+        // The folder in the file is for the daemon: this process may run as another user, and would mix two recordings.
         let record = config.record.filter(|_| arguments.record.is_some());
         Ok(Config { record, ..config })
     };

@@ -1,4 +1,4 @@
-//! Reading what was recorded, bounded and without trust in it.
+//! Reads recordings and saved scrapes as untrusted input, within bounds.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, ErrorKind, Read};
@@ -14,9 +14,9 @@ use crate::domain::recording::{RecordingLine, Unplayable};
 use crate::domain::time::Time;
 use crate::io::recorder::part_of;
 
-/// A scrape larger than this is not one, in bytes.
+/// Most bytes that are read of a scrape, after decompression.
 const MAX_FILE: u64 = 1 << 30;
-/// A line longer than this is not one of ours, in bytes: an inventory at its bounds is a tenth of it.
+/// Most bytes that are read as one line: ten times an inventory at its bounds.
 const MAX_LINE: u64 = 1 << 28;
 /// How every gzip file begins.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
@@ -60,8 +60,8 @@ pub(super) fn parts(recording: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(parts.into_iter().map(|(_, path)| path).collect())
 }
 
-/// Hands every line of a part to `play`. What is damaged is left out and complained of.
-/// `path` is what the part is called there.
+/// Passes every line of a part to `play`. Damaged lines are left out and reported in `complaints`, where the part is called
+/// `path`.
 pub(super) fn lines(
     mut reader: impl BufRead,
     path: &Path,
@@ -76,7 +76,7 @@ pub(super) fn lines(
         match (&mut reader).take(MAX_LINE).read_until(b'\n', &mut line) {
             Ok(0) => break,
             Ok(_) => {}
-            // Without a header there is nothing to read, and the next part is read alone.
+            // Without a header line nothing in this part can be played. The other parts are read all the same.
             Err(error) if number == 1 && error.kind() == ErrorKind::UnexpectedEof => {
                 complaints.push(format!(
                     "{} ends before its first line does: the daemon that wrote it was killed",
