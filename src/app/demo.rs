@@ -1,7 +1,6 @@
-//! `hookwatch demo`: the unchanged daemon against a control plane made for it, which is then broken.
+//! `hookwatch demo`: runs the unchanged daemon against a control plane in a lab, and breaks that.
 //!
-//! The daemon gets a kubeconfig and nothing else; the demo learns what it thinks by asking it over HTTP, as any
-//! stranger could.
+//! The daemon gets a kubeconfig and nothing else. The demo reads its assessments over HTTP, as any client could.
 
 mod breaking;
 mod casualties;
@@ -51,10 +50,10 @@ pub use self::pages::DeliveredPage;
 pub use self::report::{DemoReport, ExpectedVerdict};
 pub use self::survival::{Survival, WithoutBreaker, survive};
 
-/// The scenario of a demo that was not asked for another: the one that latency alone sees last.
+/// The scenario of a demo without `--scenario`: the one that latency metrics alone show last.
 const DEFAULT_SCENARIO: &str = "validating-hang";
 
-/// The exit code of a scenario that this machine has no means to play (that of a skipped test in automake).
+/// The exit code of a scenario that this machine cannot play: that of a skipped test in automake.
 const SKIPPED: u8 = 77;
 
 /// The options of `hookwatch demo`.
@@ -103,14 +102,14 @@ pub struct DemoArguments {
 }
 
 impl DemoArguments {
-    /// Call it before anything else is started: it may re-execute the process in a network namespace where a real API
-    /// server finds addresses for backends.
+    /// Must be called before anything else is started: with envtest it may re-execute the process in a network namespace, where
+    /// a real API server finds addresses for backends.
     ///
     /// # Errors
-    /// When the namespace was made and the command could not be started in it.
+    /// When envtest is not installed, or the command could not be started in the namespace.
     pub fn make_ready(&self) -> anyhow::Result<()> {
         if self.control_plane == ControlPlaneKind::Envtest && !self.list {
-            // Said before the change of place, and not after a wait.
+            // Checked first, so that missing binaries are reported before the namespace is entered.
             binaries::find()?;
             namespace::enter()?;
         }
@@ -122,11 +121,11 @@ fn scenario_names() -> PossibleValuesParser {
     PossibleValuesParser::new(SCENARIOS.iter().chain(&SHAPES).map(|scenario| scenario.name))
 }
 
-/// What one demo is to do.
+/// What one demo does.
 pub struct DemoOptions {
-    /// What to play on.
+    /// The control plane to play on.
     pub control_plane: ControlPlaneKind,
-    /// What to break.
+    /// The scenario to play.
     pub scenario: &'static Scenario,
     /// How long its parts take.
     pub timing: Timing,
@@ -134,15 +133,15 @@ pub struct DemoOptions {
     pub timeline: Option<Box<dyn Write + Send>>,
     /// Whether the timeline has colours.
     pub colour: bool,
-    /// Prometheus and Alertmanager, if alerts are followed.
+    /// Prometheus and Alertmanager; `None` if alerts are not followed.
     pub programs: Option<Programs>,
-    /// How far the daemon may bypass a culprit, if at all.
+    /// The highest rung at which the daemon may bypass a culprit; `None` for no bypass.
     pub auto_break: Option<Rung>,
-    /// Whether to play it once more without the breaker where that bypassed something.
+    /// Whether to play the scenario once more without the breaker if the breaker bypassed something.
     pub compare: bool,
 }
 
-/// Plays one scenario from the start of the lab to its end; a second time without the breaker for a comparison.
+/// Plays one scenario from the start of the lab to its end; if asked to, a second time without the breaker, for comparison.
 ///
 /// # Errors
 /// When the lab or the daemon fails, or a signal interrupts it. A wrong verdict is no error but a report.
@@ -196,7 +195,8 @@ async fn play(
 const INTERRUPTED: &str = "interrupted";
 const SETTING_UP: &str = "starting the control plane and the daemon";
 
-/// The whole of `hookwatch demo`; the exit code is 0 when the daemon was right and 1 when it was not.
+/// Runs `hookwatch demo`. The exit code is 0 if the daemon was right, 1 if it was not, and 77 if this machine cannot play the
+/// scenario.
 ///
 /// # Errors
 /// When the lab or the daemon fails, or a signal interrupts a demo that is not held.
@@ -329,11 +329,11 @@ fn timeline(output: Output) -> Option<Box<dyn Write + Send>> {
     }
 }
 
-/// What a person needs to look around in a held demo.
+/// The addresses and commands that a user needs to look around in a held demo.
 fn held(stage: &DemoStage, arguments: &DemoArguments, monitoring: Option<&Monitoring>) -> String {
     let kubeconfig = stage.kubeconfig_path().display().to_string();
     let (api_server, daemon) = (stage.api_url(), stage.daemon_url());
-    // From outside neither would be reached.
+    // Neither can be reached from outside the network namespace.
     let inside = namespace::entered().then(|| {
         let user = if namespace::has_user() {
             " --user --preserve-credentials"
@@ -384,7 +384,7 @@ fn list(output: Output) -> String {
     }
 }
 
-/// The result of work, unless a signal interrupts it.
+/// The result of `work`; an error if a signal interrupts it.
 async fn uninterrupted<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     tokio::select! {
         done = work => done,
@@ -392,7 +392,7 @@ async fn uninterrupted<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyh
     }
 }
 
-/// Ends when SIGINT or SIGTERM comes.
+/// Resolves when SIGINT or SIGTERM comes.
 async fn interruption() -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("listening for SIGINT")?;

@@ -20,7 +20,7 @@ pub use guard::TerminalGuard;
 pub use status::{StatusArguments, status};
 pub use top::{TopArguments, top};
 
-/// Where a daemon listens by default.
+/// Address at which a daemon listens by default.
 const HERE: &str = "http://127.0.0.1:9880";
 
 /// Which daemon is asked, and what it is shown to prove who asks.
@@ -62,7 +62,7 @@ pub struct ServerArguments {
     pub token_file: Option<PathBuf>,
 }
 
-/// Reads what a daemon answers, with the commands in it aimed.
+/// Parses a daemon's answer, and adapts the commands in it to this program and cluster.
 fn parse(assessment: &[u8], aim: &CommandAim) -> Result<ShownAssessment, NoAssessment> {
     let mut seen = ShownAssessment::parse(assessment)?;
     for by_hand in seen.hooks.iter_mut().filter_map(|hook| hook.by_hand.as_mut()) {
@@ -71,7 +71,7 @@ fn parse(assessment: &[u8], aim: &CommandAim) -> Result<ShownAssessment, NoAsses
     Ok(seen)
 }
 
-/// Refuses files that only TLS uses where the daemon is asked without it: they would be left out without a word.
+/// Refuses files that only TLS uses if the daemon is asked without TLS: they would be ignored silently.
 fn needs_tls(files: &DaemonFiles, address: &Address) -> Result<(), BadUsage> {
     let given = files.ca.is_some() || files.certificate.is_some();
     if address.encrypted || !given {
@@ -84,14 +84,14 @@ fn needs_tls(files: &DaemonFiles, address: &Address) -> Result<(), BadUsage> {
 }
 
 impl ServerArguments {
-    /// Whether it is reached through the API server. `in_cluster` is what counts where nothing is said; an address beside
-    /// `cluster` comes from the environment.
+    /// Whether the daemon is reached through the API server. `in_cluster`: the default without arguments. `cluster` overrides
+    /// `server`, which can then come only from the environment.
     const fn is_in_cluster(&self, in_cluster: bool) -> bool {
         let named = self.kubeconfig.is_some() || self.context.is_some();
         self.cluster || self.server.is_none() && (named || in_cluster)
     }
 
-    /// For the commands in the daemon's answers: it does not know the context by which its cluster is reached from
+    /// Adapts the commands in the daemon's answers: the daemon does not know the context by which its cluster is reached from
     /// here.
     fn aim(&self, program: &'static str, in_cluster: bool) -> CommandAim {
         let source = if self.is_in_cluster(in_cluster) {
@@ -121,7 +121,7 @@ impl ServerArguments {
         }
         let connection = Connection::open(self.kubeconfig.as_deref(), self.context.as_deref()).await;
         let connection = connection.map_err(BadUsage::new)?;
-        // At the Pod's end it is always its own loopback address; TLS needs the name in the certificate, and HTTP one
+        // In the Pod, the tunnel always ends at the loopback address. TLS needs the name in the certificate, and HTTP a name
         // that the daemon accepts as its own host.
         let address = Address {
             encrypted: files.ca.is_some(),
@@ -141,7 +141,7 @@ impl ServerArguments {
         ))
     }
 
-    /// What can be done when there is no answer.
+    /// What a user can do about an error; `None` if the error says enough.
     fn hint(&self, error: &AskError, program: &str, in_cluster: bool) -> Option<String> {
         let without = format!("`{program} diagnose` looks for itself, without a daemon");
         let namespace = &self.namespace;

@@ -14,7 +14,7 @@ pub(super) fn document(report: &AuditReport) -> Value {
     json!({"findings": findings, "forecasts": forecasts})
 }
 
-/// The keys that are promised: a message says since when.
+/// The documented keys. There is no `since` among them: the message says since when a finding holds.
 fn finding(finding: &Finding) -> Value {
     json!({
         "id": finding.kind.id,

@@ -8,7 +8,8 @@ use crate::domain::text::is_dns_label;
 /// How several daemons agree on one that leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeadershipConfig {
-    /// False to take no part in the election. The daemon then writes no Events.
+    /// False to take no part in the election, for a daemon that runs alone: it writes no Events, and bypasses without asking
+    /// others.
     pub enabled: bool,
     /// Name of the Lease, in hookwatch's own namespace.
     pub lease: String,

@@ -1,5 +1,5 @@
-//! The breaker in a demo: what it did to the lab's configurations, when writes flowed again, and whether everything came
-//! back. It is watched as a stranger would watch it: by the daemon's assessment, the users' writes, and the objects.
+//! The breaker in a demo: what it did to the lab's configurations, when writes flowed again, and whether everything was
+//! restored. All of it is observed from outside: in the daemon's assessment, the users' writes, and the objects.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -15,36 +15,36 @@ use crate::domain::act::bypass::{FIELD_MANAGER, Rung, touched};
 use crate::lab::cluster::LabHook;
 use crate::lab::workload::{FirstSuccess, Flow};
 
-/// How long writes are observed after a bypass: earlier writes have ended by then, as a lab hook's timeout is 10 s at
-/// most.
+/// How long writes are observed after a bypass. Writes that began before it have ended by then: the longest timeout of a lab
+/// hook is 10 s.
 const LOOK: Duration = Duration::from_secs(12);
 
-/// What the breaker came to.
+/// What the breaker achieved in a demo.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BreakerReport {
-    /// How far the first culprit was bypassed; `None` when none was.
+    /// The highest rung of the first bypass; `None` if nothing was bypassed.
     pub rung: Option<String>,
     /// From the fault until the bypass had propagated to every API server.
     pub bypassed_after_seconds: Option<f64>,
-    /// From the fault to the end of the first create or update that was begun after it, that the culprit is asked about,
-    /// and that succeeded at once: within half a second, or five times what was usual before.
+    /// From the fault to the end of the first create or update that the culprit matches, that began after the fault and that
+    /// succeeded at once: within half a second, or within five times the usual time.
     pub first_write_after_seconds: Option<f64>,
     /// The same in probe intervals.
     pub first_write_after_intervals: Option<f64>,
-    /// How many times as long as usual the writes took that succeeded under the bypass, by the medians.
+    /// The median time of writes that succeeded under the bypass, as a multiple of the usual median.
     pub writes_take_times_usual: Option<f64>,
-    /// From the removal of the fault until every API server asked the webhooks that were skipped about all that a shield does
-    /// not spare; `None` when none was skipped.
+    /// From the removal of the fault until every API server calls the skipped webhooks again, for at least what a shield does
+    /// not exempt; `None` if none was skipped.
     pub asked_again_after_seconds: Option<f64>,
-    /// Namespaces to which writes went through at once under the bypass.
+    /// Namespaces where at least four of five writes succeeded at once under the bypass.
     pub flowing: Vec<String>,
-    /// Namespaces to which they went on to wait or to be refused.
+    /// Namespaces where fewer did.
     pub waiting: Vec<String>,
-    /// Culprits that were not bypassed, and which guard rail held the breaker back.
+    /// Culprits that were not bypassed, with the guard rail that kept the breaker from it.
     pub held_back: BTreeMap<String, String>,
     /// Whether nothing is bypassed any more.
     pub restored: bool,
-    /// Whether every configuration is what it was, and hookwatch owns nothing of it.
+    /// Whether every configuration is what it was, and hookwatch owns none of its fields.
     pub restored_identical: bool,
     /// The same scenario without the breaker; `None` when nothing was bypassed.
     pub without_breaker: Option<WithoutBreaker>,
@@ -57,11 +57,11 @@ pub struct BreakerFollower {
     /// The last message about each hook.
     told: BTreeMap<String, String>,
     held_back: BTreeMap<String, (String, String)>,
-    /// The webhooks that were bypassed, the first one first, and how far at most.
+    /// The webhooks that were bypassed, in order, each with its highest rung.
     bypassed: Vec<(String, String)>,
     /// From the fault until the first bypass had propagated to every API server.
     pub(super) bypassed_after: Option<Duration>,
-    /// Since when the largest number of hooks is bypassed: earlier writes are no evidence about that.
+    /// When the last further bypass was seen, or a higher rung of one; only later writes are evidence about it.
     pub(super) bypassed_at: Option<Instant>,
     first_write: Option<Duration>,
     flows: Vec<Flow>,
@@ -90,7 +90,7 @@ impl BreakerFollower {
         }
     }
 
-    /// Notes how configurations are: their owner applies each of them.
+    /// Records the configurations as their owner applies them.
     pub async fn note(&mut self, hooks: &[LabHook]) -> anyhow::Result<()> {
         self.originals.clear();
         for hook in hooks {
@@ -105,12 +105,12 @@ impl BreakerFollower {
         self.bypassed_at.is_some()
     }
 
-    /// The webhooks that were bypassed, the first one first.
+    /// The webhooks that were bypassed, in order.
     pub fn bypassed(&self) -> Vec<String> {
         self.bypassed.iter().map(|(webhook, _)| webhook.clone()).collect()
     }
 
-    /// Culprits that were not bypassed, and which guard rail held the breaker back.
+    /// Culprits that were not bypassed, with the guard rail that kept the breaker from it.
     pub fn held_back(&self) -> BTreeMap<String, String> {
         let reasons = self.held_back.iter();
         reasons
@@ -123,7 +123,7 @@ impl BreakerFollower {
         self.first_write.is_some() && self.bypassed_at.is_some_and(|at| at.elapsed() >= LOOK)
     }
 
-    /// What an assessment and the users' writes bring that is new. `since` is when the fault was in force.
+    /// Returns what is new in an assessment and in the users' writes. `since` is when the fault was in force.
     pub fn observe(
         &mut self,
         since: Instant,
@@ -169,7 +169,7 @@ impl BreakerFollower {
                 let text = format!("{webhook}: {}", standing.words);
                 ("contested".to_owned(), "contested", text)
             }
-            // What nothing was done to is nothing to tell of.
+            // Nothing was done to this webhook.
             _ => return None,
         };
         if before == Some(&state) {
@@ -181,7 +181,7 @@ impl BreakerFollower {
                 (self.bypassed_at, self.bypassed_after) = (Some(Instant::now()), Some(since.elapsed()));
             }
             match self.bypassed.iter_mut().find(|(known, _)| known == webhook) {
-                // What goes further than a shield comes after it.
+                // A higher rung follows a lower one.
                 Some((_, known)) if Rung::parse(known).ok() < Rung::parse(rung).ok() => {
                     *known = rung.to_string();
                     self.bypassed_at = Some(Instant::now());
@@ -194,7 +194,7 @@ impl BreakerFollower {
         Some(DemoEvent::Breaker { label, text })
     }
 
-    /// Looks whether what was skipped is asked again, `after` the fault was removed.
+    /// Checks whether skipped webhooks are called again. `after` is the time since the removal of the fault.
     pub fn observe_return(&mut self, after: Duration, assessment: &ShownAssessment) {
         let skipped = self.bypassed.iter().any(|(_, rung)| rung == "skip");
         let standings = &assessment.breaker.hooks;
@@ -268,7 +268,7 @@ impl BreakerFollower {
         self.bypassed.iter().any(|(bypassed, _)| bypassed == webhook)
     }
 
-    /// Whether nothing is bypassed any more, and whether every object is what it was.
+    /// Looks at all objects. Returns whether nothing is bypassed and every object is what it was.
     pub async fn look_at_objects(&mut self) -> anyhow::Result<bool> {
         let mut objections = Vec::new();
         let mut ours = false;
@@ -277,7 +277,7 @@ impl BreakerFollower {
             let name = hook.configuration();
             ours |= !touched(&object).is_empty();
             for part in ["/webhooks", "/metadata/annotations", "/metadata/labels"] {
-                // As text, so that every byte counts.
+                // Compared as text, so that every byte counts.
                 let text = |object: &Value| object.pointer(part).map(Value::to_string);
                 if text(&object) != text(original) {
                     objections.push(format!("{part} of {name} is not what it was"));
@@ -339,7 +339,7 @@ impl BreakerFollower {
         Ok(events)
     }
 
-    /// The outcome, and what is wrong with it.
+    /// The report, and what is wrong with the outcome, as sentences.
     pub fn report(&self, interval: Duration, verdicts: &[SeenVerdict]) -> (BreakerReport, Vec<String>) {
         let mut objections = self.objections.clone();
         for verdict in verdicts {

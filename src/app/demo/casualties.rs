@@ -11,7 +11,7 @@ pub fn compared(with: Casualties, without: Casualties) -> [DemoEvent; 2] {
     })
 }
 
-/// One sentence; `none` is the good news.
+/// The casualties in one sentence; `none` if nothing was lost.
 pub fn sentence(casualties: Casualties) -> String {
     let Casualties {
         leaders_lost,

@@ -21,13 +21,13 @@ pub struct DaemonArguments {
     pub listen: String,
     /// Where to record what it observes.
     pub record: Option<PathBuf>,
-    /// How far it may bypass a culprit; `None` for not at all.
+    /// The highest rung at which it may bypass a culprit; `None` for no bypass.
     pub auto_break: Option<Rung>,
-    /// The configurations that a rule names; none unless more than a shield is permitted.
+    /// The configurations for which a rule permits more than a shield; empty if a shield is the most.
     pub configurations: Vec<&'static str>,
 }
 
-/// A daemon that serves.
+/// A running daemon whose HTTP server listens.
 pub struct DaemonHandle {
     /// Where its HTTP server listens.
     pub address: SocketAddr,
@@ -40,17 +40,17 @@ pub struct DaemonHandle {
 /// A daemon that is starting.
 pub type StartingDaemon = BoxFuture<'static, anyhow::Result<DaemonHandle>>;
 
-/// Starts the daemon as a stranger would start it against the demo's cluster: with a kubeconfig, an address to
-/// listen on, perhaps a folder to record to, and nothing else.
+/// Starts the daemon as a user would against the demo's cluster: with a kubeconfig, an address to listen on, perhaps a folder
+/// to record to, and nothing else.
 pub fn start_daemon(arguments: DaemonArguments) -> StartingDaemon {
     Box::pin(async move { start_configured(arguments.config()?).await })
 }
 
 impl DaemonArguments {
-    /// The resulting configuration.
+    /// The configuration that these arguments lead to.
     ///
     /// # Errors
-    /// When an argument is no good, as an address that is none.
+    /// When an argument is invalid, such as an address that cannot be parsed.
     pub fn config(self) -> anyhow::Result<Config> {
         let Self {
             kubeconfig,
@@ -67,7 +67,8 @@ impl DaemonArguments {
         };
         let mut config = Config::parse("", &arguments)
             .map_err(|errors| anyhow::anyhow!("the demo's own arguments are refused: {errors:?}"))?;
-        // It is the only replica. To act it must still lead, whatever the fault does to the Lease.
+        // To act, the daemon must keep leading whatever the fault does to the Lease. Otherwise there is nothing to elect: it is
+        // the only replica.
         config.leadership.enabled = auto_break.is_some();
         if let Some(permitted) = auto_break {
             config.auto_break = AutoBreak::On;
@@ -91,7 +92,7 @@ impl DaemonArguments {
     }
 }
 
-/// Starts a daemon by a whole configuration.
+/// Starts a daemon with a complete configuration.
 ///
 /// # Errors
 /// When it cannot start.

@@ -26,7 +26,7 @@ use crate::lab::workload::FirstFailure;
 /// How long the parts of a demo take.
 #[derive(Debug, Clone)]
 pub struct Timing {
-    /// Between two looks at the assessment.
+    /// Time between two reads of the assessment.
     pub poll: Duration,
     /// Quiet time before the fault, for the daemon to learn what is usual.
     pub baseline: Duration,
@@ -34,11 +34,11 @@ pub struct Timing {
     pub first_healthy: Duration,
     /// Longest wait for the expected verdicts.
     pub verdict: Duration,
-    /// How long to keep looking for false culprits after them.
+    /// How long to keep looking for false culprits after the expected verdicts.
     pub linger: Duration,
     /// How long to wait for a user's first failure when writes are blocked and none has failed yet.
     pub first_failure: Duration,
-    /// How long to look on when nothing is broken.
+    /// How long to observe if nothing is broken.
     pub quiet: Duration,
     /// Longest wait until every hook is found healthy again.
     pub recovery: Duration,
@@ -62,7 +62,8 @@ impl Default for Timing {
 }
 
 impl Timing {
-    /// For measuring: a fault at any instant of the three seconds between two writes of a canary, and a closer look.
+    /// For measuring: the fault comes at a random instant within 3 s, the time between two writes of a canary, and the
+    /// assessment is read more often.
     pub fn at_any_instant() -> Self {
         let usual = Self::default();
         let toss = RandomState::new().hash_one(()) % 3_000;
@@ -74,7 +75,7 @@ impl Timing {
     }
 }
 
-/// How long a daemon may leave every poll unanswered.
+/// How long a daemon may leave every request unanswered before the demo fails.
 const SILENCE_LIMIT: Duration = Duration::from_secs(15);
 
 /// The instants that the report needs.
@@ -108,9 +109,9 @@ pub struct Director<'a> {
     moments: Moments,
     last_answer: Instant,
     teller: Teller,
-    /// What follows the alerts, where they are followed.
+    /// Follows the alerts; `None` if they are not followed.
     pub pages: Option<Pages>,
-    /// What follows the breaker, where that is on.
+    /// Follows the breaker; `None` if it is off.
     pub breaking: Option<BreakerFollower>,
 }
 
@@ -195,7 +196,7 @@ impl<'a> Director<'a> {
         while fault.elapsed() < lasting {
             self.look(DemoPhase::Fault(fault.elapsed())).await?;
         }
-        // Before it is, for the first write may get through while that is still being done.
+        // Taken before the removal: the first write may succeed while the fault is still being removed.
         let removed = Instant::now();
         injected.clear(&self.stage.target()).await?;
         let workload = &self.stage.workload;
@@ -206,7 +207,7 @@ impl<'a> Director<'a> {
         let breaking = self.breaking.as_ref();
         let bypassed = breaking.map(BreakerFollower::bypassed).unwrap_or_default();
         let culprits = self.scenario.expected;
-        // Siblings share its name's end, and its fault.
+        // Sibling webhooks share the end of the culprit's name, and its fault.
         let innocent = |name: &String| !culprits.iter().any(|it| name.ends_with(it.hook.webhook()));
         Ok(Survival {
             scenario: self.scenario.name,
@@ -279,7 +280,7 @@ impl<'a> Director<'a> {
             }
             Err(_) => None,
         };
-        // The clock is read again: what counts is when the assessment was there, not when it was asked for.
+        // The clock is read again: the time of the answer counts, not that of the request.
         let phase = match (phase, self.moments.fault) {
             (DemoPhase::Fault(_), Some((fault, _))) => DemoPhase::Fault(fault.elapsed()),
             (phase, _) => phase,
@@ -296,7 +297,7 @@ impl<'a> Director<'a> {
         if let (Some(breaking), Some(assessment), Some((fault, _))) =
             (&mut self.breaking, &assessment, self.moments.fault)
         {
-            // What succeeds after the fault was removed is not the breaker's merit.
+            // A success after the removal of the fault does not count for the breaker.
             let first = self.stage.workload.first_success();
             let first = first.filter(|_| matches!(phase, DemoPhase::Fault(_)));
             let before = breaking.bypassed_at;

@@ -10,10 +10,10 @@ use serde::Serialize;
 use crate::app::terminal::view::shown::{HookKey, ShownAssessment, ShownHook};
 use crate::domain::vocabulary::{Health, Writes};
 
-/// What comes back within this time has flapped.
+/// A state that returns within this time has flapped.
 const AT_ONCE: Duration = Duration::from_secs(10);
 
-/// How often, in one demo.
+/// The number of flaps in one demo.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Flaps {
     /// How often a hook went from failing to healthy and was failing again within 10 s of leaving `Failing`.
@@ -30,7 +30,7 @@ pub struct FlapCounter {
     found: Flaps,
 }
 
-/// The verdicts on one hook, as far as flaps need them.
+/// What the count needs of the verdicts on one hook.
 #[derive(Debug, Default)]
 struct VerdictHistory {
     failing: bool,
@@ -40,7 +40,7 @@ struct VerdictHistory {
     healthy: bool,
 }
 
-/// The states of writes, as far as flaps need them.
+/// What the count needs of the states of writes.
 #[derive(Debug, Default)]
 struct WritesHistory {
     before: Option<Writes>,
@@ -51,7 +51,7 @@ struct WritesHistory {
 
 impl FlapCounter {
     pub fn observe(&mut self, at: Instant, assessment: &ShownAssessment) {
-        // A verdict without a configuration is about a name in the metrics, not about a hook that is there.
+        // A verdict without a configuration is about a name in the metrics, not about a hook in the inventory.
         for hook in assessment
             .hooks
             .iter()
@@ -64,19 +64,19 @@ impl FlapCounter {
         self.found.writes += u64::from(swung);
     }
 
-    /// A fault begins or ends: a change of writes around that is no flap.
+    /// Notes that a fault begins or ends: a change of writes around that time is no flap.
     pub const fn fault_changes(&mut self, at: Instant) {
         self.writes.edge = Some(at);
     }
 
-    /// How often so far.
+    /// The number of flaps so far.
     pub const fn found(&self) -> Flaps {
         self.found
     }
 }
 
 impl VerdictHistory {
-    /// Whether it has flapped.
+    /// Takes the next verdict; returns whether it completes a flap.
     fn observe(&mut self, at: Instant, hook: &ShownHook) -> bool {
         if hook.health == Health::Failing {
             let flapped = self.healthy && self.left.is_some_and(|left| at.duration_since(left) <= AT_ONCE);
@@ -96,7 +96,8 @@ impl VerdictHistory {
 }
 
 impl WritesHistory {
-    /// Whether the state before this one is back at once, and no fault began or ended since it was left.
+    /// Takes the next state; returns whether the state before the present one is back within `AT_ONCE`, and no fault began or
+    /// ended meanwhile.
     fn observe(&mut self, at: Instant, writes: Writes) -> bool {
         let Some((present, since)) = self.present else {
             self.present = Some((writes, at));

@@ -1,4 +1,4 @@
-//! Whether the daemon was right: its assessments compared with what the scenario did.
+//! Judges whether the daemon was right, by comparing its assessments with what the scenario did.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::domain::vocabulary::{Health, Writes};
 use crate::lab::cluster::LabHook;
 use crate::lab::scenario::{Expected, ExpectedHealth, Scenario};
 
-/// In which part of a demo an assessment was read.
+/// The part of a demo in which an assessment was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DemoPhase {
     /// Before anything was broken.
@@ -22,7 +22,7 @@ pub enum DemoPhase {
     Recovery,
 }
 
-/// A hook that got a cause while the fault lasted, with its last one.
+/// A hook that was named while the fault lasted, with the last cause.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SeenVerdict {
     /// The webhook's name.
@@ -31,18 +31,18 @@ pub struct SeenVerdict {
     pub configuration: String,
     /// `Validating` or `Mutating`.
     pub kind: String,
-    /// The mechanism.
+    /// The name of the cause, for example `Hanging`.
     pub cause: String,
-    /// What it does to requests.
+    /// The effect on writes, for example `Blocking`.
     pub effect: String,
-    /// 0 to 1.
+    /// The confidence of the verdict, 0 to 1.
     pub confidence: f64,
     /// When it got this cause, counted from the fault.
     pub after_seconds: f64,
 }
 
 impl SeenVerdict {
-    /// Whether it is one that the breaker does something about.
+    /// Whether writes suffer: only then may the breaker bypass the hook.
     pub fn harms_writes(&self) -> bool {
         matches!(&*self.effect, "Blocking" | "Delaying")
     }
@@ -80,7 +80,7 @@ impl Judge {
         }
     }
 
-    /// Takes in one assessment, and says what is new in it.
+    /// Takes in one assessment; returns the events for what is new in it.
     pub fn observe(&mut self, phase: DemoPhase, assessment: &ShownAssessment) -> Vec<DemoEvent> {
         let mut news = Vec::new();
         self.object_to_false_culprits(phase, assessment, &mut news);
@@ -99,12 +99,12 @@ impl Judge {
         news
     }
 
-    /// Whether every expected verdict has appeared; never, when nothing is expected.
+    /// Whether every expected verdict has appeared; false if none is expected.
     pub fn has_verdict(&self) -> bool {
         self.time_to_verdict().is_some()
     }
 
-    /// How long after the fault the last of the expected verdicts appeared.
+    /// Time from the fault to the last of the expected verdicts; `None` until all have appeared.
     pub fn time_to_verdict(&self) -> Option<Duration> {
         let hooks = self.appeared.iter().copied();
         let other = self.scenario.not_a_hook.map(|_| self.not_a_hook_appeared);
@@ -117,12 +117,12 @@ impl Judge {
         self.worst_writes.unwrap_or(Writes::Unknown)
     }
 
-    /// Every hook that got a cause while the fault lasted.
+    /// Every hook that was named while the fault lasted.
     pub fn verdicts(&self) -> &[SeenVerdict] {
         &self.verdicts
     }
 
-    /// The trouble that no hook is behind, as last named while the fault lasted.
+    /// The cause of trouble that is not a webhook, as last named while the fault lasted.
     pub fn not_a_hook(&self) -> Option<&str> {
         let last = self.last.as_ref()?;
         Some(last.control_plane.not_a_hook.as_ref()?.cause.as_str())
@@ -278,7 +278,7 @@ impl Judge {
 
     fn remember(&mut self, after: Duration, hook: &ShownHook) {
         let Some(cause) = &hook.cause else { return };
-        // A suspicion is not an accusation, unless the scenario expects no more.
+        // A suspicion does not count as a verdict, unless the scenario expects just that.
         let called_for = |expected: &Expected| is_of(expected.hook, hook) && has_verdict(expected, hook);
         if hook.health != Health::Failing && !self.scenario.expected.iter().any(called_for) {
             return;
@@ -297,7 +297,7 @@ impl Judge {
                 == (&seen.kind, &seen.configuration, &seen.webhook)
         });
         match known {
-            // What it did before it was bypassed is its effect.
+            // Its effect is the one from before the bypass.
             Some(_) if is_uncalled(hook) => {}
             Some(known) if known.cause == seen.cause => {
                 (known.effect, known.confidence) = (seen.effect, seen.confidence);
@@ -329,14 +329,14 @@ impl Judge {
         if is_uncalled(hook) && hook.cause.is_some() {
             return None;
         }
-        // Another hook's shield spares the canaries that were the evidence: a transient fault may be in doubt again.
+        // Another hook's shield exempts the canaries that were the evidence, so this one may be only suspect again.
         let named = |other: &ShownHook| self.expected(other).is_some() && other.bypass.is_some();
         let doubt = hook.health == Health::Suspect && hook.cause.as_deref() == Some(expected.cause);
         if doubt && &*hook.effect == "FailingOpen" && self.last.iter().flat_map(|last| &last.hooks).any(named)
         {
             return None;
         }
-        // What a shield spares is blocked no more.
+        // What a shield exempts is no longer blocked.
         let effect_is_right = expected
             .effect
             .is_none_or(|effect| hook.bypass.is_some() || &*hook.effect == effect);
@@ -377,12 +377,12 @@ fn wanted(expected: &Expected) -> String {
     )
 }
 
-/// Whether a verdict is that on a hook of the lab.
+/// Whether a verdict is about this hook of the lab.
 pub fn is_of(lab: LabHook, hook: &ShownHook) -> bool {
     &*hook.webhook == lab.webhook() && hook.configuration.as_deref() == Some(lab.configuration())
 }
 
-/// Whether no user's write is shown to it, so that it harms none.
+/// Whether no user's write reaches the hook, so that it harms none.
 fn is_uncalled(hook: &ShownHook) -> bool {
     matches!(hook.bypass.as_deref(), Some("skip" | "probation"))
 }

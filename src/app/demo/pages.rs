@@ -1,4 +1,4 @@
-//! The path of a verdict: from the Prometheus rule to the page sent to the on-call engineer, until it resolves.
+//! Follows a verdict from the Prometheus rule to the page for the on-call engineer, until that resolves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::lab::monitoring::{Monitoring, PrometheusAlert, ReceivedAlert};
 
 /// The shortest time between two reads of Prometheus.
 const LOOK: Duration = Duration::from_millis(500);
-/// Longest wait for the first page: the alert on a slow hook takes 5 minutes.
+/// Longest wait for the first page: the alert on a slow hook takes 5 minutes to fire.
 const DELIVERY: Duration = Duration::from_secs(7 * 60);
 /// Longest wait for the end of all pages.
 const END: Duration = Duration::from_secs(120);
@@ -25,23 +25,23 @@ pub struct Pages {
     looked: Option<Instant>,
     /// The alerts of the last look, with their states.
     alerts: BTreeSet<(AlertIdentity, String)>,
-    /// How many of the alerts that the receiver has were recorded.
+    /// How many of the receiver's alerts have been recorded.
     recorded: usize,
     open: BTreeSet<AlertIdentity>,
     delivered: Vec<DeliveredPage>,
     /// When the fault was in force.
     pub fault: Option<Instant>,
-    /// When it was removed.
+    /// When the fault was removed.
     pub removed: Option<Instant>,
 }
 
 /// A page in the report.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DeliveredPage {
-    /// What it says.
+    /// The text of the alert.
     #[serde(flatten)]
     pub text: AlertText,
-    /// From the fault to its delivery.
+    /// From the fault to the delivery of the page.
     pub delivered_after_seconds: Option<f64>,
     /// From the removal of the fault to the message that it is resolved; `None` without that message, and if it came before the
     /// removal.
@@ -76,17 +76,17 @@ impl Pages {
         Ok(())
     }
 
-    /// Whether a page was delivered, or is later than it may be.
+    /// Whether a page was delivered, or is overdue.
     pub fn first_page_came_or_late(&self) -> bool {
         !self.delivered.is_empty() || self.fault.is_some_and(|fault| fault.elapsed() >= DELIVERY)
     }
 
-    /// Whether all pages are resolved, or that is later than it may be.
+    /// Whether all pages are resolved, or that is overdue.
     pub fn all_resolved_or_late(&self) -> bool {
         self.open.is_empty() || self.removed.is_some_and(|removed| removed.elapsed() >= END)
     }
 
-    /// What is new since the last look. If Prometheus does not answer, the next look asks it again.
+    /// Events since the last look. If Prometheus does not answer, the next look asks it again.
     ///
     /// # Errors
     /// When one of the programs has ended.
@@ -107,8 +107,8 @@ impl Pages {
         Ok(news)
     }
 
-    /// Records an alert that the receiver got; `None` if it has its state already, as a group is sent again whenever one of its
-    /// alerts changes.
+    /// Records an alert that the receiver got. `None` if its state is known already: Alertmanager sends a whole group again
+    /// whenever one of its alerts changes.
     fn record(&mut self, page: ReceivedAlert) -> Option<DemoEvent> {
         let ReceivedAlert {
             labels,
@@ -145,14 +145,14 @@ impl Pages {
         Some(DemoEvent::Page { resolved, text })
     }
 
-    /// What was delivered, and what is wrong with that, as sentences.
+    /// The pages that were delivered, and what is wrong with that, as sentences.
     pub fn report(self) -> (Vec<DeliveredPage>, Vec<String>) {
         let objections = objections(&self.delivered);
         (self.delivered, objections)
     }
 }
 
-/// Replaces the alerts that were seen before, and returns those that have another state than then.
+/// Replaces the alerts of the look before, and returns events for those whose state is new.
 fn new_alerts(
     before: &mut BTreeSet<(AlertIdentity, String)>,
     alerts: Vec<PrometheusAlert>,

@@ -1,4 +1,4 @@
-//! A demo that was played: how it compares without the breaker, and its last line.
+//! A demo that was played: the comparison with a run without the breaker, and the last line.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::survival::WithoutBreaker;
 use super::teller::Teller;
 use super::timeline::DemoEvent;
 
-/// A demo that has been played, but for its last line.
+/// A demo that has been played up to its last line.
 pub struct Played {
     pub report: DemoReport,
     pub teller: Teller,
@@ -18,7 +18,7 @@ pub struct Played {
 }
 
 impl Played {
-    /// Reports the run without the breaker.
+    /// Prints the comparison with the run without the breaker, and adds that run to the report.
     pub fn compare(&mut self, without: WithoutBreaker) -> anyhow::Result<()> {
         let Some(breaker) = &mut self.report.breaker else {
             return Ok(());
@@ -50,7 +50,7 @@ impl Played {
         Ok(())
     }
 
-    /// Prints the last line.
+    /// Prints the last line and returns the report.
     pub fn close(mut self) -> anyhow::Result<DemoReport> {
         self.teller.tell(DemoEvent::Closing {
             correct: self.report.correct,

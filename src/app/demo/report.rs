@@ -1,4 +1,4 @@
-//! What a demo came to: for a machine, and as the last line for a person.
+//! The outcome of a demo: as JSON, and as the last line of the timeline.
 
 use std::time::{Duration, Instant};
 
@@ -17,19 +17,19 @@ use crate::lab::scenario::Scenario;
 pub struct DemoReport {
     /// The scenario's name.
     pub scenario: &'static str,
-    /// The hooks that the diagnosis has to name, and why.
+    /// The verdicts that the scenario calls for.
     pub expected: Vec<ExpectedVerdict>,
     /// Every hook that was named while the fault lasted, with its last cause.
     pub verdicts: Vec<SeenVerdict>,
     /// The worst state of writes while the fault lasted.
     pub control_plane: String,
-    /// The trouble that no hook is behind, as last named while the fault lasted.
+    /// The cause of trouble that is not a webhook, as last named while the fault lasted.
     pub not_a_hook: Option<String>,
     /// Whether the daemon was right.
     pub correct: bool,
     /// Why it was not, in sentences.
     pub objections: Vec<String>,
-    /// From the fault to the last of the expected verdicts.
+    /// From the fault to the last of the expected verdicts; `None` unless all appeared.
     pub time_to_verdict_seconds: Option<f64>,
     /// When the fault was in force, RFC 3339; `None` when nothing was broken.
     pub fault_at: Option<String>,
@@ -41,20 +41,21 @@ pub struct DemoReport {
     pub recovered_after_seconds: Option<f64>,
     /// Whether kube-controller-manager and kube-scheduler were simulated or real.
     pub leaders: Leaders,
-    /// What was lost from the fault until the end.
+    /// What clients lost from the fault until the end.
     pub casualties: Casualties,
-    /// What the daemon took back and said again at once, from its first assessment until the end.
+    /// Verdicts and states of writes that the daemon withdrew and repeated within 10 s, from its first assessment until the
+    /// end.
     pub flaps: Flaps,
     /// The pages that were sent; `None` when there was no Prometheus.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pages: Option<Vec<DeliveredPage>>,
-    /// What the breaker came to; `None` when it was off.
+    /// What the breaker did; `None` if it was off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub breaker: Option<BreakerReport>,
 }
 
 impl DemoReport {
-    /// A scenario in which nothing is broken calls for no page and no bypass.
+    /// Adds objections of the pages or the breaker. They do not count if nothing is broken: then no page and no bypass are due.
     pub(super) fn object(&mut self, objections: Vec<String>) {
         if self.fault_at.is_some() {
             self.correct &= objections.is_empty();
@@ -68,7 +69,7 @@ impl DemoReport {
 pub struct ExpectedVerdict {
     /// The webhook's name.
     pub webhook: &'static str,
-    /// The mechanism.
+    /// The name of the cause, for example `Hanging`.
     pub cause: &'static str,
 }
 

@@ -18,31 +18,31 @@ use crate::lab::monitoring::{Monitoring, Programs};
 use crate::lab::scenario::{Scenario, ScenarioTarget};
 use crate::lab::workload::{LabWorkload, WorkloadOptions};
 
-/// Longest wait for one assessment.
+/// Timeout of one request for an assessment.
 const POLL_LIMIT: Duration = Duration::from_secs(2);
-/// Longest wait for a replica to lead.
+/// Longest wait until the first of two replicas leads.
 const LEADS: Duration = Duration::from_secs(30);
 /// Largest assessment that is read, in bytes.
 const MAX_ASSESSMENT: usize = 4 << 20;
 
-/// Everything that runs during a demo. Dropping it ends all but the daemon; [`DemoStage::leave`] ends that too.
+/// Everything that runs during a demo. Dropping it stops all but the daemon; [`DemoStage::leave`] stops the daemon too.
 pub struct DemoStage {
-    /// The users.
+    /// The users, whose writes go through the webhooks.
     pub workload: LabWorkload,
-    /// The leaders, simulated or real, the kubelets, and an API server that can be started.
+    /// The leaders (simulated or real), the kubelets, and an API server that a scenario can start.
     pub clients: ControlPlaneClients,
     cluster: Arc<Cluster>,
     control_plane: LabControlPlane,
-    // After the control plane, which has its files in it.
+    // Declared after the control plane, which is dropped first: its files are in this directory.
     directory: PrivateDirectory,
     daemon: DaemonHandle,
-    /// The replica that leads, where there is one beside the daemon that is looked at.
+    /// The leading replica, if the scenario has two; `daemon` is then the other one, whose assessment is read.
     leader: Mutex<Option<DaemonHandle>>,
     http: reqwest::Client,
 }
 
 impl DemoStage {
-    /// Starts the lab, as a scenario wants it, its users, and then the daemon, which gets a kubeconfig and nothing else.
+    /// Starts the lab as the scenario needs it, its users, and then the daemon, which gets a kubeconfig and nothing else.
     pub async fn set_up(
         kind: ControlPlaneKind,
         scenario: Option<&Scenario>,
@@ -100,13 +100,13 @@ impl DemoStage {
         })
     }
 
-    /// Kills the replica that leads, where there are two.
+    /// Kills the leading replica, if there are two.
     pub fn lose_leader(&self) {
         // Dropped, not stopped: a killed process does not resign.
         drop(self.leader.lock().ok().and_then(|mut leader| leader.take()));
     }
 
-    /// What runs, for the timeline.
+    /// The event for the timeline that everything has started.
     pub fn started(&self) -> DemoEvent {
         DemoEvent::Started {
             api_server: self.api_url(),
@@ -134,7 +134,7 @@ impl DemoStage {
             .context("starting Prometheus and Alertmanager")
     }
 
-    /// The daemon's present assessment.
+    /// The daemon's current assessment.
     ///
     /// # Errors
     /// When the daemon does not answer with one in time.
@@ -159,17 +159,16 @@ impl DemoStage {
         self.directory.path().join("kubeconfig")
     }
 
-    /// Stops the daemon first, so that it does not take the end of the lab for an outage, and then the rest. Hands out what
-    /// was `done` here.
+    /// Stops the daemon first, so that it does not take the end of the lab for an outage, and then the rest. Returns `done`.
     ///
     /// # Errors
-    /// When that failed, or the daemon had failed or does not stop.
+    /// When `done` is an error, or the daemon fails or does not stop within 15 s.
     pub async fn leave<T>(self, done: anyhow::Result<T>) -> anyhow::Result<T> {
         const LIMIT: Duration = Duration::from_secs(15);
         let stopped = tokio::time::timeout(LIMIT, self.daemon.stop).await;
         self.clients.stop().await;
         self.workload.stop().await;
-        // The first error says more than its consequences.
+        // The first error says more than those that follow from it.
         let done = done?;
         stopped.context("the daemon did not stop in time")??;
         Ok(done)
@@ -184,7 +183,7 @@ fn users(scenario: Option<&Scenario>) -> WorkloadOptions {
     }
 }
 
-/// No roots and no proxy: the daemon is asked by plain HTTP on loopback and nothing else is.
+/// Without CA certificates and proxy: it only asks the daemon, over plain HTTP on loopback.
 fn http_client() -> anyhow::Result<reqwest::Client> {
     reqwest::Client::builder()
         .no_proxy()
@@ -208,7 +207,7 @@ async fn assessment(http: &reqwest::Client, daemon: &DaemonHandle) -> anyhow::Re
     ShownAssessment::parse(&body).context("reading the assessment")
 }
 
-/// Waits until a replica leads.
+/// Waits until this replica leads.
 async fn leads(http: &reqwest::Client, daemon: &DaemonHandle) -> anyhow::Result<()> {
     let begin = Instant::now();
     while begin.elapsed() < LEADS {

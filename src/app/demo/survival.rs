@@ -1,4 +1,4 @@
-//! Who survives a fault that lasts a given time, with the breaker or without it.
+//! Which clients survive a fault that lasts a given time, with the breaker or without it.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -15,10 +15,11 @@ use crate::lab::clients::{Casualties, Leaders};
 use crate::lab::control_plane::ControlPlaneKind;
 use crate::lab::scenario::Scenario;
 
-/// Longest wait for a write once the fault is gone: what hangs then ends within the API server's own limit of 34 s.
+/// Longest wait for a successful write after the removal of the fault: hanging writes end within the API server's limit of 34
+/// s.
 pub const AFTER: Duration = Duration::from_secs(45);
 
-/// Who survived a scenario; all times count from the fault.
+/// What survived a scenario. All times count from the fault.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Survival {
     /// The scenario's name.
@@ -35,35 +36,36 @@ pub struct Survival {
     pub bypassed_after_seconds: Option<f64>,
     /// Until the end of the first create or update that was begun after the fault and succeeded at once.
     pub first_write_after_seconds: Option<f64>,
-    /// Until the first of the control plane's own writes was begun that succeeded at once; of a real leader's that is
-    /// when its renewal was seen.
+    /// Until the first write of the control plane itself began that succeeded at once; for a real leader, until its renewal was
+    /// seen.
     pub control_plane_write_begun_after_seconds: Option<f64>,
-    /// Until another API server was ready that was started with the fault; `None` where none was, or when it never was.
+    /// Until the API server was ready that was started together with the fault; `None` if none was started or it never was
+    /// ready.
     pub api_server_ready_after_seconds: Option<f64>,
-    /// The webhooks that were bypassed, the first one first.
+    /// The webhooks that were bypassed, in order.
     pub bypassed: Vec<String>,
-    /// Those among them that had no part in it.
+    /// The bypassed webhooks that had no part in the fault.
     pub innocents_bypassed: Vec<String>,
-    /// Culprits that were not bypassed, and which guard rail held the breaker back.
+    /// Culprits that were not bypassed, with the guard rail that kept the breaker from it.
     pub held_back: BTreeMap<String, String>,
-    /// What was lost.
+    /// What clients lost.
     pub casualties: Casualties,
 }
 
-/// What a scenario came to without the breaker, over as long a fault.
+/// The outcome of a scenario without the breaker, over a fault of the same length.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct WithoutBreaker {
     /// From the fault until it was removed.
     pub fault_removed_after_seconds: f64,
-    /// From the fault to the end of the first create or update that was begun after it and succeeded at once;
-    /// `None` when there was none.
+    /// From the fault to the end of the first create or update that began after it and succeeded at once; `None` if there was
+    /// none.
     pub first_write_after_seconds: Option<f64>,
-    /// What was lost.
+    /// What clients lost.
     pub casualties: Casualties,
 }
 
 impl WithoutBreaker {
-    /// The same in words.
+    /// The times in words.
     pub fn sentence(&self) -> String {
         let removed = self.fault_removed_after_seconds;
         match self.first_write_after_seconds {

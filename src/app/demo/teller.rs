@@ -15,7 +15,7 @@ pub struct Teller {
 }
 
 impl Teller {
-    /// One more line.
+    /// Prints one event.
     pub fn tell(&mut self, event: DemoEvent) -> anyhow::Result<()> {
         if let Some(out) = &mut self.out {
             let text = render(self.started.elapsed(), &event, self.colour);

@@ -1,4 +1,4 @@
-//! The readable account of a demo, line by line.
+//! The timeline of a demo as text, one event after the other.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::lab::clients::{Casualties, Leaders};
 
 /// Widest line, in columns.
 const WIDTH: usize = 108;
-/// Where the text of a line begins.
+/// Column at which the text of a line begins.
 const INDENT: usize = 30;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -19,7 +19,7 @@ pub struct AlertText {
     #[serde(rename = "alert")]
     pub name: String,
     pub severity: String,
-    /// What it says in one line.
+    /// The annotation `summary`, one line.
     pub summary: String,
     pub description: String,
 }
@@ -47,12 +47,12 @@ pub enum DemoEvent {
     /// The fault is in force.
     Injected {
         summary: String,
-        /// What a person would notice.
+        /// What an operator would notice.
         symptom: String,
     },
-    /// The daemon said what may happen next.
+    /// The daemon's audit foresaw what happens next.
     Risk(String),
-    /// The daemon saw a first sign.
+    /// The daemon's first evidence.
     Evidence(String),
     /// The daemon named a culprit: the right one, unless `expected` is false.
     Verdict {
@@ -83,36 +83,36 @@ pub enum DemoEvent {
     },
     /// The fault will be removed next, and no user's request has failed.
     NoFailure,
-    /// The breaker did something, or it came to something.
+    /// The breaker did something, or its effect was seen.
     Breaker {
         label: &'static str,
         text: String,
     },
-    /// Something that was to hold at the end was looked at.
+    /// A check at the end of the demo.
     Check {
         passed: bool,
         label: &'static str,
-        /// The same in words, or what is wrong.
+        /// What was checked in words, or what is wrong.
         text: String,
     },
     Removed,
-    /// The daemon found every hook healthy again, this long after.
+    /// The daemon found every hook healthy again, this long after the removal of the fault.
     Recovered(Duration),
-    /// It did not in time.
+    /// The daemon did not find every hook healthy in time.
     NotRecovered,
     /// What the fault cost.
     Casualties(Casualties),
-    /// What the daemon took back and said again at once, in words.
+    /// Verdicts and states of writes that the daemon withdrew and repeated within 10 s, in words.
     Flaps(String),
     Closing {
         correct: bool,
-        /// How long after the fault, and what the users met.
+        /// The time from the fault to the verdict, compared with the first failed request.
         text: String,
         objections: Vec<String>,
     },
 }
 
-/// An event as text that ends in a line break, with colours if wanted. `at` counts from the start of the demo.
+/// An event as text that ends in a line break, with colours if `colour`. `at` counts from the start of the demo.
 pub fn render(at: Duration, event: &DemoEvent, colour: bool) -> String {
     let (glyph, tone, label) = event.head();
     let (on, off) = if colour { (tone, RESET) } else { ("", "") };
@@ -136,7 +136,7 @@ const RED: &str = "\u{1b}[1;31m";
 const CYAN: &str = "\u{1b}[36m";
 
 impl DemoEvent {
-    /// The sign before it, its colour, and what it is in a word or two.
+    /// The sign, its colour, and the label.
     fn head(&self) -> (&'static str, &'static str, &'static str) {
         match self {
             Self::Started { .. } => ("●", CYAN, "started"),
@@ -231,7 +231,7 @@ impl DemoEvent {
     }
 }
 
-/// Who lives by the control plane.
+/// The clients that depend on the control plane.
 const fn alive(leaders: Leaders) -> &'static str {
     match leaders {
         Leaders::Simulated => "two simulated leaders and three simulated kubelets renew their Leases",
@@ -241,7 +241,7 @@ const fn alive(leaders: Leaders) -> &'static str {
     }
 }
 
-/// A duration as a person says it: `4 ms`, `10.0 s`.
+/// A duration in words: `4 ms`, `10.0 s`.
 fn millis(duration: Duration) -> String {
     if duration < Duration::from_secs(1) {
         format!("{} ms", duration.as_millis())
@@ -250,8 +250,8 @@ fn millis(duration: Duration) -> String {
     }
 }
 
-/// Breaks a line at blanks, and a word that is too long anywhere. Whatever control characters the text brought along
-/// become blanks: it came from outside and goes to a terminal.
+/// Breaks a line at spaces, and a word that is too long anywhere. Control characters become spaces, as the text came from
+/// outside and goes to a terminal.
 fn broken(line: &str) -> Vec<String> {
     let clean = line.replace(char::is_control, " ");
     let (bullet, text) = match clean.strip_prefix("- ") {

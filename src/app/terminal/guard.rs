@@ -20,7 +20,7 @@ static HOOKED: Once = Once::new();
 pub struct TerminalGuard(());
 
 impl TerminalGuard {
-    /// Takes it over.
+    /// Takes the terminal over. Errors are those of the terminal.
     pub fn take() -> io::Result<Self> {
         HOOKED.call_once(|| {
             let previous = std::panic::take_hook();
@@ -31,7 +31,7 @@ impl TerminalGuard {
         });
         enable_raw_mode()?;
         TAKEN.store(true, Ordering::SeqCst);
-        // From here on Drop undoes what was done.
+        // From here on, `Drop` restores the terminal.
         let guard = Self(());
         execute!(io::stdout(), EnterAlternateScreen, Hide)?;
         Ok(guard)

@@ -14,7 +14,7 @@ use crate::app::{Output, to_json};
 use crate::domain::text::human_seconds;
 use crate::domain::vocabulary::Health;
 
-/// Most webhooks that are shown, so that all fits on one screen. The JSON has all.
+/// Most webhooks that are shown, so that the output fits on one screen. The JSON has all of them.
 const HOOKS: usize = 15;
 /// Most lines of each other list.
 const LINES: usize = 5;
@@ -30,7 +30,7 @@ pub struct StatusArguments {
     pub output: Output,
 }
 
-/// What the conclusion depends on, by the daemon's answer.
+/// The facts for the conclusion, from the daemon's answer.
 fn facts(seen: &ShownAssessment) -> ConclusionFacts {
     let admission = |hook: &ShownHook| {
         let kind = hook.kind.as_str();
@@ -47,10 +47,11 @@ fn facts(seen: &ShownAssessment) -> ConclusionFacts {
     }
 }
 
-/// Asks and prints.
+/// Asks the daemon, prints its assessment, and returns the exit code.
 ///
 /// # Errors
-/// When there is no way to the cluster, or standard output cannot be written to.
+/// When no client for the cluster can be made, or standard output cannot be written to. A daemon that does not answer is no
+/// error but exit code 2.
 pub async fn status(
     arguments: StatusArguments,
     program: &'static str,
@@ -127,7 +128,7 @@ fn report(conclusion: Conclusion, seen: &ShownAssessment, silent: Option<&str>, 
     text
 }
 
-/// As many of the lines as a list may have, and how many more there are.
+/// Prints the first `LINES` lines of a list, and how many more there are.
 fn some(lines: &[CleanText], line: &mut impl FnMut(&str)) {
     lines
         .iter()

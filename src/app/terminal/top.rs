@@ -25,9 +25,10 @@ use crate::io::daemon::{AskError, DaemonClient};
 
 /// Shortest pause between two requests.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
-/// The pause after a slow answer, as a multiple of its time: at most a quarter of the time is spent on requests.
+/// The pause after an answer, as a multiple of the time that the answer took: at most a quarter of the time is spent on
+/// requests.
 const PATIENCE: u32 = 3;
-/// Longest pause: the daemon closes a connection that was idle for 5 s.
+/// Longest pause between two requests: the daemon closes a connection that was idle for 5 s.
 const LONGEST_PAUSE: Duration = Duration::from_secs(4);
 /// The screen is redrawn this often, as it shows ages in seconds.
 const TICK: Duration = Duration::from_secs(1);
@@ -43,13 +44,13 @@ pub struct TopArguments {
     pub no_color: bool,
 }
 
-/// The assessment, with the daemon's own words if it judges nothing any more; or why there is none.
+/// The assessment, with the daemon's own words if it has stopped judging; or why there is no assessment.
 type PollOutcome = Result<(Arc<ShownAssessment>, Option<CleanText>), CleanText>;
 
-/// Shows it until a key or a signal ends it.
+/// Shows the assessment until a key or a signal ends it.
 ///
 /// # Errors
-/// When there is no way to the cluster, or the terminal fails.
+/// When there is no terminal or it fails, or no client for the cluster can be made.
 pub async fn top(
     arguments: TopArguments,
     program: &'static str,
@@ -74,7 +75,7 @@ pub async fn top(
     let asker = tokio::spawn(ask(daemon, aim, hint, tell));
     let guard = TerminalGuard::take()?;
     let (typed, mut events) = mpsc::channel(16);
-    // Ends with the process: it waits for a key.
+    // This thread ends with the process: it blocks until a key is pressed.
     std::thread::Builder::new()
         .name("keys".to_owned())
         .spawn(move || read(&typed))?;
@@ -173,7 +174,7 @@ async fn show(
                         }
                     }
                 }
-                // A new size takes effect when it is drawn.
+                // A new size takes effect when the screen is drawn next.
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(error.into()),
                 None => return Ok(()),

@@ -18,19 +18,19 @@ use self::history::WriteHistory;
 use self::shown::ShownAssessment;
 use crate::app::text::CleanText;
 
-/// All that is known at one instant.
+/// What the screen shows: the last answer, and how current it is.
 #[derive(Debug, Clone, Default)]
 pub struct ViewModel {
-    /// Who is asked.
+    /// The daemon that is asked, by its address.
     pub server: CleanText,
     /// The last good answer; `None` before the first.
     pub seen: Option<Arc<ShownAssessment>>,
-    /// How long ago that came.
+    /// How long ago that answer came.
     pub age: Duration,
-    /// Why there is no newer one, while there is none.
+    /// Why the last request failed; `None` once one succeeds.
     pub trouble: Option<CleanText>,
-    /// That the daemon answers and judges nothing any more, in its own words.
+    /// The daemon's own words if it answers but has stopped judging.
     pub silent: Option<CleanText>,
-    /// The last minutes.
+    /// The last ten minutes.
     pub history: WriteHistory,
 }

@@ -9,7 +9,8 @@ use crate::app::terminal::view::shown::ShownAssessment;
 use crate::domain::vocabulary::{Health, Writes};
 use crate::lab::cluster::LabHook;
 
-/// How long after the verdict a bypass is waited for: the breaker holds still for a while, and looks everywhere first.
+/// How long after the verdict a bypass is waited for: the breaker first waits for its hold time, and reads the object from
+/// every API server.
 const BYPASS: Duration = Duration::from_secs(20);
 /// How long a restore may take once every hook is healthy.
 const RESTORE: Duration = Duration::from_secs(180);
@@ -59,7 +60,7 @@ impl Director<'_> {
                         .pages
                         .as_ref()
                         .is_some_and(|pages| !pages.first_page_came_or_late());
-                    // What is not bypassed by then will not be.
+                    // A webhook that is not bypassed by then is not going to be.
                     let bypass_due = self.breaking.as_ref().is_some_and(|it| {
                         if it.has_bypassed() {
                             !it.is_through() && elapsed < self.timing.verdict
@@ -100,7 +101,7 @@ impl Director<'_> {
         let since = Instant::now();
         let mut whole = breaking.look_at_objects().await?;
         while !whole && since.elapsed() < RESTORE {
-            // The breaker is put back for each look, which follows it.
+            // The follower of the breaker is put back for each look, which feeds it.
             self.breaking = Some(breaking);
             self.look(DemoPhase::Recovery).await?;
             match self.breaking.take() {
@@ -128,7 +129,7 @@ impl Director<'_> {
     }
 }
 
-/// Every hook of the lab is there and healthy.
+/// Whether every one of these hooks is in the assessment and healthy.
 fn all_healthy(assessment: &ShownAssessment, hooks: &[LabHook]) -> bool {
     let is_healthy = |lab: &LabHook| {
         let mut verdicts = assessment.hooks.iter();

@@ -1,4 +1,4 @@
-//! Lines of text, cut to the room there is, in the colours there may be.
+//! Draws lines of text, cut to the width, with or without colours.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -7,7 +7,7 @@ use ratatui::style::{Color, Modifier, Style};
 use crate::app::text::cut;
 use crate::domain::vocabulary::{Health, Writes};
 
-/// Below this many columns a line holds one item, and only hooks are shown.
+/// Below this many columns a line holds one item, and the details around the table are left out.
 pub(super) const NARROW: usize = 40;
 
 /// What a piece of text is, and so how it looks.
@@ -27,7 +27,7 @@ pub enum Tone {
 }
 
 impl Tone {
-    /// Its style, with colours or without. Without them bold and dim suffice, as the words say it all.
+    /// The style, with colours or without. Bold is enough without colours, as the words say everything.
     pub fn style(self, colour: bool) -> Style {
         let plain = Style::new();
         match (self, colour) {

@@ -1,4 +1,4 @@
-//! The time per write over the last minutes, and what happened to verdicts.
+//! Draws the time per write over the last ten minutes, with marks for changes of verdicts.
 
 use super::ViewModel;
 use super::canvas::{Canvas, NARROW, Tone};
@@ -7,12 +7,12 @@ use super::shown::{ShownAssessment, lasting};
 use crate::domain::text::human_seconds;
 use crate::domain::vocabulary::Writes;
 
-/// Eighths of a cell.
+/// Bars of one to eight eighths of a cell.
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-/// Writes were blocked and none came back to be measured.
+/// Shown where writes were blocked and none returned, so that there is no time.
 const NONE_CAME_BACK: char = '░';
 
-/// Draws it, this many lines high, between a line of numbers and one of marks.
+/// Draws the curve, `high` lines, between a line of numbers and a line of marks.
 pub(super) fn curve(canvas: &mut Canvas<'_>, known: &ViewModel, seen: &ShownAssessment, high: usize) {
     let plane = &seen.control_plane;
     let seconds = |seconds: Option<f64>| seconds.map_or_else(|| "–".to_owned(), human_seconds);

@@ -1,4 +1,4 @@
-//! What covers the table: all that is known of one hook, or what the keys do.
+//! The panes that cover the table: the evidence on one hook, and the help.
 
 use super::canvas::{Canvas, Tone};
 use super::shown::{ShownAssessment, ShownHook};
@@ -12,7 +12,7 @@ const BACKENDS: usize = 200;
 /// A line, and how it looks.
 pub type Line = (String, Tone);
 
-/// Everything about a hook; `None` for one that is gone.
+/// The lines about a hook, at most `wide` columns each. `None`: the hook is gone.
 pub fn evidence(seen: &ShownAssessment, hook: Option<&ShownHook>, wide: usize) -> Vec<Line> {
     let Some(hook) = hook else {
         return vec![("This webhook is gone.".to_owned(), Tone::Warning)];
@@ -157,7 +157,7 @@ pub fn help() -> Vec<Line> {
     ]
 }
 
-/// Draws the lines that fit.
+/// Draws the lines that fit, from where the pane is scrolled to.
 pub fn scroll(canvas: &mut Canvas<'_>, lines: &[Line], state: &ScreenState) -> ScreenRoom {
     let rows = canvas.left();
     let last = lines.len().saturating_sub(rows);

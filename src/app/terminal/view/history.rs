@@ -9,9 +9,9 @@ use crate::domain::vocabulary::{Health, Writes};
 
 /// The age at which a sample is dropped.
 const SPAN: Duration = Duration::from_secs(600);
-/// Most samples that are kept. The daemon is asked once a second.
+/// Most samples that are kept: 600 s at one a second, the fastest rate of requests, and as many again.
 const MOST: usize = 1_200;
-/// The least and the greatest time per write that the curve tells apart, in seconds: an API server ends a write after 34 s.
+/// The least and the greatest time per write that the curve shows, in seconds: the API server ends a write after 34 s.
 const SCALE: (f64, f64) = (0.001, 34.0);
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -22,7 +22,7 @@ struct WriteSample {
     mark: Option<VerdictMark>,
 }
 
-/// How the verdicts of an answer differ from those before it. Of several differences the last in this order is shown.
+/// How the verdicts of an answer differ from those before it. Of several differences, the last in this order is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum VerdictMark {
     /// A culprit was seen healthy.
@@ -51,7 +51,7 @@ pub struct CurveColumn {
     pub writes: Option<Writes>,
     /// The longest mean time per write, in seconds; `None` if no write came back.
     pub seconds: Option<f64>,
-    /// The gravest mark.
+    /// The last in the order of [`VerdictMark`] among the marks of that time.
     pub mark: Option<VerdictMark>,
 }
 
@@ -136,8 +136,9 @@ impl WriteHistory {
         }
     }
 
-    /// The curve in so many columns, the newest last, and the whole seconds that each covers. Together they cover no more
-    /// than ten minutes in up to 600 columns. Between two answers a sample changes its column only when all of them move.
+    /// The curve in `count` columns (at least 1), the newest last, and the seconds per column, a whole number. Up to 600
+    /// columns cover at most ten minutes. Columns are aligned to the clock, so between two answers all samples move together or
+    /// not at all.
     pub fn columns(&self, count: usize) -> (Vec<CurveColumn>, Duration) {
         let count = count.max(1);
         let step = (SPAN.as_secs() / count as u64).max(1);

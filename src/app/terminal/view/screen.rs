@@ -16,7 +16,7 @@ use crate::app::text::{cut, fit, width, wrap};
 /// An answer older than this is marked as old.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// Below this many columns the same words need twice as many lines.
+/// Below this many columns sentences may take twice as many lines.
 const SHORT: usize = 60;
 
 /// Draws the whole screen, and returns how much of the table or the pane fitted.
@@ -67,7 +67,7 @@ pub fn draw(
     room
 }
 
-/// Who is asked and how old the answer is; then the verdict.
+/// Draws which daemon is asked and how old its answer is, then the state of writes.
 fn head(canvas: &mut Canvas<'_>, known: &ViewModel, state: &ScreenState, tall: u16) {
     let stale = staleness(known, state);
     if tall >= 8 && canvas.width() >= NARROW {
@@ -107,7 +107,7 @@ fn head(canvas: &mut Canvas<'_>, known: &ViewModel, state: &ScreenState, tall: u
     }
 }
 
-/// Why what is shown is not the newest, if it is not.
+/// Why the screen does not show the newest state; `None` if it does.
 fn staleness(known: &ViewModel, state: &ScreenState) -> Option<(String, Tone)> {
     known.seen.as_ref()?;
     let age = lasting(known.age);
@@ -223,7 +223,7 @@ fn breaker(seen: &ShownAssessment) -> String {
     said
 }
 
-/// How much the audit found, and the worst of it.
+/// The counts of the audit's findings, and the worst finding.
 fn audit(seen: &ShownAssessment) -> Option<(String, Tone)> {
     let audit = &seen.audit;
     let first = audit.findings.first()?;
@@ -239,7 +239,7 @@ fn audit(seen: &ShownAssessment) -> Option<(String, Tone)> {
     Some((said, tone))
 }
 
-/// A sentence in at most this many lines, with a mark where it was longer.
+/// A sentence in at most `most` lines; ends in an ellipsis if it was longer.
 fn shortened(text: &str, wide: usize, most: usize) -> Vec<String> {
     let mut lines = wrap(text, wide);
     if lines.len() > most {
@@ -251,7 +251,7 @@ fn shortened(text: &str, wide: usize, most: usize) -> Vec<String> {
     lines
 }
 
-/// What can be typed.
+/// Draws the keys, or the filter that is being typed.
 fn foot(canvas: &mut Canvas<'_>, state: &ScreenState) {
     if state.typing {
         canvas.line(&[

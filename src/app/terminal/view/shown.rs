@@ -1,7 +1,7 @@
-//! What is read of a daemon's assessment.
+//! What `status`, `top` and `demo` read from a daemon's assessment.
 //!
-//! Not the type that the daemon writes it with: the daemon may be of another release, so what is missing is left out and
-//! what is unknown is passed over. Every string in it is a [`CleanText`].
+//! This is not the type that the daemon serializes, as the daemon may be of another release: fields that are missing get
+//! defaults, and unknown ones are ignored. Every string is a [`CleanText`].
 
 use std::time::Duration;
 
@@ -17,25 +17,25 @@ use crate::domain::vocabulary::{Health, Writes};
 /// An assessment, as far as a terminal shows it.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct ShownAssessment {
-    /// The instant, by the daemon's clock.
+    /// When it was made, by the daemon's clock.
     pub at: Time,
     /// The control plane.
     pub control_plane: ShownControlPlane,
     /// Every hook, the worst first.
     pub hooks: Vec<ShownHook>,
-    /// Where the knowledge comes from.
+    /// The state of the sources of evidence.
     #[serde(default)]
     pub sources: ShownSources,
-    /// What is done about a culprit.
+    /// The breaker's mode, and the hooks that it deals with.
     #[serde(default)]
     pub breaker: ShownBreaker,
-    /// The daemon among its replicas; `None` where there is no election.
+    /// The daemon's role in the election; `None` if it takes part in none.
     #[serde(default)]
     pub replica: Option<ShownReplica>,
     /// What the last audit found.
     #[serde(default)]
     pub audit: ShownAudit,
-    /// Objects that could not be made sense of.
+    /// Objects that could not be interpreted.
     #[serde(default)]
     pub problems: Vec<ShownProblem>,
 }
@@ -50,24 +50,24 @@ pub struct ShownControlPlane {
     pub since: Option<Time>,
     /// The state in one sentence, with the culprit where there is one.
     pub summary: CleanText,
-    /// What gives up next.
+    /// The deadlines that come next, for example when leaders exit.
     #[serde(default)]
     pub clocks: Vec<CleanText>,
-    /// What else is seen of it.
+    /// Other symptoms of the control plane.
     #[serde(default)]
     pub symptoms: Vec<CleanText>,
     /// Recent mean time per write, in seconds.
     pub write_seconds: Option<f64>,
     /// The same in usual times.
     pub usual_write_seconds: Option<f64>,
-    /// What impairs writes when it is no hook.
+    /// The cause of impaired writes if it is not a webhook.
     pub not_a_hook: Option<ShownNonHookCause>,
-    /// How each canary does.
+    /// The state of each canary.
     #[serde(default)]
     pub canaries: Vec<ShownCanary>,
 }
 
-/// The explanation of a trouble that is no hook's.
+/// A cause of trouble that is not a webhook.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct ShownNonHookCause {
     /// The name of the cause, such as `Unexplained`.
@@ -85,7 +85,7 @@ pub struct ShownNonHookCause {
 pub struct ShownCanary {
     /// The canary's target, by the object that it writes.
     pub canary: CleanText,
-    /// How it does, in a word.
+    /// Its state, in a word.
     pub state: CleanText,
     /// A sentence about the last one; empty from a daemon that does not say.
     #[serde(default)]
@@ -104,7 +104,7 @@ pub struct ShownHook {
     /// What it has in common with webhooks that fail together with it: mostly where its calls go.
     #[serde(default)]
     pub incident: CleanText,
-    /// How it is.
+    /// Its health; `Unknown` for a word of a later release.
     #[serde(deserialize_with = "health")]
     pub health: Health,
     /// The name of the cause; `None` when it is healthy or unknown.
@@ -118,7 +118,7 @@ pub struct ShownHook {
     /// The rule that made the verdict.
     #[serde(default)]
     pub rule: CleanText,
-    /// Which part of the extra time per write is its own, 0 to 1.
+    /// Its share of the extra time per write, 0 to 1; `None` if there is no extra time.
     pub excess_share: Option<f64>,
     /// When the cause began to hold, by the daemon's clock.
     pub since: Option<Time>,
@@ -130,12 +130,12 @@ pub struct ShownHook {
     pub evidence: Vec<CleanText>,
     /// The next step; `None` when there is nothing to do.
     pub advice: Option<CleanText>,
-    /// The addresses behind it.
+    /// Its backends.
     #[serde(default)]
     pub backends: Vec<ShownBackend>,
-    /// How far it is bypassed, where it is.
+    /// The rung of its bypass; `None` if it is not bypassed.
     pub bypass: Option<CleanText>,
-    /// How a person bypasses it, where that would help.
+    /// The command that bypasses it; `None` where a bypass would not help.
     #[serde(default)]
     pub by_hand: Option<ShownByHand>,
 }
@@ -185,7 +185,7 @@ pub struct ShownAudit {
     pub critical: usize,
     /// How many are warnings.
     pub warning: usize,
-    /// How many are worth knowing.
+    /// How many are only information.
     pub info: usize,
     /// The worst of them, in order.
     pub findings: Vec<ShownFinding>,
@@ -205,29 +205,29 @@ pub struct ShownFinding {
     pub message: CleanText,
 }
 
-/// One address behind a hook.
+/// One backend of a hook.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct ShownBackend {
-    /// How it became known.
+    /// How the address is known, for example from an endpoint.
     pub path: CleanText,
-    /// Where it is.
+    /// Its address.
     pub address: CleanText,
-    /// How it is, in a word.
+    /// Its state, in a word.
     pub state: CleanText,
-    /// And in a sentence.
+    /// Its state, in a sentence.
     #[serde(default)]
     pub detail: CleanText,
 }
 
-/// Where the knowledge comes from.
+/// The state of the sources of evidence.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(default)]
 pub struct ShownSources {
     /// Seconds since the inventory was known to be current.
     pub inventory_age_seconds: Option<f64>,
-    /// What keeps it from being so.
+    /// Why the inventory is not current.
     pub inventory_trouble: Vec<CleanText>,
-    /// Whether hooks may be listed at all.
+    /// Whether the webhook configurations could be listed at all.
     pub hooks_listed: bool,
     /// Why it is not known which API servers there are.
     pub api_servers_trouble: Option<CleanText>,
@@ -237,35 +237,35 @@ pub struct ShownSources {
     pub self_doubt: bool,
 }
 
-/// How probes keep up.
+/// Whether probes are on time.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(default)]
 pub struct ShownProbes {
-    /// What is used up and what that means; nothing while all are on time.
+    /// Why probes are late and what that means; empty while they are on time.
     pub late: Vec<CleanText>,
 }
 
-/// What is done about a culprit.
+/// The breaker's mode, and the hooks that it deals with.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(default)]
 pub struct ShownBreaker {
-    /// What its operator wants.
+    /// The configured mode.
     pub wanted: CleanText,
     /// The mode in force: `on` becomes `plan` while the fence is not proven.
     pub effective: CleanText,
     /// The reason for that mode, in one sentence.
     pub why: CleanText,
-    /// A person's order to do nothing new, in words.
+    /// A person's order to begin no bypass, in words; `None` without one.
     #[serde(default)]
     pub frozen: Option<CleanText>,
-    /// The hooks it deals with.
+    /// The hooks that it deals with.
     pub hooks: Vec<ShownStanding>,
 }
 
 /// One hook as the breaker sees it.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct ShownStanding {
-    /// What the hook is called for, as written.
+    /// The kind of the hook, `Validating` or `Mutating`, as written.
     pub kind: CleanText,
     /// Its configuration.
     pub configuration: CleanText,
@@ -273,16 +273,16 @@ pub struct ShownStanding {
     pub webhook: CleanText,
     /// `enforcing`, `bypassed` and so on.
     pub state: CleanText,
-    /// How far it is bypassed.
+    /// The rung of its bypass; `None` if it is not bypassed.
     pub rung: Option<CleanText>,
-    /// Whether it has propagated to every API server.
+    /// Whether the bypass has propagated to every API server.
     #[serde(default)]
     pub effective: bool,
     /// When that state began, by the daemon's clock.
     pub since: Option<Time>,
-    /// What would be done in another mode.
+    /// The rung at which it would be bypassed in the mode `on`.
     pub would_bypass: Option<CleanText>,
-    /// Which guard rail holds the breaker back.
+    /// The guard rail that keeps the breaker from bypassing it; `None` if none does.
     pub held_back: Option<CleanText>,
     /// The last message about it.
     #[serde(default)]
@@ -300,18 +300,18 @@ impl ShownStanding {
     }
 }
 
-/// The daemon among its replicas.
+/// The daemon's role in the election; `None` if it takes part in none.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct ShownReplica {
     /// The replica's own name in the election.
     pub identity: CleanText,
-    /// `leader`, `follower` or `unknown`.
+    /// `Leader`, `Follower` or `Unknown`.
     pub role: CleanText,
     /// The leader's name; `None` when it is unknown.
     pub holder: Option<CleanText>,
     /// Which object decided it, the Lease or the ledger; `None` when no leader is known.
     pub by: Option<CleanText>,
-    /// What prevents it, as a sentence.
+    /// What is wrong with this replica's part in the election, as a sentence.
     pub trouble: Option<CleanText>,
 }
 
@@ -324,13 +324,13 @@ pub struct ShownProblem {
     pub what: CleanText,
 }
 
-/// The answer is no assessment.
+/// The answer is not an assessment.
 #[derive(Debug, thiserror::Error)]
 #[error("what answers is no assessment of hookwatch ({0})")]
 pub struct NoAssessment(#[from] serde_json::Error);
 
 impl ShownAssessment {
-    /// Reads what the daemon's API answers.
+    /// Parses an answer of `/api/v1/assessment`.
     pub fn parse(json: &[u8]) -> Result<Self, NoAssessment> {
         Ok(serde_json::from_slice(json)?)
     }
@@ -371,7 +371,7 @@ impl ShownAssessment {
         )
     }
 
-    /// The sentence about the control plane without the symptoms at its end, which are listed for themselves.
+    /// The sentence about the control plane, without the symptoms at its end, which are listed separately.
     pub fn sentence(&self) -> &str {
         let plane = &self.control_plane;
         let symptoms = plane.symptoms.iter().rev();
@@ -381,12 +381,12 @@ impl ShownAssessment {
         })
     }
 
-    /// For how long a hook has been as it is, in words.
+    /// How long the cause of a hook's verdict has held, in words.
     pub fn lasted(&self, hook: &ShownHook) -> Option<String> {
         hook.since.map(|since| lasting(self.at.since(since)))
     }
 
-    /// What to do next about the first culprit that a person can bypass, or else about the first.
+    /// The next step for the first culprit that a person can bypass, or, if there is none, for the first culprit.
     pub fn advice(&self) -> Option<&CleanText> {
         let mut culprits = self.culprits();
         let first = self.culprits().next();
@@ -398,7 +398,7 @@ impl ShownAssessment {
         self.hooks.iter().filter(|hook| hook.health == Health::Failing)
     }
 
-    /// What a replica that does not lead knows nothing of, while a webhook fails.
+    /// While a webhook fails: the sentence that only the leader shows what the breaker does. `None` from a leader.
     pub fn left_to_leader(&self) -> Option<String> {
         let replica = self.replica.as_ref()?;
         let matters = self.breaker.effective.as_str() != "off" && self.culprits().next().is_some();
@@ -428,7 +428,7 @@ impl ShownAssessment {
 }
 
 impl ShownStanding {
-    /// The state and what holds it there, in a few words.
+    /// The state, the rung and the guard rail, in a few words.
     pub fn short(&self) -> String {
         match (&self.rung, &self.would_bypass, &self.held_back) {
             (Some(rung), ..) if self.state.as_str() != "bypassed" => format!("{} ({rung})", self.state),
@@ -442,7 +442,7 @@ impl ShownStanding {
     }
 }
 
-/// A duration in one unit: `42 s`, `8 min`, `3 h`.
+/// A duration in one unit: `42 s`, `8 min`, `3 h`, `2 d`.
 pub fn lasting(time: Duration) -> String {
     match time.as_secs() {
         seconds @ 0..120 => format!("{seconds} s"),
@@ -455,7 +455,7 @@ pub fn lasting(time: Duration) -> String {
 fn health<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Health, D::Error> {
     let name = CleanText::deserialize(deserializer)?;
     let same = |health: &Health| health.as_str().eq_ignore_ascii_case(name.as_str());
-    // No word of a later release may turn into "healthy".
+    // An unknown word of a later release must not become "healthy".
     Ok(Health::ALL.iter().copied().find(same).unwrap_or(Health::Unknown))
 }
 

@@ -1,4 +1,4 @@
-//! What was typed, and what it means for what is shown.
+//! The state that keys change: the order, the filter, the cursor and the pane.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use strum::{IntoStaticStr, VariantArray};
@@ -11,7 +11,7 @@ use crate::domain::vocabulary::Health;
 /// Longest filter, in characters.
 const LONGEST_FILTER: usize = 100;
 
-/// By what the hooks are sorted, in the order in which a key goes through them.
+/// The orders of the table, in the order in which the key goes through them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Sort {
@@ -20,7 +20,7 @@ pub enum Sort {
     Worst,
     /// The share of the extra time, the greatest first.
     Share,
-    /// What changed last first.
+    /// The latest change first.
     Newest,
     /// The name.
     Name,
@@ -46,30 +46,30 @@ pub enum Pane {
     Help,
 }
 
-/// What there was room for on a screen.
+/// How much fitted on a screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ScreenRoom {
-    /// Rows of the table, or lines of what covers it.
+    /// Rows of the table, or lines of the pane, that fit.
     pub rows: usize,
-    /// How far what covers the table can be scrolled.
+    /// The furthest position that the pane can be scrolled to, in lines.
     pub last: usize,
 }
 
-/// What a key leads to.
+/// What the program does after a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// The program continues.
     Stay,
-    /// It ends.
+    /// The program ends.
     Quit,
 }
 
-/// What was typed so far.
+/// The state of the screen, as keys have changed it.
 #[derive(Debug, Clone, Default)]
 pub struct ScreenState {
-    /// By what the hooks are sorted.
+    /// The order of the table.
     pub sort: Sort,
-    /// Only hooks with this in their names, cause or health.
+    /// Only hooks with this text in their name, configuration, kind, cause or health, whatever the case.
     pub filter: String,
     /// Whether the filter is being typed.
     pub typing: bool,
@@ -79,14 +79,14 @@ pub struct ScreenState {
     pub paused: bool,
     /// Lines of the pane above the screen.
     pub scrolled: usize,
-    /// The hook under the cursor: it stays under it when the order changes.
+    /// The hook under the cursor, which follows it when the order changes.
     chosen: Option<HookKey>,
-    /// The row where that was last: the cursor stays there when the hook is gone.
+    /// The last row of that hook: the cursor stays there if the hook is gone.
     place: usize,
 }
 
 impl ScreenState {
-    /// The hooks in the order and choice of the state.
+    /// The hooks that pass the filter, in the chosen order.
     pub fn rows<'a>(&self, seen: &'a ShownAssessment) -> Vec<&'a ShownHook> {
         let wanted = self.filter.to_lowercase();
         let has = |text: &CleanText| text.as_str().to_lowercase().contains(&wanted);
@@ -116,7 +116,7 @@ impl ScreenState {
         rows
     }
 
-    /// Where among these rows the cursor is.
+    /// The index of the cursor in these rows.
     pub fn cursor(&self, rows: &[&ShownHook]) -> usize {
         let found = self
             .chosen
@@ -128,7 +128,7 @@ impl ScreenState {
     /// The hook under the cursor.
     pub fn chosen<'a>(&self, seen: &'a ShownAssessment) -> Option<&'a ShownHook> {
         if self.pane == Pane::Evidence {
-            // The page stays that of its hook, even when the hook is gone.
+            // The pane stays on its hook, even if the hook is gone.
             let chosen = self.chosen.as_ref()?;
             return seen.hooks.iter().find(|hook| hook.key() == *chosen);
         }
@@ -136,7 +136,7 @@ impl ScreenState {
         rows.get(self.cursor(&rows)).copied()
     }
 
-    /// Takes in a key. `room` is that of the screen on which it was typed.
+    /// Handles a key. `room` is that of the screen on which it was typed.
     pub fn key(&mut self, key: KeyEvent, seen: Option<&ShownAssessment>, room: ScreenRoom) -> Next {
         let page = room.rows.max(1);
         if key.kind == KeyEventKind::Release {

@@ -1,4 +1,4 @@
-//! The hooks, a line each.
+//! Draws the table of hooks, one per line.
 
 use super::canvas::{Canvas, Tone};
 use super::shown::{ShownAssessment, ShownHook, ShownStanding};
@@ -67,7 +67,7 @@ impl Columns {
         heading
     }
 
-    /// What the columns say of a hook: the first one, and all others with the name.
+    /// The cells of a hook: the first column, and all others with the name.
     fn cells(&self, seen: &ShownAssessment, hook: &ShownHook) -> (String, String) {
         let mut cells = self
             .shown
@@ -83,7 +83,7 @@ impl Columns {
     }
 }
 
-/// The hooks, with the one under the cursor in sight.
+/// Draws the page of the table that has the cursor on it.
 pub(super) fn table(canvas: &mut Canvas<'_>, seen: &ShownAssessment, state: &ScreenState) -> ScreenRoom {
     let rows = state.rows(seen);
     let wide = canvas.width();
@@ -109,7 +109,7 @@ pub(super) fn table(canvas: &mut Canvas<'_>, seen: &ShownAssessment, state: &Scr
         canvas.line(&[(said, Tone::Quiet)]);
     }
     let cursor = state.cursor(&rows);
-    // A page at a time: rows that stay where they are can be read.
+    // The table scrolls by whole pages, so that rows stay in place while they are read.
     let first = cursor.checked_div(room.rows).map_or(0, |pages| pages * room.rows);
     for (place, hook) in rows.iter().enumerate().skip(first).take(room.rows) {
         let mark = if place == cursor { "> " } else { "  " };
@@ -132,7 +132,7 @@ pub(super) fn table(canvas: &mut Canvas<'_>, seen: &ShownAssessment, state: &Scr
     room
 }
 
-/// How many hooks there are, of which health, and which of them are shown.
+/// The number of hooks by health, the filter and the order.
 fn counts(seen: &ShownAssessment, state: &ScreenState, shown: usize, wide: usize) -> String {
     let mut said = if wide < 48 {
         let count = |health| seen.count(health);
