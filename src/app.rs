@@ -1,4 +1,4 @@
-//! The wiring: what a command does, made of the core and the edge.
+//! The commands. Each wires `domain` and `io` together.
 
 pub mod audit;
 pub mod by_hand;
@@ -68,7 +68,7 @@ fn duration(text: &str, range: &RangeInclusive<Duration>) -> Result<Duration, St
     }
 }
 
-/// Ticks, the first at once. When one is late, those after it are late as well and do not come in a burst.
+/// Ticks, the first at once. After a late tick the next one comes a whole period later, so ticks never come in a burst.
 fn every(period: Duration) -> Interval {
     let mut ticks = interval(period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -83,13 +83,13 @@ pub fn to_json(result: &impl Serialize) -> serde_json::Result<String> {
     Ok(serde_json::to_string_pretty(result)? + "\n")
 }
 
-/// Prints to standard error, without terminal control sequences. A closed standard error is ignored: half of a change would
-/// be worse.
+/// Prints to standard error, without terminal control sequences. A closed standard error is ignored, so that no command ends in
+/// the middle of a change.
 pub fn tell(text: impl Display) {
     let _ = writeln!(io::stderr(), "{}", text::clean_lines(&text.to_string()));
 }
 
-/// Prints a result for people, with nothing in it that a terminal obeys.
+/// Prints a result for people, without terminal control sequences.
 ///
 /// # Errors
 /// As for [`print()`].

@@ -144,7 +144,7 @@ pub struct ProbeConfig {
     pub rates: Rates,
     /// Probes in flight at once, over all hooks. 1 to 1000.
     pub concurrency: usize,
-    /// Whether ClusterIPs are probed beside the endpoints. They can be reached only from inside the cluster.
+    /// Whether ClusterIPs are probed in addition to endpoints. They can be reached only from inside the cluster.
     pub cluster_ip: bool,
     /// Levels for single webhooks, by the names of configuration and webhook. They override the annotation on the object.
     pub hooks: BTreeMap<(String, String), ProbeLevel>,

@@ -313,7 +313,7 @@ async fn keep(
     std::future::pending().await
 }
 
-/// Whether the timeline is to have colours.
+/// Whether the timeline has colours, by the option and the terminal.
 fn has_colour(color: ColorChoice) -> bool {
     match color {
         ColorChoice::Always => true,

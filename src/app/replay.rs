@@ -74,7 +74,7 @@ pub type Each<'a> = &'a mut dyn FnMut(Time, &Assessment);
 /// One change of a hook's health or cause.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Turn {
-    /// When.
+    /// When it changed.
     pub at: Time,
     /// The verdict from then on.
     pub verdict: Verdict,
@@ -83,7 +83,7 @@ pub struct Turn {
 /// One change of what is wrong with the control plane itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NonHookCauseChange {
-    /// When.
+    /// When it changed.
     pub at: Time,
     /// What is wrong from then on; `None` when that is over.
     pub cause: Option<NotAHook>,
@@ -92,7 +92,7 @@ pub struct NonHookCauseChange {
 /// A hook that was named as a culprit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Culprit {
-    /// What kind of hook it is.
+    /// Its kind.
     pub kind: HookKind,
     /// Its name; metrics alone do not say which configuration it belongs to.
     pub webhook: Arc<str>,

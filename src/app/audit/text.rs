@@ -90,7 +90,7 @@ fn patch(finding: &Finding, report: &AuditReport) -> String {
     text
 }
 
-/// The three forecasts of one webhook. Equal ones are printed once.
+/// The forecasts of one webhook, one for each way in which its backends can fail.
 fn of_one(forecasts: &[Forecast], in_depth: bool) -> String {
     let Some(first) = forecasts.first() else {
         return String::new();

@@ -77,7 +77,8 @@ impl Session {
     }
 }
 
-/// Writes the order into the ledger, or removes the one that is there (`None`). [`PatchOutcome::GaveUp`] after a minute.
+/// Writes the order into the ledger, or removes the one that is there (`None`). Returns [`PatchOutcome::GaveUp`] after a
+/// minute.
 ///
 /// # Errors
 /// A sentence that says why it was refused; nothing was written then.

@@ -7,7 +7,7 @@ use crate::domain::text::listed;
 /// Hooks that are named in one line; the rest is a number.
 const NAMED: usize = 5;
 
-/// A line for each canary, with the hooks that its write is shown to, and one for those that no canary covers.
+/// A line for each canary, with the hooks that its write goes through, and one for the hooks that no canary covers.
 pub(super) fn lines(hooks: &[Verdict], canaries: &[CanaryView]) -> Vec<String> {
     let admission = || hooks.iter().filter(|verdict| verdict.kind.is_admission());
     let mut lines = Vec::new();

@@ -23,7 +23,7 @@ use crate::io::report::metrics::{Dropped, Metrics};
 /// How often alerts are looked at, and the shortest time between two pushes: what changes in between goes together.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What alerts are made of, and who may say them.
+/// What alerts are made from, and whether this replica may push them.
 pub(super) struct Push {
     pub(super) shown: Reported,
     /// `None` for a daemon that takes no part in an election.

@@ -35,7 +35,7 @@ impl Leadership {
         self.standing.borrow().clone()
     }
 
-    /// Whether it leads at this instant. To be asked at the moment of a write, not before.
+    /// Whether this replica leads at this instant. Ask at the moment of a write, not before.
     pub(super) fn is_leader_now(&self) -> bool {
         matches!(*self.standing.borrow(), ReplicaStanding::Leading { until, .. } if (self.clock)() < until)
     }

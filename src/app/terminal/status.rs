@@ -98,7 +98,7 @@ pub async fn status(
     Ok(ExitCode::from(conclusion.exit_code()))
 }
 
-/// One screen: the conclusion, the control plane, the hooks in trouble, the breaker, who was asked.
+/// One screen: the conclusion, the control plane, the webhooks in trouble, the breaker, and which daemon was asked.
 fn report(conclusion: Conclusion, seen: &ShownAssessment, silent: Option<&str>, server: &str) -> String {
     let mut text = String::new();
     let mut line = |said: &str| {

@@ -135,7 +135,7 @@ impl BreakerLog {
                 standing.words.clone_from(words);
                 match news {
                     NoticeKind::WouldBypass(rung) => standing.would_bypass = Some(*rung),
-                    // One that stays at its limit needs an operator as much as one that was restored.
+                    // A bypass that stays in force at its time limit needs an operator as much as one that ends there.
                     NoticeKind::Limit => standing.held_back = Some(HeldBack::Limit.as_str().to_owned()),
                     NoticeKind::HeldBack(reason) if mode != AutoBreak::Off => {
                         standing.held_back = Some(reason.as_str().to_owned());

@@ -94,7 +94,7 @@ impl ObservedConfigs {
         self.since.get(hook).copied()
     }
 
-    /// The API servers to be asked now; notes that they are, and forgets those that are gone.
+    /// The API servers to ask now. Marks them as asked, and forgets those that are gone.
     pub(super) fn due(&mut self, writer: &ConfigWriter, at_work: bool, now: Time) -> Vec<ApiServerClient> {
         let pause = if at_work { AT_WORK } else { CALM };
         let servers = writer.servers_to_ask(|name| self.out_of_reach.contains(name));

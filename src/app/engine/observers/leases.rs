@@ -12,7 +12,7 @@ use crate::io::observe::node_leases::{INTERVAL, LONG_INTERVAL, LeaseReader, MANY
 /// Pause after a read that RBAC forbade.
 const NOT_PERMITTED: Duration = Duration::from_secs(60);
 
-/// Reads them until the receiver is dropped.
+/// Reads the Leases until the receiver is dropped.
 pub(super) async fn read(reader: LeaseReader, events: mpsc::Sender<Event>) {
     loop {
         let began = Instant::now();

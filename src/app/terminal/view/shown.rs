@@ -101,7 +101,7 @@ pub struct ShownHook {
     pub configuration: Option<CleanText>,
     /// `name` of the entry in its configuration.
     pub webhook: CleanText,
-    /// What it has in common with webhooks that fail together with it: mostly where its calls go.
+    /// What it shares with webhooks that fail together with it: mostly the address of its backends.
     #[serde(default)]
     pub incident: CleanText,
     /// Its health; `Unknown` for a word of a later release.
