@@ -1,4 +1,5 @@
-//! What each source saw, what a row of it adds up to, and what is usual.
+//! What each source (probes, canaries, metrics, readiness, node Leases) observed, what successive observations add up to, and
+//! the baselines that they are compared with.
 
 pub mod canaries;
 pub mod canary;

@@ -1,8 +1,8 @@
-//! What a row of canaries says about the control plane and about the hooks they name.
+//! What the last canaries show about the control plane, and about the hooks that their refusals name.
 //!
-//! One that is not back after 0.3 s is *overdue*. It *waits* once that is longer than they usually take, and is *late* once it is
-//! longer than any took that was merely slow. It *hangs* when it is late and, where the last one was slow, has taken twice as long.
-//! A later one of its target that was written ends all of these.
+//! A canary without an answer after 0.3 s is *overdue*. It *waits* once it takes longer than canaries usually do. It is *late* after
+//! twice the time of the slowest recent one, but at least 1.5 s and at most 3 s. It *hangs* when it is late and, if the last one was
+//! slow, has taken twice as long as that. A later canary of the same target that is written ends all of these states.
 
 use std::collections::{BTreeMap, VecDeque, vec_deque};
 use std::ops::RangeBounds;
@@ -18,18 +18,18 @@ use crate::text::human;
 use crate::time::Time;
 use crate::{row, thresholds as t};
 
-/// Results kept per canary.
+/// Finished canaries kept per target.
 const KEPT: usize = 16;
-/// How long ended canaries are remembered, to compare them with what API servers counted: longer than any span that is compared.
+/// How long ended canaries are kept to compare them with the API servers' counters: longer than any span that is compared.
 const ENDED_FOR: Duration = Duration::from_secs(180);
-/// And how many at most.
+/// Most ended canaries kept per target.
 const ENDED_KEPT: usize = 512;
 
 /// The last canaries of all targets.
 #[derive(Debug, Clone, Default)]
 pub struct Canaries {
     memories: BTreeMap<CanaryTarget, CanaryMemory>,
-    /// A webhook is bypassed, so that what they take now is not what they usually take.
+    /// Whether a webhook is bypassed now: then durations of canaries are not added to the baseline.
     spared: bool,
 }
 
@@ -38,11 +38,11 @@ pub struct Canaries {
 pub struct CanaryMemory {
     finished: VecDeque<CanaryReport>,
     ended: VecDeque<EndedCanary>,
-    /// In flight and overdue, by when they were sent: how long they had waited when last reported.
+    /// Overdue canaries in flight: when each was sent, and how long it had waited when it was last reported.
     overdue: BTreeMap<Time, Duration>,
-    /// When those came back that were written, and how long they took, without those that took no less than a newer one.
+    /// The written canaries that took less time than every later one: when each ended, and how long it took.
     written: VecDeque<(Time, Duration)>,
-    /// Whether an API server ever answered one.
+    /// Whether an API server has ever answered a canary of this target.
     heard: bool,
     usual: Usual,
     slowest: Slowest,
@@ -50,35 +50,35 @@ pub struct CanaryMemory {
     resumed: Time,
 }
 
-/// A canary among the calls that API servers count.
+/// An ended canary, for comparison with the calls that API servers count.
 #[derive(Debug, Clone)]
 struct EndedCanary {
     at: Time,
     took: Duration,
-    /// The webhook that it was refused for.
+    /// The webhook because of which it was refused.
     named: Option<Arc<str>>,
 }
 
 /// A hook named by a refused canary.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CanaryAccusation<'a> {
-    /// Which canary.
+    /// The canary that was refused.
     pub target: CanaryTarget,
     /// When it was sent.
     pub started: Time,
-    /// How long until it was refused.
+    /// How long it took until it was refused.
     pub took: Duration,
-    /// What the API server said.
+    /// The failed call that the API server reported.
     pub failure: &'a CallFailure,
-    /// Whether no later canary of this target got through.
+    /// Whether no later canary of this target was written.
     pub current: bool,
-    /// Whether something else stopped a later canary of this target, so that canaries can no longer show whether this
-    /// hook has recovered.
+    /// Whether the newest canary of this target does not name this hook. Something else may have stopped it before it reached
+    /// this hook, so canaries no longer show whether the hook has recovered.
     pub superseded: bool,
 }
 
 impl CanaryAccusation<'_> {
-    /// It timed out after so short a time that any pause may have been the cause.
+    /// Whether the call timed out after so short a time that any pause may have caused it.
     pub fn is_short(&self) -> bool {
         use CallFailureReason::{DeadlineExceeded, TlsHandshakeTimeout};
         let timed_out = matches!(self.failure.reason, DeadlineExceeded | TlsHandshakeTimeout);
@@ -87,12 +87,12 @@ impl CanaryAccusation<'_> {
 }
 
 impl Canaries {
-    /// Takes in whether a webhook is bypassed.
+    /// Takes whether a webhook is bypassed now.
     pub fn spare(&mut self, spared: bool) {
         self.spared = spared;
     }
 
-    /// Takes a finished canary in.
+    /// Records a finished canary.
     pub fn finished(&mut self, report: CanaryReport) {
         let memory = self.memories.entry(report.target).or_default();
         memory.overdue.remove(&report.started);
@@ -112,7 +112,7 @@ impl Canaries {
         row::insert(&mut memory.finished, KEPT, report, |report| report.started);
     }
 
-    /// Takes the news in that a canary is overdue.
+    /// Records that a canary is overdue.
     pub fn overdue(&mut self, overdue: &CanaryOverdue) {
         let memory = self.memories.entry(overdue.target).or_default();
         let mut finished = memory.finished.iter();
@@ -121,20 +121,20 @@ impl Canaries {
         }
     }
 
-    /// Notes that hookwatch was stalled until now: apparent silence in that time is no evidence.
+    /// Notes that hookwatch was stalled until now: silence during the stall is no evidence.
     pub fn resumed(&mut self, now: Time) {
         for memory in self.memories.values_mut() {
             memory.resumed = now;
         }
     }
 
-    /// Whether an API server answered one that was sent since an instant.
+    /// Whether an API server answered a canary that was sent since an instant.
     pub fn heard_since(&self, since: Time) -> bool {
         let mut finished = self.memories.values().flat_map(|memory| &memory.finished);
         finished.any(|report| report.started >= since && report.outcome.is_heard())
     }
 
-    /// Whether writes hang: two canaries do, or one since which none of any target got through at once.
+    /// Whether writes hang: two canaries hang, or one does and no canary of any target sent since then was written promptly.
     pub fn hung(&self, now: Time) -> bool {
         let hung = self.memories.values().flat_map(|memory| memory.hung_sent(now));
         let hung: Vec<Time> = hung.collect();
@@ -146,8 +146,8 @@ impl Canaries {
                 .is_some_and(|sent| passed.is_none_or(|passed| passed < *sent))
     }
 
-    /// Whether writes take at least `span`: both of the two newest canaries with evidence must, as a single one may have been
-    /// delayed by chance. `since`: when writes became slow; a quick one sent before that is no evidence. `None` without evidence.
+    /// Whether writes take at least `span`. Both of the two newest canaries with evidence must, since a single one may have been
+    /// delayed by chance. `since`: when writes became slow; a quick canary sent before that is no evidence. `None` without evidence.
     pub fn take_as_long_as(
         &self,
         targets: impl Iterator<Item = CanaryTarget>,
@@ -166,7 +166,7 @@ impl Canaries {
         }
     }
 
-    /// Whether more than one of the newest was slow: of two targets, or two of one in a row.
+    /// Whether at least two recent canaries were slow: the newest of two targets, or the two newest of one.
     pub fn several_slow(&self, now: Time) -> bool {
         let slow = self.memories.values().map(|memory| {
             let latest = memory.recent(now).rev().take(2);
@@ -177,12 +177,12 @@ impl Canaries {
         slow.sum::<usize>() >= 2
     }
 
-    /// The targets that have been tried, each with its memory.
+    /// The targets of which a canary has been reported, each with its memory.
     pub fn iter(&self) -> impl Iterator<Item = (CanaryTarget, &CanaryMemory)> {
         self.memories.iter().map(|(target, memory)| (*target, memory))
     }
 
-    /// What is remembered of one target that has been tried.
+    /// The memory of one target; `None` before its first canary is reported.
     pub fn get(&self, target: CanaryTarget) -> Option<&CanaryMemory> {
         self.memories.get(&target)
     }
@@ -213,7 +213,7 @@ impl Canaries {
         failures.map(|failure| failure.webhook.as_str())
     }
 
-    /// How long those of a target took that ended at such times, of the last three minutes.
+    /// How long each canary of a target took that ended from `from` to `to`. Only the last three minutes are kept.
     pub fn ended_within(
         &self,
         target: CanaryTarget,
@@ -224,7 +224,7 @@ impl Canaries {
         ended.unwrap_or_default().map(|canary| canary.took)
     }
 
-    /// How many were refused for a webhook at such times, of the last three minutes.
+    /// How many canaries that ended from `from` to `to` were refused because of a webhook. Only the last three minutes are kept.
     pub fn refused_within(&self, webhook: &str, from: Time, to: Time) -> usize {
         let memories = self.memories.values();
         let ended = memories.flat_map(|memory| memory.ended_within(from, to));
@@ -233,7 +233,7 @@ impl Canaries {
             .count()
     }
 
-    /// One view per canary, for people.
+    /// One view per canary, built-in ones first.
     pub fn views(&self, further: &[FurtherCanary], now: Time) -> Vec<CanaryView> {
         let further = further.iter().map(|canary| canary.target);
         let targets = CanaryTarget::ALL.into_iter().chain(further);
@@ -255,7 +255,7 @@ fn is_written(report: &CanaryReport) -> bool {
     report.outcome == CanaryOutcome::Written
 }
 
-/// The failed call that the API server named when it refused this.
+/// The failed call that the API server named when it refused this canary.
 fn named_by(report: &CanaryReport) -> Option<&CallFailure> {
     match &report.outcome {
         CanaryOutcome::CallFailed(failure) => Some(failure),
@@ -264,7 +264,7 @@ fn named_by(report: &CanaryReport) -> Option<&CallFailure> {
 }
 
 impl CanaryMemory {
-    /// Those that ended from an instant to another one, which are in the order of their ends.
+    /// The canaries that ended from `from` to `to`, in the order in which they ended.
     fn ended_within(&self, from: Time, to: Time) -> vec_deque::Iter<'_, EndedCanary> {
         let first = self.ended.partition_point(|canary| canary.at < from);
         let after = self.ended.partition_point(|canary| canary.at <= to);
@@ -297,8 +297,8 @@ impl CanaryMemory {
         self.recent(now).next_back()
     }
 
-    /// The newest one, where such canaries were written before, and the last two were denied, or refused with a 4xx: what
-    /// refuses them also refuses the writes that they stand for. 429 is flow control's.
+    /// The newest canary, if the last two were denied or refused with a 4xx (other than 429, which is flow control's) and
+    /// earlier ones of this target were written: what refuses them also refuses the writes that they represent.
     pub fn turned_away(&self, now: Time) -> Option<&CanaryReport> {
         use CanaryOutcome::{Denied, Refused};
         let is_refused = |report: &&CanaryReport| match report.outcome {
@@ -312,23 +312,23 @@ impl CanaryMemory {
         (was_written && is_refused(&last) && is_refused(&before)).then_some(last)
     }
 
-    /// Whether one that ended within this time ended so.
+    /// Whether a canary that ended within this span had such an outcome.
     pub fn any_within(&self, now: Time, span: Duration, is: impl Fn(&CanaryOutcome) -> bool) -> bool {
         self.within(now, span).any(|report| is(&report.outcome))
     }
 
-    /// When the newest one that no API server answered was sent.
+    /// When the newest recent canary without an answer from an API server was sent.
     pub fn unheard_at(&self, now: Time) -> Option<Time> {
         let unheard = self.recent(now).filter(|report| !report.outcome.is_heard());
         unheard.map(|report| report.started).max()
     }
 
-    /// Whether an API server ever answered one.
+    /// Whether an API server has ever answered a canary of this target.
     pub const fn was_heard(&self) -> bool {
         self.heard
     }
 
-    /// When the newest one that was written at once was sent: nothing that it met held it up.
+    /// When the newest recent canary was sent that was written promptly: no webhook that matches it delayed it.
     pub fn passed_at(&self, now: Time) -> Option<Time> {
         let quick = |report: &&CanaryReport| {
             is_written(report) && report.took < t::passed_at_once() && !self.is_slow(report.took)
@@ -336,13 +336,13 @@ impl CanaryMemory {
         self.recent(now).filter(quick).map(|report| report.started).max()
     }
 
-    /// When the newest canary that was written within this limit came back, however long ago.
+    /// When the newest canary that was written in less than `limit` ended, however long ago that was.
     pub fn written_within(&self, limit: Duration) -> Option<Time> {
         let in_time = self.written.iter().filter(|(_, took)| *took < limit);
         in_time.map(|(ended, _)| *ended).max()
     }
 
-    /// Whether canaries sent since an instant get through at once; `None` without evidence.
+    /// Whether canaries sent since an instant are written promptly; `None` without evidence.
     pub fn passes_since(&self, since: Time, now: Time) -> Option<bool> {
         if self.late_since(now).is_some() {
             return Some(false);
@@ -351,8 +351,8 @@ impl CanaryMemory {
         Some(self.passed_at(now) == Some(latest.started))
     }
 
-    /// The canaries that show whether writes take at least `span`, each with when it was sent and whether it did. One in flight counts
-    /// once it has waited that long; one refused sooner does not count, and one sent before `since` only if it was slow.
+    /// The canaries that show whether writes take at least `span`: when each was sent, and whether it took that long. One in flight
+    /// counts once it has waited that long. One refused sooner does not count; one sent before `since` counts only if it was slow.
     fn taking(&self, span: Duration, since: Option<Time>, now: Time) -> impl Iterator<Item = (Time, bool)> {
         let was_slow = |report: &CanaryReport| report.took.as_secs_f64() >= t::slow_always();
         let tells = move |report: &CanaryReport| {
@@ -372,7 +372,7 @@ impl CanaryMemory {
         finished.any(|report| report.started > started && is_written(report))
     }
 
-    /// The oldest overdue canary that no later one contradicts: when it was sent, and how long it has waited.
+    /// The oldest overdue canary after which none was written: when it was sent, and how long it has waited.
     pub fn overdue_for(&self, now: Time) -> Option<(Time, Duration)> {
         let mut overdue = self.overdue.iter().map(|(started, waiting)| (*started, *waiting));
         let is_told = |started| now.since(started) < t::canary_stale() && !self.got_through_after(started);
@@ -384,13 +384,13 @@ impl CanaryMemory {
         }
     }
 
-    /// When a canary was sent that has been in flight for longer than usual.
+    /// When the oldest overdue canary was sent, if it has been in flight for longer than usual.
     pub fn waiting_since(&self, now: Time) -> Option<Time> {
         let (sent, waiting) = self.overdue_for(now)?;
         self.is_slow(waiting).then_some(sent)
     }
 
-    /// How long one is waited for before it counts as late. Until one was written, how long they take here is not known.
+    /// How long a canary may take before it is late. Until one was written, their usual duration here is unknown.
     fn patience(&self, now: Time) -> Duration {
         if self.slowest.is_empty() {
             return t::late_at_most();
@@ -398,18 +398,18 @@ impl CanaryMemory {
         self.slowest.patience(now)
     }
 
-    /// The oldest overdue canary, once it is late.
+    /// The oldest overdue canary, if it is late: when it was sent, and how long it has waited.
     pub fn late(&self, now: Time) -> Option<(Time, Duration)> {
         self.overdue_for(now)
             .filter(|(_, waiting)| *waiting >= self.patience(now))
     }
 
-    /// When the canary was sent that is late.
+    /// When the oldest overdue canary was sent, if it is late.
     pub fn late_since(&self, now: Time) -> Option<Time> {
         self.late(now).map(|(started, _)| started)
     }
 
-    /// How long a late canary has been in flight, if slow ones do not take as long.
+    /// How long the late canary has been in flight, if it hangs: `None` while it has not taken twice as long as a slow last one.
     pub fn hung_for(&self, now: Time) -> Option<Duration> {
         let (_, waiting) = self.late(now)?;
         let merely_slow = self
@@ -418,7 +418,7 @@ impl CanaryMemory {
         (!merely_slow).then_some(waiting)
     }
 
-    /// When each of the late ones was sent; none unless the oldest hangs.
+    /// When each late canary was sent; empty unless the oldest hangs.
     fn hung_sent(&self, now: Time) -> impl Iterator<Item = Time> {
         let first = self.hung_for(now).and_then(|_| self.late_since(now));
         let late = self
@@ -430,15 +430,15 @@ impl CanaryMemory {
             .filter(move |sent| now.since((*sent).max(resumed)) >= self.patience(now))
     }
 
-    /// Whether one that was sent in this range is late, whatever got through since.
+    /// Whether a canary that was sent in this range is late now, even if later ones were written.
     pub fn any_late(&self, sent: impl RangeBounds<Time>, now: Time) -> bool {
         let (resumed, patience) = (self.resumed, self.patience(now));
         let mut sent = self.overdue.range(sent).map(|(sent, _)| *sent);
         sent.any(|sent| now.since(sent.max(resumed)) >= patience)
     }
 
-    /// When the first canary was sent that got no answer, or has none yet, and after which none got through; not before
-    /// hookwatch last resumed.
+    /// When the first recent canary was sent that failed without an answer after the time of a late one, or is late now, and
+    /// after which none was written. Not before hookwatch last resumed.
     pub fn unanswered_since(&self, now: Time) -> Option<Time> {
         use CanaryOutcome::{CallFailed, TimedOut};
         let unanswered = |report: &&CanaryReport| {
@@ -450,21 +450,21 @@ impl CanaryMemory {
         uncontradicted.map(|sent| sent.max(self.resumed)).min()
     }
 
-    /// Whether one of the last minute took more than half of `span` and was written: then another one may take all of it.
+    /// Whether a recently written canary took more than half of `span`: the next one may then take all of it.
     /// [`Self::hung_for`] finds a hang sooner; the state of all writes waits for this.
     pub fn may_take(&self, span: Duration, now: Time) -> bool {
         self.recent(now)
             .any(|report| is_written(report) && report.took.saturating_mul(2) > span)
     }
 
-    /// How long the last one took, when that was slow.
+    /// How long the newest canary took, if it was written and slow.
     pub fn slow(&self, now: Time) -> Option<Duration> {
         let latest = self.latest(now).filter(|report| is_written(report))?;
         self.is_slow(latest.took).then_some(latest.took)
     }
 
-    /// Whether the last canary is reason to look closer: it failed, was denied where others got through, or was at least twice as
-    /// slow as usual, as was the one before it.
+    /// Whether to observe more closely. The newest canary failed (not for lack of a permission or object); or it was denied, though
+    /// others were written; or it and the one before it took at least twice the usual and 30 ms more.
     pub fn is_odd(&self, now: Time) -> bool {
         use CanaryOutcome::{Denied, Forbidden, Missing, Written};
         let mut latest = self.recent(now).rev();

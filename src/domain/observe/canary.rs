@@ -1,8 +1,8 @@
-//! What a canary saw: one dry-run write through the API server, and how to read its refusal.
+//! The result of a canary (one dry-run write through the API server), and how to read the message of its refusal.
 //!
-//! A refusal that names a hook is the strongest single piece of evidence there is, and also the one an
-//! attacker can write into: a hook may put any text into its denial or into the body of a 500. Only a message
-//! that *begins* with the API server's own words counts, and only the first name in it.
+//! A refusal that names a hook is the strongest single piece of evidence, and an attacker can write into it: a hook may put
+//! any text into its denial or into the body of a 500. Only a message that *begins* with the API server's own words counts,
+//! and only the first name in it.
 
 mod further;
 
@@ -18,13 +18,14 @@ use crate::vocabulary::Cause;
 
 pub use further::{CanaryName, FurtherCanary, MAX_FURTHER, OBJECT};
 
-/// Canaries of one target in flight at once. Each takes a seat in the API server.
+/// Most canaries of one target in flight at once. Each occupies a flow-control seat in the API server.
 const AT_ONCE: usize = 3;
-/// The last of them is sent this long after the one before it.
+/// Time between sending the last of these and the one before it.
 const LAST_AFTER: Duration = Duration::from_secs(8);
 
-/// Whether another canary of a target may be sent besides those in flight, the newest of them sent `since_last` ago. They may hang
-/// until the API server times them out after 34 s: the last one is held back until the hook may have recovered, or is bypassed.
+/// Whether another canary of a target may be sent, with `under_way` in flight, the newest of them sent `since_last` ago. They may
+/// hang until the API server times them out after 34 s. The last one is therefore delayed by 8 s, until the hook may have
+/// recovered or been bypassed.
 pub fn may_be_sent(under_way: usize, since_last: Duration) -> bool {
     under_way + 1 < AT_ONCE || under_way < AT_ONCE && since_last >= LAST_AFTER
 }
@@ -39,7 +40,7 @@ pub enum CanaryTarget {
     KubeSystem,
     /// Lease `hookwatch-canary` in kube-node-lease: represents the nodes' heartbeats.
     NodeLease,
-    /// One that was configured, by its name; only ever created.
+    /// A configured canary, by its name; only ever created.
     Further(CanaryName),
 }
 
@@ -59,10 +60,10 @@ impl TryFrom<String> for CanaryTarget {
 }
 
 impl CanaryTarget {
-    /// All that are always there.
+    /// The canaries that hookwatch always writes, without the configured ones.
     pub const ALL: [Self; 3] = [Self::OwnNamespace, Self::KubeSystem, Self::NodeLease];
 
-    /// The value of the `canary` label in metrics. The `_` in it keeps it from being the name of a configured one.
+    /// The value of the `canary` label in metrics. A configured canary's name cannot contain `_`, so these names never clash.
     pub fn as_str(&self) -> &str {
         match self {
             Self::OwnNamespace => "own_namespace",
@@ -87,23 +88,23 @@ impl fmt::Display for CanaryTarget {
 /// One finished canary.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CanaryReport {
-    /// The object that it wrote.
+    /// The object of the canary.
     pub target: CanaryTarget,
     /// When it was sent.
     pub started: Time,
-    /// How long until the answer.
+    /// Time until the answer, or until it was given up.
     pub took: Duration,
-    /// It was a CREATE, since there was nothing to update.
+    /// Whether it was a CREATE, since there was nothing to update.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub created: bool,
     /// How it ended.
     pub outcome: CanaryOutcome,
 }
 
-/// A canary that is not back yet although it was sent 0.3 s ago.
+/// A canary without an answer 0.3 s after it was sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CanaryOverdue {
-    /// The object that it writes.
+    /// The object of the canary.
     pub target: CanaryTarget,
     /// When it was sent.
     pub started: Time,
@@ -118,9 +119,9 @@ pub struct CanaryOverdue {
 pub enum CanaryOutcome {
     /// The API server would have written it.
     Written,
-    /// A call to a hook failed and the API server refused the write for it.
+    /// A call to a hook failed, and the API server refused the write because of that.
     CallFailed(CallFailure),
-    /// A hook said no. It works.
+    /// A hook denied the write, so the hook works.
     Denied {
         /// The hook's name, from the beginning of the message.
         webhook: String,
@@ -131,19 +132,19 @@ pub enum CanaryOutcome {
         message: String,
     },
     /// The canary needs an operator: its namespace or object does not exist and hookwatch may not create it, or the API server
-    /// itself refuses a configured object.
+    /// rejects the configured object.
     Missing {
         /// What to do about it, with the API server's message.
         message: String,
     },
-    /// The API server refused for another reason.
+    /// The API server refused the write for another reason.
     Refused {
         /// The HTTP status.
         status: u16,
         /// The API server's message.
         message: String,
     },
-    /// No answer in the canary's own time.
+    /// No answer before the canary's own deadline.
     TimedOut,
     /// The API server could not be reached.
     Unreachable {
@@ -158,7 +159,7 @@ impl CanaryOutcome {
         !matches!(self, Self::TimedOut | Self::Unreachable { .. })
     }
 
-    /// Reads an API server's non-2xx answer.
+    /// Reads the status and message of an API server's non-2xx answer.
     pub fn from_status(status: u16, message: &str) -> Self {
         if let Some(failure) = CallFailure::parse(message) {
             return Self::CallFailed(failure);
@@ -180,12 +181,12 @@ impl CanaryOutcome {
     }
 }
 
-/// `Internal error occurred: failed calling webhook "NAME": ...`, taken apart.
+/// The parts of the message `Internal error occurred: failed calling webhook "NAME": ...`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallFailure {
     /// The webhook's name; which configuration it belongs to is not in the message.
     pub webhook: String,
-    /// The URL that was called, without the query, when the message has it.
+    /// The URL that was called, without the query; `None` when the message has none.
     pub url: Option<String>,
     /// Why the call failed.
     pub reason: CallFailureReason,
@@ -199,14 +200,14 @@ pub struct CallFailure {
 pub enum CallFailureReason {
     /// `context deadline exceeded`, also `i/o timeout` and `Client.Timeout exceeded`.
     DeadlineExceeded,
-    /// `dial tcp ADDRESS: i/o timeout`: not even a connection came about.
+    /// `dial tcp ADDRESS: i/o timeout`: the TCP connection was not established.
     DialTimeout,
     /// `net/http: TLS handshake timeout`.
     TlsHandshakeTimeout,
     /// `connect: connection refused`.
     ConnectionRefused,
-    /// `no route to host`, `network is unreachable` and similar; a proxy, as of `HTTPS_PROXY` in the API server's environment, or
-    /// Konnectivity in front of the hook gives no connection.
+    /// `no route to host`, `network is unreachable` and similar; or the proxy in front of the hook (from `HTTPS_PROXY` in the API
+    /// server's environment, or Konnectivity) makes no connection.
     Unreachable,
     /// `tls: failed to verify certificate`, `x509: ...` and other handshake errors; a caBundle that holds no
     /// certificate.
@@ -230,11 +231,11 @@ pub enum CallFailureReason {
 const CALL_FAILURE: &str = "Internal error occurred: failed calling webhook ";
 const DENIAL: &str = "admission webhook ";
 
-/// How the texts begin of a proxy between API servers and webhooks that gets through to no webhook: Konnectivity over gRPC, and
-/// any by HTTP CONNECT (`apiserver/pkg/server/egressselector`).
+/// The beginnings of errors of a proxy between API server and webhook that does not reach the webhook: Konnectivity over gRPC,
+/// and any proxy over HTTP CONNECT (`apiserver/pkg/server/egressselector`).
 const NO_WAY: [&str; 2] = ["No agent available", "proxy error from "];
 
-/// What Go's client says of a proxy that refuses an HTTP CONNECT: the reason phrase of its answer alone (`net/http/transport.go`).
+/// The whole error of Go's client when a proxy refuses an HTTP CONNECT: the reason phrase of the answer (`net/http/transport.go`).
 const PROXY_REFUSED: [&str; 10] = [
     "Bad Request",
     "Forbidden",
@@ -249,7 +250,7 @@ const PROXY_REFUSED: [&str; 10] = [
 ];
 
 impl CallFailure {
-    /// Reads the message of a refused write; `None` when it does not begin as the API server's own words do.
+    /// Reads the message of a refused write; `None` when it does not begin with the API server's own words.
     pub fn parse(message: &str) -> Option<Self> {
         let (webhook, rest) = quoted(message.strip_prefix(CALL_FAILURE)?)?;
         let rest = rest.strip_prefix(": ")?;
@@ -287,10 +288,10 @@ impl From<CallFailureReason> for Cause {
 }
 
 impl CallFailureReason {
-    /// Sorts what follows no `Post "URL"`: a call that got an answer, or one that was never made.
+    /// Classifies an error without `Post "URL"`: the call got an answer, or was never made.
     ///
-    /// In most HTTP errors the hook's own text is absent or quoted; but the body of a 403, 406 or 415 is the whole
-    /// text. So only its beginning counts, and an unknown beginning is such a body.
+    /// In most HTTP errors the hook's own text is absent or quoted, but the body of a 403, 406 or 415 is the whole error. So only
+    /// the beginning counts, and an unknown beginning is taken for such a body.
     fn of_answer(why: &str) -> Self {
         let begins = |beginnings: &[&str]| beginnings.iter().any(|beginning| why.starts_with(beginning));
         if begins(&["could not get REST client: unable to load root certificates"]) {
@@ -315,7 +316,7 @@ impl CallFailureReason {
         }
     }
 
-    /// Sorts what follows `Post "URL"` (or `Get`): Go's own texts on a request that got no answer.
+    /// Classifies what follows `Post "URL"` (or `Get`): an error of Go's HTTP client for a request without an answer.
     pub(crate) fn of_transport(why: &str) -> Self {
         let has = |needle: &str| why.contains(needle);
         // A lookup that times out is the name server's fault, not the hook's.
@@ -336,7 +337,7 @@ impl CallFailureReason {
         } else if has("x509: ") || has("tls: ") || has("server gave HTTP response to HTTPS client") {
             Self::Tls
         } else if has("no endpoints available for service")
-            // Before 1.34, where the Service has no Endpoints object at all.
+            // Before 1.34, when the Service has no Endpoints object at all.
             || why.starts_with("endpoints \"") && has("\" not found")
         {
             Self::NoEndpoints
@@ -347,7 +348,7 @@ impl CallFailureReason {
         } else if has("connection reset") || has("broken pipe") || why.ends_with("EOF") {
             Self::ConnectionLost
         } else if why.starts_with("dial tcp ") {
-            // Whatever else keeps a connection from coming about, such as a policy: `operation not permitted`.
+            // Anything else that prevents a connection, such as a network policy: `operation not permitted`.
             Self::Unreachable
         } else {
             Self::Other

@@ -1,8 +1,8 @@
-//! Evidence from pooled connections, kept open as the API server keeps its own.
+//! Evidence from pooled connections, which hookwatch keeps open as the API server does.
 //!
-//! A Pod that vanishes without closing its connections leaves the API server with dead ones. The endpoint is soon
-//! unlisted and every fresh probe is fine; only an older connection shows the fault. So ours is kept after the
-//! backend's removal, for as long as the API server may keep such a connection.
+//! A Pod that vanishes without closing its connections leaves the API server with dead ones. Its endpoint is soon removed and
+//! every fresh probe succeeds, so only an older connection shows the fault. hookwatch therefore keeps its own connection after
+//! the backend's removal, for as long as the API server may keep one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::cluster::hook::{Backend, BackendPath, HookId};
 use crate::thresholds as t;
 use crate::time::Time;
 
-/// Removed backends remembered of one hook, the latest.
+/// Most removed backends remembered per hook; the latest are kept.
 const MAX_GONE: usize = 32;
 
 /// A removed backend whose pooled connection no longer answers.
@@ -20,25 +20,26 @@ const MAX_GONE: usize = 32;
 pub struct DeadConnection {
     /// The backend.
     pub backend: Backend,
-    /// When it was no longer among those that are called.
+    /// When the backend was first missing from the hook's endpoints.
     pub gone: Time,
-    /// How long nothing came back.
+    /// How long the last request on the connection has waited, or waited until its timeout, without an answer.
     pub waited: Duration,
 }
 
-/// The memory of all pooled connections.
+/// The pooled connections of all hooks, by backend.
 #[derive(Debug, Default)]
 pub struct PooledConnections(BTreeMap<HookId, BTreeMap<Backend, PooledBackend>>);
 
 #[derive(Debug, Default)]
 struct PooledBackend {
     gone: Option<Time>,
-    /// The newest attempt that says anything: when it began and, if nothing came back, for how long.
+    /// The newest attempt that is evidence: its start, and how long it got no answer (`None` if the connection was answered
+    /// or closed properly).
     newest: Option<(Time, Option<Duration>)>,
 }
 
 impl PooledConnections {
-    /// Takes in which backends there are now; those that are missing are remembered for a while.
+    /// Takes the current backends of every hook; backends that are missing now are remembered for a while.
     pub fn take<'a>(&mut self, now: Time, there: impl IntoIterator<Item = (&'a HookId, Vec<Backend>)>) {
         let mut before = std::mem::take(&mut self.0);
         let is_remembered = |gone: Time| now.since(gone) < t::pooled_connections_last();
@@ -47,12 +48,12 @@ impl PooledConnections {
             for memory in known.values_mut() {
                 memory.gone = memory.gone.or(Some(now));
             }
-            // A cluster IP or a name leads to changing Pods.
+            // Behind a cluster IP or a DNS name the Pods change, so only endpoints are tracked.
             let fixed = |backend: &Backend| backend.path == BackendPath::Endpoint;
             for backend in backends.into_iter().filter(fixed) {
                 let memory = known.entry(backend).or_default();
                 if memory.gone.is_some_and(|gone| gone < now) {
-                    // The address was given back, perhaps to another Pod.
+                    // The address is back, perhaps for another Pod.
                     *memory = PooledBackend::default();
                 }
                 memory.gone = None;
@@ -68,21 +69,21 @@ impl PooledConnections {
         }
     }
 
-    /// Takes a finished probe in; one on a fresh connection says nothing here.
+    /// Records a finished probe. Probes on fresh connections are ignored.
     pub fn finished(&mut self, report: &ProbeReport) {
         let waited = match &report.outcome {
             ProbeOutcome::TimedOut {
                 phase: ProbePhase::FirstByte | ProbePhase::Body,
             } => {
-                // A probe that had to dial met no pooled connection; the backend took the new one.
+                // This probe had to dial, so it did not test a pooled connection, and the backend accepted the new one.
                 let dialled = report.phases.connect.is_some();
                 (!dialled).then_some(report.took)
             }
-            // Dialling failed: that a connection from before is silent is as true as it was.
+            // Dialling failed, or nothing was sent: no evidence about the older connection.
             ProbeOutcome::TimedOut { .. }
             | ProbeOutcome::Unreachable { .. }
             | ProbeOutcome::NotProbed { .. } => return,
-            // A connection that was closed properly costs the API server nothing: it redials.
+            // A connection that was closed properly costs the API server nothing: it dials again.
             _ => None,
         };
         if report.connection == ConnectionKind::Kept {
@@ -90,7 +91,7 @@ impl PooledConnections {
         }
     }
 
-    /// Takes the news in that a probe is late.
+    /// Records that a probe is late.
     pub fn overdue(&mut self, overdue: &ProbeOverdue) {
         let waits = overdue.connection == ConnectionKind::Kept && overdue.phase == ProbePhase::FirstByte;
         if waits && overdue.waiting >= t::late() {
@@ -108,7 +109,8 @@ impl PooledConnections {
         }
     }
 
-    /// Whether hookwatch kept a connection to every removed backend of a hook, and each was answered or closed properly since.
+    /// Whether a hook has recently removed backends and, since its removal, the pooled connection to each was answered or
+    /// closed properly.
     pub fn are_closed(&self, hook: &HookId, now: Time) -> bool {
         let known = self.0.get(hook).into_iter().flatten();
         let gone = known.filter_map(|(_, memory)| Some((memory.gone?, memory.newest)));
@@ -121,7 +123,7 @@ impl PooledConnections {
         gone.peek().is_some() && gone.all(|(gone, newest)| is_closed(gone, newest))
     }
 
-    /// The removed backends of one hook whose connection is silent.
+    /// The recently removed backends of a hook whose pooled connection does not answer.
     pub fn silent(&self, hook: &HookId, now: Time) -> Vec<DeadConnection> {
         let known = self.0.get(hook).into_iter().flatten();
         let silent = known.filter_map(|(backend, memory)| {

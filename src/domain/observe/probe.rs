@@ -38,14 +38,15 @@ pub enum ProbePhase {
     FirstByte,
     /// The rest of the answer.
     Body,
-    /// Any of them: see [`Hook::vouches_for`](crate::cluster::hook::Hook::vouches_for).
+    /// Not disclosed, because the backend may not be a Pod of the Service: see
+    /// [`Hook::vouches_for`](crate::cluster::hook::Hook::vouches_for).
     Withheld,
 }
 
 named!(ProbePhase, "The value of the `phase` label in metrics.");
 
 impl ProbePhase {
-    /// All that are measured.
+    /// The phases that have a duration, in order: all but [`Self::Withheld`].
     pub const ALL: [Self; 5] = [
         Self::Resolve,
         Self::Connect,
@@ -86,7 +87,7 @@ pub struct PhaseDurations {
 }
 
 impl PhaseDurations {
-    /// The duration of one phase.
+    /// The duration of one phase; always `None` for [`ProbePhase::Withheld`].
     pub const fn get(&self, phase: ProbePhase) -> Option<Duration> {
         match phase {
             ProbePhase::Resolve => self.resolve,
@@ -113,17 +114,17 @@ pub enum TlsFault {
     WrongName,
     /// The caBundle holds no certificate at all.
     JunkCaBundle,
-    /// The server does not speak TLS there, or no common version or cipher.
+    /// The server does not use TLS on this port, or shares no TLS version or cipher suite with hookwatch.
     Protocol,
     /// Anything else; the text says what.
     Other,
 }
 
-/// What came back, when something came back.
+/// The answer of a backend to a probe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "answer")]
 pub enum ProbeAnswer {
-    /// Only the handshake was asked for, and it succeeded.
+    /// The probe made only a TLS handshake, and it succeeded.
     Handshake,
     /// An HTTP answer to a request that reviews nothing.
     Http {
@@ -132,8 +133,8 @@ pub enum ProbeAnswer {
     },
     /// An HTTP answer to a request for an API's discovery document.
     Discovery {
-        /// The status code; the aggregator, which has credentials, wants 2xx and follows no redirect. 401 and 403 mean a
-        /// living server that does not know us.
+        /// The status code. The aggregator has credentials, expects 2xx and follows no redirect. 401 and 403 mean that the
+        /// server works but does not accept hookwatch, which has no credentials for it.
         status: u16,
     },
     /// A well-formed AdmissionReview for our uid.
@@ -143,7 +144,7 @@ pub enum ProbeAnswer {
     },
     /// The review was answered with an HTTP error.
     ReviewRefused {
-        /// The status code; 401 and 403 mean a living hook that does not know us.
+        /// The status code. 401 and 403 mean that the hook works but does not accept hookwatch, which has no credentials.
         status: u16,
     },
     /// The review was answered with 2xx and something that the API server would not accept.
@@ -154,8 +155,8 @@ pub enum ProbeAnswer {
 }
 
 impl ProbeAnswer {
-    /// Whether a request for a discovery document, answered like this, would make the aggregator call the service
-    /// unavailable: 429 and those of a server that only dislikes us would not.
+    /// Whether the aggregator would call the service unavailable if its request for the discovery document got this status.
+    /// False for 2xx, and for 401, 403 and 429, which the server may send to hookwatch alone.
     pub const fn is_no_discovery(status: u16) -> bool {
         !(matches!(status, 200..=299 | 401 | 403 | 429))
     }
@@ -168,16 +169,16 @@ impl ProbeAnswer {
 pub enum ProbeOutcome {
     /// The backend answered.
     Answered(ProbeAnswer),
-    /// The backend asked for a client certificate that only the API server has: it is alive.
+    /// The backend works, but requires a client certificate that only the API server has.
     ClientCertificateWanted,
-    /// The handshake worked out under the API server's rules but not under ours: no verdict.
+    /// The API server accepts the served certificate, hookwatch's TLS library does not: no evidence of a fault.
     VerifierDiffers {
         /// What our verifier objects to.
         why: String,
     },
-    /// The time ran out.
+    /// The probe reached its deadline.
     TimedOut {
-        /// In this phase.
+        /// The phase in which it did.
         phase: ProbePhase,
     },
     /// The host answered that nothing listens on the port.
@@ -201,7 +202,7 @@ pub enum ProbeOutcome {
     },
     /// The connection broke.
     Lost {
-        /// In this phase.
+        /// The phase in which it broke.
         phase: ProbePhase,
         /// The system's text.
         why: String,
@@ -214,7 +215,7 @@ pub enum ProbeOutcome {
 }
 
 impl ProbeOutcome {
-    /// Whether any server answered, whatever its answer.
+    /// Whether a server answered, even with an error.
     pub const fn is_alive(&self) -> bool {
         matches!(
             self,
@@ -243,11 +244,11 @@ pub struct CertificateFacts {
     /// `notBefore` of the served certificate; `None` in older recordings.
     #[serde(default)]
     pub served_not_before: Option<Time>,
-    /// The caBundle verified the served certificate in that handshake.
+    /// Whether the caBundle verified the served certificate in that handshake.
     #[serde(default)]
     pub served_is_trusted: bool,
-    /// `notAfter` of the certificate of the caBundle that vouches for the served one, of several the last. Where none is known to,
-    /// the last of the whole caBundle.
+    /// `notAfter` of the CA certificate in the caBundle that verified the served one (of several, the latest). If none
+    /// verified it, the latest `notAfter` in the whole caBundle.
     pub ca_not_after: Option<Time>,
 }
 
@@ -272,12 +273,12 @@ pub struct ProbeReport {
     pub outcome: ProbeOutcome,
     /// Certificates seen on the way.
     pub certificates: CertificateFacts,
-    /// Made for another hook of the same target: what it cost is counted there.
+    /// Whether another hook of the same target made this probe: metrics count the probe's cost for that hook only.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shared: bool,
 }
 
-/// A probe that is not back yet although it is past 1 s or 2 s.
+/// A probe that has not ended 1 s or 2 s after its start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeOverdue {
     /// The hook being probed.

@@ -1,7 +1,7 @@
-//! What a row of probes says about one backend.
+//! The state of one backend, from its last probes.
 //!
-//! One failed attempt is not an outage: a state is claimed only when a second attempt, or the time an attempt
-//! has been hanging, says the same. An attempt that began later knows better than one that began earlier.
+//! One failed attempt is not an outage: the backend counts as dead only when a second attempt also fails, or when one attempt
+//! has been hanging for long enough. Of two attempts, the one that began later counts.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -17,10 +17,10 @@ use crate::time::Time;
 use crate::vocabulary::Cause;
 use crate::{row, thresholds as t};
 
-/// Attempts kept per backend.
+/// Finished probes on fresh connections kept per backend, and at most as many late ones in flight.
 const KEPT: usize = 12;
 
-/// What is kept of a finished probe. With thousands of hooks these are most of what hookwatch keeps.
+/// The part of a finished probe that is kept. With thousands of hooks these make up most of hookwatch's memory.
 #[derive(Debug, Clone)]
 struct FinishedProbe {
     started: Time,
@@ -34,7 +34,7 @@ impl FinishedProbe {
         self.started + self.took
     }
 
-    /// A probe that was never made is neither a failure nor an answer among others.
+    /// False for a probe that was not sent: it counts neither as a failure nor as an answer.
     const fn was_made(&self) -> bool {
         !matches!(self.outcome, ProbeOutcome::NotProbed { .. })
     }
@@ -43,9 +43,9 @@ impl FinishedProbe {
 /// The last probes of one backend.
 #[derive(Debug, Clone, Default)]
 pub struct BackendMemory {
-    /// Those on fresh connections.
+    /// Finished probes on fresh connections, the oldest first.
     fresh: VecDeque<FinishedProbe>,
-    /// Late attempts by when they began, as long as no later one has come back.
+    /// Late probes in flight, by start. A finished probe removes those that did not begin after it.
     under_way: BTreeMap<Time, ProbeOverdue>,
     usual: Usual,
     slowest: Slowest,
@@ -54,18 +54,18 @@ pub struct BackendMemory {
     was_alive: bool,
     /// When the last answer came, on whichever connection.
     answered: Time,
-    /// When the first of the failed attempts in a row began, though it may be too old to be kept.
+    /// When the first of the latest consecutive failures began, even if that attempt is no longer in `fresh`.
     failing_since: Option<Time>,
-    /// As last seen.
+    /// From the last handshakes on fresh connections.
     pub(crate) certificates: CertificateFacts,
 }
 
 /// The state of one backend, according to direct probes.
 #[derive(Debug, Clone, PartialEq)]
 pub enum BackendState {
-    /// No attempt has ended yet, or none is made.
+    /// No probe has ended recently, or none is sent.
     Untried {
-        /// Why, when it is not for lack of time.
+        /// The reason, if probes are not sent or the last one is too old; `None` before the first.
         why: Option<String>,
     },
     /// The last answer was good.
@@ -75,24 +75,25 @@ pub enum BackendState {
         /// How long it took.
         took: Duration,
     },
-    /// The last answers were good and late, two of them one after the other.
+    /// The latest answers were good and slow, at least two of them from probes that did not overlap; or the last answer was, and
+    /// the next probe hangs, though not yet for an unusual time.
     Slow {
         /// When the first of the late attempts began.
         since: Time,
-        /// How long the quickest of the last three slow answers took.
+        /// The shortest of its last three slow answers.
         took: Duration,
     },
-    /// The last attempt failed or is late, and it is the only one.
+    /// The last attempt failed or is late, and no other attempt confirms it yet.
     Wavering {
         /// What the attempt saw, as a sentence.
         detail: String,
     },
-    /// It does not serve.
+    /// The backend does not serve.
     Dead(Dead),
 }
 
 impl BackendState {
-    /// Alive, but the last answer came late. Once is no evidence on its own.
+    /// Whether it is alive and its last answer was slow. One slow answer alone is no evidence.
     pub fn answered_late(&self) -> bool {
         matches!(self, Self::Alive { took, .. } if took.as_secs_f64() >= t::slow_probe_always())
     }
@@ -101,26 +102,26 @@ impl BackendState {
 /// What is known of a backend that does not serve.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dead {
-    /// The mechanism.
+    /// How it fails.
     pub cause: Cause,
-    /// When the first of the failed attempts in a row began.
+    /// When the first of the consecutive failed attempts began.
     pub since: Time,
-    /// How many attempts in a row failed or hang.
+    /// How many consecutive attempts failed or hang.
     pub attempts: usize,
-    /// Whether any probe from here ever reached it: if none did, the path may be at fault.
+    /// Whether a probe from here ever reached it. If none did, the network path may be at fault.
     pub was_alive: bool,
-    /// False for an HTTP error or an odd answer given to a forged review, and for a name that does not resolve here: no verdict
-    /// without other witnesses.
+    /// False for an HTTP error or an invalid answer to hookwatch's synthetic review, and for a name that does not resolve
+    /// here: without other evidence these accuse no webhook.
     pub certain: bool,
-    /// False only for a first failed attempt that hangs for less than is unusual here: twice the slowest answer of the last
-    /// ten minutes, or [`t::late_at_most`] of a backend that never answered.
+    /// False only while the first failed attempt hangs for less than an unusual time: twice the slowest answer of the last
+    /// ten minutes, or [`t::late_at_most`] for a backend that never answered.
     pub is_unusual: bool,
-    /// What the last attempt saw, as a sentence without the address.
+    /// What the last attempt observed, as a sentence without the address.
     pub detail: String,
 }
 
 impl BackendMemory {
-    /// Takes a finished probe in.
+    /// Records a finished probe.
     pub fn finished(&mut self, report: ProbeReport) {
         self.was_alive |= report.outcome.is_alive();
         if report.outcome.is_alive() {
@@ -131,7 +132,7 @@ impl BackendMemory {
         if report.connection == ConnectionKind::Kept {
             return;
         }
-        // A server that rotates its certificate need not close the connections that began with the old one.
+        // Certificates come from fresh connections only: a server may rotate its certificate and keep old connections open.
         let seen = &report.certificates;
         if seen.served_not_after.is_some() {
             self.certificates = CertificateFacts {
@@ -139,12 +140,12 @@ impl BackendMemory {
                 ..*seen
             };
         }
-        // A probe that failed knows only when the caBundle ends as a whole.
+        // A failed probe reports the latest `notAfter` of the whole caBundle, so it does not replace a verified value.
         if report.outcome.is_alive() || self.certificates.ca_not_after.is_none() {
             self.certificates.ca_not_after = seen.ca_not_after;
         }
         self.under_way.retain(|started, _| *started > report.started);
-        // What a request usually takes is not learnt from a handshake that another hook's probe made.
+        // A handshake shared from another hook's probe says nothing about how long this hook's own request takes.
         let partial = report.shared && report.level == ProbeLevel::Handshake;
         let partial = partial && self.fresh.iter().any(|known| known.level > ProbeLevel::Handshake);
         if report.outcome.is_alive() && !self.is_slow(report.took) && !partial {
@@ -156,25 +157,25 @@ impl BackendMemory {
             level: report.level,
             outcome: report.outcome,
         };
-        // One that was not made clears the row; the next that is made replaces it.
+        // A probe that was not sent clears the list, and the next one that is sent replaces it.
         self.fresh.retain(|known| attempt.was_made() && known.was_made());
         // Attempts overlap and may come back out of order.
         row::insert(&mut self.fresh, KEPT, attempt, |attempt| attempt.started);
         let first_failed = self.fresh.len() - self.failed_in_a_row();
-        // Where all that is kept failed, what is kept no longer may have failed before it.
+        // If every kept attempt failed, older attempts that were dropped may have failed before them.
         let before = self.failing_since.filter(|_| first_failed == 0);
         let first = self.fresh.get(first_failed).map(|first| first.started);
         self.failing_since = first.map(|first| before.map_or(first, |before| before.min(first)));
     }
 
-    /// How many of the newest attempts that are kept failed.
+    /// How many of the newest kept attempts failed in a row.
     fn failed_in_a_row(&self) -> usize {
         let newest = self.fresh.iter().rev();
         let failed = |attempt: &&FinishedProbe| attempt.was_made() && !attempt.outcome.is_healthy();
         newest.take_while(failed).count()
     }
 
-    /// Takes the news in that a probe is late.
+    /// Records that a probe is late.
     pub fn overdue(&mut self, overdue: ProbeOverdue) {
         let mut fresh = self.fresh.iter();
         let came_back_meanwhile = fresh.any(|attempt| attempt.started >= overdue.started);
@@ -186,24 +187,24 @@ impl BackendMemory {
         }
     }
 
-    /// Notes that hookwatch was stalled until now: apparent silence in that time is no evidence.
+    /// Notes that hookwatch was stalled until now: silence during the stall is no evidence.
     pub fn resumed(&mut self, now: Time) {
         self.resumed = now;
     }
 
-    /// When the newest of its probes that were answered by `until` began.
+    /// When the newest of the fresh probes that were answered by `until` began; `None` if none is kept.
     pub fn reached_by(&self, until: Time) -> Option<Time> {
         let mut alive = self.fresh.iter().filter(|known| known.outcome.is_alive());
         let ended = alive.rfind(|known| known.ended() <= until);
         ended.map(|known| known.started)
     }
 
-    /// Whether it answered nothing since an instant, on a fresh connection or a kept one, while hookwatch was awake.
+    /// Whether it has answered nothing since an instant, on fresh or pooled connections, and hookwatch was not stalled since.
     pub fn is_silent_since(&self, since: Time) -> bool {
         self.answered < since && self.resumed < since
     }
 
-    /// Its state now.
+    /// The backend's state now.
     pub fn state(&self, now: Time) -> BackendState {
         let failed = self.failed_in_a_row();
         if let Some(hang) = self.hang(now) {
@@ -231,7 +232,7 @@ impl BackendMemory {
         }
     }
 
-    /// Finished probes confirm that it does not serve: two failures in a row, or one timeout that was long enough.
+    /// Whether finished probes confirm that it does not serve: two consecutive failures, or one timeout after [`t::late`].
     fn is_confirmed(&self, failed: usize) -> bool {
         let timed_out = |last: &FinishedProbe| {
             matches!(last.outcome, ProbeOutcome::TimedOut { .. }) && last.took >= t::late()
@@ -239,9 +240,9 @@ impl BackendMemory {
         failed >= 2 || self.fresh.back().is_some_and(timed_out)
     }
 
-    /// The late attempt that nothing newer contradicts, with how long it has been in flight.
+    /// The oldest late attempt in flight, and how long it has hung without hookwatch being stalled.
     fn hang(&self, now: Time) -> Option<(&ProbeOverdue, Duration)> {
-        // Of two that hang, the one that has hung for longer says more.
+        // Of several, the one that has hung longest is the strongest evidence.
         let (_, under_way) = self.under_way.first_key_value()?;
         let waiting = if under_way.started < self.resumed {
             now.since(self.resumed)
@@ -254,7 +255,7 @@ impl BackendMemory {
     fn hanging(&self, hang: (&ProbeOverdue, Duration), failed_before: usize, now: Time) -> BackendState {
         let (under_way, waiting) = hang;
         let detail = format!("has been hanging for {} ({})", human(waiting), under_way.phase);
-        // A hook that lately took seconds to answer is slow until it has been silent for much longer.
+        // A hook that recently took seconds to answer counts as slow until it has been silent for much longer than that.
         let unusual_after = if self.was_alive {
             self.slowest.unusual_after(now)
         } else {
@@ -269,7 +270,7 @@ impl BackendMemory {
             let took = self.takes(last);
             return BackendState::Slow { since, took };
         }
-        // Already known to be dead: another late attempt does not make that doubtful.
+        // A backend already known to be dead stays so while the next attempt is late.
         if waiting < self.slowest.patience(now) && !self.is_confirmed(failed_before) {
             return BackendState::Wavering { detail };
         }
@@ -283,8 +284,8 @@ impl BackendMemory {
         })
     }
 
-    /// What the last attempt failed of and saw, while the one under way has hardly waited for longer than that one did: a
-    /// network may take seconds to say that a host is unreachable.
+    /// The cause and sentence of the last failure, as long as the attempt in flight may still end like it: a network may take
+    /// seconds to report that a host is unreachable.
     fn may_end_as_the_last(&self, waiting: Duration, now: Time) -> Option<((Cause, bool), String)> {
         let last = self.fresh.back().filter(|last| !last.outcome.is_healthy())?;
         let found = last.outcome.mechanism()?;
@@ -307,7 +308,7 @@ impl BackendMemory {
 
     fn answering(&self, last: &FinishedProbe) -> BackendState {
         let slow: Vec<&FinishedProbe> = self.slow_in_a_row().collect();
-        // Attempts in flight at the same time may have been late for the same reason.
+        // Attempts in flight at the same time may have been late for the same reason, so one must begin after another ended.
         let at = last.started;
         let twice = slow.iter().any(|known| known.ended() <= at);
         match slow.last().map(|first| first.started) {
@@ -319,14 +320,14 @@ impl BackendMemory {
         }
     }
 
-    /// The newest attempts that were good and late, the last one first.
+    /// The newest attempts that were good and slow, the newest first.
     fn slow_in_a_row(&self) -> impl Iterator<Item = &FinishedProbe> {
         let newest = self.fresh.iter().rev();
         newest.take_while(|attempt| attempt.outcome.is_healthy() && self.is_slow(attempt.took))
     }
 
-    /// The least time a slow backend takes: the quickest of its three newest slow answers. A single one may have been late by
-    /// chance, and the cost of requests is computed from this.
+    /// How long a slow backend takes at least: the shortest of its three newest slow answers. A single one may have been late by
+    /// chance, and the estimated cost of requests is based on this.
     fn takes(&self, last: &FinishedProbe) -> Duration {
         let slow = |known: &&FinishedProbe| known.outcome.is_healthy() && self.is_slow(known.took);
         let slow = self.fresh.iter().rev().filter(slow).take(3);
@@ -341,18 +342,18 @@ impl BackendMemory {
 }
 
 impl ProbeOutcome {
-    /// Whether it is evidence for a working hook. An HTTP error in answer to a review is not.
+    /// Whether it is evidence that the hook works. An HTTP error in answer to a review is not.
     pub(crate) fn is_healthy(&self) -> bool {
         self.is_alive() && !matches!(self.mechanism(), Some((Cause::Erroring, _)))
     }
 
-    /// The cause that it indicates, and whether with certainty.
+    /// The cause that it indicates, and whether that is certain; `None` if it indicates no fault.
     fn mechanism(&self) -> Option<(Cause, bool)> {
         match self {
             Self::Answered(answer) => {
                 let fails = match answer {
-                    // 401, 403 and 429 come from a living hook that does not know or like us; 307 and 308 send the API server,
-                    // whose client follows them, to another place.
+                    // A working hook may send 401, 403 and 429 to hookwatch alone. The API server's client follows 307 and 308 to
+                    // another place.
                     ProbeAnswer::ReviewRefused { status } => !matches!(status, 307 | 308 | 401 | 403 | 429),
                     ProbeAnswer::NotAnAdmissionReview { .. } => true,
                     ProbeAnswer::Discovery { status } => ProbeAnswer::is_no_discovery(*status),
@@ -364,7 +365,7 @@ impl ProbeOutcome {
             Self::TimedOut { .. } => Some((Cause::Hanging, true)),
             Self::Refused => Some((Cause::Refused, true)),
             Self::Unreachable { .. } => Some((Cause::Unreachable, true)),
-            // API servers ask other name servers than we do.
+            // API servers may use other name servers than hookwatch.
             Self::Unresolvable { .. } => Some((Cause::Unreachable, false)),
             Self::TlsRejected { .. } => Some((Cause::TlsInvalid, true)),
             Self::Lost { phase, .. } if *phase == ProbePhase::Connect => Some((Cause::Refused, true)),
@@ -372,7 +373,7 @@ impl ProbeOutcome {
         }
     }
 
-    /// What was seen, as a sentence whose subject is the backend.
+    /// What was observed, as a sentence whose subject is the backend.
     pub fn sentence(&self, took: Duration) -> String {
         let took = human(took);
         match self {

@@ -1,4 +1,4 @@
-//! Canaries beyond those that hookwatch always writes: an object of the operator's own, for hooks that no other meets.
+//! Configured canaries: objects of the operator's choice, for hooks that none of the built-in canaries matches.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,16 +9,16 @@ use serde_json::Value;
 use super::CanaryTarget;
 use crate::text::is_dns_label;
 
-/// Longest name of a canary, in bytes.
+/// Longest name of a configured canary, in bytes.
 pub const MAX_NAME: usize = 32;
-/// Canaries that can be configured.
+/// Most canaries that can be configured.
 pub const MAX_FURTHER: usize = 16;
-/// Largest object of one, in bytes of JSON.
+/// Largest object of a configured canary, in bytes of JSON.
 pub const MAX_OBJECT: usize = 16 << 10;
-/// What the object of every canary is called.
+/// The `metadata.name` of every canary's object.
 pub const OBJECT: &str = "hookwatch-canary";
 
-/// The name of a canary: lower-case letters, digits and `-`. Short enough to be copied about.
+/// The name of a configured canary: 1 to 32 of lower-case letters, digits and `-`. Stored inline, so that it is `Copy`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CanaryName {
     bytes: [u8; MAX_NAME],
@@ -26,10 +26,10 @@ pub struct CanaryName {
 }
 
 impl CanaryName {
-    /// Reads a name.
+    /// Checks and copies a name.
     ///
     /// # Errors
-    /// With what is wrong with it.
+    /// A sentence that says what is wrong with the name.
     pub fn parse(name: &str) -> Result<Self, String> {
         let known = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(known) {
@@ -45,9 +45,9 @@ impl CanaryName {
         })
     }
 
-    /// The name.
+    /// The name as text.
     pub fn as_str(&self) -> &str {
-        // Nothing but ASCII gets in.
+        // `parse` lets only ASCII in.
         std::str::from_utf8(&self.bytes[..usize::from(self.length)]).unwrap_or_default()
     }
 }
@@ -58,12 +58,12 @@ impl fmt::Debug for CanaryName {
     }
 }
 
-/// One that was configured.
+/// A configured canary.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FurtherCanary {
-    /// Its identifier everywhere else.
+    /// Its identity in reports and metrics, made from its name.
     pub target: CanaryTarget,
-    /// Where its object would be.
+    /// The namespace of its object.
     pub namespace: String,
     /// The plural name of the resource, such as `pods`.
     pub resource: String,
@@ -72,10 +72,10 @@ pub struct FurtherCanary {
 }
 
 impl FurtherCanary {
-    /// Builds one and checks what can be checked without the API server.
+    /// Builds a configured canary and checks what can be checked without the API server.
     ///
     /// # Errors
-    /// With the key and what is wrong with its value, each.
+    /// For each wrong value: the configuration key, and what is wrong.
     pub fn new(
         name: &str,
         namespace: &str,
@@ -124,7 +124,7 @@ impl FurtherCanary {
         }
     }
 
-    /// Group and version of the resource; the group is empty for the core.
+    /// API group and version of the resource; the group is empty for the core group.
     pub fn group_version(&self) -> (&str, &str) {
         let version = self.object["apiVersion"].as_str().unwrap_or_default();
         version.split_once('/').unwrap_or(("", version))
@@ -138,7 +138,7 @@ impl FurtherCanary {
     }
 }
 
-/// The object under the name of every canary.
+/// The object with the common name of all canaries and the canary's namespace.
 fn with_names(mut object: Value, namespace: &str) -> Result<Value, String> {
     if object.to_string().len() > MAX_OBJECT {
         return Err(format!("is larger than {} KiB", MAX_OBJECT >> 10));
