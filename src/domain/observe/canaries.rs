@@ -1,8 +1,8 @@
 //! What the last canaries show about the control plane, and about the hooks that their refusals name.
 //!
-//! A canary without an answer after 0.3 s is *overdue*. It *waits* once it takes longer than canaries usually do. It is *late* after
-//! twice the time of the slowest recent one, but at least 1.5 s and at most 3 s. It *hangs* when it is late and, if the last one was
-//! slow, has taken twice as long as that. A later canary of the same target that is written ends all of these states.
+//! A canary without an answer after 0.3 s is *overdue*. It *waits* once it takes longer than canaries usually do. It is *late*
+//! after twice the time of the slowest recent one, but at least 1.5 s and at most 3 s. It *hangs* when it is late and, if the last
+//! one was slow, has taken twice as long as that. A later canary of the same target that is written ends all of these states.
 
 use std::collections::{BTreeMap, VecDeque, vec_deque};
 use std::ops::RangeBounds;
@@ -147,7 +147,7 @@ impl Canaries {
     }
 
     /// Whether writes take at least `span`. Both of the two newest canaries with evidence must, since a single one may have been
-    /// delayed by chance. `since`: when writes became slow; a quick canary sent before that is no evidence. `None` without evidence.
+    /// delayed by chance. `since`: when writes became slow; a quick canary sent before is no evidence. `None` without evidence.
     pub fn take_as_long_as(
         &self,
         targets: impl Iterator<Item = CanaryTarget>,

@@ -1,4 +1,4 @@
-//! The clocks that run while the control plane's own writes are held up, and what happens when they run out.
+//! The deadlines of the control plane's own writes: what happens when they are held up, and when.
 
 use std::time::Duration;
 
@@ -7,24 +7,24 @@ use crate::observe::canary::{CanaryOutcome, CanaryTarget};
 use crate::thresholds as t;
 use crate::time::Time;
 
-/// A client that gives up when its writes do not get through for this long.
+/// What happens when the writes of one kind of client do not get through for a given time.
 struct WriteDeadline {
     /// The canary that represents its writes.
     canary: CanaryTarget,
-    /// The client's timeout of one write: a slower one is as good as refused.
+    /// The client's timeout for one write; a slower write fails for it.
     attempt: fn() -> Duration,
-    /// The latest that it happens, at the defaults.
+    /// The latest time after the last successful write at which it happens, with default settings.
     after: Duration,
-    /// What happens then, to be followed by when.
+    /// What happens, as the beginning of a sentence; the time follows.
     what: &'static str,
-    /// After what.
+    /// The condition for it, in parentheses at the end of the sentence.
     why: &'static str,
 }
 
-/// Defaults of Kubernetes 1.36. Leader election: renewed for 10 s, each attempt cut at 5 s
+/// Defaults of Kubernetes 1.36. Leader election: leaders retry a renewal for 10 s, with a timeout of 5 s per attempt
 /// (`component-base/config/options/leaderelectionconfig.go`, `client-go/tools/leaderelection`). Nodes:
-/// `--node-monitor-grace-period` is 50 s, and it is looked at every 5 s (`--node-monitor-period`). Repair by the cloud: about
-/// 10 min on GKE, and as long elsewhere.
+/// `--node-monitor-grace-period` is 50 s, checked every 5 s (`--node-monitor-period`). Automatic node repair: after about 10 min
+/// on GKE, and about as long on other clouds.
 const CLOCKS: [WriteDeadline; 3] = [
     WriteDeadline {
         canary: CanaryTarget::KubeSystem,
@@ -49,7 +49,7 @@ const CLOCKS: [WriteDeadline; 3] = [
     },
 ];
 
-/// Of the second of [`CLOCKS`] before Kubernetes 1.32, where `--node-monitor-grace-period` was 40 s.
+/// Before this release `--node-monitor-grace-period` was 40 s, and [`NODES_THEN`] replaces the second of [`CLOCKS`].
 const NODES_BEFORE: (u32, u32) = (1, 32);
 const NODES_THEN: WriteDeadline = WriteDeadline {
     after: Duration::from_secs(45),
@@ -57,10 +57,14 @@ const NODES_THEN: WriteDeadline = WriteDeadline {
     ..CLOCKS[1]
 };
 
-/// The deadlines that are running, the earliest first, since writes were blocked or since a canary of the kind last got through
-/// in time; only if a canary shows that such writes do not, or all `renewals_fail`, where dry runs may pass. The leaders' canary
-/// writes a ConfigMap, not a Lease: `leaders_may_wait` is false where that makes a difference. `release`: the oldest of the API
-/// servers, if known. kube-controller-manager watches the nodes and may be of another release.
+/// The deadlines that are running, one sentence each: leaders' Leases, nodes' Leases, node repair.
+///
+/// A deadline runs when its canary shows that such writes do not get through in time, or when `renewals_fail`: all renewals of
+/// Leases fail, though dry runs may pass. It starts at `since`, when writes became blocked, or when such a canary last got
+/// through in time, whichever is later (with `renewals_fail`, at `since`).
+/// The leaders' canary writes a ConfigMap, not a Lease: `leaders_may_wait` is false where webhooks that hold it up are not called
+/// for Leases. `release`: the oldest release of the API servers, if known; kube-controller-manager, which watches the nodes, may
+/// have another one.
 pub fn running(
     canaries: &Canaries,
     (leaders_may_wait, renewals_fail): (bool, bool),
@@ -71,7 +75,8 @@ pub fn running(
     let [leaders, nodes, repair] = CLOCKS;
     let is_older = release.is_some_and(|release| release < NODES_BEFORE);
     let nodes = if is_older { NODES_THEN } else { nodes };
-    // Whether it is the object or the kind of the leaders' canary that is refused, that of the nodes shows, which is a Lease too.
+    // The nodes' canary is a Lease, as leaders' renewals are. If it is refused too, the refusal is not only about ConfigMaps or
+    // about the object of the leaders' canary.
     let leases_refused = canaries
         .get(CanaryTarget::NodeLease)
         .is_some_and(|memory| memory.turned_away(now).is_some());
@@ -99,7 +104,7 @@ pub fn running(
         .collect()
 }
 
-/// Whether a canary shows that writes like it do not get through, or not before they are given up.
+/// Whether a canary shows that writes like it fail, or take longer than their client waits.
 fn is_held_up(memory: &CanaryMemory, clock: &WriteDeadline, now: Time) -> bool {
     use CanaryOutcome::{CallFailed, TimedOut, Unreachable};
     let is_lost = memory.latest(now).is_some_and(|report| {
@@ -109,7 +114,7 @@ fn is_held_up(memory: &CanaryMemory, clock: &WriteDeadline, now: Time) -> bool {
     is_lost || memory.hung_for(now).is_some()
 }
 
-/// Whole seconds, or minutes from two on.
+/// Whole seconds (at least 1) below two minutes, then minutes, rounded up.
 fn lasting(duration: Duration) -> String {
     match duration.as_secs() {
         seconds @ ..120 => format!("{} s", seconds.max(1)),

@@ -1,7 +1,7 @@
-//! The nodes' heartbeats: whether the Leases in `kube-node-lease` are being renewed.
+//! Whether kubelets renew their Leases in `kube-node-lease`.
 //!
-//! A kubelet renews its Lease every 10 s. Whether it did is judged by seeing `renewTime` change, on our own clock: the
-//! clocks of nodes may be wrong. The result is a symptom: nodes that cannot renew become NotReady, whatever the reason.
+//! A kubelet renews its Lease every 10 s. hookwatch checks whether `renewTime` changes and measures the time by its own clock,
+//! since the clocks of nodes may be wrong. Late Leases are a symptom: whatever the cause, these nodes become NotReady.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,19 +11,19 @@ use serde::Serialize;
 use crate::text::human;
 use crate::time::Time;
 
-/// A lease that has not changed for this long is late. Kubelets write `leaseDurationSeconds: 40` into it.
+/// A Lease that has not changed for this long, or for its own `leaseDurationSeconds` if that is longer, is late. Kubelets set 40.
 pub const LATE: Duration = Duration::from_secs(40);
-/// Leases kept at most.
+/// Most Leases kept.
 pub const MAX_NODES: usize = 10_000;
-/// A reading older than this says nothing about now.
+/// A reading older than this says nothing about the present.
 const STALE: Duration = Duration::from_secs(45);
 
-/// What matters of one Lease.
+/// The used fields of one Lease.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct NodeLease {
     /// The node's name.
     pub name: String,
-    /// `spec.renewTime` as it is written: only whether it changes matters.
+    /// `spec.renewTime` as text: only whether it changes matters.
     pub renewed: String,
     /// `spec.leaseDurationSeconds`.
     pub duration: Duration,
@@ -43,26 +43,26 @@ pub struct LeaseReading {
 pub struct LeaseList {
     /// At most [`MAX_NODES`].
     pub leases: Vec<NodeLease>,
-    /// How many more there were.
+    /// How many more Leases the list had.
     pub left_out: usize,
 }
 
-/// Why there is no list.
+/// Why the Leases could not be listed.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum LeaseTrouble {
-    /// 401 or 403.
+    /// The API server answered 401 or 403.
     Forbidden {
         /// The missing permission, as a sentence.
         why: String,
     },
-    /// Anything else.
+    /// Any other error.
     Unreadable {
         /// The error, as text.
         why: String,
     },
 }
 
-/// What is remembered of all Leases.
+/// The node Leases, and when each was last seen to change.
 #[derive(Debug, Clone, Default)]
 pub struct NodeLeases {
     known: BTreeMap<String, KnownLease>,
@@ -78,25 +78,25 @@ struct KnownLease {
     late_after: Duration,
 }
 
-/// The nodes' heartbeats as a person sees them.
+/// The state of the nodes' Leases as shown to users.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct NodeLeasesView {
     /// `current`, `none` (there are no nodes), `forbidden`, `unreadable` or `untried`.
     pub state: &'static str,
-    /// The state as a sentence; the missing permission where it is `forbidden`.
+    /// A sentence about the state; for `forbidden`, the missing permission.
     pub detail: String,
     /// Node Leases seen.
     pub nodes: usize,
-    /// How many of them have not been renewed for over 40 s.
+    /// How many of them are late: not renewed for over 40 s, or for their own longer `leaseDurationSeconds`.
     pub late: usize,
-    /// Seconds for which the oldest has not been renewed, as of the last reading; `None` without any.
+    /// Seconds since the oldest Lease was renewed, as of the last reading; `None` without Leases.
     pub oldest_age_seconds: Option<f64>,
-    /// The node of that Lease.
+    /// The node of the oldest Lease.
     pub oldest: Option<String>,
 }
 
 impl NodeLeases {
-    /// Adds a reading. An error keeps the Leases that were read before.
+    /// Records a reading. After an error the Leases of the last successful one are kept.
     pub fn take(&mut self, reading: LeaseReading) {
         let at = reading.at;
         let LeaseList { leases, left_out } = match reading.outcome {
@@ -108,7 +108,7 @@ impl NodeLeases {
         };
         let mut before = std::mem::take(&mut self.known);
         for lease in leases.into_iter().take(MAX_NODES) {
-            // The first read does not show how old it is.
+            // The first reading of a Lease does not show how old it is.
             let changed = match before.remove(&lease.name) {
                 Some(known) if known.renewed == lease.renewed => known.changed,
                 _ => at,
@@ -123,8 +123,8 @@ impl NodeLeases {
         (self.read, self.left_out, self.trouble) = (Some(at), left_out, None);
     }
 
-    /// Nodes whose Lease is late, with the time of the last observed renewal. If most are late, the fault is not the
-    /// nodes', and none is named.
+    /// Nodes with a late Lease, and when each Lease was last seen to change. Empty if over half are late: then the nodes are not
+    /// at fault.
     pub fn late(&self, now: Time) -> BTreeMap<String, Time> {
         let Some(read) = self.read.filter(|read| now.since(*read) < STALE) else {
             return BTreeMap::new();
@@ -138,7 +138,7 @@ impl NodeLeases {
         late
     }
 
-    /// How they are now.
+    /// The state of the Leases now.
     pub fn view(&self, now: Time) -> NodeLeasesView {
         let read = self.read.filter(|read| now.since(*read) < STALE);
         let Some(read) = read else {
@@ -154,7 +154,7 @@ impl NodeLeases {
                 ..NodeLeasesView::default()
             };
         };
-        // Up to the reading only: what happened since is not known.
+        // Ages are as of the last reading, since nothing is known of the time after it.
         let age = |known: &KnownLease| read.since(known.changed);
         let late = self.known.values().filter(|known| age(known) > known.late_after);
         let late = late.count();
@@ -186,7 +186,7 @@ impl NodeLeases {
 }
 
 impl NodeLeasesView {
-    /// The sentence about it beside the state of writes; `None` when there is none.
+    /// A sentence about late Leases; `None` if none is late.
     pub fn symptom(&self) -> Option<String> {
         let oldest = self.oldest_age_seconds.filter(|_| self.late > 0)?;
         Some(format!(

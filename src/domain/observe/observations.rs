@@ -1,4 +1,4 @@
-//! All observations that still count: the memory that the diagnosis reads.
+//! All observations that still count as evidence: the memory that the diagnosis reads.
 
 mod canary_write;
 mod coverage;
@@ -30,16 +30,16 @@ pub use matched_traffic::{MatchedTraffic, Spared, TrafficByHook};
 pub(crate) use servers::TargetState;
 pub use servers::{Servers, Sick};
 
-/// How the watches of hooks are called.
+/// The common end of the names of both watches of webhook configurations.
 const CONFIGURATIONS: &str = "WebhookConfigurations";
 
-/// What was observed. See the module's head.
+/// The memory of everything that was observed.
 #[derive(Debug, Default)]
 pub struct Observations {
     pub(crate) coverage: Coverage,
     pub(crate) traffic: TrafficByHook,
     pub(crate) inventory: Option<Arc<Inventory>>,
-    /// Its hooks by webhook name.
+    /// The hooks of the inventory, by webhook name.
     named: BTreeMap<Arc<str>, Vec<Arc<Hook>>>,
     pub(crate) addresses: BTreeSet<BackendAddress>,
     /// Hooks whose only node is not ready.
@@ -54,14 +54,14 @@ pub struct Observations {
     pub(crate) servers: Servers,
     pub(crate) stored: PrometheusMemory,
     pub(crate) canaries: Canaries,
-    /// How probes keep up with their intervals.
+    /// Whether probes keep up with their intervals.
     pub(crate) pace: ProbePace,
-    /// Why not every API server is asked by its own address.
+    /// Why some API servers are not read at their own address.
     pub(crate) unlisted_api_servers: Option<String>,
 }
 
 impl Observations {
-    /// Takes in which hooks there are now and what is behind them.
+    /// Takes a new inventory: updates the backends, coverage and changes, and forgets removed hooks.
     pub fn take_inventory(&mut self, inventory: Arc<Inventory>, now: Time) {
         let mut backends = BTreeMap::new();
         let mut without_backends = BTreeMap::new();
@@ -71,7 +71,7 @@ impl Observations {
             let named = self.named.entry(Arc::clone(&hook.id.webhook)).or_default();
             named.push(Arc::clone(hook));
             let before = self.inventory.as_ref().and_then(|before| before.hook(&hook.id));
-            // Untouched hooks are shared between inventories.
+            // Inventories share unchanged hooks, whose backends are then the same.
             if known.is_empty() || before.is_none_or(|before| !Arc::ptr_eq(before, hook)) {
                 let there = hook.backends().into_iter();
                 let memories =
@@ -100,9 +100,9 @@ impl Observations {
         self.inventory = Some(inventory);
     }
 
-    /// Takes a finished canary in.
+    /// Records a finished canary.
     pub fn take_canary(&mut self, report: CanaryReport) {
-        // An update without an answer does not show whether the object exists.
+        // An UPDATE without an answer does not show whether the object exists.
         let tells = report.created || report.outcome.is_heard();
         let is_news = tells && self.coverage.written(report.target, report.created);
         if let Some(inventory) = self.inventory.as_ref().filter(|_| is_news) {
@@ -111,25 +111,25 @@ impl Observations {
         self.canaries.finished(report);
     }
 
-    /// Every hook of the inventory.
+    /// All hooks of the inventory; none before the first inventory.
     pub fn hooks(&self) -> impl Iterator<Item = &Hook> + Clone {
         let hooks = self.inventory.iter().flat_map(|inventory| &inventory.hooks);
         hooks.map(Arc::as_ref)
     }
 
-    /// Every hook of a webhook name.
+    /// All hooks with this webhook name, in any configuration.
     pub fn named(&self, webhook: &str) -> impl Iterator<Item = &Hook> {
         self.named.get(webhook).into_iter().flatten().map(Arc::as_ref)
     }
 
-    /// When the hook's entry was last changed, as far back as changes are remembered.
+    /// When the hook's configuration was last changed; `None` if not within [`t::changes_remembered`].
     pub fn reconfigured_at(&self, hook: &HookId, now: Time) -> Option<Time> {
         let mut changes = self.changes.of(hook, now.before(t::changes_remembered()));
         let changed = changes.rfind(|change| matches!(change.what, HookChangeKind::Reconfigured(_)));
         changed.map(|change| change.at)
     }
 
-    /// What is remembered of a backend that is still there.
+    /// The memory of a backend; `None` if the hook no longer has it.
     pub fn memory(&mut self, hook: &HookId, backend: &Backend) -> Option<&mut BackendMemory> {
         self.backends.get_mut(hook)?.get_mut(backend)
     }
@@ -141,12 +141,12 @@ impl Observations {
         backends.for_each(|memory| memory.resumed(now));
     }
 
-    /// Whether an API server answered anything since an instant, so that both it and our path to it work.
+    /// Whether an API server answered a scrape or canary since an instant, so that it and the path to it work.
     pub fn answered_since(&self, since: Time) -> bool {
         self.servers.scraped_after(since) || self.canaries.heard_since(since)
     }
 
-    /// The windows from a Prometheus, while hookwatch's own scrapes have none.
+    /// The windows from a Prometheus; `None` while hookwatch's own scrapes provide some, or were successful recently.
     pub fn stored_windows(&mut self, own: &Windows, now: Time) -> Option<StoredWindows> {
         let scraped = || self.servers.any_scraped_within(t::newest_speaks(), now);
         if own.recent.is_some() || scraped() {
@@ -155,7 +155,7 @@ impl Observations {
         self.stored.speaks(now)
     }
 
-    /// How every backend of every hook is now.
+    /// The current state of every backend, by hook.
     pub fn states(&self, now: Time) -> BTreeMap<&HookId, Vec<(Backend, BackendState)>> {
         let states = |(backend, memory): (&Backend, &BackendMemory)| (backend.clone(), memory.state(now));
         let all = self.backends.iter();
@@ -163,18 +163,18 @@ impl Observations {
             .collect()
     }
 
-    /// Every backend of every hook fails, and nothing that came back since from the API server shows that our
-    /// own network is fine.
+    /// Whether every backend of every hook fails, and no answer that came since from a backend or an API server shows that
+    /// hookwatch's own network works.
     pub fn self_doubt(&self, states: &BTreeMap<&HookId, Vec<(Backend, BackendState)>>, now: Time) -> bool {
         let all = || states.values().flatten().map(|(_, state)| state);
         let dead = || all().filter_map(dead_since);
         let Some(newest) = dead().max() else {
             return false;
         };
-        // What has been dead for long says nothing of what the others died of together.
+        // A backend that has been dead for long says nothing about why the others died together.
         let together = |since: &Time| newest.since(*since) <= t::path_lost_for();
         let first_dead = dead().filter(together).min().unwrap_or(newest);
-        // An answer from before the first of them died says nothing about now.
+        // An answer from before the first of these deaths says nothing about the present.
         let alive = |state: &BackendState| match state {
             BackendState::Alive { at, .. } => *at >= first_dead,
             BackendState::Slow { .. } => true,
@@ -185,14 +185,14 @@ impl Observations {
         !all().any(alive) && !self.servers.scraped_after(first_dead) && !answered
     }
 
-    /// Whether a watch has been broken for so long that addresses may be wrong.
+    /// Whether a watch has been broken for so long that the known addresses of backends may be wrong.
     pub fn inventory_is_old(&self, now: Time) -> bool {
         let is_old = |good: Time| now.since(good) >= t::old_inventory();
         let mut watches = self.watches.iter();
         watches.any(|report| matches!(report.health, Stale { .. }) && report.known_good.is_none_or(is_old))
     }
 
-    /// Hooks of which no backend serves, each with the instant since which that is so.
+    /// Hooks without a working backend, and since when.
     pub fn outages(&self, states: &BTreeMap<&HookId, Vec<(Backend, BackendState)>>) -> Vec<(HookId, Time)> {
         let dead = states.iter().filter_map(|(hook, backends)| {
             let direct = backends.iter();
@@ -205,10 +205,10 @@ impl Observations {
             .collect()
     }
 
-    /// How long ago the inventory was last known to be current; `None` before the first list.
+    /// Time since the inventory was last known to be current; `None` before the first complete list.
     pub fn inventory_age(&self, now: Time) -> Option<Duration> {
-        // A watch that is refused delivers nothing that could grow old, nor does one that has only begun while there
-        // is an inventory without it.
+        // Two kinds of watches do not count: a refused one, which delivers nothing, and one that has only just started when there
+        // already is an inventory without it.
         let delivering = self.watches.iter();
         let delivering = delivering.filter(|report| !matches!(report.health, Limited { .. } | Starting));
         let mut ages = delivering.map(|report| report.known_good.map(|good| now.since(good)));
@@ -216,11 +216,11 @@ impl Observations {
         self.inventory.as_ref().and(age)
     }
 
-    /// Where the knowledge comes from and how fresh it is.
+    /// The state of all sources for users. `rests_on_stored`: whether verdicts use the Prometheus now.
     pub fn sources(&self, self_doubt: bool, rests_on_stored: bool, now: Time) -> Sources {
         let configurations = self.watches.iter();
         let mut configurations = configurations.filter(|report| report.watch.ends_with(CONFIGURATIONS));
-        // None may be watched at all.
+        // Without any watch of configurations, none is known to be refused.
         let hooks_listed = configurations.clone().next().is_none()
             || configurations.any(|report| !matches!(report.health, Limited { .. }));
         let trouble = self.watches.iter().filter_map(|report| match &report.health {
@@ -248,7 +248,7 @@ impl Observations {
         }
     }
 
-    /// Certificates of every backend as last seen, for metrics.
+    /// The certificates last seen at every backend.
     pub fn certificates(&self) -> impl Iterator<Item = (&HookId, &Backend, super::probe::CertificateFacts)> {
         self.backends.iter().flat_map(|(hook, backends)| {
             let backends = backends.iter();

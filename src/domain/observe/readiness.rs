@@ -1,8 +1,8 @@
 //! An API server's own readiness, from `/readyz?verbose`.
 //!
-//! One line per check, `[+]name ok` or `[-]name failed: reason withheld`, with status 200 when all pass and 500 when
-//! one does not. An API server whose `poststarthook/*` fails is one that cannot start: these hooks write bootstrap
-//! objects, and such a write meets admission webhooks like any other.
+//! The answer has one line per check, `[+]name ok` or `[-]name failed: reason withheld`. Its status is 200 when all pass and 500
+//! when one does not. While a `poststarthook/*` check fails, the API server cannot finish starting: these start-up steps write
+//! bootstrap objects, and admission webhooks are called for such a write like for any other.
 
 use std::time::Duration;
 
@@ -11,26 +11,26 @@ use serde::Serialize;
 use crate::text::{NOT_ACCEPTED, bounded, bounded_to};
 use crate::time::Time;
 
-/// Failing checks kept of one reading. 1.36 has about 60 in all.
+/// Most failing checks kept of one reading. Kubernetes 1.36 has about 60 checks.
 pub const MAX_FAILING: usize = 32;
-/// Longest name of a check that is kept, in bytes.
+/// Longest kept name of a check, in bytes.
 const MAX_NAME: usize = 128;
-/// Where several API servers answer under one address, what one of them said counts for this long.
+/// When several API servers share an address, one that was not ready counts as not ready for this long after its answer.
 const ECHO: Duration = Duration::from_secs(45);
-/// What is older than this says nothing about now.
+/// A reading older than this says nothing about the present.
 const STALE: Duration = Duration::from_secs(90);
 
-/// What one reading came to.
+/// The result of one reading.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Readiness {
     /// Every check passes.
     Ready,
-    /// These checks fail; none when the API server does not say which.
+    /// These checks fail; empty when the API server does not name them.
     NotReady {
         /// At most [`MAX_FAILING`] names.
         failing: Vec<String>,
     },
-    /// It could not be read.
+    /// The readiness could not be read.
     Unknown {
         /// Why, and what to do about it.
         why: String,
@@ -42,16 +42,16 @@ pub enum Readiness {
 pub struct ReadyReport {
     /// The address that was asked.
     pub target: String,
-    /// When the answer was there.
+    /// When the answer arrived.
     pub at: Time,
     /// What it said.
     pub readiness: Readiness,
-    /// `gitVersion` of `/version`, when that was asked for and answered.
+    /// `gitVersion` from `/version`; `None` when that was not asked for, or got no answer.
     pub version: Option<String>,
 }
 
 impl Readiness {
-    /// Reads an answer.
+    /// Interprets the HTTP status and body of an answer.
     pub fn read(status: u16, body: &str) -> Self {
         let unknown = |why: String| Self::Unknown { why: bounded(&why) };
         let text = match body.trim() {
@@ -83,25 +83,26 @@ impl Readiness {
     }
 }
 
-/// The recent readings of one target, added up.
+/// The recent readings of one target.
 #[derive(Debug, Clone, Default)]
 pub struct ReadinessMemory {
     latest: Option<(Time, Readiness)>,
-    /// The last reading with a failing check, and when the first of an unbroken row of them was.
+    /// The last reading with a failing check: when, and which checks.
     refusal: Option<(Time, Vec<String>)>,
+    /// When the first of these readings came that were less than 45 s apart.
     not_ready_since: Option<Time>,
 }
 
-/// How ready one API server is, for people and machines.
+/// The readiness of one API server, for users and the JSON API.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ReadinessView {
     /// `ready`, `not_ready` or `unknown`.
     pub state: &'static str,
-    /// Since when it is not ready.
+    /// When the first of the recent readings with a failing check was taken; `None` unless `not_ready`.
     pub since: Option<Time>,
-    /// The checks that fail.
+    /// The failing checks.
     pub failing: Vec<String>,
-    /// Why nothing is known, when that is so.
+    /// Why the state is unknown; `None` unless it is.
     pub why: Option<String>,
 }
 
@@ -117,7 +118,7 @@ impl Default for ReadinessView {
 }
 
 impl ReadinessMemory {
-    /// Takes a reading in.
+    /// Records a reading.
     pub fn take(&mut self, at: Time, readiness: Readiness) {
         if let Readiness::NotReady { failing } = &readiness {
             let began = match &self.refusal {
@@ -130,8 +131,8 @@ impl ReadinessMemory {
         self.latest = Some((at, readiness));
     }
 
-    /// How it is now. Behind an address shared by several API servers (`shared`), one that is not ready stays so
-    /// for a while although the next answer came from another.
+    /// The readiness now. With `shared`, several API servers answer at this address: one that is not ready then counts for 45 s,
+    /// since the next answer may come from another one.
     pub fn view(&self, now: Time, shared: bool) -> ReadinessView {
         let fresh = |at: Time, within: Duration| now.since(at) < within;
         let not_ready = |failing: &[String]| ReadinessView {
@@ -162,7 +163,7 @@ impl ReadinessMemory {
     }
 }
 
-/// Whether this check is one of those that write while an API server starts.
+/// Whether this check is one of the start-up steps, which write bootstrap objects.
 pub fn is_start_up(check: &str) -> bool {
     check.starts_with("poststarthook/")
 }

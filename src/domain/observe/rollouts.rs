@@ -1,8 +1,8 @@
 //! Calls and probes that failed around changes of a hook's endpoints.
 //!
-//! A Pod that is listed before it serves, or still listed while it stops, costs a few calls at each rollout. No failure
-//! lasts, so a moment later everything looks healthy; only the sum over many rollouts shows that a hook is skipped
-//! again and again.
+//! Each rollout costs a few calls when a Pod is listed before it serves, or still listed while it stops. These failures end
+//! within seconds and everything then looks healthy; only their sum over many rollouts shows that a hook is skipped again and
+//! again.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,25 +14,25 @@ use crate::cluster::hook::{Backend, BackendAddress, HookId, HookKind};
 use crate::time::Time;
 use crate::{row, thresholds as t};
 
-/// Readings and probes kept of one hook.
+/// Counter readings kept per webhook name, and failed probes kept per hook.
 const KEPT: usize = 128;
 
-/// What one reading of the counters added.
+/// What one reading of the counters added for one webhook name.
 #[derive(Debug)]
 struct CallTally {
     span: (Time, Time),
     /// All calls.
     calls: f64,
-    /// The calls that failed without any answer from the hook.
+    /// The calls that failed without an answer from the hook.
     lost: f64,
 }
 
-/// A probe that a Ready backend did not take.
+/// A probe that a backend refused or dropped, or that could not reach it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missed {
     /// When it was made.
     pub at: Time,
-    /// Of which backend.
+    /// The backend that was probed.
     pub backend: Backend,
 }
 
@@ -41,12 +41,12 @@ pub struct Missed {
 pub struct Rollouts {
     tallies: BTreeMap<(HookKind, String), VecDeque<CallTally>>,
     missed: BTreeMap<HookId, VecDeque<Missed>>,
-    /// When all backends were last known to be dead, or missing: from and to.
+    /// The last span in which all backends of the hook were known to be dead or missing: from, to.
     outages: BTreeMap<HookId, (Time, Time)>,
 }
 
 impl Rollouts {
-    /// Adds a reading: failures for all hooks, and everything for hooks whose endpoints `changed` recently.
+    /// Adds a counter reading. Keeps only hooks with lost calls, and called hooks whose endpoints `changed` recently.
     pub fn count(
         &mut self,
         span: (Time, Time),
@@ -67,7 +67,7 @@ impl Rollouts {
         });
     }
 
-    /// Takes a finished probe in.
+    /// Records a finished probe; only failures on fresh connections are kept.
     pub fn probed(&mut self, report: &ProbeReport) {
         use ProbeOutcome::{Lost, Refused, Unreachable};
         let missed = matches!(report.outcome, Refused | Unreachable { .. } | Lost { .. });
@@ -78,8 +78,8 @@ impl Rollouts {
         }
     }
 
-    /// All backends of a hook are dead, or there are none, since an instant. What fails meanwhile, or has failed, is
-    /// an outage's and no rollout's.
+    /// Records that all backends of a hook have been dead or missing since an instant. Failures during and just before the outage
+    /// are then not attributed to a rollout.
     pub fn outage(&mut self, hook: &HookId, since: Time, now: Time) {
         let span = self.outages.entry(hook.clone()).or_insert((since, now));
         let goes_on = since <= span.1 + t::before_rollout();
@@ -99,7 +99,7 @@ impl Rollouts {
         })
     }
 
-    /// Forgets hooks that are gone, and probes of long ago.
+    /// Forgets the probes and outages of removed hooks, and those older than [`t::gap_memory()`].
     pub fn keep_only(&mut self, there: impl Fn(&HookId) -> bool, now: Time) {
         self.missed.retain(|hook, missed| {
             missed.retain(|missed| now.since(missed.at) < t::gap_memory());
@@ -109,7 +109,7 @@ impl Rollouts {
             .retain(|hook, (_, to)| now.since(*to) < t::gap_memory() && there(hook));
     }
 
-    /// What is known of one hook; `counted` is false where the counters are another hook's, too.
+    /// The failures of one hook around its rollouts. `counted` is false if other hooks share the counters.
     pub fn gap(&self, hook: &HookId, counted: bool, changes: &Changes, now: Time) -> RolloutGap {
         let tallies = self.tallies.get(&hook.counted_as()).filter(|_| counted);
         let since = now.before(t::gap_memory());
@@ -152,36 +152,37 @@ impl Rollouts {
     }
 }
 
-/// Failures of calls and probes around changes of one hook's endpoints, within [`t::gap_memory()`].
+/// Failed calls and probes around endpoint changes of one hook, within [`t::gap_memory()`].
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RolloutGap {
-    /// Calls around changes.
+    /// Calls around endpoint changes.
     pub calls: f64,
-    /// Those of them that failed.
+    /// Calls around endpoint changes that failed.
     pub lost: f64,
     /// Calls that failed at other times.
     pub elsewhere: f64,
-    /// In how many bursts: failed calls that follow each other closely are one.
+    /// The number of bursts of failed calls; failures less than [`t::bursts_apart()`] apart are one burst.
     pub bursts: usize,
-    /// When the first of them began.
+    /// When the first burst began.
     pub first: Option<Time>,
-    /// The last probe that a Ready backend did not take around its own change: the probe, when the change was seen,
-    /// and what it was.
+    /// The last failed probe of a backend around that backend's own change: the probe, when the change was seen, and which
+    /// change it was.
     pub missed: Option<(Missed, Time, HookChangeKind)>,
-    /// When the last of all that was seen.
+    /// When the last of these failures was seen.
     pub last: Option<Time>,
 }
 
-/// Whether a rollout changes endpoints like that. One that merely stops being Ready is ill.
+/// Whether a rollout makes such a change of endpoints. An endpoint that only stops being Ready is a fault instead.
 pub const fn by_rollout(what: &HookChangeKind) -> bool {
     use HookChangeKind::{EndpointGone, EndpointReady, EndpointStopping};
     matches!(what, EndpointReady(_) | EndpointStopping(_) | EndpointGone(_))
 }
 
-/// Failed calls, except timeouts and those that the hook itself answered, with an HTTP error (503 counts as no answer) or a
-/// patch that cannot be applied: where nothing listens, the refusal is immediate.
+/// Failed calls that a rollout may have caused. Not counted are timeouts, because a port where nothing listens refuses at once,
+/// and calls that the hook itself answered with an HTTP error (503 counts as no answer) or an invalid patch.
 ///
-/// Under `Ignore` they have no duration of their own: what the others usually take, in seconds, is subtracted.
+/// Under `Ignore` failed calls have no duration series of their own: `usual`, the seconds per call in calm times, is subtracted
+/// from the total for each other call.
 fn lost(series: &HookSeries, usual: Option<f64>) -> f64 {
     let refused = series.rejections.calling + series.rejections.internal;
     let longest = if refused >= 1.0 {

@@ -1,8 +1,8 @@
-//! The API servers' metrics as a Prometheus has stored them, for clusters whose API servers cannot be scraped.
+//! The API servers' metrics as stored by a Prometheus, for clusters whose API servers cannot be scraped.
 //!
-//! Stored samples are late by up to a scrape interval, and come from another process. So they are used only while
-//! hookwatch's own scrapes fail, a verdict based on them is less certain, and the breaker never gets them: nothing in here
-//! reaches [`Judged`](crate::act::breaker::Judged).
+//! Stored samples are up to a scrape interval old and come through another process. They are therefore used only while
+//! hookwatch's own scrapes fail, and a verdict based on them has a lower confidence. The breaker never gets them: nothing in
+//! here reaches [`Judged`](crate::act::breaker::Judged).
 
 pub mod answer;
 
@@ -28,55 +28,55 @@ pub struct PrometheusReading {
     pub source: String,
     /// When the answer was complete.
     pub at: Time,
-    /// How long it took.
+    /// How long the query took.
     pub took: Duration,
-    /// Bytes of the body as read.
+    /// Size of the answer's body in bytes.
     pub bytes: u64,
-    /// The scrapes that it has stored, the oldest first, by hookwatch's clock. The target is the label `instance`.
+    /// The stored scrapes, the oldest first, with times by hookwatch's clock. Each target is a value of the label `instance`.
     pub scrapes: Vec<Scrape>,
-    /// What could not be used.
+    /// Samples that could not be used.
     pub complaints: Complaints,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct InstanceState {
-    /// When it was scraped last.
+    /// When the Prometheus last scraped it.
     newest: Time,
     /// Time between the last two scrapes; `None` while only one is known.
     resolution: Option<Duration>,
 }
 
-/// What is remembered of a Prometheus.
+/// The scrapes read from a Prometheus, and the state of reading it.
 #[derive(Debug, Default)]
 pub struct PrometheusMemory {
-    /// What its scrapes add up to.
+    /// The differences between its scrapes, and the baseline.
     history: History,
     instances: BTreeMap<String, InstanceState>,
     source: Option<String>,
     state: TargetState,
 }
 
-/// Recent windows from a Prometheus.
+/// Recent windows of the API servers' counters, from a Prometheus.
 #[derive(Debug, Clone)]
 pub struct StoredWindows {
-    /// Recent counts of the API servers.
+    /// What the API servers counted recently.
     pub windows: Arc<Windows>,
     source: String,
-    /// The longest scrape interval of an API server.
+    /// The longest scrape interval among the API servers.
     resolution: Duration,
-    /// The age of the newest scrape of the API server where that is oldest.
+    /// The time since the last scrape of the API server that was scraped least recently.
     age: Duration,
 }
 
 impl StoredWindows {
-    /// The factor for a confidence based on this: 1 for a sample of this instant, and less the longer the state may have
-    /// changed unseen.
+    /// The factor for the confidence of a verdict based on these: 1 for a current sample, less the longer the state may have
+    /// changed since, and at least [`t::stored_trust_at_least`].
     pub fn trust(&self) -> f64 {
         let unseen = (self.resolution + self.age).as_secs_f64();
         (1.0 - unseen / t::stored_doubt().as_secs_f64()).max(t::stored_trust_at_least())
     }
 
-    /// Where it comes from, and how old and coarse it is, as a sentence.
+    /// The source, its scrape interval and its age, as a sentence.
     pub fn sentence(&self) -> String {
         let (source, resolution, age) = (&self.source, human(self.resolution), human(self.age));
         format!(
@@ -87,12 +87,12 @@ impl StoredWindows {
 }
 
 impl PrometheusMemory {
-    /// Records a reading, and returns whether reported failures are over.
+    /// Records a reading. Returns whether a reported failure is over.
     pub fn take(&mut self, reading: PrometheusReading) -> bool {
         let at = reading.at;
         self.source = Some(reading.source);
         for scrape in reading.scrapes {
-            // A Prometheus is asked for some scrapes twice.
+            // Consecutive queries overlap, so some scrapes are read twice.
             let known = self.instances.get(&scrape.target).map(|known| known.newest);
             if known.is_some_and(|newest| scrape.at.since(newest) < t::min_interval()) {
                 continue;
@@ -108,13 +108,13 @@ impl PrometheusMemory {
             self.state.missing = scrape.snapshot.missing();
             self.history.take(scrape);
         }
-        // Where nothing new was read it is as it was.
+        // Without a new scrape the missing metrics stay as they were.
         let missing = std::mem::take(&mut self.state.missing);
         self.state.succeeded(at, missing);
         self.state.is_over(at, false)
     }
 
-    /// Takes a failure in, and says whether it is worth telling.
+    /// Records a failure. Returns whether to report it: the first, and each of another kind than the one before.
     pub fn failed(&mut self, failure: ScrapeFailure) -> bool {
         self.source = Some(failure.target.clone());
         self.state.failed(failure)
@@ -125,7 +125,7 @@ impl PrometheusMemory {
         instances.filter(move |known| now.since(known.newest) <= t::stored_speaks())
     }
 
-    /// Its recent windows; `None` where its samples are too old or too coarse.
+    /// Its recent windows; `None` if its samples are too old or too far apart, or no API server has two of them.
     pub fn speaks(&mut self, now: Time) -> Option<StoredWindows> {
         let newest = self.newest(now)?;
         let resolution = self.current(now).filter_map(|known| known.resolution).max()?;
@@ -139,23 +139,23 @@ impl PrometheusMemory {
         })
     }
 
-    /// What is to learn what is usual, and as of when: the newest scrape that every API server has.
+    /// The history that should learn a baseline, and the time to learn as of: that of the newest scrape that every API server has.
     pub fn pupil(&mut self, now: Time) -> Option<(&mut History, Time)> {
         let newest = self.newest(now)?;
         Some((&mut self.history, newest))
     }
 
-    /// What its scrapes add up to.
+    /// The differences between its scrapes, and the baseline.
     pub fn history(&self) -> &History {
         &self.history
     }
 
-    /// When the newest scrape was of the API server where that is oldest.
+    /// The newest instant up to which every current API server was scraped.
     fn newest(&self, now: Time) -> Option<Time> {
         self.current(now).map(|known| known.newest).min()
     }
 
-    /// For people; `None` where no Prometheus is asked.
+    /// Its state for users; `None` if no Prometheus has been asked.
     pub fn view(&self, used: bool, now: Time) -> Option<StoredView> {
         let newest = self.instances.values().map(|known| known.newest).max();
         let resolution = self.instances.values().filter_map(|known| known.resolution).max();

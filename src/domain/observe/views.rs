@@ -1,4 +1,4 @@
-//! What a person is shown of the sources: the canaries, the scrapes, the probes, and how fresh each is.
+//! The state of the sources (canaries, scrapes, probes, inventory) as shown to users, and how fresh each is.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,66 +11,66 @@ use super::readiness::ReadinessView;
 use crate::text::human;
 use crate::time::Time;
 
-/// An inventory older than this is out of date, as the alert HookwatchBlind has it.
+/// An inventory older than this is stale. The alert HookwatchBlind uses the same limit.
 pub const STALE_INVENTORY: Duration = Duration::from_secs(300);
 
-/// One canary as a person sees it.
+/// One canary as shown to users.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CanaryView {
     /// The canary, by the object that it writes.
     pub canary: CanaryTarget,
-    /// `written`, `overdue`, ... or `untried`.
+    /// The outcome of the newest canary (`written`, `denied`, ...), or `overdue` or `untried`.
     pub state: &'static str,
-    /// A sentence about the last one.
+    /// A sentence about the newest canary.
     pub detail: String,
 }
 
-/// Where the knowledge comes from and how fresh it is.
+/// The sources of the assessment, and how fresh each is.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Sources {
     /// Seconds since the inventory was last known to be current; `None` before the first list.
     pub inventory_age_seconds: Option<f64>,
-    /// What keeps it from being current or complete.
+    /// Why the inventory is not current or complete; one sentence per watch.
     pub inventory_trouble: Vec<String>,
-    /// False when neither kind of webhook configuration may be read or is there: then that no hook is listed means
-    /// nothing.
+    /// False when neither kind of webhook configuration can be read (forbidden or missing): an empty list of hooks then does not
+    /// mean that there are none.
     pub hooks_listed: bool,
-    /// Every scrape target with what is known of it.
+    /// Every scrape target.
     pub scrapes: Vec<ScrapeView>,
-    /// The Prometheus that is asked as well; `None` without one.
+    /// The Prometheus that is also queried; `None` without one.
     pub prometheus: Option<StoredView>,
-    /// Why not every API server is asked at its own address; the configured address is then used for the others.
+    /// Why some API servers are not read at their own address; the configured address is then used for them.
     pub api_servers_trouble: Option<String>,
     /// The nodes' heartbeats.
     pub node_leases: NodeLeasesView,
-    /// Whether probes come as often as they should.
+    /// Whether probes keep up with their intervals.
     pub probes: ProbeView,
-    /// True when every probe fails at once and nothing shows that the fault is not ours.
+    /// True when every probe fails at once and hookwatch's own network may be at fault.
     pub self_doubt: bool,
 }
 
 impl Sources {
-    /// Why a failing webhook could be missed now; `None` while nothing hides one.
+    /// Why a failing webhook could be missed now; `None` if nothing hides one.
     pub fn blind_to(&self) -> Option<BlindSpot> {
         BlindSpot::of(self.hooks_listed, self.inventory_age_seconds, self.self_doubt)
     }
 }
 
-/// Why a failing webhook could be missed; displayed as a clause.
+/// Why a failing webhook could be missed; `Display` writes a clause.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum BlindSpot {
-    /// No webhook configuration may be read.
+    /// No webhook configuration can be read.
     Unlisted,
-    /// None has been read so far.
+    /// No inventory has been read yet.
     Unread,
-    /// Every probe fails at once, and nothing shows that the fault is not hookwatch's.
+    /// Every probe fails at once, and hookwatch's own network may be at fault.
     SelfDoubt,
     /// The inventory has not been current for longer than [`STALE_INVENTORY`].
     Stale(Duration),
 }
 
 impl BlindSpot {
-    /// The worst one, from the fields of [`Sources`] of the same names.
+    /// The most serious one; the arguments are the fields of [`Sources`] of the same names. `None` if there is none.
     pub fn of(hooks_listed: bool, inventory_age_seconds: Option<f64>, self_doubt: bool) -> Option<Self> {
         if !hooks_listed {
             return Some(Self::Unlisted);
@@ -81,7 +81,7 @@ impl BlindSpot {
         if self_doubt {
             return Some(Self::SelfDoubt);
         }
-        // The age may come from another release, and be no duration at all.
+        // The age may come from another release of hookwatch and be no valid duration.
         let age = Duration::try_from_secs_f64(age).unwrap_or(Duration::MAX);
         (age > STALE_INVENTORY).then_some(Self::Stale(age))
     }
@@ -100,67 +100,67 @@ impl fmt::Display for BlindSpot {
     }
 }
 
-/// How probes keep up, as a person sees it.
+/// Whether probes keep up with their intervals, as shown to users.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ProbeView {
-    /// Backends that are probed, each as webhooks with the same server name and trust meet it.
+    /// Probe targets: a backend counts once for each combination of server name and trust with which webhooks call it.
     pub targets: usize,
-    /// How late the probe is that waits longest for its turn within the budget; 0 while all are on time.
+    /// Seconds by which the most delayed probe is late because a budget is used up; 0 while all are on time.
     pub late_seconds: f64,
-    /// Which budget is used up and what that means, as sentences.
+    /// Which budgets are used up, and what to do, as sentences.
     pub late: Vec<String>,
 }
 
-/// One API-server replica (or address) as a person sees it.
+/// One API server (or an address shared by several) as shown to users.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ScrapeView {
-    /// The address asked.
+    /// The address that is scraped.
     pub target: String,
-    /// API servers seen behind it recently; one that was restarted counts once.
+    /// API servers recently seen at this address; one that was restarted counts once.
     pub replicas: usize,
-    /// Seconds since the last good scrape; `None` when there was none.
+    /// Seconds since the last successful scrape; `None` before the first.
     pub age_seconds: Option<f64>,
-    /// The last failure, when it is newer than the last good scrape.
+    /// The last failure; `None` after a successful scrape.
     pub failure: Option<String>,
-    /// Since when nothing but failures came back; `None` while scrapes succeed.
+    /// When the first failure since the last successful scrape came; `None` while scrapes succeed.
     pub failing_since: Option<Time>,
-    /// The processes behind it that answered before and do not any more.
+    /// The processes at this address that answered before and do not now.
     pub silent: Vec<SilentView>,
-    /// Its release, as it says itself.
+    /// Its `gitVersion`, as it reports itself.
     pub version: Option<String>,
-    /// How ready it is, as it says itself.
+    /// Its readiness, as it reports itself.
     pub readiness: ReadinessView,
-    /// Metrics that it does not have, with what is judged without them.
+    /// Metrics that it does not expose, and what is judged without them.
     pub missing: Vec<String>,
 }
 
-/// A Prometheus that is asked for the API servers' metrics, as a person sees it.
+/// A Prometheus that is queried for the API servers' metrics, as shown to users.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StoredView {
     /// Its address.
     pub source: String,
-    /// Whether verdicts use it now: not while hookwatch's own scrapes succeed.
+    /// Whether verdicts use it now, which they do only while hookwatch's own scrapes fail.
     pub used: bool,
-    /// API servers that it scraped lately.
+    /// API servers that it scraped recently.
     pub api_servers: usize,
-    /// Seconds since the newest scrape that it has stored; `None` when there is none.
+    /// Seconds since its newest stored scrape; `None` when there is none.
     pub age_seconds: Option<f64>,
-    /// Seconds between its scrapes, of the API server that it scrapes most rarely; `None` while only one is known.
+    /// The longest scrape interval of an API server, in seconds; `None` before an API server has two scrapes.
     pub resolution_seconds: Option<f64>,
-    /// The last failure to read it, when it is newer than the last good reading.
+    /// The last failure to query it; `None` after a successful query.
     pub failure: Option<String>,
-    /// Since when nothing but failures came back; `None` while readings succeed.
+    /// When the first failure since the last successful query came; `None` while queries succeed.
     pub failing_since: Option<Time>,
-    /// Metrics that it has not stored, with what is judged without them.
+    /// Metrics that it has not stored, and what is judged without them.
     pub missing: Vec<String>,
 }
 
-/// An API-server process behind an address shared with others that stopped answering.
+/// An API-server process that stopped answering at an address shared with others.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SilentView {
-    /// When the process began, which identifies it.
+    /// The process's start time, which identifies it; `None` if it is not exposed.
     pub started: Option<Time>,
-    /// When it answered last.
+    /// When it last answered.
     pub since: Time,
 }
 

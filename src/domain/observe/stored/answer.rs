@@ -1,7 +1,7 @@
-//! Reads what the query API of a Prometheus answers: samples as they were scraped, folded into whole scrapes.
+//! Parses the answers of a Prometheus's query API: stored samples, combined into whole scrapes.
 //!
-//! A range selector is asked for in an instant query, because only that gives the samples with the instants at which they
-//! were scraped; what belongs to one scrape has one instant.
+//! An instant query with a range selector returns each sample with the time at which it was scraped; other queries do not. All
+//! samples of one scrape have the same time.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -17,21 +17,21 @@ use crate::observe::snapshot::{
 use crate::text::bounded;
 use crate::time::Time;
 
-/// Series of one answer. An API server of a large cluster has some 10,000 of those that matter.
+/// Most series in one answer. Of an API server of a large cluster hookwatch reads some 10,000.
 pub const MAX_SERIES: usize = 100_000;
-/// Samples of one answer.
+/// Most samples in one answer.
 pub const MAX_SAMPLES: usize = 2_000_000;
-/// Scrapes of one API server in one answer: one a second over the longest span that is asked for.
+/// Most scrapes of one API server in one answer: one per second over the longest span that is queried.
 const MAX_SCRAPES: usize = 320;
-/// Labels of one series that are looked at.
+/// Most labels kept of one series.
 const MAX_LABELS: usize = 64;
-/// A sample may be this many milliseconds newer than the Prometheus's clock, which was read just before it.
+/// Milliseconds that a sample may be newer than the Prometheus's clock, which is read just before the samples.
 const SLACK: i64 = 30_000;
 
-/// Why an answer is of no use.
+/// Why an answer cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnusableAnswer {
-    /// It is no answer of the query API.
+    /// It is not an answer of the query API.
     #[error("is no answer of a Prometheus: {0}")]
     NotAnswer(String),
     /// The query failed.
@@ -51,8 +51,8 @@ pub enum UnusableAnswer {
     Ambiguous(String),
 }
 
-/// The query for what hookwatch keeps of the metrics, over the last `seconds`, of those that the matchers of `selector`
-/// select, for example `job="apiserver"`.
+/// The query for the series that hookwatch reads, over the last `seconds`. `selector` has more label matchers, for example
+/// `job="apiserver"`; it may be empty.
 pub fn query(selector: &str, seconds: u64) -> String {
     let names = series_names().join("|");
     let comma = if selector.is_empty() { "" } else { "," };
@@ -62,7 +62,7 @@ pub fn query(selector: &str, seconds: u64) -> String {
 /// The query for the Prometheus's own clock.
 pub const CLOCK: &str = "time()";
 
-/// The same instant by two clocks.
+/// The same instant by the clocks of the Prometheus and of hookwatch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Clocks {
     /// The Prometheus's, in milliseconds since the Unix epoch.
@@ -72,7 +72,7 @@ pub struct Clocks {
 }
 
 impl Clocks {
-    /// An instant of theirs by our clock.
+    /// Converts an instant of the Prometheus's clock to hookwatch's.
     fn ours(&self, theirs: i64) -> Time {
         let ours = i64::try_from(self.ours.unix_millis()).unwrap_or(i64::MAX);
         let at = ours.saturating_sub(self.theirs.saturating_sub(theirs));
@@ -80,10 +80,10 @@ impl Clocks {
     }
 }
 
-/// The scrapes in an answer, the oldest first.
+/// The scrapes in an answer, the oldest first, and what could not be read.
 ///
 /// # Errors
-/// When it is no answer, or has none or too many of them.
+/// If the answer is malformed or an error, exceeds a limit, is ambiguous or from the future, or has no API server.
 pub fn scrapes(body: &[u8], clocks: Clocks) -> Result<(Vec<Scrape>, Complaints), UnusableAnswer> {
     let QueryResponse { data, .. } = parse::<Matrix>(body)?;
     let fold = data.map(|data| data.result.0).unwrap_or_default();
@@ -96,7 +96,7 @@ pub fn scrapes(body: &[u8], clocks: Clocks) -> Result<(Vec<Scrape>, Complaints),
 /// The clock in an answer to [`CLOCK`], in milliseconds since the Unix epoch.
 ///
 /// # Errors
-/// When it is no answer.
+/// If the answer is malformed, an error, or has no value.
 pub fn clock(body: &[u8]) -> Result<i64, UnusableAnswer> {
     let QueryResponse { data, .. } = parse::<SeriesSample>(body)?;
     let no_clock = || UnusableAnswer::NotAnswer("time() has no result".to_owned());
@@ -104,7 +104,7 @@ pub fn clock(body: &[u8]) -> Result<i64, UnusableAnswer> {
     millis(value).ok_or_else(no_clock)
 }
 
-/// Why a Prometheus refuses, if the answer is in its own error format.
+/// The reason of a Prometheus's refusal; `None` if the answer is not in its error format.
 pub fn refusal(body: &[u8]) -> Option<String> {
     match parse::<IgnoredAny>(body) {
         Err(UnusableAnswer::Refused(why)) => Some(why),
@@ -112,7 +112,7 @@ pub fn refusal(body: &[u8]) -> Option<String> {
     }
 }
 
-/// Milliseconds of an instant in seconds; `None` for what is none, or beyond the year 9999.
+/// Converts seconds to milliseconds; `None` for a negative or non-finite time, or one beyond the year 9999.
 fn millis(seconds: f64) -> Option<i64> {
     let is_instant = (0.0..253_402_300_800.0).contains(&seconds);
     is_instant.then(|| (seconds * 1_000.0).round() as i64)
@@ -143,7 +143,7 @@ fn parse<'a, D: Deserialize<'a>>(body: &'a [u8]) -> Result<QueryResponse<D>, Unu
     Err(UnusableAnswer::Refused(bounded(&said.join(": "))))
 }
 
-/// One sample: seconds since the Unix epoch, and the value, which is written as text.
+/// One sample: seconds since the Unix epoch, and the value, which JSON has as a string.
 #[derive(Debug, Clone, Copy, Deserialize)]
 struct SeriesSample(f64, #[serde(deserialize_with = "number")] f64);
 
@@ -160,7 +160,7 @@ struct BorrowedText<'a>(#[serde(borrow)] Cow<'a, str>);
 struct Row<'a> {
     #[serde(borrow)]
     metric: SeriesLabels<'a>,
-    // Native histograms have none.
+    // Native histograms have no `values`.
     #[serde(default)]
     values: Vec<SeriesSample>,
 }
@@ -212,7 +212,7 @@ impl<'de> Deserialize<'de> for Matrix {
                 {
                     fold.take(&row);
                 }
-                // Nothing more is kept, but the rest must be consumed.
+                // The rest of the array must be consumed, but is not kept.
                 while rows.next_element::<IgnoredAny>()?.is_some() {}
                 Ok(Matrix(fold))
             }
@@ -231,7 +231,7 @@ struct CountedSnapshot {
 struct InstanceScrapes {
     /// By milliseconds of the Prometheus's clock.
     scrapes: BTreeMap<i64, CountedSnapshot>,
-    /// How many series there are of what a process has only once.
+    /// Series counted of two families of which a process has exactly one: its start time, and mutating requests in flight.
     once: [usize; 2],
 }
 
@@ -330,8 +330,8 @@ impl InstanceScrapes {
         scrapes.any(|counted| counted.snapshot.is_api_server)
     }
 
-    /// Leaves the newest scrape out while it has fewer series than the one before of the same process. Where samples
-    /// arrive in batches, the rest is still in transit; and a counter that is missing once would then count from zero.
+    /// Drops the newest scrape if it has fewer series than the one before it of the same process. When samples arrive in batches,
+    /// the rest is still in transit, and a counter that is missing in one scrape would count from zero in the next.
     fn hold_back(&mut self) {
         let mut newest = self.scrapes.iter().rev();
         if let (Some((at, last)), Some((_, before))) = (newest.next(), newest.next())
