@@ -1,8 +1,7 @@
-//! The scrapes of all replicas added up: recent windows, and the baseline.
+//! The scrapes of all API servers combined: recent windows, and the baseline.
 //!
-//! Deltas are taken per process only. Behind a load balancer one address leads to several processes, and the
-//! difference between the counters of two of them means nothing; `process_start_time_seconds` tells them
-//! apart.
+//! Differences are taken per process only. Behind a load balancer one address leads to several processes, and the difference
+//! between the counters of two of them means nothing. `process_start_time_seconds` tells them apart.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -14,14 +13,14 @@ use crate::cluster::hook::HookKind;
 use crate::time::Time;
 use crate::{row, thresholds as t};
 
-/// Most processes behind all targets together; of more the oldest is dropped.
+/// Most processes remembered, of all targets together; a new one replaces the one that was read least recently.
 const MAX_REPLICAS: usize = 64;
-/// Intervals in quarantine at most.
+/// Most calm intervals that wait to be learnt.
 const MAX_PENDING: usize = 16;
-/// Answers remembered as the slowest of those that came after them.
+/// Most answers that [`Slowest`] keeps.
 const KEPT_SLOWEST: usize = 128;
 
-/// Which process answered: behind which target, and when it began; `None` when the API server does not say.
+/// A process: its target, and its start time (`None` if the API server does not expose it).
 type ReplicaKey = (String, Option<Time>);
 
 #[derive(Debug, Clone)]
@@ -45,59 +44,59 @@ struct ReplicaHistory {
     at: Time,
     last: Snapshot,
     intervals: VecDeque<Interval>,
-    /// What the windows were put together of last.
+    /// The windows as last computed, by their index in [`Windows`].
     sums: [Option<Window>; 3],
 }
 
-/// What all replicas counted recently.
+/// What all API servers counted in a recent span.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Window {
-    /// The beginning of the earliest interval in it.
+    /// The start of the earliest interval in it.
     pub from: Time,
     /// The end of the newest interval in it.
     pub to: Time,
-    /// Counters: gains of all replicas together. Gauges: as in each replica's newest scrape, added up.
+    /// Counters: the sum of all API servers' increases. Gauges: the sum of each one's newest scrape.
     pub gained: Snapshot,
-    /// Writes (without dry runs) that were answered, per second. Each replica's gains are divided by its own span:
-    /// behind a load balancer some are read much more rarely than others.
+    /// Answered writes (without dry runs) per second. Each API server's increase is divided by its own span, since behind a load
+    /// balancer some are read much more rarely than others.
     pub write_rate: f64,
-    /// GETs and LISTs that were answered, per second, in the same way.
+    /// Answered GETs and LISTs per second, computed in the same way.
     pub read_rate: f64,
 }
 
-/// Recent activity, over spans of different lengths.
+/// What all API servers counted recently, over spans of different lengths.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Windows {
-    /// The newest interval of each process alone.
+    /// The newest interval of each process.
     pub newest: Option<Window>,
-    /// For each process the intervals that ended within the last ten seconds, or its newest one if that is not
-    /// older than a minute. `None` when no process has two readings yet.
+    /// For each process the intervals that ended within the last ten seconds, or else its newest one. `None` if no process
+    /// has an interval that ended within the last minute and is not too long.
     pub recent: Option<Window>,
-    /// The intervals that ended within the last minute.
+    /// For each process the intervals that ended within the last minute.
     pub minute: Option<Window>,
 }
 
 impl Windows {
-    /// Those there are, the shortest first.
+    /// The windows that exist, the shortest first.
     pub fn spans(&self) -> impl Iterator<Item = &Window> {
         [&self.newest, &self.recent, &self.minute].into_iter().flatten()
     }
 
-    /// Those of the last ten seconds and of the last minute.
+    /// The windows of the last ten seconds and of the last minute, as far as they exist.
     pub fn lately(&self) -> impl Iterator<Item = &Window> {
         [&self.recent, &self.minute].into_iter().flatten()
     }
 }
 
 impl Window {
-    /// Seconds from its beginning to its end.
+    /// Seconds from the window's start to its end.
     pub fn seconds(&self) -> f64 {
         self.to.since(self.from).as_secs_f64()
     }
 
-    /// Seconds that the API server itself needs per write; `None` with too few writes.
+    /// Seconds per write that the API server itself needs, without webhooks; `None` with fewer than [`t::enough_writes`].
     ///
-    /// Releases before 1.23 have no duration without webhooks; there the hooks' calls are subtracted here, as if none
+    /// Releases before 1.23 expose no duration without webhooks. There the time of the hooks' calls is subtracted, as if no calls
     /// ran in parallel.
     pub fn own_seconds(&self) -> Option<f64> {
         let WriteSeries { duration, sli } = self.gained.all_writes();
@@ -108,7 +107,7 @@ impl Window {
             .then(|| ((duration.sum - self.hook_seconds()) / duration.count).max(0.0))
     }
 
-    /// Seconds that all hooks' calls took.
+    /// Seconds that all hooks' calls for CREATE and UPDATE took, added up.
     pub fn hook_seconds(&self) -> f64 {
         self.gained.hooks.values().map(|series| series.writes.sum).sum()
     }
@@ -121,17 +120,17 @@ impl Window {
     }
 }
 
-/// The median of the values seen in calm times.
+/// The median of the last values that were observed in calm times.
 #[derive(Debug, Clone, Default)]
 pub struct Usual {
-    /// In the order in which they came.
+    /// Values in the order in which they were learnt.
     values: VecDeque<f64>,
-    /// The same in their own order: they are asked for far more often than they change.
+    /// The same values sorted, because the median is read far more often than a value is learnt.
     sorted: Vec<f64>,
 }
 
 impl Usual {
-    /// Adds a value of a calm time.
+    /// Adds a value from a calm time; ignores `None` and non-finite values.
     pub fn learn(&mut self, value: Option<f64>) {
         let Some(value) = value.filter(|value| value.is_finite()) else {
             return;
@@ -147,42 +146,43 @@ impl Usual {
 
     /// The median; `None` before anything was learnt.
     pub fn median(&self) -> Option<f64> {
-        // Of two in the middle the lower: the higher may have the beginning of a fault in it.
+        // Of two middle values the lower, since the higher may belong to the beginning of a fault.
         self.sorted.get(self.sorted.len().checked_sub(1)? / 2).copied()
     }
 
-    /// Whether this many seconds are slow.
+    /// Whether this many seconds are slow, compared with the median: see [`is_slow`].
     pub fn is_slow(&self, seconds: f64, factor: f64, limits: Range<f64>) -> bool {
         is_slow(seconds, self.median(), factor, limits)
     }
 }
 
-/// The slowest answers of the last ten minutes.
+/// The slowest recent answers of a source, to judge how long to wait for the next one.
 #[derive(Debug, Clone, Default)]
 pub struct Slowest(VecDeque<(Time, Duration)>);
 
 impl Slowest {
-    /// Takes in how long an answer took that came at an instant.
+    /// Adds an answer that came at `at` and took `took` (at most an hour counts).
     pub fn take(&mut self, at: Time, took: Duration) {
-        // A recording may claim anything.
+        // A recording may contain any value.
         let took = took.min(Duration::from_secs(3_600));
         let lasts = |(then, _): &(Time, Duration)| at.since(*then) < t::slowest_of();
-        // Whatever was faster and is older is never the slowest again.
+        // Older answers that were faster will never be the slowest again.
         self.0.retain(|known| lasts(known) && known.1 > took);
         row::push(&mut self.0, KEPT_SLOWEST, (at, took));
     }
 
-    /// Whether none is known.
+    /// Whether no answer was added yet.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How long a source with such answer times may take before it counts as silent.
+    /// How long an answer may take before the source counts as silent: [`Self::unusual_after`], between [`t::late`] and
+    /// [`t::late_at_most`].
     pub fn patience(&self, now: Time) -> Duration {
         self.unusual_after(now).clamp(t::late(), t::late_at_most())
     }
 
-    /// The duration from which an answer is unusual, given recent ones; zero without any.
+    /// How long an unusual answer takes at least: [`t::late_factor`] times the slowest of the last ten minutes; zero without any.
     pub fn unusual_after(&self, now: Time) -> Duration {
         let lately = self.0.iter().filter(|(at, _)| now.since(*at) < t::slowest_of());
         let slowest = lately.map(|(_, took)| *took).max().unwrap_or_default();
@@ -190,19 +190,19 @@ impl Slowest {
     }
 }
 
-/// Whether this many seconds are slow: below the limits never, beyond them always, and between them when they are
-/// `factor` times the usual.
+/// Whether this many seconds are slow: never below `limits`, always above, and between them when they are at least `factor`
+/// times `usual`.
 pub fn is_slow(seconds: f64, usual: Option<f64>, factor: f64, limits: Range<f64>) -> bool {
     let far_above = usual.is_some_and(|usual| seconds >= factor * usual);
     seconds >= limits.end || limits.contains(&seconds) && far_above
 }
 
-/// What is usual, learnt in calm times only, so that a long outage never becomes the new normal.
+/// The usual values, learnt in calm times only, so that a long outage does not become the baseline.
 #[derive(Debug, Clone, Default)]
 pub struct Baseline {
     /// Seconds per write.
     pub write: Usual,
-    /// Seconds per write without webhooks and flow control.
+    /// Seconds per write without webhooks and flow-control wait.
     pub sli: Usual,
     /// Seconds per GET or LIST.
     pub read: Usual,
@@ -239,30 +239,30 @@ impl Baseline {
         }
     }
 
-    /// Seconds per call of one hook in calm times.
+    /// Median seconds per call of one hook in calm times; `None` if unknown.
     pub fn hook(&self, key: &(HookKind, String)) -> Option<f64> {
         self.hooks.get(key).and_then(Usual::median)
     }
 }
 
-/// All replicas' readings.
+/// The readings of all API servers, by process.
 #[derive(Debug, Clone, Default)]
 pub struct History {
     replicas: BTreeMap<ReplicaKey, ReplicaHistory>,
-    /// Targets that no connection leads to any more, and since when that is known.
+    /// Targets to which connections fail, and since when.
     unreachable: BTreeMap<String, Time>,
-    /// What is usual.
+    /// The usual values.
     pub baseline: Baseline,
     learnt_to: Time,
-    /// Calm intervals that are not learnt yet.
+    /// Calm intervals that wait to be learnt.
     pending: VecDeque<Window>,
-    /// The windows as they were put together last, and when: that takes long for a large cluster.
+    /// The windows as last computed, and when: computing them takes long for a large cluster.
     windows: Option<(Time, Arc<Windows>)>,
 }
 
 impl History {
-    /// Takes a reading in, and says what it adds to the one before of the same process, over which span, and what
-    /// is usual.
+    /// Adds a reading. Returns its difference to the previous reading of the same process, the span of that difference, and the
+    /// baseline; `None` for a process's first reading, or one too soon after the previous.
     pub fn take(&mut self, scrape: Scrape) -> Option<((Time, Time), &Snapshot, &Baseline)> {
         let (at, mut snapshot) = (scrape.at, scrape.snapshot);
         snapshot.make_up_for_rejections();
@@ -287,7 +287,7 @@ impl History {
         replica
             .intervals
             .retain(|interval| at.since(interval.to) < t::newest_speaks());
-        // The newest interval may be used alone for a minute, so it stays whatever its age.
+        // The newest interval is pushed after this cleanup, because it is used alone for up to a minute, whatever its age.
         let (from, gained) = (replica.at, snapshot.since(&replica.last));
         replica.intervals.push_back(Interval { from, to: at, gained });
         (replica.at, replica.last) = (at, snapshot);
@@ -295,7 +295,7 @@ impl History {
         Some(((added.from, added.to), &added.gained, &self.baseline))
     }
 
-    /// Takes in that no connection leads to a target.
+    /// Records that connections to a target fail.
     pub fn lost(&mut self, target: &str, at: Time) {
         if self.replicas_behind(target) > 0 && !self.unreachable.contains_key(target) {
             self.unreachable.insert(target.to_owned(), at);
@@ -303,7 +303,7 @@ impl History {
         }
     }
 
-    /// The recent windows, at most a second old.
+    /// The recent windows, computed at most [`t::ageing`] ago.
     pub fn windows(&mut self, now: Time) -> Arc<Windows> {
         if let Some((at, windows)) = &self.windows
             && now.since(*at) < t::ageing()
@@ -321,8 +321,8 @@ impl History {
             recent: self.window(1, now, now.before(t::recent())),
             minute: self.window(2, now, now.before(t::newest_speaks())),
         };
-        // A conversion webhook that fails or is slow holds up requests for its own resource only. Those say nothing
-        // about the control plane as a whole, and no admission hook is measured by them.
+        // A conversion webhook that fails or is slow delays requests for its own resource only. These requests say nothing
+        // about the control plane as a whole, or about admission webhooks.
         if let Some(minute) = &windows.minute {
             let resources = minute.gained.others.converted_with_trouble();
             let all = [&mut windows.newest, &mut windows.recent, &mut windows.minute];
@@ -333,8 +333,8 @@ impl History {
         windows
     }
 
-    /// Merges, for each replica that was read in the last minute, the intervals that ended after an instant, its newest
-    /// among them in any case.
+    /// Merges the intervals of every process that was read in the last minute: those that ended after an instant, and always its
+    /// newest.
     fn window(&mut self, which: usize, now: Time, after: Time) -> Option<Window> {
         let superseded: Vec<bool> = self
             .replicas
@@ -357,8 +357,8 @@ impl History {
         merged
     }
 
-    /// What each process counted of a hook over the fewest newest intervals that cover this span, and when the earliest of
-    /// them began. `None` when one process was not read lately, or not for this long.
+    /// What each process counted for a hook, over as few of its newest intervals as cover `span`, and when the earliest of them
+    /// began. `None` if a process was not read in the last ten seconds, or its intervals do not cover the span.
     pub fn each_over(
         &self,
         span: Duration,
@@ -372,9 +372,9 @@ impl History {
         Some((from, each.into_iter().map(|(_, series)| series).collect()))
     }
 
-    /// Its last interval is no evidence about the present: a process that started at the same address later was read; or none can
-    /// be reached there, and one elsewhere was read; or this same one was read later under another address, that of a load
-    /// balancer.
+    /// Whether a process's last interval no longer describes the present. Either a later process was read at the same address; or
+    /// connections to its address fail, and another address was read since; or the same process was read later at another
+    /// address, that of a load balancer.
     fn is_superseded(&self, ((target, own), replica): (&ReplicaKey, &ReplicaHistory)) -> bool {
         let lost = self.unreachable.get(target);
         self.replicas.iter().any(|((other, started), newer)| {
@@ -388,21 +388,21 @@ impl History {
         })
     }
 
-    /// Too little is known of what is usual.
+    /// Whether too few intervals were learnt for a baseline.
     pub fn is_young(&self) -> bool {
         (self.baseline.write_rate.values.len() as f64) < t::young()
     }
 
-    /// Drops the intervals that are not yet in the baseline: they may contain the beginning of the current fault.
+    /// Drops the calm intervals that wait to be learnt: they may contain the beginning of the current fault.
     pub fn doubt(&mut self) {
         self.pending.clear();
     }
 
-    /// Learns what is usual; to be called only in calm times. An interval is learnt once the time after it has
-    /// been calm as well, or at once while too little is known. Nothing is learnt of the hooks to be left out.
+    /// Learns the baseline; to be called only in calm times. An interval is learnt once [`t::quarantine`] has passed after it
+    /// in calm, or at once while [`Self::is_young`]. Hooks for which `leave_out` is true are not learnt.
     pub fn learn(&mut self, now: Time, leave_out: impl Fn(&(HookKind, String)) -> bool) {
         let windows = self.windows(now);
-        // Spaced out, so that there is room for as many as may be waiting.
+        // Spaced so that the intervals of a whole quarantine fit into the queue.
         let apart = t::quarantine() / (MAX_PENDING as u32 - 1);
         let is_next =
             |window: &&Window| window.to > self.learnt_to && window.to.since(self.learnt_to) >= apart;
@@ -415,7 +415,7 @@ impl History {
         {
             self.baseline.learn(window, &leave_out);
             self.pending.pop_front();
-            // Hooks that are gone go with their series, so this is bounded by what the snapshots hold.
+            // Removed hooks disappear with their series, so the snapshots' limit bounds this map as well.
             let (replicas, usual) = (&self.replicas, &mut self.baseline.hooks);
             usual.retain(|key, _| replicas.values().any(|known| known.last.hooks.contains_key(key)));
         }
@@ -432,8 +432,8 @@ impl History {
         })
     }
 
-    /// API servers behind one target. A process that started after another one's last answer counts as the same API
-    /// server, restarted.
+    /// The number of API servers at one address. A process that started after the last answer of another one counts as its
+    /// restart.
     pub fn replicas_behind(&self, target: &str) -> usize {
         let (mut last, mut began) = (Vec::new(), Vec::new());
         for process in self.processes_behind(target) {
@@ -453,16 +453,17 @@ impl History {
 /// One process of an API server.
 #[derive(Debug, Clone, Copy)]
 pub struct ServerProcess {
-    /// When it began by its own clock; `None` where it does not say.
+    /// Its own start time; `None` if it does not expose it.
     pub started: Option<Time>,
-    /// When it was there at the latest, by its own clock and by ours, of which either may be ahead.
+    /// The latest time at which it can have started: its own start time or our first reading, whichever is earlier, since either
+    /// clock may be ahead.
     pub began: Option<Time>,
-    /// When it answered last.
+    /// When it last answered.
     pub last: Time,
 }
 
 impl ReplicaHistory {
-    /// When a process that began then by its own clock was there at the latest. That clock may be ahead of ours.
+    /// The latest time at which the process can have started: `started` by its own clock, which may be ahead, or its first reading.
     fn began(&self, started: Option<Time>) -> Option<Time> {
         started.map(|started| started.min(self.first))
     }
@@ -490,8 +491,8 @@ impl ReplicaHistory {
         None
     }
 
-    /// Adds up the intervals that ended after an instant, the newest among them in any case, unless just these are
-    /// added up already; `None` when the newest is too old or too long to speak for now.
+    /// The sum of the intervals that ended after an instant, and always the newest; computed only if the span has changed. `None`
+    /// if the newest interval is too old or too long to describe the present.
     fn sum(&mut self, which: usize, now: Time, after: Time) -> Option<&Window> {
         let newest = self.intervals.back()?;
         if newest.is_long() || now.since(newest.to) > t::newest_speaks() {

@@ -1,7 +1,7 @@
 //! The part of one scrape that is kept: a few hundred numbers, independent of the format.
 //!
-//! A busy API server serves tens of megabytes. A [`Snapshot`] folds each wanted sample into a sum the moment
-//! it is read, so its size depends on how many hooks and resources there are, never on the body.
+//! A busy API server serves tens of megabytes of metrics. A [`Snapshot`] adds each wanted sample to a sum as soon as it is read,
+//! so its size depends on the number of hooks and resources, never on the size of the body.
 
 mod extension;
 mod family;
@@ -21,7 +21,7 @@ pub use missing::FamilySet;
 pub use scrape::{Complaints, Scrape, ScrapeFailure, ScrapeFailureReason};
 pub use sums::Counted;
 
-/// A sum and a count that only grow, as Prometheus histograms carry them.
+/// A sum and a count that only grow, as in a Prometheus histogram.
 #[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Cumulative {
     /// Sum of the observations, in seconds.
@@ -31,7 +31,7 @@ pub struct Cumulative {
 }
 
 impl Cumulative {
-    /// Seconds per observation; `None` without any.
+    /// Seconds per observation; `None` without observations.
     pub fn mean(&self) -> Option<f64> {
         (self.count >= 1.0).then(|| (self.sum / self.count).max(0.0))
     }
@@ -52,7 +52,7 @@ impl Counted for Cumulative {
     }
 
     fn since(&self, earlier: &Self) -> Self {
-        // A count that went down is a counter that began again; what it holds now was all gained since.
+        // The count went down, so the process restarted its counter; all of it was gained since.
         if self.count < earlier.count {
             return *self;
         }
@@ -63,18 +63,18 @@ impl Counted for Cumulative {
     }
 }
 
-/// How many calls to a hook were refused, by `error_type`.
+/// Refused requests by the `error_type` of the webhook's rejection.
 #[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Rejections {
-    /// `no_error`: the hook said no. It works.
+    /// `no_error`: the hook denied the request, so it works.
     pub denied: f64,
-    /// `calling_webhook_error`: the call failed and the policy is Fail.
+    /// `calling_webhook_error`: the call failed, and the failurePolicy is Fail.
     pub calling: f64,
-    /// `apiserver_internal_error`: the API server could not apply the hook's patch, or did not call it for a dry run that it
-    /// does not take. It refuses the request under either policy.
+    /// `apiserver_internal_error`: the API server could not apply the hook's patch, or skipped the hook for a dry run because of
+    /// its side effects. The request is refused under either failurePolicy.
     pub internal: f64,
-    /// How many of those that were denied have another code than 400. That is the code of a denial to which the hook gave
-    /// none, and before Kubernetes 1.34 that of a call without an answer.
+    /// How many of `denied` have a code other than 400. 400 is the code of a denial to which the hook gave none, and, before
+    /// Kubernetes 1.34, of a call without an answer.
     #[serde(default)]
     pub denied_otherwise: f64,
 }
@@ -92,54 +92,54 @@ pub struct HookSeries {
     pub writes: Cumulative,
     /// Refusals by `error_type`.
     pub rejections: Rejections,
-    /// Failed calls that the policy Ignore let pass.
+    /// Failed calls that the failurePolicy Ignore let pass.
     pub fail_open: f64,
-    /// Calls that a matchCondition kept from being made.
+    /// Requests for which a matchCondition was false, so that the hook was not called.
     pub exclusions: f64,
-    /// matchConditions that could not be evaluated, each of a request by itself. Without one that is false beside it, `Fail`
-    /// refuses the request with 403 and `Ignore` counts an exclusion.
+    /// Evaluation errors of matchConditions, each for one request. Unless another condition is false, `Fail` then refuses the
+    /// request with 403, and `Ignore` counts an exclusion.
     #[serde(default)]
     pub condition_errors: f64,
-    /// Calls by the HTTP code of the outcome. A call that got no answer counts as 503, also in what was gained on a release that
-    /// counts it as 400.
+    /// Calls by the HTTP code of their result. A call without an answer counts as 503. Releases before 1.34 count it as 400, which
+    /// [`Snapshot::since`] corrects.
     pub codes: BTreeMap<u16, f64>,
 }
 
 counted!(HookSeries: calls, rejected, writes, rejections, fail_open, exclusions, condition_errors, codes);
 
 impl HookSeries {
-    /// Calls that the hook itself answered with an HTTP error, without denials: 503 counts as no answer.
+    /// Calls that the hook itself answered with an HTTP error, without denials and without 503, which means no answer.
     pub fn own_errors(&self) -> f64 {
         let own = self.codes.iter();
         let own = own.filter(|(code, _)| (400..=600).contains(*code) && **code != 503);
         (own.map(|(_, count)| count).sum::<f64>() - self.rejections.denied).max(0.0)
     }
 
-    /// Calls that failed, under either failurePolicy.
+    /// Failed calls, under either failurePolicy.
     pub fn failed(&self) -> f64 {
         self.rejections.calling + self.rejections.internal + self.fail_open
     }
 
-    /// Calls whose client gave up before they were answered: counted by their code alone.
+    /// Calls whose client gave up before the answer. They show only in the code 503.
     pub fn given_up(&self) -> f64 {
         let unanswered = self.codes.get(&503).copied().unwrap_or_default();
         (unanswered - self.rejections.calling - self.fail_open).max(0.0)
     }
 
-    /// Calls that were answered: neither did they fail, nor did their client give up before the hook said anything, which
-    /// a mutating hook's policy does not count as failing open.
+    /// Calls that were answered: they neither failed, nor did their client give up first (which the API server does not count as
+    /// failing open for a mutating hook).
     pub fn answered(&self) -> f64 {
         (self.calls.count - self.unanswered()).max(0.0)
     }
 
-    /// The other calls: those that failed, and those whose client gave up first.
+    /// Calls without an answer: those that failed, and those whose client gave up first.
     pub fn unanswered(&self) -> f64 {
         let unanswered = self.codes.get(&503).copied().unwrap_or_default();
         self.failed().max(unanswered)
     }
 }
 
-/// CREATE or UPDATE: what a person calls a write. The API server's verbs map to it.
+/// CREATE or UPDATE, called a write in all messages. The API server's verbs map to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum WriteOperation {
@@ -160,7 +160,7 @@ impl WriteOperation {
     }
 }
 
-/// Which writes: the key of the per-resource differential.
+/// The kind of a write: operation and resource.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct WriteKey {
     /// CREATE or UPDATE.
@@ -173,21 +173,21 @@ pub struct WriteKey {
     pub subresource: String,
 }
 
-/// The two clocks of the same writes.
+/// The two durations of the same writes.
 #[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct WriteSeries {
     /// `apiserver_request_duration_seconds{dry_run=""}`.
     pub duration: Cumulative,
-    /// `apiserver_request_sli_duration_seconds`: the same less webhook time and flow-control wait.
+    /// `apiserver_request_sli_duration_seconds`: the same without webhooks and flow-control wait.
     pub sli: Cumulative,
 }
 
 counted!(WriteSeries: duration, sli);
 
-/// A number of requests by the result's class.
+/// Numbers of requests by class of HTTP status.
 #[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Results {
-    /// 2xx and 3xx.
+    /// 2xx, 3xx and unknown codes.
     pub ok: f64,
     /// 4xx other than 429.
     pub refused: f64,
@@ -200,7 +200,7 @@ pub struct Results {
 counted!(Results: ok, refused, throttled, failed);
 
 impl Results {
-    /// Requests of every result.
+    /// Requests of every class.
     pub fn total(&self) -> f64 {
         self.ok + self.refused + self.throttled + self.failed
     }
@@ -222,7 +222,7 @@ impl Results {
     }
 }
 
-/// A gauge that the API server keeps for writes and reads.
+/// A gauge that the API server has for mutating and for read-only requests.
 #[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct ByRequestKind {
     /// `request_kind="mutating"`.
@@ -233,27 +233,27 @@ pub struct ByRequestKind {
 
 counted!(ByRequestKind: mutating, read_only);
 
-/// Everything kept of one replica's metrics. Counters are summed over the labels that are not named here.
+/// The kept part of one API server's metrics. Counters are summed over all labels that are not mentioned here.
 #[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Snapshot {
-    /// `process_start_time_seconds`: tells replicas behind one address apart.
+    /// `process_start_time_seconds`: tells processes at one address apart. Seconds since the Unix epoch.
     pub process_start: Option<f64>,
     /// `process_cpu_seconds_total`.
     pub cpu_seconds: f64,
-    /// The second number of the release, such as 36, by `kubernetes_build_info`.
+    /// The minor release, such as 36, from `kubernetes_build_info`; `None` when it is absent or not a number.
     #[serde(default)]
     pub minor: Option<u32>,
-    /// Hooks by kind and name: the API server's metrics know no configuration.
+    /// Hooks by kind and name. The API server's metrics do not name their configurations.
     #[serde(with = "pairs")]
     pub hooks: BTreeMap<(HookKind, String), HookSeries>,
-    /// Writes that are no dry runs, by what was written.
+    /// Writes without dry runs, by operation and resource.
     #[serde(with = "pairs")]
     pub writes: BTreeMap<WriteKey, WriteSeries>,
     /// Dry-run writes.
     pub dry_runs: Cumulative,
-    /// Results of writes that are no dry runs.
+    /// Results of writes without dry runs.
     pub write_results: Results,
-    /// GET and LIST.
+    /// Durations of GETs and LISTs.
     pub reads: Cumulative,
     /// `apiserver_current_inflight_requests`; `None` when the family is absent.
     pub in_flight: Option<ByRequestKind>,
@@ -265,26 +265,26 @@ pub struct Snapshot {
     pub queue_rejected: f64,
     /// `etcd_request_duration_seconds`.
     pub etcd: Cumulative,
-    /// What concerns hooks beside admission.
+    /// Metrics of conversion webhooks and APIServices.
     #[serde(default)]
     pub others: ExtensionSeries,
-    /// Whether the sli family was seen: then its older name says the same once more.
+    /// Whether `apiserver_request_sli_duration_seconds` was seen: then the series of its older name are ignored.
     pub has_sli: bool,
-    /// Whether any family of an API server was seen at all.
+    /// Whether any metric that only API servers expose was seen.
     pub is_api_server: bool,
     /// Which families were seen.
     pub seen: FamilySet,
 }
 
 impl Snapshot {
-    /// More webhook names than this are left out and complained about.
+    /// Most hooks kept; samples of further ones are left out with a complaint.
     pub const MAX_HOOK_NAMES: usize = 4_000;
-    /// More combinations of operation, group, resource and subresource than this are left out.
+    /// Most combinations of operation, group, resource and subresource kept; samples of further ones are left out.
     pub const MAX_WRITE_KEYS: usize = 4_000;
 
-    /// Folds one sample in. Returns false when a bound kept it out.
+    /// Adds one sample. Returns false when a limit excluded it.
     pub fn record(&mut self, family: Family, part: Part, labels: &impl LabelSource, value: f64) -> bool {
-        // Other components of Kubernetes serve these as well.
+        // Other Kubernetes components expose these three families as well.
         self.is_api_server |= !matches!(family, Family::ProcessStart | Family::Cpu | Family::BuildInfo);
         self.seen.insert(family);
         match family {
@@ -346,7 +346,7 @@ impl Snapshot {
                 self.has_sli = true;
                 series.sli.absorb(part, value);
             }
-            // Releases around 1.26 serve both names for the same thing, the newer one first.
+            // Releases around 1.26 expose both names with the same values, the newer name first.
             Family::RequestSlo if self.has_sli => {}
             Family::RequestSlo => series.sli.absorb(part, value),
             _ => series.duration.absorb(part, value),
@@ -370,8 +370,8 @@ impl Snapshot {
     }
 
     fn record_hook(&mut self, family: Family, part: Part, labels: &impl LabelSource, value: f64) -> bool {
-        // match_condition_* spells the type `validate`, the webhook families `validating`; `kind` tells
-        // policies from webhooks there and is absent in the others.
+        // The match_condition_* families write the type as `validate`, the webhook families as `validating`. Only the former
+        // have the label `kind`, which tells policies from webhooks.
         let kind = match labels.get("type") {
             "admit" => HookKind::Mutating,
             "validating" | "validate" => HookKind::Validating,
@@ -416,17 +416,17 @@ impl Snapshot {
         true
     }
 
-    /// What was gained since an earlier snapshot of the same process. Gauges are as they are now.
+    /// The increase since an earlier snapshot of the same process; gauges keep their current values.
     ///
-    /// A series that is new counts from zero, for the API server makes a series at its first increment; one
-    /// that vanished counts for nothing, and one that gained nothing is left out.
+    /// A new series counts from zero, since the API server creates a series at its first increment. A series that vanished, or did
+    /// not increase, is left out.
     pub fn since(&self, earlier: &Self) -> Self {
         let mut gain = Counted::since(self, earlier);
         gain.tell_unanswered();
         gain
     }
 
-    /// Adds another replica's or interval's gains to these. Gauges add up too.
+    /// Adds the increases of another API server or interval. Gauges are added up too.
     pub fn add(&mut self, other: &Self) {
         Counted::add(self, other);
         if let Some(theirs) = &other.in_flight {
@@ -436,12 +436,12 @@ impl Snapshot {
         self.seen.add(other.seen);
     }
 
-    /// All writes that are no dry runs, together.
+    /// The durations of all writes without dry runs.
     pub fn all_writes(&self) -> WriteSeries {
         self.writes_where(|_| true)
     }
 
-    /// The writes with such a key, without dry runs, together.
+    /// The durations of the writes whose key `of` accepts, without dry runs.
     pub fn writes_where(&self, of: impl Fn(&WriteKey) -> bool) -> WriteSeries {
         let mut all = WriteSeries::default();
         for (_, series) in self.writes.iter().filter(|(key, _)| of(key)) {

@@ -1,4 +1,4 @@
-//! What the API server counts of conversion webhooks and APIServices: conversions by CRD, and APIServices by name.
+//! The API server's metrics of conversion webhooks (by CRD) and of APIServices (by name).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,8 +10,8 @@ use super::{Cumulative, LabelSource, Part, Results, Snapshot};
 /// API group and resource.
 pub type ResourceKey = (String, String);
 
-/// Conversions of one CRD, from all versions into all others. A conversion that found the object in the wanted
-/// version already is not counted by the API server.
+/// Conversions of one CRD between all its versions. The API server does not count a conversion of an object that already has
+/// the requested version.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct ConversionSeries {
     /// `succeeded="true"`.
@@ -21,10 +21,10 @@ pub struct ConversionSeries {
 }
 
 impl ConversionSeries {
-    /// Seconds per conversion beyond which those who wait for it notice.
+    /// Mean seconds per conversion from which clients notice the delay.
     const NOTABLE: f64 = 0.1;
 
-    /// Whether requests for the resource take or fail as they do because of its conversions.
+    /// Whether conversions failed, or took so long that requests for the resource were noticeably delayed.
     pub fn is_in_trouble(&self) -> bool {
         self.failed.count >= 1.0 || self.succeeded.mean().is_some_and(|mean| mean >= Self::NOTABLE)
     }
@@ -32,26 +32,26 @@ impl ConversionSeries {
 
 counted!(ConversionSeries: succeeded, failed);
 
-/// Everything of one replica's metrics that concerns conversion webhooks and APIServices.
+/// The part of one API server's metrics about conversion webhooks and APIServices.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ExtensionSeries {
     /// `apiserver_crd_conversion_webhook_duration_seconds` by `crd_name`.
     pub conversions: BTreeMap<String, ConversionSeries>,
-    /// `aggregator_unavailable_apiservice` where it is not 0, by `name`: a gauge. Every CRD's group and version has an
-    /// APIService of its own that is never unavailable, so those are not kept.
+    /// The gauge `aggregator_unavailable_apiservice` by `name`, where it is not 0. Every group and version of a CRD has an
+    /// APIService that is never unavailable, so zeros are not kept.
     pub unavailable: BTreeMap<String, f64>,
-    /// `aggregator_unavailable_apiservice_total` by `name`: how often it became so.
+    /// `aggregator_unavailable_apiservice_total` by `name`: how often the APIService became unavailable.
     pub became_unavailable: BTreeMap<String, f64>,
-    /// Results of writes by what was written.
+    /// Results of writes (without dry runs) by group and resource.
     #[serde(with = "super::pairs")]
     pub results: BTreeMap<ResourceKey, Results>,
 }
 
 impl ExtensionSeries {
-    /// More names than this of each sort are left out and complained about.
+    /// Most names kept in each map; samples of further ones are left out and counted as complaints.
     pub const MAX_NAMES: usize = 10_000;
 
-    /// Folds a conversion in. Returns false when a bound kept it out.
+    /// Adds a conversion sample. Returns false when a limit excluded it.
     pub(super) fn record_conversion(&mut self, part: Part, labels: &impl LabelSource, value: f64) -> bool {
         let Some(series) = bounded_entry(&mut self.conversions, labels.get("crd_name")) else {
             return false;
@@ -63,7 +63,7 @@ impl ExtensionSeries {
         true
     }
 
-    /// Folds a gauge of the aggregator in. Returns false when a bound kept it out.
+    /// Adds a sample of the aggregator's gauge. Returns false when a limit excluded it.
     pub(super) fn record_unavailable(&mut self, labels: &impl LabelSource, value: f64) -> bool {
         value <= 0.0
             || bounded_entry(&mut self.unavailable, labels.get("name"))
@@ -71,14 +71,14 @@ impl ExtensionSeries {
                 .is_some()
     }
 
-    /// Folds a counter of the aggregator in; its reasons are summed up. Returns false when a bound kept it out.
+    /// Adds a sample of the aggregator's counter, summed over its reasons. Returns false when a limit excluded it.
     pub(super) fn record_became_unavailable(&mut self, labels: &impl LabelSource, value: f64) -> bool {
         bounded_entry(&mut self.became_unavailable, labels.get("name"))
             .map(|known| *known += value)
             .is_some()
     }
 
-    /// Resources whose requests fail or wait because of their conversions. A CRD's name is `RESOURCE.GROUP`.
+    /// Resources whose requests fail or are slow because of their conversions. A CRD's name is `RESOURCE.GROUP`.
     pub fn converted_with_trouble(&self) -> BTreeSet<ResourceKey> {
         let troubled = self
             .conversions
@@ -94,7 +94,7 @@ impl ExtensionSeries {
 counted!(ExtensionSeries: conversions, became_unavailable, results; gauges: unavailable);
 
 impl Snapshot {
-    /// Leaves out writes of these resources, as if there were none: what delays them affects no other resource.
+    /// Removes the writes of these resources, because what delays them affects no other resource.
     pub fn set_aside(&mut self, resources: &BTreeSet<ResourceKey>) {
         if resources.is_empty() {
             return;

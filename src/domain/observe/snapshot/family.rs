@@ -1,4 +1,4 @@
-//! Which series of an exposition matter.
+//! The metric families that hookwatch reads.
 
 use strum::VariantArray;
 
@@ -8,7 +8,7 @@ pub trait LabelSource {
     fn get(&self, name: &str) -> &str;
 }
 
-/// Labels as they are read, in place.
+/// Labels of one sample in a list, borrowed from the input where possible.
 #[derive(Debug, Default)]
 pub struct LabelPairs<N, V>(pub Vec<(N, V)>);
 
@@ -20,19 +20,19 @@ impl<N: AsRef<str>, V: AsRef<str>> LabelSource for LabelPairs<N, V> {
     }
 }
 
-/// Which series of a histogram a sample belongs to.
+/// The part of a family that a sample belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// `_sum`.
     Sum,
     /// `_count`.
     Count,
-    /// Not a histogram: the sample itself.
+    /// The value itself; the family is not a histogram.
     Whole,
 }
 
-/// What each family is called, without `_sum` and `_count`, and whether it is a histogram, of which both are read. The first
-/// name of a family is the one that current releases use.
+/// Name (without `_sum` and `_count`), family, and whether it is a histogram, of which both series are read. The first name of a
+/// family is the one that current releases use.
 #[rustfmt::skip] // a table
 const NAMES: [(&str, Family, bool); 22] = [
     ("apiserver_request_duration_seconds", Family::RequestDuration, true),
@@ -59,7 +59,7 @@ const NAMES: [(&str, Family, bool); 22] = [
     ("kubernetes_build_info", Family::BuildInfo, false),
 ];
 
-/// Every series that matters by its name: what a Prometheus is asked for.
+/// The names of all series that hookwatch reads, for a query to a Prometheus.
 pub fn series_names() -> Vec<String> {
     let parts = |(name, _, is_histogram): &(&str, Family, bool)| {
         if *is_histogram {
@@ -71,14 +71,14 @@ pub fn series_names() -> Vec<String> {
     NAMES.iter().flat_map(parts).collect()
 }
 
-/// A family that matters.
+/// A metric family that hookwatch reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize, VariantArray)]
 pub enum Family {
     /// `apiserver_request_duration_seconds`
     RequestDuration,
     /// `apiserver_request_sli_duration_seconds`
     RequestSli,
-    /// `apiserver_request_slo_duration_seconds`: its name before 1.26, and beside it for some releases.
+    /// `apiserver_request_slo_duration_seconds`: the name of [`Self::RequestSli`] before 1.26, exposed with it for some releases.
     RequestSlo,
     /// `apiserver_request_total`
     RequestTotal,
@@ -98,9 +98,8 @@ pub enum Family {
     Exclusions,
     /// `apiserver_admission_match_condition_evaluation_errors_total`
     ConditionErrors,
-    /// `apiserver_crd_conversion_webhook_duration_seconds`, before 1.28
-    /// `apiserver_crd_webhook_conversion_duration_seconds`. Its sibling `apiserver_conversion_webhook_*` has no label
-    /// for the CRD.
+    /// `apiserver_crd_conversion_webhook_duration_seconds`, before 1.28 `apiserver_crd_webhook_conversion_duration_seconds`. The
+    /// similar `apiserver_conversion_webhook_*` is not used, because it has no label for the CRD.
     Conversion,
     /// `aggregator_unavailable_apiservice`
     Unavailable,
@@ -121,13 +120,13 @@ pub enum Family {
 }
 
 impl Family {
-    /// All of them.
+    /// All families.
     pub const ALL: &'static [Self] = Self::VARIANTS;
 
-    /// The family and part that a series' name belongs to; `None` for a series that is not used.
+    /// The family and part of a series by its name; `None` for a series that is not used.
     ///
-    /// Buckets are not used: sums and counts are exact where an interpolated quantile is a guess (the hooks' own
-    /// buckets jump from 2.5 to 10 to 25 s).
+    /// Buckets are not used: sums and counts are exact, while a quantile interpolated from buckets is a guess (those of the webhook
+    /// durations jump from 2.5 to 10 to 25 s).
     pub fn of_series(name: &str) -> Option<(Self, Part)> {
         let (base, part) = if let Some(base) = name.strip_suffix("_sum") {
             (base, Part::Sum)
@@ -141,14 +140,14 @@ impl Family {
         Self::of_base(base).map(|family| (family, part))
     }
 
-    /// The family of this name: what a series is called without `_sum`, `_count` or `_bucket`, and what the
-    /// binary format calls all of a histogram.
+    /// The family with this base name: a series' name without `_sum`, `_count` or `_bucket`, or the name of a whole histogram in
+    /// the protobuf format.
     pub fn of_base(name: &str) -> Option<Self> {
         let found = NAMES.iter().find(|(known, ..)| *known == name);
         found.map(|(_, family, _)| *family)
     }
 
-    /// What current releases call it, without `_sum` and `_count`.
+    /// Its name in current releases, without `_sum` and `_count`.
     pub fn name(self) -> &'static str {
         let found = NAMES.iter().find(|(_, family, _)| *family == self);
         found.map_or("", |(name, ..)| name)

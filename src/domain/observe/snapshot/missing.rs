@@ -1,12 +1,12 @@
-//! Metrics that an API server lacks: releases differ, and some can be switched off.
+//! Metrics that an API server does not expose: releases differ, and some can be switched off.
 //!
-//! A family without any series is not exposed at all, so most absent ones are merely empty. Only two kinds are known to
-//! be missing: those that every API server has from its first request on, and those that must have series according to
-//! another family.
+//! A family without any series is not exposed at all, so most absent families are merely empty. Only two kinds are reported as
+//! missing: those that every API server has from its first request on, and those that must have series because of what another
+//! family shows.
 
 use super::{Family, HookSeries, Snapshot};
 
-/// A set of families. It is written down by their names: the bits are this release's own.
+/// A set of families. It is serialized as their names, since the bits differ between hookwatch's releases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(from = "Vec<Family>", into = "Vec<Family>")]
 pub struct FamilySet(u32);
@@ -27,27 +27,27 @@ impl From<FamilySet> for Vec<Family> {
 }
 
 impl FamilySet {
-    /// Adds one.
+    /// Adds a family.
     pub const fn insert(&mut self, family: Family) {
         self.0 |= 1 << family as u32;
     }
 
-    /// Adds all of another set.
+    /// Adds all families of another set.
     pub const fn add(&mut self, other: Self) {
         self.0 |= other.0;
     }
 
-    /// Whether it is in the set.
+    /// Whether the set contains a family.
     pub const fn contains(self, family: Family) -> bool {
         self.0 & (1 << family as u32) != 0
     }
 }
 
-/// The first minor release that counts a call without an answer under the code 503. Before, it is 400 (`callHook` in
+/// The first minor release that counts a call without an answer under the code 503; earlier ones count it as 400 (`callHook` in
 /// `apiserver/pkg/admission/plugin/webhook/validating/dispatcher.go` of 1.33 and of 1.34).
 const UNANSWERED_IS_503: u32 = 34;
 
-/// A family, what is judged without it, and whether an API server that does not show it should have shown it.
+/// A family, the consequence of its absence, and whether an API server that does not expose it should have series of it.
 type Absence = (Family, &'static str, fn(&Snapshot) -> bool);
 
 #[rustfmt::skip] // a table
@@ -73,7 +73,7 @@ const ABSENCES: [Absence; 10] = [
 ];
 
 impl Snapshot {
-    /// One sentence per family that is missing.
+    /// One sentence per missing family; empty for what is not an API server.
     pub fn missing(&self) -> Vec<String> {
         let is_missing = |(family, _, matters): &&Absence| {
             let has = match family {
@@ -90,10 +90,10 @@ impl Snapshot {
 }
 
 impl Snapshot {
-    /// Works out the refusals by kind from the codes of calls, where the API server does not count them.
+    /// Computes denials and failed calls from the HTTP codes of calls, if the API server exposes no rejection counter.
     ///
-    /// An API server that does count them and merely refused nothing yet has no call with `rejected="true"` either, so
-    /// that nothing is made up for it.
+    /// An API server that has the counter and has refused nothing yet has no call with `rejected="true"` either, so for it this
+    /// computes zeros.
     pub fn make_up_for_rejections(&mut self) {
         if self.seen.contains(Family::HookRejections) || !self.seen.contains(Family::HookRequests) {
             return;
@@ -105,7 +105,7 @@ impl Snapshot {
         }
     }
 
-    /// Sorts the codes of what was gained as current releases do.
+    /// Moves calls without an answer from the code 400 to 503, as releases from 1.34 count them. For increases only.
     pub(super) fn tell_unanswered(&mut self) {
         if self.minor.is_some_and(|minor| minor < UNANSWERED_IS_503) {
             self.hooks.values_mut().for_each(HookSeries::tell_unanswered);
@@ -114,15 +114,15 @@ impl Snapshot {
 }
 
 impl HookSeries {
-    /// Counts calls without an answer as 503, where the API server counted them as 400, as it does denials. Calls whose client
-    /// gave up are counted nowhere else, so their number is the rest after denials.
+    /// Moves calls without an answer from 400, which also counts denials, to 503. Calls whose client gave up show in no other
+    /// counter, so everything under 400 that is not a denial counts as unanswered.
     fn tell_unanswered(&mut self) {
         let Some(count) = self.codes.get(&400).copied() else {
             return;
         };
         let denied = self.rejections.denied - self.rejections.denied_otherwise;
-        // A recording of an earlier hookwatch does not count denials by code: what failed without another code is
-        // unanswered in any case.
+        // Recordings of older hookwatch versions do not split denials by code. Failed calls that have no other code are unanswered
+        // in any case.
         let others: f64 = self.codes.range(401..=600).map(|(_, count)| count).sum();
         let at_least = self.rejections.calling + self.fail_open - others;
         let unanswered = (count - denied).max(at_least).clamp(0.0, count);
@@ -130,8 +130,8 @@ impl HookSeries {
         *self.codes.entry(503).or_default() += unanswered;
     }
 
-    /// Calls without an answer (503) beyond those that refused a request. A client that gives up early leaves such
-    /// a call as well, so a few prove nothing.
+    /// Whether so many calls without an answer (503) refused no request that they must have failed open. A few prove nothing,
+    /// since a client that gives up early leaves such a call as well.
     fn must_have_failed_open(&self) -> bool {
         let unanswered = self.codes.get(&503).copied().unwrap_or(0.0) - self.rejected.count;
         unanswered >= 3.0 && unanswered >= 0.5 * self.calls.count

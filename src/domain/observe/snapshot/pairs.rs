@@ -1,4 +1,4 @@
-//! Maps whose keys are more than a string, written as lists of pairs: JSON has no other keys.
+//! Serializes maps with composite keys as lists of pairs, since JSON keys are strings.
 
 use std::collections::BTreeMap;
 

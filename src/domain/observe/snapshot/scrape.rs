@@ -1,4 +1,4 @@
-//! A scrape as an event: what was read, or why nothing was.
+//! The event of a scrape: the metrics that were read, or why it failed.
 
 use std::time::Duration;
 
@@ -9,20 +9,20 @@ use super::Snapshot;
 use crate::text::named;
 use crate::time::Time;
 
-/// One reading of one API-server replica's metrics.
+/// One successful scrape of one API server's metrics.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Scrape {
     /// The address that was asked.
     pub target: String,
     /// When the answer was complete.
     pub at: Time,
-    /// How long it took.
+    /// How long the scrape took.
     pub took: Duration,
-    /// Bytes of the body as read.
+    /// Size of the body in bytes.
     pub bytes: u64,
-    /// What it said.
+    /// The kept part of the metrics.
     pub snapshot: Snapshot,
-    /// What could not be read in it.
+    /// Lines and samples that could not be used.
     pub complaints: Complaints,
 }
 
@@ -31,11 +31,11 @@ pub struct Scrape {
 pub struct ScrapeFailure {
     /// The address that was asked.
     pub target: String,
-    /// When it was given up.
+    /// When it failed.
     pub at: Time,
-    /// Which kind of failure; a label value.
+    /// The kind of failure; a label value in metrics.
     pub reason: ScrapeFailureReason,
-    /// The whole text.
+    /// The full error text.
     pub why: String,
 }
 
@@ -44,22 +44,22 @@ pub struct ScrapeFailure {
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum ScrapeFailureReason {
-    /// No connection.
+    /// No connection could be made.
     Unreachable,
-    /// Not back in time.
+    /// No complete answer before the timeout.
     TimedOut,
     /// 401 or 403.
     Forbidden,
     /// 429 or 5xx.
     Refused,
-    /// The body is not an exposition, or not an API server's.
+    /// The body is not an exposition, or not an API server's; or any other HTTP status.
     NotMetrics,
     /// The body was larger than allowed or broke off.
     Truncated,
 }
 
 impl ScrapeFailureReason {
-    /// What a status means that is no success.
+    /// Classifies an HTTP status other than 2xx.
     pub const fn of_status(status: u16) -> Self {
         match status {
             401 | 403 => Self::Forbidden,
@@ -71,12 +71,12 @@ impl ScrapeFailureReason {
 
 named!(ScrapeFailureReason, "The value of the label `reason`.", all);
 
-/// What was odd in an exposition; each kind counted, the first of them quoted.
+/// What could not be used in an exposition.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Complaints {
-    /// Lines or messages that could not be read.
+    /// Lines or messages that could not be parsed.
     pub unreadable: u64,
-    /// Samples left out because a bound was reached.
+    /// Samples left out because a limit was reached or their value is not finite.
     pub left_out: u64,
     /// The first complaint, quoted.
     pub first: Option<String>,

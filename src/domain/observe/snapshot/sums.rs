@@ -1,19 +1,19 @@
-//! Differences and sums of what was counted by some key.
+//! Differences and sums of counters, alone or by key.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-/// What only grows, as counters do: what it gained, and what several gained together.
+/// Values that only grow, as counters do.
 pub trait Counted: Clone + Default + PartialEq {
-    /// What it gained.
+    /// The increase since an earlier value of the same counter.
     fn since(&self, earlier: &Self) -> Self;
 
-    /// Adds what another one gained.
+    /// Adds the increase of another counter.
     fn add(&mut self, other: &Self);
 }
 
-/// What is counted field by field. What it gained has `gauges` and `kept` fields as they are now; gauges add up as counters do,
-/// and kept fields do not.
+/// Implements [`Counted`] field by field. In a difference, `gauges` and `kept` fields keep their current values. In a sum, gauges
+/// are added like counters, and `kept` fields do not change.
 macro_rules! counted {
     ($of:ident: $($field:ident),+ $(; gauges: $($gauge:ident),+)? $(; kept: $($kept:ident),+)?) => {
         impl Counted for $of {
@@ -35,7 +35,7 @@ macro_rules! counted {
 pub(super) use counted;
 
 impl Counted for f64 {
-    /// One that went down began again.
+    /// A value that went down was reset, so all of it is the increase.
     fn since(&self, earlier: &Self) -> Self {
         if self < earlier { *self } else { self - earlier }
     }
@@ -46,7 +46,7 @@ impl Counted for f64 {
 }
 
 impl<K: Ord + Clone, V: Counted> Counted for BTreeMap<K, V> {
-    /// Most series of a large cluster stand still; what gained nothing takes no memory.
+    /// Entries that did not increase are left out to save memory: in a large cluster most series do not change.
     fn since(&self, earlier: &Self) -> Self {
         let nothing = V::default();
         self.iter()
@@ -56,7 +56,7 @@ impl<K: Ord + Clone, V: Counted> Counted for BTreeMap<K, V> {
             .collect()
     }
 
-    /// Both are walked side by side: their keys are mostly the same, and long ones.
+    /// Merges both maps in key order, because their keys are mostly the same, and long.
     fn add(&mut self, other: &Self) {
         if self.is_empty() {
             return self.clone_from(other);

@@ -34,19 +34,19 @@ pub enum UnusableAnswer {
     /// It is not an answer of the query API.
     #[error("is no answer of a Prometheus: {0}")]
     NotAnswer(String),
-    /// The query failed.
+    /// The Prometheus refused the query.
     #[error("refused the query: {0}")]
     Refused(String),
-    /// There is more than is taken.
+    /// The answer has more series, samples or instances than the limits allow.
     #[error("has too much for this selector: {0}")]
     TooMuch(String),
-    /// No API server is in it.
+    /// The answer has no metrics of an API server.
     #[error("has stored no metrics of an API server for this selector")]
     NoApiServer,
-    /// Samples are newer than its own clock says.
+    /// Samples are newer than the Prometheus's own clock, by this many seconds.
     #[error("has samples that are {0} s newer than its own clock")]
     Future(i64),
-    /// Two targets have the same `instance`, so that counters of two processes, or the same ones twice, would be added up.
+    /// Two targets have this `instance`: their counters would be added up, whether of two processes or twice of one.
     #[error("has several targets with instance={0:?}")]
     Ambiguous(String),
 }
