@@ -1,9 +1,8 @@
-//! The Prometheus text format, read as a stream; its binary sibling is in [`protobuf`].
+//! The Prometheus text format, read as a stream; for the protobuf format see [`protobuf`].
 //!
-//! A busy API server serves tens of megabytes of which a few hundred lines matter. The reader looks at each
-//! line once, decides by the series' name, and folds the wanted ones into a [`Snapshot`]; between two chunks
-//! it keeps nothing but the line that was cut. General parsers were measured on 20 MB: the best took 190 times
-//! as long, and two gave wrong answers on legal input.
+//! A busy API server serves tens of megabytes of which a few hundred lines matter. The reader looks at each line once, decides by
+//! the series' name, and adds the wanted samples to a [`Snapshot`]. Between two chunks it keeps only the line that was cut. General
+//! parsers were measured on 20 MB: the best took 190 times as long, and two gave wrong results on valid input.
 
 use std::borrow::Cow;
 
@@ -12,28 +11,28 @@ use crate::text::bounded;
 
 pub mod protobuf;
 
-/// The longest line that is read. An API server's longest are below 2 KiB.
+/// Longest line that is read, in bytes. The longest lines of an API server are below 2 KiB.
 pub const MAX_LINE: usize = 64 * 1024;
 
-/// Reads an exposition chunk by chunk and keeps only what a [`Snapshot`] wants.
+/// Parses an exposition chunk by chunk and keeps only what a [`Snapshot`] needs.
 #[derive(Debug, Default)]
 pub struct Exposition {
     harvest: Harvest,
-    /// The beginning of a line whose end has not come yet.
+    /// The beginning of a line that continues in the next chunk.
     carry: Vec<u8>,
-    /// Set while the rest of an overlong line is thrown away.
+    /// Whether the rest of an overlong line is being skipped.
     skipping: bool,
-    /// The name that was passed over last, with the byte that ends it: the next lines are mostly more of the same.
+    /// The name of the last unwanted series, with the byte that ends it: most of the next lines begin with it too.
     passed_over: Vec<u8>,
 }
 
 impl Exposition {
-    /// A reader that has seen nothing.
+    /// A reader without input.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes the next piece of the body, cut anywhere.
+    /// Reads the next chunk of the body, which may end anywhere.
     pub fn feed(&mut self, mut chunk: &[u8]) {
         while let Some(end) = memchr::memchr(b'\n', chunk) {
             let (line, rest) = (&chunk[..end], &chunk[end + 1..]);
@@ -62,8 +61,7 @@ impl Exposition {
         }
     }
 
-    /// What was read. A last line without its line feed was cut off and does not count: half of `1234` is
-    /// another number.
+    /// The result. A last line without its line feed was cut off and does not count: half of `1234` is another number.
     pub fn finish(mut self) -> (Snapshot, Complaints) {
         if !self.carry.is_empty() {
             self.harvest.complain("the last line is cut off");
@@ -79,7 +77,7 @@ impl Exposition {
         if !self.passed_over.is_empty() && line.starts_with(&self.passed_over) {
             return;
         }
-        // Everything wanted begins with one of these words.
+        // Every wanted series begins with one of these words.
         const WORDS: [&[u8]; 5] = [
             b"apiserver_",
             b"etcd_",
@@ -112,7 +110,7 @@ impl Exposition {
 
     fn pass_over(&mut self, line: &[u8]) {
         self.passed_over.clear();
-        // Of a line that begins with blanks no name is known.
+        // A line that begins with blanks has its name elsewhere.
         if let Some(end) = end_of_name(line).filter(|_| !line[0].is_ascii_whitespace()) {
             self.passed_over.extend_from_slice(&line[..=end]);
         }
@@ -124,7 +122,7 @@ impl Exposition {
     }
 }
 
-/// What the reader of either format brings in, so that both treat a sample alike.
+/// The result of a reader of either format; both add their samples in the same way.
 #[derive(Debug, Default)]
 struct Harvest {
     snapshot: Snapshot,
@@ -133,7 +131,7 @@ struct Harvest {
 
 impl Harvest {
     fn take(&mut self, family: Family, part: Part, labels: &impl LabelSource, value: f64) {
-        // NaN and infinities are legal in both formats and never the state of a counter.
+        // NaN and infinities are valid in both formats, but never the value of a counter.
         if !value.is_finite() || !self.snapshot.record(family, part, labels, value) {
             self.complaints.left_out += 1;
         }
@@ -145,12 +143,12 @@ impl Harvest {
     }
 }
 
-/// Where the name of a line's series ends.
+/// The end of the series' name in a line.
 fn end_of_name(line: &[u8]) -> Option<usize> {
     memchr::memchr2(b'{', b' ', line)
 }
 
-/// Whether a line cannot be part of an exposition: neither empty, nor a comment, nor begun as a name.
+/// Whether a line cannot be part of an exposition: it is not empty, not a comment, and does not begin like a name.
 fn is_not_exposition(line: &[u8]) -> bool {
     let first = line.iter().find(|byte| !matches!(byte, b' ' | b'\t' | b'\r'));
     first.is_some_and(|first| !(first.is_ascii_alphabetic() || matches!(first, b'#' | b'_' | b':')))

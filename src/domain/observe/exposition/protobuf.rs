@@ -1,9 +1,9 @@
-//! The Prometheus binary format, read as a stream: `MetricFamily` messages, each behind its length.
+//! The Prometheus protobuf format, read as a stream: `MetricFamily` messages, each preceded by its length.
 //!
-//! It is less than a quarter of the text's size, and two thirds of the work for the API server to write (1.36). A
-//! family's name comes first, so an unwanted one is skipped by its length; of the others one `Metric` at a time is
-//! held. The format is the few fields of `io.prometheus.client` (`metrics.proto`) named here and in `metric`, whose
-//! numbers never change: too little to justify a library and a code generator.
+//! It has less than a quarter of the text format's size, and costs the API server two thirds of the work to write (1.36). A
+//! family's name comes first, so unwanted families are skipped by their length; of the others, one `Metric` at a time is in memory.
+//! The reader needs only the few fields of `io.prometheus.client` (`metrics.proto`) named here and in `metric`, whose numbers never
+//! change, so there is no protobuf library and no code generator.
 
 mod metric;
 mod wire;
@@ -13,27 +13,27 @@ use crate::observe::snapshot::{Complaints, Family, Part, Snapshot};
 use metric::{Metric, MetricValue};
 use wire::{Malformed, Number, WireType};
 
-/// The longest `Metric` that is read, in bytes. An API server's longest, histograms, stay below 4 KiB.
+/// Longest `Metric` that is read, in bytes. The longest of an API server, histograms, are below 4 KiB.
 pub const MAX_METRIC: usize = 64 * 1024;
-/// The longest name of a family that is looked at, in bytes.
+/// Longest family name that is read, in bytes.
 const MAX_NAME: usize = 1024;
 
-/// Fields of `MetricFamily`.
+/// Field numbers of `MetricFamily`.
 const NAME: u64 = 1;
 const METRIC: u64 = 4;
 
-/// Reads delimited messages chunk by chunk and keeps only what a [`Snapshot`] wants.
+/// Parses length-delimited messages chunk by chunk and keeps only what a [`Snapshot`] needs.
 #[derive(Debug, Default)]
 pub struct ProtobufExposition {
     harvest: Harvest,
     awaits: Awaits,
-    /// The number being read, a tag or a length, which may be cut anywhere.
+    /// The varint being read, a tag or a length; it may continue in the next chunk.
     number: Number,
-    /// How many bytes of the current family are still to come.
+    /// How many bytes of the current family are still unread.
     left: u64,
-    /// The current family, once its name was read.
+    /// The current family, once its name was read; `None` if it is not wanted.
     family: Option<Family>,
-    /// The beginning of a name or metric whose end has not come yet.
+    /// The beginning of a name or metric that continues in the next chunk.
     carry: Vec<u8>,
     seen_any: bool,
     seen_api_server: bool,
@@ -44,42 +44,42 @@ enum Awaits {
     #[default]
     FamilyLength,
     Tag,
-    /// The length of this field of the family.
+    /// The length of the field with this number.
     FieldLength(u64),
-    /// An unused number.
+    /// A varint that is not used.
     Varint,
-    /// The content of this field, of this length.
+    /// The content of the field with this number, of this many bytes.
     Field(u64, usize),
-    /// This many bytes of an unused field.
+    /// The remaining bytes of a field that is not used.
     FieldEnd(u64),
-    /// The rest of an unused family.
+    /// The rest of a family that is not used.
     FamilyEnd,
-    /// Nothing: where a message ends and the next begins is not known any more.
+    /// Nothing: the boundary between two messages is unknown.
     Lost,
 }
 
-/// How far a body may be believed.
+/// How much of a body was readable so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyStanding {
-    /// It is no sequence of messages.
+    /// The body is not a sequence of messages.
     Lost,
-    /// No family has been seen.
+    /// No family has been read yet.
     NoFamily,
-    /// Families, none of an API server.
+    /// Families were read, none of an API server.
     NotApiServer,
-    /// An API server's families, ended within a message.
+    /// An API server's families were read, and the last message is incomplete.
     CutOff,
-    /// An API server's families, ended between two messages.
+    /// An API server's families were read, and the last message is complete.
     Whole,
 }
 
 impl ProtobufExposition {
-    /// A reader that has seen nothing.
+    /// A reader without input.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes the next piece of the body, cut anywhere.
+    /// Reads the next chunk of the body, which may end anywhere.
     pub fn feed(&mut self, mut chunk: &[u8]) {
         while let Some((byte, after)) = chunk.split_first() {
             chunk = match self.awaits {
@@ -114,7 +114,7 @@ impl ProtobufExposition {
         }
     }
 
-    /// What was read. A message without its end does not count.
+    /// The result. A message that was cut off does not count, except for its metrics that were complete.
     pub fn finish(mut self) -> (Snapshot, Complaints) {
         if !self.is_between_messages() && self.awaits != Awaits::Lost {
             self.harvest.complain("the last message is cut off");
@@ -122,7 +122,7 @@ impl ProtobufExposition {
         (self.harvest.snapshot, self.harvest.complaints)
     }
 
-    /// How far what has come until now may be believed.
+    /// How much of the body was readable so far.
     pub fn standing(&self) -> BodyStanding {
         if self.awaits == Awaits::Lost {
             BodyStanding::Lost
@@ -158,7 +158,7 @@ impl ProtobufExposition {
         }
     }
 
-    /// Goes on with a number that is complete.
+    /// Continues with a complete varint.
     fn step(&mut self, value: u64) -> Result<(), Malformed> {
         match self.awaits {
             Awaits::FamilyLength => {
@@ -213,7 +213,7 @@ impl ProtobufExposition {
         Ok(())
     }
 
-    /// Takes a field's content from what is left of the family.
+    /// Subtracts a field's length from what is left of the family.
     fn reserve(&mut self, length: u64) -> Result<(), Malformed> {
         self.left = self
             .left
@@ -222,7 +222,7 @@ impl ProtobufExposition {
         Ok(())
     }
 
-    /// Gathers a field's content, where it is in one piece without copying it, and returns what follows it.
+    /// Collects a field's content, without a copy if the chunk has all of it, and returns the rest of the chunk.
     fn content<'chunk>(&mut self, field: u64, length: usize, chunk: &'chunk [u8]) -> &'chunk [u8] {
         let missing = length - self.carry.len();
         let Some((content, rest)) = chunk.split_at_checked(missing) else {
@@ -301,7 +301,7 @@ impl ProtobufExposition {
         };
     }
 
-    /// Leaves a family that cannot be read for the next; without its length there is no next.
+    /// Skips a family that cannot be read. Without the family's length, the next one cannot be found.
     fn give_up(&mut self, broken: Malformed) {
         self.harvest.complain(broken);
         self.number = Number::default();
@@ -313,7 +313,7 @@ impl ProtobufExposition {
     }
 }
 
-/// What follows after at most this many bytes, and how many there were.
+/// The chunk after at most `length` bytes, and how many bytes were skipped.
 fn skip(chunk: &[u8], length: u64) -> (&[u8], u64) {
     let skipped = usize::try_from(length).map_or(chunk.len(), |length| length.min(chunk.len()));
     (&chunk[skipped..], skipped as u64)

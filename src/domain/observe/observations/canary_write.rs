@@ -5,7 +5,8 @@ use crate::cluster::hook::Labels;
 use crate::cluster::matching::{LEASES, RequestShape};
 use crate::observe::canary::{CanaryTarget, FurtherCanary};
 
-/// The resource of hookwatch's canary in kube-system, which little else writes.
+/// The resource of the canaries in kube-system, where little else writes it, and in hookwatch's namespace: group, version,
+/// resource and subresource.
 pub(super) const CONFIG_MAPS: [&str; 4] = ["", "v1", "configmaps", ""];
 
 #[derive(Debug)]
@@ -18,8 +19,8 @@ pub(super) struct CanaryWrite<'a> {
 }
 
 impl<'a> CanaryWrite<'a> {
-    /// Those that always are, which have no labels as they are shipped, and the configured ones. `own` is hookwatch's
-    /// namespace.
+    /// The writes of all canaries: the built-in ones, which have no labels in the shipped manifests, and the configured ones.
+    /// `own` is hookwatch's namespace.
     pub(super) fn all(own: &'a str, further: &'a [FurtherCanary]) -> Vec<Self> {
         let [system, leases] = SHIELDED_NAMESPACES;
         let always = [
@@ -47,7 +48,7 @@ impl<'a> CanaryWrite<'a> {
         always.into_iter().chain(further).collect()
     }
 
-    /// What it may do. One that is always there is created where there is nothing to update.
+    /// The operations that it may use, the usual one first. A built-in canary is a CREATE only while its object does not exist.
     pub(super) const fn operations(&self) -> &'static [&'static str] {
         match self.target {
             CanaryTarget::Further(_) => &["CREATE"],
@@ -55,7 +56,7 @@ impl<'a> CanaryWrite<'a> {
         }
     }
 
-    /// Its request, given the labels of its namespace; what is not known excludes nothing.
+    /// Its request. `namespace_labels`: the labels of its namespace; unknown labels match every selector.
     pub(super) fn shape<'b>(
         &'b self,
         operation: &'b str,

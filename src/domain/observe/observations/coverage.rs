@@ -1,4 +1,4 @@
-//! Which canary meets which hook, and which of them a bypass keeps from it.
+//! Which canaries match which hooks, and which of these calls a bypass prevents.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,20 +12,20 @@ use crate::observe::observations::canary_write::CanaryWrite;
 use crate::observe::observations::matched_traffic::TrafficByHook;
 use crate::text::{own_account, own_groups};
 
-/// Which canary meets which hook.
+/// The canaries whose writes match each hook.
 #[derive(Debug, Default)]
 pub struct Coverage {
-    /// Where hookwatch's own canary is.
+    /// hookwatch's own namespace, where one of the canaries is.
     pub own_namespace: String,
-    /// The canaries beside those that always are.
+    /// The configured canaries.
     pub further: Vec<FurtherCanary>,
-    /// Canaries that are a CREATE, since there is nothing to update.
+    /// Canaries that are sent as CREATE, since there is no object to update.
     created: BTreeSet<CanaryTarget>,
     by_hook: BTreeMap<HookId, Vec<CanaryTarget>>,
 }
 
-/// The canaries whose writes match the hook, according to rules, selectors and conditions: a condition that cannot be
-/// evaluated may still exclude one.
+/// The canaries whose writes match the hook's rules, selectors and conditions. None for a hook that is not called for dry runs. A
+/// condition that cannot be evaluated may still exclude one of them.
 fn covered_by(
     hook: &Hook,
     canaries: &[CanaryWrite<'_>],
@@ -52,7 +52,7 @@ fn covered_by(
 }
 
 impl Coverage {
-    /// Takes in which hooks there are now.
+    /// Recomputes the coverage for a new inventory.
     pub fn take(&mut self, inventory: &Inventory, traffic: &TrafficByHook) {
         let canaries = CanaryWrite::all(&self.own_namespace, &self.further);
         let by = |hook: &Hook| covered_by(hook, &canaries, &self.created, (inventory, traffic));
@@ -60,7 +60,7 @@ impl Coverage {
         self.by_hook = covered.collect();
     }
 
-    /// Takes in how a canary was written. True if that is news, and [`Coverage::take`] is due.
+    /// Records whether a canary was sent as CREATE. True if that has changed, and [`Coverage::take`] must be called.
     pub fn written(&mut self, target: CanaryTarget, created: bool) -> bool {
         if created {
             self.created.insert(target)
@@ -69,30 +69,30 @@ impl Coverage {
         }
     }
 
-    /// The canaries that a hook's rules, selectors and its owner's conditions match.
+    /// The canaries that match a hook by its rules, its selectors and its owner's conditions.
     pub fn of(&self, hook: &HookId) -> &[CanaryTarget] {
         self.by_hook.get(hook).map_or(&[], Vec::as_slice)
     }
 
-    /// Hooks that any canary meets.
+    /// Hooks that at least one canary matches.
     pub fn hooks(&self) -> impl Iterator<Item = &HookId> {
         let hooks = self.by_hook.iter();
         hooks.filter_map(|(hook, targets)| (!targets.is_empty()).then_some(hook))
     }
 
-    /// Hooks that this canary meets.
+    /// Hooks that this canary matches.
     pub fn by(&self, target: CanaryTarget) -> impl Iterator<Item = &HookId> {
         let hooks = self.by_hook.iter();
         hooks.filter_map(move |(hook, targets)| targets.contains(&target).then_some(hook))
     }
 
-    /// The canaries that meet a hook and that no bypass keeps from it.
+    /// The canaries that match a hook and that no bypass keeps from it.
     pub fn reaching(&self, hook: &Hook) -> Vec<CanaryTarget> {
         let targets = self.of(&hook.id).iter().copied();
         targets.filter(|one| !self.is_kept_from(hook, *one)).collect()
     }
 
-    /// Whether the hook is not asked about what the canary writes, though its rules match that.
+    /// Whether a bypass keeps the canary's write from the hook although its rules match.
     fn is_kept_from(&self, hook: &Hook, target: CanaryTarget) -> bool {
         let spared = |canary: &FurtherCanary| {
             let (own, added) = (&*self.own_namespace, &hook.added);

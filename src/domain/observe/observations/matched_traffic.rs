@@ -1,5 +1,5 @@
-//! Which requests of the control plane are shown to a webhook, and whether it treats hookwatch's canaries like them, by its
-//! rules, its selectors and its owner's conditions.
+//! Which requests of the control plane a webhook is called for by its rules, its selectors and its owner's conditions, and
+//! whether these treat hookwatch's canaries like the control plane's requests.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,11 +16,12 @@ use crate::observe::canary::{CanaryTarget, FurtherCanary, OBJECT};
 use crate::observe::observations::canary_write::{CONFIG_MAPS, CanaryWrite};
 use crate::text::{own_account, own_groups};
 
-/// Most evaluations of conditions for one webhook: enough for a thousand requests with four conditions.
+/// Most condition evaluations for one webhook: enough for a thousand requests with four conditions.
 const MOST_OF_ONE: usize = 4_096;
 
-/// Most evaluations after one change of the inventory, for all webhooks: thousands with long conditions would otherwise keep
-/// hookwatch busy for a minute. The rest follow with the next changes; until then theirs are conditions that cannot be evaluated.
+/// Most condition evaluations after one inventory change, for all webhooks together. Without it, thousands of webhooks with long
+/// conditions would keep hookwatch busy for a minute. The remaining ones are evaluated after the next changes; until then their
+/// conditions count as not evaluable.
 const MOST_AT_ONCE: usize = 16_384;
 
 /// The cost of compiling a condition, in evaluations.
@@ -28,7 +29,7 @@ const TO_COMPILE: usize = 8;
 
 const SOME_NAME: &str = "x";
 
-/// Writers of every cluster, one of each kind that conditions distinguish.
+/// Writers that exist in every cluster, one of each kind that conditions distinguish.
 const WRITERS: [Requester<'static>; 7] = [
     SCHEDULER,
     MANAGER,
@@ -47,57 +48,58 @@ const WRITERS: [Requester<'static>; 7] = [
 ];
 const NODE: Requester<'static> = node("system:node:x");
 
-/// Leases that the leaders and nodes of every cluster renew every few seconds: namespace, name, and who renews it.
+/// Leases that leaders and nodes of every cluster renew every few seconds: namespace, name, and the writer.
 const RENEWALS: [(&str, &str, Requester<'static>); 3] = [
     ("kube-system", "kube-scheduler", SCHEDULER),
     ("kube-system", "kube-controller-manager", MANAGER),
     ("kube-node-lease", SOME_NAME, NODE),
 ];
 
-/// Which of the requests that a shield spares are shown to a webhook; later variants are more certain to harm the cluster.
+/// The most important request that a shield would spare among those that a webhook is called for; later variants are more
+/// certain to harm the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Spared {
-    /// None.
+    /// It is called for no such request.
     Nothing,
-    /// Its rules cover some, but none that a known writer makes and its selectors and conditions let through: only calls that
-    /// were counted show whether there are any.
+    /// Its rules cover such requests, but its selectors and conditions let none through from a known writer. Only counted calls
+    /// can show whether there are any.
     NoKnownWriter,
-    /// The control plane's writes.
+    /// It is called for writes of the control plane.
     ControlPlane,
-    /// Renewals of leaders' or nodes' Leases, for sure.
+    /// It is certainly called for renewals of leaders' or nodes' Leases.
     Renewals,
 }
 
-/// Which requests are shown to a webhook.
+/// The requests that a webhook is called for, as far as a bypass and the canaries depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MatchedTraffic {
-    /// Of what a shield spares.
+    /// The requests among them that a shield would spare.
     pub spared: Spared,
     /// Whether it treats hookwatch's canaries unlike the same writes of other users.
     pub singles_out_canaries: bool,
 }
 
-/// What was found out about one webhook.
+/// The result for one webhook.
 #[derive(Debug)]
 struct KnownTraffic {
     hook: Arc<Hook>,
     matched: MatchedTraffic,
-    /// The canaries that rules, selectors and conditions surely keep from it.
+    /// The canaries that rules, selectors and conditions certainly keep from it.
     kept: BTreeSet<CanaryTarget>,
-    /// The budget of all webhooks was spent before its conditions were evaluated.
+    /// The budget of all webhooks was used up before its conditions were evaluated.
     is_unfinished: bool,
 }
 
-/// Which requests are shown to each webhook.
+/// Which requests each webhook is called for.
 #[derive(Debug, Default)]
 pub struct TrafficByHook {
     known: BTreeMap<HookId, KnownTraffic>,
-    /// The labels of the namespaces that it was computed with.
+    /// The labels of the canaries' and shielded namespaces with which `known` was computed.
     labels: Vec<Option<Labels>>,
 }
 
 impl TrafficByHook {
-    /// Takes in the webhooks that there are now. `own` is hookwatch's namespace; `further` are the configured canaries.
+    /// Updates the results for a new inventory. `own` is hookwatch's namespace; `further` are the configured canaries.
     pub fn take(&mut self, inventory: &Inventory, own: &str, further: &[FurtherCanary]) {
         let labels = |namespace: &str| inventory.namespaces.get(namespace);
         let [system, leases] = SHIELDED_NAMESPACES;
@@ -119,7 +121,7 @@ impl TrafficByHook {
                 !known.is_unfinished && (Arc::ptr_eq(&known.hook, hook) || known.hook.asks_like(hook))
             });
             let known = known.map(|known| KnownTraffic {
-                // The next comparison is by the pointer alone if the next inventory shares the hook.
+                // With this pointer, comparing the next inventory is cheap while the hook is unchanged.
                 hook: Arc::clone(hook),
                 ..known
             });
@@ -141,35 +143,35 @@ impl TrafficByHook {
         self.known = hooks.collect();
     }
 
-    /// Which of the requests that a shield spares are shown to a webhook; [`Spared::Nothing`] if the webhook is not known.
+    /// The requests that a webhook is called for and a shield would spare; [`Spared::Nothing`] for an unknown webhook.
     pub fn spared(&self, hook: &HookId) -> Spared {
         self.of(hook).map_or(Spared::Nothing, |matched| matched.spared)
     }
 
-    /// Whether rules, selectors and the owner's conditions surely keep a canary from a hook.
+    /// Whether rules, selectors and the owner's conditions certainly keep a canary from a hook.
     pub fn keeps(&self, hook: &HookId, target: CanaryTarget) -> bool {
         self.known
             .get(hook)
             .is_some_and(|known| known.kept.contains(&target))
     }
 
-    /// Which requests are shown to a webhook; `None` if it is not known.
+    /// The result for a webhook; `None` if it is not in the inventory.
     pub fn of(&self, hook: &HookId) -> Option<MatchedTraffic> {
         self.known.get(hook).map(|known| known.matched)
     }
 }
 
-/// One webhook with all that it is matched against.
+/// A webhook, and what is needed to match requests against it.
 struct MatchSubject<'a> {
     hook: &'a Hook,
-    /// `None` if the budget does not even suffice to compile them.
+    /// Its owner's conditions; `None` if the budget does not even suffice to compile them.
     conditions: Option<MatchConditions>,
-    /// The assumed result of conditions that cannot be evaluated: true, unless their text names hookwatch.
+    /// The assumed result of conditions that cannot be evaluated: true, unless their text names hookwatch or dry runs.
     assumed: bool,
-    /// How many evaluations are left; `None` once the budget did not suffice for one that was needed.
+    /// How many evaluations are left; `None` once one was needed that the budget did not allow.
     left: Cell<Option<usize>>,
     own: &'a str,
-    /// The labels of a namespace; unknown ones match every selector.
+    /// The labels of a namespace; unknown labels match every selector.
     labels: &'a dyn Fn(&str) -> Option<&'a Labels>,
 }
 
@@ -193,7 +195,7 @@ impl<'a> MatchSubject<'a> {
         }
     }
 
-    /// The canaries are those that are surely kept from it.
+    /// The result for this webhook, and the canaries that are certainly kept from it.
     fn matched(&self, canaries: &[CanaryWrite<'_>]) -> (MatchedTraffic, BTreeSet<CanaryTarget>) {
         let selected = self.hook.selects_hookwatch();
         let by_rules = |request: &RequestShape<'_>| self.hook.could_match(request);
@@ -219,7 +221,7 @@ impl<'a> MatchSubject<'a> {
         (matched, kept)
     }
 
-    /// Whether its conditions let a request through; `None` where that is unknown, or too expensive to evaluate.
+    /// Whether its conditions let a request through; `None` if they cannot be evaluated or the budget is used up.
     fn let_through(&self, asked: &ConditionRequest<'_>) -> Option<bool> {
         let conditions = self.conditions.as_ref()?;
         let left = self
@@ -230,7 +232,7 @@ impl<'a> MatchSubject<'a> {
         left.and_then(|_| conditions.let_through(asked))
     }
 
-    /// Whether its conditions let a writer's request through to it, as far as they can be evaluated.
+    /// Whether its conditions let a writer's request through, or may do so as far as they cannot be evaluated.
     fn matches_write_of(&self, by: Requester<'_>, shape: &RequestShape<'_>) -> bool {
         let asked = ConditionRequest {
             shape: *shape,
@@ -242,8 +244,8 @@ impl<'a> MatchSubject<'a> {
         self.let_through(&asked).unwrap_or(self.assumed)
     }
 
-    /// Whether it is called for anything that a shield spares: such resources in the control plane's namespaces, and objects
-    /// of some kinds in any namespace.
+    /// Whether it is called for a request that a shield spares: for resources accepted by `within` in the control plane's
+    /// namespaces, or for objects of certain kinds in any namespace. `asks` decides for one request.
     fn is_asked(&self, within: &dyn Fn(&str) -> bool, asks: &dyn Fn(&RequestShape<'_>) -> bool) -> bool {
         self.is_asked_about_objects(asks) || self.is_asked_within(within, asks)
     }
@@ -294,7 +296,7 @@ impl<'a> MatchSubject<'a> {
                 ..RequestShape::new(operation, object)
             })
         };
-        // Where the table does not say, it is not known which of the kinds have a namespace.
+        // If the table of spared objects names no namespace, a kind's scope is unknown: a cluster-scoped and a namespaced object are tried.
         self.hook
             .rules
             .iter()
@@ -308,7 +310,7 @@ impl<'a> MatchSubject<'a> {
             })
     }
 
-    /// Whether it is asked about renewals of leaders or nodes, as they are written.
+    /// Whether it is certainly called for renewals of leaders' or nodes' Leases.
     fn is_asked_about_renewals(&self) -> bool {
         let unlabelled = Labels::new();
         RENEWALS.into_iter().any(|(namespace, name, by)| {
@@ -328,8 +330,8 @@ impl<'a> MatchSubject<'a> {
         })
     }
 
-    /// The canaries that are surely kept from it, and whether its conditions have a result for one of them that they have for
-    /// no other writer of the same; if they cannot be evaluated, whether they name hookwatch.
+    /// The canaries that are certainly kept from it, and whether its conditions treat a canary unlike the same write of every other
+    /// writer. If they cannot be evaluated, whether their text names hookwatch or dry runs.
     fn canaries(&self, canaries: &[CanaryWrite<'_>]) -> (BTreeSet<CanaryTarget>, bool) {
         let account = own_account(self.own);
         let groups = own_groups(self.own);
@@ -372,21 +374,21 @@ impl<'a> MatchSubject<'a> {
     }
 }
 
-/// The operations of a rule that a shield can spare: never `CONNECT`.
+/// Each operation of a rule that a shield can spare; `CONNECT` never is.
 fn operations(rule: &HookRule) -> impl Iterator<Item = (&HookRule, &str)> {
     let operations = ["CREATE", "UPDATE", "DELETE"].into_iter();
     let named = operations.filter(|operation| rule.names_operation(operation));
     named.map(move |operation| (rule, operation))
 }
 
-/// Whether a text is about hookwatch's own writes: it names hookwatch, or dry runs.
+/// Whether a text is about hookwatch's own writes, by naming hookwatch or dry runs.
 fn names_hookwatch(text: &str) -> bool {
     let text = text.to_ascii_lowercase();
     text.contains("hookwatch") || text.contains("dryrun")
 }
 
 impl Hook {
-    /// Whether its objectSelector is about hookwatch's own writes. It may select no other objects.
+    /// Whether its objectSelector names hookwatch. It may then select no other objects.
     fn selects_hookwatch(&self) -> bool {
         let labels = self.object_selector.match_labels.iter();
         let mut labels = labels.flat_map(|(key, value)| [key, value]);
@@ -395,7 +397,7 @@ impl Hook {
         labels.any(|text| names_hookwatch(text)) || expressions.any(|text| names_hookwatch(text))
     }
 
-    /// Whether all fields that decide which requests are shown to it are those of another webhook.
+    /// Whether it agrees with another webhook in all fields that decide which requests it is called for.
     fn asks_like(&self, other: &Self) -> bool {
         self.rules == other.rules
             && self.match_policy == other.match_policy

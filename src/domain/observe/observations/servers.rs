@@ -1,4 +1,4 @@
-//! The API servers themselves: which answer, which are ready, and what that means for the control plane.
+//! The API servers: which of them answer, which are ready, and what that means for the control plane.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -12,49 +12,49 @@ use crate::text::{capital, human, listed};
 use crate::time::Time;
 use crate::{row, thresholds as t};
 
-/// Scrape targets that are remembered at most.
+/// Most scrape targets remembered.
 const MAX_TARGETS: usize = 64;
-/// Failures remembered of one target.
+/// Most times of unanswered scrapes remembered per target.
 const MAX_FAILURES: usize = 16;
-/// An API server that starts is not ready for some seconds; after this long something keeps it from starting.
+/// An API server is normally not ready for some seconds while it starts; after this time something prevents its start.
 const START: Duration = Duration::from_secs(15);
 /// Most failing checks listed in one sentence.
 const TOLD_CHECKS: usize = 3;
 
-/// What is remembered of one scrape target.
+/// The memory of one scrape target.
 #[derive(Debug, Clone, Default)]
 pub struct TargetState {
     pub heard_of: Time,
     pub last_good: Option<Time>,
     pub failure: Option<ScrapeFailure>,
     pub failing_since: Option<Time>,
-    /// The failure that was reported last, and when it was last seen.
+    /// The kind of the last failure, and when it came; `None` once reported failures are over.
     told: Option<(ScrapeFailureReason, Time)>,
-    /// What the last scrape without an answer said.
+    /// The error of the last scrape without an answer.
     last_words: String,
-    /// When scrapes were given up without an answer, the newest last.
+    /// When scrapes failed without an answer, the newest last.
     unanswered: VecDeque<Time>,
     readiness: ReadinessMemory,
     version: Option<String>,
     pub missing: Vec<String>,
 }
 
-/// All of them, and the nodes' heartbeats.
+/// All scrape targets, and the nodes' Leases.
 #[derive(Debug, Default)]
 pub struct Servers {
     targets: BTreeMap<String, TargetState>,
-    /// The nodes' heartbeats.
+    /// The nodes' Leases.
     pub node_leases: NodeLeases,
 }
 
-/// An API server that answered before and does not now, while another one does.
+/// An API server that answered before and does not answer now, while another one does.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sick {
-    /// Its identity among the others.
+    /// What identifies it, as the subject of a sentence.
     pub who: String,
-    /// When it answered last.
+    /// When it last answered.
     pub since: Time,
-    /// What its last failure said.
+    /// The error of the last scrape without an answer.
     pub why: String,
 }
 
@@ -70,8 +70,8 @@ impl TargetState {
         self.missing = missing;
     }
 
-    /// Whether reported failures are over. Behind a shared address that takes a while without any: the next answer may
-    /// be another process's.
+    /// Whether reported failures are over. At a shared address this takes some time without a failure, since the next answer may
+    /// come from another process.
     pub fn is_over(&mut self, now: Time, shared: bool) -> bool {
         let Some((_, last)) = self.told else { return false };
         let over = !shared || now.since(last) >= t::failure_lately();
@@ -81,7 +81,7 @@ impl TargetState {
         over
     }
 
-    /// Takes a failure in and says whether it is worth telling: the first, and every one of another kind.
+    /// Records a failure. Returns whether to report it: the first, and each of another kind than the one before.
     pub fn failed(&mut self, failure: ScrapeFailure) -> bool {
         let ScrapeFailure { at, reason, .. } = failure;
         self.heard_of = at;
@@ -99,7 +99,7 @@ impl TargetState {
         self.last_good.is_some_and(|at| now.since(at) < span)
     }
 
-    /// Whether enough scrapes since an instant got no answer, the last of them recently.
+    /// Whether at least [`t::unanswered`] scrapes since an instant got no answer, the last of them recently.
     fn is_silent_since(&self, since: Time, now: Time) -> bool {
         let last = self.unanswered.back();
         let of_late = last.is_some_and(|at| now.since(*at) < t::failure_lately());
@@ -109,36 +109,36 @@ impl TargetState {
 }
 
 impl Servers {
-    /// What is remembered of one target; the stalest makes room for a new one.
+    /// The state of one target. When there are too many, a new one replaces the one whose last good scrape is oldest.
     pub fn get(&mut self, target: &str) -> &mut TargetState {
         let key = target.to_owned();
         row::entry(&mut self.targets, MAX_TARGETS, key, |state| state.last_good)
     }
 
-    /// Whether a scrape succeeded after an instant.
+    /// Whether any scrape succeeded after an instant.
     pub fn scraped_after(&self, after: Time) -> bool {
         self.targets.values().any(|target| target.last_good > Some(after))
     }
 
-    /// Whether a scrape of any target succeeded within this time.
+    /// Whether a scrape of any target succeeded within this span.
     pub fn any_scraped_within(&self, span: Duration, now: Time) -> bool {
         let mut targets = self.targets.values();
         targets.any(|target| target.answered_within(span, now))
     }
 
-    /// Whether every current target was scraped within this time.
+    /// Whether every current target was scraped successfully within this span.
     pub fn all_scraped_within(&self, span: Duration, now: Time) -> bool {
         let mut targets = self.present(now);
         targets.all(|(_, target)| target.answered_within(span, now))
     }
 
-    /// Forgets targets that have been silent for long.
+    /// Forgets targets without any report for [`t::forget_server`].
     pub fn forget_the_gone(&mut self, now: Time) {
         self.targets
             .retain(|_, state| now.since(state.heard_of) < t::forget_server());
     }
 
-    /// Records an API server's answer at `/readyz`.
+    /// Records a reading of `/readyz`.
     pub fn take_readiness(&mut self, report: ReadyReport) {
         let state = self.get(&report.target);
         state.heard_of = state.heard_of.max(report.at);
@@ -146,8 +146,8 @@ impl Servers {
         state.version = report.version.or_else(|| state.version.take());
     }
 
-    /// Why scrapes are not answered, when none is. A refusal is an answer, and behind a shared address the answer of
-    /// another process a moment ago is one, too.
+    /// The reason why no scrape is answered; `None` if one is. A refusal is an answer, and so is one that another process at a
+    /// shared address gave a moment ago.
     pub fn unanswered(&self, history: &History, now: Time) -> Option<&str> {
         let unanswered = |(target, state): (&String, &TargetState)| {
             let failed = state
@@ -161,14 +161,15 @@ impl Servers {
         self.present(now).all(unanswered).then_some(first.why.as_str())
     }
 
-    /// Targets with a recent answer. Removed ones are remembered for longer, and would be evidence about the past.
+    /// Targets with a scrape, a failure or a readiness reading within [`t::long_interval`]. Removed ones are remembered for longer,
+    /// and are no evidence about the present.
     fn present(&self, now: Time) -> impl Iterator<Item = (&String, &TargetState)> {
         let targets = self.targets.iter();
         targets.filter(move |(_, state)| now.since(state.heard_of) < t::long_interval())
     }
 
-    /// The processes behind a shared address that do not answer any more. One that ended and began again is
-    /// another process, and the old one is not missed.
+    /// The processes at a shared address that no longer answer. A process that was replaced by a later one after its last answer is
+    /// not counted.
     fn silent_behind(history: &History, target: &str, state: &TargetState, now: Time) -> Vec<SilentView> {
         let known: Vec<ServerProcess> = history.processes_behind(target).collect();
         let is_silent = |last: Time| {
@@ -184,7 +185,7 @@ impl Servers {
         views.filter(|view| is_silent(view.since)).collect()
     }
 
-    /// The API servers that stopped answering while others go on.
+    /// The API servers that stopped answering while others still answer.
     pub fn sick(&self, history: &History, now: Time) -> Vec<Sick> {
         let mut sick = Vec::new();
         for (target, state) in &self.targets {
@@ -211,8 +212,8 @@ impl Servers {
         sick
     }
 
-    /// What is seen of the control plane beside writes, as sentences; `failing` is the first webhook named as a culprit that could
-    /// keep an API server from starting.
+    /// Symptoms of the control plane other than failing writes, as sentences. `failing` is the first webhook named as a culprit
+    /// that could prevent an API server from starting.
     pub fn symptoms(
         &self,
         history: &History,
@@ -262,7 +263,7 @@ impl Servers {
         said
     }
 
-    /// The oldest release that any of them reported.
+    /// The oldest release, as (major, minor), that any API server reported; `None` if none did.
     pub fn oldest_release(&self) -> Option<(u32, u32)> {
         let releases = self.targets.values();
         releases
@@ -270,7 +271,7 @@ impl Servers {
             .min()
     }
 
-    /// Every scrape target for people.
+    /// The state of every scrape target for users.
     pub fn views(&self, history: &History, now: Time) -> Vec<ScrapeView> {
         let views = self.targets.iter().map(|(target, state)| {
             let replicas = history.replicas_behind(target);
@@ -290,7 +291,7 @@ impl Servers {
     }
 }
 
-/// Major and minor of a `gitVersion` like `v1.33.1-gke.100`.
+/// Major and minor release of a `gitVersion` like `v1.33.1-gke.100`.
 fn release(version: &str) -> Option<(u32, u32)> {
     let mut numbers = version.trim_start_matches('v').split('.');
     let mut next = || numbers.next()?.parse().ok();
@@ -298,7 +299,7 @@ fn release(version: &str) -> Option<(u32, u32)> {
 }
 
 impl Sick {
-    /// What is known of it, as a sentence.
+    /// A sentence about it.
     pub fn sentence(&self, now: Time) -> String {
         let (who, since) = (capital(&self.who), self.since);
         let (so_long, why) = (human(now.since(since)), self.why.trim_end_matches('.'));

@@ -1,9 +1,9 @@
-//! One `Metric`: labels, and a number or a distribution.
+//! One `Metric` message: labels, and a number or a distribution.
 
 use super::wire::{Malformed, MessageFields, Value};
 use crate::observe::snapshot::LabelPairs;
 
-/// Fields of `Metric`.
+/// Field numbers of `Metric`.
 const LABEL: u64 = 1;
 const GAUGE: u64 = 2;
 const COUNTER: u64 = 3;
@@ -11,7 +11,7 @@ const SUMMARY: u64 = 4;
 const UNTYPED: u64 = 5;
 const HISTOGRAM: u64 = 7;
 
-/// What a metric says, in place.
+/// The used parts of a metric, borrowed from the message.
 #[derive(Debug, Default)]
 pub(super) struct Metric<'message> {
     pub(super) labels: LabelPairs<&'message str, &'message str>,
@@ -23,7 +23,7 @@ pub(super) struct Metric<'message> {
 pub(super) enum MetricValue {
     #[default]
     Nothing,
-    /// Of a counter, a gauge, or what has no type.
+    /// Of a counter, a gauge or an untyped metric.
     Whole(f64),
     /// Of a histogram or a summary.
     Distribution { sum: f64, count: f64 },
@@ -60,7 +60,7 @@ fn label(pair: &[u8]) -> Result<(&str, &str), Malformed> {
     Ok((name, value))
 }
 
-/// `Gauge`, `Counter` and `Untyped` have their value in the same place. An absent one is zero.
+/// `Gauge`, `Counter` and `Untyped` have their value in field 1; an absent value is zero.
 fn whole(message: &[u8]) -> Result<MetricValue, Malformed> {
     let mut value = 0.0;
     for field in MessageFields(message) {
@@ -71,8 +71,8 @@ fn whole(message: &[u8]) -> Result<MetricValue, Malformed> {
     Ok(MetricValue::Whole(value))
 }
 
-/// `Histogram` and `Summary` have count and sum in the same places. A histogram may count in fractions, in
-/// field 4, which goes before the integer when it is above zero; what a summary has there is no double.
+/// `Histogram` and `Summary` have count and sum in fields 1 and 2. A histogram may have a fractional count in field 4, which
+/// replaces the integer when it is above zero; field 4 of a summary is not a double.
 fn distribution(message: &[u8]) -> Result<MetricValue, Malformed> {
     let (mut sum, mut count, mut fractional) = (0.0, 0, 0.0);
     for field in MessageFields(message) {

@@ -1,11 +1,11 @@
-//! The grammar under every protobuf message: numbers of variable length, and fields behind tags.
+//! The protobuf wire format: varints, and fields behind tags.
 
 /// Why the rest of a message cannot be read.
 pub(super) type Malformed = &'static str;
 
 const TOO_LONG: Malformed = "a number is longer than 64 bits";
 
-/// A number of variable length, taken byte by byte: seven bits each, the lowest first.
+/// A varint, read byte by byte: seven bits each, the lowest first.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Number {
     value: u64,
@@ -13,7 +13,7 @@ pub(super) struct Number {
 }
 
 impl Number {
-    /// Takes the next byte; returns the number with its last one and is fresh again then.
+    /// Adds the next byte. Returns the number after its last byte, and then starts with the next number.
     pub(super) fn push(&mut self, byte: u8) -> Result<Option<u64>, Malformed> {
         // The tenth byte has room for one bit.
         if self.bits == 63 && byte > 1 {
@@ -27,13 +27,13 @@ impl Number {
         Ok(None)
     }
 
-    /// Whether no byte of a number has been taken.
+    /// Whether no byte of the next number was read yet.
     pub(super) fn is_fresh(self) -> bool {
         self.bits == 0
     }
 }
 
-/// How a field's content is laid out.
+/// How a field's content is encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WireType {
     Varint,
@@ -43,7 +43,7 @@ pub(super) enum WireType {
     Fixed32,
 }
 
-/// Splits a tag into a field's number and its shape.
+/// Splits a tag into a field's number and its wire type.
 pub(super) fn tag(tag: u64) -> Result<(u64, WireType), Malformed> {
     let shape = match tag & 7 {
         0 => WireType::Varint,
@@ -64,11 +64,11 @@ pub(super) enum Value<'message> {
     Varint(u64),
     Double(f64),
     Bytes(&'message [u8]),
-    /// Of 32 bits: no field that matters has them.
+    /// A value of 32 bits; no used field has this type.
     Single,
 }
 
-/// The fields of a message that is there as a whole; ends after the first that is broken.
+/// Iterates over the fields of a complete message; ends after the first malformed one.
 pub(super) struct MessageFields<'message>(pub(super) &'message [u8]);
 
 impl<'message> Iterator for MessageFields<'message> {
