@@ -1,13 +1,12 @@
-//! Which backend is probed when, and for which hooks the answer counts.
+//! Decides which backend is probed when, and for which hooks the result counts.
 //!
-//! Hooks that share a backend, its server name, caBundle and TLS settings are one *target*: per interval it gets one
-//! fresh handshake, whatever the number of hooks; their requests are sent on one pooled connection, in turn, and equal
-//! requests once. The result of the handshake counts for all of them. A hook whose own request fails, hangs or is slow
-//! is judged by fresh probes with its own request alone, until one is answered well: a good handshake is no evidence
-//! for its requests.
+//! Hooks with the same backend, server name, caBundle and TLS settings form one *target*. Each interval it gets one fresh
+//! handshake, whatever the number of hooks, and the handshake's result counts for all of them. Their requests are sent in turn on
+//! one pooled connection, and equal requests only once. A hook whose own request fails, hangs or is slow is then judged only by
+//! fresh probes with its own request, until one is answered well: a successful handshake is no evidence for its requests.
 //!
-//! How many probes begin in a second is bounded, in all and per backend, and how many are in flight. Past that intervals
-//! stretch, which is reported. Pure: instants are arguments, and the same calls make the same schedule.
+//! Limits apply to the probes that begin per second (in total and per backend) and to the probes in flight. Past them intervals
+//! stretch, which is reported. The schedule is pure: times are arguments, and the same calls give the same schedule.
 
 mod budget;
 mod pace;
@@ -30,62 +29,63 @@ use pace::Behind;
 pub use pace::{ProbePace, Stretch};
 use target::{TargetSchedule, Wanted};
 
-/// So many intervals after its time a probe goes before those of hooks that are looked at closely.
+/// A fresh probe that is late by this many intervals is as urgent as those of hooks that are observed closely; a pooled one no
+/// longer comes after fresh ones.
 const STARVED: u32 = 4;
 
-/// The rates of probes and their limits.
+/// The intervals of probes, and their limits per second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rates {
-    /// Between two probes of one target, and between two that ask the same on the pooled connection.
+    /// Time between two fresh probes of one target, and between two equal requests on its pooled connection.
     pub interval: Duration,
-    /// The same while something is odd.
+    /// The same for hooks that are observed closely.
     pub alert_interval: Duration,
-    /// Probes a second that begin in all, at most.
+    /// Most probes that begin per second in total.
     pub per_second: u32,
-    /// Probes a second of one backend, at most; no less than a hook takes that is alone on it.
+    /// Most probes of one backend per second; never less than one hook alone on it needs.
     pub per_backend: u32,
-    /// The same while something is odd about a hook there.
+    /// The same while a hook of the backend is observed closely.
     pub per_backend_alert: u32,
 }
 
-/// What is asked: how far a probe goes, and its request in such a form that equal forms are one request.
+/// A probe's level, and a text that identifies its request.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ask {
-    /// How far.
+    /// How far the probe goes.
     pub level: ProbeLevel,
-    /// Equal text is an equal request, and is sent once.
+    /// Identifies the request: equal texts are equal requests, which are sent once.
     pub request: Arc<str>,
 }
 
 /// A probe to make now.
 #[derive(Debug, Clone)]
 pub struct ScheduledProbe {
-    /// By which its news is told to the schedule.
+    /// Identifies the probe when its results are passed to the schedule.
     pub number: u64,
-    /// The backend, with the server name and trust for it.
+    /// The backend, with the server name and trust to use.
     pub target: Arc<ProbeTarget>,
-    /// The hooks that ask the same; at least one. Any of them can be taken to make the request.
+    /// The hooks that send the same request, at least one. The request can be made for any of them.
     pub hooks: Arc<[Arc<Hook>]>,
-    /// What is asked.
+    /// The level and request.
     pub ask: Ask,
-    /// Whether to dial, or to use the pooled connection.
+    /// Whether to dial or to use the pooled connection.
     pub connection: ConnectionKind,
-    /// How long it may take: the longest timeout of the hooks.
+    /// The probe's timeout: the longest timeout of the hooks.
     pub deadline: Duration,
-    /// The backend has left: nothing may be dialled.
+    /// The backend was removed for all hooks: only an existing connection may be used.
     pub gone: bool,
 }
 
-/// The room that there is for probes.
+/// The limits on probes in flight.
 #[derive(Debug, Clone, Copy)]
 pub struct ProbeRoom {
-    /// So many more may be under way.
+    /// How many more probes may be in flight.
     pub free: usize,
-    /// With no more room than this, a second look at a backend must wait: it must not cost others their first.
+    /// While `free` is no more than this, a second probe of a target waits, so that other targets get their first.
     pub scarce: usize,
 }
 
-/// See the module's head.
+/// The schedule of all probes. See the module's documentation.
 #[derive(Debug)]
 pub struct Schedule {
     rates: Rates,
@@ -96,14 +96,14 @@ pub struct Schedule {
     behind: Behind,
     attended: BTreeSet<HookId>,
     waiting_since: Option<Time>,
-    /// When that was heard of.
+    /// When `waiting_since` last changed to an instant: every target is due once since then.
     look_since: Option<Time>,
     dropped: Vec<Arc<ProbeTarget>>,
     next: u64,
 }
 
 impl Schedule {
-    /// An empty one. `seed` decides how far probes are from each other in time.
+    /// An empty schedule. `seed` decides the pseudo-random offsets of probes.
     pub fn new(rates: Rates, seed: u64) -> Self {
         Self {
             rates,
@@ -120,8 +120,8 @@ impl Schedule {
         }
     }
 
-    /// Takes in which hooks there are and what each asks; `None` for one that is not probed. A backend that has left stays
-    /// for as long as the API server may hold on to its connections.
+    /// Takes the current hooks with the request of each; `None` for a hook that is not probed. A removed backend stays in the
+    /// schedule for as long as the API server may keep its connections.
     pub fn take_inventory(&mut self, hooks: &[(Arc<Hook>, Option<Ask>)], cluster_ips: bool, now: Time) {
         let mut asked: HashMap<Arc<ProbeTarget>, BTreeMap<Ask, Vec<Arc<Hook>>>> = HashMap::new();
         let mut order: Vec<Arc<ProbeTarget>> = Vec::new();
@@ -146,7 +146,7 @@ impl Schedule {
         }
         for (key, target) in &mut self.targets {
             let may_leave = key.backend.path == BackendPath::Endpoint;
-            // With other terms the API server has made a new client, and without its hook none has a name to ask for.
+            // With other terms the API server has made a new client, and a removed hook is not called any more.
             let left = |hook: &Hook| {
                 let now = there.get(&hook.id);
                 may_leave
@@ -182,8 +182,8 @@ impl Schedule {
         self.look_at_attended();
     }
 
-    /// Takes in which hooks need a closer look, and since when a canary waits: each time another one does,
-    /// every backend is due once, after those of the hooks.
+    /// Sets which hooks are observed closely, and since when a canary waits. Each time another canary waits, every backend is due
+    /// once, after those of these hooks.
     pub fn attend(&mut self, hooks: BTreeSet<HookId>, waiting_since: Option<Time>, now: Time) {
         self.attended = hooks;
         if waiting_since != self.waiting_since {
@@ -218,23 +218,23 @@ impl Schedule {
         });
     }
 
-    /// Hands out what is not probed any more, so that its connection can be closed.
+    /// Returns the targets that are no longer probed, so that their connections can be closed.
     pub fn dropped(&mut self) -> Vec<Arc<ProbeTarget>> {
         std::mem::take(&mut self.dropped)
     }
 
-    /// How many targets there are.
+    /// The number of targets.
     pub fn len(&self) -> usize {
         self.targets.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no targets.
     pub fn is_empty(&self) -> bool {
         self.targets.is_empty()
     }
 
-    /// What is to begin now, the most urgent first; it counts as under way from here on. `keeps` tells whether a
-    /// connection is kept to a target.
+    /// The probes to begin now, the most urgent first; from then on they count as in flight. `keeps` tells whether a connection to
+    /// a target is open.
     pub fn start(
         &mut self,
         room: ProbeRoom,
@@ -298,20 +298,20 @@ impl Schedule {
         started
     }
 
-    /// When to look next at what is due, where there are targets; in the past where something may be due at any instant.
+    /// When to call [`Self::start`] next; in the past if something may be due at any time, `None` without targets.
     pub fn due(&self) -> Option<Time> {
         self.targets.values().map(TargetSchedule::due).min()
     }
 
-    /// How it keeps up, where that is news.
+    /// A report of whether probes keep up, if it has changed.
     pub fn pace(&mut self, now: Time) -> Option<ProbePace> {
         self.behind.news(self.targets.len(), now)
     }
 }
 
-/// In which order probes begin: hooks that are looked at closely first, and of each place one in turn, so that a Service
-/// with a thousand endpoints waits for itself. Of one place fresh probes come before kept ones, and first looks before
-/// second ones.
+/// The order in which probes begin: first those of hooks that are observed closely, and starved fresh ones. Then Services take
+/// turns, so that one with a thousand endpoints delays only itself. Within one Service, fresh probes come before pooled ones,
+/// and a request's first fresh probe before its second.
 fn in_turn(mut due: Vec<(Arc<ProbeTarget>, u64, Wanted)>) -> Vec<(Arc<ProbeTarget>, Wanted)> {
     let starved = |wanted: &Wanted| wanted.late >= wanted.interval * STARVED;
     due.sort_by_cached_key(|(_, number, wanted)| {
@@ -331,7 +331,7 @@ fn in_turn(mut due: Vec<(Arc<ProbeTarget>, u64, Wanted)>) -> Vec<(Arc<ProbeTarge
     turns.into_iter().map(|(_, key, wanted)| (key, wanted)).collect()
 }
 
-/// As good as a toss.
+/// A pseudo-random number (splitmix64).
 const fn mix(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

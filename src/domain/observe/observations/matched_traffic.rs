@@ -296,7 +296,8 @@ impl<'a> MatchSubject<'a> {
                 ..RequestShape::new(operation, object)
             })
         };
-        // If the table of spared objects names no namespace, a kind's scope is unknown: a cluster-scoped and a namespaced object are tried.
+        // If the table of spared objects names no namespace, a kind's scope is unknown: a cluster-scoped and a namespaced object
+        // are both tried.
         self.hook
             .rules
             .iter()

@@ -1,4 +1,4 @@
-//! How many probes may begin, in all and of one backend.
+//! The budgets of probes: how many may begin per second, in total and per backend.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,21 +8,21 @@ use crate::cluster::hook::Backend;
 use crate::observe::probe::ConnectionKind;
 use crate::time::Time;
 
-/// Probes a second that a hook which is alone on its backend takes, in its intervals: a fresh one and a kept one, each up
-/// to a tenth early. No budget is smaller.
+/// Probes per interval of a hook that is alone on its backend: a fresh and a pooled one, each up to a tenth early (2 / 0.9, rounded
+/// up). No backend's budget is smaller.
 const ALONE: f64 = 2.25;
 
-/// While a probe on a pooled connection waits, it is owed one start per this many fresh ones.
+/// While a probe on a pooled connection waits, it is owed one start per this many starts of fresh probes.
 const FRESH_PER_KEPT: f64 = 3.0;
 
-/// A token bucket: refills evenly up to a maximum.
+/// A token bucket, refilled evenly up to a maximum.
 #[derive(Debug, Clone, Copy)]
 struct Meter {
     tokens: f64,
     at: Time,
-    /// A probe on a pooled connection had to wait, and none has begun since.
+    /// Whether a probe on a pooled connection had to wait, and none has begun since.
     kept_waits: bool,
-    /// Probes owed to pooled connections: fresh ones leave this many tokens, however many of them are due.
+    /// Starts owed to probes on pooled connections: fresh probes leave this many whole tokens.
     owed: f64,
 }
 
@@ -36,7 +36,7 @@ impl Meter {
         }
     }
 
-    /// Whether a probe may begin. One on a pooled connection leaves `spare` for fresh ones, unless it is owed its turn.
+    /// Whether a probe may begin. One on a pooled connection must leave `spare` tokens for fresh probes, unless it is owed a start.
     fn has(&mut self, connection: ConnectionKind, spare: f64, (rate, burst): (f64, f64), now: Time) -> bool {
         let gained = now.since(self.at).as_secs_f64() * rate;
         (self.tokens, self.at) = ((self.tokens + gained).min(burst), now);
@@ -57,7 +57,7 @@ impl Meter {
             }
             ConnectionKind::Fresh => {}
             ConnectionKind::Kept => {
-                // Where there is enough for both, nothing is owed.
+                // With enough tokens for both kinds, nothing is owed.
                 let plenty = self.tokens >= 1.0 + spare;
                 self.owed = if plenty { 0.0 } else { (self.owed - 1.0).max(0.0) };
                 self.kept_waits = false;
@@ -67,7 +67,7 @@ impl Meter {
     }
 }
 
-/// What is left of both.
+/// The tokens that are left, in total and per backend.
 #[derive(Debug, Default)]
 pub(super) struct ProbeBudget {
     total: Option<Meter>,
@@ -82,7 +82,7 @@ pub(super) enum UsedUp {
 }
 
 impl ProbeBudget {
-    /// Forgets the backends of which nothing is probed any more, and takes in about which of the others something is odd.
+    /// Forgets the backends that are no longer probed, and updates which of the others are observed closely.
     pub(super) fn keep_only(&mut self, backends: &HashMap<&Backend, bool>) {
         self.backends.retain(|backend, (_, attended)| {
             *attended = backends.get(backend) == Some(&true);
@@ -98,11 +98,11 @@ impl ProbeBudget {
         }
     }
 
-    /// Takes one probe of a backend out. Those on pooled connections leave something for fresh ones, which are late because
-    /// of them only where there is too little for both: then at least one in four is theirs.
+    /// Takes one probe of a backend from both budgets. Probes on pooled connections leave tokens for fresh ones. When there are too
+    /// few tokens for both kinds, at least one start in four is a pooled connection's.
     ///
     /// # Errors
-    /// Where there is none left now.
+    /// The budget that has too few tokens now.
     pub(super) fn take(
         &mut self,
         backend: &Backend,
@@ -111,7 +111,7 @@ impl ProbeBudget {
         now: Time,
     ) -> Result<(), UsedUp> {
         let most = f64::from(rates.per_second);
-        // A quarter of a second's probes may begin together.
+        // A quarter of the probes of a second may begin at once.
         let burst = (most / 4.0).max(3.0);
         let (of_all, of_backend) = (burst / 4.0, 1.0);
         let total = self.total.get_or_insert(Meter::new(burst, now));
@@ -131,7 +131,7 @@ impl ProbeBudget {
 }
 
 impl Rates {
-    /// The interval of calm times, or that of while something is odd.
+    /// The interval between probes; the alert interval for what is observed closely (`attended`).
     pub(super) fn interval(&self, attended: bool) -> Duration {
         if attended {
             self.alert_interval
@@ -140,7 +140,7 @@ impl Rates {
         }
     }
 
-    /// Probes of one backend a second, at most.
+    /// Most probes of one backend per second.
     pub fn of_backend(&self, attended: bool) -> f64 {
         let most = if attended {
             self.per_backend_alert.max(self.per_backend)

@@ -1,4 +1,4 @@
-//! Whether probes keep up with their intervals.
+//! Reports whether probes keep up with their intervals.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,49 +11,48 @@ use crate::cluster::hook::Backend;
 use crate::text::human;
 use crate::time::Time;
 
-/// A shorter wait of a probe is not logged, however short its interval.
+/// A delay shorter than this is not logged, even if it is half the probe's interval.
 const NOTABLE: Duration = Duration::from_secs(2);
 /// Probes keep up again once none was late for this long.
 const SETTLED: Duration = Duration::from_secs(30);
-/// How often the figures are reported while probes do not keep up.
+/// Shortest time between two reports, except for the one that says that a delay has begun.
 const TOLD: Duration = Duration::from_secs(5);
-/// Most backends that are listed separately; of more the first that were late.
+/// Most backends collected between two reports; further ones are not counted.
 const MOST: usize = 100;
 const NAMED: usize = 5;
 
-/// How probes keep up with their intervals.
+/// Whether probes keep up with their intervals.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ProbePace {
-    /// How many targets there are: backends, each as hooks with the same server name and trust meet it.
+    /// The number of probe targets: a backend counts once for each combination of server name and trust with which hooks call it.
     pub targets: usize,
-    /// How late the probe is that waited longest within the last seconds, also where that is not worth a line in the log.
+    /// The longest delay of a probe since the last report, even if it is too short to be logged.
     #[serde(default)]
     pub late: Duration,
-    /// What is stretched; `None` while no probe is late by half its interval.
+    /// The stretched intervals; `None` while no probe is late by half its interval (and by 2 s).
     pub stretch: Option<Stretch>,
 }
 
-/// Intervals that are longer than they should be because a budget is used up.
+/// How much longer than configured the intervals are, and which budgets are used up.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stretch {
-    /// How late the probe is that has waited longest.
+    /// The longest delay of a probe.
     pub late: Duration,
-    /// What its interval should be.
+    /// The configured interval of that probe.
     pub interval: Duration,
-    /// Whether others waited because of the limit on probes in flight: the limit itself, or half of it for second
-    /// looks.
+    /// Whether probes waited because of the limit on probes in flight (for a second probe of a target, half of the limit).
     #[serde(default)]
     pub concurrency: bool,
-    /// Whether the budget of all probes is used up.
+    /// Whether the budget for all probes together is used up.
     pub total: bool,
     /// Backends whose own budget is used up, at most five.
     pub backends: Vec<Backend>,
-    /// How many more of those there are.
+    /// How many more such backends there are.
     pub more: usize,
 }
 
 impl Stretch {
-    /// As sentences, with what to do.
+    /// One sentence for each exhausted budget, with what to do.
     pub fn sentences(&self) -> Vec<String> {
         let (every, instead) = (human(self.interval + self.late), human(self.interval));
         let mut said = Vec::new();
@@ -85,14 +84,14 @@ impl Stretch {
     }
 }
 
-/// What waited for a budget.
+/// The delays since the last report.
 #[derive(Debug, Default)]
 pub(super) struct Behind {
-    /// When something was last late.
+    /// When a probe was last late by a notable time.
     last: Option<Time>,
-    /// Since the last report: how late the latest was, notable or not.
+    /// The longest delay since the last report.
     late: Duration,
-    /// The same of what was notable, with its interval.
+    /// The longest notable delay since the last report, with the probe's interval.
     worst: (Duration, Duration),
     concurrency: bool,
     total: bool,
@@ -101,7 +100,7 @@ pub(super) struct Behind {
 }
 
 impl Behind {
-    /// Notes that a probe has to wait.
+    /// Records that a probe has to wait.
     pub(super) fn waits(&mut self, used_up: UsedUp, backend: &Backend, wanted: &Wanted, now: Time) {
         self.late = self.late.max(wanted.late);
         if wanted.late < (wanted.interval / 2).max(NOTABLE) {
@@ -119,7 +118,7 @@ impl Behind {
         }
     }
 
-    /// The report that is due now, if any.
+    /// The report that is due now; `None` if none is, or nothing has changed.
     pub(super) fn news(&mut self, targets: usize, now: Time) -> Option<ProbePace> {
         let recent = self.told.as_ref().filter(|(at, _)| now.since(*at) < TOLD);
         let begins = self.worst.0 > Duration::ZERO
@@ -134,7 +133,7 @@ impl Behind {
         let is_over = self.last.is_none_or(|last| now.since(last) >= SETTLED);
         let stretch = match (self.worst, is_over) {
             (_, true) => None,
-            // Late lately, and on time for the moment.
+            // Probes were late a short time ago, and are on time now.
             ((Duration::ZERO, _), false) => known,
             ((late, interval), false) => Some(Stretch {
                 late,

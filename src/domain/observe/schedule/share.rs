@@ -1,4 +1,4 @@
-//! The hooks for which a probe counts.
+//! Distributes the results of a probe to all hooks for which it counts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use crate::observe::probe::{
 };
 use crate::time::Time;
 
-/// An answer this soon after the request is not a slow hook's, whatever the handshake took.
+/// An answer within this time after the request is not slow, however long the handshake took.
 const PROMPT: Duration = Duration::from_millis(100);
 
 impl Schedule {
-    /// Takes in that a probe is late, and says so for each hook that it is news of.
+    /// Records that a probe is late. Returns the event once for each hook for which it counts.
     pub fn overdue(&mut self, number: u64, overdue: &ProbeOverdue, now: Time) -> Vec<ProbeOverdue> {
         let Some(attempt) = self.out.get(&number) else {
             return Vec::new();
@@ -28,8 +28,8 @@ impl Schedule {
         if asked && let Some(state) = target.asks.get_mut(&attempt.ask) {
             state.answered(Some(false), attempt.connection, now);
         }
-        // A handshake counts for all hooks of the target, and a pooled connection for all that share it; a missing
-        // answer on a new one counts only for the hooks with that request.
+        // A pending handshake counts for all hooks of the target, and a pooled connection for all that share it. A missing
+        // answer on a new connection counts only for the hooks with that request.
         let for_all = asked == (attempt.connection == ConnectionKind::Kept);
         let of = |hook: &Arc<Hook>| ProbeOverdue {
             hook: hook.id.clone(),
@@ -43,8 +43,8 @@ impl Schedule {
         }
     }
 
-    /// Takes in that the handshake of a fresh probe is done; `report` says how. It comes back for each hook that asks
-    /// something else.
+    /// Records that the handshake of a fresh probe succeeded. Returns `report`, which describes the handshake, for each hook with
+    /// another request.
     pub fn shaken(&mut self, number: u64, report: &ProbeReport, now: Time) -> Vec<ProbeReport> {
         let Some(attempt) = self.out.get(&number) else {
             return Vec::new();
@@ -62,7 +62,7 @@ impl Schedule {
         hooks.map(|hook| report.handshake_for(hook)).collect()
     }
 
-    /// Records a finished probe, once for each hook that it counts for.
+    /// Records a finished probe. Returns its report once for each hook for which it counts.
     pub fn finished(&mut self, number: u64, report: &ProbeReport, now: Time) -> Vec<ProbeReport> {
         let Some(attempt) = self.out.remove(&number) else {
             return Vec::new();
@@ -117,7 +117,7 @@ impl ScheduledProbe {
     }
 }
 
-/// Whether the request was answered well and promptly; `None` where none was sent.
+/// Whether the request was answered well and without delay; `None` if no request was sent.
 fn well(report: &ProbeReport) -> Option<bool> {
     let asking = [report.phases.first_byte, report.phases.body];
     let asking: Duration = asking.into_iter().flatten().sum();
@@ -137,7 +137,7 @@ fn well(report: &ProbeReport) -> Option<bool> {
 }
 
 impl ProbeReport {
-    /// The same of another hook that asks the same; it had not waited for longer than its own timeout.
+    /// The report for another hook with the same request; cut off at that hook's own timeout.
     fn for_hook(&self, hook: &Hook) -> Self {
         let report = Self {
             hook: hook.id.clone(),
@@ -154,7 +154,7 @@ impl ProbeReport {
             rest = rest.saturating_sub(spent);
             is_it
         });
-        // What lies between the phases is nothing.
+        // No phase ran past the limit: the time between phases does not count.
         let Some(phase) = ran_out else { return report };
         Self {
             took: limit,
@@ -163,7 +163,7 @@ impl ProbeReport {
         }
     }
 
-    /// The same of another hook, which asks something else.
+    /// The report for a hook with another request.
     fn shared_with(&self, hook: &Hook) -> Self {
         Self {
             level: if self.connection == ConnectionKind::Fresh {
@@ -176,7 +176,7 @@ impl ProbeReport {
         }
     }
 
-    /// Its handshake alone, of a hook that asks something else.
+    /// The handshake alone, as a report for a hook with another request.
     fn handshake_for(&self, hook: &Hook) -> Self {
         let phases = PhaseDurations {
             first_byte: None,

@@ -1,4 +1,4 @@
-//! One target: its requests, when each was last sent, and what is in flight.
+//! The schedule of one target: its requests, when each was last sent, and which probes are in flight.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,36 +10,36 @@ use crate::observe::probe::ConnectionKind;
 use crate::thresholds as t;
 use crate::time::Time;
 
-/// Fresh probes with one request in flight at once: while one hangs for the hook's whole timeout, the next sees a recovery.
+/// Most fresh probes in flight with the same request: while one hangs for the hook's whole timeout, another can see a recovery.
 const FRESH_PER_ASK: usize = 2;
-/// Handshakes with the target in flight at once, not counting slow ones.
+/// Most pending handshakes with the target that are younger than [`LONG_HANDSHAKE`].
 const HANDSHAKES: usize = 2;
-/// The same with those.
+/// Most pending handshakes with the target.
 const HANDSHAKES_AT_MOST: usize = 4;
-/// A handshake that takes longer than this keeps others waiting no more.
+/// A handshake that takes longer than this no longer delays others.
 const LONG_HANDSHAKE: Duration = Duration::from_secs(5);
-/// A request on the pooled connection without an answer by then no longer delays others, and is retried on a connection of
-/// its own. Equal to the time after which a canary is overdue.
+/// A request on the pooled connection that is not answered within this time no longer delays others, and is retried on a connection
+/// of its own. Equal to the time after which a canary is overdue.
 const STALLED: Duration = Duration::from_millis(300);
-/// The same while something is odd: one round of the schedule earlier, as a shield may depend on it.
+/// The same for a target that is observed closely: one round of the schedule earlier, since a shield may depend on the result.
 const STALLED_IN_ALERT: Duration = Duration::from_millis(100);
-/// Most pooled connections with a request in flight.
+/// Most requests in flight on pooled connections to the target, each on its own connection.
 const KEPT_AT_ONCE: usize = 2;
-/// A target to which nothing happens is looked at again after this.
+/// Longest time between two checks whether anything of a target is due.
 const LOOKED_AT: Duration = Duration::from_secs(60);
 
-/// When something is due again.
+/// The times of one kind of probe.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lane {
     pub(super) last: Option<Time>,
-    /// When the first may come.
+    /// When the first probe is due.
     pub(super) first: Time,
-    /// How much earlier than its interval the next one comes, in ten-thousandths of it: 0 to 999.
+    /// How much earlier than its interval the next probe is due, in ten-thousandths of the interval: 0 to 999.
     early: u64,
 }
 
 impl Lane {
-    /// Due for the first time within half a second, by a toss.
+    /// First due within half a second, at a pseudo-random time.
     fn new(now: Time, toss: u64) -> Self {
         Self {
             last: None,
@@ -48,7 +48,8 @@ impl Lane {
         }
     }
 
-    /// Up to a tenth early, by a toss that differs from round to round, so that probes never march in step.
+    /// When the next probe is due: up to a tenth early, by a pseudo-random part that changes each time, so that probes of different
+    /// targets do not synchronize.
     pub(super) fn due(&self, interval: Duration) -> Time {
         match self.last {
             Some(last) => last + (interval - interval.mul_f64(self.early as f64 / 10_000.0)),
@@ -61,22 +62,22 @@ impl Lane {
     }
 }
 
-/// One request, and the hooks that have it in common.
+/// One request, and the hooks that send the same.
 #[derive(Debug)]
 pub(super) struct AskState {
     pub(super) hooks: Arc<[Arc<Hook>]>,
-    /// One of the hooks is looked at closely.
+    /// Whether one of the hooks is observed closely.
     pub(super) attended: bool,
-    /// Since when its answers contradict its good handshakes: the hooks are then judged by probes with their own
-    /// requests alone.
+    /// Since when its answers contradict its successful handshakes ("in doubt"): the hooks are then judged only by probes with
+    /// their own request.
     pub(super) doubt: Option<Time>,
     pub(super) fresh: Lane,
     pub(super) kept: Lane,
-    /// When the fresh probes in flight began.
+    /// The fresh probes in flight: number and start.
     pub(super) fresh_out: Vec<(u64, Time)>,
 }
 
-/// A hook whose backend this was until its removal.
+/// A hook from whose endpoints the target's backend was removed.
 #[derive(Debug)]
 pub(super) struct Left {
     pub(super) hook: Arc<Hook>,
@@ -84,7 +85,7 @@ pub(super) struct Left {
     pub(super) at: Time,
 }
 
-/// A request in flight on the pooled connection.
+/// A request in flight on a pooled connection.
 #[derive(Debug)]
 pub(super) struct KeptOut {
     pub(super) number: u64,
@@ -96,34 +97,34 @@ pub(super) struct KeptOut {
 pub(super) struct Wanted {
     pub(super) ask: Ask,
     pub(super) connection: ConnectionKind,
-    /// For how long it has been due.
+    /// How long it has been due.
     pub(super) late: Duration,
     pub(super) interval: Duration,
     pub(super) attended: bool,
     /// Whether another probe of the target is in flight.
     pub(super) second: bool,
-    /// Whether another fresh one with the same request is.
+    /// Whether another fresh probe with the same request is in flight.
     pub(super) again: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct TargetSchedule {
-    /// In the order in which they came: what makes the schedule the same again.
+    /// The order of creation, which makes the schedule deterministic.
     pub(super) number: u64,
     pub(super) asks: BTreeMap<Ask, AskState>,
     pub(super) left: BTreeMap<HookId, Left>,
     pub(super) attended: bool,
-    /// The handshake that all share.
+    /// Fresh probes, whose handshakes count for all requests.
     pub(super) fresh: Lane,
-    /// For a backend that has left.
+    /// Probes of a backend that was removed for every hook.
     gone: Lane,
     pub(super) unshaken: Vec<(u64, Time)>,
     pub(super) kept_out: Vec<KeptOut>,
-    /// When the state of the pooled connection was last reported for all hooks, and whether it answered.
+    /// When the state of the pooled connection was last reported to all hooks, and whether it answered.
     pub(super) kept_told: Option<(Time, bool)>,
-    /// When the last handshake was done.
+    /// When the last handshake succeeded.
     shaken_at: Option<Time>,
-    /// Nothing is due until then.
+    /// Nothing is due before.
     pub(super) wake: Time,
 }
 
@@ -144,7 +145,7 @@ impl TargetSchedule {
         }
     }
 
-    /// Takes in who asks what of it now.
+    /// Replaces the target's requests and their hooks.
     pub(super) fn take(&mut self, now: Time, toss: u64, asks: BTreeMap<Ask, Vec<Arc<Hook>>>) {
         let mut before = std::mem::take(&mut self.asks);
         for (ask, hooks) in asks {
@@ -159,7 +160,7 @@ impl TargetSchedule {
                     attended: false,
                     doubt: None,
                     fresh: Lane::new(now, 0),
-                    // Other digits of the toss than those of the handshake.
+                    // Uses other digits of `toss` than the handshake's lane.
                     kept: Lane::new(now, toss / 500),
                     fresh_out: Vec::new(),
                 },
@@ -168,7 +169,8 @@ impl TargetSchedule {
         }
     }
 
-    /// The backend was removed for a hook. Its pooled connection is probed at once: the API server keeps using its own.
+    /// Records that the backend was removed for a hook. The pooled connection is probed at once, as the API server keeps using
+    /// its own.
     pub(super) fn leave(&mut self, hook: Arc<Hook>, ask: Ask, at: Time) {
         if self.left.is_empty() {
             self.gone = Lane::new(at, 0);
@@ -177,7 +179,7 @@ impl TargetSchedule {
         self.left.entry(id).or_insert(Left { hook, ask, at });
     }
 
-    /// Whether the backend has left for every hook.
+    /// Whether the backend was removed for every hook.
     pub(super) fn has_left(&self) -> bool {
         self.asks.is_empty()
     }
@@ -186,14 +188,14 @@ impl TargetSchedule {
         !self.kept_out.is_empty() || self.asks.values().any(|state| !state.fresh_out.is_empty())
     }
 
-    /// Whether some hooks ask what others do not.
+    /// Whether hooks send different requests to this target.
     pub(super) fn is_shared(&self) -> bool {
         self.asks.len() > 1
     }
 
-    /// When to look at it next.
+    /// When to check next what is due.
     pub(super) fn due(&self) -> Time {
-        // A request in flight on the pooled connection may stall before that.
+        // A request in flight on the pooled connection may stall before `wake`.
         if self.kept_out.is_empty() {
             self.wake
         } else {
@@ -201,18 +203,18 @@ impl TargetSchedule {
         }
     }
 
-    /// Every hook whose backend it is; those whose backend it was are in `left`.
+    /// The hooks that have this backend; those for which it was removed are in `left`.
     pub(super) fn hooks(&self) -> impl Iterator<Item = &Arc<Hook>> {
         self.asks.values().flat_map(|state| &*state.hooks)
     }
 
-    /// How long a request may take on the pooled connection while others wait for it.
+    /// How long a request on the pooled connection delays the next one.
     fn patience(&self) -> Duration {
         if self.attended { STALLED_IN_ALERT } else { STALLED }
     }
 
-    /// Doubts the requests that do not come back on the pooled connection, and where nothing gets through there, all that
-    /// are due.
+    /// Puts requests in doubt that stall on the pooled connection; if no other request gets through there either, also all requests
+    /// that are due.
     pub(super) fn doubt_stalled(&mut self, now: Time, rates: &Rates) {
         let patience = self.patience();
         let stalled = |out: &KeptOut| now.since(out.began) >= patience;
@@ -224,7 +226,7 @@ impl TargetSchedule {
                 state.doubt.get_or_insert(now);
             }
         }
-        // A doubtful request is retried on a connection of its own. That helps only while handshakes succeed.
+        // A request in doubt is retried on a connection of its own, which helps only while handshakes succeed.
         let first = self.kept_out.iter().map(|out| out.began).min();
         let is_shaken = |number: u64| !self.unshaken.iter().any(|(known, _)| *known == number);
         let mut fresh = self.asks.values().flat_map(|state| &state.fresh_out);
@@ -241,7 +243,7 @@ impl TargetSchedule {
         }
     }
 
-    /// What is due. Until the instant that comes back nothing else will be, as long as nothing happens to the target.
+    /// Passes every probe that is due to `into`. Returns when the next one will be due, if nothing happens to the target before.
     pub(super) fn wanted(
         &self,
         now: Time,
@@ -283,8 +285,8 @@ impl TargetSchedule {
         }
         let shares = self.asks.iter().filter(|(_, state)| !in_doubt(state));
         let free = shares.filter(|(_, state)| state.fresh_out.len() < FRESH_PER_ASK);
-        // Closely observed ones first, then the one not probed for longest. A handshake alone is worth no more than any
-        // other's.
+        // First the requests of hooks observed closely, then the one not probed for longest. A request that is only a handshake
+        // comes last, since any other probe includes one.
         let next = free.min_by_key(|(ask, state)| {
             let nothing = ask.level == ProbeLevel::Handshake;
             (nothing, state.fresh_out.len(), !state.attended, state.fresh.last)
@@ -303,7 +305,7 @@ impl TargetSchedule {
         wake
     }
 
-    /// The next request on the pooled connection, if that is free.
+    /// The next request on the pooled connection; `None` while another one waits there or none is left.
     fn next_kept(&self, now: Time, rates: &Rates) -> Option<(&Ask, &AskState)> {
         let waits = |out: &KeptOut| now.since(out.began) < self.patience();
         if self.kept_out.len() >= KEPT_AT_ONCE || self.kept_out.iter().any(waits) {
@@ -312,14 +314,14 @@ impl TargetSchedule {
         let is_out = |ask: &Ask| self.kept_out.iter().any(|out| out.ask == *ask);
         let asks = self.asks.iter();
         let asks = asks.filter(|(ask, _)| ask.level > ProbeLevel::Handshake && !is_out(ask));
-        // What may hang is asked there only where nothing else is.
+        // Requests in doubt, which may hang, are sent there only when there are no others.
         asks.min_by_key(|(_, state)| {
             let attended = state.attended;
             (state.doubt.is_some(), state.kept.due(rates.interval(attended)))
         })
     }
 
-    /// Whether it may begin now, given what began in the meantime.
+    /// Whether a probe may still begin, after others of this target that have just begun.
     pub(super) fn permits(&self, wanted: &Wanted, now: Time) -> bool {
         if wanted.connection == ConnectionKind::Kept {
             return true;
@@ -328,8 +330,8 @@ impl TargetSchedule {
         self.unshaken.iter().filter(young).count() < HANDSHAKES && self.unshaken.len() < HANDSHAKES_AT_MOST
     }
 
-    /// Notes a probe that begins now. A fresh one of a doubtful request counts for that request alone, and does not change
-    /// the time of the shared handshake.
+    /// Records that a probe begins now. A fresh probe of a request in doubt counts for that request alone, and does not delay the
+    /// shared handshake.
     pub(super) fn start(&mut self, wanted: &Wanted, number: u64, now: Time, toss: u64) {
         let shared = self.is_shared();
         if wanted.connection == ConnectionKind::Kept {
@@ -353,7 +355,8 @@ impl TargetSchedule {
         }
     }
 
-    /// A probe's handshake is done, or it is back; whether its handshake was not known to be done before.
+    /// Records that a probe's handshake succeeded at `done_at`, or (`None`) that the probe ended. Returns whether its handshake was
+    /// still pending before.
     pub(super) fn shaken(&mut self, number: u64, done_at: Option<Time>) -> bool {
         let before = self.unshaken.len();
         self.unshaken.retain(|(known, _)| *known != number);
@@ -370,7 +373,8 @@ impl TargetSchedule {
 }
 
 impl AskState {
-    /// At once when the doubt is new, but no more often than while something is odd.
+    /// When the next probe of a request in doubt is due: at once when the doubt is new, but no sooner than the alert interval after
+    /// the last.
     fn due_in_doubt(&self, rates: &Rates) -> Time {
         let last = self.fresh.last.unwrap_or_default();
         match self.doubt.filter(|since| *since >= last) {
@@ -379,7 +383,7 @@ impl AskState {
         }
     }
 
-    /// Whether a good handshake counts for its hooks as well.
+    /// Whether a successful handshake of another request's probe counts for its hooks.
     pub(super) fn goes_by_handshake(&self) -> bool {
         self.doubt.is_none() && self.fresh_out.is_empty()
     }
@@ -395,7 +399,7 @@ impl AskState {
     }
 }
 
-/// Whether an answer that took this long may be slow.
+/// Whether an answer that took this long may count as slow.
 pub(super) fn may_be_slow(took: Duration) -> bool {
     took.as_secs_f64() >= t::slow_probe_at_least()
 }

@@ -78,7 +78,7 @@ pub enum Family {
     RequestDuration,
     /// `apiserver_request_sli_duration_seconds`
     RequestSli,
-    /// `apiserver_request_slo_duration_seconds`: the name of [`Self::RequestSli`] before 1.26, exposed with it for some releases.
+    /// `apiserver_request_slo_duration_seconds`: the name of [`Family::RequestSli`] before 1.26, exposed with it for some releases.
     RequestSlo,
     /// `apiserver_request_total`
     RequestTotal,
