@@ -20,7 +20,7 @@ pub use further::{CanaryName, FurtherCanary, MAX_FURTHER, OBJECT};
 
 /// Most canaries of one target in flight at once. Each occupies a flow-control seat in the API server.
 const AT_ONCE: usize = 3;
-/// Time between sending the last of these and the one before it.
+/// Shortest time between sending the last of these and the one before it.
 const LAST_AFTER: Duration = Duration::from_secs(8);
 
 /// Whether another canary of a target may be sent, with `under_way` in flight, the newest of them sent `since_last` ago. They may

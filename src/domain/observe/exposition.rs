@@ -110,7 +110,7 @@ impl Exposition {
 
     fn pass_over(&mut self, line: &[u8]) {
         self.passed_over.clear();
-        // A line that begins with blanks has its name elsewhere.
+        // In a line that begins with blanks, the first blank does not end the name.
         if let Some(end) = end_of_name(line).filter(|_| !line[0].is_ascii_whitespace()) {
             self.passed_over.extend_from_slice(&line[..=end]);
         }

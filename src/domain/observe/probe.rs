@@ -1,4 +1,4 @@
-//! What a probe saw: one direct attempt against one backend.
+//! The result of a probe, which is one direct attempt against one backend.
 
 use std::fmt;
 use std::time::Duration;
@@ -100,7 +100,7 @@ impl PhaseDurations {
     }
 }
 
-/// Why a TLS handshake failed under the hook's own trust.
+/// Why a TLS handshake failed when verified as the hook's configuration demands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TlsFault {
@@ -108,9 +108,9 @@ pub enum TlsFault {
     Expired,
     /// The served certificate is before its `notBefore`.
     NotYetValid,
-    /// It does not chain to the hook's caBundle (or to the system's roots where that is empty).
+    /// The served certificate does not chain to the hook's caBundle (or to the system's roots where that is empty).
     UnknownAuthority,
-    /// It is not for `<service>.<namespace>.svc` (or the URL's host).
+    /// The served certificate is not for `<service>.<namespace>.svc` (or the URL's host).
     WrongName,
     /// The caBundle holds no certificate at all.
     JunkCaBundle,
@@ -126,7 +126,7 @@ pub enum TlsFault {
 pub enum ProbeAnswer {
     /// The probe made only a TLS handshake, and it succeeded.
     Handshake,
-    /// An HTTP answer to a request that reviews nothing.
+    /// An HTTP answer to a request without a review.
     Http {
         /// The status code.
         status: u16,
@@ -236,7 +236,7 @@ impl ProbeOutcome {
     }
 }
 
-/// What is known of the certificates around one backend.
+/// The certificates of one backend and of the caBundle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CertificateFacts {
     /// `notAfter` of the served certificate, also when verification failed.
@@ -259,7 +259,7 @@ pub struct ProbeReport {
     pub hook: HookId,
     /// The address that was dialled, and how it became known.
     pub backend: Backend,
-    /// How much was asked of the backend.
+    /// How far the probe went: a handshake, a plain request or a review.
     pub level: ProbeLevel,
     /// A new connection, or the pooled one.
     pub connection: ConnectionKind,
@@ -289,7 +289,7 @@ pub struct ProbeOverdue {
     pub connection: ConnectionKind,
     /// When it was sent.
     pub started: Time,
-    /// How long it has been under way.
+    /// How long it has been in flight.
     pub waiting: Duration,
     /// The phase that it waits in.
     pub phase: ProbePhase,

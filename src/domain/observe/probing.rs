@@ -85,7 +85,7 @@ pub enum BackendState {
     },
     /// The last attempt failed or is late, and no other attempt confirms it yet.
     Wavering {
-        /// What the attempt saw, as a sentence.
+        /// What the attempt observed, as a sentence.
         detail: String,
     },
     /// The backend does not serve.

@@ -2,8 +2,8 @@
 //!
 //! Hooks with the same backend, server name, caBundle and TLS settings form one *target*. Each interval it gets one fresh
 //! handshake, whatever the number of hooks, and the handshake's result counts for all of them. Their requests are sent in turn on
-//! one pooled connection, and equal requests only once. A hook whose own request fails, hangs or is slow is then judged only by
-//! fresh probes with its own request, until one is answered well: a successful handshake is no evidence for its requests.
+//! one pooled connection, and equal requests only once. A hook whose own request fails, hangs or is slow is judged only by fresh
+//! probes with its own request, until one is answered well: a successful handshake is no evidence for its requests.
 //!
 //! Limits apply to the probes that begin per second (in total and per backend) and to the probes in flight. Past them intervals
 //! stretch, which is reported. The schedule is pure: times are arguments, and the same calls give the same schedule.
