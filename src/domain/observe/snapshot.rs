@@ -101,7 +101,7 @@ pub struct HookSeries {
     #[serde(default)]
     pub condition_errors: f64,
     /// Calls by the HTTP code of their result. A call without an answer counts as 503. Releases before 1.34 count it as 400, which
-    /// [`Snapshot::since`] corrects.
+    /// `Snapshot::since` corrects.
     pub codes: BTreeMap<u16, f64>,
 }
 
