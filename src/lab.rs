@@ -1,4 +1,4 @@
-//! The lab: control planes made to be broken, one in this process and a real one.
+//! The lab: control planes to break on purpose, one embedded in this process and one of real binaries (envtest).
 
 pub mod api;
 pub mod backend;

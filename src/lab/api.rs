@@ -2,7 +2,7 @@
 //! hookwatch, kubectl and a webhook touch it.
 //!
 //! Real HTTPS, real admission calls over TLS to real backends, and the API server's own metrics; no etcd, no
-//! controllers, no authorization. Where it differs from a real API server, it is wrong.
+//! controllers, no authorization. Any other difference from a real API server is a bug.
 
 mod admission;
 mod call;
@@ -55,7 +55,7 @@ use store::ObjectStore;
 
 /// Most connections open at once.
 const MAX_CONNECTIONS: usize = 1_024;
-/// How long a client may take for its handshake and for the headers of a request.
+/// How long a client may take for its TLS handshake. Its requests have no such limit.
 const CLIENT_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How to start an [`ApiServer`].
@@ -63,7 +63,7 @@ const CLIENT_PATIENCE: Duration = Duration::from_secs(10);
 pub struct ApiServerOptions {
     /// Where to listen; `None` for a free port of 127.0.0.1.
     pub listen: Option<SocketAddr>,
-    /// When a write is given up. 34 s in a real API server, whatever its `--request-timeout`.
+    /// How long a write may take before it fails with 504. 34 s in a real API server, whatever its `--request-timeout`.
     pub request_limit: Duration,
 }
 
@@ -97,7 +97,7 @@ struct ApiState {
 }
 
 impl ApiState {
-    /// Takes the time of one etcd operation and counts it.
+    /// Waits as long as one etcd operation takes, and counts it in the metrics.
     async fn etcd(&self, kind: &kinds::ServedKind, operation: &str) {
         let begin = Instant::now();
         self.knobs.storage_operation().await;
@@ -155,7 +155,7 @@ impl ApiServer {
         self.kubeconfig.clone()
     }
 
-    /// What can be made worse about it; shared, so that a scenario can keep it.
+    /// The faults that can be switched on while it runs; shared, so that a scenario can hold them.
     pub fn knobs(&self) -> &Arc<Knobs> {
         &self.state.knobs
     }
@@ -166,7 +166,7 @@ impl ApiServer {
     }
 }
 
-/// Takes connections in. All of them end with this task.
+/// Accepts connections. All of them end with this task.
 async fn accept(listener: TcpListener, acceptor: TlsAcceptor, state: Arc<ApiState>) {
     let mut connections = JoinSet::new();
     loop {
@@ -201,11 +201,11 @@ async fn connection(tcp: TcpStream, acceptor: TlsAcceptor, state: Arc<ApiState>)
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(250);
-    // A client that hangs up in the middle is its own business.
+    // An error means that the client hung up, which needs no reaction.
     let _ = server.serve_connection(TokioIo::new(stream), service).await;
 }
 
-/// Publishes once a second what is measured per second.
+/// Publishes the most requests in flight once a second.
 async fn tick(state: Arc<ApiState>) {
     let mut seconds = interval(Duration::from_secs(1));
     loop {

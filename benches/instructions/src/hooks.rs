@@ -1,4 +1,4 @@
-//! A hook as the inventory hands it over, made up.
+//! A made-up webhook, in the form in which the inventory delivers it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,7 +7,8 @@ use hookwatch_domain::cluster::hook::{
     Endpoint, Hook, HookId, HookKind, HookRule, HookTarget, Scope, ServiceState, ServiceTarget,
 };
 
-/// Named `<name>.example.com`, with a Service `<name>` in this namespace, which has these endpoints.
+/// A validating webhook `<name>.example.com` that matches every request, behind Service `<name>` in `namespace` with these ready
+/// endpoints.
 pub fn hook(name: &str, namespace: &str, ca_bundle: Arc<[u8]>, endpoints: &[SocketAddr]) -> Hook {
     let all = || vec!["*".to_owned()];
     let endpoint = |address: &SocketAddr| Endpoint::ready(*address);

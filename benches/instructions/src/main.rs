@@ -1,10 +1,10 @@
-//! Counts the instructions of the hot paths and holds them to `baseline.tsv`.
+//! Counts the instructions of the hot paths and compares them with `baseline.tsv`.
 //!
 //! `cargo run --release -p hookwatch-instructions -- [--bless] [PATH...]`
 //!
-//! Instructions do not depend on what else the machine does, so a change of a few percent is a change of the code. They are
-//! counted by Valgrind's cachegrind, as the difference of two runs that do the work more and less often: no symbols are needed,
-//! and what comes before the work cancels out.
+//! An instruction count does not depend on the load of the machine, so a change of a few percent means that the code changed.
+//! Valgrind's cachegrind counts two runs that repeat the work a different number of times. Their difference is the work alone:
+//! preparation cancels out, and no debug symbols are needed.
 
 mod hooks;
 mod paths;
@@ -20,18 +20,18 @@ use clap::Parser;
 
 use paths::{ALL, HotPath};
 
-/// The change that counts, of the baseline. What hash maps make of their random keys, and the allocator of addresses, moves a
-/// count by less than 1 %.
+/// Change from the baseline, as a fraction of it, that counts as slower or faster. Random hash map keys and the addresses that the
+/// allocator picks move a count by less than 1 %.
 const MARGIN: f64 = 0.03;
 
 #[derive(Debug, Parser)]
 struct Arguments {
     /// The paths to count; all unless named
     paths: Vec<String>,
-    /// Take what is counted as the new baseline
+    /// Store the counts as the new baseline
     #[arg(long)]
     bless: bool,
-    /// Do the work of the one path so often, and count nothing
+    /// Repeat the work of the path this many times, and count nothing
     #[arg(long, hide = true)]
     times: Option<usize>,
 }
@@ -100,7 +100,7 @@ fn line(path: &HotPath, counted: u64, change: Option<f64>) -> String {
     )
 }
 
-/// Instructions of one time.
+/// Instructions of one repetition of the work.
 fn count(path: &HotPath) -> anyhow::Result<u64> {
     let [fewer, more] = path.times;
     let (low, high) = (instructions(path.name, fewer)?, instructions(path.name, more)?);
@@ -138,7 +138,7 @@ fn file() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("baseline.tsv")
 }
 
-/// What is stored: a name and a count on each line.
+/// Reads the baseline: a path's name, a tab and its count on each line, and comments after `#`.
 fn read() -> anyhow::Result<BTreeMap<String, u64>> {
     let path = file();
     let text = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;

@@ -1,5 +1,5 @@
-//! The hot paths: each does its work so many times after the same preparation, so that the difference of two runs is the work
-//! alone.
+//! The hot paths. Each prepares in the same way and then repeats its work a given number of times, so the difference between two
+//! runs is the work alone.
 
 use std::hint::black_box;
 use std::io::Read;
@@ -13,15 +13,15 @@ use hookwatch_domain::observe::exposition::protobuf::ProtobufExposition;
 
 use crate::quiet::{Quiet, assessment, schedule};
 
-/// As a connection hands a body out.
+/// Size in bytes of the pieces in which a body is fed to a reader; about what a connection delivers at once.
 const CHUNK: usize = 16 * 1024;
 
-/// One hot path.
+/// One measured piece of work.
 pub struct HotPath {
     pub name: &'static str,
-    /// What one time is, for people.
+    /// What one repetition does, printed beside the count.
     pub what: &'static str,
-    /// How often in the two runs.
+    /// Repetitions in the two runs, the smaller number first.
     pub times: [usize; 2],
     pub run: fn(usize) -> anyhow::Result<()>,
 }
@@ -107,7 +107,7 @@ fn json(times: usize) -> anyhow::Result<()> {
 }
 
 fn cel(times: usize) -> anyhow::Result<()> {
-    // As policy engines have them.
+    // Typical match conditions of policy engines.
     let expressions = [
         r#"!("system:nodes" in request.userInfo.groups)"#,
         r#"!request.userInfo.username.startsWith("system:serviceaccount:kube-system:")"#,

@@ -1,4 +1,4 @@
-//! A cluster in which all is well, as the core and the schedule see it.
+//! A healthy cluster, as the events that the watchdog receives and the inventory of the probe schedule.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ fn at(ms: u64) -> Time {
     Time::from_unix_millis(1_795_219_862_000 + ms)
 }
 
-/// A hook with a Service of so many endpoints.
+/// Webhook number `nth`, behind a Service with this many endpoints.
 fn policy(nth: usize, endpoints: u8) -> Arc<Hook> {
     let [.., high, low] = nth.to_be_bytes();
     let endpoints: Vec<_> = (0..endpoints)
@@ -35,7 +35,7 @@ fn policy(nth: usize, endpoints: u8) -> Arc<Hook> {
     Arc::new(hook(&name, "policies", ca, &endpoints))
 }
 
-/// Hooks with a Service of one endpoint each.
+/// `count` webhooks with one endpoint each.
 fn hooks(count: usize) -> Vec<Arc<Hook>> {
     (0..count).map(|nth| policy(nth, 1)).collect()
 }
@@ -55,7 +55,7 @@ fn report(hook: &Hook, backend: Backend, started: Time) -> ProbeReport {
     }
 }
 
-/// The core after twelve quiet seconds.
+/// The watchdog of a healthy cluster that it has observed for twelve seconds.
 pub struct Quiet {
     hooks: Vec<Arc<Hook>>,
     watchdog: Watchdog,
@@ -141,7 +141,7 @@ impl Quiet {
         self.watchdog.handle(event, at(self.now));
     }
 
-    /// An endpoint of the first hook comes, or goes.
+    /// Adds an endpoint to the first webhook or, every second time, removes it again; the watchdog gets the new inventory.
     pub fn change(&mut self) {
         self.now += 200;
         if let Some(first) = self.hooks.first_mut() {
@@ -151,7 +151,7 @@ impl Quiet {
         self.take_inventory();
     }
 
-    /// What the core publishes a fifth of a second later.
+    /// Ticks 200 ms later and returns the published assessment; `None` when nothing is published.
     pub fn tick(&mut self) -> Option<Arc<Assessment>> {
         self.now += 200;
         let effects = self.watchdog.handle(Event::Tick, at(self.now));
@@ -163,12 +163,12 @@ impl Quiet {
     }
 }
 
-/// The assessment of so many hooks.
+/// The assessment of `count` healthy webhooks.
 pub fn assessment(count: usize) -> anyhow::Result<Arc<Assessment>> {
     Quiet::new(count).tick().context("a tick publishes")
 }
 
-/// Tenths of a second of a schedule of so many hooks, each of which has a backend of its own that answers at once.
+/// Runs a probe schedule for `tenths` tenths of a second. Each of its `count` webhooks has one backend that answers at once.
 pub fn schedule(count: usize, tenths: usize) -> anyhow::Result<()> {
     let rates = Rates {
         interval: Duration::from_secs(5),

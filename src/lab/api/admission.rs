@@ -27,7 +27,7 @@ use filter::should_call;
 use hooks::{AdmissionHook, Compiled};
 use review::Unacceptable;
 
-/// Who asks.
+/// The user of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct User {
     pub name: String,
@@ -40,12 +40,12 @@ pub(super) struct User {
 #[derive(Debug)]
 pub(super) struct Attributes {
     pub kind: &'static ServedKind,
-    /// Group, version and kind of the object that is sent: another than the resource's at some subresources.
+    /// Group, version and kind of the object sent. At some subresources it is not of the resource's own kind.
     pub object_kind: (&'static str, &'static str, &'static str),
     /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
     pub operation: &'static str,
     pub subresource: String,
-    /// Empty for cluster-scoped objects; for a Namespace its own name, as the API server has it.
+    /// Empty for cluster-scoped objects; for a Namespace its own name, as in a real API server.
     pub namespace: String,
     pub name: String,
     pub user: User,
@@ -54,7 +54,7 @@ pub(super) struct Attributes {
     pub options: Value,
     pub object: Option<Value>,
     pub old: Option<Arc<StoredObject>>,
-    /// When the whole request is given up.
+    /// When the whole request times out.
     pub deadline: Instant,
 }
 
@@ -72,13 +72,13 @@ struct Waited {
 }
 
 impl HookTime {
-    /// What does not count against the API server's own latency: the sum of mutating calls and the longest validating.
+    /// The time that the SLI latency excludes: the sum of the mutating calls, plus the longest validating call.
     pub(super) fn total(&self) -> Duration {
         let waited = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         waited.mutating + waited.validating
     }
 
-    /// The hooks' warnings, taken away.
+    /// Removes and returns the hooks' warnings.
     pub(super) fn take_warnings(&self) -> Vec<String> {
         let mut waited = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut waited.warnings)
@@ -99,14 +99,14 @@ impl HookTime {
     }
 }
 
-/// What admission works with.
+/// The compiled hooks, and the client that calls them.
 #[derive(Debug)]
 pub(super) struct Admission {
     compiled: Compiled,
     caller: Caller,
 }
 
-/// The surroundings of one request.
+/// The parts of the API server that admission uses for one request.
 #[derive(Clone, Copy)]
 pub(super) struct Surroundings<'a> {
     pub store: &'a ObjectStore,
@@ -115,11 +115,11 @@ pub(super) struct Surroundings<'a> {
     pub time: &'a HookTime,
 }
 
-/// How one hook's part ended badly.
+/// Why one hook did not admit a request.
 enum HookFailure {
-    /// The call failed; the policy decides. The code is the metrics' one.
+    /// The call failed, so `failurePolicy` decides. `code` is the label of the metrics.
     Failed { code: u16, why: String },
-    /// The hook said no.
+    /// The hook denied the request.
     Denied(ApiFailure),
     /// The API server itself failed.
     Internal(ApiFailure),
@@ -154,7 +154,7 @@ impl Admission {
         attributes: &mut Attributes,
     ) -> Result<(), ApiFailure> {
         let hooks = self.compiled.now(around.store);
-        // Hooks called so far that may be asked again, and those that now have to be.
+        // Reinvocable hooks called so far, and those to call again because the object changed after their call.
         let (mut asked, mut again) = (Vec::new(), Vec::new());
         for round in 0..2 {
             for (index, hook) in hooks.mutating.iter().enumerate() {
@@ -188,7 +188,7 @@ impl Admission {
             .metrics
             .phase_done(false, operation, outcome.is_err(), begin.elapsed());
         outcome?;
-        // What comes next is etcd, which does nothing for a request whose time is over.
+        // Next comes etcd, which does nothing for a request whose deadline has passed.
         if Instant::now() >= attributes.deadline {
             return Err(ApiFailure::timeout());
         }
@@ -214,7 +214,7 @@ impl Admission {
         first
     }
 
-    /// Asks one hook and settles what its outcome means.
+    /// Calls one hook, counts the call, and returns what its outcome means for the request.
     async fn call(
         &self,
         hook: &AdmissionHook,
@@ -297,7 +297,7 @@ impl Admission {
     }
 }
 
-/// What an outcome means to the metrics, and to the request.
+/// What the outcome of a call means for the metrics and for the request.
 fn settle(
     hook: &AdmissionHook,
     deadline: Instant,
@@ -325,7 +325,7 @@ fn settle(
                 failed_open: true,
                 ..plain
             };
-            // The request's own time is over. Only mutating hooks check that.
+            // The request's own deadline has passed. Only the mutating phase checks that.
             if hook.mutating && Instant::now() >= deadline {
                 (end, Err(ApiFailure::timeout()))
             } else {
@@ -342,7 +342,7 @@ fn settle(
     }
 }
 
-/// What a mutating hook makes of the object.
+/// What a hook's answer changes in the object.
 enum Mutation {
     None,
     Object(Value),
@@ -421,7 +421,7 @@ struct CallRecorder<'a> {
 
 impl Drop for CallRecorder<'_> {
     fn drop(&mut self) {
-        // A call whose request was given up counts as a call, neither as a rejection nor as failing open.
+        // A call whose request was abandoned counts as a call, but adds to neither the rejection nor the fail-open counter.
         let gone = CallEnd {
             code: 503,
             rejected: !self.hook.ignores_failures,

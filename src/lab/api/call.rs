@@ -1,8 +1,8 @@
 //! One HTTPS call to a hook, as the API server makes it: HTTP/1.1, kept-alive connections, its error texts.
 //!
-//! Connections are pooled per clientConfig. A call takes an idle one if there is any and dials otherwise. One that
-//! breaks is not repeated; after an answer with `Retry-After` it is. So when a pod vanishes behind live connections, each
-//! of them costs one call its whole timeout.
+//! Connections are pooled per clientConfig. A call takes an idle connection if there is one and dials otherwise. A call that
+//! breaks is not retried; a call that is answered with `Retry-After` is. So when a Pod vanishes behind live connections, each
+//! of these connections costs one call its whole timeout.
 
 mod dial;
 mod trust;
@@ -34,11 +34,11 @@ use dial::DEADLINE;
 const MAX_IDLE: usize = 25;
 /// How long an idle connection is kept.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
-/// clientConfigs whose connections are kept.
+/// Most clientConfigs whose connections are kept; beyond that the least recently used one makes room.
 const MAX_CLIENTS: usize = 200;
-/// Largest answer read.
+/// Largest answer body that is read, in bytes.
 const MAX_ANSWER: usize = 3 * 1_024 * 1_024;
-/// How often an answer with `Retry-After` is obeyed within the hook's time.
+/// Most retries of one call after answers with `Retry-After`, all within the hook's timeout.
 const MAX_RETRIES: u32 = 10;
 
 /// Where a hook's calls go.
@@ -70,7 +70,7 @@ pub(super) enum CallError {
     NoClient(String),
     /// The request did not go through: `Post "URL": WHY`.
     Post(String),
-    /// The request went through and its answer is of no use.
+    /// The request went through, but its answer cannot be used.
     Other(String),
     /// The hook answered with an HTTP error.
     Status { code: u16, message: String },
@@ -166,7 +166,7 @@ impl Caller {
         }
     }
 
-    /// Opens a new connection and lets go of it.
+    /// Opens a new connection, TLS included, and closes it.
     pub(super) async fn reach(
         &self,
         store: &ObjectStore,
@@ -177,7 +177,7 @@ impl Caller {
         self.dial(store, &client, target, deadline).await.map(drop)
     }
 
-    /// A call behind a firewall that drops every packet: it is dialled until its time is up.
+    /// The call when a firewall drops every packet: waits for the deadline and fails as a dial that timed out.
     pub(super) async fn dial_until_timeout(
         &self,
         store: &ObjectStore,
@@ -255,7 +255,7 @@ impl Caller {
         })
     }
 
-    /// The client of a clientConfig, made when it is new; the one least recently used makes room.
+    /// The client of a clientConfig, made on first use; the least recently used client makes room for it.
     fn client(&self, target: &CallTarget) -> Result<Arc<Client>, String> {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(at) = clients.iter().position(|(known, _)| known == target)
@@ -279,7 +279,7 @@ impl Caller {
 }
 
 impl CallConnection {
-    /// Why a request on it came to nothing.
+    /// Why a request on this connection failed, in Go's words.
     async fn fate(self, mut error: hyper::Error, deadline: Instant) -> String {
         let Self {
             sender,
@@ -358,7 +358,7 @@ fn http_text(error: &hyper::Error, local: Option<SocketAddr>, peer: SocketAddr) 
 
 /// An HTTP error in the words of the API server's client (`NewGenericServerResponse`).
 fn refusal(code: u16, content_type: Option<&str>, body: &[u8]) -> CallError {
-    // A Status object speaks for itself.
+    // The message of a Status object is passed on as it is.
     if let Ok(status) = serde_json::from_slice::<serde_json::Value>(body)
         && status["kind"] == "Status"
         && let Some(message) = status["message"].as_str()

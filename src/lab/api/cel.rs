@@ -1,8 +1,8 @@
 //! `matchConditions`, evaluated by the `cel` crate.
 //!
-//! Everything that hookwatch writes, and most of what owners of webhooks do. What is not declared is a compile error, and so
-//! is what could cost much (patterns, arithmetic but `+`, a loop in a loop), so an expression either means here what it means
-//! to a real API server or is refused.
+//! Supports everything that hookwatch writes, and most of what webhook owners write. Undeclared names and functions are compile
+//! errors, and so is what could cost much: patterns, arithmetic other than `+`, nested loops. So an expression either means what
+//! it means to a real API server or is refused.
 
 #[cfg(test)]
 mod shield;
@@ -20,7 +20,7 @@ use crate::domain::cluster::matching::expression::{CALLS, MAX_LINKS, links, part
 const MAX_LENGTH: usize = 16 * 1_024;
 /// How deep an expression may be nested, each field and each operator of a chain being a level.
 const MAX_DEPTH: usize = 64;
-/// Expressions that are remembered.
+/// Most compiled expressions that are cached; further ones are compiled again each time.
 const MAX_KNOWN: usize = 1_000;
 
 /// Fields of `request` that match conditions may refer to.
@@ -48,7 +48,7 @@ static KNOWN: LazyLock<Mutex<HashMap<String, Arc<Program>>>> = LazyLock::new(Mut
 #[derive(Debug)]
 pub(super) struct Program {
     program: cel::Program,
-    /// The variables that it asks about.
+    /// The variables that the expression refers to.
     variables: Vec<&'static str>,
 }
 
@@ -64,11 +64,11 @@ pub(super) struct Variables<'a> {
 }
 
 impl Program {
-    /// An expression, compiled once: a shield's takes a debug build 30 ms, and every change of a configuration asks for those of
-    /// all webhooks.
+    /// Compiles an expression, or takes it from the cache: a shield's takes 30 ms in a debug build, and every change of a
+    /// configuration compiles the expressions of all webhooks.
     ///
     /// # Errors
-    /// A sentence on what is not understood.
+    /// A sentence on what does not compile.
     pub(super) fn of(text: &str) -> Result<Arc<Self>, String> {
         let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(program) = known().get(text) {

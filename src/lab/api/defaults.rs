@@ -180,7 +180,7 @@ fn validate_name(kind: &ServedKind, name: &str, errors: &mut Vec<FieldError>) {
         return;
     }
     if kind.group == "rbac.authorization.k8s.io" {
-        // `IsValidPathSegmentName`: the system's own have colons in them.
+        // `IsValidPathSegmentName`: names of the system's own roles contain colons.
         let why = match name {
             "." => Some("may not be '.'"),
             ".." => Some("may not be '..'"),
@@ -213,7 +213,7 @@ fn validate_name(kind: &ServedKind, name: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// `data` of ConfigMaps and Secrets maps names to strings; `immutable` is what it says.
+/// `data` of ConfigMaps and Secrets maps names to strings, and cannot change once `immutable` is true.
 fn validate_data(object: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let entries = object
         .get("data")

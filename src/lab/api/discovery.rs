@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::kinds::{KINDS, ServedKind};
 
-/// The version the lab passes for.
+/// The Kubernetes version that the lab reports.
 const VERSION: &str = "v1.36.2";
 
 /// The document at a path; `None` when there is none.

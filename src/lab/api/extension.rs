@@ -1,9 +1,9 @@
 //! What the API server does with conversion webhooks and APIServices: it converts, and checks whether aggregated APIs are available.
 //!
-//! No custom resources are served here. In place of the watch cache of a version that is not stored, which has every
-//! object converted as it learns of it, one object per CRD is converted again and again, by the webhook, over TLS.
-//! The aggregator's check is less than the real one: whether a TLS connection comes about under the caBundle, not what
-//! is answered over it; `insecureSkipTLSVerify` means nothing.
+//! No custom resources are served here. A real API server keeps a watch cache of each version, and has the webhook convert
+//! every object for the versions that are not stored. Here the webhook converts one object per CRD at a fixed interval, over TLS.
+//! The availability check is weaker than the real aggregator's: it opens a TLS connection that must verify under the caBundle,
+//! and sends nothing. `insecureSkipTLSVerify` is ignored.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,13 +23,13 @@ use super::metrics::ApiMetrics;
 use super::random;
 use super::store::{ObjectStore, StoredObject};
 
-/// How often everything is looked at. The real aggregator takes half a minute.
+/// Interval between two conversions or checks of the same object. The real aggregator checks every half minute.
 const LOOK: Duration = Duration::from_millis(500);
-/// Longest time for a conversion, and for the aggregator's check.
+/// Longest time for a conversion; below, for a check by the aggregator.
 const CONVERSION_TIMEOUT: Duration = Duration::from_secs(30);
 const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The part of the API server that this is about.
+/// Converts for CRDs and checks APIServices; with a client of its own for both.
 #[derive(Debug)]
 pub(super) struct ExtensionApi {
     caller: Caller,
@@ -39,7 +39,7 @@ pub(super) struct ExtensionApi {
 }
 
 impl ExtensionApi {
-    /// With its families registered.
+    /// Registers its metric families.
     ///
     /// # Errors
     /// None in practice: only if two families had the same name.
@@ -70,7 +70,7 @@ impl ExtensionApi {
         })
     }
 
-    /// Looks after all of them, each at most once at a time.
+    /// Converts for every CRD and checks every APIService, without end; one call per object at a time.
     pub(super) async fn look_after(self, state: Arc<ApiState>) {
         let others = Arc::new(self);
         let (mut under_way, mut busy) = (JoinSet::new(), BTreeSet::new());
@@ -146,7 +146,7 @@ impl ExtensionApi {
             .observe(begin.elapsed().as_secs_f64());
     }
 
-    /// Looks whether an aggregated API is there, and says so in its condition and in the metrics.
+    /// Checks whether an aggregated API is available, and sets its condition and the metrics.
     async fn check(&self, store: &ObjectStore, name: &str, stored: &StoredObject) {
         let found = self.availability(store, stored).await;
         let (status, reason, message) = match &found {
@@ -168,14 +168,14 @@ impl ExtensionApi {
         let mut object = stored.object.clone();
         object["status"] = json!({"conditions": [{"type": "Available", "status": status, "reason": reason,
             "message": message, "lastTransitionTime": since}]});
-        // Who changed it meanwhile will have it looked at again in a moment.
+        // If another write came in between, the next check sets the condition.
         let written = store.replace(REGISTRATION, "", name, stored.revision, object);
         if written.is_ok() && same("status", "True") && found.is_err() {
             self.became_unavailable.with_label_values(&[name, reason]).inc();
         }
     }
 
-    /// Reason and message of the condition, with the words of 1.36.
+    /// Reason and message of the condition Available, in the words of 1.36; `Err` when it is False.
     async fn availability(
         &self,
         store: &ObjectStore,

@@ -11,7 +11,7 @@ pub(super) struct ServedKind {
     pub version: &'static str,
     /// The plural name in URLs.
     pub resource: &'static str,
-    /// The kind's name.
+    /// The name in manifests.
     pub kind: &'static str,
     /// What kubectl may abbreviate it to.
     pub short: &'static [&'static str],
@@ -43,7 +43,7 @@ const fn kind(
     }
 }
 
-/// A kind whose objects are questions.
+/// A review: its objects are answered and not stored.
 const fn review(
     group: &'static str,
     resource: &'static str,
@@ -61,9 +61,9 @@ const AUTHORIZATION: &str = "authorization.k8s.io";
 const RBAC: &str = "rbac.authorization.k8s.io";
 const ADMISSION: &str = "admissionregistration.k8s.io";
 
-/// All of them. Beside webhook configurations, Services and EndpointSlices, what is stored has no effect but where
-/// [`super::others`] says so: there are no controllers, no policies and no authorization, and the resources and API
-/// versions that CustomResourceDefinitions and APIServices describe are not served.
+/// All kinds that are served. Webhook configurations, Services and EndpointSlices work as in a real API server, and of
+/// CustomResourceDefinitions and APIServices what [`super::extension`] does. Other objects are stored without effect: there are
+/// no controllers, no policies and no authorization, and the resources that these two kinds describe are not served.
 pub(super) static KINDS: [ServedKind; 30] = [
     kind("", "namespaces", "Namespace", &["ns"], false, true),
     kind("", "configmaps", "ConfigMap", &["cm"], true, false),
@@ -203,7 +203,7 @@ pub(super) static DEFINITION: &ServedKind = &KINDS[12];
 pub(super) static REGISTRATION: &ServedKind = &KINDS[13];
 
 impl ServedKind {
-    /// The kind of a URL.
+    /// The kind that a URL names; `None` when it is not served.
     pub(super) fn find(group: &str, version: &str, resource: &str) -> Option<&'static Self> {
         KINDS
             .iter()

@@ -1,4 +1,4 @@
-//! What can be made worse about the control plane while it runs: a slow etcd, too little CPU, forbidden changes.
+//! Faults of the control plane that can be switched while it runs: a slow etcd, too little CPU, forbidden changes.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::random;
 /// The CPU that the API server and etcd share when nothing is wrong, in thousandths of a core.
 pub const USUAL_MILLICORES: u32 = 2_000;
 
-/// Everything that can be turned while the API server runs. Changes take effect on the next step of every request.
+/// The faults that can be switched while the API server runs. Changes take effect on the next step of every request.
 #[derive(Debug)]
 pub struct Knobs {
     storage: Mutex<Storage>,
@@ -26,8 +26,8 @@ struct Storage {
     jitter: f64,
 }
 
-/// CPU that parts of a request cost, in the time of one core. Chosen so that an idle API server is as quick as the
-/// recorded one and a flood of LISTs slows it as much.
+/// CPU that parts of a request cost, as time on one core. Chosen so that an idle lab API server is as quick as a recorded real
+/// one, and a flood of LISTs slows both alike.
 pub(super) mod cost {
     use std::time::Duration;
 
@@ -105,7 +105,7 @@ impl Knobs {
         *lock(&self.firewalled) = server_name.map(str::to_owned);
     }
 
-    /// Whether [`Self::firewall`] is about this one.
+    /// Whether [`Self::firewall`] drops the packets of this server name.
     pub(super) fn is_firewalled(&self, server_name: &str) -> bool {
         lock(&self.firewalled).as_deref() == Some(server_name)
     }
@@ -153,14 +153,14 @@ struct Cpu {
 struct Cores {
     /// When each core has done what is booked on it.
     free: Vec<Instant>,
-    /// How long a core takes for work of one second: longer where part of it is taken away.
+    /// Seconds that a core takes for one second of work; more than 1.0 when only a part of the core may be used.
     slowness: f64,
     used: Duration,
 }
 
-/// Long work gives way to others after this much, as a scheduler makes it.
+/// Long work is booked in slices of this length, so that other work gets its turn, as under a scheduler.
 const SLICE: Duration = Duration::from_millis(2);
-/// What a timer cannot resolve.
+/// The resolution of timers: a shorter wait is skipped.
 const GRAIN: Duration = Duration::from_millis(1);
 
 impl Cpu {
@@ -176,7 +176,7 @@ impl Cpu {
         cpu
     }
 
-    /// A fraction of a core is a core that is as much slower.
+    /// Rounds up to whole cores that are slower: 1,500 millicores become two cores of 750. 0 means no limit.
     fn limit(&self, millicores: u32) {
         let mut inner = lock(&self.inner);
         let cores = millicores.div_ceil(1_000);
@@ -196,7 +196,7 @@ impl Cpu {
             if let Some(done) = done
                 && done > Instant::now() + GRAIN
             {
-                // Rounds down: the time owed stays on the core's account and the next task sleeps it.
+                // Wakes a little early: the rest stays booked on the core, and the next task waits for it.
                 sleep_until(done - GRAIN / 2).await;
             }
         }
@@ -204,7 +204,7 @@ impl Cpu {
 }
 
 impl Cores {
-    /// Books work and says when it will be done; `None` when there are as many cores as needed.
+    /// Books work and returns when it will be done; `None` without a CPU limit.
     fn book(&mut self, now: Instant, work: Duration) -> Option<Instant> {
         self.used += work;
         let core = self.free.iter_mut().min()?;

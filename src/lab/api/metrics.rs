@@ -18,7 +18,7 @@ use super::request::{ResourceRequest, Verb};
 pub(super) struct CallEnd {
     /// The `code` label.
     pub code: u16,
-    /// Whether the request was refused for it.
+    /// Whether the request was refused because of the call.
     pub rejected: bool,
     /// `error_type` of the rejection counter; `None` counts no rejection.
     pub error_type: Option<&'static str>,
@@ -26,12 +26,13 @@ pub(super) struct CallEnd {
     pub failed_open: bool,
 }
 
-/// Who a hook metric is about.
+/// The labels of a webhook metric.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HookLabels<'a> {
     /// The webhook's name.
     pub name: &'a str,
-    /// Mutating hooks are `admit`; validating ones `validating`, in one family `validate`.
+    /// The `type` label is `admit` for mutating hooks. For validating ones it is `validating`, but `validate` in the family of
+    /// match condition exclusions.
     pub mutating: bool,
     /// `CREATE`, `UPDATE`, `DELETE`.
     pub operation: &'a str,
@@ -47,12 +48,12 @@ impl HookLabels<'_> {
     }
 }
 
-/// See the module.
+/// All metric families but those of [`super::extension`].
 #[derive(Debug)]
 pub(super) struct ApiMetrics {
     /// Where all families are.
     pub registry: Registry,
-    /// Unix time of the start.
+    /// Start of the process, in seconds of Unix time.
     pub started: f64,
     pub missing_san: IntCounter,
     requests: RequestMetrics,
@@ -67,7 +68,7 @@ pub(super) struct ApiMetrics {
     mutating: Watermark,
 }
 
-/// Requests in flight now and at most since the last second began.
+/// Requests in flight: now, and the most since the last publication.
 #[derive(Debug, Default)]
 struct Watermark {
     current: AtomicI64,
@@ -121,7 +122,7 @@ impl ApiMetrics {
             .unwrap_or_default()
     }
 
-    /// Counts a request among those in flight; `None` when there are more than `limit` of its sort already.
+    /// Counts a request among those in flight; `None` when `limit` of its sort are in flight already.
     pub(super) fn enter(&self, reads: bool, limit: i64) -> Option<InFlight<'_>> {
         let watermark = if reads { &self.reading } else { &self.mutating };
         let now = watermark.current.fetch_add(1, Ordering::Relaxed) + 1;

@@ -68,7 +68,7 @@ fn conditions_let(
         };
         match outcome {
             Ok(true) => {}
-            // One that is false wins over any number that cannot be evaluated.
+            // One condition that is false wins over any number of conditions that cannot be evaluated.
             Ok(false) => {
                 excluded = true;
                 break;

@@ -15,7 +15,7 @@ use crate::domain::cluster::hook::{
     HookRule, Labels, MatchPolicy, Scope, Selector, SelectorOperator, SelectorRequirement,
 };
 
-/// One webhook, ready to be asked.
+/// One webhook, parsed and compiled.
 #[derive(Debug)]
 pub(super) struct AdmissionHook {
     pub name: String,
@@ -33,7 +33,7 @@ pub(super) struct AdmissionHook {
     pub dry_run_safe: bool,
     /// `reinvocationPolicy: IfNeeded`.
     pub reinvocable: bool,
-    /// The first review version that the API server knows.
+    /// The first of `admissionReviewVersions` that the API server knows; `None` when it knows none of them.
     pub review_version: Option<&'static str>,
     pub target: CallTarget,
 }
@@ -117,7 +117,7 @@ fn hook(webhook: &Value, mutating: bool) -> AdmissionHook {
 
 pub(in crate::lab::api) fn target(client: &Value) -> CallTarget {
     let ca_bundle = client["caBundle"].as_str().unwrap_or_default();
-    // Bytes that are no base64 are no certificates either; the call says so.
+    // Invalid base64 is passed on as it is: it holds no certificate either, so the call fails with the right error.
     let ca_bundle = BASE64_STANDARD
         .decode(ca_bundle)
         .unwrap_or_else(|_| ca_bundle.as_bytes().to_vec());

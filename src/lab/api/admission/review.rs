@@ -85,7 +85,7 @@ pub(super) fn verify(
     uid: &str,
     mutating: bool,
 ) -> Result<AdmissionAnswer, Unacceptable> {
-    // The API server reads answers as YAML: what is no JSON is a string to it.
+    // The API server reads answers as YAML, so it takes text that is not JSON for a string.
     let answer = match serde_json::from_slice(body) {
         Ok(answer @ Value::Object(_)) => answer,
         other => return Err(Unacceptable::Undecodable(no_object(&other.unwrap_or_default()))),
@@ -147,7 +147,7 @@ fn verify_v1(
     Err(breach.to_owned())
 }
 
-/// The JSON patch, or null for what is none.
+/// The decoded JSON patch; null when it is not base64 of JSON.
 fn decoded(patch: &str) -> Value {
     let bytes = BASE64_STANDARD.decode(patch).ok();
     let patch = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());

@@ -21,12 +21,13 @@ use super::{CallDestination, CallTarget};
 /// Go's words for a deadline that passed.
 pub(super) const DEADLINE: &str = "context deadline exceeded";
 const HANDSHAKE_TIMEOUT: &str = "net/http: TLS handshake timeout";
-/// When a TLS handshake with a backend is given up, as in a real API server.
+/// Longest TLS handshake with a backend, as in a real API server.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
-/// Both timers of a hook with a timeout of 10 s run out at once; Go's handshake timer was seen to win.
+/// How close together the ends of the handshake limit and of the call may be for the handshake limit to count. They coincide for
+/// a webhook timeout of 10 s, and Go was seen to report the handshake then.
 const PHOTO_FINISH: Duration = Duration::from_millis(100);
 
-/// Finds the address behind a destination, as `--enable-aggregator-routing` does: a random ready endpoint.
+/// The address to dial: of a Service a random ready endpoint, as with `--enable-aggregator-routing`; of a URL its host.
 pub(super) async fn resolve(store: &ObjectStore, target: &CallTarget) -> Result<SocketAddr, String> {
     match &target.destination {
         CallDestination::Service { namespace, name } => resolve_service(store, namespace, name, target.port),
@@ -87,7 +88,7 @@ fn items(list: &Value) -> impl Iterator<Item = &Value> {
     list.as_array().into_iter().flatten()
 }
 
-/// Dials and shakes hands.
+/// Opens a TCP connection and does the TLS handshake.
 pub(super) async fn connect(
     address: SocketAddr,
     server_name: ServerName<'static>,
@@ -134,7 +135,7 @@ fn tls_text(error: &rustls::Error) -> String {
                 None => format!("tls: failed to verify certificate: {other}"),
             }
         }
-        // What else answers in the clear is rare; Go tells by the first bytes, which rustls does not show.
+        // Go recognizes HTTP by its first bytes, which rustls does not show. Other servers without TLS are rare.
         rustls::Error::InvalidMessage(_) => "http: server gave HTTP response to HTTPS client".to_owned(),
         rustls::Error::AlertReceived(alert) => {
             let words = match alert {

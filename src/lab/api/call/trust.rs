@@ -1,4 +1,4 @@
-//! Whom the API server trusts when it calls a hook, with the words it uses when it does not.
+//! Which servers the API server trusts when it calls a hook, and its error texts for those that it does not.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ use rustls::{
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// A verification that failed, in Go's words and without their prefix.
+/// A verification that failed, in Go's words without the prefix `tls: failed to verify certificate`.
 #[derive(Debug)]
 pub(super) struct Distrust(pub String);
 
@@ -44,7 +44,7 @@ pub(super) fn client_config(ca_bundle: &[u8], missing_san: IntCounter) -> Result
         return Err("unable to load root certificates: unable to parse bytes as PEM block".to_owned());
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    // An empty store cannot make a verifier; no server is trusted then.
+    // No verifier can be made of an empty root store. Without a verifier no server is trusted.
     let inner = (trusted > 0)
         .then(|| WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build())
         .transpose()
@@ -66,7 +66,7 @@ pub(super) fn client_config(ca_bundle: &[u8], missing_san: IntCounter) -> Result
     Ok(config)
 }
 
-/// Verifies as Go does where rustls would be stricter, and speaks as Go does.
+/// Verifies as Go does where rustls would be stricter, and reports errors in Go's words.
 #[derive(Debug)]
 struct Verifier {
     inner: Option<Arc<WebPkiServerVerifier>>,
@@ -97,7 +97,7 @@ impl ServerCertVerifier for Verifier {
         if named.is_err() && names.is_empty() {
             self.missing_san.inc();
         }
-        // A certificate that is itself in the bundle is trusted, CA or not: what `openssl req -x509` makes.
+        // A certificate that is itself in the bundle is trusted, CA or not, such as one made by `openssl req -x509`.
         if self.anchors.iter().any(|anchor| anchor == leaf) {
             return named.map(|()| ServerCertVerified::assertion()).map_err(distrust);
         }
@@ -167,7 +167,7 @@ fn instant(seconds: i64) -> String {
     jiff::Timestamp::from_second(seconds).map_or_else(|_| seconds.to_string(), |at| at.to_string())
 }
 
-/// What a certificate is for.
+/// The subject alternative names of a certificate.
 #[derive(Debug, Default)]
 struct CertificateNames {
     dns: Vec<String>,
@@ -267,7 +267,7 @@ fn explain(error: &CertificateError, leaf: &X509Certificate<'_>) -> String {
         E::InvalidPurpose | E::InvalidPurposeContext { .. } => {
             "x509: certificate specifies an incompatible key usage".to_owned()
         }
-        // What is left is webpki's own: a CA as a leaf that is not in the bundle, most likely.
+        // The remaining errors are webpki's own, most likely for a CA certificate that is served but not in the bundle.
         E::Other(_) => UNKNOWN_AUTHORITY.to_owned(),
         other => format!("x509: {other}"),
     }

@@ -21,7 +21,7 @@ const NAMESPACES: [&str; 6] = [
     "default",
 ];
 
-/// Every object of the table, what an owner can add, and what is near to them.
+/// Every object of the table, those that an owner can add, and similar ones.
 fn objects() -> Vec<(&'static str, &'static str, &'static str)> {
     let listed = LINES.iter().flat_map(|line| line.what.objects());
     let near = [
@@ -68,7 +68,7 @@ fn of(shape: &RequestShape<'_>, by: Option<Requester<'_>>, bare: bool) -> Value 
     if let Some(namespace) = shape.namespace {
         request["namespace"] = namespace.into();
     }
-    // An API server leaves it away where there is none; others say that it is empty.
+    // An API server omits an absent subresource; others send it as an empty string.
     if !shape.subresource.is_empty() || !bare {
         request["subResource"] = shape.subresource.into();
     }
@@ -79,7 +79,7 @@ fn of(shape: &RequestShape<'_>, by: Option<Requester<'_>>, bare: bool) -> Value 
 }
 
 thread_local! {
-    /// It remembers what it compiled, which takes longer than all that is asked of it.
+    /// Shared by all cases, because compiling takes longer than all evaluations.
     static FORECASTS: ConditionCompiler = ConditionCompiler::for_forecasts();
 }
 
@@ -110,7 +110,7 @@ proptest! {
             old_object: &Value::Null,
         });
         prop_assert_eq!(asked, Ok(!spare.spares(&shape, Some(by))), "{}", request);
-        // What a forecast evaluates by comes to the same.
+        // The evaluator of forecasts agrees.
         let asked = ConditionRequest { shape, kind: None, name: "x", by, dry_run: false };
         let wanted = if spare.spares(&shape, Some(by)) { ConditionOutcome::False } else { ConditionOutcome::True };
         prop_assert_eq!(conditions.outcome(&asked, RequestObject::Null, RequestObject::Null), wanted, "{}", request);

@@ -62,7 +62,7 @@ pub(super) fn validate(object: &Value, old: Option<&Value>, errors: &mut Vec<Fie
         for selector in ["namespaceSelector", "objectSelector"] {
             validate_selector(field(selector), &format!("{at}.{selector}"), errors);
         }
-        // An expression that was accepted once is not looked at again.
+        // Match conditions that were accepted once are not compiled again.
         let unchanged = old
             .and_then(|old| old.get("webhooks"))
             .and_then(Value::as_array)
@@ -257,7 +257,7 @@ fn validate_conditions(conditions: &Value, at: &str, errors: &mut Vec<FieldError
     }
 }
 
-/// A name of up to 63 characters, after a domain and a slash if there is one (`IsQualifiedName`).
+/// Whether a text is a name of up to 63 characters, optionally after a DNS subdomain and a slash (`IsQualifiedName`).
 fn is_qualified_name(text: &str) -> bool {
     let (prefix, name) = match text.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),

@@ -4,7 +4,7 @@ use super::ServedKind;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) struct Subresource {
-    /// What happens there.
+    /// What a request to the subresource does.
     pub way: SubresourceKind,
     /// Group, version and kind of the objects that are sent.
     pub object: (&'static str, &'static str, &'static str),
@@ -13,17 +13,17 @@ pub(in super::super) struct Subresource {
 /// What happens at a subresource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum SubresourceKind {
-    /// A part of the object itself is written by PUT and PATCH, and read with the rest of it.
+    /// PUT and PATCH write a part of the object; GET reads the whole object.
     Part,
     /// Reads and writes the number of replicas, as a Scale object.
     Scale,
-    /// Something is asked for by POST.
+    /// POST requests a token of a service account.
     Token,
     /// See [`Self::Token`].
     Eviction,
     /// See [`Self::Token`].
     Binding,
-    /// A connection is asked for. None is ever made: no Pod runs here.
+    /// A connection is requested. It always fails, because no Pod runs here.
     Connect,
 }
 

@@ -18,7 +18,7 @@ const QUEUE_BUCKETS: [f64; 13] = [
     0.0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0,
 ];
 
-/// Labels that say which request, hook or match condition.
+/// Labels that identify a request; below, those of a hook and of a match condition.
 const REQUEST: [&str; 7] = [
     "verb",
     "group",
@@ -31,7 +31,7 @@ const REQUEST: [&str; 7] = [
 const HOOK: [&str; 3] = ["name", "type", "operation"];
 const CONDITION: [&str; 4] = ["name", "kind", "type", "operation"];
 
-/// Sorts of requests that are counted apart while they are in flight.
+/// The values of the label `request_kind`.
 const KINDS: [&str; 2] = ["mutating", "readOnly"];
 
 fn with(labels: &[&'static str], more: &[&'static str]) -> Vec<&'static str> {
@@ -69,7 +69,7 @@ impl FamilyRegistry {
         self.registered(IntGaugeVec::new(Opts::new(name, help), labels)?)
     }
 
-    /// Unix time of the start.
+    /// Exposes the start of the process, and returns it in seconds of Unix time.
     pub(super) fn started(&self) -> prometheus::Result<f64> {
         let started = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -104,7 +104,7 @@ impl FamilyRegistry {
         Ok(inflight)
     }
 
-    /// What an API server exposes too, and nothing here ever counts.
+    /// Families that a real API server exposes and that nothing here counts.
     pub(super) fn uncounted(&self) -> prometheus::Result<()> {
         self.registered(IntCounter::new(
             "apiserver_webhooks_x509_insecure_sha1_total",
