@@ -41,7 +41,7 @@ pub enum Behaviour {
     /// As a killed process: the listener and all connections are closed, so new ones are refused. Any other
     /// behaviour brings the backend back on the same address and port.
     Refused,
-    /// Connections are accepted and reset at once; those there were are closed.
+    /// Connections are accepted and reset at once; existing ones are closed.
     Reset,
     /// Every request, with any method, gets this status and body.
     HttpStatus(u16, Cow<'static, str>),
@@ -94,7 +94,7 @@ impl BackendCounters {
         }
     }
 
-    /// The newest headers `traceparent` that requests came with, the last one first.
+    /// The `traceparent` headers of the last 256 requests that had one, the newest first.
     pub fn traceparents(&self) -> Vec<String> {
         let kept = self.traceparents.lock();
         kept.map(|kept| kept.iter().cloned().collect())
@@ -282,7 +282,7 @@ impl BackendServer {
 
     fn serve(&mut self, stream: TcpStream) {
         if *self.behaviour.borrow() == Behaviour::Reset {
-            // Without it the client would see an orderly end. It fails only on a connection that is gone already.
+            // Without it the client would see an orderly close instead of a reset. An error means that the connection is gone.
             let _ = stream.set_zero_linger();
             return;
         }

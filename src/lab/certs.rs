@@ -74,7 +74,7 @@ impl Authority {
         self.issue_for_days(&[server_name], -90, -2)
     }
 
-    /// A certificate by which a user of a group shows who they are; valid for a year, or expired two days ago.
+    /// A client certificate of a user (CN) and a group (O), valid from yesterday for a year or expired two days ago.
     ///
     /// # Errors
     /// When signing fails.

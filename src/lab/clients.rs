@@ -1,4 +1,5 @@
-//! The clients that a control plane and its nodes live by, timed as the real ones: what an outage of a webhook costs.
+//! The clients whose writes keep a control plane and its nodes alive, with the timers of the real ones: leaders and kubelets.
+//! They show what an outage of a webhook costs.
 
 mod kubelet;
 mod leader_election;
@@ -34,12 +35,12 @@ use super::control_plane::{BackendReach, LabControlPlane};
 use super::envtest::Controller;
 use super::workload::{LabWorkload, WorkloadRecord};
 
-/// As kube-controller-manager has itself authenticated.
+/// The identity that kube-controller-manager authenticates as.
 const CONTROLLER_MANAGER: ClientIdentity = ClientIdentity {
     user: "system:kube-controller-manager",
     groups: &["system:authenticated"],
 };
-/// As kube-scheduler has itself authenticated.
+/// The identity that kube-scheduler authenticates as.
 const SCHEDULER: ClientIdentity = ClientIdentity {
     user: "system:kube-scheduler",
     groups: &["system:authenticated"],
@@ -53,7 +54,7 @@ const NODE_CONTROLLER: ClientIdentity = ClientIdentity {
         "system:authenticated",
     ],
 };
-/// As an API server has itself authenticated at its own loopback address.
+/// The identity that an API server has in requests to its own loopback address.
 const API_SERVER: ClientIdentity = ClientIdentity {
     user: "system:apiserver",
     groups: &["system:masters", "system:authenticated"],
@@ -61,7 +62,7 @@ const API_SERVER: ClientIdentity = ClientIdentity {
 /// The groups of a kubelet.
 const NODE_GROUPS: &[&str] = &["system:nodes", "system:authenticated"];
 
-/// What leads by the Leases of kube-controller-manager and kube-scheduler.
+/// What holds the Leases of kube-controller-manager and kube-scheduler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Leaders {
@@ -82,8 +83,8 @@ pub struct ControlPlaneClients {
 }
 
 impl ControlPlaneClients {
-    /// Starts all but the API server. How their writes go is in the workload's record as well; of a real leader only the
-    /// renewals that succeed.
+    /// Starts all but the API server. The outcomes of their writes are in the workload's record as well; of a real leader only
+    /// the renewals that succeed.
     ///
     /// # Errors
     /// When a client cannot be made, a real control plane refuses the nodes their rights, or a real leader does not lead.
@@ -140,7 +141,7 @@ impl ControlPlaneClients {
         })
     }
 
-    /// What leads.
+    /// Whether the leaders are simulated or real.
     pub const fn leaders(&self) -> Leaders {
         self.leaders
     }
@@ -150,7 +151,7 @@ impl ControlPlaneClients {
         self.start_api_server.notify_one();
     }
 
-    /// When that API server was ready.
+    /// When that API server became ready; `None` before.
     pub fn api_server_started_at(&self) -> Option<Instant> {
         self.ledger
             .server_started_at()
@@ -162,12 +163,12 @@ impl ControlPlaneClients {
         self.ledger.reset_counts();
     }
 
-    /// What was lost since.
+    /// What was lost since the last [`Self::count_casualties`].
     pub fn casualties(&self) -> Casualties {
         self.ledger.casualties()
     }
 
-    /// The leaders among that, by the names of their Leases, one for each exit.
+    /// The leaders lost since then, by the names of their Leases, one entry for each loss.
     pub fn lost_leaders(&self) -> Vec<String> {
         self.ledger.lost_leaders()
     }
@@ -234,7 +235,7 @@ async fn simulate(
     Ok(())
 }
 
-/// Lets nodes write what they write: a control plane of the lab has RBAC and no Node authorizer.
+/// Grants nodes their rights by RBAC, because a control plane of the lab has no Node authorizer.
 async fn permit_nodes(client: &kube::Client) -> anyhow::Result<()> {
     let api: Api<ClusterRoleBinding> = Api::all(client.clone());
     let group = "rbac.authorization.k8s.io";

@@ -1,6 +1,6 @@
 //! The lab cluster: three hooks with real backends, the Services they are reached by, and the canaries' objects.
 //!
-//! Everything is put into the API server by an ordinary client, so it does not matter whose API server it is.
+//! An ordinary client creates everything, so it works on any API server.
 
 mod endpoints;
 mod moves;
@@ -36,7 +36,7 @@ pub enum LabHook {
 }
 
 impl LabHook {
-    /// All of them.
+    /// All hooks of the lab.
     pub const ALL: &'static [Self] = Self::VARIANTS;
 
     /// Validating or mutating.
@@ -56,7 +56,7 @@ impl LabHook {
         }
     }
 
-    /// Its own name.
+    /// The name of the webhook in its configuration.
     pub const fn webhook(self) -> &'static str {
         match self {
             Self::Opa => "validating-webhook.openpolicyagent.org",
@@ -95,7 +95,7 @@ impl LabHook {
         format!("{}.{}.svc", self.service(), self.namespace())
     }
 
-    /// Whether it is asked about a request of the workload's, such as `create configmaps in team-a`.
+    /// Whether the API server calls it for a request of the workload, such as `create configmaps in team-a`.
     pub fn is_asked_about(self, request: &str) -> bool {
         let begins = |verbs: &[&str]| verbs.iter().any(|verb| request.starts_with(verb));
         let changes = begins(&["create ", "patch ", "renew "]);
@@ -106,7 +106,7 @@ impl LabHook {
         }
     }
 
-    /// Its configuration as it is there.
+    /// Reads its configuration from the API server.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -117,10 +117,10 @@ impl LabHook {
         Ok(serde_json::to_value(object)?)
     }
 
-    /// Its owner's server-side apply of a configuration as it is there.
+    /// Applies the webhooks of `object` to its configuration, server-side and as its owner; returns the result.
     ///
     /// # Errors
-    /// When it is refused: without `force`, over a conflict as well.
+    /// When it is refused; without `force` also because of a field conflict.
     pub async fn apply(self, client: &kube::Client, object: &Value, force: bool) -> anyhow::Result<Value> {
         let wanted = json!({
             "apiVersion": self.kind().api_version(), "kind": self.kind().configuration_kind(),
@@ -136,7 +136,7 @@ impl LabHook {
         Ok(serde_json::to_value(applied)?)
     }
 
-    /// Addresses, one per backend, that no other hook of the lab uses.
+    /// One address per backend, which no other hook of the lab uses; where hooks are called by `url`, one address for all.
     fn hosts(self, reach: BackendReach) -> Vec<IpAddr> {
         if reach == BackendReach::Url {
             // A url names one host.
@@ -154,20 +154,21 @@ impl LabHook {
     }
 }
 
-/// How a hook is asked, where that is otherwise than [`LabHook`] says.
+/// How a hook is configured, where that differs from what [`LabHook`] says.
 #[derive(Debug)]
 pub struct HookShape {
-    /// The hook whose Service it is called at.
+    /// The hook whose Service gets its calls.
     pub at: LabHook,
     /// `failurePolicy: Ignore` instead of `Fail`.
     pub ignores: bool,
     /// `timeoutSeconds`.
     pub timeout_seconds: u8,
-    /// Whether it is asked about Namespaces alone, instead of everything.
+    /// Whether it is called for Namespaces alone, instead of everything.
     pub only_namespaces: bool,
-    /// Whether it is not asked about its own namespace; where it is, its owner lets a shield spare what it needs there.
+    /// Whether it is not called for objects in the namespace of its Service. Otherwise its owner's annotation lets a shield spare
+    /// what it needs there.
     pub spares_itself: bool,
-    /// How many further webhooks its configuration has that are asked about the same.
+    /// How many further webhooks its configuration has that are called for the same.
     pub siblings: usize,
 }
 
@@ -177,7 +178,7 @@ pub struct Cluster {
     authority: Authority,
     other_authority: Authority,
     reach: BackendReach,
-    /// Whether its API server finds backends by Endpoints.
+    /// Whether its API server resolves Services by Endpoints instead of EndpointSlices.
     goes_by_endpoints: bool,
     backends: Vec<(LabHook, Vec<LabBackend>)>,
 }
@@ -201,10 +202,10 @@ pub fn configurations(client: &kube::Client, kind: HookKind) -> Api<DynamicObjec
 }
 
 impl Cluster {
-    /// Starts all backends and puts everything that belongs to the lab into the API server.
+    /// Starts all backends and creates all objects of the lab in the API server.
     ///
     /// # Errors
-    /// When a backend cannot start, or the API server refuses an object for another reason than that it is there.
+    /// When a backend cannot start, or the API server refuses an object for a reason other than that it exists.
     pub async fn start(kubeconfig: &str, reach: BackendReach) -> anyhow::Result<Self> {
         let client = client_for(kubeconfig).await?;
         let authority = Authority::new("hookwatch lab")?;
@@ -248,7 +249,7 @@ impl Cluster {
             .map_or(&[], |(_, backends)| backends)
     }
 
-    /// Switches the first `count` backends of a hook.
+    /// Switches the first `count` backends of a hook to a behaviour.
     ///
     /// # Errors
     /// When one of them does not take the change.
@@ -276,7 +277,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Has a hook asked otherwise.
+    /// Changes a hook's configuration to another shape.
     ///
     /// # Errors
     /// When the configuration cannot be read or written.
@@ -294,7 +295,7 @@ impl Cluster {
         .with_context(|| format!("arranging {:?}", hook.configuration()))
     }
 
-    /// Takes a hook's configuration away.
+    /// Deletes a hook's configuration.
     ///
     /// # Errors
     /// When it cannot be deleted.
@@ -306,15 +307,15 @@ impl Cluster {
         Ok(())
     }
 
-    /// Registers a hook.
+    /// Creates a hook's configuration.
     ///
     /// # Errors
-    /// When its configuration cannot be made.
+    /// When the API server refuses it.
     pub async fn register(&self, hook: LabHook) -> anyhow::Result<()> {
         objects::create_configuration(self, hook).await
     }
 
-    /// The authority that the hooks' backends have their certificates from, in PEM.
+    /// The certificate of the authority that signed the backends' certificates, in PEM.
     pub fn authority(&self) -> String {
         self.authority.pem()
     }
@@ -368,7 +369,7 @@ impl Cluster {
         }
     }
 
-    /// Reads, changes and writes one object, again after a conflict.
+    /// Reads, changes and writes one object; again after a conflict, up to five times in all.
     async fn update<T>(&self, api: &Api<T>, name: &str, change: impl Fn(&mut T)) -> anyhow::Result<()>
     where
         T: Clone + std::fmt::Debug + serde::Serialize + serde::de::DeserializeOwned,
@@ -387,7 +388,7 @@ impl Cluster {
     }
 }
 
-/// The name that a hook's API server expects in its backends' certificates.
+/// The name that the API server expects in the certificates of a hook's backends.
 fn certified_name(hook: LabHook, reach: BackendReach) -> String {
     match reach {
         BackendReach::Url => reach.host(1).to_string(),
@@ -395,7 +396,7 @@ fn certified_name(hook: LabHook, reach: BackendReach) -> String {
     }
 }
 
-/// Longest wait for the lab's own requests: just above what the API server itself allows a write.
+/// Longest wait for the lab's own requests: just above the 34 s that the API server itself allows a write.
 const REQUEST_LIMIT: Duration = Duration::from_secs(40);
 
 async fn bounded<T>(request: impl Future<Output = kube::Result<T>>) -> anyhow::Result<T> {
@@ -408,7 +409,7 @@ async fn bounded<T>(request: impl Future<Output = kube::Result<T>>) -> anyhow::R
     }
 }
 
-/// The HTTP status behind an error, when the API server answered.
+/// The HTTP status behind an error; `None` when the API server did not answer.
 fn status_of(error: &anyhow::Error) -> Option<u16> {
     match error.downcast_ref::<kube::Error>() {
         Some(kube::Error::Api(status)) => Some(status.code),

@@ -1,4 +1,4 @@
-//! The control planes a demo can be played on, behind one interface.
+//! The control planes that a demo can run on, behind one interface.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
@@ -24,7 +24,7 @@ pub enum ControlPlaneKind {
 }
 
 impl ControlPlaneKind {
-    /// How hooks reach their backends on one of this kind, here.
+    /// How a control plane of this kind reaches the hooks' backends on this machine.
     pub fn reach(self) -> BackendReach {
         match self {
             Self::Embedded => BackendReach::Loopback,
@@ -50,12 +50,12 @@ pub enum BackendReach {
     Loopback,
     /// Through Services whose endpoints are addresses of a network namespace of our own.
     Namespace,
-    /// By `url`, one backend each: where there are no addresses for endpoints.
+    /// By `url`, with one backend per hook: where no address can be an endpoint.
     Url,
 }
 
 impl BackendReach {
-    /// The address that ends in this byte.
+    /// The address whose last byte is `last`.
     pub const fn host(self, last: u8) -> IpAddr {
         match self {
             Self::Namespace => namespace::address(last),
@@ -68,14 +68,14 @@ impl BackendReach {
 const USUAL_STORAGE: Duration = Duration::from_millis(1);
 const STORAGE_JITTER: f64 = 0.3;
 
-/// With as many readers as the embedded one needs, writes on a real API server with two cores take ten times as long
-/// as usual, which is less than half of the embedded one's trouble.
+/// How many times as many readers a real API server gets as the embedded one. With as many, writes on a real one with two cores
+/// take ten times as long as usual, which is less than half of the embedded one's slowdown.
 const FLOOD_FACTOR: usize = 3;
 
-/// A fault of the control plane itself, in force until it is dropped; a turned knob, until it is turned back.
+/// A fault of the control plane itself. Dropping it ends it, but a knob has to be turned back.
 #[derive(Debug)]
 pub enum ControlPlaneFault {
-    /// Nothing to hold: a knob of the embedded one was turned.
+    /// A knob of the embedded API server was turned.
     Knob,
     /// etcd is being stopped again and again.
     Throttle(Throttle),
@@ -86,7 +86,7 @@ pub enum ControlPlaneFault {
 }
 
 impl LabControlPlane {
-    /// Starts one. Its files go into `directory`, which must be private and outlive it.
+    /// Starts a control plane. Its files go into `directory`, which must be private and outlive it.
     ///
     /// # Errors
     /// When it does not start; for envtest also when its binaries are missing.
@@ -122,7 +122,8 @@ impl LabControlPlane {
         format!("https://{address}")
     }
 
-    /// The real leaders of a real one, not started yet, where their binaries are installed.
+    /// The real kube-controller-manager and kube-scheduler, not started yet; `None` where their binaries are not installed, and
+    /// on the embedded control plane.
     ///
     /// # Errors
     /// When their files cannot be written.
@@ -133,7 +134,7 @@ impl LabControlPlane {
         }
     }
 
-    /// Another API server of a real one, not started yet.
+    /// A second API server of a real control plane, not started yet; `None` on the embedded one.
     ///
     /// # Errors
     /// When no port is free.
@@ -168,7 +169,7 @@ impl LabControlPlane {
     /// Drops every packet between the embedded API server and the hook of that server name.
     ///
     /// # Errors
-    /// On a real one.
+    /// On a real control plane.
     pub fn firewall(&self, server_name: &str) -> anyhow::Result<ControlPlaneFault> {
         match self {
             Self::Embedded(api) => {
@@ -200,7 +201,7 @@ impl LabControlPlane {
         Ok(ControlPlaneFault::Flood(ReadFlood::start(clients)))
     }
 
-    /// Ends every trouble of the control plane itself.
+    /// Ends these faults, and turns back the knobs of the embedded API server.
     pub fn mend(&self, troubles: Vec<ControlPlaneFault>) {
         drop(troubles);
         if let Self::Embedded(api) = self {

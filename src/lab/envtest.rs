@@ -35,31 +35,31 @@ use super::ports::free_port;
 
 /// Longest wait until the API server is ready; seen: 4 s on an idle machine.
 const READY_LIMIT: Duration = Duration::from_secs(90);
-/// How often it is asked.
+/// Pause between two requests for `/readyz`.
 const READY_POLL: Duration = Duration::from_millis(200);
-/// Longest wait for one answer.
+/// Longest wait for one answer to them.
 const READY_ANSWER: Duration = Duration::from_secs(5);
-/// How often a port that another process took in between is replaced.
+/// Most attempts to start, when another process takes one of the chosen ports in between.
 const ATTEMPTS: u32 = 3;
-/// The names a client may know the API server by, besides its address.
+/// The host names that the API server's certificate is for; it has its addresses as well.
 const NAMES: [&str; 4] = [
     "localhost",
     "kubernetes",
     "kubernetes.default",
     "kubernetes.default.svc",
 ];
-/// The last byte of the API server's address in a namespace.
+/// The last byte of the API server's address in a network namespace.
 const OWN_ADDRESS: u8 = 9;
-/// Where everything listens whose address is not published.
+/// Where the API server listens outside a network namespace.
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// Every request with its user and outcome, without contents. A watch is logged when it opens and when it ends.
+/// Logs every request with its user and outcome, without contents. A watch is logged when it opens and when it ends.
 const AUDIT_POLICY: &str = "apiVersion: audit.k8s.io/v1\n\
                             kind: Policy\n\
                             omitStages: [RequestReceived]\n\
                             rules: [{level: Metadata}]\n";
 
-/// What is out of the ordinary about a control plane.
+/// How a control plane differs from the usual one.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
     /// Whether the API server writes an audit log.
@@ -71,7 +71,7 @@ pub struct Options {
 /// A running control plane. Dropping it kills its processes.
 #[derive(Debug)]
 pub struct Envtest {
-    // In the order in which they end.
+    // Fields are dropped in this order: the API server ends before etcd, and the guard after both.
     kube_apiserver: Process,
     etcd: Arc<Process>,
     guard: Arc<ProcessGuard>,
@@ -88,12 +88,12 @@ impl Envtest {
     /// The directory is removed as well when this process is killed; else that is up to the caller.
     ///
     /// # Errors
-    /// When the binaries are missing, or a server does not start or does not become ready; with its last words.
+    /// When the binaries are missing, or a server does not start or does not become ready; with the end of its log.
     pub async fn start(directory: &Path) -> anyhow::Result<Self> {
         Self::start_with(directory, Options::default()).await
     }
 
-    /// The same with options.
+    /// As [`Envtest::start`], with options.
     ///
     /// # Errors
     /// As for [`Envtest::start`].
@@ -202,7 +202,7 @@ impl Envtest {
         Ok(kubeconfig.replace(&by_token, &by_certificate))
     }
 
-    /// The id of the API server's process, for who wants to see what it costs.
+    /// The process id of the API server, for instance to measure its memory and CPU time.
     pub fn api_server_id(&self) -> u32 {
         self.kube_apiserver.id()
     }
@@ -218,7 +218,7 @@ impl Envtest {
     }
 }
 
-/// Waits until the API server of a kubeconfig is ready and, as long as it is not, these processes live.
+/// Waits until the API server of a kubeconfig is ready; fails at once when one of these processes has exited.
 async fn ready(kubeconfig: &str, processes: &[&Process], limit: Duration) -> anyhow::Result<()> {
     let client = client_for(kubeconfig).await?;
     let until = Instant::now() + limit;
@@ -245,8 +245,8 @@ async fn ready(kubeconfig: &str, processes: &[&Process], limit: Duration) -> any
     )
 }
 
-/// Where the API server listens. In a namespace not on loopback: it publishes the address as the endpoint of its own
-/// Service, and clients must reach it there.
+/// Where the API server listens. In a network namespace that is not loopback: it publishes the address as the endpoint of its
+/// own Service, and clients must reach it there.
 const fn api_server_host(in_namespace: bool) -> IpAddr {
     if in_namespace {
         namespace::address(OWN_ADDRESS)
@@ -292,18 +292,18 @@ fn api_server_arguments(files: &EnvtestFiles, etcd: u16, address: SocketAddr) ->
         ),
         flag("service-cluster-ip-range", "10.96.0.0/16"),
         flag("enable-aggregator-routing", "true"),
-        // Without kube-controller-manager there are no default service accounts, which it would insist on.
+        // The plugin needs default service accounts, which do not exist without kube-controller-manager.
         flag("disable-admission-plugins", "ServiceAccount"),
     ];
     arguments.push(flag("advertise-address", address.ip().to_string()));
     if address.ip().is_loopback() {
-        // It would refuse its own address as an endpoint, again and again.
+        // Otherwise it would try to publish its own address as an endpoint, and refuse that, again and again.
         arguments.push(flag("endpoint-reconciler-type", "none"));
     }
     arguments
 }
 
-/// Has an audit log written, and says where.
+/// Adds the flags for an audit log, and returns the path of the log.
 fn audit(directory: &Path, arguments: &mut Vec<OsString>) -> anyhow::Result<PathBuf> {
     let policy = directory.join("audit-policy.yaml");
     std::fs::write(&policy, AUDIT_POLICY).with_context(|| format!("writing {}", policy.display()))?;

@@ -21,9 +21,9 @@ use super::directory::PrivateDirectory;
 use super::envtest::process::{Process, ProcessGuard};
 use super::ports::free_address;
 
-/// What is shipped: the demo shows these and no others.
+/// The shipped alert rules. The demo has no others.
 const RULES: &str = include_str!("../../alerts/hookwatch.rules.yaml");
-/// The same for which alert makes which other one silent.
+/// The shipped inhibition rules.
 const INHIBITION: &str = include_str!("../../alerts/alertmanager-inhibit.yaml");
 
 /// Longest wait for either to be ready.
@@ -32,19 +32,19 @@ const READY: Duration = Duration::from_secs(30);
 const ANSWER: Duration = Duration::from_secs(2);
 /// Largest answer and largest notification that are read, in bytes.
 const MAX_BYTES: usize = 4 << 20;
-/// More notifications than this are not kept.
+/// Most received alerts that are kept; later ones are dropped.
 const MAX_KEPT: usize = 1_000;
-/// A free port can be taken by another before the process that it was meant for takes it.
+/// Most attempts to start: another process can take a free port before the process that it was chosen for.
 const ATTEMPTS: usize = 3;
 
-/// The programs, as distributions and upstream call them.
+/// Where the two programs are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Programs {
     prometheus: PathBuf,
     alertmanager: PathBuf,
 }
 
-/// One of the programs is not there.
+/// A program that is not in `PATH`.
 #[derive(Debug, thiserror::Error)]
 #[error("no {0} in PATH; Debian and Ubuntu have the packages prometheus and prometheus-alertmanager")]
 pub struct MissingProgram(&'static str);
@@ -74,7 +74,7 @@ impl Programs {
 pub struct PrometheusAlert {
     /// All labels, `alertname` and `severity` among them.
     pub labels: BTreeMap<String, String>,
-    /// The texts.
+    /// All annotations, such as `summary`.
     pub annotations: BTreeMap<String, String>,
     /// `pending` or `firing`.
     pub state: String,
@@ -86,14 +86,14 @@ pub struct ReceivedAlert {
     /// The group that it is delivered with: for a pager, one incident.
     #[serde(skip)]
     pub group: String,
-    /// `firing` as long as one of that group does.
+    /// `firing` as long as any alert of that group is.
     #[serde(skip)]
     pub group_status: String,
     /// `firing` or `resolved`.
     pub status: String,
     /// All labels.
     pub labels: BTreeMap<String, String>,
-    /// The texts.
+    /// All annotations, such as `summary`.
     pub annotations: BTreeMap<String, String>,
 }
 
@@ -122,9 +122,9 @@ type Received = Arc<Mutex<Vec<ReceivedAlert>>>;
 pub struct Monitoring {
     prometheus: Process,
     alertmanager: Process,
-    // After the processes: when we are killed before they are ended, it ends them.
+    // Dropped after the processes: when this process is killed before they are ended, it ends them.
     _guard: ProcessGuard,
-    // After everything that has files in it.
+    // Dropped after everything that has files in it.
     _directory: PrivateDirectory,
     _receiver: JoinSet<()>,
     received: Received,
@@ -166,7 +166,7 @@ impl Monitoring {
                 flag("config.file", &routing),
                 flag("storage.path", &data("alertmanager")),
                 format!("--web.listen-address={alertmanager_at}").into(),
-                // One alone needs no gossip, and a machine without a network has no address for it.
+                // A single Alertmanager needs no gossip, and a machine without a network has no address for it.
                 "--cluster.listen-address=".into(),
             ],
             directory.path(),
@@ -279,8 +279,8 @@ fn flag(name: &str, path: &Path) -> OsString {
     flag
 }
 
-/// Every second, so that a person can watch; the rules, how often they are evaluated and how long each waits are those that are
-/// shipped.
+/// The configuration of Prometheus. It scrapes every second, so that a person can watch. The rules, their evaluation interval and
+/// their `for` are as shipped.
 fn scraping(daemon: &str, alertmanager: SocketAddr) -> String {
     format!(
         "global: {{scrape_interval: 1s, scrape_timeout: 1s}}\n\
@@ -291,8 +291,8 @@ fn scraping(daemon: &str, alertmanager: SocketAddr) -> String {
     )
 }
 
-/// The shipped inhibition and the grouping that it advises. Waits of 30 s and 5 min, as usual, would hide what happens; 10 s
-/// are two evaluations of the rules, by which a cause may follow its symptom.
+/// The configuration of Alertmanager: the shipped inhibition and the grouping that it advises. The usual waits of 30 s and 5 min
+/// would hide what happens; 10 s are two evaluations of the rules, within which a cause may follow its symptom.
 fn routing(receiver: SocketAddr) -> String {
     format!(
         "{INHIBITION}\n\

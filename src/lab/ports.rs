@@ -5,15 +5,15 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Below those that Linux gives to outgoing connections (32768 and up, `net.ipv4.ip_local_port_range`): none of these takes
-/// the port before the process that it is for.
+/// The ports to choose from, below those that Linux gives to outgoing connections (32768 and up,
+/// `net.ipv4.ip_local_port_range`): no such connection takes a port before the process that it was chosen for.
 const RANGE: Range<u16> = 20_000..32_000;
-/// How far apart two processes begin that choose at the same time.
+/// How far apart two processes with consecutive ids begin, so that those that choose at the same time rarely collide.
 const APART: u32 = 61;
 
 static CHOSEN: AtomicU32 = AtomicU32::new(0);
 
-/// A port that was free a moment ago on every IPv4 address, another one each time until all were handed out.
+/// A port that was free a moment ago on every IPv4 address. Each call returns another one, until all were handed out.
 ///
 /// # Errors
 /// When there is none.
@@ -32,7 +32,7 @@ pub fn free_port() -> io::Result<u16> {
     })
 }
 
-/// The same on 127.0.0.1.
+/// As [`free_port`], as an address of 127.0.0.1.
 ///
 /// # Errors
 /// When there is none.

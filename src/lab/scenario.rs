@@ -1,4 +1,4 @@
-//! The scenarios: the fault, and the expected verdicts.
+//! The scenarios: their faults and the expected verdicts.
 
 mod shapes;
 mod table;
@@ -28,11 +28,11 @@ pub struct Scenario {
     pub symptom: &'static str,
     /// The expected verdicts by hook; no other hook may be `Failing`.
     pub expected: &'static [Expected],
-    /// What the audit is to find of the hooks before the first verdict.
+    /// What the audit must find about the hooks before the first verdict; `None` for nothing in particular.
     pub foreseen: Option<&'static str>,
-    /// Which trouble other than a hook it is to name.
+    /// The trouble other than a hook that hookwatch must name.
     pub not_a_hook: Option<&'static str>,
-    /// How long the fault lasts at least, for what it costs to show.
+    /// Shortest time that the fault lasts, so that its cost shows.
     pub lasts_at_least: Duration,
     /// Whether an API server is started while it lasts.
     pub starts_api_server: bool,
@@ -40,12 +40,12 @@ pub struct Scenario {
     pub loses_leader: bool,
     /// Whether there are hardly any writes besides the control plane's.
     pub hardly_any_users: bool,
-    /// What is arranged before, otherwise than in the other scenarios.
+    /// Hooks that are configured before the fault otherwise than in most scenarios.
     arranged: &'static [Arranged],
     faults: &'static [Fault],
 }
 
-/// A hook that is asked otherwise than it is elsewhere.
+/// A hook that is configured otherwise than in most scenarios.
 #[derive(Debug)]
 struct Arranged {
     hook: LabHook,
@@ -61,7 +61,7 @@ pub struct Expected {
     pub cause: &'static str,
     /// Whether the hook counts as failing or only as suspect.
     pub health: ExpectedHealth,
-    /// The effect, where only one is right.
+    /// The effect; `None` where more than one is right.
     pub effect: Option<&'static str>,
 }
 
@@ -118,7 +118,7 @@ enum Fault {
 pub struct ScenarioTarget<'a> {
     /// The lab cluster.
     pub cluster: &'a Arc<Cluster>,
-    /// What it runs on.
+    /// The control plane that it runs on.
     pub control_plane: &'a LabControlPlane,
 }
 
@@ -201,7 +201,7 @@ impl Scenario {
         (needs_services && reach == BackendReach::Url).then_some(WITHOUT)
     }
 
-    /// Sets the hooks up as the scenario wants them, which are well still.
+    /// Configures the hooks as the scenario needs them. They are healthy until the fault.
     ///
     /// # Errors
     /// When a configuration cannot be changed.
@@ -245,7 +245,7 @@ impl Injected {
     pub async fn clear(self, target: &ScenarioTarget<'_>) -> anyhow::Result<()> {
         target.control_plane.mend(self.troubles);
         let mut first_error = Ok(());
-        // Backwards, so that no state appears that was not there on the way in.
+        // In reverse order, so that every state in between also occurred during the injection.
         for fault in self.scenario.faults.iter().rev() {
             let cleared = fault.clear(target).await;
             first_error = first_error.and(cleared);
@@ -319,7 +319,7 @@ impl Fault {
                 cluster.set_endpoints(*hook, true).await
             }
             Self::OnlyNodeLost(hook) => cluster.spread_again(*hook).await,
-            // They end with what is held for them.
+            // These ended in `Injected::clear`, with the fault of the control plane.
             Self::Firewall(_) | Self::SlowStorage(_) | Self::ReadOverload { .. } => Ok(()),
         }
     }

@@ -2,14 +2,14 @@
 
 use tokio::task::JoinSet;
 
-/// A running course of events. It ends with this.
+/// A running sequence of steps. Dropping it ends it.
 #[derive(Debug)]
 pub struct Script {
     _task: JoinSet<()>,
 }
 
 impl Script {
-    /// Begins it. A step that fails ends it: the demo then says what it saw, which is not what it was to see.
+    /// Starts it. A step that fails ends it with a warning; the demo then reports that it did not see what it expected.
     pub fn start(course: impl Future<Output = anyhow::Result<()>> + Send + 'static) -> Self {
         let task = async move {
             if let Err(error) = course.await {

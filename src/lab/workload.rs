@@ -65,7 +65,7 @@ impl LabWorkload {
         Ok(Self { record, clients })
     }
 
-    /// Where the control plane's own clients write down how their writes go, so that flows hold them too.
+    /// Where the control plane's own clients record their writes, so that flows count them too.
     pub(in crate::lab) fn record(&self) -> Arc<WorkloadRecord> {
         Arc::clone(&self.record)
     }
@@ -90,13 +90,14 @@ impl LabWorkload {
         self.record.forget_failures();
     }
 
-    /// The first create or update that was begun after the last [`Self::await_success`] and succeeded at once:
-    /// within half a second, or five times what was usual before.
+    /// The first create or update that was begun after the last [`Self::await_success`] and succeeded at once: within half a
+    /// second or five times the usual median, whichever is longer.
     pub fn first_success(&self) -> Option<FirstSuccess> {
         self.record.first_success()
     }
 
-    /// How many times as long as usual a write takes that was begun since flows are counted and succeeded, by the medians.
+    /// The median duration of writes that were begun since [`Self::count_flows`] and succeeded, as a multiple of the usual median
+    /// before [`Self::await_success`]; `None` without either.
     pub fn slowdown(&self) -> Option<f64> {
         self.record.slowdown()
     }
@@ -106,8 +107,8 @@ impl LabWorkload {
         self.record.first_of_control_plane()
     }
 
-    /// Looks for a first success among what is begun from now on and one of these hooks is asked about, for instance when
-    /// a fault is in force.
+    /// Looks for a first success among writes that are begun from now on and that one of these hooks is called for, for instance
+    /// when a fault is in force.
     pub fn await_success(&self, hooks: &[LabHook]) {
         self.record.await_success(hooks);
     }
@@ -117,7 +118,7 @@ impl LabWorkload {
         self.record.count_flows();
     }
 
-    /// How they went since.
+    /// These counts since the last [`Self::count_flows`], with the writes that are waiting now.
     pub fn flows(&self) -> Vec<Flow> {
         self.record.flows()
     }

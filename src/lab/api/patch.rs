@@ -1,9 +1,9 @@
 //! PATCH in its four kinds.
 //!
-//! JSON patch and merge patch are the real thing. A strategic merge patch and a server-side apply are merge patches that
+//! JSON patch and merge patch are complete. A strategic merge patch and a server-side apply are merge patches that
 //! know which lists are keyed ([`LIST_KEYS`]) and understand `$patch` and `$setElementOrder`. Apply keeps no managed
 //! fields: it never conflicts, and a field left out of a later apply stays. That is enough for kubectl and for
-//! hookwatch, and not what a test of field ownership should rest on.
+//! hookwatch, but not for tests of field ownership.
 
 use serde_json::{Map, Value};
 
@@ -27,7 +27,7 @@ const LIST_KEYS: [(&str, &str); 11] = [
     ("imagePullSecrets", "name"),
 ];
 
-/// How a PATCH is meant, by its content type.
+/// The kind of a PATCH, which its content type tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PatchKind {
     Json,
@@ -37,7 +37,7 @@ pub(super) enum PatchKind {
 }
 
 impl PatchKind {
-    /// Reads the content type.
+    /// The kind of a content type; 415 for an unknown one.
     pub(super) fn of(content_type: &str) -> Result<Self, ApiFailure> {
         let media = content_type.split(';').next().unwrap_or_default().trim();
         match media {
@@ -53,7 +53,7 @@ impl PatchKind {
         }
     }
 
-    /// Applies a patch to an object; nothing of it when any of it cannot be applied.
+    /// The object with a patch applied, as a whole or not at all.
     pub(super) fn apply(self, object: &Value, patch: &Value) -> Result<Value, ApiFailure> {
         let mut patched = object.clone();
         match self {
@@ -84,7 +84,7 @@ impl PatchKind {
 /// Applies a JSON patch.
 ///
 /// # Errors
-/// What cannot be done, for people.
+/// A sentence on the operation that cannot be applied; the object is unchanged then.
 pub(super) fn apply_json_patch(object: &mut Value, patch: &Value) -> Result<(), String> {
     let operations: json_patch::Patch =
         serde_json::from_value(patch.clone()).map_err(|error| error.to_string())?;
@@ -99,8 +99,8 @@ pub(super) fn apply_json_patch(object: &mut Value, patch: &Value) -> Result<(), 
     Ok(())
 }
 
-/// Whether an operation tests that a field is not there and it is not. RFC 6902 has no such test; the API server's
-/// library treats a `test` for null as one, if the parent of the field exists.
+/// Whether an operation is a `test` for null of a field that is absent, and passes. RFC 6902 has no test of absence; the API
+/// server's library takes a `test` for null as one, if the parent of the field exists.
 fn tests_absence(operation: &json_patch::PatchOperation, object: &Value) -> bool {
     let json_patch::PatchOperation::Test(test) = operation else {
         return false;

@@ -1,4 +1,4 @@
-//! Randomness good enough for uids, tokens of a lab and jitter. Not for anything that guards something.
+//! Randomness for uids, jitter and the token of a lab; not cryptographically secure.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 

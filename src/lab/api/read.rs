@@ -14,7 +14,7 @@ use super::status::ApiFailure;
 use super::table;
 use super::write::scale_of;
 
-/// One object.
+/// GET of one object.
 pub(super) async fn get(
     state: &ApiState,
     request: &ResourceRequest,
@@ -39,7 +39,7 @@ pub(super) async fn get(
     Ok(reply::object(200, request.kind, &stored))
 }
 
-/// All objects of a namespace or of the cluster. `limit` is taken and not needed: there is never a next page.
+/// LIST of a namespace or of the whole cluster. `limit` is ignored: every answer is complete.
 pub(super) async fn list(
     state: &ApiState,
     request: &ResourceRequest,
@@ -88,10 +88,10 @@ pub(super) async fn list(
     Ok(reply::json(200, Bytes::from(body)))
 }
 
-/// Waits until the cache has a version, as long as a real API server does.
+/// Waits until the store has reached a revision, for at most as long as a real API server waits for its cache.
 ///
 /// # Errors
-/// When it does not come, as after etcd was restored from a backup.
+/// When it is not reached in time, as after etcd was restored from a backup.
 async fn no_older_than(state: &ApiState, version: u64) -> Result<(), ApiFailure> {
     /// `blockTimeout` of the API server's cacher.
     const PATIENCE: Duration = Duration::from_secs(3);

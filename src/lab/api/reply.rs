@@ -1,4 +1,4 @@
-//! Answers.
+//! HTTP answers, as JSON or as text.
 
 use std::convert::Infallible;
 
@@ -21,7 +21,7 @@ pub(super) fn json(code: u16, body: impl Into<Bytes>) -> Response<Body> {
     whole(code, "application/json", body)
 }
 
-/// An answer with a body of one piece.
+/// An answer whose body is complete, as opposed to that of a watch.
 pub(super) fn whole(code: u16, content_type: &'static str, body: impl Into<Bytes>) -> Response<Body> {
     let mut response = Response::new(Full::new(body.into()).boxed_unsync());
     *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -40,7 +40,7 @@ pub(super) fn value(code: u16, value: &Value) -> Response<Body> {
     json(code, value.to_string())
 }
 
-/// A refusal.
+/// A refusal; with `Retry-After: 1` when it is a 429.
 pub(super) fn failure(failure: &ApiFailure) -> Response<Body> {
     let mut response = value(failure.code, &failure.status);
     if failure.code == 429 {
@@ -51,7 +51,7 @@ pub(super) fn failure(failure: &ApiFailure) -> Response<Body> {
     response
 }
 
-/// Adds the warnings that hooks want the client to see; those that fit no header are left out.
+/// Adds the first 16 of the hooks' warnings for the client, without those that are no valid header value.
 pub(super) fn warn(response: &mut Response<Body>, warnings: &[String]) {
     for warning in warnings.iter().take(16) {
         let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"");

@@ -140,9 +140,9 @@ pub(super) enum Route {
     Discovery,
     /// Objects.
     Resource(ResourceRequest),
-    /// Objects, by a method that does nothing there.
+    /// Objects, with a method that is not served there.
     MethodNotAllowed,
-    /// Nothing.
+    /// A URL that nothing serves.
     Nowhere,
 }
 
@@ -219,7 +219,7 @@ impl Route {
         }
         let way = kind.subresource(subresource).map(|subresource| subresource.way);
         let verb = verb(method, name, way, &query, content_type);
-        // A review is asked for, and not kept.
+        // Reviews are not stored, so they can only be posted.
         let Some(verb) = verb.filter(|verb| kind.stored || *verb == Verb::Post) else {
             return Self::MethodNotAllowed;
         };
@@ -241,7 +241,7 @@ fn verb(
     query: &Query,
     content_type: &str,
 ) -> Option<Verb> {
-    // Of the others there is nothing to be read or changed.
+    // Tokens, evictions, bindings and connections are not stored, so they cannot be read or changed.
     let is_kept = matches!(way, None | Some(SubresourceKind::Part | SubresourceKind::Scale));
     Some(match (method.as_str(), name.is_empty()) {
         ("GET" | "HEAD", true) if query.flag("watch") => Verb::Watch,

@@ -100,7 +100,7 @@ fn parse_requirement(term: &str) -> Option<SelectorRequirement> {
     }
 }
 
-/// Field selectors are taken on any field, where the API server knows a few per kind.
+/// Accepts field selectors on any field, where the API server knows only a few per kind.
 fn parse_fields(text: &str) -> Result<Vec<(String, String, bool)>, ApiFailure> {
     let terms = text.split(',').map(str::trim).filter(|term| !term.is_empty());
     terms

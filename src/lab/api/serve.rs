@@ -21,15 +21,15 @@ use super::status::ApiFailure;
 use super::write::WriteRequest;
 use super::{discovery, read, watch};
 
-/// Largest body taken, as the API server has it.
+/// Largest request body in bytes, as in a real API server.
 const MAX_BODY: usize = 3 * 1_024 * 1_024;
-/// Most requests of one kind in flight, without watches: `--max-requests-inflight` and its mutating sibling.
+/// Most requests in flight without watches: the defaults of `--max-requests-inflight` and `--max-mutating-requests-inflight`.
 const MAX_READING: i64 = 400;
 const MAX_MUTATING: i64 = 200;
-/// The groups of authenticated users and of all others.
+/// The group of every authenticated user; below, that of every other one.
 const AUTHENTICATED: &str = "system:authenticated";
 const UNAUTHENTICATED: &str = "system:unauthenticated";
-/// What storage and bookkeeping may take after the hooks have used up a request's time.
+/// How long after its deadline a write may still take for storage and bookkeeping.
 const GRACE: Duration = Duration::from_millis(250);
 
 pub(super) async fn answer(state: Arc<ApiState>, request: Request<Incoming>) -> Response<Body> {
@@ -49,7 +49,7 @@ pub(super) async fn answer(state: Arc<ApiState>, request: Request<Incoming>) -> 
     }
 }
 
-/// `/readyz` and its siblings, with a line per check when that is asked for.
+/// `/livez`, `/readyz` and `/healthz`, with a line per check for `?verbose` or when a check fails.
 fn health(state: &ApiState, query: &str) -> Response<Body> {
     const CHECKS: [&str; 4] = [
         "ping",
@@ -148,7 +148,7 @@ async fn resource(
             let written = write(&state, &request, &user, content_type, body, &time, deadline);
             let written = timeout_at(deadline + GRACE, written).await;
             if asked.is_some() && Instant::now() >= deadline {
-                // Another filter than the writing handler enforces the client's timeout, and counts what it cuts.
+                // In a real API server a filter around the handler enforces the client's timeout, and counts what it cuts off.
                 state.metrics.request_terminated(&request, 504);
                 Err(ApiFailure::allotted_time_is_over())
             } else {
@@ -197,7 +197,7 @@ fn parse(body: &Bytes, content_type: &str, verb: Verb) -> Result<Value, ApiFailu
         return Ok(Value::Null);
     }
     if content_type.contains("protobuf") || content_type.contains("cbor") {
-        // `kubectl create configmap` and its siblings speak protobuf; `kubectl create -f` and `apply` do not.
+        // `kubectl create configmap` and similar commands send protobuf; `kubectl create -f` and `apply` do not.
         return Err(ApiFailure::unsupported_media_type(
             "the lab speaks JSON and YAML only (with kubectl: create -f, apply, patch) - accepted media types \
              include: application/json, application/yaml",
@@ -217,14 +217,14 @@ fn parse(body: &Bytes, content_type: &str, verb: Verb) -> Result<Value, ApiFailu
     }
 }
 
-/// How long a write may take, says the client.
+/// The client's own limit for a write, from `?timeout=`; `None` when it is absent, zero or not a duration.
 fn asked_time(request: &ResourceRequest) -> Option<Duration> {
     let asked = request.query.get("timeout")?;
     let asked = humantime::parse_duration(asked).ok();
     asked.filter(|asked| !asked.is_zero())
 }
 
-/// The one user there is, or whom it impersonates.
+/// The lab's only user, or the user that it impersonates; `None` without the right token.
 fn authenticate(state: &ApiState, parts: &Parts) -> Option<User> {
     let token = header(parts, AUTHORIZATION).strip_prefix("Bearer ")?;
     if token != state.token {
@@ -247,8 +247,8 @@ fn authenticate(state: &ApiState, parts: &Parts) -> Option<User> {
     })
 }
 
-/// The groups of an impersonated user: those asked for, those a service account has anyway, and whether it is
-/// authenticated (`endpoints/filters/impersonation.go`).
+/// The groups of an impersonated user: those that the request names, or without any those of a service account; and the group
+/// that says whether the user is authenticated (`endpoints/filters/impersonation.go`).
 fn impersonated_groups(name: &str, mut groups: Vec<String>) -> Vec<String> {
     if groups.is_empty()
         && let Some((namespace, _)) = name
@@ -317,12 +317,12 @@ impl RequestRecorder {
         }
     }
 
-    /// The answer's code is known.
+    /// Sets the status code of the answer.
     pub(super) fn finish(&mut self, code: u16) {
         self.code = Some(code);
     }
 
-    /// The request is a watch that has begun.
+    /// Marks the request as a watch that has begun.
     pub(super) fn long_running(&mut self) {
         self.long_running = true;
         self.code = Some(200);
@@ -335,7 +335,7 @@ impl Drop for RequestRecorder {
         if self.long_running {
             self.state.metrics.long_running(&self.request, -1);
         }
-        // The client is gone: the API server ends such a request as timed out.
+        // Without a code the client is gone. The API server ends such a request as timed out.
         let code = self.code.unwrap_or(504);
         self.state.metrics.request_done(
             &self.request,

@@ -75,7 +75,7 @@ impl FieldError {
 }
 
 impl ApiFailure {
-    /// A refusal with everything given.
+    /// A refusal; an empty `reason` and absent `details` are left out.
     pub(super) fn new(code: u16, reason: &str, message: impl Into<String>, details: Option<Value>) -> Self {
         let mut status = json!({
             "kind": "Status",
@@ -206,13 +206,13 @@ impl ApiFailure {
         Self::new(504, "Timeout", message, Some(json!({})))
     }
 
-    /// The time that the client gave the request is over.
+    /// The timeout that the client sent has passed.
     pub(super) fn allotted_time_is_over() -> Self {
         let message = "Timeout: request did not complete within the allotted timeout";
         Self::new(504, "Timeout", message, Some(json!({})))
     }
 
-    /// The cache did not get as far as the client wants to see.
+    /// The store did not reach the revision that the client asked for.
     pub(super) fn too_large_version(wanted: u64, current: u64) -> Self {
         let message = format!("Timeout: Too large resource version: {wanted}, current: {current}");
         let causes = json!([{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]);

@@ -71,7 +71,7 @@ struct StoreContents {
     history: VecDeque<Arc<StoreEvent>>,
     /// Changes up to and including this revision are dropped, as by a compaction in etcd.
     compacted: u64,
-    /// The version of the newest change of each kind.
+    /// The revision of the newest change, by group and resource.
     touched: BTreeMap<(&'static str, &'static str), u64>,
 }
 
@@ -108,7 +108,7 @@ impl ObjectStore {
         self.lock().revision
     }
 
-    /// The version of the newest change to any object of that kind; 0 when there was none.
+    /// The revision of the newest change to any object of that kind; 0 when there was none.
     pub(super) fn touched(&self, kind: &'static ServedKind) -> u64 {
         self.lock()
             .touched

@@ -27,7 +27,7 @@ use super::store::{EventType, StoreEvent, StoredObject};
 const BOOKMARK_EVERY: Duration = Duration::from_secs(30);
 /// How many changes are read from the store at once.
 const BATCH: usize = 256;
-/// A watch without `timeoutSeconds` ends after this and up to as long again, as the API server has it.
+/// A watch without `timeoutSeconds` ends after this time plus a random part of up to as much again, as in a real API server.
 const MIN_TIMEOUT: Duration = Duration::from_secs(1_800);
 
 struct Watcher {
@@ -45,7 +45,7 @@ struct Watcher {
     _recorder: RequestRecorder,
 }
 
-/// Begins a watch. The request counts as long-running until the client hangs up or the time is over.
+/// Starts a watch. The request counts as long-running until the client hangs up or the watch's time is over.
 pub(super) async fn start(
     state: Arc<ApiState>,
     request: ResourceRequest,
@@ -165,7 +165,8 @@ impl Watcher {
         }
     }
 
-    /// A change as this watch sees it: an object that comes to match its selectors is added, one that ceases to, deleted.
+    /// Queues the event of a change as this watch sees it: an object that starts to match its selectors is ADDED, one that stops
+    /// matching them is DELETED.
     fn tell(&mut self, change: &StoreEvent) {
         let elsewhere = !self.request.namespace.is_empty()
             && change

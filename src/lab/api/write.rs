@@ -25,7 +25,7 @@ use super::request::{ResourceRequest, Verb};
 use super::status::{ApiFailure, FieldError};
 use super::store::{StoredObject, WriteError};
 
-/// How often a write whose object moved under it is tried again, admission included.
+/// Attempts of a write, admission included, when another write changes the object in between.
 const ATTEMPTS: u32 = 10;
 
 /// One write and its surroundings.
@@ -36,7 +36,7 @@ pub(super) struct WriteRequest<'a> {
     pub content_type: &'a str,
     pub body: &'a Value,
     pub time: &'a HookTime,
-    /// When the whole request is given up.
+    /// When the whole request times out.
     pub deadline: Instant,
 }
 
@@ -69,14 +69,14 @@ impl WriteRequest<'_> {
             Verb::DeleteCollection => self.delete_collection().await,
             _ => Err(ApiFailure::method_not_allowed()),
         };
-        // Whatever the outcome: when the request's time is over, that is the answer.
+        // After the request's deadline every failure is reported as a timeout.
         match outcome {
             Err(_) if Instant::now() >= self.deadline => Err(ApiFailure::timeout()),
             outcome => outcome,
         }
     }
 
-    /// Whether nothing may be stored.
+    /// Whether the request is a dry run.
     fn dry_run(&self) -> Result<bool, ApiFailure> {
         let in_body = self.body.get("dryRun").and_then(Value::as_array);
         let in_body = in_body
@@ -116,7 +116,7 @@ impl WriteRequest<'_> {
                 options[field] = json!(value);
             }
         }
-        // A Namespace is in itself.
+        // For admission a Namespace is in the namespace of its own name.
         let namespace = if kind == NAMESPACE {
             name
         } else {
@@ -163,7 +163,7 @@ impl WriteRequest<'_> {
             return Err(ApiFailure::not_found(NAMESPACE, namespace));
         }
         defaults::default(kind, &mut sent);
-        // A name that is made up is made up after the mutating hooks.
+        // Mutating hooks see no generated name: the API server makes it from `generateName` after them.
         let sent_name = self.body.pointer("/metadata/name").and_then(Value::as_str);
         let known = sent_name.is_some_and(|name| !name.is_empty()) || self.request.verb == Verb::Apply;
         let mut attributes = self.attributes("CREATE", if known { &name } else { "" })?;
@@ -180,7 +180,7 @@ impl WriteRequest<'_> {
         self.state.admission.validate(self.around(), &attributes).await?;
         let object = attributes.object.take().unwrap_or_default();
         if attributes.dry_run {
-            // Instead of writing, a dry run looks whether the name is taken.
+            // Instead of writing, a dry run checks whether the name is taken.
             self.state.etcd(kind, "get").await;
             if self.state.store.get(kind, namespace, &name).is_some() {
                 return Err(ApiFailure::already_exists(kind, &name));
@@ -196,7 +196,7 @@ impl WriteRequest<'_> {
         Ok(reply::object(201, kind, &stored))
     }
 
-    /// PUT, or PATCH when `patch` says how.
+    /// PUT, or a PATCH of the kind `patch`.
     async fn update(&self, patch: Option<PatchKind>) -> Result<Response<Body>, ApiFailure> {
         let (kind, name) = (self.request.kind, self.request.name.as_str());
         if patch == Some(PatchKind::Apply) && self.request.query.get("fieldManager").is_none() {
@@ -228,7 +228,7 @@ impl WriteRequest<'_> {
         Err(object::moved(kind, name))
     }
 
-    /// Server-side apply of an object that is not there makes it.
+    /// Server-side apply of an object that does not exist creates it.
     async fn create_applied(&self) -> Result<Response<Body>, ApiFailure> {
         let mut object = self.body.clone();
         if object.pointer("/metadata/name").is_none()
@@ -239,7 +239,8 @@ impl WriteRequest<'_> {
         self.create(object).await
     }
 
-    /// One attempt; `None` when the object moved and nothing says that it must not have.
+    /// One attempt; `None` when another write changed the object in between. Another attempt fails then, if the client named a
+    /// version.
     async fn update_once(
         &self,
         current: &Arc<StoredObject>,
@@ -307,7 +308,7 @@ impl WriteRequest<'_> {
             }
             let mut attributes = self.attributes("DELETE", name)?;
             if kind == NAMESPACE {
-                // Emptying one takes long, and its successor of the same name is not meant.
+                // Emptying a namespace takes long. The uid protects a later namespace of the same name.
                 attributes.options["preconditions"] = json!({"uid": current.object["metadata"]["uid"]});
             }
             attributes.old = Some(Arc::clone(&current));
@@ -337,7 +338,7 @@ impl WriteRequest<'_> {
     }
 }
 
-/// The answer to a deletion: of a Namespace, which a real API server only marks, the object.
+/// The answer to a deletion: a Status, but for a Namespace the object, because a real API server only marks it as terminating.
 fn deleted(kind: &ServedKind, object: &Value) -> Value {
     if kind == NAMESPACE {
         let mut object = object.clone();

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use futures::task::AtomicWaker;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The switch that all connections of one backend hang on.
+/// The switch that freezes all connections of one backend.
 #[derive(Debug, Default)]
 pub(super) struct Gate {
     frozen: AtomicBool,

@@ -1,4 +1,4 @@
-//! The liveness part of a kubelet: its Lease (`component-helpers/apimachinery/lease`), and its node's condition Ready
+//! The heartbeat of a kubelet: its Lease (`component-helpers/apimachinery/lease`), and its node's condition Ready
 //! after a controller cleared it.
 
 use std::sync::Arc;
@@ -18,14 +18,13 @@ use crate::lab::workload::WorkloadRecord;
 pub(super) const LEASE_DURATION: Duration = Duration::from_secs(40);
 /// Between two renewals: a quarter of the duration (kubelet, `nodeLeaseRenewIntervalFraction`).
 pub(super) const RENEW_INTERVAL: Duration = Duration::from_secs(10);
-/// An interval is up to this share longer.
+/// By up to this fraction an interval is longer at random.
 const JITTER_FACTOR: f64 = 0.04;
-/// When a single request is cut, and what it sends as `?timeout=`: `nodeStatusUpdateFrequency`, which is less than the
-/// Lease's duration.
+/// Timeout of a single request, also sent as `?timeout=`: `nodeStatusUpdateFrequency`, which is less than the Lease's duration.
 const ATTEMPT_LIMIT: Duration = Duration::from_secs(10);
-/// How often an update is tried at once, one attempt after the other: `maxUpdateRetries`.
+/// Attempts of an update, one right after the other: `maxUpdateRetries`.
 const MAX_UPDATE_RETRIES: u32 = 5;
-/// How long it waits when the Lease can be neither read nor made; client-go doubles 100 ms only once.
+/// Pause when the Lease can be neither read nor created. A real kubelet doubles it each time, from 200 ms up to 7 s.
 const ENSURE_AGAIN: Duration = Duration::from_millis(200);
 
 /// One node's kubelet.
@@ -38,7 +37,7 @@ pub(super) struct Kubelet {
 }
 
 impl Kubelet {
-    /// That of a node, whose writes go to this record as well.
+    /// The kubelet of a node. The outcomes of its writes go into `record` as well.
     pub(super) fn new(
         client: Client,
         node: &str,
@@ -62,7 +61,7 @@ impl Kubelet {
         }
     }
 
-    /// Renews without end, the second time after `first`.
+    /// Renews the Lease without end, for the second time after `first`.
     pub(super) async fn run(mut self, first: Duration) {
         let mut pause = first;
         loop {
@@ -75,7 +74,7 @@ impl Kubelet {
         }
     }
 
-    /// What the next update of the node's status says: that differs from what it finds there.
+    /// Sets the condition Ready, as the next update of the node's status does when it finds another value.
     async fn be_ready(&self) {
         let condition = json!({"type": "Ready", "status": "True", "reason": "KubeletReady"});
         let path = format!("/api/v1/nodes/{}/status", self.node);

@@ -12,18 +12,18 @@ use super::ledger::LossLedger;
 use super::requests::RequestFailure;
 use crate::lab::api::random;
 
-/// How long a Lease is its holder's after a renewal: `--leader-elect-lease-duration`.
+/// How long a Lease is valid after a renewal: `--leader-elect-lease-duration`.
 pub(super) const LEASE_DURATION: Duration = Duration::from_secs(15);
 /// After this time without a renewal the leader exits: `--leader-elect-renew-deadline`.
 pub(super) const RENEW_DEADLINE: Duration = Duration::from_secs(10);
-/// Between two attempts: `--leader-elect-retry-period`.
+/// Pause between two attempts: `--leader-elect-retry-period`.
 pub(super) const RETRY_PERIOD: Duration = Duration::from_secs(2);
-/// While another process holds the Lease, a period is up to this many periods longer: client-go's `JitterFactor`.
+/// While another process holds the Lease, the pause is longer by up to this many periods at random: client-go's `JitterFactor`.
 const JITTER_FACTOR: f64 = 1.2;
-/// When a single request is cut, and what it sends as `?timeout=`: half of the renew deadline (client-go,
+/// Timeout of a single request, also sent as `?timeout=`: half of the renew deadline (client-go,
 /// `resourcelock.NewFromKubeconfig`).
 pub(super) const ATTEMPT_LIMIT: Duration = Duration::from_secs(5);
-/// How long the kubelet waits before it starts a container that exited once: the first step of its crash back-off.
+/// How long the kubelet waits before it restarts a container that exited once: the first step of its crash back-off.
 pub(super) const RESTART_AFTER: Duration = Duration::from_secs(10);
 
 /// A process that leads whenever it can, does its work while it leads, exits when it cannot renew, and is started again.
@@ -50,7 +50,7 @@ struct Elector<S> {
     identity: String,
     /// The Lease as last seen or written.
     observed: Option<LeaseRecord>,
-    /// When it was seen to change.
+    /// When this process last saw it change, by its own clock.
     observed_at: Instant,
 }
 
@@ -83,10 +83,10 @@ impl<S: LeaseStore> Elector<S> {
         }
     }
 
-    /// False when an attempt ends with the deadline: none is begun after it.
+    /// Tries until the Lease is renewed. False when the deadline has passed, after which no attempt begins.
     async fn until_renewed(&mut self, deadline: Instant) -> bool {
         let mut attempts = interval(RETRY_PERIOD);
-        // As a Go ticker: one that came due meanwhile is taken at once, others are lost.
+        // As a Go ticker: of the ticks missed meanwhile, one fires at once and the others are lost.
         attempts.set_missed_tick_behavior(MissedTickBehavior::Skip);
         loop {
             attempts.tick().await;

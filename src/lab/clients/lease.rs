@@ -16,7 +16,7 @@ use crate::lab::workload::WorkloadRecord;
 pub(super) struct LeaseRecord {
     /// Who holds it.
     pub holder: String,
-    /// For how long after its renewal, in whole seconds.
+    /// How long the Lease is valid after a renewal, in whole seconds.
     pub duration: Duration,
     /// `spec.renewTime`.
     pub renewed: String,
@@ -28,7 +28,7 @@ pub(super) struct LeaseRecord {
     pub version: String,
 }
 
-/// The present as the API server takes it: microseconds and nothing finer.
+/// The present time as the API server takes it: with microseconds, and nothing finer.
 pub(super) fn now() -> String {
     format!("{:.6}", Timestamp::now())
 }
@@ -61,7 +61,7 @@ pub(super) struct RemoteLease {
     client: Client,
     namespace: &'static str,
     name: String,
-    /// As `?timeout=`: what client-go sends for its own timeout.
+    /// Sent as `?timeout=`, as client-go sends its own timeout.
     limit: Duration,
     agent: String,
     record: Arc<WorkloadRecord>,
@@ -152,7 +152,7 @@ impl LeaseStore for RemoteLease {
     }
 }
 
-/// Reads a Lease; what is absent is empty.
+/// Reads a Lease; an absent field becomes empty or 0.
 fn read(object: &Value) -> LeaseRecord {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
     let number = |pointer: &str| {

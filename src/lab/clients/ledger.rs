@@ -1,4 +1,4 @@
-//! What was lost, counted.
+//! Counts what an outage costs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use crate::lab::workload::WorkloadRecord;
 pub struct Casualties {
     /// Processes that exited because they could not renew the Lease they led by.
     pub leaders_lost: u64,
-    /// Nodes whose Lease was over 40 s old at some time, whether or not a controller lived to say so.
+    /// Nodes whose Lease was over 40 s old at some time, whether or not a controller was there to mark them.
     pub node_leases_expired: u64,
     /// Nodes that the node-lifecycle controller marked NotReady.
     pub nodes_not_ready: u64,
@@ -24,7 +24,7 @@ pub struct Casualties {
     pub servers_not_started: u64,
 }
 
-/// Where all clients write down what they lost.
+/// Where all clients record what they lost.
 #[derive(Debug)]
 pub(super) struct LossLedger {
     record: Arc<WorkloadRecord>,
@@ -34,16 +34,16 @@ pub(super) struct LossLedger {
 #[derive(Debug, Default)]
 struct LossState {
     leaders_lost: Vec<String>,
-    /// When the renewal began that each node's Lease shows.
+    /// By node, when the renewal that its Lease shows began.
     renewed: BTreeMap<String, Instant>,
     expired: BTreeSet<String>,
     not_ready: BTreeSet<String>,
     /// The nodes that are marked NotReady now.
     marked: BTreeSet<String>,
     servers_not_started: u64,
-    /// When the API server that starts was ready.
+    /// When the API server that is started became ready.
     server_started: Option<Instant>,
-    /// Timeouts before the count began.
+    /// Writes that had timed out when the count began.
     timed_out_before: u64,
 }
 
@@ -68,7 +68,7 @@ impl LossLedger {
         self.lock().leaders_lost.push(name.to_owned());
     }
 
-    /// The names of those that exited, one for each exit.
+    /// The names of the leaders that were lost, one entry for each loss.
     pub(super) fn lost_leaders(&self) -> Vec<String> {
         self.lock().leaders_lost.clone()
     }
@@ -85,14 +85,14 @@ impl LossLedger {
         self.lock().server_started
     }
 
-    /// A node's Lease was written now, by a renewal that began at `began`.
+    /// Records that a node's Lease was written now, by a renewal that began at `began`.
     pub(super) fn renewed(&self, node: &str, began: Instant) {
         let mut state = self.lock();
         state.expire(Instant::now());
         state.renewed.insert(node.to_owned(), began);
     }
 
-    /// The controller marked a node NotReady.
+    /// Records that the controller marked a node NotReady.
     pub(super) fn marked(&self, node: &str) {
         let mut state = self.lock();
         state.not_ready.insert(node.to_owned());
@@ -104,7 +104,7 @@ impl LossLedger {
         self.lock().marked.contains(node)
     }
 
-    /// A node said that it is Ready.
+    /// Records that a node reported that it is Ready.
     pub(super) fn ready(&self, node: &str) {
         self.lock().marked.remove(node);
     }
@@ -128,7 +128,7 @@ impl LossLedger {
 }
 
 impl LossState {
-    /// Notes the Leases that are too old now.
+    /// Records which nodes' Leases have expired.
     fn expire(&mut self, now: Instant) {
         let old = self
             .renewed

@@ -14,9 +14,9 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use super::ledger::LossLedger;
 use super::requests::send;
 
-/// Between two looks at all nodes: `--node-monitor-period`.
+/// Interval between two checks of all nodes: `--node-monitor-period`.
 const MONITOR_PERIOD: Duration = Duration::from_secs(5);
-/// A node is NotReady when nothing was seen of it for longer: `--node-monitor-grace-period`, 50 s since 1.32.
+/// A node is NotReady when its Lease has not changed for longer: `--node-monitor-grace-period`, 50 s since 1.32.
 const GRACE_PERIOD: Duration = Duration::from_secs(50);
 /// Longest wait for an answer. The controller has no timeout; an API server ends a write after 34 s.
 const REQUEST_LIMIT: Duration = Duration::from_secs(40);
@@ -30,7 +30,7 @@ pub(super) struct NodeLifecycle {
 }
 
 impl NodeLifecycle {
-    /// For these nodes.
+    /// A controller of these nodes.
     pub(super) fn new(client: Client, nodes: Vec<String>, ledger: Arc<LossLedger>) -> Self {
         Self {
             client,
@@ -39,7 +39,7 @@ impl NodeLifecycle {
         }
     }
 
-    /// Looks at all nodes without end, with the memory of a process that has just begun.
+    /// Checks all nodes without end, with the empty memory of a new process.
     pub(super) async fn run(&self) {
         let mut health = NodeHealth::default();
         let mut looks = interval(MONITOR_PERIOD);
@@ -57,7 +57,7 @@ impl NodeLifecycle {
         }
     }
 
-    /// The `renewTime` of each node's Lease; none when they cannot be read.
+    /// The `renewTime` of each node's Lease; empty when they cannot be read.
     async fn leases(&self) -> BTreeMap<String, String> {
         let path = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases?resourceVersion=0";
         let request = send(&self.client, "GET", path, AGENT, &Value::Null);
@@ -74,7 +74,7 @@ impl NodeLifecycle {
             .collect()
     }
 
-    /// Writes that nothing is known of a node. When that fails it is tried at the next look.
+    /// Sets a node's condition Ready to Unknown. When that fails, the next check tries again.
     async fn mark(&self, node: &str) {
         let condition = json!({
             "type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown",
@@ -90,13 +90,13 @@ impl NodeLifecycle {
     }
 }
 
-/// When each node's Lease was last seen to change, by one's own clock.
+/// By node, the last `renewTime` seen and when it was first seen, by this process's own clock.
 #[derive(Debug, Default)]
 struct NodeHealth(BTreeMap<String, (Option<String>, Instant)>);
 
 impl NodeHealth {
-    /// Whether a node, whose Lease was renewed at `renewed`, has been silent for too long. One that is new is given the
-    /// whole time.
+    /// Whether a node's Lease, now with `renewTime` `renewed`, has not changed for too long. A node that is new here gets the
+    /// whole grace period.
     fn is_silent(&mut self, now: Instant, node: &str, renewed: Option<&String>) -> bool {
         let seen = self.0.entry(node.to_owned()).or_insert_with(|| (None, now));
         if let Some(renewed) = renewed

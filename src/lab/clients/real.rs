@@ -1,5 +1,5 @@
-//! The real kube-controller-manager and kube-scheduler: kept running as a kubelet would, and judged by their Leases and by
-//! what the one of them writes about nodes.
+//! The real kube-controller-manager and kube-scheduler: restarted as a kubelet would restart them, and observed by their Leases
+//! and by what kube-controller-manager writes about nodes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,17 +16,17 @@ use super::requests::send;
 use crate::lab::envtest::Controller;
 use crate::lab::workload::WorkloadRecord;
 
-/// Between two looks at a Lease and its process: the end of a renewal is known to within this.
+/// Interval between two checks of a Lease and its process: the end of a renewal is known to within this.
 const LEASE_POLL: Duration = Duration::from_millis(200);
-/// Between two looks at all nodes.
+/// Interval between two checks of all nodes.
 const NODE_POLL: Duration = Duration::from_secs(1);
 /// Longest wait for an answer to a read, which no webhook sees.
 pub(super) const READ_LIMIT: Duration = Duration::from_secs(2);
 /// Longest wait until a process that was just started leads; seen: 5 s on an idle machine.
 const LEADS_WITHIN: Duration = Duration::from_secs(90);
-/// What the node-lifecycle controller writes with `Unknown`, and nothing else of the lab does.
+/// The message that the node-lifecycle controller writes with `Unknown`. Nothing else writes it where real leaders run.
 const SILENT_NODE: &str = "Kubelet stopped posting node status.";
-/// How these reads name themselves.
+/// The user agent of these reads.
 pub(super) const AGENT: &str = "hookwatch-lab";
 
 /// A process that leads, and its Lease.
@@ -43,7 +43,7 @@ impl RealLeader {
     /// Starts the process and waits until it leads.
     ///
     /// # Errors
-    /// When it cannot be started, exits, or does not lead in time; with its last words.
+    /// When it cannot be started, exits, or does not lead in time; with the end of its log.
     pub(super) async fn start(
         controller: Controller,
         lease: RemoteLease,
@@ -73,7 +73,7 @@ impl RealLeader {
         Ok(leader)
     }
 
-    /// Looks after it without end.
+    /// Keeps it running and observes its Lease, without end.
     pub(super) async fn run(mut self) {
         let mut looks = interval(LEASE_POLL);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -84,7 +84,7 @@ impl RealLeader {
         }
     }
 
-    /// Notes its exit, and starts it again once a kubelet would.
+    /// Records its exit, and restarts it when a kubelet would.
     fn keep_running(&mut self) {
         match self.exited {
             None if self.controller.check().is_err() => {
@@ -93,7 +93,7 @@ impl RealLeader {
                     self.ledger.leader_lost(self.controller.name());
                 }
             }
-            // When that fails, it is tried at the next look.
+            // When that fails, the next check tries again.
             Some(exited) if exited.elapsed() >= RESTART_AFTER && self.controller.start().is_ok() => {
                 self.exited = None;
             }
@@ -101,7 +101,7 @@ impl RealLeader {
         }
     }
 
-    /// Reads the Lease. One that cannot be read says nothing: an API server that is gone ends the process soon enough.
+    /// Reads the Lease. A read that fails changes nothing: without an API server the process soon exits by itself.
     async fn read(&mut self) {
         let Ok(Ok(found)) = timeout(READ_LIMIT, self.lease.get()).await else {
             return;
@@ -116,7 +116,7 @@ impl RealLeader {
         }
     }
 
-    /// A renewal that was seen is a write that succeeded. It began when its `renewTime` was taken.
+    /// Records a renewal as a write that succeeded. It began when its `renewTime` was taken.
     fn note_renewal(&self, written: Timestamp, began: &str) {
         let took = began
             .parse()
@@ -130,33 +130,33 @@ impl RealLeader {
     }
 }
 
-/// What one look at a Lease shows.
+/// What one read of a Lease shows.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct LeaseChange {
-    /// A leader was lost that had not been counted.
+    /// Whether a leader was lost that had not been counted yet.
     lost: bool,
     /// The `renewTime` of a renewal that was not seen before.
     renewed: Option<String>,
 }
 
-/// One leader's time in office, which is lost at most once.
+/// The time that one leader leads; it is lost at most once.
 #[derive(Debug, Default)]
 struct Tenure {
     /// Whether there is a leader that has not been lost.
     lasts: bool,
-    /// The Lease as last seen, and when it was first seen so.
+    /// The Lease as last seen, and when its holder and `renewTime` were first seen.
     latest: Option<(LeaseRecord, Instant)>,
-    /// Who has exited: what it wrote at last may be seen after that.
+    /// The holder whose process exited. Its last renewal may be read only after that.
     exited: Option<String>,
 }
 
 impl Tenure {
-    /// The Lease was found so.
+    /// Takes in the Lease as just read.
     fn observe(&mut self, now: Instant, found: LeaseRecord) -> LeaseChange {
         let mut seen = LeaseChange::default();
         let renewed = match &self.latest {
             Some((known, since)) if known.renewed == found.renewed && known.holder == found.holder => {
-                // By one's own clock, as client-go does it.
+                // By this process's own clock, as in client-go.
                 seen.lost = self.lasts && now > *since + known.duration;
                 false
             }
@@ -177,7 +177,7 @@ impl Tenure {
         seen
     }
 
-    /// Its process exited; true when that is what it was lost by.
+    /// Takes in that the process exited; true if it led until then, so that the exit counts as a loss.
     fn exits(&mut self) -> bool {
         self.exited = self.latest.as_ref().map(|(lease, _)| lease.holder.clone());
         std::mem::take(&mut self.lasts)

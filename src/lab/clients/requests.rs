@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::lab::workload::{RequestTicket, WorkloadRecord, is_timeout};
 
-/// In whose name requests are made.
+/// The user whom requests impersonate, and its groups.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ClientIdentity<'a> {
     pub user: &'a str,
@@ -31,13 +31,13 @@ impl ClientIdentity<'_> {
         config.auth_info.impersonate = Some(self.user.to_owned());
         config.auth_info.impersonate_groups =
             Some(self.groups.iter().map(|group| (*group).to_owned()).collect());
-        // client-go repeats only what comes with Retry-After.
+        // client-go retries only answers with Retry-After.
         config.default_retry = false;
         Client::try_from(config).with_context(|| format!("making a client for {}", self.user))
     }
 }
 
-/// Why a request came to nothing.
+/// Why a request failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequestFailure {
     /// 404.
@@ -100,7 +100,7 @@ impl Drop for PendingWrite<'_> {
     }
 }
 
-/// Waits for a write, and writes down how it ends, `what` it is in the words of the workload's record.
+/// Waits for a write, and records how it ends; `what` is for instance `renew leases in kube-system`.
 pub(super) async fn recorded<T>(
     record: &Arc<WorkloadRecord>,
     what: &str,

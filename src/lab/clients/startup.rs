@@ -1,6 +1,6 @@
 //! An API server that starts while another one serves. It must write before it is ready: the post-start hook
 //! `rbac/bootstrap-roles` (`pkg/registry/rbac/rest/storage_rbac.go`). A new version brings changed ClusterRoles, and cannot
-//! start without them. Beside a real API server it is a real one; beside the lab's own only these writes are played.
+//! start without them. On a real control plane it is a real process; on the embedded one only these writes are simulated.
 
 use std::time::Duration;
 
@@ -15,37 +15,37 @@ use super::ledger::LossLedger;
 use super::requests::{RequestFailure, send};
 use crate::lab::envtest::SecondLaunch;
 
-/// Between two attempts.
+/// Pause before each attempt.
 const POLL: Duration = Duration::from_secs(1);
-/// When no attempt begins any more: the hook then fails, and with it the API server. One in flight is waited for, which
+/// After this time no attempt begins: the hook fails, and with it the API server. It waits for the attempt in flight, which
 /// is why a real one (1.36) was seen to exit after 48 s.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// Longest wait for an answer. Its own client has no limit; an API server ends a write after 34 s.
+/// Longest wait for an answer. The real client has no limit; an API server ends a write after 34 s.
 const REQUEST_LIMIT: Duration = Duration::from_secs(40);
-/// How long the kubelet waits before it starts a static Pod's container that exited: the first step of its crash
+/// How long the kubelet waits before it restarts a static Pod's container that exited: the first step of its crash
 /// back-off.
 const RESTART_AFTER: Duration = Duration::from_secs(10);
-/// ClusterRoles that the new version brings.
+/// ClusterRoles that the simulated new version brings.
 pub(super) const ROLES: [&str; 3] = ["system:lab-viewer", "system:lab-editor", "system:lab-controller"];
 const AGENT: &str = "kube-apiserver/v1.36.2 (linux/amd64)";
 /// A ClusterRole that every API server makes at its start if it is missing, and that no part of a lab needs.
 const MISSING_ROLE: &str = "system:monitoring";
-/// Longest start of a real API server. One that cannot write gives up well before.
+/// Longest start of a real API server. One that cannot write exits well before.
 const REAL_LIMIT: Duration = Duration::from_secs(120);
 
-/// The API server that is to start.
+/// An API server that is not started yet.
 pub(super) enum StartingServer {
-    /// Its writes alone.
+    /// Only its writes, made by this client.
     Simulated(Client),
-    /// A process.
+    /// A real process.
     Real(SecondLaunch),
 }
 
 impl StartingServer {
-    /// One that finds a ClusterRole missing, as one of a new version does.
+    /// A real one. A ClusterRole is deleted first, so that it has to write, as a new version has to.
     ///
     /// # Errors
-    /// When the API server that serves does not delete it.
+    /// When the ClusterRole cannot be deleted.
     pub(super) async fn real(launch: SecondLaunch, admin: Client) -> anyhow::Result<Self> {
         let roles: Api<ClusterRole> = Api::all(admin);
         let deleted = roles.delete(MISSING_ROLE, &DeleteParams::default()).await;
@@ -53,7 +53,7 @@ impl StartingServer {
         Ok(Self::Real(launch))
     }
 
-    /// Starts it, again and again until it is ready, and keeps it running. One that gave up counts once.
+    /// Starts it again and again until it is ready, and keeps it running. All failed starts count as one loss.
     pub(super) async fn run(self, ledger: &LossLedger) {
         let mut gave_up = false;
         loop {
@@ -69,7 +69,7 @@ impl StartingServer {
                         && server.ready(REAL_LIMIT).await.is_ok()
                     {
                         ledger.server_started();
-                        // It serves until it is dropped.
+                        // It serves until this task ends and drops it.
                         return std::future::pending().await;
                     }
                 }
@@ -100,7 +100,7 @@ where
     }
 }
 
-/// One attempt at all roles; whether all of them exist. One that fails does not stop the next.
+/// One attempt to create all missing roles; true when all of them exist. A role that fails does not stop the next.
 async fn reconcile(client: &Client) -> bool {
     let mut all = true;
     for role in ROLES {

@@ -1,7 +1,7 @@
 //! The backends of a hook's Service: its EndpointSlice, and Endpoints for API servers that use those.
 //!
 //! Before Kubernetes 1.34 an API server resolves a Service by its Endpoints, from 1.34 on by its EndpointSlices
-//! (`ResolveEndpoint` in `apiserver/pkg/util/proxy/proxy.go`). The controllers of a cluster keep both alike.
+//! (`ResolveEndpoint` in `apiserver/pkg/util/proxy/proxy.go`). In a real cluster controllers keep both equal.
 
 use anyhow::Context;
 use k8s_openapi::api::core::v1::Endpoints;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{Cluster, LabHook, bounded, objects};
 use crate::lab::control_plane::BackendReach;
 
-/// The first minor release that uses EndpointSlices.
+/// The first minor release whose API server resolves Services by EndpointSlices.
 const BY_SLICES: u32 = 34;
 
 /// Whether the API server uses Endpoints, according to its version.
@@ -26,7 +26,7 @@ pub(super) async fn are_used(client: &kube::Client, reach: BackendReach) -> anyh
 }
 
 impl Cluster {
-    /// Lists these endpoints of a hook's Service, and no others.
+    /// Replaces the endpoints of a hook's Service by these.
     ///
     /// # Errors
     /// When the slice cannot be read or written, or there is none because hooks are reached by `url`.
@@ -82,7 +82,7 @@ fn twin(name: &str, listed: &[Endpoint], port: Option<u16>) -> Value {
     } else {
         json!([subset])
     };
-    // An apply needs both.
+    // A server-side apply needs `apiVersion` and `kind`.
     json!({"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": name}, "subsets": subsets})
 }
 

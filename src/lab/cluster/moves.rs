@@ -12,21 +12,21 @@ use tokio::time::sleep;
 use super::{Cluster, LabHook, bounded, objects};
 use crate::lab::backend::Behaviour;
 
-/// How long a backend of a careless Deployment is listed while it does not serve, before it is taken out and after
-/// it is back.
+/// How long a backend of a careless Deployment is listed without serving, both before it is unlisted and after it is listed
+/// again.
 const GAP: Duration = Duration::from_millis(1_000);
-/// How long its Pod is gone.
+/// How long it is not listed in between.
 const GONE: Duration = Duration::from_millis(800);
-/// Between the steps in which a node is lost.
+/// Pause between the steps in which a node is lost.
 const DOOM: Duration = Duration::from_secs(4);
-/// Between two attempts of a controller at a Pod that is refused.
+/// Pause between a controller's attempts to create a Pod that is refused.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Between two Pods of the rollout.
+/// Pause between two Pods of a rollout.
 const PAUSE: Duration = Duration::from_millis(800);
 
 impl Cluster {
-    /// Lists the endpoints of a hook for which `change` returns true, each as it leaves it. The argument's number is
-    /// the backend's place.
+    /// Lists those backends of a hook for which `change` returns true, each endpoint as `change` leaves it. The number that
+    /// `change` gets is the index of the backend.
     ///
     /// # Errors
     /// When the slice cannot be read or written, or there is none because hooks are reached by `url`.
@@ -54,7 +54,7 @@ impl Cluster {
         let mut places: Vec<usize> = (0..backends.len()).collect();
         places.sort_by_key(|place| std::cmp::Reverse(backends[*place].counters().reviews()));
         places.truncate(count);
-        // In this order no client dials one of them any more.
+        // Unlisted before they stop, so that no client dials one of them any more.
         self.list_endpoints(hook, |place, _| !places.contains(&place))
             .await?;
         for place in places {
@@ -85,7 +85,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Does what a controller does whose Pods are gone: tries to make one until it is written, and then they serve.
+    /// Acts as a controller whose Pods are gone: tries to create a Pod until it is admitted, and then all backends serve.
     ///
     /// # Errors
     /// When a backend does not take the change.
@@ -121,7 +121,7 @@ impl Cluster {
     /// Undoes [`Self::lose_the_only_node`].
     ///
     /// # Errors
-    /// As that.
+    /// As [`Self::lose_the_only_node`].
     pub async fn spread_again(&self, hook: LabHook) -> anyhow::Result<()> {
         self.behave(hook, hook.backends(), &Behaviour::Healthy).await?;
         self.set_node_ready(&objects::node_name(1), true).await?;

@@ -31,11 +31,11 @@ const NAMESPACES: [&str; 9] = [
     ARCHIVE,
 ];
 
-/// Where the old objects lie that make a LIST of everything dear.
+/// The namespace of the objects that make a LIST of all namespaces expensive.
 const ARCHIVE: &str = "archive";
-/// How many of them.
+/// How many ConfigMaps there are in it.
 const ARCHIVED: usize = 300;
-/// How much is in each of them on a real API server, in bytes. The embedded one counts objects only.
+/// Size of each of them on a real API server, in bytes. On the embedded one a LIST costs by the number of objects only.
 const ARCHIVED_BYTES: usize = 20 << 10;
 
 /// The name of every object that canaries write.
@@ -59,11 +59,11 @@ pub(super) fn slice_name(hook: LabHook) -> String {
     format!("{}-lab", hook.service())
 }
 
-/// Creates everything. The hooks come last: they are to find their backends in place.
+/// Creates everything. The hooks come last, so that their backends are in place.
 pub(super) async fn create_all(cluster: &Cluster) -> anyhow::Result<()> {
     let client = || cluster.client().clone();
     for name in NAMESPACES {
-        // The label is the API server's own doing; saying it makes selectors work on any.
+        // The API server sets this label itself. With it here selectors work on any API server.
         let labels = json!({"kubernetes.io/metadata.name": name});
         let namespace: Namespace = object(json!({"metadata": {"name": name, "labels": labels}}))?;
         create(&Api::all(client()), &namespace).await?;
@@ -123,7 +123,7 @@ pub(super) async fn create_all(cluster: &Cluster) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Registers a hook.
+/// Creates a hook's configuration.
 pub(super) async fn create_configuration(cluster: &Cluster, hook: LabHook) -> anyhow::Result<()> {
     let configuration = configuration(cluster, hook);
     let client = cluster.client.clone();
@@ -162,7 +162,7 @@ pub(super) fn endpoint_slice(cluster: &Cluster, hook: LabHook) -> anyhow::Result
         "metadata": {
             "name": slice_name(hook),
             "namespace": hook.namespace(),
-            // As the controller labels what it keeps.
+            // As the EndpointSlice controller labels its slices.
             "labels": {
                 "kubernetes.io/service-name": hook.service(),
                 "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io",
@@ -237,7 +237,7 @@ fn configuration(cluster: &Cluster, hook: LabHook) -> Value {
     })
 }
 
-/// A hook's configuration with its one webhook in another shape.
+/// A hook's configuration with its webhook in another shape, and with its siblings.
 pub(super) fn arranged(cluster: &Cluster, hook: LabHook, shape: &HookShape) -> Value {
     let mut configuration = configuration(cluster, hook);
     let webhook = &mut configuration["webhooks"][0];
@@ -276,7 +276,7 @@ fn everything() -> Value {
     }])
 }
 
-/// Calls a hook where another one, or itself, is called.
+/// The clientConfig of a hook whose calls go to the backends of `at`.
 fn client_config(cluster: &Cluster, hook: LabHook, at: LabHook) -> Value {
     let path = match hook {
         LabHook::Opa => "/v0/admit",
@@ -302,7 +302,7 @@ pub(super) fn port(cluster: &Cluster, hook: LabHook) -> Option<u16> {
         .map(|backend| backend.address().port())
 }
 
-/// Reads a manifest as the type it is meant to be.
+/// Parses a manifest as the type of its object.
 pub(super) fn object<T: DeserializeOwned>(manifest: Value) -> anyhow::Result<T> {
     serde_json::from_value(manifest).context("a manifest of the lab does not fit its type")
 }

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// Binaries that belong together.
+/// The binaries of one version, all from one directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Binaries {
-    /// The store.
+    /// etcd.
     pub etcd: PathBuf,
-    /// The API server.
+    /// kube-apiserver.
     pub kube_apiserver: PathBuf,
-    /// The processes that lead by a Lease, if both are there: setup-envtest does not bring them.
+    /// kube-controller-manager and kube-scheduler, if both are there: setup-envtest does not install them.
     pub controllers: Option<Controllers>,
 }
 
@@ -25,10 +25,10 @@ pub struct Controllers {
     pub scheduler: PathBuf,
 }
 
-/// Why there are none.
+/// Why no binaries were found.
 #[derive(Debug, Error)]
 pub enum MissingBinaries {
-    /// `KUBEBUILDER_ASSETS` points elsewhere: what a person set is never second-guessed.
+    /// `KUBEBUILDER_ASSETS` names a directory without one of the binaries. No other place is searched then.
     #[error("KUBEBUILDER_ASSETS is {}, and there is no {name} in it", directory.display())]
     InAssets {
         /// What the variable says.
@@ -36,14 +36,14 @@ pub enum MissingBinaries {
         /// The binary that is not there.
         name: &'static str,
     },
-    /// Nothing is set, and the store holds nothing for this machine.
+    /// `KUBEBUILDER_ASSETS` is not set, and setup-envtest's store has no complete version for this machine.
     #[error(
         "no kube-apiserver and etcd for {platform} in {}; get them with `go run \
          sigs.k8s.io/controller-runtime/tools/setup-envtest@latest use`, or let KUBEBUILDER_ASSETS point to a \
          directory that holds both", store.display()
     )]
     InStore {
-        /// Where was looked.
+        /// The directory that was searched.
         store: PathBuf,
         /// The operating system and the architecture, as setup-envtest spells them.
         platform: String,
@@ -80,7 +80,7 @@ fn store(variable: impl Fn(&str) -> Option<OsString>) -> PathBuf {
     base.join("k8s")
 }
 
-/// This machine in Go's words.
+/// The operating system and the architecture of this machine, as Go names them.
 fn platform() -> String {
     let system = match std::env::consts::OS {
         "macos" => "darwin",
@@ -95,7 +95,7 @@ fn platform() -> String {
     format!("{system}-{architecture}")
 }
 
-/// The binaries of a directory, or the name of a necessary one that is not there.
+/// The binaries of a directory, or the name of a required one that is not there.
 fn in_directory(directory: &Path) -> Result<Binaries, &'static str> {
     let binary = |name: &'static str| {
         let path = directory.join(name);

@@ -12,8 +12,8 @@ use super::process::{Process, ProcessGuard};
 use super::server::Launch;
 use super::{Envtest, flag};
 
-/// All that are on by default but those that keep endpoints: the lab writes the EndpointSlices of its hooks itself, and a
-/// controller that finds no Pods behind their Services would empty them. Releases before 1.28 know these names alone.
+/// All controllers that are on by default but those that write endpoints: the lab writes the EndpointSlices of its hooks itself,
+/// and a controller that finds no Pods behind their Services would empty them. Releases before 1.28 know only these names.
 const CONTROLLERS: &str = "*,-endpoint,-endpointslice,-endpointslicemirroring";
 
 /// A process that leads by a Lease of its own name in kube-system. Dropping it kills the process.
@@ -81,7 +81,7 @@ impl Envtest {
 }
 
 impl Controller {
-    /// Its name, which is that of its Lease, too.
+    /// The name of the process and of its Lease.
     pub const fn name(&self) -> &'static str {
         self.launch.name
     }
@@ -95,7 +95,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Complains unless it runs, with its last words.
+    /// Fails unless it runs, with the end of its log.
     ///
     /// # Errors
     /// When it has exited or was not started.

@@ -11,11 +11,11 @@ use std::process::{Command, Stdio};
 
 use anyhow::Context;
 
-/// Set for the re-executed process: a machine on which that does not help is not tried again and again.
+/// The environment variable of the re-executed process, which then does not try again if its namespace turns out unusable.
 const ENTERED: &str = "HOOKWATCH_DEMO_NAMESPACE";
-/// The ways to a namespace: as root, and as any user where user namespaces are allowed.
+/// Flags of `unshare` for a new network namespace: as root, and as any user where user namespaces are allowed.
 const WAYS: [&[&str]; 2] = [&["--net"], &["--user", "--map-root-user", "--net"]];
-/// The addresses that are added: of TEST-NET-1 (RFC 5737), which is reserved for documentation.
+/// The last bytes of the addresses that are added: of TEST-NET-1 (RFC 5737), which is reserved for documentation.
 const ADDRESSES: std::ops::RangeInclusive<u8> = 1..=10;
 
 /// One of the addresses that live in the namespace only.
@@ -25,7 +25,7 @@ pub const fn address(last: u8) -> IpAddr {
 
 /// Whether this process is in such a namespace.
 ///
-/// The routes are what counts, not the interfaces: some kernels put tunnels that are down into every new
+/// This tests for missing routes, not for missing interfaces, because some kernels put tunnels that are down into every new
 /// namespace.
 pub fn entered() -> bool {
     let routes = std::fs::read_to_string("/proc/net/route").unwrap_or_default();
@@ -42,7 +42,7 @@ pub fn has_user() -> bool {
     !map.trim_end().ends_with("4294967295")
 }
 
-/// Re-executes this command in a namespace of its own, and does not return then.
+/// Re-executes this command in a namespace of its own; on success it does not return.
 ///
 /// It returns when this process is in one already, and when the machine does not allow it: then there is no
 /// address that a real API server would take for a backend.
@@ -63,7 +63,7 @@ pub fn enter() -> anyhow::Result<()> {
         .args(std::env::args_os().skip(1))
         .env(ENTERED, "yes");
     for name in proxies() {
-        // Nothing outside can be reached from inside, a proxy least of all.
+        // No proxy can be reached from inside.
         command.env_remove(name);
     }
     // The process stays the same one: a parent that waits for it or signals it notices nothing.

@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::Context;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How much of a log is shown when something went wrong.
+/// How many of the last lines of a log an error shows.
 const SHOWN_LINES: usize = 12;
-/// And how much of it is read for that, in bytes.
+/// How much of the end of a log is read for that, in bytes.
 const SHOWN_BYTES: u64 = 16 << 10;
 
 /// One server process. Dropping it kills it and waits until it is gone.
@@ -90,7 +90,7 @@ impl Process {
     /// Kills it and waits until it is gone.
     pub fn end(&self) {
         self.with(end);
-        // Its id may be another process's soon. A guard that is gone kills nothing.
+        // The guard must not kill this id later, when it may be another process's. If the guard is gone, it kills nothing.
         let _ = tell(&self.input, &format!("-{}", self.id()));
     }
 
@@ -131,7 +131,7 @@ impl Drop for Process {
     }
 }
 
-/// Kills a child and collects it. SIGKILL also ends what is stopped, and nothing here is worth a graceful end.
+/// Kills a child and waits for it. SIGKILL also ends a process that is stopped, and no process here needs a graceful end.
 fn end(child: &mut Child) {
     let _ = child.kill();
     let _ = child.wait();
@@ -150,8 +150,8 @@ fn tail(path: &Path) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Reads process ids until its input ends, which it does when we do, even by SIGKILL; then nothing of ours stays. One
-/// with a minus before it has ended.
+/// The guard's script. It reads process ids, one a line, until its input ends, which happens when this process ends, even by
+/// SIGKILL. Then it kills these processes and removes the directory `$0`. An id after a minus is dropped: that process has ended.
 const GUARD: &str = r#"
 all=
 while read -r one; do
@@ -165,17 +165,17 @@ sleep 1
 rm -rf -- "$0"
 "#;
 
-/// A small shell that ends our processes and removes their directory when we were killed before we could.
+/// A small shell that kills our processes and removes their directory when this process was killed before it could.
 ///
-/// Dropping it ends it without that: by then the processes have been ended in order.
+/// Dropping it only ends the shell: by then the processes have been ended in order.
 #[derive(Debug)]
 pub struct ProcessGuard {
     shell: Child,
     input: Input,
 }
 
-/// What the guard reads. Its other end is open nowhere else: the standard library's pipes are not inherited by other
-/// children.
+/// The pipe that the guard reads from. No other process holds its writing end open: the standard library's pipes are not
+/// inherited by other children.
 type Input = Arc<Mutex<Option<ChildStdin>>>;
 
 fn tell(input: &Input, line: &str) -> std::io::Result<()> {
@@ -186,7 +186,7 @@ fn tell(input: &Input, line: &str) -> std::io::Result<()> {
 }
 
 impl ProcessGuard {
-    /// Starts it, for everything below a directory.
+    /// Starts it; `directory` is what it removes.
     ///
     /// # Errors
     /// When there is no shell.

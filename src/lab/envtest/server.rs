@@ -15,7 +15,7 @@ use crate::lab::ports::free_port;
 /// How a process of the control plane is started, and started again.
 #[derive(Debug)]
 pub(super) struct Launch {
-    /// The name of its log.
+    /// The name of the process and of its log.
     pub name: &'static str,
     pub binary: PathBuf,
     pub arguments: Vec<OsString>,
@@ -34,7 +34,7 @@ impl Launch {
     }
 }
 
-/// What another API server is made from.
+/// What starts the first API server again, and a second one beside it.
 #[derive(Debug)]
 pub(super) struct Origin {
     pub launch: Launch,
@@ -42,8 +42,8 @@ pub(super) struct Origin {
     pub files: EnvtestFiles,
 }
 
-/// The last byte of a second API server's address in a namespace. With the first one's it would take that one's place
-/// among the endpoints of the Service `kubernetes`.
+/// The last byte of a second API server's address in a network namespace. With the same address it would replace the first
+/// one among the endpoints of the Service `kubernetes`.
 const SECOND_ADDRESS: u8 = 10;
 
 /// How another API server of the same cluster is started.
@@ -72,15 +72,15 @@ impl Envtest {
     /// Kills the API server and restarts it at the same address, on the same etcd; waits until it is ready.
     ///
     /// # Errors
-    /// When it does not start or does not become ready; with its last words.
+    /// When it does not start or does not become ready; with the end of its log.
     pub async fn restart(&mut self) -> anyhow::Result<()> {
         self.kube_apiserver.end();
         self.kube_apiserver = self.origin.launch.start(&self.guard)?;
         self.ready().await
     }
 
-    /// Starts a second API server ([`Self::second_launch`]), and waits for nothing: whether it becomes ready may be the
-    /// question.
+    /// Starts a second API server ([`Self::second_launch`]). Does not wait for it: the caller may want to know whether it becomes
+    /// ready.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -124,7 +124,7 @@ pub(super) const fn second_host(first: IpAddr) -> IpAddr {
 }
 
 impl SecondLaunch {
-    /// Starts it, and waits for nothing.
+    /// Starts it, and does not wait until it is ready.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -151,7 +151,7 @@ impl SecondApiServer {
     /// Waits until it is ready.
     ///
     /// # Errors
-    /// When it has ended, or is not ready after `limit`; with its last words.
+    /// When it has ended, or is not ready after `limit`; with the end of its log.
     pub async fn ready(&self, limit: Duration) -> anyhow::Result<()> {
         ready(&self.kubeconfig, &[&self.process], limit).await
     }
@@ -164,12 +164,12 @@ impl SecondApiServer {
         self.process.check()
     }
 
-    /// Stops it without ending it: connections are still taken by the system, and nothing is answered any more.
+    /// Stops it by SIGSTOP: the kernel still accepts connections, but nothing is answered any more.
     pub fn pause(&self) {
         self.process.signal(Signal::STOP);
     }
 
-    /// Resumes it.
+    /// Resumes it after [`Self::pause`].
     pub fn resume(&self) {
         self.process.signal(Signal::CONT);
     }

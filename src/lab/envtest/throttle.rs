@@ -8,13 +8,13 @@ use tokio::task::JoinHandle;
 
 use super::process::Process;
 
-/// How long it is stopped in every round, four fifths of it: a request at a random time waits 160 ms on average;
-/// clients that wait for each other arrive while it runs, and the average is lower.
+/// How long it is stopped in every round of 500 ms. A request at a random time waits 160 ms on average; clients that wait for
+/// each other arrive while it runs, and the average is lower.
 const STOPPED: Duration = Duration::from_millis(400);
-/// How long it runs.
+/// How long it runs in every round.
 const RUNNING: Duration = Duration::from_millis(100);
 
-/// Keeps a process stopped four fifths of the time; dropped, it lets it run.
+/// Keeps a process stopped four fifths of the time. Dropping it lets the process run.
 #[derive(Debug)]
 pub struct Throttle {
     process: Arc<Process>,
@@ -34,7 +34,7 @@ async fn take_turns(process: Arc<Process>, over: Arc<Mutex<bool>>) {
     loop {
         for (signal, span) in [(Signal::STOP, STOPPED), (Signal::CONT, RUNNING)] {
             {
-                // Held while the signal is sent: no stop comes after the last word of the one who ends this.
+                // Held while the signal is sent, so that no SIGSTOP comes after the SIGCONT of `drop`.
                 let over = over.lock().unwrap_or_else(PoisonError::into_inner);
                 if *over {
                     return;

@@ -8,13 +8,13 @@ use crate::lab::backend::Behaviour;
 use crate::lab::cluster::HookShape;
 use crate::lab::cluster::LabHook::{self, Opa, Policy, Quota};
 
-/// Of a fault this long every node's Lease is too old in the end: it is good for 40 s and was renewed up to 10 s before.
+/// A fault that lasts this long lets every node's Lease expire: a Lease is valid for 40 s after its last renewal.
 const LEASES_EXPIRE: Duration = Duration::from_secs(45);
 
-/// Of a fault this long every leader is gone in the end: it exits 10 to 12 s after its last renewal.
+/// A fault that lasts this long makes every leader exit: a leader exits 10 to 12 s after its last renewal.
 const LEADERS_EXIT: Duration = Duration::from_secs(15);
 
-/// What the others leave as it is.
+/// The defaults of all other scenarios, and a scenario itself.
 pub(super) const QUIET: Scenario = Scenario {
     name: "quiet",
     summary: "Nothing is broken, and hookwatch must report nothing.",
@@ -30,7 +30,7 @@ pub(super) const QUIET: Scenario = Scenario {
     faults: &[],
 };
 
-/// A catch-all webhook as the others are, at the Service of the validating one.
+/// The defaults of a hook's shape: a catch-all webhook with `Fail` and 10 s, at the Service of the validating one.
 pub(super) const USUAL: HookShape = HookShape {
     at: Opa,
     ignores: false,
@@ -152,7 +152,7 @@ pub static SCENARIOS: [Scenario; 28] = [
         not_a_hook: Some("Overloaded"),
         faults: &[Fault::ReadOverload {
             readers: 12,
-            // So little that the readers keep it busy on a machine that has hardly any time for them, too.
+            // So little that the readers keep it busy even on a machine that has hardly any CPU time for them.
             millicores: 400,
         }],
         ..QUIET
@@ -374,7 +374,7 @@ pub(super) const fn arranged(hook: LabHook, shape: HookShape) -> Arranged {
     Arranged { hook, shape }
 }
 
-/// Asked about everything, at the Service of the catch-all validating hook.
+/// Calls a hook for everything, at the Service of the catch-all validating hook.
 pub(super) const fn at_opa(hook: LabHook, ignores: bool, timeout_seconds: u8) -> Arranged {
     let shape = HookShape {
         ignores,

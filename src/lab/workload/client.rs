@@ -24,7 +24,7 @@ use super::timeouts::is_timeout;
 /// Tenants wait as long as the API server may take (34 s) and a little more, as kubectl does.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// Times requests, bounds them, and writes down how they end.
+/// Times requests, limits them to [`PATIENCE`], and records how they end.
 struct TimedRequests {
     record: Arc<WorkloadRecord>,
 }
@@ -43,7 +43,7 @@ impl TimedRequests {
         true
     }
 
-    /// One list; true when it succeeded.
+    /// One list.
     async fn list<T>(&self, what: &str, request: impl Future<Output = kube::Result<T>>) {
         let began = Instant::now();
         match self.settle(request).await {
@@ -162,7 +162,8 @@ impl Tenant {
 
 /// Lists the ConfigMaps of all namespaces again and again, and throws away what comes.
 ///
-/// Asked for gzip, a real API server works harder and we have less to read: it is the one to be short of CPU.
+/// Compression with gzip costs a real API server CPU time and leaves less for us to read, so the API server is the first to be
+/// short of CPU.
 pub(super) async fn read_without_end(client: Client) {
     loop {
         if read(&client).await.is_err() {

@@ -1,4 +1,4 @@
-//! What the clients of the workload met.
+//! How the requests of the workload's clients went.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,13 +8,13 @@ use jiff::Timestamp;
 
 use crate::lab::cluster::LabHook;
 
-/// A write that takes longer than this is not as usual, even if it succeeds,
+/// Longest duration of a write that counts as done at once, when writes were quick before.
 const AT_ONCE: Duration = Duration::from_millis(500);
-/// unless writes took long before: then it may take this many times as long.
+/// How many times the usual median a write may take instead, where that is longer than [`AT_ONCE`].
 const TIMES_USUAL: u32 = 5;
 /// How far back single writes are remembered.
 const MEMORY: Duration = Duration::from_secs(30);
-/// And how many of them at most.
+/// Most single writes that are remembered.
 const MAX_WRITES: usize = 8_192;
 /// Longest text of a failure that is kept, in bytes.
 const MAX_TEXT: usize = 1_024;
@@ -32,7 +32,7 @@ pub struct Totals {
     pub timed_out: u64,
 }
 
-/// A stretch of time that ends now.
+/// How requests went in a stretch of time that ends now.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Recent {
     /// Successful writes per second.
@@ -54,7 +54,7 @@ pub struct FirstFailure {
     pub waited: Duration,
     /// What it had asked for, as in `create configmaps in team-a`.
     pub request: String,
-    /// What it was told.
+    /// The error that it got.
     pub text: String,
 }
 
@@ -69,23 +69,23 @@ pub struct FirstSuccess {
     pub request: String,
 }
 
-/// The outcomes of writes to one namespace since `WorkloadRecord::count_flows` that match a hook whose failure blocks them.
+/// How writes to one namespace went that a broken hook is called for, since `WorkloadRecord::count_flows`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Flow {
     /// The namespace.
     pub namespace: String,
-    /// Writes that succeeded at once: within half a second, or five times what was usual before.
+    /// Writes that succeeded at once: within half a second or five times the usual median, whichever is longer.
     pub at_once: u64,
     /// Writes that succeeded later.
     pub late: u64,
     /// Writes that were refused or given up.
     pub failed: u64,
-    /// Writes in flight for longer than that, whenever they began.
+    /// Writes in flight for longer than at once allows, whenever they began.
     pub waiting: u64,
 }
 
 impl Flow {
-    /// Whether writes go through as they should, a few apart.
+    /// Whether writes go through: some at once, and at most a quarter as many held up.
     pub fn is_free(&self) -> bool {
         self.at_once > 0 && self.at_once >= 4 * self.held_up()
     }
@@ -96,20 +96,20 @@ impl Flow {
     }
 }
 
-/// A request in flight; returned at its end.
+/// Stands for a request in flight; the client hands it back at the request's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::lab) struct RequestTicket(u64);
 
-/// Why a request came to nothing.
+/// Why a request failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::lab) struct FailedRequest {
-    /// What the client was told.
+    /// The error that the client got.
     pub text: String,
     /// Whether it ran out of time, at the client or at the API server.
     pub timed_out: bool,
 }
 
-/// Where all clients of one workload write down what they met.
+/// Where all clients of one workload record how their requests went.
 #[derive(Debug, Default)]
 pub(in crate::lab) struct WorkloadRecord {
     state: Mutex<RecordState>,
@@ -121,9 +121,9 @@ struct RecordState {
     /// Ended writes: when, how long it took, whether it succeeded.
     writes: VecDeque<(Instant, Duration, bool)>,
     first_failure: Option<FirstFailure>,
-    /// Since when a success is waited for, of a write that one of these hooks is asked about.
+    /// Since when a first success is looked for, and the hooks of which one must be called for it.
     awaited: Option<(Instant, Vec<LabHook>)>,
-    /// What a write took before that.
+    /// The median duration of a write before that; zero if there was none.
     usual: Duration,
     first_success: Option<FirstSuccess>,
     /// The same among the control plane's own writes.
@@ -158,7 +158,7 @@ impl WorkloadRecord {
                 request: request.clone(),
             };
             let asked = is_asked(hooks, &request);
-            // A hook that costs the control plane anything is asked about all that it writes.
+            // The hooks are not compared: a hook that costs the control plane anything is called for all of its writes.
             if namespace(&request).starts_with("kube-") {
                 state
                     .first_of_control_plane
@@ -183,7 +183,7 @@ impl WorkloadRecord {
         self.lock().totals.listed += 1;
     }
 
-    /// A user's write failed.
+    /// Records that a user's write failed.
     pub(super) fn refused(&self, now: Instant, ticket: RequestTicket, why: &FailedRequest) {
         // The lock is taken again below.
         let ended = self.lock().fails(ticket, why.timed_out);
@@ -192,7 +192,7 @@ impl WorkloadRecord {
         }
     }
 
-    /// A write of the control plane's own failed, which no user sees.
+    /// Records that a write of the control plane's own failed. No user sees that, so it is no first failure.
     pub(in crate::lab) fn lost(&self, now: Instant, ticket: RequestTicket, timed_out: bool) {
         let mut state = self.lock();
         if let Some((began, _)) = state.fails(ticket, timed_out) {
@@ -259,8 +259,8 @@ impl WorkloadRecord {
         self.lock().flows(Instant::now())
     }
 
-    /// How many times as long as usual a write takes, by the medians: of those that succeeded and were begun since flows are
-    /// counted, and of all before the fault. `None` without any.
+    /// The median duration of writes that succeeded and were begun since flows are counted, as a multiple of the median before
+    /// the fault. `None` without either.
     pub(super) fn slowdown(&self) -> Option<f64> {
         let state = self.lock();
         let since = state.counted_since?;
@@ -299,12 +299,12 @@ fn namespace(request: &str) -> &str {
 }
 
 impl RecordState {
-    /// What a write may take that goes through at once.
+    /// The longest duration of a write that counts as done at once.
     fn at_once(&self) -> Duration {
         AT_ONCE.max(self.usual * TIMES_USUAL)
     }
 
-    /// A write in flight ends without success: when it began, and what it was.
+    /// Ends a write in flight as failed; returns when it began and what it was.
     fn fails(&mut self, ticket: RequestTicket, timed_out: bool) -> Option<(Instant, String)> {
         let (began, request) = self.under_way.remove(&ticket)?;
         self.count_flow(began, &request, |flow| flow.failed += 1);

@@ -19,9 +19,9 @@ pub(in super::super) enum SubresourceKind {
     Scale,
     /// POST requests a token of a service account.
     Token,
-    /// See [`Self::Token`].
+    /// POST evicts a Pod.
     Eviction,
-    /// See [`Self::Token`].
+    /// POST binds a Pod to a node.
     Binding,
     /// A connection is requested. It always fails, because no Pod runs here.
     Connect,

@@ -11,7 +11,7 @@ use super::super::status::ApiFailure;
 use super::{WriteRequest, object};
 
 impl WriteRequest<'_> {
-    /// Deletes what the selectors match, each after the hooks have seen it: under no name, as the API server has it.
+    /// Deletes what the selectors match, each object after its own admission. Reviews have no name, as in a real API server.
     pub(super) async fn delete_collection(&self) -> Result<Response<Body>, ApiFailure> {
         let (kind, namespace) = (self.request.kind, self.request.namespace.as_str());
         let selection = Selection::parse(&self.request.query)?;

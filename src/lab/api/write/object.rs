@@ -8,7 +8,7 @@ use super::super::request::ResourceRequest;
 use super::super::status::{ApiFailure, FieldError};
 use super::super::store::ObjectStore;
 
-/// Metadata that clients cannot set: it is the store's, or this lab does not keep it.
+/// Metadata that clients cannot set: the store sets it, or the lab does not keep it.
 const SYSTEM_FIELDS: [&str; 4] = [
     "resourceVersion",
     "managedFields",
@@ -96,7 +96,7 @@ pub(super) fn prepare_update(
     metadata.remove("managedFields");
     metadata.remove("selfLink");
     if request.subresource == "status" {
-        // Only the status is taken, and annotations and labels with it as for most kinds.
+        // Only the status is taken. For most kinds a real API server takes annotations and labels as well.
         let mut kept = current.clone();
         kept["status"] = object["status"].take();
         kept["metadata"]["resourceVersion"] = object["metadata"]["resourceVersion"].take();
@@ -105,7 +105,7 @@ pub(super) fn prepare_update(
     Ok(object)
 }
 
-/// Holds the version a client wrote against against the one that is stored.
+/// Compares the resourceVersion that a client sent with the stored one.
 pub(super) fn check_version(
     kind: &ServedKind,
     name: &str,
@@ -118,7 +118,7 @@ pub(super) fn check_version(
         .and_then(Value::as_str)
         .unwrap_or_default();
     if version.is_empty() || version == "0" {
-        // These kinds never let a client overwrite what it has not seen.
+        // These kinds refuse a PUT without a resourceVersion, which could overwrite changes that the client has not seen.
         let blind = put
             && matches!(
                 kind.group,
@@ -130,7 +130,7 @@ pub(super) fn check_version(
         if blind {
             let why = "must be specified for an update";
             let error = FieldError::invalid("metadata.resourceVersion", &json!(0), why);
-            // The plural name is where other errors have the kind, as in the real one.
+            // As in a real API server, the plural name stands where other errors have the kind.
             return Err(ApiFailure::invalid_as(kind.resource, kind.group, name, &[error]));
         }
         return Ok(());
@@ -142,12 +142,12 @@ pub(super) fn check_version(
     }
 }
 
-/// What is left to do before an update is compared with what is stored.
+/// Sets resourceVersion and generation before an update is compared with the stored object.
 pub(super) fn finish_update(kind: &ServedKind, object: &mut Value, current: &Value) {
     let changed =
         object.get("webhooks") != current.get("webhooks") || object.get("spec") != current.get("spec");
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-        // The stored version: equal objects then compare as equal, and a write that changes nothing is none.
+        // With the stored version an unchanged object compares as equal, and nothing is written.
         metadata.insert(
             "resourceVersion".into(),
             current["metadata"]["resourceVersion"].clone(),
@@ -159,7 +159,7 @@ pub(super) fn finish_update(kind: &ServedKind, object: &mut Value, current: &Val
     }
 }
 
-/// Holds DeleteOptions against what is stored.
+/// Checks the preconditions of DeleteOptions against the stored object.
 pub(super) fn check_preconditions(
     kind: &ServedKind,
     name: &str,
@@ -182,13 +182,13 @@ pub(super) fn check_preconditions(
     Ok(())
 }
 
-/// The refusal of a write whose object has changed since.
+/// The refusal (409) of a write whose object has changed since it was read.
 pub(super) fn moved(kind: &ServedKind, name: &str) -> ApiFailure {
     let why = "the object has been modified; please apply your changes to the latest version and try again";
     ApiFailure::conflict(kind, name, why)
 }
 
-/// Removes everything in a namespace that is gone. There is no controller here that would.
+/// Removes everything in a deleted namespace, as the namespace controller of a real cluster does.
 pub(super) fn empty_namespace(store: &ObjectStore, namespace: &str) {
     for kind in KINDS.iter().filter(|kind| kind.namespaced && kind.stored) {
         for stored in store.list(kind, Some(namespace)).1 {
@@ -199,7 +199,7 @@ pub(super) fn empty_namespace(store: &ObjectStore, namespace: &str) {
     }
 }
 
-/// The time as objects carry it.
+/// The present time as objects carry it, in whole seconds.
 pub(super) fn now() -> String {
     let now = jiff::Timestamp::now();
     jiff::Timestamp::from_second(now.as_second())
@@ -207,7 +207,7 @@ pub(super) fn now() -> String {
         .to_string()
 }
 
-/// Kinds whose `generation` counts changes of what they ask for.
+/// Whether `generation` counts the changes of the spec or, in a webhook configuration, of the webhooks.
 fn counts_generations(kind: &ServedKind) -> bool {
     matches!(
         kind.group,
@@ -215,7 +215,7 @@ fn counts_generations(kind: &ServedKind) -> bool {
     )
 }
 
-/// An object may leave its type out and may not be of another.
+/// Fills in `apiVersion` and `kind` where they are absent, and refuses an object of another type.
 pub(super) fn check_type(kind: &ServedKind, object: &mut Value) -> Result<(), ApiFailure> {
     let Some(fields) = object.as_object_mut() else {
         return Err(ApiFailure::bad_request("the object provided is unrecognized"));
@@ -247,7 +247,7 @@ fn metadata(object: &mut Value) -> Result<&mut Map<String, Value>, ApiFailure> {
         .ok_or_else(|| ApiFailure::bad_request("metadata is no object"))
 }
 
-/// Puts an object into the namespace of the URL.
+/// Puts an object into the namespace of the URL, and refuses one that names another namespace.
 fn place(metadata: &mut Map<String, Value>, kind: &ServedKind, namespace: &str) -> Result<(), ApiFailure> {
     let said = metadata
         .get("namespace")

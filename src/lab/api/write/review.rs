@@ -27,7 +27,7 @@ impl WriteRequest<'_> {
         self.state.admission.validate(self.around(), &attributes).await?;
         let mut answer = attributes.object.take().unwrap_or_default();
         answer["status"] = match kind.kind {
-            // The one token there is does not travel in a review.
+            // No token is looked up here: the lab's only token never comes in a review.
             "TokenReview" => json!({"user": {}, "error": "invalid bearer token"}),
             "SelfSubjectReview" => {
                 json!({"userInfo": {"username": self.user.name, "groups": self.user.groups}})

@@ -1,4 +1,4 @@
-//! What is written below an object's own URL, beside its status.
+//! Writes to subresources other than those that are part of the object, such as `status`.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ impl WriteRequest<'_> {
         found.ok_or_else(|| ApiFailure::not_found(kind, name))
     }
 
-    /// A token, an eviction or a binding.
+    /// POST of a token request, an eviction or a binding.
     pub(super) async fn ask_for(&self, mut sent: Value) -> Result<Response<Body>, ApiFailure> {
         let (kind, name) = (self.request.kind, self.request.name.as_str());
         let namespace = self.request.namespace.as_str();
@@ -68,7 +68,7 @@ impl WriteRequest<'_> {
         };
         written.map_err(|_| object::moved(kind, name))?;
         if subresource.way == SubresourceKind::Token {
-            // No server here accepts it.
+            // No API server of the lab accepts this token.
             sent["status"] = json!({"token": random::uuid(), "expirationTimestamp": object::now()});
             return Ok(reply::value(201, &sent));
         }
@@ -77,7 +77,7 @@ impl WriteRequest<'_> {
         Ok(reply::value(201, &done))
     }
 
-    /// A connection to a Pod: admission is asked, and then there is nothing to connect to.
+    /// A connection to a Pod. It passes through admission and then fails, because no Pod runs here.
     pub(super) async fn connect(&self) -> Result<Response<Body>, ApiFailure> {
         let name = self.request.name.as_str();
         self.parent()?;
