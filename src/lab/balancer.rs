@@ -45,7 +45,7 @@ impl Balancer {
                 };
                 connections.spawn(async move {
                     if let Ok(mut server) = TcpStream::connect(server).await {
-                        // Either side may end it in any way.
+                        // Errors mean that either side ended the connection.
                         let _ = client.set_nodelay(true).and_then(|()| server.set_nodelay(true));
                         let _ = copy_bidirectional(&mut client, &mut server).await;
                     }

@@ -43,7 +43,7 @@ pub enum LabControlPlane {
     Envtest(Envtest),
 }
 
-/// How hooks reach their backends.
+/// How the API server reaches the hooks' backends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BackendReach {
     /// Through Services whose endpoints are 127.0.0.x; only the embedded API server takes such endpoints.
@@ -64,8 +64,9 @@ impl BackendReach {
     }
 }
 
-/// The embedded API server's storage latency by default.
+/// The usual latency of a storage operation of the embedded API server.
 const USUAL_STORAGE: Duration = Duration::from_millis(1);
+/// By up to this fraction of it a storage operation is shorter or longer at random.
 const STORAGE_JITTER: f64 = 0.3;
 
 /// How many times as many readers a real API server gets as the embedded one. With as many, writes on a real one with two cores
@@ -145,7 +146,7 @@ impl LabControlPlane {
         }
     }
 
-    /// How hooks reach their backends.
+    /// How the API server reaches the hooks' backends.
     pub fn reach(&self) -> BackendReach {
         match self {
             Self::Embedded(_) => ControlPlaneKind::Embedded,

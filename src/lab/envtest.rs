@@ -96,7 +96,7 @@ impl Envtest {
     /// As [`Envtest::start`], with options.
     ///
     /// # Errors
-    /// As for [`Envtest::start`].
+    /// As [`Envtest::start`].
     pub async fn start_with(directory: &Path, options: Options) -> anyhow::Result<Self> {
         let binaries = binaries::find()?;
         let mut attempt = 1;
@@ -172,7 +172,7 @@ impl Envtest {
         self.kubeconfig_for(self.address)
     }
 
-    /// The same with another address of an API server, or of something in front of several.
+    /// As [`Self::kubeconfig`], for another API server's address or that of a balancer in front of several.
     pub fn kubeconfig_for(&self, address: SocketAddr) -> String {
         let files = &self.origin.files;
         kubeconfig(&files.authority.pem(), address, &files.token)
@@ -357,7 +357,7 @@ impl EnvtestFiles {
 }
 
 impl std::fmt::Debug for EnvtestFiles {
-    // What is in them is secret.
+    // Keys and tokens are not printed.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Files({})", self.directory.display())
     }

@@ -226,7 +226,7 @@ impl Monitoring {
     /// Fails when one of the two has exited.
     ///
     /// # Errors
-    /// When it is no longer there.
+    /// When one of them has exited; with the end of its log.
     pub fn check(&self) -> anyhow::Result<()> {
         self.prometheus.check()?;
         self.alertmanager.check()

@@ -11,6 +11,7 @@ const RANGE: Range<u16> = 20_000..32_000;
 /// How far apart two processes with consecutive ids begin, so that those that choose at the same time rarely collide.
 const APART: u32 = 61;
 
+/// How many ports this process has tried so far.
 static CHOSEN: AtomicU32 = AtomicU32::new(0);
 
 /// A port that was free a moment ago on every IPv4 address. Each call returns another one, until all were handed out.

@@ -100,7 +100,7 @@ enum Fault {
     Vanish { hook: LabHook, backends: usize },
     /// The hook's Deployment is restarted again and again, and leaves a gap each time.
     RestartWithoutEnd(LabHook),
-    /// The hook is registered, as the first of all, and answers nothing from its first call on.
+    /// The hook is registered as the first one of the cluster, and answers no call.
     FirstHook(LabHook),
     /// All Pods of the hook are gone; its backends serve again once the controller's new Pod is admitted.
     PodsGone(LabHook),

@@ -75,7 +75,7 @@ impl LabWorkload {
         self.record.totals()
     }
 
-    /// What the last `window` looked like; never further back than 30 s.
+    /// How requests went in the last `window`, of which at most 30 s count.
     pub fn recent(&self, window: Duration) -> Recent {
         self.record.recent(window)
     }
@@ -97,7 +97,7 @@ impl LabWorkload {
     }
 
     /// The median duration of writes that were begun since [`Self::count_flows`] and succeeded, as a multiple of the usual median
-    /// before [`Self::await_success`]; `None` without either.
+    /// before [`Self::await_success`]; `None` if either is missing.
     pub fn slowdown(&self) -> Option<f64> {
         self.record.slowdown()
     }
@@ -118,7 +118,7 @@ impl LabWorkload {
         self.record.count_flows();
     }
 
-    /// These counts since the last [`Self::count_flows`], with the writes that are waiting now.
+    /// The counts since the last [`Self::count_flows`], and the writes that are waiting now; by namespace.
     pub fn flows(&self) -> Vec<Flow> {
         self.record.flows()
     }

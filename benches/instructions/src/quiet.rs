@@ -19,6 +19,7 @@ use hookwatch_domain::watchdog::{Event, Watchdog, WatchdogEffect};
 
 use crate::hooks::hook;
 
+/// A second in milliseconds.
 const SECOND: u64 = 1_000;
 
 fn at(ms: u64) -> Time {

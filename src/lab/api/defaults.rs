@@ -1,7 +1,7 @@
 //! Defaulting and validation: what the API server adds to an object and what it does not take.
 //!
-//! Webhook configurations get the whole treatment (`apis/admissionregistration/v1/defaults.go` and `validation/` of
-//! Kubernetes 1.36, less what concerns beta fields); of the other kinds only what hookwatch and the lab rest on.
+//! Webhook configurations get all of it (`apis/admissionregistration/v1/defaults.go` and `validation/` of
+//! Kubernetes 1.36, except for beta fields); other kinds only what hookwatch and the lab depend on.
 
 mod extension;
 mod webhooks;

@@ -25,8 +25,9 @@ use super::store::{ObjectStore, StoredObject};
 
 /// Interval between two conversions or checks of the same object. The real aggregator checks every half minute.
 const LOOK: Duration = Duration::from_millis(500);
-/// Longest time for a conversion; below, for a check by the aggregator.
+/// Longest time for a conversion.
 const CONVERSION_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest time for a check by the aggregator.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Converts for CRDs and checks APIServices; with a client of its own for both.

@@ -141,9 +141,9 @@ impl Knobs {
 
 /// Cores, as a queue in virtual time.
 ///
-/// Work costs microseconds and timers have milliseconds, so no task holds a core while sleeping: each piece of work is
-/// booked on the core that is free first, and its owner sleeps only when that is in the future by more than a timer can
-/// resolve. However coarse the timers, the cores never do more than one second of work per second.
+/// Work takes microseconds and timers milliseconds, so no task holds a core while it sleeps. Each piece of work is booked on
+/// the core that is free first, and its task sleeps only when the work will be done later than a timer can resolve. However
+/// coarse the timers, a core never does more than one second of work per second.
 #[derive(Debug)]
 struct Cpu {
     inner: Mutex<Cores>,

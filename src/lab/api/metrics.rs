@@ -34,7 +34,7 @@ pub(super) struct HookLabels<'a> {
     /// The `type` label is `admit` for mutating hooks. For validating ones it is `validating`, but `validate` in the family of
     /// match condition exclusions.
     pub mutating: bool,
-    /// `CREATE`, `UPDATE`, `DELETE`.
+    /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
     pub operation: &'a str,
 }
 
@@ -63,6 +63,7 @@ pub(super) struct ApiMetrics {
     conditions: ConditionMetrics,
     phases: PhaseMetrics,
     cpu: Counter,
+    /// The seconds that `cpu` has counted so far.
     cpu_told: Mutex<f64>,
     reading: Watermark,
     mutating: Watermark,

@@ -1,4 +1,4 @@
-//! What every cluster has from its first moment.
+//! The objects that every cluster has when it starts.
 
 use std::net::SocketAddr;
 

@@ -10,6 +10,7 @@ use crate::domain::cluster::hook::{Labels, Selector, SelectorOperator, SelectorR
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Selection {
     labels: Selector,
+    /// A field's path, a value, and whether the field must have that value (`=`) or another one (`!=`).
     fields: Vec<(String, String, bool)>,
 }
 

@@ -16,7 +16,7 @@ use crate::lab::workload::WorkloadRecord;
 
 /// What a kubelet writes as its Lease's duration: `nodeLeaseDurationSeconds`.
 pub(super) const LEASE_DURATION: Duration = Duration::from_secs(40);
-/// Between two renewals: a quarter of the duration (kubelet, `nodeLeaseRenewIntervalFraction`).
+/// Pause between two renewals: a quarter of the duration (kubelet, `nodeLeaseRenewIntervalFraction`).
 pub(super) const RENEW_INTERVAL: Duration = Duration::from_secs(10);
 /// By up to this fraction an interval is longer at random.
 const JITTER_FACTOR: f64 = 0.04;

@@ -12,7 +12,7 @@ use crate::lab::workload::WorkloadRecord;
 /// What users lose in an outage of a webhook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Casualties {
-    /// Processes that exited because they could not renew the Lease they led by.
+    /// Leaders that exited because they could not renew their Lease, or whose Lease expired.
     pub leaders_lost: u64,
     /// Nodes whose Lease was over 40 s old at some time, whether or not a controller was there to mark them.
     pub node_leases_expired: u64,

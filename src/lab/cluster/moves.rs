@@ -101,7 +101,7 @@ impl Cluster {
         self.behave(hook, hook.backends(), &Behaviour::Healthy).await
     }
 
-    /// Puts all backends of a hook on one node, lets that become NotReady and then takes it down.
+    /// Puts all backends of a hook on one node, makes that NotReady, and then stops the backends.
     ///
     /// # Errors
     /// As [`Self::vanish`] and [`Self::set_node_ready`].

@@ -294,7 +294,7 @@ fn client_config(cluster: &Cluster, hook: LabHook, at: LabHook) -> Value {
     client
 }
 
-/// The port of a hook's backends.
+/// The port of a hook's backends; `None` without backends.
 pub(super) fn port(cluster: &Cluster, hook: LabHook) -> Option<u16> {
     cluster
         .backends(hook)

@@ -37,7 +37,7 @@ pub fn entered() -> bool {
 
 /// Whether this process is in a user namespace of its own as well, which `nsenter` from outside needs to know.
 pub fn has_user() -> bool {
-    // In the initial one every id maps to itself, from 0 to the last.
+    // In the initial user namespace every id maps to itself, from 0 to the last.
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     !map.trim_end().ends_with("4294967295")
 }
@@ -66,7 +66,7 @@ pub fn enter() -> anyhow::Result<()> {
         // No proxy can be reached from inside.
         command.env_remove(name);
     }
-    // The process stays the same one: a parent that waits for it or signals it notices nothing.
+    // The process id stays the same, so a parent that waits for this process or signals it notices nothing.
     Err(command.exec()).context("starting again in a network namespace")
 }
 

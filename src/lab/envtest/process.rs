@@ -97,7 +97,7 @@ impl Process {
     /// Fails when the process has exited, with the end of its log.
     ///
     /// # Errors
-    /// When it is no longer there.
+    /// When it has exited.
     pub fn check(&self) -> anyhow::Result<()> {
         match self.with(Child::try_wait) {
             Ok(None) => Ok(()),

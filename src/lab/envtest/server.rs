@@ -159,7 +159,7 @@ impl SecondApiServer {
     /// Fails when it has exited, with the end of its log.
     ///
     /// # Errors
-    /// When it is no longer there.
+    /// When it has exited.
     pub fn check(&self) -> anyhow::Result<()> {
         self.process.check()
     }

@@ -8,7 +8,7 @@ use crate::lab::backend::Behaviour;
 use crate::lab::cluster::HookShape;
 use crate::lab::cluster::LabHook::{Opa, Policy};
 
-/// All of them.
+/// All further shapes.
 pub static SHAPES: [Scenario; 7] = [
     Scenario {
         name: "hang-quiet-cluster",

@@ -158,7 +158,7 @@ impl WorkloadRecord {
                 request: request.clone(),
             };
             let asked = is_asked(hooks, &request);
-            // The hooks are not compared: a hook that costs the control plane anything is called for all of its writes.
+            // `asked` does not matter here: a hook that costs the control plane anything is called for all of its writes.
             if namespace(&request).starts_with("kube-") {
                 state
                     .first_of_control_plane
@@ -260,7 +260,7 @@ impl WorkloadRecord {
     }
 
     /// The median duration of writes that succeeded and were begun since flows are counted, as a multiple of the median before
-    /// the fault. `None` without either.
+    /// the fault. `None` if either is missing.
     pub(super) fn slowdown(&self) -> Option<f64> {
         let state = self.lock();
         let since = state.counted_since?;

@@ -20,11 +20,12 @@ use super::{CallDestination, CallTarget};
 
 /// Go's words for a deadline that passed.
 pub(super) const DEADLINE: &str = "context deadline exceeded";
+/// Go's words for a TLS handshake that took too long.
 const HANDSHAKE_TIMEOUT: &str = "net/http: TLS handshake timeout";
 /// Longest TLS handshake with a backend, as in a real API server.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
-/// How close together the ends of the handshake limit and of the call may be for the handshake limit to count. They coincide for
-/// a webhook timeout of 10 s, and Go was seen to report the handshake then.
+/// When the handshake limit and the deadline of the call are this close together, the handshake limit is reported. They coincide
+/// for a webhook timeout of 10 s, and Go was seen to report the handshake then.
 const PHOTO_FINISH: Duration = Duration::from_millis(100);
 
 /// The address to dial: of a Service a random ready endpoint, as with `--enable-aggregator-routing`; of a URL its host.

@@ -96,7 +96,7 @@ pub(super) fn prepare_update(
     metadata.remove("managedFields");
     metadata.remove("selfLink");
     if request.subresource == "status" {
-        // Only the status is taken. For most kinds a real API server takes annotations and labels as well.
+        // Only the status is taken. For most kinds a real API server takes annotations, and often labels, as well.
         let mut kept = current.clone();
         kept["status"] = object["status"].take();
         kept["metadata"]["resourceVersion"] = object["metadata"]["resourceVersion"].take();
