@@ -1,4 +1,4 @@
-//! The cluster as the API server or manifests show it: watched for the daemon, read once for an audit.
+//! Reads the cluster: the daemon watches it through the API server, an audit reads it or manifests once.
 
 pub mod estate;
 pub mod inventory;

@@ -1,4 +1,4 @@
-//! Shared by the Lease, the ledger and Events: one object, and the classification of answers about it.
+//! Reads and writes single objects and classifies the answers; used for the Lease, the ledger and Events.
 
 use std::time::Duration;
 
@@ -11,18 +11,18 @@ use crate::domain::act::leadership::BidOutcome;
 use crate::domain::observe::canary::CanaryOutcome;
 use crate::domain::text::{NOT_ACCEPTED, bounded};
 
-/// Longest wait for the answer to a write. A hook may hold one for as long as the API server lets it, which is 34 s,
-/// and only the answer names the hook.
+/// Longest wait for the answer to a write. A hanging hook holds a write until the API server ends it after 34 s (the `timeout`
+/// parameter of the request), and only that answer names the hook.
 pub const WRITE_DEADLINE: Duration = Duration::from_secs(36);
-/// Longest wait for an answer that no hook can hold up.
+/// Longest wait for an answer that no hook can delay, such as that to a read.
 pub const READ_DEADLINE: Duration = Duration::from_secs(5);
-/// Largest object that is read. Annotations have 256 KiB at most; managed fields are the rest.
+/// Most bytes of an object. Its annotations have at most 256 KiB; the rest leaves room for managed fields.
 const MAX_OBJECT: usize = 2 << 20;
 
-/// The object, or why there is none.
+/// The object in the answer, or why there is none.
 pub(super) type Answer = Result<Value, RequestError>;
 
-/// Reads, or writes a body, within `limit`.
+/// Reads an object, or writes `body` if there is one, within `limit`. A PATCH is a JSON merge patch.
 pub(super) async fn ask(
     client: &Client,
     method: Method,
@@ -44,7 +44,7 @@ pub(super) async fn ask(
     request.json(limit, MAX_OBJECT).await
 }
 
-/// Whether another API server, or the same one later, may answer better.
+/// Whether the failure is the API server's (429, 5xx or no usable answer), so that another one, or a retry, may succeed.
 pub(super) fn is_of_the_server(why: &RequestError) -> bool {
     match why {
         RequestError::Refused { status, .. } => matches!(status, 429 | 500..),
@@ -52,7 +52,7 @@ pub(super) fn is_of_the_server(why: &RequestError) -> bool {
     }
 }
 
-/// `metadata.resourceVersion`.
+/// `metadata.resourceVersion`; `None` if it is missing or empty.
 pub(super) fn version(object: &Value) -> Option<&str> {
     object
         .pointer("/metadata/resourceVersion")?
@@ -60,13 +60,14 @@ pub(super) fn version(object: &Value) -> Option<&str> {
         .filter(|version| !version.is_empty())
 }
 
-/// `metadata.uid`; empty where there is none.
+/// `metadata.uid`; empty if it is missing.
 pub(super) fn uid(object: &Value) -> &str {
     let uid = object.pointer("/metadata/uid").and_then(Value::as_str);
     uid.unwrap_or_default()
 }
 
-/// The outcome of a write of `what`, and the trouble if it failed.
+/// The outcome of a write of `what`, and a sentence about what went wrong. `created`: whether the write was a creation, so
+/// that a 404 is not about the object itself.
 pub(super) fn written(answer: Answer, what: &str, created: bool) -> (BidOutcome, Option<String>) {
     let (status, message) = match answer {
         Ok(object) => {
@@ -107,14 +108,15 @@ pub(super) fn written(answer: Answer, what: &str, created: bool) -> (BidOutcome,
         }
         _ => match status {
             409 => (BidOutcome::Conflict, None),
-            // It was deleted since it was read.
+            // The object was deleted since it was read.
             404 if !created => (BidOutcome::Conflict, None),
-            // Flow control (429) as well: what was read still holds, and the other object can be bid for at once.
+            // Includes flow control (429): the version that was read is still valid, and hookwatch can bid for the other
+            // leadership object at once.
             400..500 => (
                 BidOutcome::Refused,
                 Some(refusal(status, &message, what, "written")),
             ),
-            // A server's error may come after the fact.
+            // A 5xx may come after the write was stored.
             _ => {
                 let said = format!("it is not clear whether {what} was written: {message}");
                 (BidOutcome::Unclear, Some(bounded(&said)))

@@ -1,17 +1,18 @@
-//! What an error says, with what caused it.
+//! Error messages with their causes.
 
 use std::error::Error;
 
 use crate::domain::text::bounded;
 
-/// An error, then what caused it, then what caused that.
+/// The error, followed by its chain of sources.
 pub(super) fn causes<'a>(
     error: &'a (dyn Error + 'static),
 ) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     std::iter::successors(Some(error), |cause: &&'a (dyn Error + 'static)| (*cause).source())
 }
 
-/// An error with its causes, each said once, bounded.
+/// The messages of an error and its sources, joined by colons and cut to a bounded length. A message that the text already
+/// contains is not repeated.
 pub(super) fn with_causes(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     for cause in causes(error).skip(1) {
@@ -22,12 +23,12 @@ pub(super) fn with_causes(error: &(dyn Error + 'static)) -> String {
             text.push_str(&next);
         }
     }
-    // kube's name for "something below me".
+    // The prefix with which kube wraps any error of a layer below its client.
     bounded(text.strip_prefix("ServiceError: ").unwrap_or(&text))
 }
 
-/// Why a request of reqwest failed, bounded: the causes alone, since its own words name the URL, which may have a key in its
-/// query.
+/// Why a reqwest request failed, cut to a bounded length. Contains only the sources: the error's own message has the URL,
+/// whose query may contain a key.
 pub(super) fn without_url(error: &reqwest::Error) -> String {
     match error.source() {
         Some(source) => with_causes(source),

@@ -4,13 +4,13 @@ use std::fs::File;
 use std::io::{Error, ErrorKind, Read, Result};
 use std::path::Path;
 
-/// A larger file is no certificate, key, password or token, in bytes.
+/// Most bytes of a file with a certificate, key, password or token: 1 MiB.
 pub const LONGEST_SECRET: u64 = 1 << 20;
 
-/// A whole file of at most `most` bytes. One without an end, too, is given up.
+/// Reads a whole file of at most `most` bytes. Reads no further than that, so endless files such as devices fail, too.
 ///
 /// # Errors
-/// When it cannot be read, and [`ErrorKind::FileTooLarge`] when it has more.
+/// If it cannot be read; [`ErrorKind::FileTooLarge`] if it has more than `most` bytes.
 pub fn read(path: &Path, most: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;

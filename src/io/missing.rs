@@ -1,16 +1,17 @@
-//! Permissions and objects that hookwatch does without: one line in the log when it finds one missing, one when it is there.
+//! Permissions and objects that are missing but not essential. Logs one line when one is found missing and one when it is
+//! available again.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 use super::lock;
 
-/// What is missing at the moment, by what it is for.
+/// The features that are unavailable now, by name.
 #[derive(Debug, Default)]
 pub(super) struct MissingFeatures(Mutex<BTreeSet<String>>);
 
 impl MissingFeatures {
-    /// Notes how an attempt ended, with the reason if something was missing, and logs what changed by it. Whether it did.
+    /// Records whether `what` is missing, with the reason, or available (`None`), and logs a change. Returns whether it changed.
     pub(super) fn note(&self, what: &str, why: Option<&str>) -> bool {
         let mut missing = lock(&self.0);
         let changed = if why.is_some() {

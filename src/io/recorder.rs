@@ -1,7 +1,7 @@
-//! Writes recordings: compressed parts in one folder, the oldest removed when all take more room than they may.
+//! Writes recordings: gzip-compressed parts in one folder. The oldest parts are removed to stay within the size limit.
 //!
-//! Writing must never hold up the core, so a thread of its own does it, behind a queue that is bounded in lines and in
-//! bytes. Past a bound observations are lost, and the recording says how many.
+//! Writing must never block the core, so a separate thread writes. The queue to it is bounded in lines and in bytes. While it
+//! is full, observations are lost, and the recording says how many.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -19,36 +19,37 @@ use crate::domain::recording::{Header, RecordingLine, VERSION};
 use crate::domain::time::Time;
 use crate::domain::watchdog::Event;
 
-/// Observations that may wait for the disk.
+/// Most observations in the queue.
 const QUEUE: usize = 4_096;
-/// Bytes that may wait for the disk. A line that is larger, such as a huge cluster's inventory, may wait alone.
+/// Most bytes in the queue. A larger line, such as the inventory of a huge cluster, is accepted if the queue is empty.
 const QUEUE_BYTES: usize = 16 << 20;
-/// Longest wait at the end for what has not been written: a disk that hangs must not keep the process from stopping.
+/// Longest wait at the end for the queue to be written: a hanging disk must not keep the process from stopping.
 const STOP: Duration = Duration::from_secs(3);
-/// How much is lost at most when the process is killed.
+/// Time between two flushes. A kill loses what was recorded since the last one.
 const FLUSH: Duration = Duration::from_secs(5);
-/// When a folder that could not be written to is tried again.
+/// Pause before a folder that could not be written to is tried again.
 const RETRY: Duration = Duration::from_secs(60);
-/// So many parts fill the room there is.
+/// Parts that fill the space limit: a part ends once it reaches an eighth of it.
 const PARTS: u64 = 8;
-/// What the names of all parts begin and end with.
+/// Start of the name of every part.
 const PREFIX: &str = "hookwatch-";
+/// End of the name of every part.
 const SUFFIX: &str = ".jsonl.gz";
 
-/// Where recordings go and how much room they have.
+/// Where recordings are written and how much space they may take.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecorderOptions {
-    /// The folder; made when it is not there.
+    /// The folder; created if it does not exist.
     pub directory: PathBuf,
-    /// Room for all parts in it, in bytes.
+    /// Size limit of all parts in the folder together, in bytes.
     pub max_bytes: u64,
     /// hookwatch's own namespace, for the header.
     pub namespace: String,
-    /// The canaries that are configured, for the header.
+    /// The configured further canaries, for the header.
     pub canaries: Vec<FurtherCanary>,
 }
 
-/// A recording cannot be begun.
+/// A recording could not be started: its folder, its first part or the writer's thread could not be created.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot record to {directory}: {source}")]
 pub struct RecorderError {
@@ -56,25 +57,26 @@ pub struct RecorderError {
     source: io::Error,
 }
 
-/// Records what it is handed. Dropping it writes out what waits, for at most 3 s.
+/// Records events. Dropping it writes out the queue, for at most 3 s.
 #[derive(Debug)]
 pub struct Recorder {
     queue: Option<SyncSender<QueuedLine>>,
-    /// Bytes that wait.
+    /// Bytes in the queue.
     waiting: Arc<AtomicUsize>,
+    /// Observations lost since the last one that was queued.
     lost: u64,
     /// Disconnected when the writer has ended.
     ended: Receiver<()>,
 }
 
-/// A line on its way to the disk.
+/// A line in the queue to the writer.
 #[derive(Debug)]
 struct QueuedLine {
     text: String,
     kept: Option<CarriedEvent>,
 }
 
-/// Events that occur only on change, so that every part must begin with the last one.
+/// The events that are observed only on change. Every part begins with the last one of each, so that it can be read alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CarriedEvent {
     Inventory,
@@ -82,10 +84,10 @@ enum CarriedEvent {
 }
 
 impl Recorder {
-    /// Begins a recording at `now`.
+    /// Starts a recording at `now` and opens its first part.
     ///
     /// # Errors
-    /// When the folder cannot be made or written to.
+    /// If the folder cannot be created or written to, or no thread can be started.
     pub fn start(options: RecorderOptions, now: Time) -> Result<Self, RecorderError> {
         let failed = |source| RecorderError {
             directory: options.directory.display().to_string(),
@@ -114,7 +116,7 @@ impl Recorder {
         })
     }
 
-    /// Records that the core was handed `event` at `now`. Never waits.
+    /// Records that the core received `event` at `now`. Never blocks: if the queue is full the event is lost and counted.
     pub fn record(&mut self, now: Time, event: &Event) {
         if self.lost > 0 {
             let lost = self.lost;
@@ -147,7 +149,7 @@ impl Recorder {
         sent
     }
 
-    /// Whether everything that waited was written within `patience`.
+    /// Closes the queue. Returns whether the writer finished within `patience`.
     fn end(&mut self, patience: Duration) -> bool {
         self.queue = None;
         self.ended.recv_timeout(patience) != Err(RecvTimeoutError::Timeout)
@@ -166,7 +168,7 @@ impl Drop for Recorder {
     }
 }
 
-/// The writer's side: the open part, and the events that the next must begin with.
+/// The writer's state: the open part, and the lines with which the next part must begin.
 #[derive(Debug)]
 struct Parts {
     options: RecorderOptions,
@@ -176,7 +178,7 @@ struct Parts {
     inventory: Option<String>,
     watches: Option<String>,
     failed: Option<Instant>,
-    /// Lines that no part was open for, or that were not written out when one was given up.
+    /// Lines lost because no part was open, or not flushed when a part was given up. The next part says how many.
     lost: u64,
     /// Lines of the open part since it was last flushed.
     unflushed: u64,
@@ -237,7 +239,7 @@ impl Parts {
             }
         };
         self.note(result);
-        // The next part says it again, as known and no longer as news.
+        // The next part repeats it as `known` instead of `observed`.
         let known = || entry.text.replacen("\"observed\"", "\"known\"", 1);
         match entry.kept {
             Some(CarriedEvent::Inventory) => self.inventory = Some(known()),
@@ -246,7 +248,8 @@ impl Parts {
         }
     }
 
-    /// Says once that writing fails, and gives the part up; what was written of it can still be read.
+    /// Handles the result of a write. On failure closes the part, whose flushed lines stay readable, and logs the first
+    /// failure; logs once when writing works again.
     fn note(&mut self, result: io::Result<()>) {
         let directory = self.options.directory.display();
         match result {
@@ -266,7 +269,7 @@ impl Parts {
         }
     }
 
-    /// Everything so far becomes readable.
+    /// Makes all lines written so far readable, then starts a new part if this one is large enough.
     fn flush(&mut self) -> io::Result<()> {
         if let Some(part) = &mut self.open {
             part.flush()?;
@@ -275,7 +278,7 @@ impl Parts {
         self.turn()
     }
 
-    /// A part that is large enough ends.
+    /// Ends a part that is large enough and begins the next.
     fn turn(&mut self) -> io::Result<()> {
         let most = self.options.max_bytes / PARTS;
         if let Some(part) = &self.open
@@ -311,12 +314,12 @@ impl Parts {
             self.began.unix_millis(),
             self.next
         );
-        // A part that could be created but not written must not block the next.
+        // Counted before writing: if this part's file cannot be written, the next attempt uses another name.
         self.next += 1;
         let path = self.options.directory.join(name);
         let part = self.first_lines(&path, header);
         if part.is_err() {
-            // On a full disk there would be one more empty file a minute.
+            // Otherwise a full disk would collect an empty file every minute.
             let _ = std::fs::remove_file(&path);
         }
         self.open = Some(part?);
@@ -324,7 +327,7 @@ impl Parts {
         Ok(())
     }
 
-    /// A new part with what each begins with.
+    /// Creates a part with its first lines: the header, the carried events, and how many lines were lost.
     fn first_lines(&self, path: &Path, header: Header) -> io::Result<GzEncoder<File>> {
         let mut part = GzEncoder::new(private(path)?, Compression::fast());
         writeln!(part, "{}", json(&RecordingLine::<&Event>::Recording(header))?)?;
@@ -340,7 +343,7 @@ impl Parts {
         Ok(part)
     }
 
-    /// Removes the oldest parts, of whichever recording, until another one fits. Other files are left alone.
+    /// Removes the oldest parts of all recordings in the folder until another part fits. Other files are left alone.
     ///
     /// Another process may remove parts at the same time.
     fn make_room(&self) -> io::Result<()> {
@@ -352,7 +355,7 @@ impl Parts {
             if let Some(part) = entry.file_name().to_str().and_then(part_of)
                 && let Ok(metadata) = entry.metadata()
             {
-                // What claims to have begun in the future was dated by a clock that was ahead.
+                // Parts dated in the future go first: the clock was wrong when they were written.
                 parts.push(((part.0 <= now, part), entry.path(), metadata.len()));
             }
         }
@@ -376,8 +379,8 @@ impl Parts {
     }
 }
 
-/// Of which recording a file is a part, by when that began in Unix milliseconds, and which one, by its name: parts sort by it as
-/// they were written. `None` for the name of another file.
+/// Parses the name of a part: when its recording began, in Unix milliseconds, and the number of the part. Parts sort by this in
+/// the order in which they were written. `None` if it is not the name of a part.
 pub fn part_of(name: &str) -> Option<(u64, u64)> {
     let name = name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?;
     let (began, part) = name.split_once('-')?;
@@ -392,7 +395,7 @@ fn json(line: &RecordingLine<&Event>) -> io::Result<String> {
     serde_json::to_string(line).map_err(io::Error::other)
 }
 
-/// A new file that only its owner can read: the names in it are confidential.
+/// Creates a file that only its owner can read: the names in a recording are confidential.
 fn private(path: &Path) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
     OpenOptions::new()

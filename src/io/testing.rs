@@ -1,4 +1,4 @@
-//! A real server on loopback that answers as a test wants, down to answers that no HTTP library would send.
+//! A real server on loopback with scripted answers, including answers that no HTTP library would send.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -22,7 +22,7 @@ use super::Clock;
 use super::client::Connection;
 use crate::domain::time::Time;
 
-/// One request as it came.
+/// A request as it was received.
 #[derive(Debug, Clone)]
 pub(crate) struct ReceivedRequest {
     pub(crate) method: String,
@@ -32,7 +32,7 @@ pub(crate) struct ReceivedRequest {
     pub(crate) body: String,
 }
 
-/// What to answer.
+/// How the server answers.
 pub(crate) enum TestReply {
     /// Status, content type, body.
     Whole(u16, &'static str, String),
@@ -42,7 +42,7 @@ pub(crate) enum TestReply {
     Hang,
     /// A 200 whose body is these bytes without end.
     Endless(&'static str, Vec<u8>),
-    /// A 200 of JSON whose body is what is sent here, until the sender is dropped.
+    /// A 200 of JSON whose body is what arrives on this channel. It ends when the sender is dropped.
     Stream(mpsc::UnboundedReceiver<String>),
 }
 
@@ -60,11 +60,11 @@ impl TestReply {
 
 type Handler = dyn Fn(&ReceivedRequest) -> TestReply + Send + Sync;
 
-/// The server; it ends with its connections when this is dropped.
+/// The server. Dropping it closes it and all its connections.
 pub(crate) struct TestServer {
     pub(crate) address: SocketAddr,
     asked: Arc<Mutex<Vec<ReceivedRequest>>>,
-    /// PEM-less root certificate, with TLS.
+    /// The root certificate in DER; `None` without TLS.
     root: Option<Vec<u8>>,
     task: JoinSet<()>,
 }
@@ -76,7 +76,7 @@ impl TestServer {
         Self::listen("127.0.0.1:0", None, handler).await
     }
 
-    /// With TLS and a certificate for `name`.
+    /// Starts a server with TLS and a certificate for `name`.
     pub(crate) async fn start_tls(
         name: &str,
         handler: impl Fn(&ReceivedRequest) -> TestReply + Send + Sync + 'static,
@@ -96,7 +96,7 @@ impl TestServer {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let (seen, handler): (_, Arc<Handler>) = (Arc::clone(&asked), Arc::new(handler));
         let task = JoinSet::from_iter([async move {
-            // Dropped, and with it every connection, when this task is aborted.
+            // Aborting this task drops the set and with it every connection.
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 let (seen, handler, acceptor) = (Arc::clone(&seen), Arc::clone(&handler), acceptor.clone());
@@ -130,12 +130,12 @@ impl TestServer {
         self.asked.lock().expect("no poison").clone()
     }
 
-    /// A configuration for this server as `host`.
+    /// A client configuration that reaches this server under the name `host`.
     pub(crate) fn config(&self, host: &str) -> Config {
         let scheme = if self.root.is_some() { "https" } else { "http" };
         let url = format!("{scheme}://{host}:{}", self.address.port());
         let mut config = Config::new(url.parse().expect("a URL"));
-        // Without any root kube wants the system's, which a bare container does not have.
+        // Without roots kube loads the system's, which a bare container does not have.
         config.root_cert = Some(self.root.clone().into_iter().collect());
         config
     }
@@ -158,7 +158,7 @@ async fn serve(
     };
     seen.lock().expect("no poison").push(asked.clone());
     let reply = handler(&asked);
-    // A client that gives up in the middle is what many tests are about.
+    // In many tests the client gives up in the middle of an answer.
     let _ = answer(&mut stream, reply).await;
 }
 
@@ -237,7 +237,7 @@ fn certificate(name: &str) -> (Vec<u8>, Arc<rustls::ServerConfig>) {
     (authority.der().to_vec(), Arc::new(config))
 }
 
-/// A clock that shows the wall's time.
+/// A clock that reads the system's wall clock.
 pub(crate) fn clock() -> Clock {
     Arc::new(|| {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -245,7 +245,7 @@ pub(crate) fn clock() -> Clock {
     })
 }
 
-/// Guards a test against hanging; the time says nothing else.
+/// Fails a test that hangs. The 30 s are no performance limit.
 pub(crate) async fn soon<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(30), work)
         .await
@@ -269,7 +269,7 @@ pub(crate) async fn full_listener() -> Option<(TcpListener, Vec<TcpStream>)> {
     }
     let skipped = "this kernel takes connections beyond the backlog";
     assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "not in CI: {skipped}");
-    // Past the capture of the test runner.
+    // Written directly, because the test runner captures what `eprintln!` prints.
     let _ = writeln!(std::io::stderr(), "\nSKIPPED: {skipped}\n");
     None
 }

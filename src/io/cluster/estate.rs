@@ -1,4 +1,4 @@
-//! What is audited, put together from objects as they stand in a cluster or in manifests.
+//! Assembles what an audit examines, an [`Estate`], from the objects of a cluster or of manifests.
 
 pub mod cluster;
 pub mod manifests;
@@ -19,21 +19,21 @@ use crate::domain::audit::{AuditedHook, Estate, SourceLocation};
 use crate::domain::cluster::hook::{Hook, HookKind, HookTarget, NamespacedName, ServiceState};
 use crate::domain::time::Time;
 
-/// An object, and where it came from.
+/// A Kubernetes object as JSON, and where it came from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EstateObject {
-    /// As it was written.
+    /// The object, with `kind` and `apiVersion`.
     pub value: Value,
-    /// Where it begins; `None` where it was read from a cluster.
+    /// The file and the line that it begins at; `None` if it was read from a cluster.
     pub source: Option<SourceLocation>,
-    /// The lines of `name` fields in its document, by name: webhooks begin there.
+    /// For each value of a `name` field in its document, the first line that has it, from 1. Used to locate webhooks.
     pub lines: Arc<BTreeMap<String, usize>>,
 }
 
-/// What could not be read.
+/// An object that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnreadableObject {
-    /// The file and line, if it is of a file.
+    /// The file and line; `None` if it was read from a cluster.
     pub source: Option<SourceLocation>,
     /// The object, as far as it could be identified.
     pub object: String,
@@ -41,12 +41,12 @@ pub struct UnreadableObject {
     pub why: String,
 }
 
-/// Stored versions of one CustomResourceDefinition that are kept.
+/// Most `status.storedVersions` kept of one CustomResourceDefinition.
 const MAX_VERSIONS: usize = 32;
 const ADMISSION: &str = "admissionregistration.k8s.io";
 
-/// Assembles an estate. Invalid objects are left out and reported. `unlisted`: what is missing of a cluster's objects;
-/// `None` where they come from manifests.
+/// Assembles an estate. Invalid objects are left out and returned in the second part. `unlisted`: the kinds of which some
+/// objects of a cluster are missing; `None` if the objects come from manifests. `at`: when the cluster was read.
 pub fn assemble(
     objects: Vec<EstateObject>,
     unlisted: Option<Unlisted>,
@@ -68,7 +68,7 @@ pub fn assemble(
 }
 
 impl EstateObject {
-    /// One that was read from a cluster.
+    /// An object that was read from a cluster.
     fn of_cluster(value: Value) -> Self {
         Self {
             value,
@@ -94,7 +94,7 @@ impl Making {
             text(&value["metadata"]["namespace"]),
             text(&value["metadata"]["name"]),
         );
-        // What is applied without a namespace goes into the default one.
+        // kubectl applies an object without a namespace to `default`.
         let namespace = if namespace.is_empty() {
             "default"
         } else {
@@ -212,13 +212,13 @@ impl Making {
         (self.estate, self.unreadable)
     }
 
-    /// Fills in what a Service resolves to, where it is known. In manifests nothing says what it resolves to.
+    /// Resolves a hook's Service to endpoints. Manifests do not contain endpoints, so their hooks stay unresolved.
     fn resolve(&self, hook: &mut Hook) {
         let mut problems = Problems::of(&hook.id);
         let HookTarget::Service(target) = &mut hook.target else {
             return;
         };
-        // The API server's own Service has its endpoints by other means.
+        // The API server manages the endpoints of its own Service itself.
         if !self.estate.is_cluster || target.is_api_server() {
             return;
         }

@@ -1,14 +1,14 @@
 //! The inventory: every hook with the addresses behind it, kept up to date by watches.
 //!
-//! CustomResourceDefinitions and APIServices are read for the hooks in them, trimmed while they are read. The inventory
-//! does not wait for them, and works without them where they cannot be read.
+//! CustomResourceDefinitions and APIServices also contain hooks; they are trimmed while they are parsed. The inventory
+//! does not wait for them and works without them if they cannot be read.
 //!
-//! Services and EndpointSlices are watched namespace by namespace, only where a hook refers to one, and with
-//! a selector where it is short: a cluster's thousands of others never even cross the wire. Above
-//! [`MAX_NAMESPACES`] of these the connections would cost more than they save, so then one watch over the
-//! whole cluster is read and picked through object by object.
+//! Services and EndpointSlices are watched only in namespaces with a Service that a hook refers to, one watch per namespace
+//! and kind, with a selector if it is short. The API server does not send the cluster's thousands of other objects. Above
+//! [`MAX_NAMESPACES`] namespaces the connections would cost more than they save, so one watch per kind reads the whole
+//! cluster, and unrelated objects are dropped.
 //!
-//! The last state stays in use while a watch is broken; its age is in the [`InventoryView`].
+//! While a watch is broken the objects it last delivered stay in use; [`InventoryView::watches`] says how old they are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -38,25 +38,27 @@ use feed::{Feed, FeedSpec, FeedUpdate};
 use object::WatchedKind;
 use store::WatchStore;
 
-/// Namespaces that get watches of their own.
+/// The most namespaces whose Services and EndpointSlices are watched one namespace at a time. With more, the watches are
+/// cluster-wide.
 pub const MAX_NAMESPACES: usize = 50;
-/// Changes that come in a burst are published together.
+/// The shortest time between two publications of changes, so that a burst is published together.
 const COALESCE: Duration = Duration::from_millis(100);
-/// News that nothing has changed is published so often at most.
+/// The shortest time between two publications if only the watches' last known-good times have changed.
 const FRESHNESS: Duration = Duration::from_secs(1);
-/// Updates in the queue; a faster feed waits.
+/// Capacity of the queue of feed updates. A feed waits while it is full.
 const QUEUE: usize = 256;
 
-/// What is known of the cluster's hooks, and how well.
+/// The hooks of the cluster as last read, with the state of each watch.
 #[derive(Debug, Clone)]
 pub struct InventoryView {
-    /// The hooks; `None` until everything was tried once and at least one kind of configuration is known.
+    /// The hooks; `None` until every watch but those of CustomResourceDefinitions and APIServices has listed or failed once,
+    /// and at least one kind of webhook configuration was read or reading it was refused.
     pub inventory: Option<Arc<Inventory>>,
-    /// Each watch.
+    /// The health of each watch and when it was last known to be good.
     pub watches: Vec<WatchReport>,
 }
 
-/// The running watches; they end when this is dropped.
+/// The running watches; dropping this stops them.
 #[derive(Debug)]
 pub struct InventoryWatch {
     view: watch::Receiver<InventoryView>,
@@ -64,7 +66,8 @@ pub struct InventoryWatch {
 }
 
 impl InventoryWatch {
-    /// Starts watching. Returns at once; the first complete inventory is published as soon as it is there.
+    /// Starts watching and returns at once. The first inventory is published as soon as it is complete.
+    /// Must be called inside a tokio runtime.
     pub fn start(connection: &Connection, clock: Clock) -> Self {
         let (publisher, view) = watch::channel(InventoryView {
             inventory: None,
@@ -77,19 +80,19 @@ impl InventoryWatch {
         }
     }
 
-    /// A receiver of every newer view.
+    /// A receiver that always holds the newest view.
     pub fn subscribe(&self) -> watch::Receiver<InventoryView> {
         self.view.clone()
     }
 }
 
-/// What the next publication is for.
+/// Why a publication is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum PendingPublication {
     Nothing,
-    /// A watch said that it is alive.
+    /// A watch reported that it is alive; nothing changed.
     Freshness,
-    /// A watch's state or its objects changed.
+    /// A watch's health or objects changed.
     Change,
 }
 
@@ -100,7 +103,7 @@ struct RunningWatch {
     wanted: Arc<BTreeSet<NamespacedName>>,
     health: InventoryHealth,
     known_good: Option<Time>,
-    /// Whether it has delivered a list or failed.
+    /// Whether the watch has reported anything so far, be it objects or a failure.
     settled: bool,
     task: AbortHandle,
 }
@@ -111,7 +114,7 @@ impl Drop for RunningWatch {
     }
 }
 
-/// Owns the store and the feeds; everything happens in its one loop.
+/// Owns the store and the feeds. Only its own loop changes them.
 struct Keeper {
     client: Client,
     clock: Clock,
@@ -161,7 +164,7 @@ impl Keeper {
                 }
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => self.publish(),
                 () = self.publisher.closed() => return,
-                // What that feed watched would look current from then on.
+                // A feed that panicked must not go unnoticed: its objects would look current for as long as hookwatch runs.
                 Some(Err(ended)) = self.tasks.join_next() => {
                     if ended.is_panic() {
                         std::panic::resume_unwind(ended.into_panic());
@@ -183,19 +186,20 @@ impl Keeper {
 
     fn take(&mut self, number: u64, news: FeedUpdate) {
         let Some((key, running)) = self.feeds.iter_mut().find(|(_, it)| it.number == number) else {
-            // The last words of a feed that was stopped.
+            // A late update of a feed that was stopped.
             return;
         };
         let (kind, namespace) = (key.0, key.1.as_deref());
         let health = match &news {
-            // No guard rail depends on conversion webhooks and APIServices; their addresses have watches of their own.
+            // A broken watch of CustomResourceDefinitions or APIServices does not make the inventory stale: no guard rail
+            // depends on those, and the Services behind them have watches of their own.
             FeedUpdate::Broken(why) if !kind.is_beside_admission() => {
                 InventoryHealth::Stale { why: why.clone() }
             }
             FeedUpdate::Broken(why) | FeedUpdate::Refused(why) => {
                 InventoryHealth::Limited { why: why.clone() }
             }
-            // The first word of a watch that is resumed may be that it is alive; its list is still there.
+            // `Alive` counts too: a watch that is resumed does not list again, and its objects are still in the store.
             _ => InventoryHealth::Current,
         };
         let mut pending = PendingPublication::Freshness;
@@ -223,7 +227,7 @@ impl Keeper {
         self.pending = self.pending.max(pending);
     }
 
-    /// Whether other nodes than those that are watched have all endpoints of a hook.
+    /// Whether the nodes to watch, those with all endpoints of a hook, differ from the nodes that are watched.
     fn nodes_moved(&self) -> bool {
         let watched = self.feeds.keys().filter(|(kind, _)| *kind == WatchedKind::Nodes);
         let watched: BTreeSet<&String> = watched.filter_map(|(_, node)| node.as_ref()).collect();
@@ -251,8 +255,8 @@ impl Keeper {
         self.feeds.retain(|key, _| needed.contains_key(key));
     }
 
-    /// The feed that one for this key continues: its own, or of those that read the same by namespace, or cluster-wide,
-    /// the one whose last known-good time is oldest.
+    /// The feed that a new feed for `key` replaces: the one with the same key. Without one, and when watches change between
+    /// cluster-wide and per namespace, the feed of this kind with the oldest known-good time.
     fn predecessor(&self, key: &FeedKey) -> Option<&RunningWatch> {
         let overlapping = self.feeds.iter().filter(|((kind, namespace), running)| {
             *kind == key.0 && (namespace.is_none() || key.1.is_none()) && running.known_good.is_some()
@@ -265,14 +269,15 @@ impl Keeper {
         self.feeds.get(key).or_else(oldest)
     }
 
-    /// Starts a feed, in place of those that read the same, if there are any. What they have read stays until it has read it.
+    /// Starts a feed. It replaces its predecessor, whose objects stay in the store until the new feed has listed them.
     fn start_feed(&mut self, key: FeedKey, wanted: BTreeSet<NamespacedName>) {
         let before = self.predecessor(&key);
-        // A feed that gets more to read was not worse before; only `WatchStore::covered` knows what is new.
+        // The new feed keeps its predecessor's health: what was read before is as good as it was. `WatchStore::covered` tracks
+        // which of the wanted Services have not been read yet.
         let (health, known_good, settled) = before.map_or((InventoryHealth::Starting, None, false), |it| {
             (it.health.clone(), it.known_good, it.settled)
         });
-        // What was read before must not be replaced by an older state.
+        // A list from the API server's cache could be older than what was read before.
         let again = known_good.is_some();
         let wanted = Arc::new(wanted);
         self.numbers += 1;
@@ -298,8 +303,8 @@ impl Keeper {
         self.feeds.insert(key, running);
     }
 
-    /// Whether an inventory can be made: every feed was tried that it cannot do without, and at least one kind of
-    /// configuration was read or will never be.
+    /// Whether an inventory can be made: at least one kind of webhook configuration was read or refused, and every feed has
+    /// reported something, except those of CustomResourceDefinitions and APIServices.
     fn is_complete(&self) -> bool {
         let configurations_known = self.feeds.iter().any(|((kind, _), running)| {
             let known = matches!(
@@ -320,7 +325,7 @@ impl Keeper {
                     .inventory((self.clock)(), self.inventory.as_deref(), |kind, namespace| {
                         self.why_unread(kind, namespace)
                     });
-            // An instant alone is no change.
+            // A new timestamp alone is not a change.
             if let Some(before) = &self.inventory {
                 let now = std::mem::replace(&mut inventory.at, before.at);
                 if **before != inventory {
@@ -349,7 +354,7 @@ impl Keeper {
             inventory: self.inventory.clone(),
             watches,
         });
-        // A node that is watched no more leaves the inventory, too.
+        // The next publication removes nodes that are no longer watched from the inventory.
         self.pending = if moved {
             PendingPublication::Change
         } else {
@@ -369,7 +374,7 @@ impl Keeper {
     }
 }
 
-/// What a feed watches, for people.
+/// What a feed watches, for display.
 fn name((kind, namespace): &FeedKey) -> String {
     match namespace {
         Some(node) if *kind == WatchedKind::Nodes => format!("Node {node:?}"),
@@ -378,7 +383,7 @@ fn name((kind, namespace): &FeedKey) -> String {
     }
 }
 
-/// The feeds that are needed to know these Services and these nodes, and what each is to read.
+/// The feeds needed to follow all configurations and these Services and nodes, each with the objects it keeps.
 fn needed_feeds(
     services: &BTreeSet<NamespacedName>,
     nodes: BTreeSet<String>,

@@ -1,7 +1,7 @@
 //! Reads what an audit needs from a cluster; writes and watches nothing.
 //!
-//! Services, EndpointSlices, workloads and PodDisruptionBudgets are listed in the namespaces of webhooks' Services, or in all
-//! where those are many; Pods never.
+//! Services, EndpointSlices, workloads and PodDisruptionBudgets are listed only in the namespaces of webhooks' Services, or
+//! cluster-wide if those are more than 50. Pods are never listed.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -22,19 +22,20 @@ use crate::io::cluster::inventory::object::{KindNames, WatchedKind};
 
 /// Most bytes of one page.
 const MAX_PAGE_BYTES: usize = 32 * 1024 * 1024;
+/// Objects per page of a list (`limit`).
 const OBJECTS_PER_PAGE: usize = 250;
-/// Their schemas are long.
+/// The same for CustomResourceDefinitions, whose schemas may be as large as etcd permits (1.5 MiB).
 const DEFINITIONS_PER_PAGE: usize = 25;
 /// Most pages of one list.
 const MAX_PAGES: usize = 80;
-/// Everything is read within this.
+/// Longest time for reading everything.
 const TIME_FOR_ALL: Duration = Duration::from_secs(60);
-/// In more namespaces than this lists are of the whole cluster.
+/// Most namespaces that are listed one by one. With more, lists are cluster-wide.
 const MAX_NAMESPACES: usize = 50;
-/// More nodes are not looked at one by one.
+/// Most Nodes that are read in full, one by one.
 const MAX_NODES: usize = 50;
 
-/// Kinds that make up webhooks' backends.
+/// The kinds that make up webhooks' backends.
 const BACKENDS: [KindNames; 6] = [
     WatchedKind::Services.names(),
     WatchedKind::EndpointSlices.names(),
@@ -44,16 +45,16 @@ const BACKENDS: [KindNames; 6] = [
     KindNames::new("policy", "poddisruptionbudgets", "PodDisruptionBudget"),
 ];
 
-/// What a cluster was read to hold.
+/// What was read of a cluster.
 #[derive(Debug, Default)]
 pub struct ClusterContents {
-    /// Everything that was listed; of definitions only those that a webhook converts for.
+    /// All objects that were listed; of CustomResourceDefinitions only those with a conversion webhook.
     pub objects: Vec<EstateObject>,
-    /// What could not be read, for people.
+    /// What could not be read, for display.
     pub unreadable: Vec<UnreadableObject>,
-    /// What could not be listed, or not as a whole.
+    /// The kinds that could not be listed completely.
     pub unlisted: Unlisted,
-    /// Neither kind of webhook configuration could be listed: there is nothing to audit.
+    /// Whether no webhook configuration of either kind could be listed, so that there is nothing to audit.
     pub is_blind: bool,
 }
 
@@ -63,7 +64,7 @@ struct ClusterLister {
     contents: ClusterContents,
 }
 
-/// Reads what an audit needs.
+/// Reads what an audit needs, for at most 60 s. Failures are in the result.
 pub async fn read(connection: &Connection) -> ClusterContents {
     let mut lister = ClusterLister {
         client: connection.calls().clone(),
@@ -82,7 +83,7 @@ pub async fn read(connection: &Connection) -> ClusterContents {
     lister.contents
 }
 
-/// The Services of webhooks.
+/// The Services of all webhooks, admission and conversion.
 fn services(objects: &[EstateObject]) -> BTreeSet<NamespacedName> {
     let webhooks = objects
         .iter()
@@ -102,7 +103,7 @@ fn services(objects: &[EstateObject]) -> BTreeSet<NamespacedName> {
 }
 
 impl ClusterLister {
-    /// The definitions that a webhook converts for, without their schemas.
+    /// Lists CustomResourceDefinitions and keeps those with a conversion webhook, without their schemas.
     async fn definitions(&mut self) {
         let before = self.contents.objects.len();
         self.list(WatchedKind::Definitions.names(), None, JSON).await;
@@ -113,7 +114,7 @@ impl ClusterLister {
         self.contents.objects.extend(converted);
     }
 
-    /// Lists all objects of one kind; false where some may be missing. Pages that came before one failed are kept.
+    /// Lists all objects of one kind. Returns false if some may be missing; pages read before a failure are kept.
     async fn list(&mut self, names: KindNames, namespace: Option<&str>, accept: &str) -> bool {
         let path = names.path(namespace);
         let Err(why) = self.pages(names, &path, accept).await else {
@@ -141,13 +142,13 @@ impl ClusterLister {
         for _ in 0..MAX_PAGES {
             let mut page = self.get(&page(path, at_once, &next), accept).await?;
             for mut value in items(&mut page) {
-                // Items of a list do not say what they are, and those of metadata say something else.
+                // Items of a list have no kind, and those of a metadata list have kind PartialObjectMetadata.
                 value["kind"] = kind.into();
                 value["apiVersion"] = version.as_str().into();
                 if let Some(metadata) = value["metadata"].as_object_mut() {
                     metadata.remove("managedFields");
                 }
-                // The schemas of a definition, long and of no use here.
+                // `spec.versions` contains the schemas: long and not used here.
                 if are_definitions && let Some(spec) = value["spec"].as_object_mut() {
                     spec.remove("versions");
                 }
@@ -167,7 +168,7 @@ impl ClusterLister {
         )))
     }
 
-    /// Reads webhooks' backends, in the namespaces of their Services.
+    /// Lists the backends of webhooks in the namespaces of their Services.
     async fn backends(&mut self) {
         let services = services(&self.contents.objects);
         let namespaces: BTreeSet<&str> = services.iter().map(|(namespace, _)| namespace.as_str()).collect();
@@ -183,7 +184,7 @@ impl ClusterLister {
         }
     }
 
-    /// The zones of all nodes, and more of those that endpoints of webhooks are on.
+    /// Lists the metadata of all Nodes, for their zones, and reads in full those that run endpoints of webhooks.
     async fn nodes(&mut self) {
         if !self.list(WatchedKind::Nodes.names(), None, METADATA).await {
             return;
@@ -199,9 +200,9 @@ impl ClusterLister {
         for name in names.into_iter().take(MAX_NODES) {
             let path = format!("/api/v1/nodes/{}", percent_encoded(&name));
             match self.get(&path, JSON).await {
-                // The later of two objects of one name counts: this one has more than its metadata.
+                // Replaces the object from the metadata list: of two Nodes with one name the later one counts.
                 Ok(value) => self.contents.objects.push(EstateObject::of_cluster(value)),
-                // Endpoints name a node that is gone until their Pods are.
+                // EndpointSlices name a deleted Node until its Pods are removed, too.
                 Err(RequestError::Refused { status: 404, .. }) => {}
                 Err(why) => self.unread(&path, "read", &why),
             }
@@ -224,8 +225,8 @@ impl ClusterLister {
         names.collect()
     }
 
-    /// Notes what could not be `listed` or read. Once the time is over, only the first is reported: nothing after it can be
-    /// read either.
+    /// Reports that an object could not be read. `done`: "listed" or "read", for the sentence. After the time for everything
+    /// is over only the first failure is reported, because all further reads fail the same way.
     fn unread(&mut self, object: &str, done: &str, why: &RequestError) {
         let why = match why {
             RequestError::TimedOut(_) => {

@@ -1,7 +1,7 @@
-//! Objects from files, folders and standard input: YAML of several documents, lists, JSON, rendered charts. Nothing is
-//! fetched over a network.
+//! Reads objects from files, folders and standard input: multi-document YAML, JSON, lists, rendered charts. Never uses the
+//! network.
 //!
-//! A document that cannot be read is reported with file and line, and the others are read.
+//! A document that cannot be read is reported with file and line; the others are still read.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -15,22 +15,23 @@ use super::{EstateObject, UnreadableObject};
 use crate::domain::audit::SourceLocation;
 use crate::io::client::request::items;
 
-/// Most bytes that are read of all files together.
+/// Most bytes of all files together: 100 MiB.
 pub const MAX_BYTES: u64 = 100 * 1024 * 1024;
-/// Most files of a folder, with those below it.
+/// Most files of one folder, including its subfolders.
 const MAX_FILES: usize = 10_000;
-/// Folders below folders are followed so deep.
+/// Deepest level of subfolders that is read.
 const MAX_DEPTH: usize = 32;
-/// Most values of one YAML document, with anchors counted at each use: a list of some ten thousand objects. Anchors can expand a
-/// short text without limit.
+/// Most values of one YAML document; an anchor counts at each use, because anchors can expand a short text without limit.
+/// Enough for a list of some ten thousand objects.
 const MAX_NODES: usize = 600_000;
-/// Most parser events of one document.
+/// Most parser events of one YAML document.
 const MAX_EVENTS: usize = 2_500_000;
 /// Most unreadable documents that are reported.
 const MAX_TOLD: usize = 200;
-/// What a template's action begins with.
+/// The start of an action in a Go template, as in a Helm chart.
 const BRACES: &str = "{{";
-/// Kinds that are audited: a document of another kind may have braces of its own.
+/// Kinds in which [`BRACES`] mean an unrendered template. Other kinds may contain braces for reasons of their own, for example
+/// the descriptions in a CustomResourceDefinition.
 const READ: [&str; 9] = [
     "ValidatingWebhookConfiguration",
     "MutatingWebhookConfiguration",
@@ -43,17 +44,18 @@ const READ: [&str; 9] = [
     "PodDisruptionBudget",
 ];
 
-/// What was read.
+/// The objects read so far, and what could not be read.
 #[derive(Debug, Default)]
 pub struct Manifests {
-    /// The objects, in the order they stand in.
+    /// The objects in the order in which they were read.
     pub objects: Vec<EstateObject>,
-    /// What could not be read.
+    /// The documents and files that could not be read, at most 200.
     pub unreadable: Vec<UnreadableObject>,
+    /// Bytes that may still be read.
     left: u64,
 }
 
-/// Reads files, folders (`.yaml`, `.yml` and `.json` below them, in the order of their names) and `-`, standard input.
+/// Reads files, folders (their `.yaml`, `.yml` and `.json` files, recursively, sorted by path) and `-`, standard input.
 pub fn read(paths: &[PathBuf]) -> Manifests {
     let mut manifests = Manifests {
         left: MAX_BYTES,
@@ -103,7 +105,7 @@ impl Manifests {
         entries.sort_by_key(fs::DirEntry::path);
         for entry in entries {
             let path = entry.path();
-            // A link to a folder may lead back to where it is.
+            // Symbolic links to folders are not followed: they may form a loop.
             let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
             let ending = path.extension().and_then(|ending| ending.to_str());
             if is_folder && depth < MAX_DEPTH {
@@ -152,7 +154,7 @@ impl Manifests {
         }
     }
 
-    /// Takes in what a file holds.
+    /// Reads the content of a file. `name`: the file's name for reports.
     pub fn text(&mut self, name: &str, text: &str) {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         if text.trim_start().starts_with('{') && !text.trim_start().starts_with(BRACES) {
@@ -163,13 +165,13 @@ impl Manifests {
         }
     }
 
-    /// One JSON value after the other.
+    /// Reads a stream of JSON values.
     fn json(&mut self, name: &str, text: &str) {
         let lines = Arc::new(names(text, 1));
         for value in serde_json::Deserializer::from_str(text).into_iter::<Value>() {
             match value {
                 Ok(value) => self.object(name, 1, value, &lines),
-                // YAML has a flow style that looks like JSON and is not.
+                // A single line may be YAML in flow style, which looks like JSON.
                 Err(_) if self.objects.is_empty() && text.lines().nth(1).is_none() => {
                     return self.document(name, 1, text);
                 }
@@ -178,7 +180,7 @@ impl Manifests {
         }
     }
 
-    /// One document of YAML that begins at a line.
+    /// Reads one YAML document. `first`: the line in the file at which it begins, from 1.
     fn document(&mut self, name: &str, first: usize, document: &str) {
         let is_empty = |line: &str| line.trim().is_empty() || line.trim_start().starts_with('#');
         if document.lines().all(is_empty) {
@@ -197,7 +199,7 @@ impl Manifests {
         let read = serde_saphyr::from_str_with_options::<Value>(document, options);
         match (read, braces) {
             (Ok(value), at) if at.is_none() || !is_read() => {
-                // Where the document itself begins, after comments.
+                // The object begins after comments and empty lines.
                 let skipped = document.lines().take_while(|line| is_empty(line)).count();
                 self.object(name, first + skipped, value, &Arc::new(names(document, first)));
             }
@@ -219,7 +221,7 @@ impl Manifests {
         }
     }
 
-    /// Takes in an object, or those of a list.
+    /// Adds an object, or the items of a list.
     fn object(&mut self, name: &str, line: usize, mut value: Value, lines: &Arc<BTreeMap<String, usize>>) {
         let kind = value["kind"].as_str().and_then(|kind| kind.strip_suffix("List"));
         let Some(kind) = kind.filter(|_| value["items"].is_array()).map(str::to_owned) else {
@@ -230,7 +232,7 @@ impl Manifests {
         };
         let version = value["apiVersion"].clone();
         for mut item in items(&mut value) {
-            // Items of a list of one kind need not say their own.
+            // Items of a typed list such as ServiceList need no kind of their own.
             if let Some(item) = item.as_object_mut().filter(|_| !kind.is_empty()) {
                 item.entry("kind").or_insert_with(|| kind.as_str().into());
                 item.entry("apiVersion").or_insert_with(|| version.clone());
@@ -258,12 +260,12 @@ impl Manifests {
     }
 }
 
-/// The documents of a YAML stream, each with the line that it begins at, from 1.
+/// The documents of a YAML stream, each with the line at which it begins, from 1.
 fn documents(text: &str) -> Vec<(usize, &str)> {
     let (mut found, mut begin, mut first, mut at) = (Vec::new(), 0, 1, 0);
     for (number, line) in text.split_inclusive('\n').enumerate() {
         let bare = line.trim_end();
-        // Content may follow the marker; a marker within a block scalar is indented.
+        // Content may follow the marker. Only unindented markers count: one inside a block scalar is indented.
         let is_marker = bare == "---" || bare.starts_with("--- ") || bare == "...";
         at += line.len();
         if is_marker {
@@ -281,7 +283,7 @@ fn documents(text: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// Where a document has fields called `name`, by their value: the first of each.
+/// The line of the first `name` field with each value. `first`: the line of the file at which the document begins.
 fn names(document: &str, first: usize) -> BTreeMap<String, usize> {
     let mut found = BTreeMap::new();
     for (at, line) in document.lines().enumerate() {

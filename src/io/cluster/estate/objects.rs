@@ -1,4 +1,5 @@
-//! The few fields of other objects that an audit looks at. What is absent or odd is as if it were not set.
+//! The few fields that an audit reads of Services, workloads and PodDisruptionBudgets. A field of the wrong type counts as
+//! not set.
 
 use serde_json::Value;
 
@@ -6,12 +7,12 @@ use crate::domain::audit::estate::{Check, Container, DisruptionBudget, ServiceFa
 use crate::domain::cluster::hook::{Labels, NamespacedName, Selector, SelectorRequirement};
 use crate::io::cluster::inventory::convert::node::items;
 
-/// The text of a field; empty where there is none.
+/// The string value of a field; empty for any other value.
 pub(super) fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// Labels, annotations and selectors of the plain kind.
+/// A map of strings, such as labels or `matchLabels`; entries of other types are left out.
 pub(super) fn labels_of(value: &Value) -> Labels {
     let fields = value.as_object().into_iter().flatten();
     fields
@@ -19,7 +20,7 @@ pub(super) fn labels_of(value: &Value) -> Labels {
         .collect()
 }
 
-/// A name or a number, as text.
+/// A port's name or number, as text.
 fn port(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
@@ -103,8 +104,8 @@ fn check(probe: &Value) -> Option<Check> {
     looked_at.or_else(|| probe.is_object().then_some(Check::Command))
 }
 
-/// `None` for one without a selector, which is about no Pod; an empty selector is about all of its namespace
-/// (`policy/v1`).
+/// A PodDisruptionBudget. `None` if it has no selector: it then selects no Pod. An empty selector selects all Pods of the
+/// namespace (`policy/v1`).
 pub(super) fn budget(namespace: String, spec: &Value) -> Option<DisruptionBudget> {
     let selector = Some(&spec["selector"]).filter(|selector| selector.is_object())?;
     let expressions = items(&selector["matchExpressions"])

@@ -1,30 +1,30 @@
-//! Pauses between attempts: they grow, and a random part keeps feeds from retrying at the same time.
+//! Exponential backoff between attempts, with jitter so that feeds do not retry at the same time.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 
-/// Doubling pauses, each shortened by a random part.
+/// Pauses that double, each shortened at random by up to half.
 pub(super) struct Backoff {
     next: Duration,
 }
 
 impl Backoff {
     const FIRST: Duration = Duration::from_millis(250);
-    /// A watchdog cannot stay blind for the half minute that controllers allow themselves.
+    /// The longest pause. Controllers commonly back off for 30 s or more; that is too long for a watchdog to be blind.
     const LAST: Duration = Duration::from_secs(10);
-    /// The pause after a refusal that only a person can change.
+    /// The pause after a 403 or 404, which retrying does not fix: RBAC or the API server has to change first.
     pub(super) const LONG: Duration = Duration::from_secs(30);
 
     pub(super) fn next(&mut self) -> Duration {
         let pause = self.next;
         self.next = (pause * 2).min(Self::LAST);
-        // Between half and all of it.
+        // 50 to 100 % of the pause.
         let thousandths = RandomState::new().build_hasher().finish() % 500;
         let part = u32::try_from(thousandths).unwrap_or(0) + 500;
         pause * part / 1_000
     }
 
-    /// Begins again with short pauses.
+    /// Starts over with the shortest pause.
     pub(super) fn reset(&mut self) {
         *self = Self::default();
     }

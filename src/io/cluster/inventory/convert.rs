@@ -1,7 +1,6 @@
-//! From a webhook configuration to hooks, with every default resolved as the API server resolves it.
+//! Converts a webhook configuration to hooks, with the API server's defaults filled in.
 //!
-//! The Service behind a hook is filled in later, when its Service and EndpointSlices are at hand; see
-//! `service`.
+//! The endpoints behind a hook are resolved later, once its Service and EndpointSlices are known; see `service`.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -28,20 +27,21 @@ pub(in crate::io) mod node;
 pub(in crate::io) mod service;
 mod url;
 
-/// The annotation on a configuration that says how far its hooks may be probed.
+/// The annotation on a configuration that sets the [`ProbeLevel`] of its hooks.
 pub const PROBE_ANNOTATION: &str = "hookwatch.dev/probe";
 /// The range of `timeoutSeconds` that the API server accepts.
 const TIMEOUT_SECONDS: std::ops::RangeInclusive<i32> = 1..=30;
 /// `clientConfig.service.port` when absent.
 const DEFAULT_SERVICE_PORT: i32 = 443;
 
-/// Certificates of one bundle, and names of one certificate, that are kept.
+/// Most certificates kept of one caBundle.
 const MAX_TRUSTED: usize = 20;
+/// Most subject alternative names kept of one certificate.
 const MAX_NAMES: usize = 20;
-/// Characters kept of an annotation that is no known word.
+/// Most characters kept of the opt-out annotation's value.
 const MAX_SAID: usize = 100;
 
-/// Keys of annotations whose controllers fill `caBundle` in.
+/// Annotations that make a controller inject `caBundle`.
 const INJECTORS: [&str; 4] = [
     "cert-manager.io/inject-ca-from",
     "cert-manager.io/inject-ca-from-secret",
@@ -49,7 +49,7 @@ const INJECTORS: [&str; 4] = [
     "service.beta.openshift.io/inject-cabundle",
 ];
 
-/// A configuration of either kind. Their webhooks have the same fields, but that only mutating ones are reinvoked.
+/// A configuration of either kind. Mutating webhooks have all fields of validating ones, and `reinvocationPolicy`.
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "a webhook configuration")]
 pub struct Configuration {
@@ -57,10 +57,10 @@ pub struct Configuration {
     webhooks: Option<Vec<MutatingWebhook>>,
 }
 
-/// The hooks of a configuration of this kind.
+/// The hooks of a configuration. The configuration named [`PROOF`] has none as long as its webhooks have no rules.
 pub fn hooks(kind: HookKind, configuration: Configuration) -> Vec<Hook> {
     let metadata = configuration.metadata.unwrap_or_default();
-    // The name alone hides nothing: a webhook with rules is a hook, whatever its configuration's name.
+    // The name alone must not hide a webhook: one with rules is called, and so is a hook.
     let is_proof = metadata.name.as_deref() == Some(PROOF);
     let entries = configuration.webhooks.unwrap_or_default().into_iter().enumerate();
     entries
@@ -73,7 +73,7 @@ fn annotation<'a>(metadata: &'a ObjectMeta, key: &str) -> Option<&'a str> {
     Some(metadata.annotations.as_ref()?.get(key)?)
 }
 
-/// What the probe annotation asks for, if it is there.
+/// The value of the probe annotation; `None` if it is missing or invalid.
 fn probe_level(metadata: &ObjectMeta, problems: &mut Problems) -> Option<ProbeLevel> {
     let level = ProbeLevel::parse(annotation(metadata, PROBE_ANNOTATION)?);
     level
@@ -85,8 +85,7 @@ fn instant(time: &ApiTime) -> Option<Time> {
     Time::of(time.0)
 }
 
-/// From when to when the last certificate of a bundle is valid, and what the first of them are good for. Complains of one that is of
-/// no use.
+/// As [`trusted`], and reports a problem if the bundle is not empty but contains no certificate.
 fn look_at_bundle(ca_bundle: &[u8], problems: &mut Problems) -> (Option<[Time; 2]>, Vec<Trusted>) {
     let (last, trusted) = trusted(ca_bundle);
     if !ca_bundle.is_empty() && trusted.is_empty() {
@@ -151,7 +150,7 @@ fn hook(kind: HookKind, metadata: &ObjectMeta, at: usize, entry: MutatingWebhook
     }
 }
 
-/// What the annotation says that is spared besides.
+/// What [`SPARE_ANNOTATION`] adds to the requests that a bypass spares.
 fn added(metadata: &ObjectMeta, target: &HookTarget, problems: &mut Problems) -> Added {
     let service = match target {
         HookTarget::Service(service) => Some(&*service.namespace),
@@ -185,7 +184,7 @@ fn match_condition(condition: ApiMatchCondition) -> MatchCondition {
     }
 }
 
-/// Collects problems as sentences that each name the hook, so that they are readable in a list.
+/// Collects problems as sentences. Each names the hook, so that it can be read on its own.
 pub(in crate::io) struct Problems {
     who: String,
     pub(super) sentences: Vec<String>,
@@ -204,7 +203,8 @@ impl Problems {
     }
 }
 
-/// The same, without complaints. Blocks of other kinds and certificates that cannot be parsed are passed over, as Go does.
+/// The validity (not before, not after) of the certificate in a bundle that expires last, and the first [`MAX_TRUSTED`]
+/// certificates. Skips other PEM blocks and certificates that cannot be parsed, as Go does.
 fn trusted(bundle: &[u8]) -> (Option<[Time; 2]>, Vec<Trusted>) {
     let (mut last, mut all) = (None::<[Time; 2]>, Vec::new());
     for der in blocks(bundle) {
@@ -234,7 +234,7 @@ fn trusted(bundle: &[u8]) -> (Option<[Time; 2]>, Vec<Trusted>) {
     (last, all)
 }
 
-/// An address as certificates have it.
+/// An IP address in a certificate: 4 or 16 bytes.
 fn address(bytes: &[u8]) -> Option<IpAddr> {
     let four = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
     four.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from))
@@ -269,8 +269,8 @@ fn target(config: &WebhookClientConfig) -> HookTarget {
     }
 }
 
-/// The path as the API server asks it and quotes it in refusals: client-go cleans it as Go's `path.Join` does
-/// (`rest/url_utils.go`, `rest/request.go`), so that it ends in no slash.
+/// The path as the API server requests it and quotes it in error messages: client-go cleans it with Go's `path.Join`
+/// (`rest/url_utils.go`, `rest/request.go`), so it has no trailing slash.
 fn called_path(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {
@@ -283,7 +283,7 @@ fn called_path(path: &str) -> String {
     format!("/{}", parts.join("/"))
 }
 
-/// A Service that nothing is known of yet.
+/// A Service target whose Service has not been read yet; port 443 if `port` is `None`.
 fn service_target(namespace: &str, name: &str, port: Option<i32>, path: String) -> HookTarget {
     let port = port.unwrap_or(DEFAULT_SERVICE_PORT);
     let Some(port) = u16::try_from(port).ok().filter(|port| *port != 0) else {

@@ -1,9 +1,9 @@
 //! List and watch of one kind: all objects first, then every change, without end.
 //!
-//! kube's `watcher` is not used, for three reasons. It shows neither bookmarks nor a reopened watch, so after a restart
-//! of the API server a quiet watch could not be told from a dead one, and the inventory's age is a guard rail of the
-//! breaker. One object it cannot read fails its whole list. And it holds a page of full objects before the first can be
-//! cut down.
+//! kube's `watcher` is not used, for three reasons. First, it shows neither bookmarks nor a reopened watch, so after a
+//! restart of the API server a quiet watch looks like a dead one; but the breaker has a guard rail on the inventory's age.
+//! Second, one object that it cannot parse fails the whole list. Third, it holds a page of full objects in memory before
+//! the first one can be cut down.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,62 +25,64 @@ use crate::io::client::answer::percent_encoded;
 use crate::io::client::request::{self, ApiRequest, JSON, RequestError, within};
 use crate::io::error::with_causes;
 
-/// Objects asked for at once.
+/// Objects per page of a list (`limit`).
 const PAGE: usize = 250;
-/// The same for kinds whose objects may be as large as etcd permits: a page of the largest stays below [`MAX_PAGE`].
+/// Objects per page for kinds whose objects may be as large as etcd permits (1.5 MiB): a full page stays below [`MAX_PAGE`].
 const PAGE_OF_LARGE: usize = 25;
-/// Most bytes of one page. Where the API server lists from its cache it ignores the page size.
+/// Most bytes of one page. It can contain a whole list: the API server ignores `limit` when it lists from its cache.
 const MAX_PAGE: usize = 64 * 1024 * 1024;
-/// Most bytes of one event. etcd holds no object above 1.5 MiB.
+/// Most bytes of one watch event. etcd stores no object above 1.5 MiB.
 const MAX_EVENT: usize = 8 * 1024 * 1024;
 /// Most objects kept of one kind.
 const MAX_OBJECTS: usize = 50_000;
 /// Longest wait for one page.
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
-/// Longest wait for all of them.
+/// Longest wait for all pages of a list.
 const WHOLE_LIST_TIMEOUT: Duration = Duration::from_secs(300);
 /// Longest wait for a watch to open.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
-/// A watch that has been silent for this long is reopened, and the second time in a row counts as dead. The API server sends a
-/// bookmark every minute.
+/// A watch that has been silent for this long is reopened. If the next one is silent as well, the watch counts as broken. The
+/// API server sends a bookmark every minute.
 const SILENCE: Duration = Duration::from_secs(75);
-/// After this time the API server ends a watch.
+/// `timeoutSeconds` of a watch: the API server ends it after this time.
 const WATCH_SECONDS: u64 = 300;
-/// A watch that lasted this long resets the pauses between attempts.
+/// A watch that lasted this long resets the backoff.
 const LIVED: Duration = Duration::from_secs(5);
-/// Most Services that are named in a selector. With more, all objects are read and those of other Services dropped.
+/// Most Services named in a label selector. With more, all EndpointSlices of the namespace are read and unrelated ones
+/// dropped.
 const MAX_SELECTED: usize = 20;
 
 #[derive(Debug, Clone)]
 pub(super) struct FeedSpec {
     pub(super) kind: WatchedKind,
-    /// One namespace, or all.
+    /// The namespace; `None` for all, and for cluster-scoped kinds.
     pub(super) namespace: Option<String>,
-    /// The Services that hooks refer to (only for Services and EndpointSlices); nothing else is kept.
+    /// For Services and EndpointSlices: the Services that hooks refer to; other objects are dropped. For Nodes: the one node.
+    /// Empty for other kinds.
     pub(super) wanted: Arc<BTreeSet<NamespacedName>>,
 }
 
 #[derive(Debug)]
 pub(super) enum FeedUpdate {
-    /// All objects there are; what is not among them is gone.
+    /// All objects; those known before that are not among them are deleted.
     Listed(Vec<(NamespacedName, WatchedObject)>),
     /// One object is new or has changed.
     Changed(NamespacedName, WatchedObject),
-    /// One object is gone, or nothing refers to it any more.
+    /// One object was deleted, or no longer concerns any hook.
     Gone(NamespacedName),
-    /// The API server sent a bookmark, or opened the watch: nothing else has changed.
+    /// The API server sent a bookmark or opened the watch. No object has changed.
     Alive,
-    /// The watch is broken and is being repaired.
+    /// The watch is broken and is retried; with the reason.
     Broken(String),
-    /// Reading is forbidden, or there is no such kind.
+    /// The API server answered 403 or 404: RBAC forbids reading the kind, or it is not served.
     Refused(String),
 }
 
-/// One kind's list and watch, reporting under its number.
+/// The list and watch of one kind. Sends its updates with `number`.
 pub(super) struct Feed {
     pub(super) client: Client,
     pub(super) spec: FeedSpec,
-    /// Whether its objects were listed before: the first list may then not come from a cache.
+    /// Whether its objects were listed before, by its predecessor. If so, no list may come from the API server's cache.
     pub(super) again: bool,
     pub(super) number: u64,
     pub(super) news: mpsc::Sender<(u64, FeedUpdate)>,
@@ -88,9 +90,9 @@ pub(super) struct Feed {
 
 /// Why a step failed.
 enum FeedTrouble {
-    /// No answer, or it broke off.
+    /// No answer, a connection that broke, or an answer that cannot be used.
     Lost(String),
-    /// The API server said no.
+    /// The API server answered with an error status.
     Status(u16, String),
     /// The receiver is gone.
     ReceiverGone,
@@ -106,7 +108,7 @@ impl From<RequestError> for FeedTrouble {
 }
 
 impl FeedTrouble {
-    /// Two watches in a row on which nothing came.
+    /// Two watches in a row delivered nothing.
     fn silent() -> Self {
         let seconds = SILENCE.as_secs();
         Self::Lost(format!(
@@ -116,17 +118,17 @@ impl FeedTrouble {
 }
 
 enum WatchEnd {
-    /// As expected: continue from this version.
+    /// Ended normally: continue from this version.
     At(String),
-    /// No event arrived: continue from this version, if it is the first time.
+    /// No event arrived: continue from this version. The second time in a row counts as a failure.
     Silent(String),
     /// Its version is too old: list again.
     Gone,
-    /// Go on from this version after a pause, or list again when there is none.
+    /// Failed: after a pause continue from this version, or list again if it is `None`.
     Trouble(Option<String>, FeedTrouble),
 }
 
-/// An answer that is an error, and what to do about it.
+/// Describes an error status, with advice for a 401.
 fn broken(status: u16, message: &str) -> String {
     let next = if status == 401 { NOT_ACCEPTED } else { "" };
     let between = if next.is_empty() { "" } else { "; " };
@@ -207,9 +209,9 @@ impl Feed {
 
     /// Reads all objects and returns the version to watch from.
     ///
-    /// The first list ever may come from the API server's cache, which serves even while etcd does not; later ones
-    /// follow a watch that fell behind and have to be no older than it, so they are consistent reads. Lists
-    /// from the cache come in one piece, so those that may be huge are not taken from there.
+    /// The first list may come from the API server's cache (`resourceVersion=0`), which answers even while etcd is down. Later
+    /// lists follow a watch that fell behind and must not be older than what it delivered, so they are consistent reads. The
+    /// cache does not paginate, so lists that may be huge never come from it.
     async fn pages(&self, again: bool) -> Result<String, FeedTrouble> {
         let kind = self.spec.kind;
         let may_be_huge = self.spec.namespace.is_none()
@@ -230,7 +232,7 @@ impl Feed {
                 target.push_str("&resourceVersion=0");
             }
             let page = match self.get(target, "List").bytes(LIST_TIMEOUT, MAX_PAGE).await {
-                // A user who may write such objects must not be able to blind hookwatch by their size.
+                // Retry with smaller pages: a user who may create large objects must not be able to blind hookwatch.
                 Err(RequestError::TooLarge(_)) if from_cache || page_size > 1 => {
                     (from_cache, page_size) = (false, page_size.div_ceil(4));
                     continue;
@@ -265,8 +267,8 @@ impl Feed {
         }
     }
 
-    /// Follows a watch until it ends. `unsure`: the watch before was silent, so this one counts as alive only once it sends
-    /// something.
+    /// Follows a watch until it ends. `unsure`: the previous watch was silent, so this one counts as alive only once it
+    /// delivers something.
     async fn watch(&self, mut version: String, unsure: bool) -> WatchEnd {
         let target = format!(
             "{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={}",
@@ -290,7 +292,7 @@ impl Feed {
                     return WatchEnd::Trouble(Some(version), FeedTrouble::Lost(why));
                 }
                 Ok(None) => return WatchEnd::At(version),
-                // Whether it was dead or only quiet shows when it is opened again.
+                // Dead or only quiet? Reopening it will show.
                 Err(_) if spoke => return WatchEnd::At(version),
                 Err(_) => return WatchEnd::Silent(version),
             };
@@ -310,7 +312,7 @@ impl Feed {
         }
     }
 
-    /// Takes one line of a watch in.
+    /// Handles one line of a watch and moves `version` to that of its object.
     async fn event(&self, line: &[u8], version: &mut String) -> Result<(), FeedTrouble> {
         let kind = self.spec.kind;
         let mut event: Value = kind
@@ -343,7 +345,7 @@ impl Feed {
             target.push_str(&selector);
         }
         let accept = match self.spec.kind {
-            // Labels are all that is wanted of a namespace.
+            // Only the labels of a namespace are used.
             WatchedKind::Namespaces => {
                 format!("application/json;as=PartialObjectMetadata{list};g=meta.k8s.io;v=v1,application/json")
             }
@@ -377,9 +379,9 @@ impl Feed {
     }
 }
 
-/// Whether a watch that did not open may be opened from the same version again. A list costs an API server more, and one that
-/// refuses may be in trouble. "Too large resource version" comes as a 504 (kube-apiserver 1.36, `apiserver/pkg/storage`), and
-/// where watching is forbidden a periodic list is better than nothing.
+/// Whether a watch that did not open may be retried from the same version. That is cheaper for an API server in trouble than a
+/// list. A list is needed after "Too large resource version", a 504 (kube-apiserver 1.36, `apiserver/pkg/storage`), and if
+/// watching is forbidden: then a list after every pause is better than nothing.
 fn may_go_on(why: &RequestError) -> bool {
     match why {
         RequestError::Refused {
@@ -395,7 +397,7 @@ impl FeedSpec {
         self.kind.names().path(self.namespace.as_deref())
     }
 
-    /// Lets the API server pick the objects where a short selector can say which.
+    /// A selector for exactly the wanted objects, if it is short enough. `None`: all objects are read and filtered here.
     fn selector(&self) -> Option<String> {
         if self.kind != WatchedKind::Nodes {
             self.namespace.as_ref()?;

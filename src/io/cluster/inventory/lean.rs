@@ -1,19 +1,19 @@
-//! JSON read without the parts that are not used.
+//! A JSON parser that skips fields by name.
 //!
 //! A CustomResourceDefinition is nearly all schema, hundreds of kilobytes of it, and a cluster may have thousands. The
-//! value of a skipped name is passed over byte by byte and never becomes a value in memory.
+//! value of a skipped field is scanned but never built in memory.
 
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// Reads any value, less the fields of these names at any depth.
+/// Parses any JSON value without the fields of these names, at any depth.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lean(pub(super) &'static [&'static str]);
 
 impl Lean {
-    /// Reads one whole document.
+    /// Parses one document; trailing text is an error.
     pub(super) fn read(self, text: &[u8]) -> Result<Value, serde_json::Error> {
         let mut json = serde_json::Deserializer::from_slice(text);
         let value = self.deserialize(&mut json)?;

@@ -1,12 +1,12 @@
-//! The lines of a watch, each one event.
+//! Splits a watch's stream into lines. Each line is one event.
 
-/// Cuts a stream into lines; the caller bounds what it holds by [`pending`](Self::pending).
+/// Splits a stream into lines. The caller limits its memory by checking [`pending`](Self::pending).
 #[derive(Default)]
 pub(super) struct Lines {
     buffer: Vec<u8>,
-    /// Where the next line begins; everything before was returned.
+    /// Offset of the next line; everything before it was returned.
     begin: usize,
-    /// No line feed is between `begin` and here.
+    /// There is no line feed between `begin` and this offset.
     searched: usize,
 }
 

@@ -1,7 +1,7 @@
-//! The kinds that are watched, and what is kept of one object of each.
+//! The kinds that are watched, and the fields kept of each object.
 //!
-//! Objects come in as JSON one by one and are cut down to the few fields that matter before the next one is
-//! read. An object that cannot be read becomes a [`Problem`] and stops nothing.
+//! Objects arrive as JSON, one by one, and each is cut down to the few fields that matter before the next one is
+//! parsed. An object that cannot be parsed becomes a [`Problem`]; the others are still read.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -37,15 +37,15 @@ pub enum WatchedKind {
     EndpointSlices,
     /// Labels of namespaces.
     Namespaces,
-    /// CustomResourceDefinitions that a webhook converts.
+    /// CustomResourceDefinitions; kept are those with a conversion webhook.
     Definitions,
-    /// APIServices that another server answers for.
+    /// APIServices; kept are those served by an extension API server.
     Registrations,
-    /// Nodes of which a few have all endpoints of a hook.
+    /// Nodes that, alone or with a few others, have all endpoints of a hook.
     Nodes,
 }
 
-/// What a kind is called. All that are listed here are of version `v1`.
+/// The names of a kind. Its version is always `v1`.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::io::cluster) struct KindNames {
     /// The API group, as RBAC rules name it.
@@ -68,7 +68,7 @@ impl KindNames {
         }
     }
 
-    /// The path of its list, of one namespace or of all.
+    /// The API path of its list, in one namespace or in all (`None`).
     pub(in crate::io::cluster) fn path(self, namespace: Option<&str>) -> String {
         let (base, resource) = (base(self.group, "v1"), self.resource);
         match namespace {
@@ -106,17 +106,18 @@ impl WatchedKind {
         KindNames::new(group, resource, kind)
     }
 
-    /// Whether the inventory is unusable without it.
+    /// Whether it is a kind of webhook configuration. The inventory needs at least one of the two.
     pub(super) const fn is_admission(self) -> bool {
         matches!(self, Self::Validating | Self::Mutating)
     }
 
-    /// Whether the inventory can do without it, for example if reading it is forbidden.
+    /// Whether its hooks are not admission webhooks. The inventory works without these kinds, for example if RBAC forbids
+    /// reading them.
     pub(super) const fn is_beside_admission(self) -> bool {
         matches!(self, Self::Definitions | Self::Registrations)
     }
 
-    /// How to read its objects: the largest part of some is not used.
+    /// The fields to skip while parsing its objects. In some kinds they are the largest part.
     pub(super) const fn lean(self) -> Lean {
         const APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
         Lean(match self {
@@ -149,7 +150,8 @@ pub(super) enum WatchedObject {
     Unreadable(Problem),
 }
 
-/// The key and the version of an object, and what is kept of it; `None` if no hook refers to it.
+/// The key and the `resourceVersion` of an object, and what is kept of it: `None` if it contains no hook and no hook refers
+/// to it.
 pub(super) fn parse(
     kind: WatchedKind,
     mut value: Value,
@@ -158,17 +160,17 @@ pub(super) fn parse(
     let text = |field: &str| value["metadata"][field].as_str().unwrap_or_default().to_owned();
     let (mut key, version) = ((text("namespace"), text("name")), text("resourceVersion"));
     if kind == WatchedKind::Nodes {
-        // Each is watched separately, as if it were a namespace of its own.
+        // Each Node has its own feed, and feeds are told apart by namespace: the name takes its place.
         key.0.clone_from(&key.1);
     }
-    // This is the largest part of most objects, and not used.
+    // managedFields is the largest part of most objects and is not used.
     if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
     }
     let read = match kind {
         WatchedKind::Validating => hooks(HookKind::Validating, value),
         WatchedKind::Mutating => hooks(HookKind::Mutating, value),
-        // Of these two most objects have no hook, and nothing of them is kept.
+        // Most objects of these two kinds contain no hook; nothing is kept of them.
         WatchedKind::Definitions => typed::<CustomResourceDefinition>(value)
             .map(|it| extension::conversion(it).map(|hook| WatchedObject::Hooks(vec![hook]))),
         WatchedKind::Registrations => typed::<APIService>(value)

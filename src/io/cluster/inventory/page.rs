@@ -1,7 +1,7 @@
 //! One page of a list, read object by object.
 //!
-//! Reading all `items` as values first would hold every unrelated object in memory at once. Here each becomes a value only after
-//! the one before it was handed over.
+//! Parsing all `items` at once would hold every unrelated object in memory. Here an item is parsed only after the one
+//! before it was handed over.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use serde::Deserialize;
@@ -14,12 +14,12 @@ use super::lean::Lean;
 #[serde(expecting = "a list of objects")]
 struct RawList<'a> {
     metadata: ListMeta,
-    /// Go writes an empty list as null when it was never made.
+    /// Go encodes a nil slice as null.
     #[serde(borrow)]
     items: Option<Vec<&'a RawValue>>,
 }
 
-/// Parses a page and hands every item, read by `how`, to `take`.
+/// Parses a page and hands every item, without the fields that `how` skips, to `take`.
 ///
 /// # Errors
 /// When the page is not JSON or not a list.

@@ -1,4 +1,4 @@
-//! Everything the watches have delivered, and how an [`Inventory`] is made of it.
+//! Stores what the watches have delivered and builds the [`Inventory`] from it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,19 +10,19 @@ use crate::domain::cluster::hook::{Hook, HookKind, HookTarget, NamespacedName, S
 use crate::domain::cluster::inventory::{Inventory, Problem};
 use crate::domain::time::Time;
 
-/// Problems beyond this number are counted only.
+/// The most problems listed in an inventory; of the rest only the number is given.
 const MAX_PROBLEMS: usize = 200;
 
 #[derive(Debug, Default)]
 pub(super) struct WatchStore {
     objects: BTreeMap<WatchedKind, BTreeMap<NamespacedName, WatchedObject>>,
-    /// Services whose own object, or whose EndpointSlices, a finished list covers. Only for these does
-    /// absence mean anything.
+    /// By kind (Services, EndpointSlices): the Services that a finished list covered. Only of these does a missing object
+    /// mean that it does not exist.
     covered: BTreeMap<WatchedKind, BTreeSet<NamespacedName>>,
 }
 
 impl WatchStore {
-    /// Takes a whole list in; says whether anything changed.
+    /// Replaces all objects of a kind in `namespace` (`None`: in all) by those listed. Returns whether anything changed.
     pub(super) fn listed(
         &mut self,
         kind: WatchedKind,
@@ -49,7 +49,7 @@ impl WatchStore {
         changed || covered.len() != before
     }
 
-    /// Takes one object in; says whether that is news.
+    /// Adds or replaces one object. Returns whether it differs from the known one.
     pub(super) fn changed(&mut self, kind: WatchedKind, key: NamespacedName, object: WatchedObject) -> bool {
         let known = self.objects.entry(kind).or_default();
         if known.get(&key) == Some(&object) {
@@ -59,7 +59,7 @@ impl WatchStore {
         true
     }
 
-    /// Forgets one object; says whether it was known.
+    /// Removes one object. Returns whether it was known.
     pub(super) fn gone(&mut self, kind: WatchedKind, key: &NamespacedName) -> bool {
         self.objects
             .get_mut(&kind)
@@ -77,7 +77,7 @@ impl WatchStore {
             .collect()
     }
 
-    /// Forgets Services and EndpointSlices that no hook refers to any more.
+    /// Removes Services and EndpointSlices that no hook refers to any more.
     pub(super) fn keep_only(&mut self, wanted: &BTreeSet<NamespacedName>) {
         for covered in self.covered.values_mut() {
             covered.retain(|key| wanted.contains(key));
@@ -93,15 +93,15 @@ impl WatchStore {
         }
     }
 
-    /// Forgets nodes that no hook depends on any more.
+    /// Removes nodes that no hook depends on any more.
     pub(super) fn keep_nodes(&mut self, wanted: &BTreeSet<String>) {
         if let Some(nodes) = self.objects.get_mut(&WatchedKind::Nodes) {
             nodes.retain(|(_, name), _| wanted.contains(name));
         }
     }
 
-    /// Which of all hooks, sorted by identity, are watched: a bound drops conversion webhooks and APIServices first, then the newest. So
-    /// new ones, however many, displace none that was there before.
+    /// The hooks that are watched, out of all hooks sorted by identity. Beyond [`Inventory::MAX_HOOKS`], conversion webhooks and
+    /// APIServices are dropped first, then the newest hooks: new hooks, however many, never displace an older hook.
     fn watched(mut hooks: Vec<&Hook>) -> Vec<&Hook> {
         hooks.dedup_by(|a, b| a.id == b.id);
         if hooks.len() > Inventory::MAX_HOOKS {
@@ -130,8 +130,8 @@ impl WatchStore {
         hooks
     }
 
-    /// Puts the inventory together. `why_unread` explains why a Service, or its EndpointSlices, in a namespace
-    /// have not been read. Hooks that are as `before` are shared with it.
+    /// Builds the inventory. `why_unread` explains why the Services or EndpointSlices of a namespace have not been read.
+    /// Hooks that have not changed since `before` share its allocation.
     pub(super) fn inventory(
         &self,
         at: Time,
@@ -272,7 +272,8 @@ impl WatchStore {
     }
 }
 
-/// The API server's metrics and errors know a webhook by its name only. `hooks` are sorted by identity.
+/// A problem for each webhook name that several configurations of a kind use: the API server's metrics and errors identify a
+/// webhook only by its name. `hooks` are sorted by identity.
 fn names_used_twice(hooks: &[&Hook]) -> Vec<Problem> {
     let mut by_name: BTreeMap<(HookKind, &str), Vec<&str>> = BTreeMap::new();
     for hook in hooks {

@@ -1,7 +1,7 @@
-//! From CustomResourceDefinitions and APIServices to the hooks behind them.
+//! Converts CustomResourceDefinitions and APIServices to the hooks behind them.
 //!
-//! [`super::super::lean`] has already cut the schemas off. Most objects of either kind have no hook: CRDs without a
-//! conversion webhook, and APIServices that the API server serves itself.
+//! [`super::super::lean`] has already removed the schemas. Most objects of either kind have no hook: CRDs without a
+//! conversion webhook, and APIServices that kube-apiserver serves itself.
 
 use std::sync::Arc;
 
@@ -18,16 +18,16 @@ use crate::domain::cluster::hook::{
 };
 use crate::domain::text::bounded;
 
-/// Most versions of one CRD that are kept besides the stored one.
+/// Most served versions of one CRD that are kept, not counting the storage version.
 const MAX_VERSIONS: usize = 32;
 
-/// The hook that converts a CRD's objects, if a webhook does.
+/// The conversion webhook of a CRD; `None` if it has none.
 pub(in crate::io::cluster::inventory) fn conversion(definition: CustomResourceDefinition) -> Option<Hook> {
     let CustomResourceDefinition { metadata, spec, .. } = definition;
     let conversion = spec.conversion.filter(|it| it.strategy == "Webhook")?;
     let webhook = conversion.webhook?;
     let client = client_config(webhook.client_config.unwrap_or_default());
-    // The API server treats a caBundle of white space alone as empty (1.36, `webhook_converter.go`).
+    // The API server treats a caBundle of only white space as empty (1.36, `webhook_converter.go`).
     let ca_bundle = client.ca_bundle.as_ref().map_or(&[][..], |bytes| &bytes.0);
     let ca_bundle = if ca_bundle.trim_ascii().is_empty() {
         &[]
@@ -54,7 +54,7 @@ pub(in crate::io::cluster::inventory) fn conversion(definition: CustomResourceDe
     })
 }
 
-/// The same fields in the type that webhooks of admission have.
+/// The same fields in the type that admission webhooks have.
 fn client_config(config: ConversionClientConfig) -> WebhookClientConfig {
     WebhookClientConfig {
         ca_bundle: config.ca_bundle,
@@ -79,7 +79,7 @@ pub(in crate::io::cluster::inventory) fn aggregated(registration: APIService) ->
     let service = spec.service?;
     let name = metadata.name.as_deref().unwrap_or_default();
     let (group, version) = (spec.group.unwrap_or_default(), spec.version.unwrap_or_default());
-    // What the aggregator asks for to see whether the service is available (1.36,
+    // The path that the aggregator requests to check whether the service is available (1.36,
     // `kube-aggregator/pkg/controllers/status/remote/remote_available_controller.go`).
     let path = match name {
         "v1." => format!("/api/{version}"),
@@ -114,8 +114,8 @@ pub(in crate::io::cluster::inventory) fn aggregated(registration: APIService) ->
     })
 }
 
-/// The fields that both kinds have in common, and those of every object. Without rules no write matches them, so that no
-/// dry run reaches them; the caller sets the timeout.
+/// The fields that both kinds have in common. These hooks have no rules, so that no write matches them and no dry run
+/// reaches them. The caller sets the timeout.
 fn hook(kind: HookKind, metadata: &ObjectMeta, target: HookTarget, ca_bundle: &[u8]) -> Hook {
     let name = metadata.name.as_deref().unwrap_or_default();
     let id = HookId::new(kind, name, name);

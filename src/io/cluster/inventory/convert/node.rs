@@ -1,22 +1,22 @@
-//! The part of a Node that is kept: the few fields that show whether its Pods will soon go.
+//! The part of a Node that is kept: the fields that show whether its Pods may soon be removed.
 
 use serde_json::Value;
 
 use crate::domain::cluster::inventory::{NodeState, NodeTrouble, Sign};
 use crate::domain::time::Time;
 
-/// Taints set before a node is removed, by: cluster-autoscaler, Karpenter, a cloud's controller, and the node's own
-/// lifecycle (`kubernetes/api/core/v1/well_known_taints.go`).
+/// Taints of a node that is about to be removed or is shut down. In order, they are set by: cluster-autoscaler, Karpenter,
+/// the cloud controller manager, an administrator. The last one is in `kubernetes/api/core/v1/well_known_taints.go`.
 const LEAVING: [&str; 4] = [
     "ToBeDeletedByClusterAutoscaler",
     "karpenter.sh/disrupted",
     "node.cloudprovider.kubernetes.io/shutdown",
     "node.kubernetes.io/out-of-service",
 ];
-/// The taint of a node that is cordoned, which says since when (`nodelifecycle.SwapNodeControllerTaint` in 1.36).
+/// The taint of a cordoned node. Its `timeAdded` says since when (1.36, `nodelifecycle.SwapNodeControllerTaint`).
 const CORDONED: &str = "node.kubernetes.io/unschedulable";
 
-/// Reads a Node. Its heartbeats are left out, or each would look like a change.
+/// Reads a Node. Leaves out the heartbeat times: each would look like a change.
 pub(in crate::io) fn state(node: &Value) -> NodeState {
     let conditions = items(&node["status"]["conditions"]);
     let condition = |kind: &str| conditions.iter().find(|condition| condition["type"] == kind);
@@ -58,7 +58,7 @@ pub(in crate::io) fn state(node: &Value) -> NodeState {
     }
 }
 
-/// What is in a list; nothing where there is none.
+/// The items of a JSON array; empty for any other value.
 pub(in crate::io::cluster) fn items(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }

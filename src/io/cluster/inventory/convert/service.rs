@@ -1,8 +1,8 @@
-//! What is kept of Services and EndpointSlices, and how a hook's Service port becomes addresses.
+//! The part of Services and EndpointSlices that is kept, and the resolution of a hook's Service port to addresses.
 //!
-//! The way is that of the API server (kubernetes 1.36, `apiserver/pkg/util/proxy/proxy.go`): the hook names a
-//! Service port by number, the Service gives it a name, and the EndpointSlices list the target port under
-//! that name, per slice. The target port's number in the Service is never looked at.
+//! It resolves as the API server does (kubernetes 1.36, `apiserver/pkg/util/proxy/proxy.go`): the hook gives the number of a
+//! Service port, the Service gives the name of that port, and each EndpointSlice gives the target port of that name. The
+//! Service's own `targetPort` is not used.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -13,24 +13,24 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use super::Problems;
 use crate::domain::cluster::hook::{Endpoint, ServiceState, ServiceTarget};
 
-/// Why a Service is unknown before it was read.
+/// Why the state of a Service is unknown before it was read.
 pub(in crate::io::cluster::inventory) const NOT_READ: &str = "it has not been read yet";
-/// The label that ties an EndpointSlice to its Service.
+/// The label of an EndpointSlice with the name of its Service.
 pub(in crate::io::cluster) const SERVICE_LABEL: &str = "kubernetes.io/service-name";
-/// The label that says who keeps an EndpointSlice.
+/// The label that says which controller manages an EndpointSlice.
 const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
-/// The controller that makes slices of the Pods that a Service selects, and puts right what others do to them
-/// (kubernetes 1.36, `pkg/controller/endpointslice`). It leaves Services without a selector alone.
+/// The controller that manages the slices of the Pods that a Service selects, and reverts other writers' changes to them
+/// (kubernetes 1.36, `pkg/controller/endpointslice`). It ignores Services without a selector.
 const CONTROLLER: &str = "endpointslice-controller.k8s.io";
-/// More endpoints per hook than this are reported and not probed.
+/// Most endpoints kept per hook. Further ones are reported as a problem and not probed.
 pub(in crate::io::cluster::inventory) const MAX_ENDPOINTS: usize = 1_000;
 
-/// What is kept of a Service.
+/// The part of a Service that is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::io) struct Service {
     ports: Vec<ServicePort>,
     routing: Routing,
-    /// Whether it has a selector, by which the controller finds its Pods.
+    /// Whether it has a selector, so that [`CONTROLLER`] manages its slices.
     selects: bool,
 }
 
@@ -45,12 +45,12 @@ struct ServicePort {
 enum Routing {
     ClusterIp(IpAddr),
     Headless,
-    /// Not given an address yet.
+    /// No ClusterIP yet, or an invalid one.
     Pending,
     ExternalName(String),
 }
 
-/// What is kept of an EndpointSlice.
+/// The part of an EndpointSlice that is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::io) struct Slice {
     /// The Service it belongs to.
@@ -58,7 +58,7 @@ pub(in crate::io) struct Slice {
     /// Name and number of its TCP ports.
     ports: Vec<(String, u16)>,
     endpoints: Vec<SliceEndpoint>,
-    /// Whether it is the controller's.
+    /// Whether [`CONTROLLER`] manages it.
     is_kept: bool,
 }
 
@@ -103,7 +103,7 @@ impl From<ApiService> for Service {
 }
 
 impl Slice {
-    /// Keeps what matters; `None` for a slice that belongs to no Service.
+    /// Converts a slice; `None` if it belongs to no Service.
     pub(in crate::io) fn of(slice: EndpointSlice) -> Option<Self> {
         let mut labels = slice.metadata.labels?;
         let service = labels.remove(SERVICE_LABEL)?;
@@ -124,8 +124,8 @@ impl Slice {
                 .filter_map(|endpoint| {
                     let conditions = endpoint.conditions.unwrap_or_default();
                     Some(SliceEndpoint {
-                        // Further addresses of one endpoint are interchangeable; the API server takes the first.
-                        // In a slice of names instead of addresses none can be read.
+                        // The addresses of one endpoint are interchangeable; the API server uses the first.
+                        // A slice of type FQDN has names instead of addresses: its endpoints are left out.
                         ip: endpoint.addresses.first()?.parse().ok()?,
                         ready: conditions.ready.unwrap_or(true),
                         terminating: conditions.terminating.unwrap_or(false),
@@ -146,7 +146,7 @@ fn is_tcp(protocol: Option<&str>) -> bool {
     protocol.is_none_or(|protocol| protocol == "TCP")
 }
 
-/// What a hook's Service resolves to, given its EndpointSlices.
+/// Resolves the Service port that a hook calls to endpoints.
 pub(in crate::io) fn resolve<'a>(
     target: &ServiceTarget,
     service: &Service,
@@ -160,7 +160,7 @@ pub(in crate::io) fn resolve<'a>(
         ..
     } = target;
     if let Routing::ExternalName(host) = &service.routing {
-        // The API server dials that name. It is no backend that we probe, and no reason to report that there is none.
+        // The API server dials that name. hookwatch does not probe it, but must not report that there is no backend.
         let why = format!("it is an ExternalName for {host:?}, which hookwatch does not follow");
         problems.add(format!("Service {namespace}/{name}: {why}"));
         return ServiceState::Unknown { why };
@@ -202,15 +202,15 @@ pub(in crate::io) fn resolve<'a>(
     }
 }
 
-/// The endpoints under a port's name, ordered by address. A dual-stack Pod is listed once per family, and only the
-/// one that the API server dials says how its calls fare.
+/// The endpoints of the port with this name, sorted by address. A dual-stack Pod has an endpoint per IP family; only those
+/// of the family that the API server dials are kept.
 fn endpoints<'a>(
     port_name: &str,
     routing: &Routing,
     slices: impl Iterator<Item = &'a Slice>,
     problems: &mut Problems,
 ) -> Vec<Endpoint> {
-    // Without a ClusterIP it takes any (kubernetes 1.36, `apiserver/pkg/util/proxy`).
+    // The API server dials the family of the ClusterIP; without a ClusterIP, any (kubernetes 1.36, `apiserver/pkg/util/proxy`).
     let is_dialled = |ip: IpAddr| match routing {
         Routing::ClusterIp(own) => own.is_ipv4() == ip.is_ipv4(),
         _ => true,
@@ -224,8 +224,8 @@ fn endpoints<'a>(
             let address = SocketAddr::new(endpoint.ip, *number);
             by_address
                 .entry(address)
-                // While slices are rearranged an endpoint may be in two of them, not always equally fresh; the API
-                // server would use the better one.
+                // While endpoints move between slices, one may be in two of them with different states. The API server
+                // would use the better one.
                 .and_modify(|known| {
                     known.ready |= endpoint.ready;
                     known.terminating &= endpoint.terminating;

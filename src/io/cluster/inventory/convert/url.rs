@@ -9,13 +9,13 @@ use crate::domain::cluster::hook::UrlTarget;
 
 const DEFAULT_PORT: u16 = 443;
 
-/// Takes a URL apart; the error is a sentence about what is wrong with it.
+/// Parses a URL. The error is a clause that says what is wrong with it.
 pub(super) fn parse(url: &str) -> Result<UrlTarget, String> {
     let (scheme, rest) = url
         .split_once("://")
         .ok_or_else(|| format!("url {url:?} is not a URL; it has to begin with https://"))?;
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    // First of all, so that no message below repeats a password.
+    // Checked first, because the messages below quote the URL: they must not repeat a password.
     if authority.contains('@') {
         return Err("url holds user information, which is not allowed".to_owned());
     }
@@ -73,7 +73,7 @@ fn host_and_port(authority: &str) -> Result<(&str, u16), String> {
     if port.is_empty() {
         return Ok((host, DEFAULT_PORT));
     }
-    // u16's own reader would take "+1".
+    // `u16::from_str` would accept "+1".
     let digits = port.bytes().all(|byte| byte.is_ascii_digit());
     match port.parse() {
         Ok(number) if digits && number > 0 => Ok((host, number)),
