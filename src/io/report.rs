@@ -1,4 +1,4 @@
-//! What hookwatch shows, pushes and lists.
+//! hookwatch's output: the page, metrics, Events, alerts, and lists of objects admitted without review.
 
 pub mod alertmanager;
 pub mod events;
@@ -16,28 +16,28 @@ use self::page::past::Past;
 use crate::domain::report::assessment::Assessment;
 use crate::io::lock;
 
-/// The current report. Cheap to clone.
+/// Everything the page, `/metrics` and the API show. Cheap to clone; clones share their content.
 #[derive(Debug, Clone)]
 pub struct Reported {
     /// The newest assessment; `None` before the first.
     pub assessment: watch::Receiver<Option<Arc<Assessment>>>,
-    /// All metrics.
+    /// The registry of all metrics.
     pub metrics: Arc<Metrics>,
-    /// The end of every certificate known.
+    /// When each known certificate expires.
     pub certificates: Arc<Mutex<Vec<CertificateEnd>>>,
     /// The last hour, for the page.
     pub past: Arc<Mutex<Past>>,
 }
 
 impl Reported {
-    /// Every metric as it is now.
+    /// The current value of every metric.
     pub fn families(&self) -> Vec<MetricFamily> {
         let assessment = self.assessment.borrow().clone();
         self.metrics
             .families(assessment.as_deref(), &self.certificate_ends())
     }
 
-    /// The end of every certificate known.
+    /// When each known certificate expires.
     pub fn certificate_ends(&self) -> Vec<CertificateEnd> {
         lock(&self.certificates).clone()
     }

@@ -11,7 +11,7 @@ use crate::io::endpoint::{EndpointClient, EndpointError, EndpointTarget, refused
 
 pub use wire::{AlertEnvelope, body};
 
-/// Most Alertmanagers: each is a series of some metrics.
+/// Most Alertmanagers that can be configured: each is a label value of some metrics.
 pub const MAX_ALERTMANAGERS: usize = 16;
 
 /// The client for one Alertmanager.
@@ -21,7 +21,7 @@ pub struct Alertmanager {
 }
 
 impl Alertmanager {
-    /// Does no I/O yet. No push takes longer than `timeout`.
+    /// A client; does no I/O yet. A push takes at most `timeout`.
     pub fn new(target: EndpointTarget, timeout: Duration) -> Self {
         Self {
             endpoint: EndpointClient::new(target),
@@ -29,7 +29,10 @@ impl Alertmanager {
         }
     }
 
-    /// Pushes what [`body`] made, once.
+    /// Pushes a body made by [`body`], without retries.
+    ///
+    /// # Errors
+    /// If there is no 2xx answer within the timeout.
     pub async fn push(&mut self, body: Vec<u8>) -> Result<(), EndpointError> {
         let timeout = self.timeout;
         tokio::time::timeout(timeout, self.post(body))

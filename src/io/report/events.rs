@@ -1,8 +1,8 @@
 //! Kubernetes Events on webhook configurations.
 //!
-//! They are Events of the core group: in the newer group only the series may change, and a person wants to read the
-//! text of the last occurrence. Events about a cluster-scoped object are in namespace `default`. A catch-all hook that
-//! hangs delays Events like any other write, so their writer must be able to wait.
+//! These are Events of the core group. In `events.k8s.io` only the series of an Event can change, but its message should be
+//! that of the last occurrence. Events about cluster-scoped objects are in namespace `default`. A hanging catch-all hook
+//! delays Events like any other write, so the caller of [`EventWriter::write`] must be able to wait.
 
 use http::Method;
 use kube::Client;
@@ -23,33 +23,33 @@ const COLLECTION: &str = "/api/v1/namespaces/default/events";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum EventOutcome {
-    /// It is there.
+    /// The Event was created, or was there already from an earlier attempt.
     Written,
-    /// It was there and has been counted up.
+    /// The Event existed; its count was increased.
     Repeated,
-    /// A hook kept it from being written.
+    /// A hook failed on it or denied it.
     Blocked,
-    /// It may not be written.
+    /// RBAC forbids writing it.
     Forbidden,
-    /// It was refused for another reason.
+    /// The API server refused it for another reason.
     Refused,
-    /// No answer in time, none at all, or one that says that the API server is in trouble itself.
+    /// No answer in time, no connection, or an answer (429, 5xx) that says that the API server itself is in trouble.
     NoAnswer,
-    /// Many were waiting already, and a later one that says the same of the same hook took its place.
+    /// The queue was full, and a later Event with the same meaning for the same hook replaced it.
     Dropped,
-    /// This replica did not lead any more when its turn came.
+    /// This replica was no longer the leader when the Event's turn came.
     NotLeading,
 }
 
 named!(EventOutcome, "The value of the `outcome` label in metrics.", all);
 
 impl EventOutcome {
-    /// Whether another attempt could end otherwise.
+    /// Whether a retry could succeed.
     pub const fn may_pass(self) -> bool {
         matches!(self, Self::Refused) || self.is_of_an_outage()
     }
 
-    /// Whether an attempt ends otherwise once an outage is over.
+    /// Whether a retry can be expected to succeed after the outage.
     pub const fn is_of_an_outage(self) -> bool {
         matches!(self, Self::Blocked | Self::NoAnswer)
     }
@@ -63,7 +63,7 @@ pub struct EventWriter {
 }
 
 impl EventWriter {
-    /// A writer under the name of a replica.
+    /// A writer whose Events name this replica (`reportingInstance`).
     pub fn new(connection: &Connection, identity: &str) -> Self {
         Self {
             client: connection.calls().clone(),
@@ -71,8 +71,8 @@ impl EventWriter {
         }
     }
 
-    /// Makes one attempt; `at` is when the announced change happened, the same in every attempt. Returns the reason as
-    /// well, when it failed.
+    /// Makes one attempt, without retries. `at`: when the announced change happened; the same in every attempt. Returns also
+    /// the reason if it failed. May take more than 36 s if a hook hangs.
     pub async fn write(&self, said: &Announcement, at: Time) -> (EventOutcome, Option<String>) {
         let event = self.event(said, at);
         match self.ask(Method::POST, COLLECTION, Some(&event)).await {
@@ -91,7 +91,8 @@ impl EventWriter {
         ask(&self.client, method, path, body, deadline).await
     }
 
-    /// The Event is there: from before, from another replica, or from an attempt whose answer was lost.
+    /// Updates an Event that exists already: from an earlier occurrence, from another replica, or from an attempt whose answer
+    /// was lost.
     async fn count_up(&self, said: &Announcement, event: &Value) -> (EventOutcome, Option<String>) {
         let path = format!("{COLLECTION}/{}", said.name);
         let there = match self.ask(Method::GET, &path, None).await {
@@ -120,7 +121,7 @@ impl EventWriter {
     }
 
     fn event(&self, said: &Announcement, at: Time) -> Value {
-        // Event times have whole seconds; a Time shows three digits more.
+        // Event times have whole seconds; a `Time` is displayed with milliseconds.
         let at = at.to_string();
         let at = format!("{}Z", at.split('.').next().unwrap_or(&at));
         json!({

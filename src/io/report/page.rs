@@ -1,8 +1,8 @@
-//! The status page: one HTML document, made of the newest assessment and of the last hour.
+//! The status page: one HTML document, rendered from the newest assessment and the last hour.
 //!
-//! Everything here is a function of its arguments; `io::http` serves it. In an outage this page may be all there is, so it
-//! loads nothing else, works without scripts, and stays small: each part has a byte limit, and what does not fit is
-//! counted and in the API. The sentences are those of `diagnose` and of Events; this module adds none about the cluster.
+//! Everything here is a pure function; `io::http` serves the result. In an outage this page may be the only view, so it loads
+//! no other resource, works without scripts, and stays small: each part has a byte limit, and the page says how many entries
+//! did not fit; the API has them. Sentences about the cluster come from `diagnose` and Events, none from here.
 
 mod breaker;
 mod findings;
@@ -23,29 +23,30 @@ use self::text::Foreign;
 use crate::domain::diagnose::verdict::Verdict;
 use crate::domain::report::assessment::Assessment;
 
-/// The style sheet, within the page.
+/// The style sheet, inlined.
 const STYLE: &str = include_str!("page/page.css");
-/// The script that keeps the page current, within the page.
+/// The script that keeps the page current, inlined.
 const SCRIPT: &str = include_str!("page/page.js");
-/// A dot, so that no browser asks for `/favicon.ico`.
+/// An inline icon, a ring, so that browsers do not request `/favicon.ico`.
 const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E\
                     %3Ccircle cx='8' cy='8' r='6' fill='none' stroke='%23888' stroke-width='3'/%3E%3C/svg%3E";
-/// What the changing part of the page takes at most, in bytes. With the rest it stays below 200 kB.
+/// Most bytes of the changing part of the page, so that the whole page stays below 200 kB.
 const FRAGMENT: usize = 172_000;
-/// Room for what comes after the hooks.
+/// Bytes reserved for what follows the table of hooks.
 const AFTER: usize = 34_000;
 
-/// Everything a page is made of.
+/// The data from which a page is rendered.
 #[derive(Debug, Clone)]
 pub struct Model {
     assessment: std::sync::Arc<Assessment>,
     past: ShownPast,
-    /// For how long nothing has been judged, when that is too long.
+    /// The time since the last assessment, if it is so long that the page is outdated.
     silent: Option<Duration>,
 }
 
 impl Model {
-    /// Takes out of the past what this assessment's page shows of it.
+    /// Copies from `past` what the page of this assessment shows. `silent`: the time since the last assessment, if it is so long
+    /// that the page has to warn.
     pub fn new(assessment: std::sync::Arc<Assessment>, past: &Past, silent: Option<Duration>) -> Self {
         let drawn = hooks::in_full(&assessment.hooks).iter();
         let past = past.show(drawn, assessment.at);
@@ -56,7 +57,7 @@ impl Model {
         }
     }
 
-    /// The changing part of the page; `None` before the first assessment.
+    /// Renders the changing part of the page. `model` is `None` before the first assessment.
     pub fn fragment(model: Option<&Self>) -> String {
         let body = match model {
             Some(model) => model.body(),
@@ -83,7 +84,7 @@ impl Model {
             a.skip href="#hooks" { "Skip to the webhooks" }
             (above)
             (hooks::table(assessment, &self.past, |rows| FRAGMENT.saturating_sub(used + rows)))
-            // What could fail next comes after what fails.
+            // Risks come after current failures.
             @if !is_calm { (findings) }
             (hooks::happened(&self.past, assessment.at))
             (plane::sources(assessment))
@@ -91,7 +92,7 @@ impl Model {
     }
 }
 
-/// The whole document around the changing part, with the cluster's name where it has one.
+/// The whole HTML document around the changing part. `cluster`: the configured name of the cluster.
 pub fn document(fragment: &str, cluster: Option<&str>) -> String {
     html! {
         (DOCTYPE)
@@ -122,8 +123,8 @@ pub fn document(fragment: &str, cluster: Option<&str>) -> String {
     .into_string()
 }
 
-/// The Content-Security-Policy of the page: its own style and script by their hashes, requests to its own server, and
-/// nothing else.
+/// The page's Content-Security-Policy: permits its inline style and script by hash, its inline icon, and requests to its own
+/// server.
 pub fn content_security_policy() -> String {
     let hash = |text: &str| {
         let digest = digest::digest(&digest::SHA256, text.as_bytes());
@@ -137,7 +138,7 @@ pub fn content_security_policy() -> String {
     )
 }
 
-/// The culprit that the page leads with: the first that a person can bypass, if there is one.
+/// The culprit at the top of the page: the first that a person can bypass manually, else the first.
 fn leading(assessment: &Assessment) -> Option<&Verdict> {
     let mut culprits = assessment.culprits();
     let first = assessment.culprits().next();

@@ -1,7 +1,7 @@
-//! Lists objects admitted without a hook's review: metadata only, page by page, within bounds.
+//! Lists objects that were admitted without a hook's review. Reads only metadata, page by page, within bounds.
 //!
-//! Discovery gives the kinds; each that the hook matches is listed. A kind that may not be listed, takes too long or is
-//! too large is named in the report, and the others are still listed.
+//! Discovery gives the kinds, and each kind that the hook matches is listed. A kind that RBAC does not permit to list, that
+//! takes too long or is too large is named in the report; the others are still listed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,23 +20,23 @@ use crate::io::client::Connection;
 use crate::io::client::request::{ApiRequest, JSON, METADATA, base, page};
 use crate::io::cluster::inventory::convert::{self, Configuration};
 
-/// Most bytes of a page, and of a document that says which kinds there are. An object's metadata has a few thousand.
+/// Most bytes of a page of objects, and of a discovery document. The metadata of an object has a few thousand bytes.
 const MAX_PAGE: usize = 16 * 1024 * 1024;
-/// Most versions of API groups that are looked at.
+/// Most group versions for which discovery is read.
 const MAX_VERSIONS: usize = 300;
 
-/// How much is asked for at most.
+/// The bounds of one listing.
 #[derive(Debug, Clone, Copy)]
 pub struct ListingBounds {
-    /// Objects per page.
+    /// Objects per page (`limit`).
     pub page: usize,
-    /// Pages per kind.
+    /// Most pages per kind.
     pub pages: usize,
-    /// Kinds.
+    /// Most kinds.
     pub kinds: usize,
-    /// Time for one page.
+    /// Longest time for one request.
     pub request: Duration,
-    /// Time for everything.
+    /// Longest time for everything.
     pub whole: Duration,
 }
 
@@ -52,7 +52,7 @@ impl Default for ListingBounds {
     }
 }
 
-/// Asks an API server.
+/// Lists objects from an API server.
 #[derive(Clone)]
 pub struct ObjectLister {
     client: Client,
@@ -70,7 +70,7 @@ struct Item {
     metadata: Meta,
 }
 
-/// No `ObjectMeta`: most of that is `fieldsV1`, which is skipped here.
+/// Not `ObjectMeta`, which is mostly `fieldsV1`: that is skipped here.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct Meta {
@@ -108,7 +108,8 @@ impl From<Meta> for ObservedObject {
     }
 }
 
-/// One hook of a configuration, as an API server has it; `None` when there is none of this name, or it makes no sense.
+/// The hook with this name in a webhook configuration as the API server returns it. `None` if there is none, if the
+/// configuration cannot be read, or if `kind` is not one of admission webhooks.
 pub fn hook_of(kind: HookKind, configuration: &Value, webhook: &str) -> Option<Hook> {
     if !kind.is_admission() {
         return None;
@@ -118,17 +119,17 @@ pub fn hook_of(kind: HookKind, configuration: &Value, webhook: &str) -> Option<H
 }
 
 impl ObjectLister {
-    /// One that keeps to the usual bounds.
+    /// A lister with the default bounds.
     pub fn new(connection: &Connection) -> Self {
         Self::bounded(connection.calls().clone(), ListingBounds::default())
     }
 
-    /// One that keeps to these bounds.
+    /// A lister with other bounds.
     pub fn bounded(client: Client, bounds: ListingBounds) -> Self {
         Self { client, bounds }
     }
 
-    /// Lists the objects of a question. Every failure is a part of the report.
+    /// Lists the objects that `question` asks for. Failures are part of the report.
     pub async fn list(&self, question: Question<'_>) -> Unchecked {
         let until = Instant::now() + self.bounds.whole;
         let mut tally = ObjectTally::new(question);
@@ -157,7 +158,7 @@ impl ObjectLister {
         tally.end()
     }
 
-    /// The kinds that the hook may have been asked about, and that can be listed. The preferred version of each comes first.
+    /// The kinds that the hook's rules match and that can be listed. The preferred version of a kind is its first.
     async fn listable_kinds(&self, tally: &mut ObjectTally<'_>, until: Instant) -> Vec<Served> {
         let groups: Result<APIGroupList, String> = self.get("/apis", JSON, until).await;
         let groups = groups.unwrap_or_else(|why| {
@@ -191,7 +192,7 @@ impl ObjectLister {
                     Ok(resources) => {
                         for resource in resources.resources {
                             let has = |wanted: &str| resource.verbs.iter().any(|verb| verb == wanted);
-                            // What is only computed when it is read, such as metrics, was not written by anyone.
+                            // Skips kinds that cannot be written, such as metrics, which are computed when they are read.
                             let written = ["create", "update", "patch"].into_iter().any(has);
                             if !has("list") || !written || resource.name.contains('/') {
                                 continue;
@@ -211,7 +212,7 @@ impl ObjectLister {
             }
         }
         served.retain(|_, kind| tally.question.concerns(kind));
-        // The API server keeps both in one place (`domain/cluster/matching/equivalent`).
+        // Events of both groups are the same objects (`domain/cluster/matching/equivalent`).
         let events = |group: &str| (group.to_owned(), "events".to_owned());
         if served.contains_key(&events("")) {
             served.remove(&events("events.k8s.io"));
@@ -219,7 +220,7 @@ impl ObjectLister {
         served.into_values().collect()
     }
 
-    /// The labels of all namespaces, for a hook that selects by them.
+    /// The labels of all namespaces, for a hook with a `namespaceSelector`.
     async fn namespaces(&self, tally: &mut ObjectTally<'_>, until: Instant) -> BTreeMap<String, Labels> {
         let mut labels = BTreeMap::new();
         let mut take = |seen: ObservedObject| {
@@ -231,7 +232,8 @@ impl ObjectLister {
         labels
     }
 
-    /// The labels of those of these namespaces that exist and can be read in time. Names go into paths unescaped.
+    /// Reads the labels of these namespaces. Leaves out those that do not exist or cannot be read in time. The names are put
+    /// into URL paths unescaped.
     pub async fn labels(&self, names: &[&str]) -> BTreeMap<String, Labels> {
         let until = Instant::now() + self.bounds.whole;
         let mut labels = BTreeMap::new();
@@ -261,7 +263,7 @@ impl ObjectLister {
         .await
     }
 
-    /// Hands over every object, until there is none more or a bound is reached.
+    /// Hands every object of a list to `take`. Fails if a bound is reached first.
     async fn pages(
         &self,
         path: &str,

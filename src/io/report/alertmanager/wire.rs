@@ -1,4 +1,4 @@
-//! Alerts as Alertmanager reads them.
+//! The JSON body of a push of alerts.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,28 +8,28 @@ use serde_json::{Value, json};
 use crate::domain::report::alerts::{Alert, Batch};
 use crate::domain::time::{Time, WallReading};
 
-/// What every alert carries, whatever it is about.
+/// The fields that all alerts have in common.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AlertEnvelope {
-    /// Further labels.
+    /// Additional labels from the configuration. A label of the alert itself takes precedence.
     pub labels: BTreeMap<String, String>,
-    /// Where a person sees more.
+    /// `generatorURL`: where a person can see more.
     pub generator_url: Option<String>,
-    /// How far ahead of now `endsAt` of a firing alert is.
+    /// Time from a push to the `endsAt` of a firing alert: the alert resolves then unless it is pushed again.
     pub ahead: Duration,
 }
 
-/// The body of a push at `now`, dated by `wall`: the daemon's own clock never steps, so it may show another time than
-/// Alertmanager's.
+/// The JSON body of a push at `now`. Times are converted by `wall`, because the daemon's own clock never steps and may differ
+/// from Alertmanager's.
 pub fn body(batch: &Batch, envelope: &AlertEnvelope, now: Time, wall: WallReading) -> Vec<u8> {
-    // As `postableAlert` of the API has it.
+    // `postableAlert` of Alertmanager's API v2.
     let postable = |alert: &Alert, ends_at: Time| {
         let own = alert.labels.iter().map(|(name, value)| (*name, value.as_str()));
         let further = envelope
             .labels
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_str()));
-        // What makes an alert what it is cannot be overridden.
+        // The alert's own labels identify it, so they override the additional ones.
         let labels: BTreeMap<&str, &str> = further.chain(own).collect();
         let mut postable = json!({
             "labels": labels,

@@ -1,4 +1,4 @@
-//! The breaker's hooks: a line per hook that is bypassed, being restored, or blocked by a guard rail.
+//! The hooks that the breaker handles: a line per hook that is bypassed, being restored, or held back by a guard rail.
 
 use maud::{Markup, html};
 
@@ -9,10 +9,11 @@ use crate::domain::act::leadership::{ReplicaRole, ReplicaView};
 use crate::domain::report::assessment::Assessment;
 use crate::domain::time::Time;
 
-/// Room for all of it, in bytes.
+/// Most bytes for all lines.
 const ROOM: usize = 8_000;
 
-/// Empty while the breaker deals with no hook, unless the leader's may.
+/// The section. Empty while the breaker handles no hook, unless this replica does not lead and a webhook fails: then it says
+/// that only the leader shows what its breaker does.
 pub(super) fn standings(assessment: &Assessment) -> Markup {
     let breaker = &assessment.breaker;
     let follows = left_to_leader(assessment);
@@ -32,7 +33,8 @@ pub(super) fn standings(assessment: &Assessment) -> Markup {
     }
 }
 
-/// What a replica that does not lead knows nothing of, while a webhook fails.
+/// A note that only the leader shows its breaker's hooks; `None` if this replica leads, no webhook fails or the breaker is
+/// off.
 fn left_to_leader(assessment: &Assessment) -> Option<String> {
     let replica = assessment.replica.as_ref()?;
     let matters = assessment.breaker.effective != AutoBreak::Off && assessment.culprits().next().is_some();
@@ -40,7 +42,7 @@ fn left_to_leader(assessment: &Assessment) -> Option<String> {
     (matters && follows).then(|| ReplicaView::only_the_leader_shows(replica.holder.as_deref()))
 }
 
-/// A hook's state in a word or two; `None` while it is unremarkable.
+/// A hook's state in a few words; `None` while it is enforcing and nothing is planned or held back.
 pub(super) fn state(standing: &HookStanding) -> Option<String> {
     Some(
         match (&standing.rung, &standing.would_bypass, &standing.held_back) {

@@ -1,4 +1,4 @@
-//! What the audit found: the worst first, each with what would happen and the change that prevents it.
+//! The findings of the audit, the worst first, each with its consequence and the change that prevents it.
 
 use maud::{Markup, html};
 
@@ -8,12 +8,13 @@ use crate::domain::audit::findings::PatchCommand;
 use crate::domain::audit::periodic::PublishedFindings;
 use crate::domain::time::Time;
 
-/// Room for all of them, in bytes.
+/// Most bytes for all findings.
 const ROOM: usize = 18_000;
-/// Shown at most.
+/// Most findings shown.
 const MOST: usize = 12;
 
-/// Nothing at all before the first audit and while it finds nothing. In an outage all of it is folded.
+/// The section; empty before the first audit and while there are no findings. Unfolded only if there are critical findings
+/// and no webhook fails.
 pub(super) fn section(audit: &PublishedFindings, is_calm: bool, now: Time) -> Markup {
     if audit.findings.is_empty() {
         return html! {};
@@ -71,7 +72,7 @@ fn row(finding: &Finding, now: Time) -> Markup {
     }
 }
 
-/// Configuration and webhook.
+/// The configuration and webhook of a finding: its object without the kind.
 fn of(finding: &Finding) -> &str {
     finding
         .object
@@ -79,7 +80,7 @@ fn of(finding: &Finding) -> &str {
         .map_or(&finding.object, |(_, rest)| rest)
 }
 
-/// A long message in parts that are each shown whole: sentences that are lists break at their semicolons.
+/// Splits a long message after sentences and semicolons into parts short enough to be shown whole.
 fn parts(message: &str) -> Vec<&str> {
     const LONG: usize = 500;
     const MOST: usize = 6;

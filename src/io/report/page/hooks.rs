@@ -1,4 +1,4 @@
-//! The table of hooks: the worst first and in full, the healthy ones folded as soon as there are many.
+//! The table of hooks: the worst first and in full. With many hooks the healthy ones are folded.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,19 +18,19 @@ use crate::domain::report::assessment::Assessment;
 use crate::domain::time::Time;
 use crate::domain::vocabulary::{BackendHealth, Effect, Health};
 
-/// With no more hooks than this every one is shown in full.
+/// Up to this number of hooks, all are shown in full.
 pub(super) const ALL_IN_FULL: usize = 30;
-/// Hooks shown in full otherwise, at most.
+/// With more hooks, the most that are shown in full.
 pub(super) const MAX_IN_FULL: usize = 24;
-/// Room for the hooks in full, in bytes.
+/// Most bytes for the hooks shown in full.
 const IN_FULL: usize = 64_000;
-/// Room for a line each of the others that are not well.
+/// Most bytes for the lines of the other hooks that are not healthy.
 const NOT_WELL: usize = 16_000;
-/// Room for each of the lists within one hook.
+/// Most bytes for each list within one hook.
 const LIST: usize = 6_000;
-/// Backends drawn in the row of a hook; all others are below it.
+/// Most backends drawn in the row of a hook; the details below it list all.
 const IN_ROW: usize = 3;
-/// Most past events that are listed with one hook.
+/// Most past events listed with one hook.
 const HISTORY: usize = 8;
 
 /// The hooks that are shown in full, the worst first.
@@ -38,7 +38,7 @@ pub(super) fn in_full(hooks: &[Verdict]) -> &[Verdict] {
     if hooks.len() <= ALL_IN_FULL {
         return hooks;
     }
-    // The published order is the worst first, so the healthy ones are not in between.
+    // An assessment lists the worst hooks first, so all after the first healthy one are healthy.
     let unwell = hooks
         .iter()
         .position(|verdict| verdict.health == Health::Healthy)
@@ -46,12 +46,12 @@ pub(super) fn in_full(hooks: &[Verdict]) -> &[Verdict] {
     &hooks[..unwell.min(MAX_IN_FULL)]
 }
 
-/// The whole table, with `room` bytes for the list of healthy ones.
+/// The whole table. `room`: the bytes for the list of healthy hooks, given the bytes of the rest.
 pub(super) fn table(assessment: &Assessment, past: &ShownPast, room: impl Fn(usize) -> usize) -> Markup {
     let hooks = &*assessment.hooks;
     let first = in_full(hooks);
     let (known, nothing) = (known(assessment, past), HookContext::default());
-    // The first culprit's evidence is there without a click, and without scripts.
+    // The first culprit is unfolded, so that its evidence is visible without a click.
     let mut open = true;
     let rows = first.iter().map(|verdict| {
         let opened = open && verdict.health == Health::Failing;
@@ -117,7 +117,7 @@ pub(super) fn id(anchor: u64) -> String {
     format!("h{anchor:016x}")
 }
 
-/// What is known of one hook beside its verdict.
+/// What is known of one hook in addition to its verdict.
 #[derive(Default)]
 struct HookContext<'a> {
     happened: Vec<&'a Mark>,
@@ -126,7 +126,7 @@ struct HookContext<'a> {
 }
 
 impl HookContext<'_> {
-    /// The breaker's state in a word or two; according to the object where the breaker has none.
+    /// The breaker's state in a few words; if the breaker has none, according to the match condition in the configuration.
     fn breaker(&self, verdict: &Verdict) -> Option<String> {
         let stands = self.stands.and_then(breaker::state);
         stands.or_else(|| match verdict.bypass? {
@@ -136,7 +136,7 @@ impl HookContext<'_> {
     }
 }
 
-/// The same of every hook, by its anchor.
+/// The context of every hook, by its anchor.
 fn known<'a>(assessment: &'a Assessment, past: &'a ShownPast) -> BTreeMap<u64, HookContext<'a>> {
     let mut known: BTreeMap<u64, HookContext<'a>> = BTreeMap::new();
     for standing in &assessment.breaker.hooks {
@@ -178,7 +178,7 @@ fn row(verdict: &Verdict, past: &ShownPast, known: &HookContext<'_>, (open, now)
                 span.cause {
                     @if let Some(cause) = verdict.cause {
                         (cause.as_str())
-                        // That it does nothing for now says the bypass better.
+                        // Beside a bypass the effect `none` would say nothing new.
                         @if verdict.effect != Effect::None || breaker.is_none() { small { (verdict.effect.as_str()) } }
                     }
                     @if let Some(state) = &breaker { small.bypass { (state) } }
@@ -232,7 +232,7 @@ fn evidence(verdict: &Verdict, found: &[&Finding]) -> Markup {
     }
 }
 
-/// What a person types to bypass it, or to restore it.
+/// The commands with which a person bypasses or restores the hook.
 fn commands(verdict: &Verdict) -> Markup {
     html! {
         @if let Some(by_hand) = &verdict.by_hand {
@@ -261,7 +261,7 @@ fn standing(state: Option<&str>, stands: Option<&HookStanding>, now: Time) -> Ma
     }
 }
 
-/// Which canaries its rules match: those that would show whether the API server gets an answer from it.
+/// The canaries that the hook's rules match, which show whether the API server gets an answer from it.
 fn canaries(verdict: &Verdict) -> Markup {
     let names: Vec<&str> = verdict.canaries.iter().map(|canary| canary.as_str()).collect();
     html! {
@@ -281,7 +281,7 @@ fn backends(verdict: &Verdict, tracks: Option<&BTreeMap<Backend, Vec<Cell>>>) ->
                 span.state { (backend.state.as_str()) }
                 span.where { (Foreign(&backend.backend.to_string())) }
                 @if number < IN_ROW {
-                    // Drawn already, in the row of the hook.
+                    // Reuses the picture in the hook's row.
                     (framed(backend, html! { use href={ "#" (picture(anchor, number)) } {} }))
                 } @else { (spark(backend, tracks, anchor, number)) }
                 span.detail { (Foreign(&backend.detail)) }
@@ -308,13 +308,13 @@ fn history(happened: &[&Mark], now: Time) -> Markup {
     }
 }
 
-/// What a backend's picture is called within the page.
+/// The id of a backend's picture within the page.
 fn picture(anchor: u64, number: usize) -> String {
     format!("s{anchor:x}-{number}")
 }
 
-/// A step per minute: its height is the time the slowest probe took, from 1 ms to 10 s by magnitudes, so that all of them
-/// can be compared. A minute with a failure is highlighted whatever it took.
+/// A chart with a step per minute. The height is the time of the slowest probe, logarithmic from 1 ms to 10 s, so that all
+/// backends can be compared. A minute with a failure has full height in another colour.
 fn spark(
     backend: &BackendView,
     tracks: Option<&BTreeMap<Backend, Vec<Cell>>>,
@@ -354,7 +354,7 @@ fn framed(backend: &BackendView, drawn: Markup) -> Markup {
     }
 }
 
-/// Steps of two units' width, neighbours of the same height drawn as one.
+/// Steps two units wide. Adjacent steps of the same height are merged.
 #[derive(Default)]
 struct Steps(Vec<(usize, usize, u32)>);
 
@@ -402,7 +402,7 @@ fn minute(cells: &[Cell]) -> Cell {
     })
 }
 
-/// The list of what happened, the newest first.
+/// The list of past events, the newest first.
 pub(super) fn happened(past: &ShownPast, now: Time) -> Markup {
     let (lines, _) = within(10_000, &past.marks, |mark| {
         html! {
@@ -413,7 +413,7 @@ pub(super) fn happened(past: &ShownPast, now: Time) -> Markup {
                     @match &mark.hook {
                         None => (Foreign(&mark.text)),
                         Some(hook) => {
-                            // The sentence has the name in it already.
+                            // The sentence contains the webhook's name; that occurrence becomes the link.
                             @let (before, after) = mark.text.split_once(&*hook.webhook).unwrap_or(("", &mark.text));
                             (Foreign(before))
                             a href={ "#" (id(hook.anchor)) } { (Foreign(&hook.webhook)) }

@@ -1,8 +1,7 @@
-//! What the page shows of the last hour, in bounded memory.
+//! Keeps the last hour for the page, in bounded memory.
 //!
-//! The core judges the present and forgets what it does not need for that; a person who opens the page ten minutes into
-//! an incident wants to see how it began. At the bounds below this takes at most some 15 MB, with a few hundred hooks
-//! less than one.
+//! The core judges the present and forgets what it does not need for that. But a person who opens the page ten minutes into
+//! an incident wants to see how it began. At the bounds below this takes about 15 MB, with a few hundred hooks less than 1 MB.
 
 mod actions;
 mod track;
@@ -26,88 +25,89 @@ pub use actions::PastAction;
 use track::Track;
 pub use track::{Cell, SLOT, SLOTS};
 
-/// How far back the page looks.
+/// How far back the page shows events and samples: one hour.
 pub const SPAN: Duration = Duration::from_secs(3_600);
-/// Between two samples.
+/// Shortest time between two samples.
 const EVERY: Duration = Duration::from_secs(2);
-/// Marks kept.
+/// Most marks kept; the oldest are dropped.
 const MAX_MARKS: usize = 200;
-/// Marks about hooks at one instant; how many more there were is counted.
+/// Most marks about hooks at one instant. One more mark says how many others there were.
 const MAX_AT_ONCE: usize = 20;
-/// Backends with a track. Beyond it a backend is shown without one.
+/// Most backends with a track, over all hooks. Further backends are shown without one.
 const MAX_BACKENDS: usize = 30_000;
-/// Late canaries of one kind known at once: one every half second until the API server cuts them at 34 s.
+/// Most overdue canaries of one kind at once. At one every half second, each ended by the API server after 34 s, there are
+/// about 68.
 const MAX_OUT: usize = 100;
-/// What the last canary of a kind took says nothing after this.
+/// After this time the duration of a finished canary is not shown any more.
 const CANARY_COUNTS: Duration = Duration::from_secs(30);
 
-/// How writes went at one instant. All durations in seconds.
+/// The state of writes at one instant. Durations are in seconds; `None` where nothing was measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PastSample {
     /// The instant.
     pub at: Time,
     /// Whether the control plane took writes.
     pub writes: Writes,
-    /// Recent mean time per CREATE or UPDATE.
+    /// Recent mean time per write (CREATE or UPDATE).
     pub write: Option<f32>,
-    /// The same of CREATE alone.
+    /// Recent mean time per CREATE.
     pub create: Option<f32>,
-    /// And of UPDATE.
+    /// Recent mean time per UPDATE.
     pub update: Option<f32>,
-    /// Which part of that was the culprits'.
+    /// The part of `write` that is due to culprits; 0 if unknown.
     pub culprits: f32,
-    /// The slowest canary: what it took, or for how long it has been waiting.
+    /// The slowest canary: the time that it took, or has been waiting so far.
     pub canary: Option<f32>,
 }
 
-/// What kind of thing happened.
+/// The kind of an event in the page's history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MarkKind {
-    /// A hook was named as a culprit, or for another cause than before.
+    /// A hook became a culprit, or its cause changed.
     Failing,
-    /// Something about a hook deserves a look.
+    /// A hook became suspect, or its suspected cause changed.
     Suspect,
-    /// A hook recovered.
+    /// A failing or suspect hook is healthy again.
     Well,
-    /// Writes go differently than before.
+    /// The state of the control plane's writes changed.
     Writes(Writes),
-    /// The breaker did something; `None`: what may be done about a culprit changed.
+    /// The breaker changed something about a hook; `None`: its mode, or a freeze, changed.
     Breaker(Option<PastAction>),
-    /// So many more webhooks changed at that instant.
+    /// This number of further webhooks changed at the same instant.
     More(u32),
 }
 
-/// Something that happened.
+/// An event in the page's history.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mark {
-    /// When it was noticed.
+    /// When hookwatch noticed it.
     pub at: Time,
-    /// What kind of thing.
+    /// Its kind.
     pub kind: MarkKind,
-    /// The hook, where it is about one.
+    /// The hook; `None` if the event is not about a single hook.
     pub hook: Option<MarkSubject>,
-    /// Since when it was so, where that is known to be earlier.
+    /// When the trouble or state began, if that is known to be earlier than `at`.
     pub began: Option<Time>,
-    /// The sentence that was said then.
+    /// The sentence about it, as of then.
     pub text: String,
 }
 
-/// Who something is about.
+/// The hook that an event is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MarkSubject {
-    /// This hook's identity, as [`anchor`] makes it.
+    /// The hook's number from [`anchor`].
     pub anchor: u64,
     /// The webhook's name.
     pub webhook: Arc<str>,
 }
 
-/// A number for the hook that a verdict is about, the same on every page.
+/// A number that identifies a verdict's hook on the page; it stays the same across pages and restarts.
 pub fn anchor(verdict: &Verdict) -> u64 {
     let configuration = verdict.configuration.as_deref().unwrap_or_default();
     anchor_of(verdict.kind, configuration, &verdict.webhook)
 }
 
-/// The same of a hook by its names.
+/// As [`anchor`], from the hook's kind and names.
 pub fn anchor_of(kind: HookKind, configuration: &str, webhook: &str) -> u64 {
     stable_hash(&[kind.as_str(), configuration, webhook])
 }
@@ -115,16 +115,16 @@ pub fn anchor_of(kind: HookKind, configuration: &str, webhook: &str) -> u64 {
 /// The canaries of one kind.
 #[derive(Debug, Default)]
 struct CanaryTrack {
-    /// When the last one came back, and after how many seconds.
+    /// When the last one came back, and the seconds that it took.
     back: Option<(Time, f32)>,
-    /// When that one was sent. Those that were sent before it do not count any more.
+    /// When the last-sent canary that has come back was sent. Canaries sent earlier do not count any more.
     back_since: Option<Time>,
-    /// When the late ones were sent; each is reported as late once, while the next one is sent.
+    /// When the overdue ones were sent. Each is reported as overdue once, while the next is sent already.
     out: BTreeSet<Time>,
 }
 
 impl CanaryTrack {
-    /// The longer of how long the last one took and how long the first has been out, in seconds.
+    /// The seconds that the last one took or that the oldest overdue one has been waiting, whichever is longer.
     fn seconds(&self, now: Time) -> Option<f32> {
         let back = self.back.filter(|(at, _)| now.since(*at) < CANARY_COUNTS);
         let back = back.map(|(_, seconds)| seconds);
@@ -133,7 +133,7 @@ impl CanaryTrack {
     }
 }
 
-/// The last hour. See the module's head.
+/// The samples, events and probe tracks of the last hour.
 #[derive(Debug, Default)]
 pub struct Past {
     samples: VecDeque<PastSample>,
@@ -146,19 +146,19 @@ pub struct Past {
     backends: usize,
 }
 
-/// The part of the past that one page shows.
+/// The part of a [`Past`] that one page shows.
 #[derive(Debug, Clone, Default)]
 pub struct ShownPast {
-    /// The oldest first.
+    /// The samples, the oldest first.
     pub samples: Vec<PastSample>,
-    /// The newest first.
+    /// The events, the newest first.
     pub marks: Vec<Mark>,
-    /// The tracks of the hooks asked for, [`SLOTS`] cells each, the oldest first.
+    /// The tracks of the requested hooks by [`anchor`] and backend, [`SLOTS`] cells each, the oldest first.
     pub tracks: BTreeMap<u64, BTreeMap<Backend, Vec<Cell>>>,
 }
 
 impl Past {
-    /// Takes in an observation.
+    /// Records an observation: probes, canaries, and which hooks are gone. Other events are ignored.
     pub fn observed(&mut self, event: &Event, now: Time) {
         match event {
             Event::Probed(report) => self.probed(report, now),
@@ -179,7 +179,7 @@ impl Past {
                 let there: BTreeSet<&HookId> = inventory.hooks.iter().map(|hook| &hook.id).collect();
                 self.tracks.retain(|hook, _| there.contains(hook));
                 for backends in self.tracks.values_mut() {
-                    // Addresses come and go with every rollout; one that was not probed for the whole span is empty.
+                    // Every rollout replaces addresses. A track without a probe within the span is empty: drop it.
                     backends.retain(|_, track| track.is_within(now));
                 }
                 self.backends = self.tracks.values().map(BTreeMap::len).sum();
@@ -210,7 +210,7 @@ impl Past {
         }
     }
 
-    /// Records a published assessment; samples are taken at intervals.
+    /// Records a published assessment: the breaker's actions, and a sample if the last one is at least 2 s old.
     pub fn assessed(&mut self, assessment: &Assessment) {
         let now = assessment.at;
         let is_gone = |hook: &HookId| {
@@ -253,7 +253,7 @@ impl Past {
         while self.marks.pop_front_if(|oldest| is_over(oldest.at)).is_some() {}
     }
 
-    /// Takes in a change that a person would want to read about.
+    /// Records a change that is logged as an event of the page's history.
     pub fn told(&mut self, change: &LoggedChange, now: Time) {
         match change {
             LoggedChange::Hook { from, verdict } => {
@@ -312,7 +312,7 @@ impl Past {
 
     fn plane_changed(&mut self, plane: &ControlPlane, now: Time) {
         let impaired = matches!(plane.writes, Writes::Blocked | Writes::Delayed);
-        // That writes flow is news only after they did not.
+        // Flowing writes are an event only after they were blocked or delayed.
         if impaired || (self.impaired && plane.writes == Writes::Flowing) {
             self.mark(Mark {
                 at: now,
@@ -332,7 +332,7 @@ impl Past {
         self.marks.push_back(mark);
     }
 
-    /// What a page shows that draws the tracks of these hooks.
+    /// The part that a page shows. Contains only the tracks of these hooks.
     pub fn show<'a>(&self, hooks: impl Iterator<Item = &'a Verdict>, now: Time) -> ShownPast {
         let tracks = hooks.filter_map(|verdict| {
             let tracks = self.tracks.get(&verdict.hook()?)?.iter();

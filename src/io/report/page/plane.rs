@@ -1,4 +1,4 @@
-//! The control plane: the verdict at the top of the page, and where the knowledge comes from at its end.
+//! The control plane: the verdict at the top of the page, and the sources of evidence at its end.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::domain::text::{human, human_seconds};
 use crate::domain::time::Time;
 use crate::domain::vocabulary::{Health, Writes};
 
-/// Room for each list, in bytes.
+/// Most bytes of each list.
 const LIST: usize = 4_000;
 
 /// The verdict: one sentence, what to do next, and the numbers behind it.
@@ -25,7 +25,7 @@ pub(super) fn verdict(assessment: &Assessment, silent: Option<Duration>) -> Mark
     let lasted = assessment.at.since(plane.since);
     let (clocks, _) = within(LIST, &plane.clocks, |said| html! { li { (Foreign(said)) } });
     let (symptoms, _) = within(LIST, &plane.symptoms, |said| html! { li { (Foreign(said)) } });
-    // The summary ends with the symptoms where there are any; here they are a list below the one sentence.
+    // The summary ends with the symptoms. They are cut off, because the page lists them below it.
     let sentence = plane
         .symptoms
         .iter()
@@ -37,7 +37,7 @@ pub(super) fn verdict(assessment: &Assessment, silent: Option<Duration>) -> Mark
     html! {
         section #verdict.(tone(assessment)) {
             @if let Some(silent) = silent {
-                // What a screen reader reads aloud at every change must not change with every second.
+                // A screen reader reads an alert aloud at every change, so the seconds are outside of it.
                 p #alarm {
                     span role="alert" { "hookwatch does not judge any more: everything below is old." }
                     " It has judged nothing for " (human(silent)) "."
@@ -64,7 +64,7 @@ pub(super) fn verdict(assessment: &Assessment, silent: Option<Duration>) -> Mark
     }
 }
 
-/// The colour of trouble is for trouble.
+/// The CSS class that colours the verdict. `flowing` only if nothing fails and no evidence is missing.
 fn tone(assessment: &Assessment) -> &'static str {
     let plane = &assessment.control_plane;
     match plane.writes {
@@ -80,7 +80,7 @@ fn tone(assessment: &Assessment) -> &'static str {
     }
 }
 
-/// It fails, and no write reaches it.
+/// Whether a bypass keeps all users' writes away from this failing webhook.
 fn is_out_of_the_way(verdict: &Verdict) -> bool {
     verdict.bypass.is_some_and(BypassCondition::covers_all_users)
 }
@@ -116,7 +116,7 @@ fn numbers(assessment: &Assessment) -> Markup {
     }
 }
 
-/// The sources of the assessment, always folded at first.
+/// The sources of the assessment: how current and complete each is.
 pub(super) fn sources(assessment: &Assessment) -> Markup {
     let sources = &assessment.sources;
     let (servers, more) = within(LIST, &sources.scrapes, server);
@@ -160,7 +160,7 @@ pub(super) fn sources(assessment: &Assessment) -> Markup {
     }
 }
 
-/// How many hooks there are in which health, and what keeps the inventory from being whole.
+/// The number of hooks by health, and why the inventory is incomplete, if it is.
 fn hooks(assessment: &Assessment) -> Markup {
     let sources = &assessment.sources;
     let count = |health| assessment.count(health);

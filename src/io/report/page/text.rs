@@ -1,16 +1,16 @@
-//! Text that hookwatch did not write, made harmless on a page.
+//! Makes untrusted text, such as names from the cluster, safe to show on the page.
 
 use maud::{Markup, Render, html};
 
 use crate::domain::time::Time;
 
-/// Longest text shown, in characters; the whole of it is in the API.
+/// Most characters shown of a text; the API has all of it.
 const LONGEST: usize = 600;
-/// The same of a command, which is of no use when it is cut: one names up to 50 webhooks.
+/// Most characters shown of a command. A cut command is useless, and one may name up to 50 webhooks.
 const LONGEST_COMMAND: usize = 30_000;
 
-/// Text from the cluster, or a sentence with such text in it. It is escaped, cut, and isolated: its text direction does
-/// not affect what is beside it.
+/// Text from the cluster, or a sentence that contains some. Rendered escaped, cut to [`LONGEST`], and in a `bdi` element, so
+/// that its text direction does not affect the text around it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Foreign<'a>(pub(super) &'a str);
 
@@ -20,7 +20,7 @@ impl Render for Foreign<'_> {
     }
 }
 
-/// A command to copy, with names from the cluster in it. As [`Foreign`], and longer.
+/// A command to copy that contains names from the cluster. Rendered as [`Foreign`], cut to [`LONGEST_COMMAND`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ForeignCommand<'a>(pub(super) &'a str);
 
@@ -39,12 +39,12 @@ fn harmless(text: &str, longest: usize) -> String {
     kept
 }
 
-/// Invisible characters that change the display of others are replaced by a visible one.
+/// Replaces control characters, and invisible ones that change how others are displayed, by U+FFFD.
 fn visible(character: char) -> char {
     match character {
         '\u{061c}'
         | '\u{200b}'
-        // The two between join and part letters and the parts of one emoji: many names need them.
+        // U+200C and U+200D join or separate letters and the parts of an emoji; many names need them.
         | '\u{200e}'..='\u{200f}'
         | '\u{2028}'..='\u{202e}'
         | '\u{2060}'..='\u{206f}'
@@ -54,7 +54,7 @@ fn visible(character: char) -> char {
     }
 }
 
-/// As many of the items as there is room for, in bytes of markup, and how many are left out.
+/// Renders as many items as fit into `room` bytes of markup. Returns the markup and the number of items left out.
 pub(super) fn within<T>(
     room: usize,
     items: impl IntoIterator<Item = T>,
@@ -74,7 +74,7 @@ pub(super) fn within<T>(
     (maud::PreEscaped(drawn), left_out + items.count())
 }
 
-/// An instant in UTC, to the second, with its date from a day before `now` on.
+/// An instant in UTC, to the second; with its date if it is a day or more before `now`.
 pub(super) fn clock(at: Time, now: Time) -> Markup {
     html! { time datetime=(at.to_string()) { (at.as_read_at(now)) } }
 }

@@ -1,7 +1,7 @@
-//! The last hour as a chart: how long writes took, which part of that was a culprit's, and events.
+//! A chart of the last hour: the time per write, the culprits' part of it, and marks for events.
 //!
-//! Curves are drawn in an SVG that is stretched to the page's width; text and marks, which must not be stretched, are
-//! placed beside it at percentages of the width. So it is as readable on a phone.
+//! The curves are in an SVG that is stretched to the width of the page. Text and marks must not be stretched, so they are
+//! outside of it, placed at percentages of the width. This keeps the chart readable on a phone.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use crate::domain::text::human_seconds;
 use crate::domain::time::Time;
 use crate::domain::vocabulary::Writes;
 
-/// Columns of the picture.
+/// Columns of the chart: the resolution in time.
 const COLUMNS: usize = 240;
-/// Marks drawn; the list below the picture has more of them.
+/// Most marks in the chart; the list of past events has more.
 const MAX_MARKS: usize = 24;
-/// Room for the bands behind the curves, in bytes.
+/// Most bytes for the bands behind the curves.
 const BANDS: usize = 6_000;
-/// How far back the picture goes: the first that holds everything, so that the first minutes are not a speck.
+/// Time spans of the chart. It shows the shortest that contains all samples, so that it is not mostly empty after a start.
 const SPANS: [Duration; 6] = [
     Duration::from_secs(30),
     Duration::from_secs(60),
@@ -29,7 +29,7 @@ const SPANS: [Duration; 6] = [
     Duration::from_secs(900),
     super::past::SPAN,
 ];
-/// Upper ends of the scale, in seconds.
+/// Upper ends of the vertical scale, in seconds.
 const SCALES: [f32; 14] = [
     0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 40.0, 120.0,
 ];
@@ -46,7 +46,7 @@ struct TimelineColumn {
 }
 
 impl TimelineColumn {
-    /// The longest of each counts: a spike is what one looks for.
+    /// Adds a sample. A column keeps the maximum of each value, because spikes matter most.
     fn add(&mut self, sample: &PastSample) {
         let longest = |a: Option<f32>, b: Option<f32>| a.into_iter().chain(b).reduce(f32::max);
         self.write = longest(self.write, sample.write);
@@ -57,14 +57,15 @@ impl TimelineColumn {
         self.writes = self.writes.max(Some(sample.writes));
     }
 
-    /// Up to where the time is a culprit's; while writes are blocked, all that a canary waits is.
+    /// The upper edge of the area that shows the culprits' share, in seconds: the time per write while culprits have a share,
+    /// and while writes are blocked the slowest canary's wait, whichever is longer.
     fn most_of_the_culprits(&self) -> Option<f32> {
         let share = self.write.filter(|_| self.culprits > 0.0);
         let waiting = self.canary.filter(|_| self.writes == Some(Writes::Blocked));
         share.into_iter().chain(waiting).reduce(f32::max)
     }
 
-    /// What a write would take without the culprits.
+    /// The lower edge of that area: the time per write without the culprits, in seconds.
     fn rest(&self) -> f32 {
         if self.culprits > 0.0 {
             (self.write.unwrap_or_default() - self.culprits).max(0.0)
@@ -74,7 +75,7 @@ impl TimelineColumn {
     }
 }
 
-/// Where things stand: time to the right, seconds up.
+/// The coordinate system: time to the right, up to `now`; seconds up, to `top`.
 struct Frame {
     now: Time,
     span: Duration,
@@ -82,7 +83,7 @@ struct Frame {
 }
 
 impl Frame {
-    /// The place of an instant, 0 to 1; `None` when it is not in the picture.
+    /// The horizontal position of an instant, 0 to 1; `None` if it is before the chart's span.
     fn x(&self, at: Time) -> Option<f64> {
         let ago = self.now.since(at);
         (ago <= self.span).then(|| 1.0 - ago.as_secs_f64() / self.span.as_secs_f64())
@@ -93,7 +94,7 @@ impl Frame {
         Some((place as usize).min(COLUMNS - 1))
     }
 
-    /// The height of a duration, from the top, 0 to 100.
+    /// The vertical position of a duration: 0 is the top, 100 the bottom.
     fn y(&self, seconds: f32) -> f32 {
         100.0 - (seconds / self.top).clamp(0.0, 1.0) * 100.0
     }
@@ -148,7 +149,7 @@ pub(super) fn figure(past: &ShownPast, usual: Option<f64>, now: Time) -> Markup 
     }
 }
 
-/// How far back the picture goes.
+/// The shortest of [`SPANS`] that contains all samples.
 fn span(past: &ShownPast, now: Time) -> Duration {
     let oldest = past
         .samples
@@ -160,7 +161,7 @@ fn span(past: &ShownPast, now: Time) -> Duration {
         .unwrap_or(super::past::SPAN)
 }
 
-/// The samples by columns. A column without a sample, where samples are rarer than columns, repeats the one before.
+/// The samples by column. If there are more columns than samples, an empty column repeats the one before.
 fn columns(past: &ShownPast, frame: &Frame) -> [TimelineColumn; COLUMNS] {
     let mut columns = [TimelineColumn::default(); COLUMNS];
     for sample in &past.samples {
@@ -172,7 +173,7 @@ fn columns(past: &ShownPast, frame: &Frame) -> [TimelineColumn; COLUMNS] {
     columns
 }
 
-/// The marks that are drawn, each with its place. What is drawn last lies on top.
+/// The newest marks, each with its horizontal position. Bad ones are last, so that they are drawn on top.
 fn marks<'a>(past: &'a ShownPast, frame: &Frame) -> Vec<(&'a Mark, f64)> {
     let mut marks: Vec<(&Mark, f64)> = past
         .marks
@@ -211,13 +212,13 @@ fn scale(frame: &Frame) -> Markup {
     }
 }
 
-/// A duration of the scale: `10 s`, not `10.0 s`.
+/// A duration for the scale: `10 s`, not `10.0 s`.
 fn round(seconds: f32) -> String {
     human_seconds(f64::from(seconds)).replace(".0 ", " ")
 }
 
 fn fill(columns: &mut [TimelineColumn], span: Duration) {
-    // So many columns may lie between two samples that were taken as planned.
+    // The columns of 5 s: samples come every 2 s or a little more. A longer gap stays empty.
     let gap = (COLUMNS as u64 * 5).div_ceil(span.as_secs()) as usize;
     let (mut last, mut since) = (TimelineColumn::default(), usize::MAX);
     for column in columns {
@@ -240,7 +241,7 @@ fn grid() -> Markup {
     }
 }
 
-/// How writes went, as bands behind the curves.
+/// The times at which writes were blocked or delayed, as bands behind the curves.
 fn states(columns: &[TimelineColumn]) -> Markup {
     let mut bands = Vec::new();
     let mut begin = 0;
@@ -255,7 +256,7 @@ fn states(columns: &[TimelineColumn]) -> Markup {
         begin = at;
     }
     let percent = |column: usize| column as f32 * 100.0 / COLUMNS as f32;
-    // The newest first: where there are more than there is room for, the oldest are left out.
+    // The newest first, so that the oldest are left out if there is no room for all.
     let (drawn, _) = within(BANDS, bands.into_iter().rev(), |(begin, end, state)| {
         html! {
             rect.(state.as_str()) x={ (short(percent(begin))) "%" } width={ (short(percent(end - begin))) "%" }
@@ -265,7 +266,7 @@ fn states(columns: &[TimelineColumn]) -> Markup {
     drawn
 }
 
-/// A number with one decimal at most.
+/// A number with at most one decimal.
 fn short(number: f32) -> String {
     let text = format!("{number:.1}");
     text.strip_suffix(".0").map(str::to_owned).unwrap_or(text)
@@ -302,7 +303,7 @@ fn paths(columns: &[TimelineColumn], frame: &Frame) -> Markup {
     }
 }
 
-/// Unbroken rows of columns that have a value.
+/// The ranges of adjacent columns that have a value.
 fn runs(
     columns: &[TimelineColumn],
     value: impl Fn(&TimelineColumn) -> Option<f32>,
@@ -320,7 +321,7 @@ fn runs(
     runs
 }
 
-/// A step line, as each column covers a span.
+/// Appends a step line: each column covers a span of time.
 fn line(path: &mut String, run: std::ops::Range<usize>, y: impl Fn(usize) -> f32) {
     let mut last = None;
     for at in run.clone() {
@@ -360,7 +361,7 @@ fn class(kind: MarkKind) -> &'static str {
     }
 }
 
-/// Classes of marks, and what they are in the legend.
+/// CSS classes of marks, and their names in the legend.
 const MARKS: [(&str, &str); 4] = [
     ("m bad", "failing, blocked"),
     ("m odd", "suspect, delayed"),
@@ -368,7 +369,7 @@ const MARKS: [(&str, &str); 4] = [
     ("m act", "breaker"),
 ];
 
-/// The outline of a mark around 0, 0: each class is distinguishable without its colour, too.
+/// The outline of a mark, centred at 0, 0. Each class has its own, so that marks can be told apart without colour.
 fn shape(class: &str) -> &'static str {
     match class {
         "m bad" => "M0-5L5 4H-5Z",
@@ -405,14 +406,14 @@ fn drawn(mark: &Mark, x: f64, frame: &Frame) -> Markup {
         }
         g class=(class(mark.kind)) {
             line x1=(x) x2=(x) y1="0" y2="100%" {}
-            // Actions are below events.
+            // The breaker's actions are drawn lower than other events.
             svg.at x=(x) y=(if class(mark.kind) == "m act" { "17" } else { "5" }) { path d=(shape(class(mark.kind))) {} }
             title { (called(mark.kind)) }
         }
     }
 }
 
-/// Five instants along the bottom.
+/// Five times along the bottom.
 fn hours(frame: &Frame) -> Markup {
     html! {
         div.hours {
@@ -423,7 +424,7 @@ fn hours(frame: &Frame) -> Markup {
     }
 }
 
-/// The mark's class, for the list of what happened.
+/// The CSS class of a mark in the list of past events.
 pub(super) fn tone(kind: MarkKind) -> &'static str {
     class(kind).trim_start_matches("m ")
 }

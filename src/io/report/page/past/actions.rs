@@ -1,4 +1,4 @@
-//! The breaker's actions, derived from the standings it publishes.
+//! The breaker's actions, derived from the changes of the standings that it publishes.
 
 use std::collections::BTreeMap;
 use strum::IntoStaticStr;
@@ -10,27 +10,27 @@ use crate::domain::cluster::hook::HookId;
 use crate::domain::text::named;
 use crate::domain::time::Time;
 
-/// Most hooks followed at once, as the breaker lists no more.
+/// Most hooks followed at once; the breaker lists no more.
 const MAX_FOLLOWED: usize = 400;
 
-/// Something that the breaker did with a hook.
+/// What the breaker did with a hook, or would do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum PastAction {
-    /// It is bypassed, on every API server.
+    /// The hook is bypassed, in effect on every API server.
     Bypassed,
-    /// Only hookwatch's own dry runs reach it.
+    /// On probation: only hookwatch's own dry runs reach the hook.
     #[strum(serialize = "on probation")]
     Probation,
-    /// Restored.
+    /// The bypass was removed and the original restored.
     Restored,
     /// Something keeps reverting the bypass.
     Contested,
-    /// Its failures are ignored, which only an administrator ends.
+    /// Bypassed by `failurePolicy: Ignore`, which only an administrator ends.
     Ignored,
-    /// It was removed from the cluster while it was bypassed.
+    /// The hook was removed from the cluster while it was bypassed.
     Gone,
-    /// It would be bypassed if that were wanted.
+    /// The hook would be bypassed if `autoBreak` were on.
     #[strum(serialize = "would bypass")]
     Planned,
 }
@@ -50,7 +50,7 @@ impl PastAction {
     }
 }
 
-/// The last action of each hook.
+/// The last action for each hook, to tell which standings are new.
 #[derive(Debug, Default)]
 pub(super) struct Actions {
     told: BTreeMap<HookId, (PastAction, String)>,
@@ -58,7 +58,7 @@ pub(super) struct Actions {
 }
 
 impl Actions {
-    /// What is new, as marks. `is_gone`: whether a hook is not in the cluster any more.
+    /// The changes since the last call, as marks. `is_gone`: whether a hook is not in the cluster any more.
     pub(super) fn news(
         &mut self,
         breaker: &BreakerView,
@@ -73,8 +73,8 @@ impl Actions {
             let under_way = standing.state == "bypassed" && !standing.effective;
             let Some(action) = PastAction::of(standing) else {
                 match before {
-                    // A change that is still propagating keeps its old state; a planned action is listed once, even if
-                    // a guard blocks it in between.
+                    // While a bypass propagates, the last action stays. So does a planned one, so that it is listed only once
+                    // even if a guard rail blocks it in between.
                     Some(before) if under_way || before.0 == PastAction::Planned => {
                         told.insert(standing.hook.clone(), before);
                     }
@@ -89,7 +89,7 @@ impl Actions {
                 .as_ref()
                 .is_none_or(|before| *before != (action, how.clone()))
             {
-                // What was so before hookwatch looked did not happen now.
+                // Standings in the first assessment began earlier, before hookwatch started.
                 let began = (!self.begun).then_some(standing.since);
                 let what = match action {
                     PastAction::Bypassed => format!("is bypassed{how}"),
@@ -118,7 +118,7 @@ impl Actions {
     }
 }
 
-/// The breaker has nothing to do with it any more.
+/// The mark for a hook that the breaker no longer handles; `None` if it was not bypassed before.
 fn over(hook: &HookId, before: PastAction, is_gone: bool, now: Time) -> Option<Mark> {
     let (action, text) = if is_gone {
         (PastAction::Gone, "is gone.")

@@ -1,4 +1,4 @@
-//! How one backend answered probes over the last hour: two bytes per half minute.
+//! The probes of one backend over the last hour, in two bytes per half minute.
 
 use std::time::Duration;
 
@@ -7,29 +7,29 @@ use crate::domain::time::Time;
 
 /// The time that one cell covers.
 pub const SLOT: Duration = Duration::from_secs(30);
-/// Cells of a track.
+/// Cells of a track: 120.
 pub const SLOTS: usize = (SPAN.as_secs() / SLOT.as_secs()) as usize;
 
-/// The bit of a cell that says that a probe failed; the others are milliseconds and one.
+/// The bit of a cell that is set if a probe failed. The other bits are the slowest probe's milliseconds plus 1; 0 means no probe.
 const FAILED: u16 = 1 << 15;
 
-/// What half a minute of probes came to.
+/// The probes of half a minute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cell {
     /// No probe came back.
     Empty,
-    /// Milliseconds of the slowest; more than 32 s count as 32 s.
+    /// At least one probe came back, or is overdue.
     Took {
-        /// Milliseconds.
+        /// Milliseconds of the slowest probe, at most 32,766.
         millis: u16,
-        /// Whether one of them found no living server.
+        /// Whether a probe found no living server.
         failed: bool,
     },
 }
 
 #[derive(Debug)]
 pub(super) struct Track {
-    /// The number of the newest slot since the Unix epoch.
+    /// The newest slot, counted in [`SLOT`]s since the Unix epoch.
     newest: u64,
     cells: Box<[u16; SLOTS]>,
 }
@@ -65,12 +65,12 @@ impl Track {
         self.set(slot, (before & !FAILED).max(millis) | failed);
     }
 
-    /// Whether there is anything in the span before `now`.
+    /// Whether the newest probe is within [`SPAN`] before `now`.
     pub(super) fn is_within(&self, now: Time) -> bool {
         slot(now).saturating_sub(self.newest) < SLOTS as u64
     }
 
-    /// The cells of the span before `now`, the oldest first.
+    /// The [`SLOTS`] cells up to `now`, the oldest first.
     pub(super) fn cells(&self, now: Time) -> Vec<Cell> {
         let last = slot(now);
         (0..SLOTS as u64)
