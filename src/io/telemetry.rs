@@ -1,9 +1,9 @@
 //! The daemon's own telemetry: logs, and traces and metrics over OTLP.
 //!
-//! OTLP is off unless the standard `OTEL_*` variables ask for it, and then nothing here exists: no task, no client,
-//! no span. What is on is bounded: spans wait in a queue of fixed length and past it are counted and gone, metrics
-//! are read off the registry of [`Metrics`](super::report::metrics::Metrics) when it is time to send them and kept nowhere,
-//! each request has a deadline, and so has the flush at the end. Nothing that observes or judges ever waits.
+//! OTLP is off unless the standard `OTEL_*` variables turn it on. While it is off there is no task, client or span. While it
+//! is on it is bounded: spans wait in a queue of fixed length, and while that is full spans are dropped and counted. Metrics
+//! are read from the registry of [`Metrics`](super::report::metrics::Metrics) when they are sent, and not buffered. Each
+//! request and the final flush have deadlines. Telemetry never blocks observing or judging.
 
 mod bridge;
 mod delivery;
@@ -30,12 +30,12 @@ pub use opentelemetry::trace::TraceId;
 pub use settings::{Destination, MetricsSettings, Protocol, TelemetrySettings, TracesSettings};
 pub use trace::Tracer;
 
-/// Who made spans and metrics, within the service.
+/// The name of the instrumentation scope of all spans and metrics.
 const SCOPE: &str = "hookwatch";
-/// The longest that stopping waits for what is not delivered yet.
+/// Longest wait at the end for the delivery of pending traces and metrics.
 pub const FLUSH: Duration = Duration::from_secs(5);
 
-/// What sends traces and metrics. Off, it is nothing at all.
+/// Sends traces and metrics. While both are off it has no tasks.
 #[derive(Debug, Default)]
 pub struct Telemetry {
     tracer: Tracer,
@@ -49,8 +49,8 @@ struct RunningTelemetry {
 }
 
 impl Telemetry {
-    /// Starts the exports of `settings`. One that cannot be set up is logged and left out: watching matters more than
-    /// being watched. Must be called inside the runtime.
+    /// Starts the exports that `settings` ask for. An export that cannot be set up is logged and left out, because hookwatch's
+    /// own telemetry must not keep it from watching. Must be called inside a tokio runtime.
     pub fn start(settings: TelemetrySettings, shown: &Reported, clock: &Clock) -> Self {
         for complaint in &settings.complaints {
             tracing::warn!("{complaint}");
@@ -84,12 +84,12 @@ impl Telemetry {
         }
     }
 
-    /// Makes spans; off when traces are.
+    /// The tracer; it makes no spans if traces are off.
     pub fn tracer(&self) -> &Tracer {
         &self.tracer
     }
 
-    /// Delivers what is waiting, for at most [`FLUSH`].
+    /// Stops the exports after delivering what is pending, for at most [`FLUSH`].
     pub async fn stop(self) {
         let Some(RunningTelemetry { mut tasks, stop }) = self.running else {
             return;
@@ -106,7 +106,7 @@ impl Telemetry {
     }
 }
 
-/// The transport to a destination; `None`, and a line in the log, when it cannot be opened.
+/// Opens the transport to a destination. Logs the result; `None` if it fails.
 fn open(destination: &Destination, signal: Signal) -> Option<transport::Transport> {
     let protocol = destination.protocol.as_str();
     match transport::Transport::open(destination) {

@@ -72,7 +72,7 @@ impl EventWriter {
     }
 
     /// Makes one attempt, without retries. `at`: when the announced change happened; the same in every attempt. Returns also
-    /// the reason if it failed. May take more than 36 s if a hook hangs.
+    /// the reason if it failed. If a hook hangs, each write takes up to 36 s.
     pub async fn write(&self, said: &Announcement, at: Time) -> (EventOutcome, Option<String>) {
         let event = self.event(said, at);
         match self.ask(Method::POST, COLLECTION, Some(&event)).await {

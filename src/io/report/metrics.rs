@@ -1,8 +1,8 @@
 //! hookwatch's own metrics, each declared once.
 //!
-//! Counters and histograms grow as things happen. What describes a hook is a gauge filled from the newest assessment at
-//! each scrape, so that a hook that is gone leaves no series behind. Labels come from closed sets; the open ones name
-//! hooks and API servers, and both are bounded. `docs/metrics.md` says how.
+//! Counters and histograms grow as things happen. The state of hooks is in gauges that are filled from the newest assessment
+//! whenever metrics are gathered, so that a deleted hook leaves no series behind. Most label values come from closed sets. Labels that name
+//! hooks, API servers or Alertmanagers are bounded in number; see `docs/metrics.md`.
 
 #[macro_use]
 mod make;
@@ -36,7 +36,7 @@ use crate::domain::time::Time;
 use crate::io::wall::WallClock;
 use make::Maker;
 
-/// A certificate's end by hook, `served` or `ca`.
+/// A hook, which of its certificates (`served` or `ca`), and when that expires, by the wall clock.
 pub type CertificateEnd = (HookId, &'static str, Time);
 
 group! {
@@ -63,12 +63,12 @@ group! {
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    /// Held while the gauges are filled and read, so that two readers never mix.
+    /// Held while gauges are filled and read, so that concurrent scrapes do not mix.
     gathering: Mutex<()>,
-    /// By which timestamps are published.
+    /// The wall clock by which all timestamps in metrics are dated.
     pub wall: WallClock,
     declared: Vec<Declared>,
-    /// Gauges whose series come and go.
+    /// Gauges that are cleared whenever metrics are gathered, so that only current series remain.
     passing: Vec<GaugeVec>,
     hooks: hooks::HookMetrics,
     probes: probes::ProbeMetrics,
@@ -82,10 +82,10 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Registers everything.
+    /// Registers all metrics in a new registry.
     ///
     /// # Errors
-    /// When two metrics have the same name, which is a mistake in this file.
+    /// If two metrics have the same name, which is a bug in this module.
     pub fn new() -> prometheus::Result<Self> {
         let registry = Registry::new();
         let make = Maker::new(&registry);
@@ -115,7 +115,7 @@ impl Metrics {
         })
     }
 
-    /// Every metric there can be, by name, whether or not it has a series yet.
+    /// All metrics that this daemon can expose, sorted by name, whether or not they have series yet.
     pub fn declared(&self) -> &[Declared] {
         &self.declared
     }
@@ -141,8 +141,8 @@ impl Metrics {
         self.own.events.with_label_values(&[outcome.as_str()]).inc();
     }
 
-    /// Everything as it is now, with the gauges as the assessment has them. What goes out by another way than
-    /// `/metrics` comes from here as well, so that it cannot say anything else.
+    /// The current value of every metric, after filling the gauges from the assessment. Both `/metrics` and OTLP read from here,
+    /// so that they cannot differ.
     pub fn families(
         &self,
         assessment: Option<&Assessment>,
@@ -186,12 +186,12 @@ impl Metrics {
     }
 }
 
-/// 1 for what is so, 0 for what is not.
+/// 1 for true, 0 for false.
 fn flag(is_so: bool) -> f64 {
     f64::from(u8::from(is_so))
 }
 
-/// The same for each of these.
+/// Sets the series of each value: 1 if `is_so`, else 0.
 fn flag_each<T: Copy + Into<&'static str>>(gauges: &GaugeVec, all: &[T], is_so: impl Fn(T) -> bool) {
     for &one in all {
         set(gauges, &[one.into()], flag(is_so(one)));

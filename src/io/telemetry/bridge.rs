@@ -1,7 +1,6 @@
-//! `/metrics` as OTLP.
+//! Converts the metrics of `/metrics` to OTLP.
 //!
-//! The registry is the one truth: what is sent is what the text exposition would have said at that moment, under the
-//! same names and with the same labels, so the two cannot disagree.
+//! Both read the same registry and use the same names and labels, so OTLP and the text exposition cannot disagree.
 
 use std::time::Duration;
 
@@ -20,7 +19,7 @@ use crate::domain::time::Time;
 use crate::io::Clock;
 use crate::io::report::Reported;
 
-/// The most data points of one request. Receivers refuse large ones: gRPC's usual bound is 4 MiB.
+/// Most data points of one request. Receivers refuse large requests: the default limit of gRPC is 4 MiB.
 const MOST_POINTS: usize = 2_000;
 
 pub(super) struct MetricSource {
@@ -31,7 +30,7 @@ pub(super) struct MetricSource {
 }
 
 impl MetricSource {
-    /// Counters count from now on.
+    /// A source whose cumulative values start at the current time.
     pub(super) fn new(shown: Reported, resource: opentelemetry_sdk::Resource, clock: &Clock) -> Self {
         Self {
             shown,
@@ -44,12 +43,12 @@ impl MetricSource {
         }
     }
 
-    /// Everything as it is now, in requests of a bounded size, each with the number of its data points.
+    /// The current values, split into requests of at most [`MOST_POINTS`] data points; with the number of data points of each.
     pub(super) fn requests(&self) -> Vec<(ExportMetricsServiceRequest, u64)> {
         let wall = self.shown.metrics.wall.reading();
         let times = PointTimes {
-            // Another beginning would say that the counters began again, so that it is moved only where it would be later than
-            // the wall clock that was set back.
+            // A changed start time means that the counters were reset, so it should stay the same. It is moved only if the wall
+            // clock was set back: it must not be later than now.
             began: nanos(self.began.min(wall.date(self.began))),
             now: nanos(wall.date((self.clock)())),
         };
@@ -91,7 +90,7 @@ impl MetricSource {
     }
 }
 
-/// In nanoseconds since the Unix epoch.
+/// The times of data points, in nanoseconds since the Unix epoch.
 #[derive(Debug, Clone, Copy)]
 struct PointTimes {
     began: u64,
@@ -103,7 +102,7 @@ fn nanos(time: Time) -> u64 {
     u64::try_from(nanos).unwrap_or(u64::MAX)
 }
 
-/// Some series of a family; `None` for a type that hookwatch has not.
+/// Converts `series` of a family; `None` for a type that hookwatch does not use.
 fn metric(family: &MetricFamily, series: &[proto::Metric], times: PointTimes) -> Option<Metric> {
     let cumulative = AggregationTemporality::Cumulative.into();
     let data = match family.get_field_type() {
@@ -136,7 +135,7 @@ fn metric(family: &MetricFamily, series: &[proto::Metric], times: PointTimes) ->
     })
 }
 
-/// The unit that the name says, in UCUM.
+/// The unit in UCUM, derived from the suffix of the name; empty for other names.
 fn unit(name: &str) -> &'static str {
     match name.strip_suffix("_total").unwrap_or(name) {
         name if name.ends_with("_seconds") => "s",
@@ -155,7 +154,7 @@ fn number(series: &proto::Metric, value: f64, began: u64, now: u64) -> NumberDat
     }
 }
 
-/// Prometheus counts everything up to an edge, OTLP what lies between two; the last bucket has no edge.
+/// Converts cumulative buckets (Prometheus) to one count per bucket (OTLP). OTLP's last bucket has no upper bound.
 fn histogram(series: &proto::Metric, times: PointTimes) -> HistogramDataPoint {
     let histogram = series.get_histogram();
     let (mut bounds, mut counts) = (Vec::new(), Vec::new());

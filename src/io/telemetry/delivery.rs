@@ -1,4 +1,4 @@
-//! One request after the other to the receiver, each tried until its deadline.
+//! Delivers requests to the receiver one at a time, with retries until a deadline.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::transport::{FailedExport, Payload, Transport};
 use crate::io::report::metrics::{Loss, Signal, TelemetryCounts};
 
-/// The first wait before a request is tried again; each one after is twice as long.
+/// The pause before the first retry. It doubles with each retry.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
-/// The longest wait, even if a receiver asks for more.
+/// The longest pause that a receiver can ask for (`Retry-After`), unless the doubled pause is already longer.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// Delivers one signal. A failure is logged once, and once when it works again.
+/// Delivers one signal. Logs the first of several failures, and the first success after them.
 #[derive(Debug)]
 pub(super) struct SignalDelivery {
     transport: Transport,
@@ -24,7 +24,7 @@ pub(super) struct SignalDelivery {
 }
 
 impl SignalDelivery {
-    /// `stop` turns true when there is no time left to try anything twice.
+    /// `stop` turns true when hookwatch stops: from then on nothing is retried.
     pub(super) fn new(
         transport: Transport,
         signal: Signal,
@@ -42,14 +42,14 @@ impl SignalDelivery {
 
     /// Resolves when it is time to stop.
     pub(super) async fn stopped(&mut self) {
-        // A dropped sender means the same.
+        // A dropped sender means stop as well.
         let _ = self.stop.wait_for(|stop| *stop).await;
     }
 
-    /// Sends `count` items. Ends by the deadline of the destination, delivered or not.
+    /// Sends a request with `count` items, with retries until the destination's timeout.
     ///
     /// # Errors
-    /// Why they were not delivered; they are counted already.
+    /// Why they were not delivered. They are already counted as lost.
     pub(super) async fn deliver(&mut self, payload: &impl Payload, count: u64) -> Result<(), Loss> {
         let until = Instant::now() + self.transport.timeout;
         let mut wait = FIRST_WAIT;
@@ -66,7 +66,7 @@ impl SignalDelivery {
             let Some(asked) = failed.again else {
                 break failed;
             };
-            // There is a wait even if a receiver asks for none.
+            // Never shorter than our own pause, even if the receiver asks for less.
             let next = asked.unwrap_or(wait).clamp(wait, LONGEST_WAIT.max(wait));
             if Instant::now() + next >= until || *self.stop.borrow() {
                 break failed;

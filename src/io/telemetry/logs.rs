@@ -7,17 +7,18 @@ use tracing_subscriber::EnvFilter;
 /// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum LogFormat {
-    /// For people.
+    /// Lines for people, in colour on a terminal.
     #[default]
     Text,
     /// One JSON object a line.
     Json,
 }
 
-/// Begins to log to standard error, so that standard output carries results only.
+/// Starts logging to standard error, so that standard output has only results. `filter` is as in
+/// [`EnvFilter`], for example `info` or `hookwatch=debug`.
 ///
 /// # Errors
-/// A sentence when the filter cannot be read, or when logging has begun already.
+/// A sentence if the filter is invalid or logging was started before.
 pub fn start(format: LogFormat, filter: &str) -> Result<(), String> {
     let filter = EnvFilter::try_new(filter)
         .map_err(|error| format!("{filter:?} is not a log filter like info or hookwatch=debug: {error}"))?;

@@ -1,7 +1,8 @@
 //! The span of one observation, and the spans of its phases.
 //!
-//! A span begins before the observation does, for a probe carries its name; everything else is put in when the report
-//! is there. The phases of a probe are laid end to end up to its end, as they were measured.
+//! A span begins before its observation, because a probe carries the span's id in `traceparent`. Most attributes are set when
+//! the report arrives. The spans of a probe's phases have their measured durations and adjoin each other, the last ending with
+//! the probe.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -18,7 +19,7 @@ use crate::domain::observe::probe::{ProbeAnswer, ProbeOutcome, ProbePhase, Probe
 use crate::domain::observe::snapshot::{Scrape, ScrapeFailure};
 use crate::domain::time::{Time, WallReading};
 
-/// One observation in progress. Empty when traces are off. Dropped, its span ends there and then.
+/// The span of an observation in progress; empty if traces are off. Dropping it ends the span at that moment.
 #[derive(Debug, Default)]
 pub struct ObservationSpan(pub(super) Option<Box<OpenSpan>>);
 
@@ -56,7 +57,7 @@ impl ObservationSpan {
         self
     }
 
-    /// The header by which a backend learns of the span; `None` when it is not to.
+    /// The W3C `traceparent` header that propagates the span to a backend; `None` if traces or propagation are off.
     pub fn traceparent(&self) -> Option<HeaderValue> {
         let open = self.0.as_ref().filter(|open| open.rounds.propagate)?;
         let context = open.span.span_context();
@@ -69,7 +70,7 @@ impl ObservationSpan {
         HeaderValue::try_from(header).ok()
     }
 
-    /// Ends the span of a probe.
+    /// Ends the span of a probe, with its outcome and a child span per phase.
     pub fn probed(mut self, report: &ProbeReport) {
         let outcome = &report.outcome;
         self.set(|| {
@@ -92,7 +93,7 @@ impl ObservationSpan {
         self.end(trouble(outcome).map(|why| (outcome.as_str(), why)), end);
     }
 
-    /// Ends the span of a canary.
+    /// Ends the span of a canary, with its outcome.
     pub fn canary_written(mut self, report: &CanaryReport) {
         let outcome = &report.outcome;
         self.set(|| {
@@ -103,7 +104,7 @@ impl ObservationSpan {
             attributes
         });
         let trouble = match outcome {
-            // A denial is a healthy answer.
+            // A denial is a healthy answer of a webhook.
             CanaryOutcome::Written | CanaryOutcome::Denied { .. } => None,
             CanaryOutcome::CallFailed(failure) => Some(failure.text.clone()),
             CanaryOutcome::Forbidden { message }
@@ -116,7 +117,7 @@ impl ObservationSpan {
         self.end(trouble.map(|why| (outcome.as_str(), why)), end);
     }
 
-    /// Ends the span of a scrape.
+    /// Ends the span of a scrape, with its size or its failure.
     pub fn scraped(mut self, read: Result<&Scrape, &ScrapeFailure>) {
         match read {
             Ok(scrape) => {
@@ -133,7 +134,7 @@ impl ObservationSpan {
         }
     }
 
-    /// A span for each phase that was reached. The last one is where a probe that did not succeed got stuck.
+    /// Makes a span for each phase that was reached. If the probe failed, the last one gets the error: the probe failed there.
     fn phases(&self, report: &ProbeReport, end: SystemTime) {
         let Some(open) = self.recording() else {
             return;
@@ -168,7 +169,7 @@ impl ObservationSpan {
         self.0.as_deref().filter(|open| open.span.is_recording())
     }
 
-    /// Adds attributes; they are not computed when the span is not recording.
+    /// Adds attributes. They are computed only if the span is recording.
     fn set(&mut self, attributes: impl FnOnce() -> Vec<KeyValue>) {
         if self.recording().is_some()
             && let Some(open) = &mut self.0
@@ -189,7 +190,7 @@ impl ObservationSpan {
     }
 }
 
-/// What went wrong in a probe; `None` when nothing did that would be the backend's fault.
+/// What went wrong in a probe; `None` if nothing did, or nothing that is the backend's fault.
 fn trouble(outcome: &ProbeOutcome) -> Option<String> {
     match outcome {
         ProbeOutcome::Answered(ProbeAnswer::Discovery { status })

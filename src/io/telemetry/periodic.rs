@@ -1,4 +1,4 @@
-//! Metrics over OTLP, at an interval.
+//! Sends metrics over OTLP at an interval.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::delivery::SignalDelivery;
 /// Sends all metrics every `interval`, and once more at the stop signal.
 pub(super) async fn send(source: MetricSource, mut delivery: SignalDelivery, interval: Duration) {
     let mut tick = tokio::time::interval_at(Instant::now() + interval, interval);
-    // A receiver that was away gets the newest values, not every one it missed.
+    // After a slow delivery the next one is a whole interval later; missed ones are not caught up.
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let last = tokio::select! {
@@ -21,7 +21,7 @@ pub(super) async fn send(source: MetricSource, mut delivery: SignalDelivery, int
         for (request, points) in source.requests() {
             match delivered {
                 Ok(()) => delivered = delivery.deliver(&request, points).await,
-                // With many hooks there are many requests; each would wait for its own deadline.
+                // After a failed request the rest is given up: each would wait for its own deadline.
                 Err(loss) => delivery.give_up(loss, points),
             }
         }

@@ -1,4 +1,4 @@
-//! The spans that wait to be sent.
+//! The queue of spans that wait to be sent.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout_at};
 use super::delivery::SignalDelivery;
 use crate::io::report::metrics::{Loss, Signal, TelemetryCounts};
 
-/// A queue for at most `length` spans, and the end that sends them.
+/// A queue for at most `length` spans: the end that spans enter, and the end that sends them.
 pub(super) fn queue(length: usize, counts: TelemetryCounts) -> (Queue, Waiting) {
     let (spans, waiting) = mpsc::channel(length);
     let queue = Queue {
@@ -25,7 +25,7 @@ pub(super) fn queue(length: usize, counts: TelemetryCounts) -> (Queue, Waiting) 
     (queue, Waiting { waiting, counts })
 }
 
-/// Where spans go when they end. Never waits: past its length a span is counted and gone.
+/// Receives spans when they end. Never blocks: while the queue is full, spans are dropped and counted.
 #[derive(Debug)]
 pub(super) struct Queue {
     spans: mpsc::Sender<SpanData>,
@@ -52,7 +52,7 @@ impl SpanProcessor for Queue {
     }
 }
 
-/// The other end of a [`Queue`].
+/// The sending end of a [`Queue`].
 #[derive(Debug)]
 pub(super) struct Waiting {
     waiting: mpsc::Receiver<SpanData>,
@@ -60,8 +60,8 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// Sends spans in batches of at most `most`, each at the latest `delay` after its first span, until the stop signal
-    /// and an empty queue.
+    /// Sends spans in batches of at most `most`, each at the latest `delay` after its first span arrived. Returns after the stop
+    /// signal, once the queue is empty.
     pub(super) async fn send(
         mut self,
         mut delivery: SignalDelivery,
@@ -80,7 +80,7 @@ impl Waiting {
             let request = ExportTraceServiceRequest {
                 resource_spans: group_spans_by_resource_and_scope(batch, &resource),
             };
-            // What was lost is counted, and there is more to send.
+            // `deliver` has counted what was lost.
             let _ = delivery.deliver(&request, count).await;
         }
     }
@@ -90,7 +90,7 @@ impl Waiting {
         std::iter::from_fn(|| self.waiting.try_recv().ok()).collect()
     }
 
-    /// The next batch; an empty one when there will be no more.
+    /// The next batch; empty if there will be no more.
     async fn batch(&mut self, delivery: &mut SignalDelivery, most: usize, delay: Duration) -> Vec<SpanData> {
         let mut batch = Vec::new();
         let first = tokio::select! {

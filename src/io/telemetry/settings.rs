@@ -1,8 +1,8 @@
-//! The standard `OTEL_*` variables, and nothing else: what is sent, where to, and how.
+//! The settings of telemetry, read from the standard `OTEL_*` variables only.
 //!
-//! As the specification wants it, a value that makes no sense is said in the log and counts as not set, an empty one
-//! counts as not set, and what is said of one signal overrides what is said of both. In one point hookwatch differs:
-//! without any endpoint, and without an exporter asked for by name, nothing is sent.
+//! As in the specification, an invalid value is logged and counts as not set, an empty value counts as not set, and a variable
+//! of one signal overrides that of both. Two things differ: a signal is sent only if an endpoint is set or the exporter
+//! `otlp` is named, and one whose endpoint is invalid is not sent at all.
 
 mod destination;
 mod read;
@@ -19,20 +19,20 @@ use read::VariableReader;
 
 pub use destination::{Destination, Protocol};
 
-/// What the variables ask for.
+/// The settings of telemetry.
 #[derive(Debug, Clone)]
 pub struct TelemetrySettings {
-    /// `None` when no spans are sent.
+    /// Settings of traces; `None` if they are off.
     pub traces: Option<TracesSettings>,
-    /// `None` when no metrics are sent.
+    /// Settings of metrics; `None` if they are off.
     pub metrics: Option<MetricsSettings>,
-    /// Who sends.
+    /// The resource attributes, such as `service.name`, that go with every request.
     pub resource: Resource,
-    /// What made no sense, as sentences.
+    /// A sentence for each invalid value, for the log.
     pub complaints: Vec<String>,
 }
 
-/// How spans are made and sent.
+/// How spans are sampled and sent.
 #[derive(Debug, Clone)]
 pub struct TracesSettings {
     /// Where to.
@@ -41,11 +41,11 @@ pub struct TracesSettings {
     pub sampler: Sampler,
     /// Whether probes carry the header `traceparent`.
     pub propagate: bool,
-    /// Spans that may wait; at least 1.
+    /// Most spans that wait to be sent; at least 1.
     pub queue: usize,
-    /// Spans of one request; at least 1, at most `queue`.
+    /// Most spans of one request; at least 1, at most `queue`.
     pub batch: usize,
-    /// How long a span waits for others to be sent with it.
+    /// Longest time that a span waits for others to be sent in the same request.
     pub delay: Duration,
 }
 
@@ -54,15 +54,15 @@ pub struct TracesSettings {
 pub struct MetricsSettings {
     /// Where to.
     pub destination: Destination,
-    /// Time between two requests; at least 1 ms.
+    /// Time between two exports; at least 1 ms.
     pub interval: Duration,
 }
 
-/// The longest queue that can be asked for. A span takes a kilobyte or so.
+/// The longest queue that can be configured, in spans. A span takes about 1 kB, so this is about 1 GB.
 const LONGEST_QUEUE: u64 = 1 << 20;
 
 impl TelemetrySettings {
-    /// Nothing is sent.
+    /// Settings with which nothing is sent.
     pub fn off() -> Self {
         Self {
             traces: None,
@@ -72,12 +72,12 @@ impl TelemetrySettings {
         }
     }
 
-    /// What the environment of the process asks for.
+    /// Reads the settings from the environment of the process.
     pub fn from_environment() -> Self {
         Self::from_variables(|name| std::env::var(name).ok())
     }
 
-    /// What some variables ask for.
+    /// Reads the settings from variables. `variable` returns the value of a name, or `None` if it is not set.
     pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Self {
         let mut reader = VariableReader::new(&variable);
         let mut settings = Self::off();
@@ -106,7 +106,7 @@ fn traces(reader: &mut VariableReader<'_>) -> Option<TracesSettings> {
     let batch = reader.number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512, 1..=LONGEST_QUEUE);
     let propagators = reader.list("OTEL_PROPAGATORS");
     for name in propagators.iter().flatten() {
-        // Baggage has nothing to carry here.
+        // `baggage` is accepted, but hookwatch has no baggage to send.
         if !matches!(name.as_str(), "tracecontext" | "baggage" | "none") {
             reader.complain(
                 "OTEL_PROPAGATORS",
@@ -134,7 +134,7 @@ fn metrics(reader: &mut VariableReader<'_>) -> Option<MetricsSettings> {
     })
 }
 
-/// A trace begins here always, so what is said for traces with and without a parent is the same.
+/// Every trace begins in hookwatch, so a `parentbased_` sampler does the same as the one without the prefix.
 fn sampler(reader: &mut VariableReader<'_>) -> Sampler {
     const NAME: &str = "OTEL_TRACES_SAMPLER";
     let root = match reader.text(NAME).as_deref() {
@@ -154,12 +154,12 @@ fn resource(reader: &mut VariableReader<'_>) -> Resource {
         KeyValue::new("service.name", "hookwatch"),
         KeyValue::new("service.version", env!("CARGO_PKG_VERSION")),
     ];
-    // Two replicas that call themselves the same would write to the same series. In a Pod this is the Pod's name.
+    // Without it two replicas would write to the same series. In a Pod the host name is the Pod's name.
     let host = rustix::system::uname();
     if let Ok(host) = host.nodename().to_str() {
         attributes.push(KeyValue::new("service.instance.id", host.to_owned()));
     }
-    // Of two with the same key the later one counts.
+    // Attributes that are added later override earlier ones of the same key.
     for (key, value) in reader.pairs("OTEL_RESOURCE_ATTRIBUTES") {
         attributes.push(KeyValue::new(key, value));
     }

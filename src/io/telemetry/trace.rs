@@ -1,10 +1,10 @@
-//! Traces: observations and the resulting changes, in rounds.
+//! Traces: observations and the changes of verdicts that result from them, grouped in rounds.
 //!
-//! Everything is judged up to five times a second, mostly without a change; a trace for each would be noise. So a trace
-//! is a *round* of judging: it begins where the one before ended, everything that is observed meanwhile is a child of its
-//! root, and it ends when a verdict changes, else when it is long or full. A change of a verdict is a child, too, with
-//! links to the probes that were made before it, including those in flight: the trace named in the log line has what led
-//! to it. Both ends of a round bound a trace, whatever the number of hooks.
+//! Everything is judged up to five times a second, mostly without a change; a trace per judgement would be noise. So a trace is
+//! a *round*: it begins when the previous round ends, and its root has a child for everything observed in it. A round ends when
+//! a verdict changes, after 15 s, or with 256 observations; this bounds a trace whatever the number of hooks. A
+//! change of a verdict is a child, too, with links to the hook's last probes, including those in flight: the trace that the log
+//! line names shows what led to the change.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
@@ -33,22 +33,22 @@ use crate::domain::watchdog::LoggedChange;
 use crate::io::report::metrics::Metrics;
 use crate::io::{Clock, lock};
 
-/// The longest round without any change.
+/// The longest round without a change; a round without observations may be longer.
 const LONGEST: Duration = Duration::from_secs(15);
-/// The most observations of one round.
+/// Most observations of one round.
 const MOST: usize = 256;
-/// How many probes of a hook a change of its verdict links to.
+/// Most probes to which a change of a hook's verdict links: its newest ones.
 const LINKS: usize = 8;
 
-/// Makes spans. Cheap to clone; when traces are off it is empty, and so is all that it makes.
+/// Makes spans. Cheap to clone. If traces are off it is empty, and its spans are, too.
 #[derive(Debug, Clone, Default)]
 pub struct Tracer(Option<Arc<Rounds>>);
 
-/// The rounds, one after the other.
+/// The current round, and what all rounds share.
 pub(super) struct Rounds {
     tracer: SdkTracer,
     clock: Clock,
-    /// For their wall clock.
+    /// Only for [`Metrics::wall`].
     metrics: Arc<Metrics>,
     pub(super) propagate: bool,
     state: Mutex<TraceState>,
@@ -72,7 +72,7 @@ impl Tracer {
     pub(super) fn new(settings: TracesSettings, queue: Queue, clock: &Clock, metrics: &Arc<Metrics>) -> Self {
         let provider = SdkTracerProvider::builder()
             .with_sampler(settings.sampler)
-            // Put in where spans are sent.
+            // The real resource is added when spans are sent; see `queue`.
             .with_resource(Resource::builder_empty().build())
             .with_span_processor(queue)
             .build();
@@ -93,7 +93,7 @@ impl Tracer {
         })))
     }
 
-    /// Begins the span of a probe that these hooks share; it names the first.
+    /// Begins the span of a probe that `hooks` share. Its attributes name the first; empty if there is none.
     pub fn probe<'a>(
         &self,
         hooks: impl Iterator<Item = &'a HookId> + Clone,
@@ -146,13 +146,14 @@ impl Tracer {
         ObservationSpan::new(Arc::clone(rounds), span, wall)
     }
 
-    /// Takes down a change that a person would want to look into, and says in which trace it can be found.
+    /// Records a change of a hook or of the control plane as a span. Returns its trace, for the log line; `None` for other changes,
+    /// and if the round is not sampled or traces are off.
     pub fn changed(&self, change: &LoggedChange) -> Option<TraceId> {
         let rounds = self.0.as_ref()?;
         let (name, attributes, hook) = match change {
             LoggedChange::Hook { from, verdict } => {
                 let well = !matches!(verdict.health, Health::Failing | Health::Suspect);
-                // The first verdict on a hook is no change when it is healthy or unknown.
+                // A first verdict that is healthy or unknown is not a change.
                 if from.is_none() && well {
                     return None;
                 }
@@ -179,7 +180,7 @@ impl Tracer {
         Some(trace)
     }
 
-    /// Ends the round when it is time; to be called whenever everything has been judged.
+    /// Ends the round if a verdict has changed in it or it is long enough. The caller calls this after every judgement.
     pub fn judged(&self, assessment: Option<&Assessment>) {
         let Some(rounds) = &self.0 else {
             return;
@@ -192,7 +193,7 @@ impl Tracer {
         }
     }
 
-    /// Forgets the probes of hooks that are not in the inventory any more.
+    /// Drops the remembered probes of hooks that are no longer in the inventory.
     pub fn keep_only(&self, hooks: &BTreeSet<HookId>) {
         if let Some(rounds) = &self.0 {
             rounds.lock().probes.retain(|hook, _| hooks.contains(hook));
@@ -225,12 +226,12 @@ impl Rounds {
         state.round = TraceRound::begin(&self.tracer, now, self.wall());
     }
 
-    /// Dates a span from its start to its end, independent of changes to the wall clock.
+    /// A reading of the wall clock. A span keeps the one from its start, so that a step of the clock does not distort it.
     fn wall(&self) -> WallReading {
         self.metrics.wall.reading()
     }
 
-    /// The state with the time at which it is locked: a time read before that could precede the current round.
+    /// Locks the state, then reads the time: a time read before the lock could be earlier than the start of the round.
     fn now(&self) -> (Time, MutexGuard<'_, TraceState>) {
         let state = self.lock();
         ((self.clock)(), state)
@@ -304,7 +305,7 @@ fn of_plane(plane: &ControlPlane) -> Vec<KeyValue> {
     ]
 }
 
-/// An instant of the daemon's clock as OpenTelemetry has it.
+/// Converts an instant of the daemon's clock to the `SystemTime` that OpenTelemetry uses.
 pub(super) fn system(wall: WallReading, time: Time) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(wall.date(time).unix_millis())
 }

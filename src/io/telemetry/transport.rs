@@ -1,8 +1,7 @@
 //! The transport to a receiver of OTLP, over HTTP or gRPC.
 //!
-//! The exporters of the crate `opentelemetry-otlp` are not used: they take metrics from the SDK's own instruments
-//! alone, and ours are those of `/metrics`. So there is one client for both signals, on the messages of
-//! `opentelemetry-proto`.
+//! The exporters of the crate `opentelemetry-otlp` are not used: they accept only metrics from the SDK's own instruments, and
+//! hookwatch's are in a Prometheus registry. So one client sends both signals with the messages of `opentelemetry-proto`.
 
 mod grpc;
 mod http;
@@ -23,17 +22,17 @@ use crate::domain::text::bounded;
 use crate::io::file;
 use crate::io::report::metrics::Loss;
 
-/// Who sends.
+/// The `User-Agent` of requests.
 const AGENT: &str = concat!("hookwatch/", env!("CARGO_PKG_VERSION"));
-/// The longest answer that is read, in bytes. One that means something has a sentence in it at most.
+/// Most bytes of an answer. A valid answer has at most a short error message.
 const LONGEST_ANSWER: usize = 64 * 1024;
 
-/// A request of one signal.
+/// An export request of one signal.
 pub(super) trait Payload: Message + Clone + Default + 'static {
-    /// What the receiver answers.
+    /// The receiver's answer.
     type Answer: Message + Default;
 
-    /// What the answer says was thrown away.
+    /// The rejected items that the answer reports (`partial_success`).
     fn rejected(answer: Self::Answer) -> Rejected;
 
     /// Sends it over gRPC.
@@ -69,10 +68,10 @@ impl Payload for ExportMetricsServiceRequest {
     }
 }
 
-/// How much of a request that was taken the receiver threw away.
+/// The part of an accepted request that the receiver rejected.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Rejected {
-    /// Spans or data points.
+    /// The number of spans or data points.
     pub(super) count: u64,
     /// The receiver's text.
     pub(super) why: String,
@@ -89,15 +88,15 @@ impl Rejected {
 
 #[derive(Debug)]
 pub(super) struct FailedExport {
-    /// What to count it as.
+    /// The reason under which the loss is counted.
     pub(super) loss: Loss,
-    /// Whether it is worth another try, and after how long when the receiver says so.
+    /// `Some` if a retry may succeed, with the pause that the receiver asks for, if any.
     pub(super) again: Option<Option<Duration>>,
     pub(super) why: String,
 }
 
 impl FailedExport {
-    /// A failure that a retry would not fix.
+    /// A permanent failure: a retry would not succeed.
     pub(super) fn for_good(loss: Loss, why: &str) -> Self {
         Self {
             loss,
@@ -106,7 +105,7 @@ impl FailedExport {
         }
     }
 
-    /// A failure that may pass.
+    /// A temporary failure: a retry may succeed, after the pause that the receiver asks for.
     fn for_now(loss: Loss, after: Option<Duration>, why: &str) -> Self {
         Self {
             loss,
@@ -116,11 +115,11 @@ impl FailedExport {
     }
 }
 
-/// A transport to a receiver. Nothing is dialled before the first request.
+/// A transport to a receiver. It connects at the first request.
 #[derive(Debug)]
 pub(super) struct Transport {
     way: TransportClient,
-    /// How long a request may take, all tries together.
+    /// Longest time for a request, including retries.
     pub(super) timeout: Duration,
 }
 
@@ -131,7 +130,7 @@ enum TransportClient {
 }
 
 impl Transport {
-    /// Reads the files of the destination, such as certificates.
+    /// Makes the client of a destination. Reads its certificate and key files, but does not connect.
     pub(super) fn open(destination: &Destination) -> Result<Self, String> {
         let way = match destination.protocol {
             Protocol::HttpProtobuf => TransportClient::Http(http::Http::open(destination)?),
@@ -143,7 +142,7 @@ impl Transport {
         })
     }
 
-    /// Sends a request once.
+    /// Sends a request once, without retries.
     pub(super) async fn send<P: Payload>(&self, payload: &P) -> Result<Rejected, FailedExport> {
         match &self.way {
             TransportClient::Http(way) => way.send(payload).await,
@@ -152,7 +151,7 @@ impl Transport {
     }
 }
 
-/// The certificates or the key in a file.
+/// Reads a PEM file.
 fn pem(path: &Path) -> Result<Vec<u8>, String> {
     file::read(path, file::LONGEST_SECRET)
         .map_err(|error| format!("{} cannot be read: {error}", path.display()))

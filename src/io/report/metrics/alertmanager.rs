@@ -1,4 +1,5 @@
-//! Metrics of the alerts that hookwatch pushes itself. Their label is the Alertmanager, as configured, and so bounded.
+//! Metrics of the alerts that hookwatch pushes. The Alertmanager in their label comes from the configuration, so their number
+//! is bounded.
 
 use strum::{IntoStaticStr, VariantArray};
 
@@ -11,11 +12,11 @@ use crate::io::endpoint::EndpointError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Dropped {
-    /// It refused the push.
+    /// The Alertmanager refused the push.
     Refused,
-    /// It was down until the end of the alert was forgotten; the alert expires there.
+    /// The Alertmanager was unreachable until hookwatch gave up announcing the alert's end. The alert expires there by itself.
     Expired,
-    /// More fire at once than are pushed.
+    /// More alerts fired at once than hookwatch pushes.
     TooMany,
 }
 
@@ -34,7 +35,7 @@ group! {
 }
 
 impl Metrics {
-    /// Begins the series of an Alertmanager, so that the first failure shows as an increase.
+    /// Creates the series of an Alertmanager with 0, so that its first failure shows as an increase.
     pub fn alertmanager_known(&self, alertmanager: &str) {
         let metrics = &self.alertmanager;
         metrics.sent.with_label_values(&[alertmanager]).inc_by(0);
@@ -53,7 +54,7 @@ impl Metrics {
         metrics.last_success.with_label_values(&[alertmanager]).set(0.0);
     }
 
-    /// Counts a push that was accepted at `at`, and its alerts.
+    /// Counts the alerts of a push that was accepted at `at`.
     pub fn alerts_sent(&self, alertmanager: &str, alerts: usize, at: Time) {
         let metrics = &self.alertmanager;
         metrics
@@ -64,13 +65,13 @@ impl Metrics {
         set(&metrics.last_success, &[alertmanager], at);
     }
 
-    /// Counts a push that was not taken.
+    /// Counts a failed push, by the reason of the error.
     pub fn push_failed(&self, alertmanager: &str, why: &EndpointError) {
         let labels = [alertmanager, why.reason()];
         self.alertmanager.failed.with_label_values(&labels).inc();
     }
 
-    /// Counts alerts that are not pushed to the Alertmanager.
+    /// Counts alerts, or ends of alerts, that this Alertmanager never receives.
     pub fn alerts_dropped(&self, alertmanager: &str, why: Dropped, alerts: usize) {
         let labels = [alertmanager, why.as_str()];
         self.alertmanager

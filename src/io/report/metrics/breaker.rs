@@ -1,4 +1,4 @@
-//! Metrics of what the breaker does and does not do.
+//! Metrics of the breaker: bypasses, and what holds it back.
 
 use strum::VariantNames as _;
 
@@ -31,7 +31,7 @@ group! {
 }
 
 impl BreakerMetrics {
-    /// Begins every series of the counters: one that begins with its first event shows no increase by it.
+    /// Creates all series of the counters with 0: a series that starts at 1 shows no increase for its first event.
     pub(super) fn begun(self) -> Self {
         for reason in HeldBack::ALL {
             self.held_back.with_label_values(&[reason.as_str()]).inc_by(0);
@@ -69,7 +69,7 @@ impl BreakerMetrics {
 }
 
 impl Metrics {
-    /// Counts that a culprit began not to be bypassed.
+    /// Counts that a guard rail began to keep a culprit from being bypassed.
     pub fn held_back(&self, reason: HeldBack) {
         self.breaker.held_back.with_label_values(&[reason.as_str()]).inc();
     }
@@ -79,7 +79,7 @@ impl Metrics {
         self.breaker.actions.with_label_values(&[action, outcome]).inc();
     }
 
-    /// Notes that a bypass is in force now.
+    /// Records that a bypass was seen in force at `at`.
     pub fn seen_bypassed(&self, at: Time) {
         let at = self.wall.date(at).unix_seconds();
         self.breaker.last_seen_bypassed.set(at);

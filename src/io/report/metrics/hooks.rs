@@ -1,7 +1,7 @@
-//! Metrics that have series of their own for each hook.
+//! Metrics with series per hook.
 //!
-//! A large cluster has thousands of hooks, so each is worth a handful of series: one for what it is instead of one for
-//! everything it might be, a sum instead of a histogram, and beyond [`MAX_HOOKS`] none at all.
+//! A large cluster has thousands of hooks, so each has only a handful of series: one for its current state instead of one per
+//! possible state, a sum instead of a histogram. Beyond [`MAX_HOOKS`] a hook has none.
 
 use super::{CertificateEnd, set};
 use crate::domain::audit::FindingSeverity;
@@ -11,7 +11,7 @@ use crate::domain::diagnose::verdict::Verdict;
 use crate::domain::report::assessment::Assessment;
 use crate::domain::vocabulary::Health;
 
-/// So many hooks have series of their own; of more, the worst have them.
+/// Most hooks with series of their own. With more, the worst have them.
 pub const MAX_HOOKS: usize = 2_000;
 
 const HOOK: [&str; 3] = ["kind", "configuration", "webhook"];
@@ -41,7 +41,7 @@ group! {
 }
 
 impl HookMetrics {
-    /// Fills the gauges as the assessment has them. Its hooks are in order, the worst first.
+    /// Fills the gauges from the assessment, whose hooks are sorted, the worst first.
     pub(super) fn fill(&self, assessment: &Assessment) {
         let hooks = &assessment.hooks;
         for &health in Health::ALL {
@@ -55,7 +55,7 @@ impl HookMetrics {
         self.fill_findings(&assessment.audit);
     }
 
-    /// The findings of the last audit; informational ones are counted and have no series of their own.
+    /// Fills in the findings of the last audit. Informational ones are only counted.
     fn fill_findings(&self, audit: &PublishedFindings) {
         if audit.at.is_none() {
             return;
@@ -111,7 +111,7 @@ impl HookMetrics {
         }
     }
 
-    /// Fills in when certificates end; beyond the bound those that end first.
+    /// Fills in when certificates expire. Of more than two per [`MAX_HOOKS`], only those that expire first have series.
     pub(super) fn fill_certificates(&self, certificates: &[CertificateEnd]) {
         let mut ends: Vec<&CertificateEnd> = certificates.iter().collect();
         if ends.len() > 2 * MAX_HOOKS {
@@ -126,7 +126,7 @@ impl HookMetrics {
     }
 }
 
-/// The names of a hook's labels with one more.
+/// The label names that identify a hook, and one more.
 pub(super) fn hook_and(label: &'static str) -> [&'static str; 4] {
     [HOOK[0], HOOK[1], HOOK[2], label]
 }

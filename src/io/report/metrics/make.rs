@@ -1,4 +1,4 @@
-//! Makes metrics with the common prefix, and remembers what it made.
+//! Registers metrics with the common prefix and keeps a list of them.
 
 use std::cell::RefCell;
 
@@ -9,12 +9,13 @@ use prometheus::{
     Registry,
 };
 
-/// Seconds. The edges include 1, 2, 10 and 30 s: when a probe is late, and what timeouts are set to.
+/// The bucket bounds of all histograms, in seconds. They include 1, 2, 10 and 30 s: the times at which observations count as
+/// late, and common webhook timeouts.
 pub const SECONDS: [f64; 12] = [
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0,
 ];
 
-/// A group of metrics, a line for each: its field, how it is made, its name without the prefix, its labels, what it means.
+/// Declares a struct of metrics, one line each: field, method of [`Maker`], name without the prefix, labels, help text.
 macro_rules! group {
     ($group:ident: $($field:ident = $make:ident($name:literal $(, $labels:expr)?): $about:literal;)+) => {
         #[derive(Debug)]
@@ -32,7 +33,7 @@ macro_rules! group {
     };
 }
 
-/// What a method of [`Maker`] makes.
+/// The type that a method of [`Maker`] returns.
 macro_rules! made {
     (gauge) => {
         prometheus::Gauge
@@ -60,16 +61,16 @@ macro_rules! made {
     };
 }
 
-/// One metric as it was registered.
+/// The declaration of a registered metric.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Declared {
-    /// The whole name. A histogram's series end in `_bucket`, `_sum` and `_count` beside.
+    /// The full name, without the suffixes `_bucket`, `_sum` and `_count` of a histogram's series.
     pub name: String,
     /// `counter`, `gauge` or `histogram`.
     pub kind: &'static str,
-    /// What it means, as a sentence.
+    /// The help text: a sentence.
     pub help: String,
-    /// The names of its labels.
+    /// The label names.
     pub labels: Vec<String>,
 }
 
@@ -89,7 +90,7 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// Everything that was made, by name, and the gauges whose series come and go.
+    /// All registered metrics, sorted by name, and the gauges that [`passing`](Self::passing) made.
     pub(super) fn made(self) -> (Vec<Declared>, Vec<GaugeVec>) {
         let mut declared = self.declared.into_inner();
         declared.sort_by(|a, b| a.name.cmp(&b.name));
@@ -134,7 +135,7 @@ impl<'a> Maker<'a> {
         self.register(GaugeVec::new(Self::opts(name, help), labels)?)
     }
 
-    /// Gauges whose series come and go: what is not set has none.
+    /// Gauges that are cleared whenever metrics are gathered: a series that is not set again is absent.
     pub(super) fn passing(&self, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<GaugeVec> {
         let gauges = self.gauges(name, help, labels)?;
         self.passing.borrow_mut().push(gauges.clone());
@@ -154,7 +155,7 @@ impl<'a> Maker<'a> {
         self.register(IntCounterVec::new(Self::opts(name, help), labels)?)
     }
 
-    /// Counters of what is no whole number, such as seconds.
+    /// Counters of fractional amounts, such as seconds.
     pub(super) fn amounts(&self, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<CounterVec> {
         self.register(CounterVec::new(Self::opts(name, help), labels)?)
     }

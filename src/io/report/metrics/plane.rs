@@ -35,7 +35,7 @@ impl PlaneMetrics {
 }
 
 impl Metrics {
-    /// Counts a finished canary.
+    /// Counts a finished canary and observes its duration.
     pub fn canary_written(&self, report: &CanaryReport) {
         let (metrics, canary) = (&self.plane, report.target.as_str());
         let labels = [canary, report.outcome.as_str()];

@@ -10,10 +10,10 @@ use crate::domain::observe::probe::{ConnectionKind, ProbePhase, ProbeReport};
 use crate::domain::observe::views::ProbeView;
 use crate::io::lock;
 
-/// Most pairs of connection and outcome with a series per hook; further outcomes count as `other`.
+/// Most pairs of connection and outcome that have a series per hook. Further outcomes count as `other`.
 pub const MAX_OUTCOMES: usize = 6;
-/// The name under which hooks and outcomes beyond the bounds are counted together. No hook can have it: their names
-/// have dots.
+/// The label value under which hooks and outcomes beyond the bounds are counted together. Webhook names contain dots, so no
+/// webhook can have this name.
 const OTHER: &str = "other";
 
 /// Connection and outcome.
@@ -37,7 +37,7 @@ group! {
 
 #[derive(Debug)]
 pub(super) struct ProbeMetrics {
-    /// Which series of `probes_total` each hook has: a vector can only be asked to drop an exact one.
+    /// The series of `probes_total` that each hook has. A `CounterVec` can only remove a series by all of its label values.
     probed_as: Mutex<BTreeMap<HookId, BTreeSet<Series>>>,
     series: ProbeSeries,
 }
@@ -50,7 +50,7 @@ impl ProbeMetrics {
         })
     }
 
-    /// Under which labels a probe counts: its own as long as the bounds allow it.
+    /// The labels under which a probe is counted: its own, or `other` beyond the bounds.
     fn series_of<'a>(&self, id: &'a HookId, series: Series) -> ([&'a str; 3], Series) {
         let mut probed = lock(&self.probed_as);
         if probed.len() >= MAX_HOOKS && !probed.contains_key(id) {
@@ -73,7 +73,8 @@ impl ProbeMetrics {
 }
 
 impl Metrics {
-    /// Counts a finished probe.
+    /// Counts a finished probe and its duration for the hook of this report. A probe that several hooks share has a report for
+    /// each; only the first is in the histograms.
     pub fn probed(&self, report: &ProbeReport) {
         let series = &self.probes.series;
         let connection = report.connection.as_str();
@@ -110,7 +111,7 @@ impl Metrics {
             if !keep {
                 let hook = labels(id);
                 for [connection, outcome] in &*known {
-                    // An error would mean that the series is not there, which is what is wanted.
+                    // An error means that the series is gone already.
                     let of_outcome = [hook[0], hook[1], hook[2], *connection, *outcome];
                     let _ = series.probes.remove_label_values(&of_outcome);
                     let _ = series.seconds.remove_label_values(&of_outcome[..4]);
@@ -121,7 +122,7 @@ impl Metrics {
     }
 }
 
-/// Hooks beyond the bound are counted together.
+/// The label values under which hooks beyond the bound are counted.
 fn together(id: &HookId) -> [&str; 3] {
     [id.kind.as_str(), OTHER, OTHER]
 }

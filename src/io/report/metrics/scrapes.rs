@@ -27,7 +27,7 @@ impl ScrapeMetrics {
 }
 
 impl Metrics {
-    /// Counts a good scrape.
+    /// Counts a successful scrape, its duration and size.
     pub fn scraped(&self, scrape: &Scrape) {
         let metrics = &self.scrapes;
         metrics.scrapes.with_label_values(&["success"]).inc();
@@ -39,7 +39,7 @@ impl Metrics {
             .inc_by(complaints.unreadable + complaints.left_out);
     }
 
-    /// Counts a failed scrape.
+    /// Counts a failed scrape, by reason.
     pub fn scrape_failed(&self, failure: &ScrapeFailure) {
         let scrapes = &self.scrapes.scrapes;
         scrapes.with_label_values(&[failure.reason.as_str()]).inc();

@@ -66,7 +66,7 @@ impl ServerMetrics {
 }
 
 impl Metrics {
-    /// Counts a reading of the Prometheus.
+    /// Counts a reading of the configured Prometheus, by result.
     pub fn stored_read(&self, reading: Result<&PrometheusReading, &ScrapeFailure>) {
         let result = reading.map_or_else(|failure| failure.reason.as_str(), |_| "success");
         self.servers.readings.with_label_values(&[result]).inc();

@@ -1,4 +1,4 @@
-//! Metrics of what is sent over OTLP, none of which has a series as long as nothing is sent; and metrics as text.
+//! Metrics of what is sent over OTLP, which have no series while OTLP is off; and the text exposition of all metrics.
 
 use std::sync::Arc;
 
@@ -9,33 +9,33 @@ use strum::{Display, IntoStaticStr, VariantArray};
 use super::{Maker, Metrics, set};
 use crate::domain::text::named;
 
-/// What is sent.
+/// A kind of telemetry that is sent over OTLP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Display, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Signal {
-    /// Spans.
+    /// Traces, counted in spans.
     Traces,
-    /// Data points.
+    /// Metrics, counted in data points.
     Metrics,
 }
 
 named!(Signal, "The value of the `signal` label.", all);
 
-/// Why something was not delivered.
+/// Why spans or data points were not delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Loss {
     /// The queue was full.
     QueueFull,
-    /// No connection, or it broke.
+    /// No connection, a connection that broke, or a gRPC status that says that the receiver is unavailable.
     Unreachable,
     /// No answer in time.
     TimedOut,
-    /// The receiver did not take the request.
+    /// The receiver refused the request.
     Refused,
-    /// The answer was none that a receiver of OTLP gives.
+    /// The answer is not one of OTLP.
     Unreadable,
-    /// The receiver took the request, and said that it threw a part of it away.
+    /// The receiver accepted the request and reported these items as rejected (`partial_success`).
     Rejected,
 }
 
@@ -49,7 +49,7 @@ group! {
     queued = gauges("telemetry_queue_length", &["signal"]): "Spans that wait to be sent.";
 }
 
-/// Counts spans and data points. Cheap to clone; has no series until something is counted.
+/// Counts spans and data points that were sent or lost. Cheap to clone; has no series until something is counted.
 #[derive(Debug, Clone)]
 pub struct TelemetryCounts(Arc<TelemetryMetrics>);
 
@@ -58,33 +58,33 @@ impl TelemetryCounts {
         TelemetryMetrics::new(make).map(|metrics| Self(Arc::new(metrics)))
     }
 
-    /// Counts what the receiver took.
+    /// Counts `count` items that the receiver accepted.
     pub fn sent(&self, signal: Signal, count: u64) {
         self.0.sent.with_label_values(&[signal.as_str()]).inc_by(count);
     }
 
-    /// Counts what is lost.
+    /// Counts `count` items that were not delivered.
     pub fn dropped(&self, signal: Signal, reason: Loss, count: u64) {
         let labels = [signal.as_str(), reason.as_str()];
         self.0.dropped.with_label_values(&labels).inc_by(count);
     }
 
-    /// Says how many are waiting.
+    /// Sets the length of the queue.
     pub fn queued(&self, signal: Signal, count: usize) {
         set(&self.0.queued, &[signal.as_str()], count as f64);
     }
 }
 
 impl Metrics {
-    /// What counts the spans and data points that are sent over OTLP.
+    /// The counters of the spans and data points that are sent over OTLP.
     pub fn telemetry(&self) -> &TelemetryCounts {
         &self.telemetry
     }
 
-    /// Metrics as a text exposition.
+    /// Encodes metrics in Prometheus' text exposition format.
     ///
     /// # Errors
-    /// When a metric cannot be written as text, which is a mistake in this file.
+    /// If a metric cannot be encoded, which is a bug in this module.
     pub fn text(families: &[MetricFamily]) -> prometheus::Result<Vec<u8>> {
         let mut text = Vec::new();
         TextEncoder::new().encode(families, &mut text)?;

@@ -11,7 +11,7 @@ use crate::io::report::metrics::Signal;
 
 use crate::domain::text::named;
 
-/// How requests are made.
+/// The protocol of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum Protocol {
@@ -27,23 +27,23 @@ named!(Protocol, "The value of `OTEL_EXPORTER_OTLP_PROTOCOL`.");
 /// Where a signal is sent, and how.
 #[derive(Debug, Clone)]
 pub struct Destination {
-    /// How requests are made.
+    /// The protocol of requests.
     pub protocol: Protocol,
-    /// The whole URL for HTTP; for gRPC its origin is what counts.
+    /// The URL of requests over HTTP. For gRPC only its scheme, host and port are used.
     pub endpoint: Uri,
-    /// Sent with every request. May be secrets: none is ever shown.
+    /// Headers of every request. They may be secrets, so they are never logged.
     pub headers: HeaderMap,
-    /// How long a request may take, all tries together.
+    /// Longest time for a request, including retries.
     pub timeout: Duration,
-    /// Whether requests are compressed.
+    /// Whether requests are compressed with gzip.
     pub gzip: bool,
-    /// PEM file of the certificates to trust instead of the system's.
+    /// PEM file with the CA certificates to trust instead of the system's; `None` for the system's.
     pub certificate: Option<PathBuf>,
-    /// PEM files of our own certificate and its key.
+    /// PEM files of the client certificate and its key.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
-/// The destination of a signal; `None` when it is not sent.
+/// The destination of a signal; `None` if the signal is not sent.
 pub(super) fn of(reader: &mut VariableReader<'_>, signal: Signal) -> Option<Destination> {
     let names = VariableNames(signal);
     let own = reader.text(&names.own("ENDPOINT"));
@@ -91,7 +91,7 @@ pub(super) fn of(reader: &mut VariableReader<'_>, signal: Signal) -> Option<Dest
     })
 }
 
-/// The names of variables about one signal.
+/// The names of the variables of one signal.
 struct VariableNames(Signal);
 
 impl VariableNames {
@@ -104,7 +104,7 @@ impl VariableNames {
         format!("OTEL_EXPORTER_OTLP_{what}")
     }
 
-    /// The one that counts: the signal's own where it is set.
+    /// The name that applies: the signal's own if it is set, else that of both signals.
     fn first(&self, reader: &VariableReader<'_>, what: &str) -> String {
         let own = self.own(what);
         match reader.text(&own) {
@@ -114,14 +114,14 @@ impl VariableNames {
     }
 }
 
-/// Whether a signal is sent: asked for by name, or by there being a place to send it to.
+/// Whether a signal is sent: if `OTEL_*_EXPORTER` is set, whether it names `otlp`; else whether there is an endpoint.
 fn is_wanted(reader: &mut VariableReader<'_>, signal: Signal, has_endpoint: bool) -> bool {
     let name = format!("OTEL_{}_EXPORTER", signal.as_str().to_ascii_uppercase());
     let Some(exporters) = reader.list(&name) else {
         return has_endpoint;
     };
     for exporter in &exporters {
-        // /metrics is there in any case.
+        // `prometheus` is accepted for metrics, because `/metrics` is always served.
         let known = matches!(exporter.as_str(), "otlp" | "none")
             || signal == Signal::Metrics && exporter == "prometheus";
         if !known {
@@ -146,8 +146,7 @@ fn protocol(reader: &mut VariableReader<'_>, names: &VariableNames) -> Protocol 
     }
 }
 
-/// Reads an endpoint. One that makes no sense means that the signal is not sent: to send it to the default instead
-/// would hide the mistake.
+/// Parses an endpoint. If it is invalid the signal is not sent (`None`): using the default endpoint would hide the mistake.
 fn parsed(
     reader: &mut VariableReader<'_>,
     name: &str,
@@ -156,7 +155,7 @@ fn parsed(
     names: &VariableNames,
 ) -> Option<Uri> {
     let whole = match (protocol, text.contains("://")) {
-        // For gRPC a host and a port will do; then another variable says whether there is TLS.
+        // An endpoint of gRPC may be only a host and port. Then `OTEL_EXPORTER_OTLP_INSECURE` decides about TLS.
         (Protocol::Grpc, false) => {
             let insecure = names.first(reader, "INSECURE");
             let scheme = if reader.flag(&insecure) { "http" } else { "https" };

@@ -1,4 +1,4 @@
-//! Single values out of variables.
+//! Parses the values of single variables.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -18,28 +18,28 @@ impl<'a> VariableReader<'a> {
         }
     }
 
-    /// Says that the value of `name` is not used, and why. Values are not quoted: some are secrets.
+    /// Records that the value of `name` is not used, and why. Values are not quoted, because some are secrets.
     pub(super) fn complain(&mut self, name: &str, why: &str) {
         let complaint = format!("{name} is not used: {why}");
-        // What both signals read is complained of once.
+        // Both signals read some variables; one complaint is enough.
         if !self.complaints.contains(&complaint) {
             self.complaints.push(complaint);
         }
     }
 
-    /// A text; `None` when it is not set or empty.
+    /// The trimmed value; `None` if it is not set or empty.
     pub(super) fn text(&self, name: &str) -> Option<String> {
         let text = (self.variable)(name)?;
         let text = text.trim();
         (!text.is_empty()).then(|| text.to_owned())
     }
 
-    /// A word whose case does not matter, in lower case.
+    /// The value in lower case, for values that are not case-sensitive.
     pub(super) fn word(&self, name: &str) -> Option<String> {
         self.text(name).map(|text| text.to_ascii_lowercase())
     }
 
-    /// True for `true` alone, in any case, as the specification has it.
+    /// A boolean: true only for `true`, not case-sensitive, as in the specification.
     pub(super) fn flag(&mut self, name: &str) -> bool {
         match self.word(name).as_deref() {
             Some("true") => true,
@@ -57,19 +57,20 @@ impl<'a> VariableReader<'a> {
         self.parsed(name, default, |number| allowed.contains(number), &why)
     }
 
-    /// A duration in milliseconds, up to a day.
+    /// A duration given in milliseconds: 1 ms to 24 h.
     pub(super) fn millis(&mut self, name: &str, default: u64) -> Duration {
         Duration::from_millis(self.number(name, default, 1..=86_400_000))
     }
 
-    /// The argument of the sampler: 0 to 1.
+    /// The sampling ratio, 0 to 1; 1 if it is not set or invalid.
     pub(super) fn ratio(&mut self) -> f64 {
         const NAME: &str = "OTEL_TRACES_SAMPLER_ARG";
         let allowed = |ratio: &f64| (0.0..=1.0).contains(ratio);
         self.parsed(NAME, 1.0, allowed, "it is no number from 0 to 1")
     }
 
-    /// What a text says, else `default`. `why` is complained of what it says and is not `allowed`.
+    /// The parsed value, or `default` if it is not set. If it cannot be parsed or is not `allowed`, complains with `why` and
+    /// returns `default`.
     fn parsed<T: FromStr>(&mut self, name: &str, default: T, allowed: impl Fn(&T) -> bool, why: &str) -> T {
         let Some(text) = self.text(name) else {
             return default;
@@ -81,14 +82,14 @@ impl<'a> VariableReader<'a> {
         parsed.unwrap_or(default)
     }
 
-    /// Names between commas; `None` when it is not set.
+    /// A comma-separated list in lower case; `None` if it is not set or empty.
     pub(super) fn list(&self, name: &str) -> Option<Vec<String>> {
         let text = self.text(name)?;
         let names = text.split(',').map(|name| name.trim().to_ascii_lowercase());
         Some(names.filter(|name| !name.is_empty()).collect())
     }
 
-    /// `key=value` between commas, percent-encoded as in W3C baggage. When one of them makes no sense, none counts.
+    /// A comma-separated list of `key=value`, percent-encoded as in W3C baggage. If one pair is invalid, the whole list is ignored.
     pub(super) fn pairs(&mut self, name: &str) -> Vec<(String, String)> {
         let text = self.text(name).unwrap_or_default();
         let pairs = text
@@ -110,7 +111,7 @@ impl<'a> VariableReader<'a> {
     }
 }
 
-/// Decodes `%XX`; `None` when the result is not UTF-8.
+/// Decodes `%XX`; `None` if an escape is invalid or the result is not UTF-8.
 fn decode(text: &str) -> Option<String> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -65,7 +65,7 @@ impl Grpc {
         }
     }
 
-    /// A request with the headers that were asked for, and the deadline for the receiver to know.
+    /// A request with the configured headers and the timeout, which the receiver learns from `grpc-timeout`.
     pub(super) fn request<P>(&self, payload: P) -> Request<P> {
         let mut request = Request::new(payload);
         *request.metadata_mut() = self.headers.clone();
@@ -90,18 +90,18 @@ fn failed(status: &Status) -> FailedExport {
     match status.code() {
         _ if source.is_some_and(is_lost) => FailedExport::for_now(Loss::Unreachable, None, &why),
         Code::Cancelled | Code::DeadlineExceeded => FailedExport::for_now(Loss::TimedOut, None, &why),
-        // OTLP's own list of what may pass; it has no code for a connection that does not come about but the first.
+        // Codes that the OTLP specification calls retryable. `Unavailable` is also the code of a failed connection.
         Code::Unavailable | Code::Aborted | Code::OutOfRange | Code::DataLoss => {
             FailedExport::for_now(Loss::Unreachable, None, &why)
         }
-        // What the client itself makes of bytes that are no gRPC.
+        // The client reports an answer that is not gRPC with these codes and a source.
         Code::Internal | Code::Unknown if source.is_some() => FailedExport::for_good(Loss::Unreadable, &why),
         _ => FailedExport::for_good(Loss::Refused, &why),
     }
 }
 
-/// Whether an error of the client goes back to a connection that broke: the network, or TLS, whose refusal of our
-/// certificate arrives that late.
+/// Whether an error of the client was caused by a broken connection. With TLS 1.3 this includes a receiver that refuses our
+/// certificate: the refusal arrives only after the handshake.
 fn is_lost(error: &(dyn std::error::Error + 'static)) -> bool {
     causes(error).any(|cause| {
         cause.is::<std::io::Error>() || cause.downcast_ref().is_some_and(hyper::Error::is_canceled)

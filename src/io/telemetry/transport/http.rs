@@ -38,7 +38,7 @@ impl Http {
             builder = builder.tls_certs_only(roots);
         }
         if !tls {
-            // A machine without any root certificate can still send in plain text.
+            // Without TLS, do not load the system's roots: that would fail on a machine that has none.
             builder = builder.tls_certs_only([]);
         }
         if let (true, Some((certificate, key))) = (tls, &destination.identity) {
@@ -81,7 +81,7 @@ impl Http {
         }
         let why = format!("HTTP {status}");
         match status.as_u16() {
-            // OTLP's own list of what may pass.
+            // Statuses that the OTLP specification calls retryable.
             429 | 502 | 503 | 504 => {
                 let after = answer.headers().get(RETRY_AFTER);
                 let after = after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
@@ -105,7 +105,7 @@ fn broken(error: &reqwest::Error) -> FailedExport {
     FailedExport::for_now(loss, None, &without_url(error))
 }
 
-/// Reads what a success says.
+/// Reads the body of a 2xx answer.
 async fn read<P: Payload>(mut answer: Response) -> Result<Rejected, FailedExport> {
     let kind = answer.headers().get(CONTENT_TYPE).cloned();
     let mut body = Vec::new();
@@ -116,7 +116,7 @@ async fn read<P: Payload>(mut answer: Response) -> Result<Rejected, FailedExport
         }
     }
     let kind = kind.as_ref().map_or("", |kind| kind.to_str().unwrap_or_default());
-    // Some receivers answer in JSON to any request; it is still a success.
+    // Some receivers answer every request in JSON. That is still a success.
     if body.is_empty() || kind.starts_with("application/json") {
         return Ok(Rejected::default());
     }

@@ -16,9 +16,9 @@ const FAILED: u16 = 1 << 15;
 /// The probes of half a minute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cell {
-    /// No probe came back.
+    /// No probe came back or was overdue.
     Empty,
-    /// At least one probe came back, or is overdue.
+    /// At least one probe came back or was overdue.
     Took {
         /// Milliseconds of the slowest probe, at most 32,766.
         millis: u16,
