@@ -17,6 +17,7 @@ use crate::io::client::Connection;
 use crate::io::client::request::RequestError;
 use crate::io::coordination::{Answer, READ_DEADLINE, WRITE_DEADLINE, ask, is_of_the_server, version};
 
+/// The path of all Events that hookwatch writes.
 const COLLECTION: &str = "/api/v1/namespaces/default/events";
 
 /// The outcome of writing an Event.

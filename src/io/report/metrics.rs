@@ -1,8 +1,8 @@
 //! hookwatch's own metrics, each declared once.
 //!
 //! Counters and histograms grow as things happen. The state of hooks is in gauges that are filled from the newest assessment
-//! whenever metrics are gathered, so that a deleted hook leaves no series behind. Most label values come from closed sets. Labels that name
-//! hooks, API servers or Alertmanagers are bounded in number; see `docs/metrics.md`.
+//! whenever metrics are gathered, so that a deleted hook leaves no series behind. Most label values come from closed sets;
+//! those that name hooks, API servers or Alertmanagers are bounded in number; see `docs/metrics.md`.
 
 #[macro_use]
 mod make;

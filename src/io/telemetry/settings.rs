@@ -35,7 +35,7 @@ pub struct TelemetrySettings {
 /// How spans are sampled and sent.
 #[derive(Debug, Clone)]
 pub struct TracesSettings {
-    /// Where to.
+    /// Where spans are sent.
     pub destination: Destination,
     /// Which traces are recorded.
     pub sampler: Sampler,
@@ -52,7 +52,7 @@ pub struct TracesSettings {
 /// How metrics are sent.
 #[derive(Debug, Clone)]
 pub struct MetricsSettings {
-    /// Where to.
+    /// Where metrics are sent.
     pub destination: Destination,
     /// Time between two exports; at least 1 ms.
     pub interval: Duration,
@@ -92,7 +92,7 @@ impl TelemetrySettings {
         settings
     }
 
-    /// Whether nothing is sent.
+    /// Whether neither traces nor metrics are sent.
     pub fn is_off(&self) -> bool {
         self.traces.is_none() && self.metrics.is_none()
     }

@@ -24,7 +24,7 @@ use crate::io::cluster::inventory::object::{KindNames, WatchedKind};
 const MAX_PAGE_BYTES: usize = 32 * 1024 * 1024;
 /// Objects per page of a list (`limit`).
 const OBJECTS_PER_PAGE: usize = 250;
-/// The same for CustomResourceDefinitions, whose schemas may be as large as etcd permits (1.5 MiB).
+/// The same for CustomResourceDefinitions, whose schemas take hundreds of kilobytes each.
 const DEFINITIONS_PER_PAGE: usize = 25;
 /// Most pages of one list.
 const MAX_PAGES: usize = 80;

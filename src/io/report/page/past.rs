@@ -44,7 +44,7 @@ const CANARY_COUNTS: Duration = Duration::from_secs(30);
 /// The state of writes at one instant. Durations are in seconds; `None` where nothing was measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PastSample {
-    /// The instant.
+    /// When the sample was taken.
     pub at: Time,
     /// Whether the control plane took writes.
     pub writes: Writes,
@@ -71,7 +71,8 @@ pub enum MarkKind {
     Well,
     /// The state of the control plane's writes changed.
     Writes(Writes),
-    /// The breaker changed something about a hook; `None`: its mode, or a freeze, changed.
+    /// The breaker changed something about a hook; `None`: its mode, the reason for
+    /// that, or a freeze changed.
     Breaker(Option<PastAction>),
     /// This number of further webhooks changed at the same instant.
     More(u32),

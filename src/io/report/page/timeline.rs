@@ -218,7 +218,7 @@ fn round(seconds: f32) -> String {
 }
 
 fn fill(columns: &mut [TimelineColumn], span: Duration) {
-    // The columns of 5 s: samples come every 2 s or a little more. A longer gap stays empty.
+    // The columns of 5 s: samples come every 2 s or a little more. The rest of a longer gap stays empty.
     let gap = (COLUMNS as u64 * 5).div_ceil(span.as_secs()) as usize;
     let (mut last, mut since) = (TimelineColumn::default(), usize::MAX);
     for column in columns {
