@@ -63,7 +63,7 @@ pub struct Recorder {
     queue: Option<SyncSender<QueuedLine>>,
     /// Bytes in the queue.
     waiting: Arc<AtomicUsize>,
-    /// Observations lost since the last one that was queued.
+    /// Lost observations that the recording does not mention yet.
     lost: u64,
     /// Disconnected when the writer has ended.
     ended: Receiver<()>,

@@ -24,7 +24,7 @@ pub(super) struct SignalDelivery {
 }
 
 impl SignalDelivery {
-    /// `stop` turns true when hookwatch stops: from then on nothing is retried.
+    /// `stop` turns true when hookwatch stops. A retry that is pending is then made at once, and nothing is retried after it.
     pub(super) fn new(
         transport: Transport,
         signal: Signal,
