@@ -1,9 +1,10 @@
 //! How long one request waits for all the webhooks that match it.
 //!
-//! Mutating webhooks are asked one after the other, by the names of their configurations and their places in them; validating
-//! ones all at once (`apiserver/pkg/admission/plugin/webhook/{mutating,validating}/dispatcher.go`). A mutating one that is
-//! reinvoked is asked once more when another one changes the object after it. One that fails and may not refuses the request,
-//! and those after it are not asked. The diagnosis and the forecast use this model.
+//! The API server calls mutating webhooks one after the other, ordered by the name of their configuration and their place in
+//! it, and validating ones all at once (`apiserver/pkg/admission/plugin/webhook/{mutating,validating}/dispatcher.go`). A
+//! mutating webhook with `reinvocationPolicy: IfNeeded` is called a second time when a later one has changed the object. If a
+//! call to a webhook with `failurePolicy: Fail` fails, the request is refused and later webhooks are not called. The diagnosis
+//! and the forecast use this model.
 
 use std::time::Duration;
 
@@ -12,22 +13,22 @@ use super::hook::{FailurePolicy, Hook, HookId, HookKind};
 /// The webhooks that one request meets and waits for, with how long it waits for each.
 #[derive(Debug)]
 pub struct Chain<'a> {
-    /// In the order they are asked.
+    /// The mutating webhooks, in the order of their calls.
     pub mutating: Vec<(&'a Hook, Duration)>,
-    /// All at once, after the mutating ones.
+    /// The validating webhooks, called all at once after the mutating ones.
     pub validating: Vec<(&'a Hook, Duration)>,
-    /// One of them refuses the request.
+    /// A failing call to one of these webhooks refuses the request.
     refuses: bool,
 }
 
 /// A webhook that a request meets and waits for.
 #[derive(Debug, Clone, Copy)]
 pub struct MetHook<'a> {
-    /// Which one.
+    /// The webhook.
     pub hook: &'a Hook,
-    /// How long it is waited for, each time.
+    /// How long the request waits for one call.
     pub cost: Duration,
-    /// Calls to it fail. One that is late may still be answered.
+    /// Calls to it fail. False for a webhook that is only slow: its answer may still come in time.
     pub fails: bool,
 }
 
@@ -38,10 +39,10 @@ impl MetHook<'_> {
 }
 
 impl<'a> Chain<'a> {
-    /// Of those that are waited for. `asked_again`: the request meets more than one mutating webhook, so that those with
-    /// `reinvocationPolicy: IfNeeded` may be asked twice.
+    /// The chain of the webhooks that the request waits for. `asked_again`: the request meets more than one mutating webhook,
+    /// so that those with `reinvocationPolicy: IfNeeded` may be called twice; their cost is then doubled.
     pub fn of(met: impl Iterator<Item = MetHook<'a>>, asked_again: bool) -> Self {
-        // One that refuses the request does so the first time.
+        // A webhook that refuses the request does so at its first call.
         let again = |met: &MetHook<'_>| met.hook.reinvoked && asked_again && !met.refuses();
         let times = |met: &MetHook<'_>| if again(met) { 2 } else { 1 };
         let paid = |met: &MetHook<'a>| (met.hook, met.cost.saturating_mul(times(met)));
@@ -65,17 +66,17 @@ impl<'a> Chain<'a> {
         waited(&self.mutating, &self.validating, Duration::MAX)
     }
 
-    /// When a call that fails refuses the request; `None` where none does. Of validating webhooks all are waited for, also
-    /// once one has failed.
+    /// How long until a failing call refuses the request; `None` if none does. The API server waits for all validating
+    /// webhooks, even after one has failed.
     pub fn refused_after(&self) -> Option<Duration> {
         self.refuses.then(|| self.total())
     }
 
-    /// Whether the request is late because of this webhook.
+    /// Whether the request passes the deadline because of this webhook.
     ///
-    /// One that passes the deadline alone does so, and what the others add to it matters no more. Those pass it
-    /// together, or not; a validating one adds nothing to a slower one beside it, and counts if it alone would after the
-    /// mutating ones.
+    /// A webhook whose own wait reaches the deadline is always a cause. The others are causes only if their waits reach the
+    /// deadline together, without the webhooks that reach it alone: a mutating one if all mutating ones and the slowest
+    /// validating one do, a validating one if the mutating ones and its own wait do.
     pub fn is_passed_by(&self, hook: &HookId, deadline: Duration) -> bool {
         let its = |hooks: &[(&Hook, Duration)]| {
             let its = hooks.iter().find(|(other, _)| other.id == *hook);
@@ -91,8 +92,8 @@ impl<'a> Chain<'a> {
     }
 }
 
-/// How long a request waits for the mutating webhooks and the slowest validating one, of those that keep it for less than
-/// that alone.
+/// How long a request waits for the mutating webhooks and the slowest validating one. Webhooks whose own wait is `less_than` or
+/// longer are left out.
 fn waited(mutating: &[(&Hook, Duration)], validating: &[(&Hook, Duration)], less_than: Duration) -> Duration {
     let counts = |cost: &Duration| *cost < less_than;
     let mutating = mutating.iter().map(|(_, cost)| *cost).filter(counts);

@@ -1,8 +1,8 @@
 //! Recent changes around each hook.
 //!
 //! Most outages begin with a change: an applied configuration, a Pod that came or went, an API server that started.
-//! Compared with the instant at which calls began to fail, it answers the first question of an incident: what changed.
-//! Calls that fail only around changes of endpoints are a cause of their own.
+//! The time of a change, compared with the time when calls began to fail, answers the first question of an incident: what
+//! changed? Calls that fail only while endpoints change have a cause of their own.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -13,39 +13,39 @@ use super::inventory::Inventory;
 use crate::time::Time;
 use crate::{row, thresholds as t};
 
-/// Changes kept of one hook.
+/// Most changes kept per hook; the oldest is dropped.
 const KEPT: usize = 128;
-/// Removed hooks that are remembered.
+/// Most removed hooks that are remembered; the one removed longest ago is dropped.
 const MAX_REMOVED: usize = 4_096;
 
 /// One change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookChange {
-    /// When it was seen.
+    /// When the inventory first showed it.
     pub at: Time,
-    /// What it was.
+    /// What changed.
     pub what: HookChangeKind,
 }
 
 /// What can change around a hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HookChangeKind {
-    /// It is new.
+    /// The hook is new.
     Appeared,
     /// Fields of its entry changed, by the names they have in the object.
     Reconfigured(Vec<&'static str>),
-    /// An endpoint is Ready that was not, or was not there.
+    /// An endpoint became Ready, or was added as Ready.
     EndpointReady(SocketAddr),
-    /// An endpoint is listed as terminating.
+    /// An endpoint began to terminate.
     EndpointStopping(SocketAddr),
-    /// An endpoint is listed, but not Ready any more.
+    /// An endpoint is still listed, but is no longer Ready.
     EndpointUnready(SocketAddr),
-    /// An endpoint is listed no more.
+    /// An endpoint is no longer listed.
     EndpointGone(SocketAddr),
 }
 
 impl HookChangeKind {
-    /// The endpoint that changed.
+    /// The endpoint that changed; `None` for changes of the hook itself.
     pub const fn endpoint(&self) -> Option<SocketAddr> {
         match self {
             Self::EndpointReady(address)
@@ -69,18 +69,18 @@ impl HookChangeKind {
     }
 }
 
-/// The memory of changes.
+/// The recent changes of each hook.
 #[derive(Debug, Default)]
 pub struct Changes {
     of_hooks: BTreeMap<HookId, VecDeque<HookChange>>,
-    /// When endpoints last changed, by kind and webhook name: counters know no more of a hook.
+    /// When endpoints last changed, by kind and webhook name: the API server's counters have no other label for a hook.
     moved: BTreeMap<HookKind, BTreeMap<Arc<str>, Time>>,
-    /// Hooks that are not there any more, and since when.
+    /// Removed hooks, and when the inventory first lacked them.
     removed: BTreeMap<HookId, Time>,
 }
 
 impl Changes {
-    /// Compares two inventories that follow each other. The first one ever is no change.
+    /// Records the differences between two successive inventories. The first inventory (`before` is `None`) records nothing.
     pub fn take(&mut self, before: Option<&Inventory>, after: &Inventory, now: Time) {
         let Some(before) = before else { return };
         let known: BTreeMap<&HookId, &Arc<Hook>> = before.hooks.iter().map(|hook| (&hook.id, hook)).collect();
@@ -114,12 +114,12 @@ impl Changes {
         for id in gone {
             *row::entry(&mut self.removed, MAX_REMOVED, id.clone(), |at| *at) = now;
         }
-        // No count reaches further back than its API server is remembered.
+        // No counter reaches further back than its API server is remembered.
         self.removed
             .retain(|id, at| now.since(*at) < t::forget_server() && !there.contains(id));
     }
 
-    /// The hooks, by kind and webhook name, that were removed and whose last calls may have ended after an instant.
+    /// The removed hooks, by kind and webhook name, whose last calls may have ended after an instant.
     pub fn removed_calls_end_after(&self, instant: Time) -> BTreeSet<(HookKind, &str)> {
         let lately = |at: &Time| instant < *at + t::removed_still_called();
         let removed = self.removed.iter().filter(|(_, at)| lately(at));
@@ -132,7 +132,7 @@ impl Changes {
         changes.filter(move |change| change.at >= since)
     }
 
-    /// Whether some changes of one hook since an instant may be missing: the memory is full.
+    /// Whether some changes of one hook since an instant may have been dropped: every kept change is that recent.
     pub fn is_cut(&self, hook: &HookId, since: Time) -> bool {
         self.of(hook, since).count() >= KEPT
     }
@@ -149,7 +149,7 @@ fn differences(before: &Hook, after: &Hook) -> Vec<HookChangeKind> {
     let fields = reconfigured(before, after);
     let entry = (!fields.is_empty()).then_some(HookChangeKind::Reconfigured(fields));
     let (before, after) = (before.endpoints(), after.endpoints());
-    // A Service may have a thousand endpoints, and anyone who may write its EndpointSlices may change all of them at once.
+    // Maps, because a Service may have a thousand endpoints, and all of them can change at once.
     let (was, is) = (states(before), states(after));
     let here = after.iter().filter_map(|endpoint| {
         let address = endpoint.address;
@@ -166,7 +166,7 @@ fn differences(before: &Hook, after: &Hook) -> Vec<HookChangeKind> {
     entry.into_iter().chain(here).chain(gone).collect()
 }
 
-/// Whether each endpoint is Ready, and whether it stops.
+/// Whether each endpoint is Ready, and whether it is terminating.
 fn states(endpoints: &[Endpoint]) -> BTreeMap<SocketAddr, (bool, bool)> {
     let states = endpoints.iter();
     let states = states.map(|endpoint| (endpoint.address, (endpoint.ready, endpoint.terminating)));

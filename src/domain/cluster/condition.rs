@@ -1,15 +1,15 @@
-//! The match conditions that hookwatch may add to a webhook, as literal CEL. [`super::matching::conditions`] evaluates those
-//! that a webhook's owner wrote.
+//! The match conditions that hookwatch may add to a webhook, as literal CEL. [`super::matching::conditions`] evaluates the
+//! conditions that a webhook's owner wrote.
 //!
 //! The API server calls a webhook only where all of its `matchConditions` are true, and decides that before any
-//! network I/O (stable since Kubernetes 1.30). So a condition that is false for a request spares that request the
-//! webhook and its timeout, and leaves `failurePolicy` as it was. These texts are the only ones that the shipped
-//! fence, a ValidatingAdmissionPolicy, lets hookwatch write.
+//! network I/O (stable since Kubernetes 1.30). So a request for which a condition is false skips the webhook and its
+//! timeout, and `failurePolicy` stays as it was. These texts are the only ones that the shipped fence, a
+//! ValidatingAdmissionPolicy, lets hookwatch write.
 //!
-//! Each is *total*: it never errs, whichever fields a request lacks. An expression that errs makes the API server
-//! refuse the request under `failurePolicy: Fail`; on a cluster-scoped request `request.namespace` is absent, and a
-//! bare `request.namespace in [...]` was seen to block every write of Nodes. So each optional field is guarded by
-//! `has()`, and only `request` is used: `namespaceObject` is null for webhooks, `object` is null in a deletion.
+//! Each expression is *total*: it evaluates without an error, whichever fields a request lacks. Under `failurePolicy: Fail`
+//! the API server refuses a request for which an expression errs. Cluster-scoped requests have no `request.namespace`: a bare
+//! `request.namespace in [...]` was seen to block every write of Nodes. So `has()` guards each optional field, and
+//! expressions use only `request`: `namespaceObject` is null for webhooks, `object` is null in a deletion.
 
 pub mod spare;
 #[cfg(test)]
@@ -41,21 +41,21 @@ named!(
     all
 );
 
-/// How the name of each of hookwatch's conditions begins.
+/// The prefix of the name of every condition that hookwatch writes.
 pub const CONDITION_PREFIX: &str = "hookwatch.dev/";
 
 impl MatchCondition {
-    /// Whether it is one of hookwatch's, by its name.
+    /// Whether hookwatch wrote this condition, judged by its name.
     pub fn is_ours(&self) -> bool {
         self.name.starts_with(CONDITION_PREFIX)
     }
 }
 
-/// Namespaces whose objects keep the control plane alive, besides hookwatch's own.
+/// Namespaces whose objects keep the control plane alive. A shield spares hookwatch's own namespace as well.
 pub const SHIELDED_NAMESPACES: [&str; 2] = ["kube-system", "kube-node-lease"];
 
 impl Hook {
-    /// The strictest of hookwatch's conditions that it has; `None` without one.
+    /// The strictest of hookwatch's conditions on this webhook; `None` if it has none.
     pub fn bypass(&self) -> Option<BypassCondition> {
         let has = |bypass: &BypassCondition| {
             let mut conditions = self.match_conditions.iter();
@@ -72,12 +72,12 @@ impl Hook {
 }
 
 impl BypassCondition {
-    /// Whether it spares the webhook all writes of users, not only those of the control plane.
+    /// Whether all users' writes skip the webhook, not only those of the control plane.
     pub const fn covers_all_users(self) -> bool {
         matches!(self, Self::Probation | Self::Skip)
     }
 
-    /// The condition's `name` in `matchConditions`: a qualified name, so that it collides with no other.
+    /// The condition's `name` in `matchConditions`, qualified with hookwatch's prefix to avoid collisions.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Shield => "hookwatch.dev/shield",
@@ -86,8 +86,8 @@ impl BypassCondition {
         }
     }
 
-    /// The condition's `expression`, for a hookwatch in the namespace `own_namespace` that the API server knows as
-    /// the user `own_user`; `added` is what the webhook's owner adds to what a shield spares.
+    /// The condition's `expression`, for a hookwatch that runs in the namespace `own_namespace` and authenticates as the user
+    /// `own_user`; `added` is what the webhook's owner adds to what a shield spares.
     pub fn expression(self, own_namespace: &str, own_user: &str, added: &Added) -> String {
         match self {
             Self::Shield => Spare {
@@ -125,7 +125,7 @@ fn cel_list(items: &[&str]) -> String {
     format!("[{}]", items.join(", "))
 }
 
-/// A string literal. CEL knows every escape of JSON's.
+/// A CEL string literal, written as JSON: CEL has every escape sequence of JSON.
 fn cel_string(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

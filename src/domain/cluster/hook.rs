@@ -1,5 +1,5 @@
-//! What a hook is: one entry under `webhooks:` of a webhook configuration, the conversion webhook of a
-//! CustomResourceDefinition or the server behind an APIService, as the API server will use it.
+//! A hook: one entry under `webhooks:` of a webhook configuration, the conversion webhook of a CustomResourceDefinition, or
+//! the server behind an APIService, as the API server uses it. The last two take no part in admission ([`Extension`]).
 //!
 //! Defaults are resolved here once (`failurePolicy`, `timeoutSeconds`, ...), so the rest of the domain never
 //! asks what an absent field means.
@@ -35,16 +35,17 @@ pub use written::{Trusted, WrittenEntry};
 /// Labels of one object.
 pub type Labels = BTreeMap<String, String>;
 
-/// A hook, or what only metrics name: kind, configuration where known, webhook.
+/// What a verdict is about: kind, configuration and webhook name. The configuration is `None` for a webhook that only the API
+/// server's metrics name.
 pub type Subject = (HookKind, Option<Arc<str>>, Arc<str>);
 
 /// The identity of a hook: kind, configuration and webhook name.
 ///
-/// A webhook's name is unique only within its configuration. Of a hook beside admission both names are that of its
-/// object.
+/// A webhook's name is unique only within its configuration. For a conversion webhook or an APIService both names are that of
+/// its object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct HookId {
-    /// What it is called for.
+    /// What the API server calls it for.
     pub kind: HookKind,
     /// `metadata.name` of the configuration.
     pub configuration: Arc<str>,
@@ -53,7 +54,7 @@ pub struct HookId {
 }
 
 impl HookId {
-    /// Puts an identity together.
+    /// The identity of the webhook named `webhook` in the configuration named `configuration`.
     pub fn new(kind: HookKind, configuration: &str, webhook: &str) -> Self {
         Self {
             kind,
@@ -62,18 +63,18 @@ impl HookId {
         }
     }
 
-    /// The key of its series: API servers' metrics do not name its configuration.
+    /// The key of its metric series. The API server's metrics name the webhook, but not its configuration.
     pub fn counted_as(&self) -> (HookKind, String) {
         (self.kind, self.webhook.to_string())
     }
 
-    /// Whom verdicts on it are about.
+    /// The subject of verdicts on this hook.
     pub fn subject(&self) -> Subject {
         let configuration = Arc::clone(&self.configuration);
         (self.kind, Some(configuration), Arc::clone(&self.webhook))
     }
 
-    /// The entry as a person finds it: kind and name of the object, and the webhook in it.
+    /// Where to find the hook: the kind and name of its object, and for an admission webhook its name in that object.
     pub fn object(&self) -> String {
         let (object, configuration) = (self.kind.configuration_kind(), &self.configuration);
         if self.kind.is_admission() {
@@ -114,13 +115,13 @@ pub enum HookTarget {
     Service(ServiceTarget),
     /// `clientConfig.url`.
     Url(UrlTarget),
-    /// Neither or nonsense; the API server would fail every call. The text says what is wrong.
+    /// Neither, or unusable, so that every call by the API server fails. The text says what is wrong.
     Invalid(String),
 }
 
 impl HookTarget {
-    /// The destination of calls, without the path: hooks with the same one share their backends, and fail with them.
-    /// Derived from the configurations only, never from EndpointSlices, which tenants may write.
+    /// The destination of calls, without the path: hooks with the same destination share their backends and fail together.
+    /// Derived from the configurations only, never from EndpointSlices, which tenants may write. `None` for an invalid target.
     pub fn place(&self) -> Option<String> {
         match self {
             Self::Service(target) => Some(format!("{}/{}:{}", target.namespace, target.name, target.port)),
@@ -129,12 +130,12 @@ impl HookTarget {
         }
     }
 
-    /// Whether something else than the cluster's controller writes which addresses its Service has.
+    /// Whether something other than the cluster's EndpointSlice controller writes, or may write, the Service's endpoints.
     pub fn is_listed_by_hand(&self) -> bool {
         matches!(self, Self::Service(target) if matches!(target.service, ServiceState::Found { by_hand: true, .. }))
     }
 
-    /// The host of requests, with the port; of a URL without it where it is 443.
+    /// The host and port of requests. A URL's port is left out if it is 443. `None` for an invalid target.
     pub fn authority(&self) -> Option<String> {
         match self {
             Self::Service(target) => Some(format!("{}:{}", target.server_name(), target.port)),
@@ -170,7 +171,7 @@ pub struct UrlTarget {
 pub enum MatchPolicy {
     /// Only what the rules name.
     Exact,
-    /// Also what they name in another group or version. The default when the field is absent.
+    /// Also the resources that they name, served in another group or version. The default when the field is absent.
     #[default]
     Equivalent,
 }
@@ -186,7 +187,7 @@ pub struct HookRule {
     pub api_versions: Vec<String>,
     /// `pods`, `pods/status`, `*`, `*/*`, `pods/*` or `*/status`.
     pub resources: Vec<String>,
-    /// What the rule is limited to.
+    /// Whether the rule is limited to cluster-scoped or namespaced objects.
     pub scope: Scope,
 }
 
@@ -216,7 +217,7 @@ pub struct Selector {
 pub struct SelectorRequirement {
     /// The label's key.
     pub key: String,
-    /// What is asked of it.
+    /// What the label must be.
     pub operator: SelectorOperator,
     /// The values of `In` and `NotIn`.
     pub values: Vec<String>,
@@ -225,11 +226,11 @@ pub struct SelectorRequirement {
 /// The operators of a selector requirement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, EnumString)]
 pub enum SelectorOperator {
-    /// The label is there with one of the values.
+    /// The label has one of the values.
     In,
     /// The label is absent or has none of the values.
     NotIn,
-    /// The label is there.
+    /// The label is present, with any value.
     Exists,
     /// The label is absent.
     DoesNotExist,
@@ -247,9 +248,9 @@ pub struct MatchCondition {
 /// One hook with everything that the diagnosis and the probes need to know of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hook {
-    /// Who it is.
+    /// Its identity.
     pub id: HookId,
-    /// `metadata.uid` of its configuration.
+    /// `metadata.uid` of its configuration; empty if unknown.
     pub configuration_uid: String,
     /// When its configuration was created, if the object says so.
     pub created: Option<Time>,
@@ -258,13 +259,13 @@ pub struct Hook {
     /// The PEM bytes of `caBundle`; empty means the system's roots.
     #[serde(with = "fingerprint")]
     pub ca_bundle: Arc<[u8]>,
-    /// `failurePolicy`, defaulted.
+    /// `failurePolicy`; `Fail` when absent.
     pub failure_policy: FailurePolicy,
-    /// `timeoutSeconds`, defaulted to 10 s and held within 1 to 30 s. Fixed for hooks beside admission.
+    /// `timeoutSeconds`; 10 s when absent, limited to 1 to 30 s. Fixed for hooks that take no part in admission.
     pub timeout: Duration,
     /// `rules`; a hook without any matches nothing.
     pub rules: Vec<HookRule>,
-    /// `matchPolicy`, defaulted.
+    /// `matchPolicy`; `Equivalent` when absent.
     #[serde(default)]
     pub match_policy: MatchPolicy,
     /// `namespaceSelector`.
@@ -275,7 +276,7 @@ pub struct Hook {
     pub match_conditions: Vec<MatchCondition>,
     /// True when `sideEffects` is `None` or `NoneOnDryRun`, so that a dry run reaches the hook.
     pub dry_run_safe: bool,
-    /// `reinvocationPolicy: IfNeeded`: a mutating hook is asked again about what another one changed after it.
+    /// `reinvocationPolicy: IfNeeded`: the API server calls this mutating hook again if a later one changed the object.
     #[serde(default)]
     pub reinvoked: bool,
     /// `admissionReviewVersions` in the order of preference.
@@ -288,13 +289,13 @@ pub struct Hook {
     /// What the annotation `hookwatch.dev/breaker` on the configuration says, by which its owner permits less than the rules do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub breaker: Option<String>,
-    /// What its object says beside that.
+    /// Other fields of its object, which only an audit uses.
     #[serde(default)]
     pub written: WrittenEntry,
-    /// What it serves if it takes no part in admission; `None` for a webhook of admission.
+    /// What a conversion webhook or an APIService serves; `None` for an admission webhook.
     #[serde(default, rename = "other")]
     pub extension: Option<Extension>,
-    /// What is odd about the entry itself (junk caBundle, no rules, ...), each naming the field.
+    /// Sentences about faults of the entry itself (such as a `caBundle` that is no PEM, or no rules), each naming the field.
     pub problems: Vec<String>,
 }
 
@@ -302,7 +303,7 @@ impl Hook {
     /// The default of `timeoutSeconds` (kube-apiserver 1.36, `apis/admissionregistration/v1/defaults.go`).
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
-    /// One that is called there, with the default of everything else.
+    /// A hook with this target and the default of every other field.
     pub fn new(id: HookId, target: HookTarget) -> Self {
         Self {
             id,
@@ -329,7 +330,8 @@ impl Hook {
         }
     }
 
-    /// What is wrong by the inventory alone: there is no Service, no such port of it, or no endpoint that is ready.
+    /// The cause of failure that the inventory alone shows: no Service, no such port on it, or no ready endpoint. `None` for a
+    /// URL, and for a Service that has not been read.
     pub fn without_backends(&self) -> Option<Cause> {
         match &self.target.service()?.service {
             ServiceState::Missing | ServiceState::NoSuchPort { .. } => Some(Cause::NoService),
@@ -342,7 +344,7 @@ impl Hook {
 
     /// The addresses the API server may dial for this hook, without duplicates.
     ///
-    /// Endpoints that are not ready are left out: the API server would not pick them.
+    /// Endpoints that are not ready are left out: the API server would not pick them. Empty if the Service is unknown.
     pub fn backends(&self) -> Vec<Backend> {
         let service = match &self.target {
             HookTarget::Invalid(_) => return Vec::new(),
@@ -374,7 +376,7 @@ impl Hook {
         ready.chain(cluster_ip).collect()
     }
 
-    /// The TLS server name and HTTP host that the API server uses for this hook.
+    /// The TLS server name and HTTP host that the API server uses for this hook; `None` for an invalid target.
     pub fn server_name(&self) -> Option<String> {
         match &self.target {
             HookTarget::Service(service) => Some(service.server_name()),
@@ -383,7 +385,7 @@ impl Hook {
         }
     }
 
-    /// Whether the API server calls this hook at that URL (without its query), as its refusals quote it.
+    /// Whether the API server calls this hook at `url`, given without its query, as the API server's refusals quote it.
     pub fn is_called_at(&self, url: &str) -> bool {
         let Some(rest) = url.strip_prefix("https://") else {
             return false;
@@ -394,7 +396,7 @@ impl Hook {
         path == self.url_path() && self.target.authority().is_some_and(is_own)
     }
 
-    /// The path of the hook's URL.
+    /// The path of the hook's URL, beginning with `/`.
     pub fn url_path(&self) -> &str {
         match &self.target {
             HookTarget::Service(service) => &service.path,
@@ -407,14 +409,14 @@ impl Hook {
 /// One address the API server may dial for a hook.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Backend {
-    /// By which way the address became known.
+    /// How the API server gets to this address.
     pub path: BackendPath,
     /// The address itself.
     pub address: BackendAddress,
 }
 
-/// Reads what [`Backend`] is written as. Which kind of address it is follows from the path: only a url's host may
-/// have to be resolved, and it stays a host when it is an IP literal.
+/// Reads the serialized form. The kind of address follows from `path`: that of a URL is a [`BackendAddress::Host`], even if it
+/// is an IP literal, and all others are a [`BackendAddress::Socket`].
 impl<'de> Deserialize<'de> for Backend {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         use serde::de::Error;
@@ -451,7 +453,7 @@ impl fmt::Display for Backend {
 /// How the API server gets to a backend.
 ///
 /// By default it dials the ClusterIP; with `--enable-aggregator-routing` it picks a ready endpoint itself.
-/// Which of the two is on cannot be seen from outside, so both are probed and the path is a label.
+/// That flag cannot be seen from outside, so hookwatch probes both, and the path is a label in metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
@@ -471,7 +473,7 @@ named!(BackendPath, "The value of the `path` label in metrics.");
 pub enum BackendAddress {
     /// An address and a port.
     Socket(SocketAddr),
-    /// A host to be resolved (or an IP literal of a URL), and a port.
+    /// The host of a URL (a name to resolve, or an IP literal without brackets), and a port.
     Host(String, u16),
 }
 

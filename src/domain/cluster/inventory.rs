@@ -13,32 +13,33 @@ pub use nodes::{NodeState, NodeTrouble, Sign};
 /// All hooks known at one instant. Cheap to share; replaced as a whole when anything in it changes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Inventory {
-    /// When the newest change in it was seen.
+    /// When the newest change was seen.
     pub at: Time,
     /// Every hook, ordered by identity, at most [`Inventory::MAX_HOOKS`].
     pub hooks: Vec<Arc<Hook>>,
     /// Labels of the namespaces, for `namespaceSelector`.
     pub namespaces: BTreeMap<String, Labels>,
-    /// Nodes whose loss could take all endpoints of a hook; empty without permission to read Nodes.
+    /// Nodes whose loss could take all endpoints of a hook ([`Inventory::decisive_nodes`]); empty without permission to read
+    /// Nodes.
     #[serde(default)]
     pub nodes: BTreeMap<String, NodeState>,
-    /// Objects that could not be read, each named, with what is wrong and what to do.
+    /// Objects that could not be read.
     pub problems: Vec<Problem>,
 }
 
 impl Inventory {
-    /// More hooks than this are reported as a problem and not watched.
+    /// Most hooks that are watched. That there are more is reported as a problem.
     pub const MAX_HOOKS: usize = 5_000;
-    /// More problems than this are not listed.
+    /// Most problems that are listed.
     pub const MAX_PROBLEMS: usize = 500;
 
-    /// One hook.
+    /// The hook with this identity; `None` if the inventory has none.
     pub fn hook(&self, id: &HookId) -> Option<&Arc<Hook>> {
         let at = self.hooks.binary_search_by(|hook| hook.id.cmp(id)).ok()?;
         Some(&self.hooks[at])
     }
 
-    /// What could not be made sense of: whole objects, and entries of configurations.
+    /// The problems of objects that could not be read, then those of single hooks; at most [`Self::MAX_PROBLEMS`].
     pub fn all_problems(&self) -> Vec<Problem> {
         let troubled = self.hooks.iter().filter(|hook| !hook.problems.is_empty());
         let entries = troubled.flat_map(|hook| {
@@ -60,7 +61,7 @@ impl Inventory {
     }
 }
 
-/// An object in the cluster that hookwatch could not read.
+/// A fault of an object in the cluster: hookwatch could not read it, or could not use a part of it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub struct Problem {
     /// The object, as `Kind namespace/name`.
@@ -72,13 +73,13 @@ pub struct Problem {
 /// How one of the watches that keep the inventory is doing.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct WatchReport {
-    /// What it watches, for people: the kind, and the namespace unless it is the whole cluster.
+    /// What it watches, as text for people: the kind, and the namespace unless it is the whole cluster.
     pub watch: String,
     /// Its state.
     pub health: InventoryHealth,
-    /// When it was last known to be complete. In a quiet cluster this lags by up to 65 s without any fault, because the
-    /// API server only says once a minute that nothing has changed (seen on 1.36.2); and when it hangs with its
-    /// connections open, up to 80 s pass until a watch counts as broken.
+    /// When the watch was last known to be up to date. In a quiet cluster this lags by up to 65 s without any fault, because
+    /// the API server sends a bookmark only once a minute (seen on 1.36.2). If the API server hangs with its connections
+    /// open, up to 80 s pass until a watch counts as broken.
     pub known_good: Option<Time>,
 }
 
@@ -89,13 +90,13 @@ pub enum InventoryHealth {
     Starting,
     /// The watch has delivered its list and is open.
     Current,
-    /// A watch is broken; the inventory of the last good moment keeps serving.
+    /// The watch is broken; hookwatch keeps using the objects that it last delivered.
     Stale {
-        /// Which watch, and what it said.
+        /// Which watch, and its error.
         why: String,
     },
-    /// Reading a kind is forbidden or it does not exist, tried again every half minute; or the watch of a kind beside
-    /// admission is broken. The inventory lives without it.
+    /// The inventory works without this kind: reading it is forbidden or it does not exist, which is tried again every 30 s,
+    /// or it takes no part in admission and its watch is broken.
     Limited {
         /// What is missing and which permission would give it.
         why: String,

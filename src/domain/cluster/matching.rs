@@ -15,8 +15,8 @@ use super::hook::{
 
 /// The part of a request that matching uses.
 ///
-/// An unknown value is `None` and excludes nothing: [`Hook::could_match`] answers whether the hook *could* be asked. A
-/// caller that knows everything gets the API server's own answer.
+/// `None` means unknown, except for `namespace`, and excludes nothing: [`Hook::could_match`] answers whether the hook *could* be
+/// called. A caller that knows every value gets the API server's own answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RequestShape<'a> {
     /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
@@ -40,20 +40,20 @@ pub struct RequestShape<'a> {
     pub old_labels: Option<&'a Labels>,
 }
 
-/// Group, version, resource and subresource of the Leases by which leaders and nodes show that they live.
+/// Group, version, resource and subresource of Leases, which leaders and nodes renew.
 pub const LEASES: [&str; 4] = ["coordination.k8s.io", "v1", "leases", ""];
 
-/// Who writes a request, as the API server knows them.
+/// The authenticated user of a request.
 #[derive(Debug, Clone, Copy)]
 pub struct Requester<'a> {
-    /// The user's name.
+    /// `userInfo.username`.
     pub user: &'a str,
-    /// The user's groups.
+    /// `userInfo.groups`.
     pub groups: &'a [&'a str],
 }
 
 impl<'a> RequestShape<'a> {
-    /// A write of a resource, by its group, version, plural and subresource; all else is unknown.
+    /// A write of a cluster-scoped resource, given as group, version, plural name and subresource; all labels are unknown.
     pub fn new(operation: &'a str, [group, version, resource, subresource]: [&'a str; 4]) -> Self {
         Self {
             operation,
@@ -65,9 +65,9 @@ impl<'a> RequestShape<'a> {
         }
     }
 
-    /// Whether the request writes one of the kinds that no webhook is ever asked about.
+    /// Whether the request writes one of the kinds for which the API server calls no webhook.
     ///
-    /// Were it otherwise, a broken hook could forbid its own repair (`predicates/rules/rules.go`).
+    /// Otherwise a broken hook could block its own repair (`predicates/rules/rules.go`).
     pub fn is_exempt(&self) -> bool {
         self.group == "admissionregistration.k8s.io"
             && matches!(
@@ -81,14 +81,14 @@ impl<'a> RequestShape<'a> {
             )
     }
 
-    /// Whether the request is about Namespace objects, which carry their own labels before the selector.
+    /// Whether the request writes a Namespace object, whose own labels the `namespaceSelector` is matched against.
     ///
-    /// The API server looks at the resource's name only, not at its group.
+    /// Like the API server, this compares only the resource's name, not its group.
     fn is_namespace(&self) -> bool {
         self.resource == "namespaces"
     }
 
-    /// Whether a rule with `scope: Cluster` takes it.
+    /// Whether a rule with `scope: Cluster` matches the request.
     fn is_cluster_scoped(&self) -> bool {
         (self.group.is_empty() && self.version == "v1" && self.is_namespace()) || self.namespace.is_none()
     }
@@ -121,7 +121,7 @@ impl SelectorRequirement {
 }
 
 impl Selector {
-    /// Whether it asks for nothing and so selects everything.
+    /// Whether it has no requirements and so selects everything.
     pub fn is_empty(&self) -> bool {
         self.match_labels.is_empty() && self.expressions.is_empty()
     }
@@ -137,22 +137,22 @@ impl Selector {
 }
 
 impl HookRule {
-    /// Whether `operations` has this one, or all.
+    /// Whether `operations` has this operation or `*`.
     pub fn names_operation(&self, operation: &str) -> bool {
         listed(&self.operations, operation)
     }
 
-    /// One of its groups; the core group where it takes any.
+    /// The first of its groups; the core group if that is `*` or there is none.
     pub fn group(&self) -> &str {
         one(&self.api_groups, "")
     }
 
-    /// One of its versions; `v1` where it takes any.
+    /// The first of its versions; `v1` if that is `*` or there is none.
     pub fn version(&self) -> &str {
         one(&self.api_versions, "v1")
     }
 
-    /// Whether the rule covers the request; selectors and exempt kinds are not its business.
+    /// Whether the rule covers the request, without regard to selectors and exempt kinds.
     pub fn matches(&self, request: &RequestShape<'_>) -> bool {
         let scope = match self.scope {
             Scope::All => true,
@@ -171,9 +171,7 @@ impl HookRule {
 }
 
 impl Hook {
-    /// Whether the API server would ask this hook about such a request, its `matchConditions` left aside.
-    ///
-    /// See [`lets_through`].
+    /// Whether the API server would call this hook for such a request if its `matchConditions` are true ([`lets_through`]).
     pub fn could_match(&self, request: &RequestShape<'_>) -> bool {
         lets_through(
             (&self.rules, self.match_policy),
@@ -183,7 +181,7 @@ impl Hook {
         )
     }
 
-    /// Whether enough is known of such a request to evaluate the selectors.
+    /// Whether the request has all the labels that evaluating the hook's selectors needs.
     pub fn knows_selected(&self, request: &RequestShape<'_>) -> bool {
         let by_namespace = self.namespace_selector.is_empty()
             || request.namespace.is_none() && !request.is_namespace()
@@ -195,9 +193,9 @@ impl Hook {
 
 /// Whether selectors and rules let a request through to a hook.
 ///
-/// Cluster-scoped objects are never excluded by `namespaceSelector`, except Namespace objects by their own labels.
-/// An `objectSelector` takes the request when it selects the new *or* the old object. Under `matchPolicy: Equivalent` a
-/// rule also takes what it names in another group or version ([`equivalent`]).
+/// `namespaceSelector` never excludes cluster-scoped objects, except Namespace objects by their own labels. `objectSelector`
+/// matches a request if it selects the new *or* the old object. Under `matchPolicy: Equivalent` a rule also covers the
+/// resources that it names, served in another group or version ([`equivalent`]).
 pub fn lets_through(
     (rules, policy): (&[HookRule], MatchPolicy),
     namespace_selector: &Selector,
@@ -220,12 +218,12 @@ pub fn lets_through(
     !request.is_exempt() && namespace_lets && object_lets && named()
 }
 
-/// Whether labels, or annotations, are among others all those that are wanted.
+/// Whether labels or annotations include all the `wanted` pairs.
 pub fn has_all(labels: &Labels, wanted: &Labels) -> bool {
     wanted.iter().all(|(key, value)| labels.get(key) == Some(value))
 }
 
-/// The first of `items`; `any` where that is `*` or there is none.
+/// The first of `items`; `any` if that is `*` or there is none.
 fn one<'a>(items: &'a [String], any: &'a str) -> &'a str {
     let first = items.first().map_or("*", String::as_str);
     if first == "*" { any } else { first }
@@ -236,7 +234,7 @@ fn listed(items: &[String], requested: &str) -> bool {
     items.iter().any(|item| item == "*" || item == requested)
 }
 
-/// Whether one entry of `resources` covers the request: `*` is every resource without subresources, `*/*` with them.
+/// Whether one entry of `resources` covers the request: `*` is every resource without its subresources, `*/*` with them.
 fn resource_matches(entry: &str, request: &RequestShape<'_>) -> bool {
     let (resource, subresource) = entry.split_once('/').unwrap_or((entry, ""));
     (resource == "*" || resource == request.resource)

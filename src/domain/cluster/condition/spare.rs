@@ -1,18 +1,18 @@
 //! What a shield spares: the control plane's own writes, by resource and writer.
 //!
 //! One table is the source of the condition that hookwatch writes ([`Spare::expression`]), of what hookwatch itself counts
-//! as spared ([`Spare::spares`]) and of `docs/shield.md`. What no line names is not spared. The writer alone is never
-//! enough: the controllers of kube-system create the Pods of every tenant. Where a line names a writer, an administrator of
-//! a single namespace cannot act as that writer.
+//! as spared ([`Spare::spares`]) and of `docs/shield.md`. Writes that no line names are not spared. No line spares a writer
+//! for all resources: the controllers of kube-system create the Pods of every tenant. Where a line names a writer, the
+//! administrator of a single namespace cannot act as that writer.
 
 use super::{SHIELDED_NAMESPACES, cel_and, cel_list, cel_or, cel_string};
 use crate::cluster::hook::Added;
 use crate::cluster::matching::{RequestShape, Requester};
 
-/// Writes that are spared.
+/// One line of the table: writes that are spared.
 #[derive(Debug)]
 pub struct SparedWrites {
-    /// What they are, in words.
+    /// A title for documents and reports.
     pub name: &'static str,
     /// Who makes them.
     pub writer: SparedWriter,
@@ -20,14 +20,14 @@ pub struct SparedWrites {
     pub operations: &'static [&'static str],
     /// What is written.
     pub what: SparedObjects,
-    /// What the admin of one namespace could cause by it.
+    /// What an administrator of one namespace could do unreviewed because of this line.
     pub risk: &'static str,
 }
 
 /// Who writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SparedWriter {
-    /// Any user whom RBAC permits it.
+    /// Any user whom RBAC permits the write.
     Anyone,
     /// Every member of a group.
     Group(&'static str),
@@ -41,11 +41,11 @@ pub enum SparedObjects {
     /// All objects in [`SHIELDED_NAMESPACES`] and in hookwatch's own namespace, except Namespaces themselves, whose
     /// labels control other policies.
     Within,
-    /// Objects of these kinds, wherever they are.
+    /// Objects of these resources, in any namespace or none.
     Objects(&'static [ResourcesOfGroup]),
 }
 
-/// An API group and the resources of it, as `resource` or `resource/subresource`, separated by spaces.
+/// An API group and some of its resources, as `resource` or `resource/subresource`, separated by spaces.
 pub type ResourcesOfGroup = (&'static str, &'static str);
 
 /// API group, resource and subresource.
@@ -54,11 +54,10 @@ pub type SparedResource = (&'static str, &'static str, &'static str);
 const ALL: &[&str] = &["CREATE", "UPDATE", "DELETE"];
 const UPDATE: &[&str] = &["UPDATE"];
 
-/// kube-controller-manager where it runs without `--use-service-account-credentials`: then all its controllers are this
-/// user.
+/// The user of all controllers of a kube-controller-manager that runs without `--use-service-account-credentials`.
 const MANAGER: &str = "system:kube-controller-manager";
 
-/// What the webhook's own Pods need, written in their namespace, to start again.
+/// Resources whose writes, in their own namespace, the webhook's Pods need to start again.
 const RECOVERY: &[ResourcesOfGroup] = &[
     ("", "pods pods/binding serviceaccounts/token"),
     (
@@ -66,16 +65,16 @@ const RECOVERY: &[ResourcesOfGroup] = &[
         "replicasets replicasets/status deployments deployments/status",
     ),
 ];
-/// What leaders renew, in the namespaces that an owner added.
+/// Resources that leaders renew, spared in the namespaces that an owner added.
 const LEASES: &[ResourcesOfGroup] = &[("coordination.k8s.io", "leases")];
-/// The devices of Pods. `resourceclaims/binding` is a name for authorization alone: no request has it.
+/// Claims of devices for Pods. `resourceclaims/binding` is missing because it exists for authorization only: no request has it.
 const DEVICE_CLAIMS: ResourcesOfGroup = ("resource.k8s.io", "resourceclaims resourceclaims/status");
 
-/// The lines, the widest first.
+/// The table, the widest lines first.
 ///
-/// The users of controllers are those of kube-controller-manager 1.36 (`cmd/kube-controller-manager/app`, each
-/// controller's client) and of cloud controllers (`k8s.io/cloud-provider/app/controllermanager.go`). A namespace of a
-/// tenant's has no such account.
+/// The controllers' users are those of kube-controller-manager 1.36 (`cmd/kube-controller-manager/app`, each controller's
+/// client) and of cloud controllers (`k8s.io/cloud-provider/app/controllermanager.go`). Their ServiceAccounts are in
+/// kube-system, which tenants do not administer.
 pub const LINES: [SparedWrites; 14] = [
     SparedWrites {
         name: "Everything in the control plane's namespaces and in hookwatch's own",
@@ -256,8 +255,8 @@ pub struct Spare<'a> {
 }
 
 impl<'a> Spare<'a> {
-    /// The operations on resources that it spares, each with the only namespace where it does; `None` is every namespace.
-    /// Without [`SparedObjects::Within`].
+    /// The spared operations and resources, each with the one namespace in which it is spared; `None` for every namespace.
+    /// The line with [`SparedObjects::Within`] is left out, as it names no resources.
     pub fn objects(self) -> impl Iterator<Item = (&'static str, SparedResource, Option<&'a str>)> {
         let lines = LINES.iter().flat_map(|line| {
             let each = move |operation: &'static str| {
@@ -277,16 +276,16 @@ impl<'a> Spare<'a> {
         lines.chain(added)
     }
 
-    /// The shield's condition: false for what is spared.
+    /// The shield's condition in CEL: false for requests that are spared.
     ///
-    /// `CONNECT` (an exec into a Pod of kube-system) is not spared: no heartbeat needs it.
+    /// `CONNECT` (such as an exec into a Pod of kube-system) is not spared: the control plane does not need it to stay alive.
     pub fn expression(self) -> String {
         let lines = LINES.iter().map(|line| line.expression(self.hookwatch_namespace));
         let terms: Vec<String> = lines.chain(cel_added(self.added)).collect();
         format!(r#"request.operation == "CONNECT" || !{}"#, cel_or(&terms))
     }
 
-    /// Whether a request of this writer is spared; `by: None` asks whether that of any writer is.
+    /// Whether a request by this writer is spared. With `by: None`, whether there is a writer whose request would be.
     pub fn spares(self, request: &RequestShape<'_>, by: Option<Requester<'_>>) -> bool {
         let within = request.namespace.is_some_and(|namespace| {
             namespace == self.hookwatch_namespace || SHIELDED_NAMESPACES.contains(&namespace)
@@ -335,7 +334,7 @@ impl SparedWrites {
 }
 
 impl SparedObjects {
-    /// The resources, in the order of the table; none for [`Self::Within`].
+    /// The resources, in the order of the line; none for [`Self::Within`].
     pub fn objects(self) -> impl Iterator<Item = SparedResource> {
         objects(match self {
             Self::Within => &[],
@@ -368,13 +367,13 @@ impl SparedWriter {
     }
 }
 
-/// True for requests in one of these namespaces. One about a cluster-scoped object has no `request.namespace`.
+/// A CEL term, true for requests in one of these namespaces. A request for a cluster-scoped object has no `request.namespace`.
 fn cel_within(namespaces: &[&str]) -> String {
     let listed = format!("request.namespace in {}", cel_list(namespaces));
     cel_and(&["has(request.namespace)".to_owned(), listed])
 }
 
-/// True for requests about one of these resources; a subresource that is not listed does not belong to its resource.
+/// A CEL term, true for requests for one of these resources. A resource does not include its subresources.
 fn cel_is_one_of(groups: &'static [ResourcesOfGroup]) -> String {
     let objects =
         objects(groups).map(|(group, resource, subresource)| cel_list(&[group, resource, subresource]));
@@ -386,7 +385,7 @@ fn cel_is_one_of(groups: &'static [ResourcesOfGroup]) -> String {
     )
 }
 
-/// The terms for what an owner added. They follow those of the table, as in the fence's expression.
+/// The CEL terms for what an owner added. They come after those of the table, as the fence's expression expects.
 fn cel_added(added: &Added) -> impl Iterator<Item = String> {
     let own = added.own.iter();
     let own = own.map(|namespace| cel_and(&[cel_within(&[namespace]), cel_is_one_of(RECOVERY)]));
@@ -395,7 +394,7 @@ fn cel_added(added: &Added) -> impl Iterator<Item = String> {
     own.chain(leases)
 }
 
-/// Whether a request is spared because an owner added it; of any writer.
+/// Whether a request is spared, for any writer, because the webhook's owner added it.
 fn spares_added(added: &Added, request: &RequestShape<'_>) -> bool {
     request.namespace.is_some_and(|namespace| {
         let own = added.own.as_deref() == Some(namespace) && is_one_of(RECOVERY, request);

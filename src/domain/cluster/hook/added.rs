@@ -1,36 +1,36 @@
-//! What the owner of a configuration adds to what a shield spares.
+//! The writes that the owner of a configuration adds to those that a shield spares.
 
 use serde::{Deserialize, Serialize};
 
 use crate::text::is_dns_label;
 
-/// The annotation on a configuration by which its owner adds to what a shield spares, beside
-/// [`crate::act::bypass::OPT_OUT_ANNOTATION`], which permits less.
+/// The annotation on a configuration by which its owner adds to what a shield spares. Its counterpart
+/// [`crate::act::bypass::OPT_OUT_ANNOTATION`] restricts bypasses.
 ///
-/// Its items are separated by commas. `self`: the Pods of the namespace that the hook's own Service is in, with their
-/// bindings and tokens, its ReplicaSets and its Deployments, so that the hook can recover. `leases=ns1+ns2`: Leases in
-/// these namespaces, at most eight, where leaders of operators, autoscalers and drivers have theirs.
+/// Items are separated by commas. `self` spares writes in the namespace of the hook's own Service that its Pods need to
+/// recover: Pods with their bindings and tokens, ReplicaSets and Deployments. `leases=ns1+ns2` spares Leases in at most eight
+/// namespaces, such as those of the leaders of operators, autoscalers and drivers.
 pub const SPARE_ANNOTATION: &str = "hookwatch.dev/spare";
 
-/// Most namespaces whose Leases an owner can add.
+/// Most namespaces whose Leases an owner can add with `leases=`.
 const MAX_NAMESPACES: usize = 8;
-/// Longest annotation that is read, in characters: `self` and eight namespaces have 523.
+/// Longest annotation that is read, in characters: `self` with eight of the longest namespace names has 523.
 const MAX_ANNOTATION: usize = 600;
-/// Shared namespaces: their Pods are never a hook's own.
+/// Shared namespaces: `self` never spares their Pods, even if the hook's Service is there.
 pub const NEVER_OWN: [&str; 2] = ["default", "kube-public"];
 
-/// What is added.
+/// The parsed value of [`SPARE_ANNOTATION`].
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Added {
-    /// The namespace of the hook's own Pods, which are spared.
+    /// The namespace of the hook's own Pods, which `self` spares; `None` without `self`.
     pub own: Option<String>,
-    /// The namespaces whose Leases are.
+    /// The namespaces whose Leases are spared.
     pub leases: Vec<String>,
 }
 
 impl Added {
-    /// Reads the annotation's value for a webhook that is called at a Service in `namespace` (`None` for a URL); with a
-    /// sentence on each item that adds nothing. The fence reads it the same way (`deploy/base/fence.yaml`).
+    /// Parses the annotation's value for a webhook whose Service is in `namespace` (`None` for a URL). Also returns a sentence
+    /// about each item that is ignored. The fence parses it the same way (`deploy/base/fence.yaml`).
     pub fn read(value: Option<&str>, namespace: Option<&str>) -> (Self, Vec<String>) {
         let (mut added, mut said) = (Self::default(), Vec::new());
         let Some(value) = value else { return (added, said) };

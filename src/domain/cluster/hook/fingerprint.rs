@@ -1,4 +1,4 @@
-//! A caBundle in a recording: whether it changed matters there, what it holds does not.
+//! Serializes a `caBundle` as a fingerprint: a recording must show whether it changed, but not what it holds.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub(super) fn serialize<S: Serializer>(bundle: &Arc<[u8]>, serializer: S) -> Res
     serializer.collect_str(&format_args!("{hash:016x}"))
 }
 
-/// Reads the fingerprint as if it were the bundle: it differs where the bundle did, and is empty where that was.
+/// Reads the fingerprint in place of the bundle: it differs if the bundles differed, and is empty if the bundle was.
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<[u8]>, D::Error> {
     let fingerprint = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
     Ok(fingerprint.as_bytes().into())

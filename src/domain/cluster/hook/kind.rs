@@ -1,4 +1,4 @@
-//! The kinds of hooks, and what only hooks beside admission have.
+//! The kinds of hooks, and the data that only hooks outside admission (conversion webhooks and APIServices) have.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::time::Time;
 
 /// What the API server calls a hook for.
 ///
-/// Mutating admission hooks are called one after the other and validating ones all at once, so the time of
-/// the former adds up and of the latter only the slowest counts (kube-apiserver 1.36,
-/// `admission/plugin/webhook/{mutating,validating}/dispatcher.go`). The two other kinds take no part in admission:
-/// they concern one resource or one API version, there for reads as well, and are never bypassed.
+/// The API server calls mutating admission hooks one after the other, so that their times add up, and validating ones all at
+/// once, so that only the slowest counts (kube-apiserver 1.36,
+/// `admission/plugin/webhook/{mutating,validating}/dispatcher.go`). The two other kinds take no part in admission: they
+/// affect one resource or one API version, reads included, and are never bypassed.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Display, IntoStaticStr,
 )]
@@ -25,7 +25,7 @@ pub enum HookKind {
     Validating,
     /// The conversion webhook of a `CustomResourceDefinition`.
     Conversion,
-    /// An `APIService` that another server answers for.
+    /// An `APIService` whose requests the API server proxies to another server.
     Aggregated,
 }
 
@@ -35,7 +35,7 @@ named!(
 );
 
 impl HookKind {
-    /// Those that take part in admission.
+    /// The kinds that take part in admission.
     pub const ADMISSION: [Self; 2] = [Self::Validating, Self::Mutating];
 
     /// The Kubernetes kind of the object that holds hooks of this kind.
@@ -76,9 +76,9 @@ impl HookKind {
 /// What a hook that takes no part in admission serves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Extension {
-    /// Of a [`HookKind::Conversion`].
+    /// The resource of a [`HookKind::Conversion`].
     Conversion(Conversion),
-    /// Of a [`HookKind::Aggregated`].
+    /// The API version of a [`HookKind::Aggregated`].
     Aggregated(Aggregated),
 }
 
@@ -104,16 +104,16 @@ impl Conversion {
     pub const TIMEOUT: Duration = Duration::from_secs(30);
 }
 
-/// Which API version another server answers for.
+/// The API version that another server serves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Aggregated {
     /// API group.
     pub group: String,
     /// API version.
     pub version: String,
-    /// `insecureSkipTLSVerify`: any certificate will do.
+    /// `insecureSkipTLSVerify`: the API server accepts any certificate.
     pub insecure: bool,
-    /// The condition `Available`, which the API server's own aggregator keeps; `None` when it has not looked yet.
+    /// The condition `Available`, which the API server's aggregator sets; `None` before its first check.
     pub available: Option<Available>,
 }
 
@@ -126,7 +126,7 @@ impl Aggregated {
 /// The condition `Available` of an APIService.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Available {
-    /// `status`: true, false, or `None` where the aggregator itself could not tell.
+    /// `status`; `None` for `Unknown`.
     pub status: Option<bool>,
     /// `reason`, one word.
     pub reason: String,

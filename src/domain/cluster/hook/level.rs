@@ -1,4 +1,4 @@
-//! What the annotation `hookwatch.dev/probe` may ask for.
+//! The values of the annotation `hookwatch.dev/probe`.
 
 use serde::{Deserialize, Serialize};
 use strum::{IntoStaticStr, VariantArray};
@@ -16,7 +16,7 @@ pub enum ProbeLevel {
     Off,
     /// TCP and TLS only.
     Handshake,
-    /// An HTTP request that reviews nothing; any answer shows a living server.
+    /// An HTTP request without a review; any answer shows that the server is alive.
     Http,
     /// A genuine dry-run `AdmissionReview`.
     Review,

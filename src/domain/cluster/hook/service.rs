@@ -9,7 +9,7 @@ use super::{Backend, BackendAddress, BackendPath, Hook, HookTarget};
 /// Namespace (empty for cluster-scoped objects) and name.
 pub type NamespacedName = (String, String);
 
-/// A Service-backed hook's address.
+/// The Service that a hook is called at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceTarget {
     /// The Service's namespace.
@@ -20,7 +20,7 @@ pub struct ServiceTarget {
     pub port: u16,
     /// The path of the URL, beginning with `/`.
     pub path: String,
-    /// What the Service resolves to now.
+    /// What is known of the Service and its endpoints now.
     pub service: ServiceState,
 }
 
@@ -35,8 +35,8 @@ impl ServiceTarget {
         (self.namespace.clone(), self.name.clone())
     }
 
-    /// `default/kubernetes` is routed to the API server's own loopback with its own credentials
-    /// (kubernetes 1.36, `cmd/kube-apiserver/app/server.go`); probing it would say nothing about the hook.
+    /// Whether this is `default/kubernetes`, which the API server calls over its own loopback with its own credentials
+    /// (kubernetes 1.36, `cmd/kube-apiserver/app/server.go`); probing it would show nothing about the hook.
     pub fn is_api_server(&self) -> bool {
         self.namespace == "default" && self.name == "kubernetes"
     }
@@ -45,7 +45,7 @@ impl ServiceTarget {
 /// What is known of the Service behind a hook.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ServiceState {
-    /// Not read yet, or reading is forbidden: nothing may be concluded.
+    /// Not read yet, or reading it is forbidden: it may or may not exist.
     Unknown {
         /// Why it is not known.
         why: String,
@@ -64,8 +64,9 @@ pub enum ServiceState {
         /// Every address its EndpointSlices list for the port in the family that the API server dials, ready or not,
         /// ordered by address, without duplicates.
         endpoints: Vec<Endpoint>,
-        /// They are, or may be, written manually: the Service has no selector, or the cluster's own controller does not
-        /// manage a slice. The controller undoes other writers' changes to its slices within a second or so.
+        /// Something other than the cluster's EndpointSlice controller may write the endpoints: the Service has no selector,
+        /// or the controller does not manage one of the slices. It undoes others' changes to its own slices within about a
+        /// second.
         #[serde(default)]
         by_hand: bool,
     },
@@ -90,7 +91,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// A ready one, without further properties.
+    /// A ready endpoint at this address; node, zone and Pod are unknown.
     pub const fn ready(address: SocketAddr) -> Self {
         Self {
             address,
@@ -104,7 +105,7 @@ impl Endpoint {
 }
 
 impl HookTarget {
-    /// The Service that is called, where it is one.
+    /// The Service that is called; `None` for a URL or an invalid target.
     pub const fn service(&self) -> Option<&ServiceTarget> {
         match self {
             Self::Service(target) => Some(target),
@@ -114,7 +115,7 @@ impl HookTarget {
 }
 
 impl Hook {
-    /// The known endpoints of its Service; empty where there are none.
+    /// The known endpoints of its Service, ready or not; empty if there is no Service or it is unknown.
     pub fn endpoints(&self) -> &[Endpoint] {
         match self.target.service().map(|target| &target.service) {
             Some(ServiceState::Found { endpoints, .. }) => endpoints,
@@ -122,10 +123,11 @@ impl Hook {
         }
     }
 
-    /// Whether a backend is a Pod of the Service's own namespace, listed by the cluster's controller.
+    /// Whether a backend is a Pod in the Service's own namespace, listed by the cluster's EndpointSlice controller. Always true
+    /// for a URL, and while the Service's endpoints are unknown.
     ///
-    /// A tenant who may write EndpointSlices can list any address. How a probe of another one fails is withheld: it would
-    /// reveal to the tenant whether the address refuses, listens or speaks TLS.
+    /// A tenant who may write EndpointSlices can list any address. For other backends hookwatch does not report how a probe
+    /// fails: that would reveal to the tenant whether the address refuses connections, listens or serves TLS.
     pub fn vouches_for(&self, backend: &Backend) -> bool {
         let Some(target) = self.target.service() else {
             return true;
@@ -146,7 +148,7 @@ impl Hook {
                 BackendAddress::Socket(address) if backend.path == BackendPath::Endpoint => {
                     listed.any(|endpoint| endpoint.address == *address && is_own(endpoint))
                 }
-                // Behind a ClusterIP any of them may answer.
+                // Behind a ClusterIP any endpoint may answer.
                 _ => listed.all(is_own),
             }
     }

@@ -1,21 +1,21 @@
-//! What a connection to a backend is bound to.
+//! What decides which connections to a backend hooks share.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use super::{Aggregated, Backend, Extension, Hook};
 
-/// With another name or bundle the API server makes a new client; hooks of which these and the address are the same
-/// share its connections.
+/// How a backend is dialled. The API server keeps one client per server name and CA bundle: hooks for which these and the
+/// address are equal share its connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectionTerms {
-    /// Of all the rest: bundles are large, and looked up often.
+    /// A hash of all other fields. Bundles are large, and these terms are often used as a map key.
     digest: u64,
-    /// The host of the request, with the port. The server name follows from it.
+    /// The host of the request, with the port unless it is that of a URL and 443. The TLS server name follows from it.
     pub authority: Arc<str>,
-    /// The PEM bytes.
+    /// The PEM bytes of `caBundle`; empty means the system's roots.
     pub ca_bundle: Arc<[u8]>,
-    /// Any certificate will do.
+    /// Any certificate is accepted (`insecureSkipTLSVerify` of an APIService).
     pub insecure: bool,
 }
 
@@ -25,17 +25,17 @@ impl Hash for ConnectionTerms {
     }
 }
 
-/// One backend as hooks with the same terms meet it: what is probed.
+/// What one probe covers: one backend, for all hooks with the same terms.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ProbeTarget {
-    /// Where.
+    /// The address to dial.
     pub backend: Backend,
     /// How it is dialled.
     pub terms: Arc<ConnectionTerms>,
 }
 
 impl Hook {
-    /// How its backends are dialled; `None` where its target is invalid.
+    /// How its backends are dialled; `None` if its target is invalid.
     pub fn connection_terms(&self) -> Option<ConnectionTerms> {
         let authority: Arc<str> = self.target.authority()?.into();
         let insecure = matches!(

@@ -1,34 +1,33 @@
-//! What the object of a hook says that only an audit looks at.
+//! Fields of a hook's object that only an audit uses.
 
 use serde::{Deserialize, Serialize};
 
 use crate::time::Time;
 
-/// How its entry is written, beside what the API server does with it.
+/// How a hook's entry is written, in addition to what the API server makes of it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct WrittenEntry {
-    /// Its place in `webhooks`, from 0: mutating webhooks are asked in this order, and a patch names it.
+    /// Its index in `webhooks`, from 0: mutating webhooks are called in this order, and a JSON patch names it.
     pub entry: usize,
-    /// `timeoutSeconds` is absent. The API server writes the default into what it stores, so that this is seen in manifests
-    /// alone.
+    /// `timeoutSeconds` is absent. Only possible in manifests: the API server writes the default into what it stores.
     pub timeout_is_default: bool,
-    /// The configuration has an annotation by which a controller fills `caBundle` in, so that an empty one is no mistake.
+    /// The configuration has an annotation that makes a controller fill in `caBundle`, so that an empty one is no mistake.
     pub ca_is_injected: bool,
-    /// When the last certificate of its `caBundle` ends; `None` where it is empty or holds none.
+    /// The latest expiry of the certificates in its `caBundle`; `None` if it is empty or holds no certificate.
     pub ca_ends: Option<Time>,
-    /// When that certificate began; `None` where `ca_ends` is, and in older recordings.
+    /// When the certificate with that expiry became valid; `None` if `ca_ends` is, and in older recordings.
     #[serde(default)]
     pub ca_begins: Option<Time>,
-    /// The first certificates of its `caBundle`, in their order.
+    /// The certificates of its `caBundle`, in their order, at most the first 20.
     #[serde(default)]
     pub trusted: Vec<Trusted>,
 }
 
-/// A certificate that is trusted.
+/// A certificate in a `caBundle`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trusted {
-    /// It may sign others. One that may not is good for nothing but to be served itself.
+    /// It may sign other certificates. If not, it is trusted only as the certificate that the webhook itself serves.
     pub signs: bool,
-    /// The first DNS names and addresses of its `subjectAltName`, empty where it has none.
+    /// The DNS names and addresses in its `subjectAltName`, at most the first 20; empty if it has none.
     pub names: Vec<String>,
 }

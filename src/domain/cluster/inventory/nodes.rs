@@ -9,18 +9,18 @@ use crate::time::Time;
 
 use super::Inventory;
 
-/// A hook on more nodes than this is not lost with them, and they are not watched for it.
+/// Most nodes of a hook that are watched for it: a hook on more nodes is unlikely to lose all of them at once.
 const MAX_TOGETHER: usize = 5;
 
 /// What is known of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct NodeState {
-    /// Its condition `Ready`: `None` when there is none yet. `Unknown` counts as not ready: the node has been silent
-    /// for 50 s.
+    /// Its condition `Ready`; `None` if it has none yet. `Unknown` counts as not ready: kube-controller-manager sets it once
+    /// the node has been silent for 50 s.
     pub ready: Option<bool>,
-    /// Since when that is so.
+    /// When `ready` last changed.
     pub since: Option<Time>,
-    /// `topology.kubernetes.io/zone`.
+    /// The label `topology.kubernetes.io/zone`.
     #[serde(default)]
     pub zone: Option<String>,
     /// Other signs that its Pods will soon go.
@@ -31,9 +31,9 @@ pub struct NodeState {
 /// One sign that the Pods of a node will soon go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Sign {
-    /// What it is.
+    /// The kind of sign.
     pub trouble: NodeTrouble,
-    /// Since when, where the node says so.
+    /// When it began; `None` if the node does not say.
     pub since: Option<Time>,
 }
 
@@ -42,22 +42,22 @@ pub struct Sign {
 pub enum NodeTrouble {
     /// The condition `Ready` is not true.
     NotReady,
-    /// Its Lease is not renewed.
+    /// The kubelet does not renew the node's Lease.
     LeaseLate,
-    /// The taint of what removes it: an autoscaler or a cloud.
+    /// It has the taint of an autoscaler or a cloud that removes it.
     Leaving,
-    /// `spec.unschedulable`, as before a drain.
+    /// `spec.unschedulable` is set, as before a drain.
     Cordoned,
-    /// `MemoryPressure`.
+    /// The condition `MemoryPressure` is true.
     OutOfMemory,
-    /// `DiskPressure`.
+    /// The condition `DiskPressure` is true.
     OutOfDisk,
-    /// `PIDPressure`.
+    /// The condition `PIDPressure` is true.
     OutOfProcesses,
 }
 
 impl NodeTrouble {
-    /// What the node does, to follow its name.
+    /// A predicate for sentences, after the node's name.
     pub const fn words(self) -> &'static str {
         match self {
             Self::NotReady => "is NotReady",
@@ -72,7 +72,7 @@ impl NodeTrouble {
 }
 
 impl NodeState {
-    /// The most certain sign that its Pods will soon go.
+    /// The most certain sign that its Pods will soon go; `None` if there is no sign.
     pub fn trouble(&self) -> Option<Sign> {
         let not_ready = (self.ready == Some(false)).then_some(Sign {
             trouble: NodeTrouble::NotReady,
@@ -83,11 +83,11 @@ impl NodeState {
 }
 
 impl Inventory {
-    /// More nodes than this are not watched.
+    /// Most nodes that are watched.
     pub const MAX_NODES: usize = 50;
 
-    /// The nodes that, few together, have all endpoints of a hook: only their state is evidence about a hook. Where a bound
-    /// leaves some out, hooks on the fewest nodes come first.
+    /// The nodes to watch: those of hooks whose endpoints are all on at most 5 nodes. At most [`Self::MAX_NODES`]; hooks on the
+    /// fewest nodes come first.
     pub fn decisive_nodes(&self) -> BTreeSet<String> {
         let sets = self.hooks.iter().filter_map(|hook| hook.nodes());
         let sets: BTreeSet<(usize, BTreeSet<&str>)> = sets
@@ -105,18 +105,18 @@ impl Inventory {
 }
 
 impl Hook {
-    /// Its endpoints that do not stop.
+    /// Its endpoints that are not terminating.
     fn staying(&self) -> impl Iterator<Item = &Endpoint> {
         self.endpoints().iter().filter(|endpoint| !endpoint.terminating)
     }
 
-    /// The endpoints that it lives by: those that are ready, or where none is all that do not stop.
+    /// Its endpoints that are ready and not terminating; if none is ready, all that are not terminating.
     pub fn living(&self) -> Vec<&Endpoint> {
         let any = self.staying().any(|endpoint| endpoint.ready);
         self.staying().filter(|endpoint| endpoint.ready || !any).collect()
     }
 
-    /// The nodes that those are on; `None` without any, or where a slice does not say.
+    /// The nodes of [`Self::living`]; `None` if there are no endpoints, or the node of one is unknown.
     pub fn nodes(&self) -> Option<BTreeSet<&str>> {
         let nodes: Option<BTreeSet<&str>> = self
             .living()
@@ -126,7 +126,8 @@ impl Hook {
         nodes.filter(|nodes| !nodes.is_empty())
     }
 
-    /// The node that all of its endpoints are on, with their number, when there are two or more that do not stop.
+    /// The one node of all its endpoints that are not terminating, and their number; `None` if there are fewer than two, or they
+    /// are on several or unknown nodes.
     pub fn only_node(&self) -> Option<(&str, usize)> {
         let stay: Vec<&Endpoint> = self.staying().collect();
         let node = stay.first()?.node.as_deref()?;

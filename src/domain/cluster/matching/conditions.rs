@@ -1,16 +1,15 @@
-//! Evaluates the `matchConditions` that a webhook's owner wrote, for a request. [`crate::cluster::condition`] has those that
-//! hookwatch writes.
+//! Evaluates the `matchConditions` that a webhook's owner wrote. [`crate::cluster::condition`] has those that hookwatch writes.
 //!
 //! The API server calls a webhook if all of its conditions are true, and does not if one is false, whatever the others evaluate
-//! to (kube-apiserver 1.36, `admission/plugin/webhook/matchconditions`). Here they are evaluated against hypothetical requests,
-//! with a known user and resource, and the object where the caller has one. `namespaceObject` is `null`, as a webhook's
-//! conditions have none. What is not known:
-//! - `authorizer`, and an object that the caller does not have: unless the rest of the expression decides the result alone.
-//! - Request fields beyond those of [`ConditionRequest`], of which `has` would say that they are absent: always.
-//! - Expressions that could be expensive: always, as they are not evaluated.
+//! to (kube-apiserver 1.36, `admission/plugin/webhook/matchconditions`). Here conditions are evaluated for hypothetical
+//! requests, with a known user and resource, and with the object if the caller has it. `namespaceObject` is `null`, as for all
+//! webhooks. The result is unknown if an expression
+//! - uses `authorizer`, or an object that the caller does not have, unless the rest of the expression decides the result;
+//! - uses request fields that [`ConditionRequest`] lacks: `has` would wrongly find them absent;
+//! - could be expensive, in which case it is not evaluated.
 //!
-//! A forecast may say "may be called"; the breaker may not act on that. So a compiler [for forecasts](ConditionCompiler::for_forecasts)
-//! evaluates longer expressions and more of CEL's functions than the one by which the daemon judges.
+//! The breaker acts on the results of the default compiler. The breaker never acts on forecasts, so the compiler
+//! [for forecasts](ConditionCompiler::for_forecasts) evaluates longer expressions and more of CEL's functions.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -25,55 +24,56 @@ use super::expression::{
 };
 use super::{RequestShape, Requester};
 
-/// The longest expression that the daemon evaluates, in bytes. The API server accepts whatever fits into an object.
+/// The longest expression that the default compiler evaluates, in bytes. The API server accepts whatever fits into an object.
 const MAX_BYTES: usize = 1_024;
-/// The longest that a forecast evaluates, in bytes. A shield has about 6,000.
+/// The longest expression that a forecast evaluates, in bytes. A shield's condition has about 6,000.
 const MAX_FORECAST_BYTES: usize = 16 * 1_024;
-/// Most expressions that a compiler remembers.
+/// Most compiled expressions that a compiler caches.
 const MAX_KNOWN: usize = 1_000;
 
-/// The fields of a request that conditions may use.
+/// The fields of a hypothetical request that conditions can use.
 #[derive(Debug, Clone, Copy)]
 pub struct ConditionRequest<'a> {
-    /// What is written, and where.
+    /// The operation, resource and namespace.
     pub shape: RequestShape<'a>,
     /// The object's kind; `None` if it is not known.
     pub kind: Option<&'a str>,
-    /// The object's name.
+    /// The object's name; empty if the request has none.
     pub name: &'a str,
-    /// Who writes it.
+    /// The user that makes the request.
     pub by: Requester<'a>,
     /// Whether it is a dry run.
     pub dry_run: bool,
 }
 
-/// The result of one condition, or of all of a webhook's: then the last in this order that any of them has.
+/// The result of one condition, or of all of a webhook's conditions. The latter is the greatest of their results in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ConditionOutcome {
-    /// All are true: the webhook is called.
+    /// All conditions are true: the webhook is called.
     True,
-    /// One is an error and none is false: under `Fail` the request is refused without a call, under `Ignore` the webhook is
-    /// not called.
+    /// A condition errs and none is false: under `failurePolicy: Fail` the request is refused without a call, under `Ignore` the
+    /// webhook is not called.
     Error,
-    /// One is unknown and none is false: the webhook may be called. An unknown one may be false, which would win over an error.
+    /// A condition is unknown and none is false: the webhook may be called. Ranks above an error, as the unknown condition may
+    /// be false, and false outranks an error.
     Unknown,
-    /// One is false: the webhook is not called.
+    /// A condition is false: the webhook is not called.
     False,
 }
 
 /// `object` or `oldObject` of a request.
 #[derive(Debug, Clone, Copy)]
 pub enum RequestObject<'a> {
-    /// The request has none, as a deletion has no `object` and a creation no `oldObject`.
+    /// The request has no such object: a deletion has no `object`, a creation no `oldObject`.
     Null,
     /// The object itself.
     Object(&'a Json),
-    /// The caller does not have it.
+    /// The caller does not have the object.
     Unknown,
 }
 
 impl RequestObject<'_> {
-    /// As CEL sees it; `None` if it is unknown.
+    /// The CEL value; `None` if it is unknown.
     fn value(self) -> Option<Value> {
         match self {
             Self::Null => Some(Value::Null),
@@ -83,7 +83,7 @@ impl RequestObject<'_> {
     }
 }
 
-/// What the caller knows of a request besides the fields that [`ConditionRequest`] must have.
+/// Which optional parts of a request the caller knows.
 #[derive(Clone, Copy)]
 struct KnownParts {
     object: bool,
@@ -91,10 +91,10 @@ struct KnownParts {
     kind: bool,
 }
 
-/// The conditions of one webhook.
+/// The compiled conditions of one webhook.
 pub struct MatchConditions {
     env: Arc<Env>,
-    /// `None` for one that is not evaluated.
+    /// `None` for a condition that is not evaluated.
     conditions: Vec<Option<Arc<CompiledCondition>>>,
 }
 
@@ -103,14 +103,14 @@ struct CompiledCondition {
     mentions: Mentions,
 }
 
-/// Compiles conditions, each expression once: the webhooks of one project often have the same.
+/// Compiles conditions, and caches them: the webhooks of one project often have the same expressions.
 pub struct ConditionCompiler {
     env: Arc<Env>,
     /// The operators and functions that an expression may call.
     calls: Vec<&'static str>,
     /// The longest expression, in bytes.
     max_bytes: usize,
-    /// `None` for one that is not evaluated.
+    /// The cache; `None` for an expression that is not evaluated.
     known: RefCell<BTreeMap<String, Option<Arc<CompiledCondition>>>>,
 }
 
@@ -126,10 +126,10 @@ impl Default for ConditionCompiler {
 }
 
 impl ConditionCompiler {
-    /// Evaluates more than the default does. Only for answers on which the breaker does not act.
+    /// A compiler that evaluates more than the default. The breaker must not act on its results.
     pub fn for_forecasts() -> Self {
         let mut env = Env::stdlib();
-        // This fails only for functions that are declared already. Without them the conditions that call one are unknown.
+        // Fails only if the functions are declared already. Without them the result of conditions that call one is unknown.
         let _ = strings(&mut env);
         Self {
             env: Arc::new(env),
@@ -139,7 +139,7 @@ impl ConditionCompiler {
         }
     }
 
-    /// Compiles these expressions and keeps their order. One that cannot be evaluated is unknown for every request.
+    /// Compiles these expressions. The result of one that cannot be evaluated is unknown for every request.
     pub fn conditions<'a>(&self, expressions: impl Iterator<Item = &'a str>) -> MatchConditions {
         let mut known = self.known.borrow_mut();
         let conditions = expressions.map(|text| {
@@ -169,10 +169,10 @@ impl ConditionCompiler {
         bounded.then_some(CompiledCondition { program, mentions })
     }
 
-    /// Parses an expression. Types are not checked, and one that is too long passes.
+    /// Checks an expression's syntax. Types are not checked, and an expression that is too long passes.
     ///
     /// # Errors
-    /// The parser's messages, if it is no CEL.
+    /// The parser's messages, if the text is not CEL.
     pub fn check(&self, text: &str) -> Result<(), ParseErrors> {
         if self.may_be_parsed(text) {
             self.env.compile(text)?;
@@ -180,7 +180,7 @@ impl ConditionCompiler {
         Ok(())
     }
 
-    /// Whether it is short enough to be parsed.
+    /// Whether a text is short enough to be parsed.
     fn may_be_parsed(&self, text: &str) -> bool {
         text.len() <= self.max_bytes && links(text) <= MAX_LINKS
     }
@@ -197,7 +197,7 @@ impl MatchConditions {
         self.conditions.iter().all(Option::is_some)
     }
 
-    /// Their result for a request.
+    /// The result of all conditions for a request; `True` if there are none.
     pub fn outcome(
         &self,
         asked: &ConditionRequest<'_>,
@@ -232,8 +232,8 @@ impl MatchConditions {
         outcomes.max().unwrap_or(ConditionOutcome::True)
     }
 
-    /// Whether they let a request through to the webhook, whatever its object is; `None` if that is unknown or one of them is
-    /// an error.
+    /// Whether the conditions let a request through to the webhook, whatever its object; `None` if that is unknown or a
+    /// condition errs.
     pub fn let_through(&self, asked: &ConditionRequest<'_>) -> Option<bool> {
         match self.outcome(asked, RequestObject::Unknown, RequestObject::Unknown) {
             ConditionOutcome::True => Some(true),
@@ -244,7 +244,7 @@ impl MatchConditions {
 }
 
 impl ConditionRequest<'_> {
-    /// Group and version of the kind, which is not the resource's for a few subresources (kubernetes 1.36,
+    /// Group and version of the object's kind. For a few subresources they differ from the resource's (kubernetes 1.36,
     /// `pkg/registry/core/{pod,serviceaccount}`, `*/scale`).
     fn kind_of(&self) -> (&str, &str) {
         match self.shape.subresource {
@@ -255,7 +255,7 @@ impl ConditionRequest<'_> {
         }
     }
 
-    /// `request` as conditions see it. Like an AdmissionReview of the API server it has no empty optional fields.
+    /// The variable `request` of conditions. Empty optional fields are absent, as in the API server's AdmissionReviews.
     fn request(&self) -> Json {
         let shape = &self.shape;
         let resource = json!({"group": shape.group, "version": shape.version, "resource": shape.resource});

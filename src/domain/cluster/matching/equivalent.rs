@@ -1,11 +1,11 @@
-//! `matchPolicy: Equivalent`: a rule also takes a request for what it names in another group or version.
+//! `matchPolicy: Equivalent`: a rule also covers requests for the same resource in another group or version.
 //!
-//! The API server counts as one resource what it keeps in one place: every version of a group's resource that it serves,
-//! and a few resources that moved from one group to another (kube-apiserver 1.36, `apimachinery/pkg/runtime/mapper.go`,
-//! `pkg/kubeapiserver/default_storage_factory_builder.go`). Of Kubernetes' own resources that is what 1.36 serves by
-//! default. Of a custom resource it is every version that the definition lists, served or not
-//! (`apiextensions-apiserver/pkg/apiserver/customresource_handler.go`). Which those are is not known here, so every
-//! version that a rule names counts.
+//! To the API server, resources with the same storage are equivalent: all versions of a resource that it serves in a group, and
+//! a few resources that moved from one group to another (kube-apiserver 1.36, `apimachinery/pkg/runtime/mapper.go`,
+//! `pkg/kubeapiserver/default_storage_factory_builder.go`). For Kubernetes' own resources this module has the versions that
+//! 1.36 serves by default. For a custom resource all versions in its definition are equivalent, served or not
+//! (`apiextensions-apiserver/pkg/apiserver/customresource_handler.go`). They are unknown here, so every version that a rule
+//! names counts.
 
 use super::RequestShape;
 use crate::cluster::hook::HookRule;
@@ -19,7 +19,7 @@ const TWICE: [(&str, &[(&str, &str)]); 2] = [
     ),
 ];
 
-/// Kubernetes' own groups. Of all others it is not known here which versions are served.
+/// Kubernetes' own API groups. Which versions other groups serve is unknown here.
 const OWN_GROUPS: [&str; 22] = [
     "",
     "admissionregistration.k8s.io",
@@ -45,7 +45,7 @@ const OWN_GROUPS: [&str; 22] = [
     "storage.k8s.io",
 ];
 
-/// Whether one of the rules takes the request's resource in another group or version.
+/// Whether one of the rules covers the request's resource in another group or version.
 pub(super) fn names(rules: &[HookRule], request: &RequestShape<'_>) -> bool {
     let Some(served) = by_default(request) else {
         return rules.iter().any(|rule| {
@@ -66,7 +66,8 @@ pub(super) fn names(rules: &[HookRule], request: &RequestShape<'_>) -> bool {
     })
 }
 
-/// Where Kubernetes serves a resource of its own; `None` for one that is not.
+/// The groups and versions in which Kubernetes serves one of its own resources, empty if there is only one; `None` for other
+/// resources.
 fn by_default(request: &RequestShape<'_>) -> Option<&'static [(&'static str, &'static str)]> {
     let place = (request.group, request.version);
     let twice = TWICE

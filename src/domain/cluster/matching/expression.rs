@@ -1,5 +1,5 @@
-//! What a CEL expression calls, how deep it goes, and what it asks about, before it is evaluated; and the values that it is
-//! given.
+//! Checks a CEL expression before it is evaluated (which functions it calls, how deeply it nests, which variables it uses), and
+//! converts JSON to the values of its variables.
 
 use std::collections::HashMap;
 
@@ -7,15 +7,15 @@ use cel::Value;
 use cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue, operators as op};
 use serde_json::Value as Json;
 
-/// Those that are nested deeper are not evaluated: evaluation recurses.
+/// Deepest nesting of an expression that is evaluated. Evaluation recurses, and must not overflow the stack.
 const MAX_DEPTH: usize = 48;
-/// Longest pattern that is compiled, in bytes.
+/// Longest regular expression of a call of `matches` that is compiled, in bytes.
 const MAX_PATTERN: usize = 256;
-/// Most [`links`] of an expression that is parsed.
+/// Most operators and fields ([`links`]) of an expression that is parsed.
 pub const MAX_LINKS: usize = 1_000;
 
-/// What any expression may call. Nothing in it makes a long text of a short one, compiles a pattern, or asks anything but
-/// the request.
+/// The operators and functions that any expression may call. None of them makes a long text from a short one, compiles a
+/// pattern, or depends on anything but its arguments.
 pub const CALLS: [&str; 18] = [
     op::CONDITIONAL,
     op::LOGICAL_AND,
@@ -37,8 +37,8 @@ pub const CALLS: [&str; 18] = [
     "size",
 ];
 
-/// What is evaluated in a forecast besides. None of them makes a long text of a short one: `join` is not here, as a list of
-/// single characters is joined by a long text.
+/// Operators and functions that an expression may call in a forecast only. None of them makes a long text from a short one.
+/// `join` does, with a long separator, so it is not here.
 pub(super) const FURTHER_CALLS: [&str; 19] = [
     op::SUBSTRACT,
     op::NEGATE,
@@ -61,8 +61,8 @@ pub(super) const FURTHER_CALLS: [&str; 19] = [
     "type",
 ];
 
-/// The authorizer's functions and others of Kubernetes that have no meaning here (`apiserver/pkg/cel/library`): calling one is an
-/// error, which makes the answer unknown unless the rest of the expression decides it.
+/// Functions of Kubernetes' CEL libraries that are not implemented here, such as the authorizer's (`apiserver/pkg/cel/library`).
+/// Calling one is an error, which makes the result unknown unless the rest of the expression decides it.
 pub(super) const UNKNOWN: [&str; 20] = [
     "group",
     "resource",
@@ -86,28 +86,28 @@ pub(super) const UNKNOWN: [&str; 20] = [
     "isQuantity",
 ];
 
-/// Fields of a request that [`super::conditions::ConditionRequest`] does not know.
+/// Fields of a request that [`super::conditions::ConditionRequest`] does not have.
 const UNKNOWN_FIELDS: [&str; 3] = ["options", "extra", "uid"];
-/// Calls that select a field by a text, as `.field` does.
+/// Operators that select a field by a string, as `.field` does.
 const SELECTS: [&str; 3] = [op::OPT_SELECT, op::INDEX, op::OPT_INDEX];
 
-/// What an expression asks about that may not be known.
+/// Parts of an expression that can make its result unknown, or evaluation expensive.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Mentions {
     pub(super) object: bool,
     pub(super) old_object: bool,
-    /// The authorizer, or a function that has no meaning here.
+    /// It uses the authorizer, a variable of policies, or a function of [`UNKNOWN`].
     pub(super) unknowable: bool,
-    /// A field of a request that is not known, for which `has` would say that it is absent.
+    /// It uses a field of [`UNKNOWN_FIELDS`], which `has` would wrongly find absent.
     pub(super) unknown_field: bool,
-    /// The name of the request's kind, for which it would say so where that is not known.
+    /// It uses the name of the request's kind, which `has` would wrongly find absent if the caller does not know it.
     pub(super) kind: bool,
-    /// A pattern that does not stand in the expression itself, or is long: one that is made of the request could cost anything.
+    /// It calls `matches` with a long pattern, or with one that is no literal: a pattern from the request could cost anything.
     pub(super) costly_pattern: bool,
 }
 
 impl Mentions {
-    /// Takes in that a field of an expression is selected.
+    /// Records that the expression selects `field` of `operand`.
     fn select(&mut self, operand: &IdedExpr, field: &str) {
         if is_request(operand) {
             self.unknown_field |= UNKNOWN_FIELDS.contains(&field);
@@ -117,15 +117,16 @@ impl Mentions {
     }
 }
 
-/// At most how many operators and fields an expression has, by its text. It is parsed into a tree as deep as a chain of them is
-/// long, which recursion takes apart, also to drop it. The parser itself balances `&&` and `||`, and limits parentheses.
+/// An upper bound of the number of operators and fields in an expression's text. A chain of them becomes a syntax tree of the
+/// same depth, and even dropping it recurses. Chains of `&&` and `||`, and parentheses, do not count: the parser balances or
+/// limits them.
 pub fn links(text: &str) -> usize {
     let signs = text.bytes().filter(|byte| b"+-*/%.[?<>=".contains(byte));
     signs.count() + text.matches("in").count()
 }
 
-/// JSON as CEL sees it. A whole number is an `int`, as the API server has it from a schema; serde would make it a `uint`, which
-/// no sum with an `int` takes.
+/// Converts JSON to a CEL value. A whole number becomes an `int`, as in the API server, which has the schema; serde would make it
+/// a `uint`, which CEL does not add to an `int`.
 pub fn value_of(json: &Json) -> Value {
     match json {
         Json::Null => Value::Null,
@@ -145,7 +146,7 @@ pub fn value_of(json: &Json) -> Value {
     }
 }
 
-/// What an expression is made of; `None` for a message or what is no expression, which are not evaluated.
+/// The direct subexpressions of an expression; `None` for a message literal or an unspecified node, which are not evaluated.
 pub fn parts(expression: &IdedExpr) -> Option<Vec<&IdedExpr>> {
     Some(match &expression.expr {
         Expr::Unspecified | Expr::Struct(_) => return None,
@@ -171,8 +172,8 @@ pub fn parts(expression: &IdedExpr) -> Option<Vec<&IdedExpr>> {
     })
 }
 
-/// Whether an expression calls nothing but these, is not nested too deep, and has no loop within a loop, nor over
-/// what a loop makes.
+/// Whether an expression calls only `calls`, nests no deeper than [`MAX_DEPTH`], and has no loop within a loop or over the result
+/// of one.
 pub(super) fn may_be_evaluated(expression: &IdedExpr, calls: &[&str]) -> bool {
     let mut open = vec![(expression, 0, false)];
     while let Some((expression, depth, looping)) = open.pop() {
@@ -191,7 +192,7 @@ pub(super) fn may_be_evaluated(expression: &IdedExpr, calls: &[&str]) -> bool {
     true
 }
 
-/// What an expression and everything in it asks about.
+/// The [`Mentions`] of an expression and all its subexpressions.
 pub(super) fn mentions(expression: &IdedExpr) -> Mentions {
     let mut found = Mentions::default();
     let mut open = vec![expression];
@@ -231,7 +232,7 @@ fn literal(expression: &IdedExpr) -> Option<&str> {
     }
 }
 
-/// Whether it is the request or a part of it, by its own name.
+/// Whether an expression is the variable `request` or a field of it.
 fn is_request(expression: &IdedExpr) -> bool {
     match &expression.expr {
         Expr::Ident(name) => name == "request",
