@@ -1,8 +1,8 @@
 //! What would happen if a webhook died now, and what to change today.
 //!
 //! Everything here is a function of an [`Estate`]: the webhooks as configured, and what is known of their backends. The
-//! [`forecast`] says which functions of the control plane fail, in what order and within which interval in seconds; [`findings`]
-//! are made from it and from the fields. Nothing of it reaches the breaker.
+//! [`forecast`] says which functions of the control plane fail, in what order and after how many seconds; [`findings`] come from
+//! it and from the fields of the configurations. The breaker does not use any of it.
 
 pub mod estate;
 pub mod findings;
@@ -36,15 +36,15 @@ pub enum Function {
     ApiServerStart,
     /// Pods are bound to nodes.
     PodScheduling,
-    /// The webhook's own Pods are made again.
+    /// The webhook's own Pods are recreated.
     OwnPods,
-    /// Pods in kube-system are made again.
+    /// Pods in kube-system are recreated.
     KubeSystemPods,
     /// Namespaces are created.
     NamespaceCreate,
     /// Namespaces are deleted.
     NamespaceDelete,
-    /// Services follow their Pods.
+    /// The endpoints of Services follow their Pods.
     ServiceEndpoints,
     /// Pods and nodes get tokens.
     TokenRequest,
@@ -55,7 +55,7 @@ pub enum Function {
 named!(Function, "Its name in reports.", all);
 
 impl Function {
-    /// What its end means, for people.
+    /// What the loss of the function means, as a clause for people.
     pub const fn meaning(self) -> &'static str {
         match self {
             Self::LeaderElection => {
@@ -74,7 +74,7 @@ impl Function {
         }
     }
 
-    /// Whether a cluster is lost with it. What remains is what the webhook was made for, and what a person can wait for.
+    /// Whether a cluster stops working without it. The other functions can wait, or are what the webhook is meant to review.
     pub const fn is_vital(self) -> bool {
         !matches!(
             self,
@@ -83,7 +83,7 @@ impl Function {
     }
 }
 
-/// Seconds with one decimal, as they stand in reports.
+/// A duration in seconds, rounded to one decimal for reports.
 pub fn seconds(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 10.0).round() / 10.0
 }

@@ -13,30 +13,31 @@ use crate::time::Time;
 /// Where an object came from.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 pub struct SourceLocation {
-    /// The file as it was named; `-` for standard input.
+    /// The file's path as given on the command line; `-` for standard input.
     pub file: String,
-    /// The line that it begins at, from 1.
+    /// The line at which the object begins, from 1.
     pub line: usize,
 }
 
-/// One webhook, with what its configuration alone says and [`Hook`] does not keep.
+/// One webhook, and where it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditedHook {
-    /// The webhook, every default resolved.
+    /// The webhook, with all defaults resolved.
     pub hook: Arc<Hook>,
-    /// `None` where it was read from a cluster.
+    /// The file that it is in; `None` if it was read from a cluster.
     pub source: Option<SourceLocation>,
 }
 
 impl AuditedHook {
-    /// The order in which mutating webhooks are asked: by the name of their configuration, then as they are listed.
+    /// The sort key for the order in which the API server calls mutating webhooks: by the name of their configuration, then by
+    /// their index in it.
     pub fn order(&self) -> (HookKind, Arc<str>, usize) {
         let id = &self.hook.id;
         (id.kind, Arc::clone(&id.configuration), self.hook.written.entry)
     }
 }
 
-/// What makes Pods.
+/// A workload that creates Pods.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Workload {
     /// Deployment, StatefulSet or DaemonSet.
@@ -45,26 +46,26 @@ pub struct Workload {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// `spec.replicas`; `None` for a DaemonSet, and when absent, as manifests leave it to an autoscaler.
+    /// `spec.replicas`; `None` for a DaemonSet, and if absent, as in manifests that leave it to an autoscaler.
     pub replicas: Option<i64>,
     /// The labels of its Pods.
     pub labels: Labels,
-    /// What runs in them.
+    /// The containers of its Pods.
     pub containers: Vec<Container>,
     /// `terminationGracePeriodSeconds`, 30 when absent.
     pub grace_seconds: i64,
-    /// Pod anti-affinity or spread constraints over nodes, and over zones.
+    /// Whether Pod anti-affinity or topology spread constraints keep its Pods apart.
     pub spread: Spread,
-    /// Where it came from.
+    /// The file that it is in; `None` if it was read from a cluster.
     pub source: Option<SourceLocation>,
 }
 
-/// How the Pods of a workload are kept apart.
+/// The topology over which the Pods of a workload are kept apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Spread {
-    /// Over nodes.
+    /// Pods are spread over nodes.
     pub nodes: bool,
-    /// Over zones.
+    /// Pods are spread over zones.
     pub zones: bool,
 }
 
@@ -83,7 +84,7 @@ pub struct Container {
     pub has_pre_stop: bool,
 }
 
-/// What a probe of the kubelet looks at.
+/// What a readiness or startup probe of the kubelet checks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Check {
     /// A port, by name or number.
@@ -97,11 +98,11 @@ pub enum Check {
 pub struct ServiceFacts {
     /// Its selector.
     pub selector: Labels,
-    /// Port and target port: a number or a name of a container's port.
+    /// Each port with its target port, which is the number or the name of a container's port.
     pub ports: Vec<(i64, String)>,
     /// It is an ExternalName: the API server dials that name at the webhook's port, regardless of the listed ports.
     pub is_external: bool,
-    /// Where it came from.
+    /// The file that it is in; `None` if it was read from a cluster.
     pub source: Option<SourceLocation>,
 }
 
@@ -110,7 +111,7 @@ pub struct ServiceFacts {
 pub struct DisruptionBudget {
     /// Its namespace.
     pub namespace: String,
-    /// Which Pods it is about.
+    /// The Pods that it covers.
     pub selector: Selector,
 }
 
@@ -119,66 +120,66 @@ pub struct DisruptionBudget {
 pub struct Converted {
     /// Its name.
     pub name: String,
-    /// The Service of the webhook; `None` where it is called by URL.
+    /// The Service of the webhook; `None` if it is called by URL.
     pub service: Option<NamespacedName>,
-    /// `status.storedVersions`: those that objects may be stored in.
+    /// `status.storedVersions`: every version in which objects may be stored.
     pub stored: Vec<String>,
-    /// Where it came from.
+    /// The file that it is in; `None` if it was read from a cluster.
     pub source: Option<SourceLocation>,
 }
 
-/// Kinds whose list is missing or incomplete, with its namespace; `None`: the whole cluster.
+/// Kinds whose list is missing or incomplete, each with the namespace of that list; `None` for the whole cluster.
 pub type Unlisted = BTreeSet<(&'static str, Option<String>)>;
 
-/// All of it.
+/// The input of an audit: the webhooks of a cluster or of manifests, and the objects around them.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Estate {
-    /// Webhooks, by name of the configuration and place in it: the order in which mutating ones are asked.
+    /// The webhooks, in [`AuditedHook::order`].
     pub subjects: Vec<AuditedHook>,
-    /// Labels of the namespaces that are known.
+    /// The known namespaces, with their labels.
     pub namespaces: BTreeMap<String, Labels>,
-    /// Services.
+    /// The known Services.
     pub services: BTreeMap<NamespacedName, ServiceFacts>,
-    /// What makes Pods.
+    /// The known workloads.
     pub workloads: Vec<Workload>,
-    /// PodDisruptionBudgets.
+    /// The known PodDisruptionBudgets.
     pub budgets: Vec<DisruptionBudget>,
-    /// What webhooks convert.
+    /// The CustomResourceDefinitions with a conversion webhook.
     pub converted: Vec<Converted>,
-    /// Nodes.
+    /// The known nodes.
     pub nodes: BTreeMap<String, NodeState>,
-    /// Read from a cluster, so that what was listed and is not there does not exist. Otherwise a usual control plane in
-    /// kube-system is assumed.
+    /// It was read from a cluster, so that objects missing from a complete list do not exist. If it was read from manifests, the
+    /// audit assumes a usual control plane in kube-system.
     pub is_cluster: bool,
-    /// What could not be listed: of that, what is not there may exist.
+    /// The kinds that could not be listed completely: objects of these kinds may exist without being here.
     pub unlisted: Unlisted,
-    /// When it was read; `None` where time does not matter.
+    /// When it was read; `None` leaves out findings that depend on the time.
     pub at: Option<Time>,
-    /// What a daemon saw of it.
+    /// What a daemon observed of the webhooks; empty without a daemon.
     pub evidence: AuditEvidence,
 }
 
 impl Estate {
-    /// The labels of a namespace. One that is not known has its name as label, which the API server puts on all of them.
+    /// The labels of a namespace, always with [`NAME_LABEL`], which the API server sets on each; only that if it is unknown.
     pub fn labels(&self, namespace: &str) -> Labels {
         let mut labels = self.namespaces.get(namespace).cloned().unwrap_or_default();
         labels.insert(NAME_LABEL.to_owned(), namespace.to_owned());
         labels
     }
 
-    /// Whether all objects of a kind in a namespace were listed. Nothing is known to be missing from manifests.
+    /// Whether all objects of a kind in a namespace were listed. Always true for manifests.
     pub fn is_listed(&self, kind: &str, namespace: &str) -> bool {
         let of = |place: &Option<String>| place.as_deref().is_none_or(|place| place == namespace);
         let mut unlisted = self.unlisted.iter();
         !unlisted.any(|(listed, place)| *listed == kind && of(place))
     }
 
-    /// The Service of a webhook.
+    /// The Service of a webhook; `None` if it is called by URL or its Service is unknown.
     pub fn service(&self, hook: &Hook) -> Option<&ServiceFacts> {
         self.services.get(&service_key(hook)?)
     }
 
-    /// What makes the Pods of a webhook: workloads that its Service selects.
+    /// The workloads of a webhook: those whose Pods its Service selects.
     pub fn workloads<'a>(&'a self, hook: &Hook) -> impl Iterator<Item = &'a Workload> {
         let key = service_key(hook);
         let selector = self.service(hook).map(|service| service.selector.clone());
@@ -191,7 +192,7 @@ impl Estate {
     }
 }
 
-/// Namespace and name of the Service that a webhook is reached by.
+/// Namespace and name of the Service that a webhook is called at; `None` for a URL.
 pub fn service_key(hook: &Hook) -> Option<NamespacedName> {
     hook.target.service().map(ServiceTarget::key)
 }

@@ -1,7 +1,7 @@
-//! What an audit finds: each with what would happen, and the change that prevents it.
+//! The findings of an audit. Each says what would happen and which change prevents it.
 //!
-//! [`KINDS`] has every one, and docs/audit.md a section for each. What a finding says would happen comes from the forecast, not
-//! from a field alone.
+//! [`KINDS`] lists every kind, and docs/audit.md has a section for each. Findings about outages come from the forecast, not from
+//! a field alone.
 
 mod backends;
 mod command;
@@ -38,7 +38,7 @@ pub enum FindingSeverity {
     Info,
     /// Makes an outage likelier or longer.
     Warning,
-    /// An outage of the webhook is one of the cluster, or the webhook cannot work.
+    /// An outage of the webhook is an outage of the cluster, or the webhook cannot work.
     Critical,
 }
 
@@ -54,7 +54,7 @@ impl FindingSeverity {
 pub struct FindingKind {
     /// Its stable identifier in reports and baselines.
     pub id: &'static str,
-    /// The most that it can be.
+    /// The highest severity that a finding of this kind can have.
     pub severity: FindingSeverity,
     /// What is wrong, in a few words.
     pub title: &'static str,
@@ -66,7 +66,7 @@ macro_rules! kinds {
             #[doc = $title]
             pub const $name: &FindingKind = &FindingKind { id: $id, severity: FindingSeverity::$severity, title: $title };
         )+
-        /// Every kind of finding. Within a severity the first of these are published first.
+        /// Every kind of finding. Of findings with one severity the daemon publishes those of earlier kinds first.
         pub const KINDS: &[&FindingKind] = &[$($name),+];
     };
 }
@@ -124,25 +124,25 @@ kinds! {
 pub struct Finding {
     /// Its kind.
     pub kind: &'static FindingKind,
-    /// At most that of its kind.
+    /// How severe it is: at most as severe as its kind.
     pub severity: FindingSeverity,
-    /// The object: kind, configuration and webhook between slashes.
+    /// The object, as `KIND/CONFIGURATION/WEBHOOK` or `KIND/NAME`.
     pub object: String,
-    /// The webhook, if it is about one.
+    /// The webhook, if the finding is about one.
     pub hook: Option<HookId>,
-    /// Where that came from.
+    /// The file that the object is in; `None` if it was read from a cluster.
     pub source: Option<SourceLocation>,
     /// What would happen, and what to do.
     pub message: String,
-    /// Other webhooks of which it is true as well: those that the same Pods serve.
+    /// Other webhooks that the finding applies to, because the same Pods serve them.
     pub others: Vec<HookId>,
-    /// The change as a JSON patch of the configuration.
+    /// The change, as a JSON patch of the configuration; `None` if there is no single patch.
     pub patch: Option<Value>,
-    /// Since when it is so, where that is known.
+    /// When the finding began to apply, if that is known.
     pub since: Option<Time>,
 }
 
-/// As the daemon publishes it.
+/// The form in which the daemon publishes a finding.
 impl Serialize for Finding {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut fields = serializer.serialize_struct("Finding", 6)?;
@@ -157,7 +157,7 @@ impl Serialize for Finding {
 }
 
 impl Finding {
-    /// About an object, as bad as it can be.
+    /// A finding about an object, with the highest severity of its kind.
     pub fn new(kind: &'static FindingKind, object: String, message: impl Into<String>) -> Self {
         Self {
             kind,
@@ -187,7 +187,7 @@ impl Finding {
         }
     }
 
-    /// No worse than this, where that is so.
+    /// Limits the severity if `milder`.
     fn at_most_if(self, milder: bool, severity: FindingSeverity) -> Self {
         if milder { self.at_most(severity) } else { self }
     }
@@ -196,7 +196,7 @@ impl Finding {
         Self { patch, ..self }
     }
 
-    /// The object, with file and line where it has them: the form in reports, and in a baseline without the line.
+    /// The object for reports, with its file and line if it was read from a file.
     pub fn place(&self) -> String {
         match &self.source {
             Some(SourceLocation { file, line }) => format!("{} ({file}:{line})", self.object),
@@ -205,7 +205,7 @@ impl Finding {
     }
 }
 
-/// A webhook as findings name it.
+/// The name of a webhook in findings: `KIND/CONFIGURATION/WEBHOOK`.
 fn object(subject: &AuditedHook) -> String {
     let id = &subject.hook.id;
     let kind = id.kind.configuration_kind();
@@ -217,7 +217,7 @@ pub fn audit(auditor: &Auditor<'_>) -> Vec<Finding> {
     audit_pausing(auditor, &|| {})
 }
 
-/// The same. `pause` is called between any two webhooks.
+/// Like [`audit`], but calls `pause` at least once per webhook, so that a long audit can yield.
 pub fn audit_pausing(auditor: &Auditor<'_>, pause: &dyn Fn()) -> Vec<Finding> {
     let mut found = Vec::new();
     for at in 0..auditor.estate.subjects.len() {
@@ -238,7 +238,7 @@ pub fn audit_pausing(auditor: &Auditor<'_>, pause: &dyn Fn()) -> Vec<Finding> {
     found
 }
 
-/// Namespaces that were not looked at.
+/// A finding if there were too many kinds of namespaces to check.
 fn left_out(auditor: &Auditor<'_>) -> Option<Finding> {
     let first = auditor.tenants.left_out.as_ref()?;
     let message = format!(
@@ -249,7 +249,7 @@ fn left_out(auditor: &Auditor<'_>) -> Option<Finding> {
     Some(finding.at_most(FindingSeverity::Info))
 }
 
-/// The worst first, then by object and name.
+/// Sorts findings: the worst first, then by object, then by the id of their kind.
 pub fn sort(found: &mut [Finding]) {
     found.sort_by_cached_key(|finding| (Reverse(finding.severity), finding.object.clone(), finding.kind.id));
 }

@@ -1,7 +1,7 @@
 //! Which functions of the control plane fail when a webhook's backends do, and when.
 //!
-//! [`Chain`] adds up what all webhooks of a request cost together, as in the diagnosis. When a function is lost follows from
-//! its writers' timers: their phase at the start of the fault is unknown, so each time is an interval.
+//! [`Chain`] adds up the waits for all webhooks of a request, as in the diagnosis. When a function is lost depends on its
+//! writers' timers. Their phase at the start of the fault is unknown, so each forecast time is an interval.
 
 mod suffering;
 
@@ -26,7 +26,7 @@ use crate::text::named;
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "snake_case")]
 pub enum BackendFailure {
-    /// They take calls and never answer.
+    /// They accept calls and never answer.
     Hang,
     /// They refuse connections, or there are none.
     Refuse,
@@ -53,11 +53,11 @@ impl BackendFailure {
 pub struct Casualty {
     /// The function of the control plane that is lost.
     pub what: Function,
-    /// Between how long after the fault, at the earliest and at the latest.
+    /// How long after the fault the function is lost: at the earliest, and at the latest.
     pub after: [Duration; 2],
-    /// False where it depends on an unknown condition or label.
+    /// False if the loss depends on an unknown match condition or label.
     pub is_certain: bool,
-    /// Which write is lost, or whose loss takes it along, as a clause.
+    /// The write or the leader whose loss takes the function with it, as a clause.
     pub why: String,
 }
 
@@ -66,11 +66,11 @@ pub struct Casualty {
 pub struct Suffering {
     /// The write, as a clause for sentences.
     pub name: &'static str,
-    /// Operation, and resource with group and subresource, as `UPDATE leases.coordination.k8s.io`.
+    /// Operation, and resource with group and subresource, such as `UPDATE leases.coordination.k8s.io`.
     pub object: String,
-    /// How long all its webhooks together delay it.
+    /// How long all its webhooks together delay it, at most its client's deadline.
     pub waits: Duration,
-    /// It is refused, or given up by its client, in the end.
+    /// In the end the write is refused, or its client gives up.
     pub is_lost: bool,
 }
 
@@ -79,18 +79,18 @@ pub struct Suffering {
 pub struct Forecast {
     /// The webhook.
     pub hook: HookId,
-    /// How they fail.
+    /// How its backends fail.
     pub failure: BackendFailure,
-    /// Other webhooks that are called at the same place, and fail with it: the first 100.
+    /// Other webhooks with the same destination, which fail with it; at most the first 100.
     pub together_with: Vec<HookId>,
-    /// What is lost, the soonest first.
+    /// The functions that are lost, the soonest first.
     pub casualties: Vec<Casualty>,
     /// Every write that is refused or delayed.
     pub writes: Vec<Suffering>,
 }
 
 impl Forecast {
-    /// Lost functions without which a cluster stops working.
+    /// The lost functions without which a cluster stops working.
     pub fn vital(&self) -> impl Iterator<Item = &Casualty> {
         self.casualties.iter().filter(|casualty| casualty.what.is_vital())
     }
@@ -98,38 +98,39 @@ impl Forecast {
 
 const MAX_TOGETHER: usize = 100;
 
-/// Everything that is audited, ready to be asked.
+/// An estate with everything that forecasts and findings precompute or cache. Webhooks are named by their index in
+/// [`Estate::subjects`].
 pub struct Auditor<'a> {
-    /// What is audited.
+    /// The input of the audit.
     pub estate: &'a Estate,
     readers: Vec<HookReader>,
     pub(super) tenants: Tenants,
-    /// Subjects that are called at one place.
+    /// The subjects by destination ([`place_of`]).
     pub(super) places: BTreeMap<String, Vec<usize>>,
-    /// By subject, how far it reaches each of [`WRITES`]; writes to its own Pods apart.
+    /// By subject, whether it is called for each of [`WRITES`], except the writes to a webhook's own Pods.
     reaches: Vec<Vec<Reach>>,
-    /// By subject, the labels of its own Pods.
+    /// By subject, the labels of its own Pods, one set per workload; empty if unknown.
     pub(super) pods: Vec<Vec<&'a Labels>>,
     pub(super) zones: BTreeSet<&'a str>,
-    /// Forecasts that were made, by place, in the order of [`BackendFailure::ALL`].
+    /// The forecasts made so far, by destination, in the order of [`BackendFailure::ALL`].
     known: RefCell<BTreeMap<String, [Forecast; 3]>>,
-    /// By subject, the first one that has the same namespace and own Pods.
+    /// By subject, the first subject with the same namespace and the same own Pods.
     owners: Vec<usize>,
-    /// What is known of [`Self::asks_again`], by write and whose own Pods are meant. That grows with the webhooks;
-    /// how far each reaches the Pods of each other one would grow with their square.
+    /// The results of [`Self::asks_again`] so far, by the index of the write and the subject whose own Pods it writes. Its size
+    /// grows with the number of webhooks; a table of which webhook reaches whose Pods would grow with the square.
     again: RefCell<BTreeMap<(usize, usize), bool>>,
 }
 
-/// A webhook that fails, and how far it reaches each of [`WRITES`].
+/// A webhook that fails, and whether it is called for each of [`WRITES`].
 type Failing<'a> = (&'a HookReader, Vec<Reach>);
 
 impl<'a> Auditor<'a> {
-    /// Reads an estate.
+    /// Prepares the audit of an estate.
     pub fn new(estate: &'a Estate) -> Self {
         Self::pausing(estate, &|| {})
     }
 
-    /// The same. `pause` is called between any two webhooks.
+    /// Like [`Self::new`], but calls `pause` at least once per webhook, so that a long audit can yield.
     pub fn pausing(estate: &'a Estate, pause: &dyn Fn()) -> Self {
         let (compiler, tenants) = (ConditionCompiler::for_forecasts(), Tenants::of(estate));
         let readers: Vec<HookReader> = estate
@@ -177,22 +178,22 @@ impl<'a> Auditor<'a> {
         }
     }
 
-    /// The webhook in this place of the estate.
+    /// The webhook with this index in the estate.
     pub fn subject(&self, at: usize) -> &AuditedHook {
         &self.estate.subjects[at]
     }
 
-    /// Its reading of requests.
+    /// The webhook with this index, ready to evaluate requests.
     pub fn reader(&self, at: usize) -> &HookReader {
         &self.readers[at]
     }
 
-    /// How far a webhook reaches each of [`WRITES`].
+    /// Whether a webhook is called for each of [`WRITES`]; for those to a webhook's own Pods always [`Reach::No`].
     pub fn reaches(&self, at: usize) -> impl Iterator<Item = (&'static WriteSort, Reach)> {
         WRITES.iter().zip(self.reaches[at].iter().copied())
     }
 
-    /// How far one webhook reaches the creation of a Pod of another one.
+    /// Whether the webhook `at` is called for the creation of a Pod of the webhook `of`.
     pub fn reaches_pods_of(&self, at: usize, of: usize) -> Reach {
         let creation = WRITES
             .iter()
@@ -200,12 +201,12 @@ impl<'a> Auditor<'a> {
         creation.map_or(Reach::No, |index| self.reach_of(at, index, of))
     }
 
-    /// What happens if the webhook in this place of the estate fails, and with it those that are called at the same place.
+    /// What happens if the webhook with this index fails, and with it those with the same destination.
     pub fn forecast(&self, at: usize, failure: BackendFailure) -> Forecast {
         let hook = &self.readers[at].hook;
         let place = place_of(hook);
         let all = &self.places[&place];
-        // The same for all of them, of which there may be many.
+        // Cached: the forecast is the same for all webhooks of a destination, which may be many.
         let mut known = self.known.borrow_mut();
         let known = known.entry(place);
         let known = known.or_insert_with(|| {
@@ -224,7 +225,7 @@ impl<'a> Auditor<'a> {
         }
     }
 
-    /// What happens, in each way, if this webhook fails and others at its place do not.
+    /// What happens in each way of failing if this webhook fails and others with its destination do not.
     pub fn forecasts_alone(&self, at: usize) -> [Forecast; 3] {
         let hook = &self.readers[at].hook;
         let place = place_of(hook);
@@ -235,13 +236,13 @@ impl<'a> Auditor<'a> {
         BackendFailure::ALL.map(|failure| self.forecast_of(at, &failing, failure))
     }
 
-    /// What happens if all these fail together. Of their own Pods only those of the first count.
+    /// What happens if all these webhooks fail together; `None` if `all` is empty. Only the own Pods of the first are considered.
     pub fn forecast_together(&self, all: &[usize], failure: BackendFailure) -> Option<Forecast> {
         let first = *all.first()?;
         Some(self.forecast_of(first, &self.failing(first, all), failure))
     }
 
-    /// Writes without which a cluster stops working and that are lost if only this webhook fails, in any way.
+    /// The vital writes ([`Function::is_vital`]) that are lost, in some way of failing, if only this webhook fails.
     pub fn vital_writes(&self, at: usize) -> Vec<&'static WriteSort> {
         let reader = &self.readers[at];
         let hook = &reader.hook;
@@ -260,7 +261,7 @@ impl<'a> Auditor<'a> {
         met.map(|(_, write)| write).collect()
     }
 
-    /// These webhooks, where writes to own Pods are those to the Pods of `of`.
+    /// These webhooks, with [`ObjectScope::Own`] meaning the Pods of `of`.
     fn failing(&self, of: usize, all: &[usize]) -> Vec<Failing<'_>> {
         let each = all.iter().map(|at| {
             let reaches = (0..WRITES.len()).map(|index| self.reach_of(*at, index, of));
@@ -296,8 +297,8 @@ impl<'a> Auditor<'a> {
         }
     }
 
-    /// Whether one of [`WRITES`] meets several mutating webhooks, own Pods being those of `of`: then one with
-    /// `reinvocationPolicy: IfNeeded` may be called twice.
+    /// Whether one of [`WRITES`], with [`ObjectScope::Own`] meaning the Pods of `of`, meets several mutating webhooks: then one
+    /// with `reinvocationPolicy: IfNeeded` may be called twice.
     fn asks_again(&self, index: usize, of: usize) -> bool {
         let of = if WRITES[index].place == ObjectScope::Own {
             self.owners[of]
@@ -316,7 +317,7 @@ impl<'a> Auditor<'a> {
         again
     }
 
-    /// How far one webhook reaches one of [`WRITES`], own Pods being those of another one.
+    /// Whether the webhook `at` is called for one of [`WRITES`], with [`ObjectScope::Own`] meaning the Pods of `of`.
     fn reach_of(&self, at: usize, index: usize, of: usize) -> Reach {
         let write = &WRITES[index];
         if write.place != ObjectScope::Own {
@@ -330,12 +331,12 @@ impl<'a> Auditor<'a> {
     }
 }
 
-/// Where a webhook is called: those of one place fail together.
+/// The destination of a webhook's calls. Webhooks with the same destination fail together; one without a valid target is alone.
 fn place_of(hook: &Hook) -> String {
     hook.target.place().unwrap_or_else(|| hook.id.to_string())
 }
 
-/// By its slice, or by its node.
+/// The zone of an endpoint, from its EndpointSlice or else from its node; `None` if neither has one.
 pub(super) fn zone<'a>(estate: &'a Estate, endpoint: &'a Endpoint) -> Option<&'a str> {
     let node = || estate.nodes.get(endpoint.node.as_deref()?)?.zone.as_deref();
     endpoint.zone.as_deref().or_else(node)

@@ -1,7 +1,7 @@
-//! The smallest change that takes the control plane out of a webhook's reach, shown and never applied.
+//! The smallest change that takes the control plane out of a webhook's reach. hookwatch shows it and never applies it.
 //!
-//! What is taken out is what a shield spares, by its own table. A change counts only if the forecast of the webhook with it
-//! has nothing left that a cluster is lost without.
+//! The change exempts namespaces, or the writes in the shield's table. It must leave no vital function to lose
+//! ([`crate::audit::Function::is_vital`]) if the changed webhook fails.
 
 use serde_json::{Value, json};
 
@@ -16,24 +16,24 @@ use crate::cluster::hook::{
 };
 use crate::cluster::matching::RequestShape;
 
-/// The name of the condition. It is none of the breaker's own.
+/// The name of the match condition that the patch adds. It lacks the prefix of the breaker's own conditions.
 const CONDITION: &str = "spares-control-plane";
 
 /// A change of one webhook.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scoping {
-    /// As a JSON patch of its configuration, which fails if the webhook is another one by then.
+    /// A JSON patch of its configuration, which fails if another webhook has taken the index by then.
     pub patch: Value,
-    /// What the webhook no longer reviews, as a sentence.
+    /// What the changed webhook no longer reviews, as the end of a sentence.
     pub unreviewed: String,
-    /// The webhook with it.
+    /// The webhook after the change.
     pub hook: Hook,
 }
 
-/// The smallest change that leaves nothing vital to lose; `None` where none of those known here is enough.
+/// The smallest change that leaves no vital function to lose; `None` if none of the changes known here is enough.
 ///
-/// What a change leaves out is known without asking the changed webhook, of which there may be many, so that each is tried on the
-/// writes that are lost as it is. Tests hold that against the forecast of the changed webhook.
+/// A change is enough if it exempts every vital write that is lost now. That is faster than a forecast of the changed webhook;
+/// tests compare the two.
 pub fn scoping(auditor: &Auditor<'_>, at: usize) -> Option<Scoping> {
     let subject = auditor.subject(at);
     let service = service_key(&subject.hook).map(|(namespace, _)| namespace);
@@ -74,7 +74,8 @@ pub fn scoping(auditor: &Auditor<'_>, at: usize) -> Option<Scoping> {
     None
 }
 
-/// No namespace of hookwatch's is spared: where it is not installed, anyone could make one of that name.
+/// A shield's exemptions without hookwatch's own namespace: where hookwatch is not installed, anyone could create a namespace of
+/// that name.
 const fn spare(added: &Added) -> Spare<'_> {
     Spare {
         hookwatch_namespace: SHIELDED_NAMESPACES[0],
@@ -82,7 +83,7 @@ const fn spare(added: &Added) -> Spare<'_> {
     }
 }
 
-/// Namespaces are left out by the label that holds their name.
+/// A change of `namespaceSelector` that exempts namespaces by the label with their name.
 fn by_selector(subject: &AuditedHook, namespaces: &[String]) -> Scoping {
     let mut hook = Hook::clone(&subject.hook);
     hook.namespace_selector.expressions.push(SelectorRequirement {
@@ -98,7 +99,7 @@ fn by_selector(subject: &AuditedHook, namespaces: &[String]) -> Scoping {
     }
 }
 
-/// What a shield spares is left out, by its own condition.
+/// An additional match condition that exempts what a shield spares.
 fn by_condition(subject: &AuditedHook, own: Option<String>) -> Scoping {
     let mut hook = Hook::clone(&subject.hook);
     let added = Added {
@@ -141,7 +142,7 @@ fn by_condition(subject: &AuditedHook, own: Option<String>) -> Scoping {
     }
 }
 
-/// A change of one field of a webhook, as a JSON patch.
+/// A JSON patch that sets one field of a webhook. It fails if another webhook has taken the index by then.
 pub fn of_field(subject: &AuditedHook, field: &str, value: &Value) -> Value {
     let path = format!("/webhooks/{}", subject.hook.written.entry);
     json!([

@@ -1,7 +1,7 @@
 //! The periodic audit that a daemon makes of its own inventory and observations.
 //!
-//! It takes too long to run between two observations, so the core requests it ([`AuditRequest`]), another thread runs it,
-//! and the findings come back as an observation. It is a function of the request alone.
+//! An audit takes too long to run between two observations, so the core requests it ([`AuditRequest`]), another thread runs it,
+//! and the findings come back as an observation. The result depends only on the request.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,19 +17,19 @@ use crate::cluster::hook::{Hook, HookId, MatchCondition};
 use crate::cluster::inventory::{Inventory, NodeTrouble, Sign};
 use crate::time::Time;
 
-/// Findings that are published, at most.
+/// Most findings that are published.
 pub const MAX_FINDINGS: usize = 500;
-/// Bytes of messages and patches that are published, at most.
+/// Most bytes of messages, object names and patches that are published.
 const MAX_BYTES: usize = 512 * 1_024;
 
-/// What probes, canaries and Leases showed of what is audited.
+/// What probes, canaries, metrics and Leases showed about the audited webhooks and nodes.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct AuditEvidence {
-    /// Webhooks that distinguish hookwatch's canaries from the same writes of others.
+    /// Webhooks whose selectors or conditions treat hookwatch's canaries differently from the same writes by others.
     pub distinguishes_canaries: BTreeSet<HookId>,
-    /// Of the certificates that a webhook's backends serve, the end and the beginning of the one that expires first.
+    /// Of the certificates that a webhook's backends serve, the end and the beginning of validity of the one that expires first.
     pub served_until: BTreeMap<HookId, (Time, Option<Time>)>,
-    /// Webhooks whose `caBundle` verified what a backend serves.
+    /// Webhooks whose `caBundle` verified the certificate that a backend serves.
     pub trusted: BTreeSet<HookId>,
     /// Nodes whose Lease is late, with the time of the last observed renewal.
     pub late_nodes: BTreeMap<String, Time>,
@@ -40,9 +40,9 @@ pub struct AuditEvidence {
 /// The input of an audit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AuditRequest {
-    /// The webhooks and what is behind them.
+    /// The webhooks and their backends.
     pub inventory: Arc<Inventory>,
-    /// What was seen of them.
+    /// What was observed about them.
     pub evidence: AuditEvidence,
     /// When the audit was requested.
     pub at: Time,
@@ -53,7 +53,7 @@ pub struct AuditRequest {
 pub struct AuditResult {
     /// When the audit was requested.
     pub at: Time,
-    /// Wall-clock duration, with the pauses.
+    /// Wall-clock duration, including the pauses.
     pub took: Duration,
     /// All findings, without the limit of [`MAX_FINDINGS`].
     pub findings: Vec<Finding>,
@@ -107,7 +107,7 @@ impl AuditRequest {
     }
 }
 
-/// The webhook without hookwatch's own match conditions, which its owner cannot fix.
+/// The webhook without hookwatch's own match conditions: findings are about what its owner wrote.
 fn without_bypass(hook: &Arc<Hook>) -> Arc<Hook> {
     if !hook.match_conditions.iter().any(MatchCondition::is_ours) {
         return Arc::clone(hook);
@@ -117,7 +117,7 @@ fn without_bypass(hook: &Arc<Hook>) -> Arc<Hook> {
     Arc::new(own)
 }
 
-/// What is published of the last audit.
+/// The published part of the last audit's result.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct PublishedFindings {
     /// When the audit was requested; `None` before the first result.
@@ -133,7 +133,7 @@ pub struct PublishedFindings {
 }
 
 impl PublishedFindings {
-    /// Puts them in order and within bounds.
+    /// Sorts the findings, the worst first, and cuts them to [`MAX_FINDINGS`] and a bounded size.
     pub fn of(result: AuditResult) -> Self {
         let mut findings = result.findings;
         let count = |severity| findings.iter().filter(|found| found.severity == severity).count();
@@ -142,7 +142,7 @@ impl PublishedFindings {
             count(FindingSeverity::Warning),
             count(FindingSeverity::Info),
         );
-        // What is cut off below are the mildest and, of a severity, the kinds that KINDS lists last.
+        // The limits below cut off the mildest findings and, within a severity, the kinds that KINDS lists last.
         let rank = |finding: &Finding| KINDS.iter().position(|kind| *kind == finding.kind);
         findings
             .sort_by_cached_key(|finding| (Reverse(finding.severity), rank(finding), finding.object.clone()));
@@ -152,7 +152,7 @@ impl PublishedFindings {
             let patch = finding.patch.as_ref().map_or(0, |patch| patch.to_string().len());
             let bytes = finding.message.len() + finding.object.len() + patch;
             let rest = left.checked_sub(bytes);
-            // After the first that does not fit all others are dropped, too: the order is the priority.
+            // After the first that does not fit all others are dropped, too: none may overtake a more severe one.
             left = rest.unwrap_or(0);
             rest.is_some()
         });
@@ -165,7 +165,7 @@ impl PublishedFindings {
         }
     }
 
-    /// How many are of a severity.
+    /// The number of findings of a severity, including those beyond [`MAX_FINDINGS`].
     pub const fn count(&self, severity: FindingSeverity) -> usize {
         match severity {
             FindingSeverity::Critical => self.critical,

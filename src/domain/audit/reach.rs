@@ -1,4 +1,4 @@
-//! Whether a webhook is called for a write of the control plane, if that can be known.
+//! Whether a webhook is called for a write of the control plane, as far as that can be known.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,29 +13,30 @@ use crate::cluster::matching::conditions::{
     ConditionCompiler, ConditionOutcome, ConditionRequest, MatchConditions, RequestObject,
 };
 
-/// A namespace of a tenant's, where none is known.
+/// The name of the tenant's namespace that is assumed if none is known.
 pub const TENANT: &str = "tenant";
 
-/// The label that every namespace has.
+/// The label with a namespace's name, which the API server sets on every namespace.
 pub const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
-/// Namespaces that no namespaceSelector tells apart count as one; at most this many different ones are checked.
+/// Most different tenants' namespaces that are checked. Namespaces that no namespaceSelector can tell apart count as one.
 pub(super) const MAX_TENANTS: usize = 30;
-/// Writes that the rules of one webhook name, at most.
+/// Most writes that [`named`] returns for one webhook.
 const MAX_WRITES: usize = 30;
-/// Pairs of a group and a resource that are looked at of one rule.
+/// Most pairs of a group and a resource of one rule that [`named`] considers.
 const MAX_NAMED: usize = 1_000;
 
-/// Whether it is asked.
+/// Whether a webhook is called for a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reach {
-    /// It is not.
+    /// It is not called.
     No,
-    /// Its conditions err, so it is never called. Under `Fail` the write is refused today.
+    /// Its match conditions err, so it is not called. Under `failurePolicy: Fail` the API server refuses the write, even while the
+    /// webhook works.
     Errs,
-    /// It may be.
+    /// It may be called: a condition or label is unknown.
     May,
-    /// It is.
+    /// It is called.
     Yes,
 }
 
@@ -50,24 +51,24 @@ impl From<ConditionOutcome> for Reach {
     }
 }
 
-/// A webhook with its compiled conditions.
+/// A webhook with its compiled match conditions.
 pub struct HookReader {
-    /// Which one.
+    /// The webhook.
     pub hook: Arc<Hook>,
     pub(super) conditions: MatchConditions,
 }
 
-/// Where tenants' objects are.
+/// The namespaces of tenants, as far as selectors can tell them apart.
 #[derive(Debug, Clone)]
 pub struct Tenants {
-    /// Name and labels, one of those that no namespaceSelector tells apart.
+    /// Name and labels of one namespace of each set that no namespaceSelector can tell apart. The labels are `None` if unknown.
     known: Vec<(String, Option<Labels>)>,
-    /// The first namespace past [`MAX_TENANTS`].
+    /// The first namespace beyond [`MAX_TENANTS`]; `None` if all are checked.
     pub(super) left_out: Option<String>,
 }
 
 impl Tenants {
-    /// Those of an estate. Without known namespaces, one with arbitrary labels is assumed.
+    /// The tenants of an estate. For manifests, and if no tenant's namespace is known, one with unknown labels is assumed.
     pub fn of(estate: &Estate) -> Self {
         let own: BTreeSet<String> = estate
             .subjects
@@ -75,7 +76,7 @@ impl Tenants {
             .filter_map(|s| Some(service_key(&s.hook)?.0))
             .collect();
         let told_apart = selected_labels(estate);
-        // Those with the fewest labels that a selector names come first.
+        // Keyed by the labels that selectors name, so that namespaces with none of them come first.
         let mut different = BTreeMap::new();
         let tenants = estate.namespaces.keys();
         for name in tenants.filter(|name| !name.starts_with("kube-") && !own.contains(*name)) {
@@ -100,7 +101,7 @@ impl Tenants {
         Self { known, left_out }
     }
 
-    /// Their labels may be any.
+    /// Whether the labels of a tenant's namespace are unknown.
     fn are_unknown(&self) -> bool {
         self.known.iter().any(|(_, labels)| labels.is_none())
     }
@@ -122,7 +123,8 @@ fn selected_labels(estate: &Estate) -> BTreeMap<&str, BTreeSet<&str>> {
     found
 }
 
-/// Whether a selector may select a tenant's namespace, whose labels are arbitrary except for its name.
+/// Whether a selector may select a tenant's namespace. Any labels are possible there, except that its name does not begin with
+/// `kube-`.
 pub fn selects_tenants(selector: &Selector) -> bool {
     let is_tenant = |name: &String| !name.starts_with("kube-");
     let by_label = selector.match_labels.get(NAME_LABEL).is_none_or(is_tenant);
@@ -144,8 +146,8 @@ impl HookReader {
         Self { hook, conditions }
     }
 
-    /// Whether it is asked about a write. `own` is the namespace of the webhook whose Pods are looked at, with the labels of
-    /// those Pods.
+    /// Whether it is called for a write. `own` is the namespace that [`ObjectScope::Own`] means, with the labels of the Pods
+    /// there; if it is `None`, writes to own Pods are [`Reach::No`].
     pub fn reach(
         &self,
         write: &WriteSort,
@@ -171,7 +173,7 @@ impl HookReader {
                 };
                 let namespace_labels = estate.labels(namespace);
                 let at = |labels| self.at(write, Some(namespace), Some(&namespace_labels), labels);
-                // Bindings and tokens have none of the Pod's labels.
+                // Bindings and tokens do not have the Pod's labels.
                 let are_pods = write.object[2] == "pods" && labels.is_none();
                 if pods.is_empty() || !are_pods {
                     return at(labels.as_ref());
@@ -200,7 +202,8 @@ impl HookReader {
         }
     }
 
-    /// Whether it is asked about a tenant's write of what a rule names: an object in a namespace.
+    /// Whether it is called for a tenant's write of a namespaced object that a rule names, given as group, version, resource and
+    /// subresource.
     pub fn reach_named(&self, object: &[String; 4], operation: &str, tenants: &Tenants) -> Reach {
         if tenants.are_unknown() && !selects_tenants(&self.hook.namespace_selector) {
             return Reach::No;
@@ -215,7 +218,7 @@ impl HookReader {
         each.max().unwrap_or(Reach::No)
     }
 
-    /// Whether it is asked about some user's write of such a shape.
+    /// Whether it is called for an ordinary user's write of this shape.
     pub fn reach_of_user(&self, shape: RequestShape<'_>) -> Reach {
         let asked = ConditionRequest {
             shape,
@@ -248,7 +251,7 @@ impl HookReader {
             dry_run: false,
         };
         match self.asked(&asked, write.objects().as_ref()) {
-            // A tenant may label its namespaces and objects as it likes.
+            // Unknown labels may not match. But some tenant's object does: tenants choose their labels.
             Reach::Yes
                 if labels.is_none()
                     && !self.hook.object_selector.is_empty()
@@ -260,7 +263,7 @@ impl HookReader {
         }
     }
 
-    /// Whether it is asked about a request; `objects`: what is written and what it replaces, where that is known.
+    /// Whether it is called for a request. `objects` are the new and the old object, if they are known.
     fn asked(&self, request: &ConditionRequest<'_>, objects: Option<&[Value; 2]>) -> Reach {
         if !self.hook.could_match(&request.shape) {
             return Reach::No;
@@ -276,8 +279,9 @@ impl HookReader {
     }
 }
 
-/// Writes of tenants that the rules of a webhook name: of objects in namespaces. A rule for all resources of a group counts as one
-/// resource, named `*`; a rule for all groups is covered by [`super::writes::WRITES`].
+/// The writes of namespaced objects that a webhook's rules name, as group, version, resource and subresource with an operation. A
+/// rule for all resources of a group counts as one resource, `*`. Rules for all groups are left out:
+/// [`super::writes::WRITES`] covers them.
 pub fn named(hook: &Hook) -> Vec<([String; 4], &'static str)> {
     let plain = |name: &&String| !name.contains('*');
     let mut found = Vec::new();
@@ -285,7 +289,7 @@ pub fn named(hook: &Hook) -> Vec<([String; 4], &'static str)> {
         let mut operations = ["CREATE", "UPDATE", "DELETE"].into_iter();
         let operation = operations.find(|known| rule.names_operation(known));
         let Some(operation) = operation else { continue };
-        // A small rule of many groups and many resources would make a list of millions.
+        // Lazy: even a small rule, with many groups and many resources, has millions of pairs.
         let groups = rule.api_groups.iter().filter(plain);
         let pairs = groups.flat_map(|group| rule.resources.iter().map(move |name| (group, name)));
         for (group, name) in pairs.take(MAX_NAMED) {
@@ -306,7 +310,7 @@ pub fn named(hook: &Hook) -> Vec<([String; 4], &'static str)> {
     found
 }
 
-/// Resources of Kubernetes that are in no namespace, which a rule need not say.
+/// Cluster-scoped resources of Kubernetes. A rule for one of them may have any `scope`.
 const CLUSTERED: [&str; 28] = [
     "nodes",
     "namespaces",
@@ -338,7 +342,7 @@ const CLUSTERED: [&str; 28] = [
     "deviceclasses",
 ];
 
-/// Groups of Kubernetes with resources in no namespace, and no others or few.
+/// API groups of Kubernetes whose resources are all, or almost all, cluster-scoped.
 const CLUSTERED_GROUPS: [&str; 9] = [
     "admissionregistration.k8s.io",
     "apiextensions.k8s.io",

@@ -1,7 +1,7 @@
-//! The writes that a control plane lives by, one of each sort, as they are made in every cluster.
+//! The writes that every control plane depends on, one of each sort.
 //!
-//! Who writes what is that of kube-controller-manager, kube-scheduler, kubelet and kube-apiserver 1.36. What of it a shield
-//! spares is not said here but in [`crate::cluster::condition::spare`]; a test holds the two against each other.
+//! The table has the writes of kube-controller-manager, kube-scheduler, kubelet and kube-apiserver 1.36, each with its user.
+//! [`crate::cluster::condition::spare`] has those that a shield spares; a test compares the two.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::cluster::matching::requesters::{ADMIN, API_SERVER, MANAGER, SCHEDULER
 use crate::cluster::matching::{LEASES, RequestShape, Requester};
 use crate::thresholds as t;
 
-/// A kind of write by the control plane.
+/// One sort of write by the control plane or a tenant.
 #[derive(Debug, Clone, Copy)]
 pub struct WriteSort {
     /// The function of the control plane that is lost without it.
@@ -33,11 +33,11 @@ pub struct WriteSort {
     pub place: ObjectScope,
     /// The object's name; empty where the request has none.
     pub object_name: &'static str,
-    /// The user that the API server sees.
+    /// The user who makes it.
     pub by: Requester<'static>,
-    /// Its labels, where every cluster has the same.
+    /// The object's labels, if they are the same in every cluster; `None` if they are unknown.
     pub labels: Option<&'static [(&'static str, &'static str)]>,
-    /// After how long its client, or the API server, gives it up.
+    /// How long until its client, or the API server, gives up.
     pub deadline: fn() -> Duration,
 }
 
@@ -52,25 +52,25 @@ pub enum ObjectScope {
     Tenant,
     /// Cluster-scoped: in no namespace.
     Cluster,
-    /// It is a tenant's Namespace itself.
+    /// The object is a tenant's Namespace itself.
     Namespace,
 }
 
 const NODE: Requester<'static> = node("system:node:node-1");
-/// Who a tenant is.
+/// The user of a tenant, a member of no special group.
 pub(super) const TENANT: Requester<'static> = user("tenant");
 const REPLICAS: Requester<'static> = controller("system:serviceaccount:kube-system:replicaset-controller");
 const DAEMONS: Requester<'static> = controller("system:serviceaccount:kube-system:daemon-set-controller");
 const SLICES: Requester<'static> = controller("system:serviceaccount:kube-system:endpointslice-controller");
 const NAMESPACES: Requester<'static> = controller("system:serviceaccount:kube-system:namespace-controller");
 
-/// What is written: group, version, resource and subresource, and the kind.
+/// A resource, as group, version, resource and subresource, and the kind of its objects.
 type Written = ([&'static str; 4], &'static str);
 
 const LEASE: Written = (LEASES, "Lease");
 const POD: Written = (["", "v1", "pods", ""], "Pod");
 const POD_STATUS: Written = (["", "v1", "pods", "status"], "Pod");
-// Without labels, but for the zone and region that the API server copies from the node (`PodTopologyLabels`).
+// Bindings have no labels except zone and region, which the API server copies from the node (`PodTopologyLabels`).
 const BINDING: Written = (["", "v1", "pods", "binding"], "Binding");
 const TOKEN: Written = (["", "v1", "serviceaccounts", "token"], "TokenRequest");
 const NAMESPACE: Written = (["", "v1", "namespaces", ""], "Namespace");
@@ -120,7 +120,7 @@ const fn bootstrap(operation: &'static str, object: Written, place: ObjectScope)
         .labelled(&[("kubernetes.io/bootstrapping", "rbac-defaults")])
 }
 
-/// Those of every control plane.
+/// The table of writes. Callers name a write by its index.
 #[rustfmt::skip] // a table
 pub const WRITES: [WriteSort; 30] = [
     write(LeaderElection, "the renewal of kube-controller-manager's Lease", "UPDATE", LEASE, SYSTEM, MANAGER)
@@ -176,8 +176,8 @@ impl WriteSort {
         }
     }
 
-    /// Its request has no name: the object has `generateName`, which is filled in later, or a whole collection is
-    /// deleted (kubernetes 1.36, `apiserver/pkg/endpoints/handlers/{create,delete}.go`).
+    /// The same write with a request without a name: the object has `generateName`, or a whole collection is deleted
+    /// (kubernetes 1.36, `apiserver/pkg/endpoints/handlers/{create,delete}.go`).
     const fn unnamed(self) -> Self {
         Self {
             object_name: "",
@@ -185,7 +185,7 @@ impl WriteSort {
         }
     }
 
-    /// It renews the Lease of this name, and an attempt is given up after this.
+    /// The same write as the renewal of the Lease of this name, whose client gives up an attempt after `deadline`.
     const fn renews(self, object_name: &'static str, deadline: fn() -> Duration) -> Self {
         Self {
             object_name,
@@ -194,7 +194,7 @@ impl WriteSort {
         }
     }
 
-    /// What rules and selectors look at of it, but for labels.
+    /// The request as rules and selectors see it, without labels.
     pub(super) fn shape<'a>(&'a self, namespace: Option<&'a str>) -> RequestShape<'a> {
         RequestShape {
             namespace,
@@ -202,9 +202,10 @@ impl WriteSort {
         }
     }
 
-    /// A Lease as match conditions see it, new and old, with every field that it has in each cluster, so that their
-    /// errors are real; `None` for other objects. What is renewed names the version that it replaces, so that only
-    /// times differ (kubernetes 1.36, `client-go/tools/leaderelection`, `component-helpers/apimachinery/lease`).
+    /// The new and the old Lease as match conditions see them; `None` for other objects. They have every field that a Lease has
+    /// in each cluster, so that a condition errs on them only if it errs in a cluster. Only times differ: a renewal keeps the
+    /// `resourceVersion` that it replaces (kubernetes 1.36, `client-go/tools/leaderelection`,
+    /// `component-helpers/apimachinery/lease`).
     pub(super) fn objects(&self) -> Option<[Value; 2]> {
         let (ObjectScope::In(namespace), true) = (self.place, self.object == LEASES) else {
             return None;

@@ -8,8 +8,8 @@ use crate::audit::estate::{AuditedHook, Check, Container, Estate, ServiceFacts, 
 use crate::audit::forecast::Auditor;
 use crate::cluster::hook::{FailurePolicy, HookId, ServiceState};
 
-/// Until every node and API server has taken an endpoint out, some seconds pass; a Pod that gives itself less still gets
-/// requests when it is gone.
+/// Seconds that a Pod should keep serving after its deletion. Every node and API server needs some seconds to drop a removed
+/// endpoint; a Pod that stops earlier still gets requests that fail.
 const LEAVING_SECONDS: i64 = 10;
 
 pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>) {
@@ -17,8 +17,8 @@ pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
     service(subject, estate, found);
 }
 
-/// What is about the Pods of a Service and not about one of its webhooks: told once, of the first webhook that refuses requests
-/// when calls fail.
+/// Findings about the Pods of a Service, reported once for all of its webhooks: for the first with `failurePolicy: Fail`, or for
+/// the first if there is none.
 pub(super) fn of_all(auditor: &Auditor<'_>, found: &mut Vec<Finding>) {
     let estate = auditor.estate;
     for all in auditor.places.values() {
@@ -45,7 +45,7 @@ pub(super) fn of_all(auditor: &Auditor<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// What it costs where calls fail now.
+/// What happens to requests while calls to a webhook fail, as a clause.
 pub(super) fn fails(subject: &AuditedHook) -> &'static str {
     match subject.hook.failure_policy {
         FailurePolicy::Fail => "every request that matches is refused",
@@ -63,7 +63,7 @@ fn service(subject: &AuditedHook, estate: &Estate, found: &mut Vec<Finding>) {
     };
     let (kind, is_so) = match &target.service {
         ServiceState::Missing => (SERVICE_MISSING, "does not exist".to_owned()),
-        // Manifests say nothing of endpoints, but which ports there are.
+        // Manifests do not have endpoints, but the Service's ports.
         ServiceState::Unknown { .. } if estate.service(&subject.hook).is_none_or(is_offered) => return,
         ServiceState::NoSuchPort { .. } | ServiceState::Unknown { .. } => {
             (PORT_NOT_OFFERED, format!("does not offer port {}", target.port))
@@ -114,7 +114,7 @@ fn of_workload(subject: &AuditedHook, workload: &Workload, estate: &Estate, foun
     }
 }
 
-/// How its container says that it serves, and how it leaves.
+/// Findings about the probes of the container that serves, and about its shutdown.
 fn of_container(
     subject: &AuditedHook,
     workload: &Workload,
@@ -173,7 +173,7 @@ fn of_container(
     }
 }
 
-/// The container that serves, and the target port as the Service has it.
+/// The container that serves the webhook, by default the first, and the Service's target port if the Service has the port.
 fn serving<'a>(
     subject: &AuditedHook,
     workload: &'a Workload,
@@ -197,7 +197,7 @@ fn serving<'a>(
     Some((container, port))
 }
 
-/// The number of a port that is given by name or number, if the container has it.
+/// The number of a container's port, given by name or number; `None` if the container does not list it.
 fn number(container: &Container, port: &str) -> Option<i64> {
     let mut ports = container.ports.iter();
     let known = ports.find(|(name, number)| name == port || number.to_string() == port);

@@ -1,28 +1,26 @@
-//! The change that a finding asks for, as a command.
+//! The command that applies a finding's patch.
 
 use super::Finding;
 
-/// Longer patches, in bytes, make no command that can be read.
+/// Longest patch, in bytes, that is put into a command: a longer line is unreadable.
 const MAX_PATCH: usize = 600;
 
 /// How a finding's patch is applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PatchCommand {
-    /// This is typed.
+    /// A complete `kubectl patch` command.
     Line(String),
-    /// The patch is too long for a command line and is printed as JSON only: its size in bytes, and the kind and name
-    /// for `kubectl patch`.
+    /// The patch is too long for a command line, and reports have it as JSON only.
     File {
-        /// Its size.
+        /// The size of the patch.
         bytes: usize,
-        /// Kind and name, as kubectl takes them.
+        /// Kind and name, as arguments of `kubectl patch`.
         object: String,
     },
 }
 
 impl Finding {
-    /// The command that applies its patch; `None` where there is none, or where the configuration's name is none that Kubernetes
-    /// allows.
+    /// The command that applies its patch; `None` if there is no patch, or if the configuration's name is invalid in Kubernetes.
     pub fn command(&self) -> Option<PatchCommand> {
         let mut parts = self.object.split('/');
         let (patch, kind, name) = (self.patch.as_ref()?, parts.next()?, parts.next()?);

@@ -1,4 +1,4 @@
-//! Findings that stand in the fields of a webhook.
+//! Findings about the fields of a webhook's entry.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,12 +22,13 @@ use crate::cluster::matching::conditions::ConditionCompiler;
 use crate::cluster::matching::{LEASES, RequestShape};
 use crate::text::listed;
 
-/// Gardener's bound for every webhook (`botanist/matchers`): most clients of the control plane wait 30 s.
+/// Longest timeout without a finding, in seconds. Gardener has the same bound (`botanist/matchers`): most clients of the control
+/// plane wait 30 s.
 const LONG: u64 = 15;
-/// Gardener's bound for Leases: leaders wait 5 s.
+/// The same for webhooks that are called for Leases, in seconds; also Gardener's bound. Leaders wait 5 s.
 const LONG_FOR_LEASES: u64 = 3;
 
-/// Of many names these are listed.
+/// Most resources that one message lists.
 const SHOWN: usize = 6;
 
 /// The namespaces that an object of the control plane may be in; `None` for one without a namespace.
@@ -37,8 +38,8 @@ const SYSTEM: Namespaces = &[Some("kube-system")];
 const ANYWHERE: Namespaces = &[Some("kube-system"), Some("kube-node-lease")];
 const CLUSTER: Namespaces = &[None];
 
-/// What Gardener counts as critical, with CREATE and UPDATE: group, resources (with subresources), place. Leases apart, and
-/// with GKE's Leases of nodes.
+/// The resources that Gardener counts as critical for CREATE and UPDATE: group, resources (with subresources), namespaces. Leases
+/// have their own line, with the node Leases that GKE adds.
 #[rustfmt::skip] // a table
 const CRITICAL: [(&str, &[&str], Namespaces); 12] = [
     ("", &["pods", "pods/status", "configmaps", "endpoints", "secrets", "serviceaccounts", "services",
@@ -58,8 +59,8 @@ const CRITICAL: [(&str, &[&str], Namespaces); 12] = [
     ("discovery.k8s.io", &["endpointslices"], SYSTEM),
 ];
 
-/// What is not stored, and bindings: OpenShift's list of virtual resources, with TokenReviews as GKE and the good practices
-/// have them.
+/// Resources that are not stored, and bindings: group, resource, and whether it is namespaced. This is OpenShift's list of
+/// virtual resources, plus TokenReviews, which GKE and Kubernetes' good practices for webhooks add.
 const VIRTUAL: [(&str, &str, bool); 7] = [
     ("", "bindings", true),
     ("authorization.k8s.io", "localsubjectaccessreviews", true),
@@ -108,7 +109,7 @@ pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
     let prefix = format!("{}: ", hook.id.object());
     for problem in &hook.problems {
         let problem = problem.strip_prefix(&prefix).unwrap_or(problem);
-        // Those with a name of their own.
+        // These problems have their own kinds of findings.
         let named = [
             "caBundle",
             "clientConfig",
@@ -153,7 +154,7 @@ fn timeouts(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>) {
     let mut writes = auditor.reaches(at);
     let leases = writes.any(|(write, reach)| write.object == LEASES && reach >= Reach::May);
     if leases && seconds > LONG_FOR_LEASES {
-        // Under Fail a shorter timeout refuses Leases sooner, and more often.
+        // Under Fail a shorter timeout would refuse Leases sooner and more often, so there is no patch.
         let is_ignored = subject.hook.failure_policy == FailurePolicy::Ignore;
         let advice = if is_ignored {
             format!("Leave Leases out, or set timeoutSeconds to {LONG_FOR_LEASES} at most.")
@@ -181,7 +182,8 @@ fn timeouts(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>) {
     }
 }
 
-/// Which of these a webhook is asked about, with CREATE or UPDATE. Labels that it asks for are not assumed: those opt in.
+/// Which of these resources a webhook is called for on CREATE or UPDATE. The objects are assumed to have no labels, so a webhook
+/// whose `objectSelector` requires one is not called.
 fn asked<'a>(hook: &Hook, estate: &Estate, objects: &[(&'a str, &[&'a str], Namespaces)]) -> Vec<&'a str> {
     let (mut asked, unlabelled) = (Vec::new(), Labels::new());
     for (group, resources, namespaces) in objects {
@@ -232,17 +234,17 @@ fn scope(subject: &AuditedHook, estate: &Estate, found: &mut Vec<Finding>) {
     }
 }
 
-/// Whether a list of groups or versions takes all.
+/// Whether a list of groups or versions includes `*`.
 fn is_any(items: &[String]) -> bool {
     items.iter().any(|item| item == "*")
 }
 
-/// Whether it takes every resource of every group.
+/// Whether a rule covers every resource of every group.
 fn takes_everything(rule: &HookRule) -> bool {
     is_any(&rule.api_groups) && rule.resources.iter().any(|entry| entry == "*" || entry == "*/*")
 }
 
-/// Whether it takes reviews or bindings. None of them has labels.
+/// A finding if the webhook is called for reviews or bindings. These objects have no labels.
 fn virtual_resources(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>) {
     let (reader, unlabelled) = (auditor.reader(at), Labels::new());
     let asked = VIRTUAL.into_iter().filter(|(group, resource, namespaced)| {
@@ -275,7 +277,7 @@ fn virtual_resources(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
     found.push(Finding::of(VIRTUAL_RESOURCES, subject, message));
 }
 
-/// Rules or selectors that nothing can match. Of objects without a namespace only Namespaces are matched against a
+/// A finding if no object can match the rules or a selector. Of cluster-scoped objects, only Namespaces are matched against a
 /// namespaceSelector (kubernetes 1.36, `admission/plugin/webhook/predicates/namespace`).
 fn never_called(subject: &AuditedHook, estate: &Estate, found: &mut Vec<Finding>) {
     let hook = &subject.hook;
@@ -292,7 +294,7 @@ fn never_called(subject: &AuditedHook, estate: &Estate, found: &mut Vec<Finding>
     } else {
         "It is never called: its namespaceSelector asks for what no labels have. What it should review goes in unreviewed."
     };
-    // A program may write its rules and selectors when it runs.
+    // In manifests this is only informative: a controller may fill in rules and selectors later.
     let finding = Finding::of(NEVER_CALLED, subject, message);
     found.push(finding.at_most_if(!estate.is_cluster, FindingSeverity::Info));
 }
@@ -312,10 +314,11 @@ fn conditions(subject: &AuditedHook, found: &mut Vec<Finding>) {
     }
 }
 
-/// Requirements and values of one selector up to which it is judged: what that takes grows with their square.
+/// Most requirements and values of a selector that is checked for contradictions: the time grows with their square.
 const MAX_REQUIRED: usize = 500;
 
-/// Whether a selector asks for a label that is and is not there, or that has two values. A huge one is not judged.
+/// Whether a selector requires a label to be both present and absent, or to have a value that it also rules out. False for a
+/// selector beyond [`MAX_REQUIRED`].
 fn is_contradiction(selector: &Selector) -> bool {
     let parts = selector
         .expressions

@@ -1,4 +1,4 @@
-//! Findings from observations of a webhook, not from its configuration. Only a daemon has them.
+//! Findings from a daemon's observations of a webhook, not from its configuration.
 
 use std::time::Duration;
 
@@ -6,12 +6,14 @@ use super::trust::Expiry;
 use super::{CLOSE_TO_TIMEOUT, Finding, SERVED_ENDS, TELLS_APART};
 use crate::audit::forecast::Auditor;
 
-/// For a served certificate; of one that lives long, as in the alert HookwatchHookCertificate.
+/// When the end of a served certificate is near. For certificates with a long lifetime the times are those of the alert
+/// HookwatchHookCertificate.
 const EXPIRY: Expiry = Expiry {
     soon: Duration::from_secs(14 * 24 * 3_600),
     very_soon: Duration::from_secs(2 * 24 * 3_600),
 };
-/// Calls that usually take this part of the timeout fail as soon as they take a few times as long.
+/// The fraction of the timeout from which a webhook's median call time is a finding: the webhook then fails when it slows down
+/// by a factor of 4 or less.
 const CLOSE: f64 = 0.25;
 
 pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>) {

@@ -1,4 +1,4 @@
-//! Findings about where the Pods of a webhook are, in a cluster.
+//! Findings about the nodes and zones that the Pods of a webhook are on. Only for clusters, not for manifests.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
     if let Some(going) = going {
         found.push(going_away(auditor, subject, &living, &going));
     } else if !living.iter().any(|endpoint| endpoint.ready) || living.len() < 2 {
-        // One Pod and none that is ready have findings of their own.
+        // ONE_REPLICA and NO_ENDPOINTS cover a single Pod and Pods that are not ready.
     } else if let (1, Some(node)) = (nodes.len(), nodes.first()) {
         let message = format!(
             "{} on node {node:?}: the webhook goes with it. Spread its Pods with podAntiAffinity or topologySpreadConstraints.",
@@ -44,7 +44,7 @@ pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
     }
 }
 
-/// Every node with one of its endpoints will soon lose its Pods.
+/// The finding that every node with one of the webhook's endpoints will soon lose its Pods.
 fn going_away(
     auditor: &Auditor<'_>,
     subject: &AuditedHook,
@@ -65,7 +65,7 @@ fn going_away(
         None if several => format!("{all} on nodes {}", told.join("; ")),
         None => format!("{all} on node {}", told.join("; ")),
     };
-    // It is lost with the last of them.
+    // The webhook is lost when the last of its nodes is.
     let since = going.iter().map(|(_, sign)| sign.since).max().flatten();
     let message = format!(
         "{place}. {} Once they are gone, {}. Restart its workload now with `kubectl rollout restart`: new Pods start on other \
@@ -81,7 +81,7 @@ fn going_away(
     finding.at_most_if(ignored, FindingSeverity::Warning)
 }
 
-/// What comes next, and when.
+/// What happens next to the Pods on these nodes, and when, as a sentence.
 fn next(going: &[(&str, Sign)], since: Option<Time>) -> String {
     let last = going.iter().map(|(_, sign)| sign.trouble).max();
     match last {
@@ -102,7 +102,7 @@ fn next(going: &[(&str, Sign)], since: Option<Time>) -> String {
     }
 }
 
-/// The zone that all of them are in.
+/// The zone of all endpoints; `None` if there are several, or one endpoint's zone is unknown.
 fn only_zone<'a>(auditor: &'a Auditor<'_>, living: &[&'a Endpoint]) -> Option<&'a str> {
     let zones: Option<BTreeSet<&str>> = living
         .iter()
@@ -112,7 +112,7 @@ fn only_zone<'a>(auditor: &'a Auditor<'_>, living: &[&'a Endpoint]) -> Option<&'
     zones.first().copied()
 }
 
-/// They, as the beginning of a sentence about where they are.
+/// The beginning of a sentence about where all endpoints are.
 fn all_are(living: &[&Endpoint]) -> String {
     let ready = if living.iter().any(|endpoint| endpoint.ready) {
         "ready "

@@ -1,4 +1,4 @@
-//! Findings that are forecasts: what an outage of webhooks costs the control plane.
+//! Findings from forecasts: what an outage of webhooks costs the control plane.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -15,11 +15,11 @@ use crate::audit::{Function, seconds};
 use crate::cluster::hook::{FailurePolicy, Hook, HookKind, Labels, NamespacedName};
 use crate::cluster::matching::RequestShape;
 
-/// Of more Services than this it is not looked for who needs whom.
+/// Most Services that are checked for loops: every pair of them is.
 const MAX_PLACES: usize = 200;
-/// Where network plugins run that are not in kube-system. A node is not Ready without one.
+/// Namespaces of network plugins that do not run in kube-system. A node is not Ready without its network plugin.
 const NETWORK_PLUGINS: [&str; 4] = ["calico-system", "tigera-operator", "kube-flannel", "cilium"];
-/// Of a webhook in loops with more others than this, no more are counted.
+/// Most further Services that a loop's message counts, in addition to the one that it names.
 const MAX_PARTNERS: usize = 5;
 
 pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>) {
@@ -65,13 +65,13 @@ pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
     nodes_and_errors(auditor, at, found);
 }
 
-/// Whether its `objectSelector` takes only Pods with some label, and nothing is known of its own: those rarely opt in.
+/// Whether the webhook probably does not review its own Pods: their labels are unknown, and its `objectSelector` requires a label.
 fn lets_own_pods_by(auditor: &Auditor<'_>, at: usize) -> bool {
     let selector = &auditor.subject(at).hook.object_selector;
     auditor.pods[at].is_empty() && !selector.matches(&Labels::new())
 }
 
-/// Nodes that cannot join, and conditions that err.
+/// Findings about nodes that cannot join, and about match conditions that err.
 fn nodes_and_errors(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>) {
     let subject = auditor.subject(at);
     let hook = &subject.hook;
@@ -108,11 +108,11 @@ fn nodes_and_errors(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>) 
     }
 }
 
-/// The steps by which nodes join that are refused while the webhook is down.
+/// The steps of a node's joining that are refused while the webhook is down.
 fn blocked_nodes(hook: &Hook, estate: &Estate) -> Vec<&'static str> {
     let steps = [
         ("the registration of a node", "CREATE", ["", "nodes", ""]),
-        // A node begins with a taint that is taken from it once it is Ready.
+        // A new node has a taint that node-controller removes once the node is Ready.
         ("a change of a node's taints", "UPDATE", ["", "nodes", ""]),
         ("the status of a node", "UPDATE", ["", "nodes", "status"]),
         (
@@ -159,7 +159,7 @@ pub(super) fn of_all(auditor: &Auditor<'_>, pause: &dyn Fn(), found: &mut Vec<Fi
     together(auditor, pause, found);
 }
 
-/// Webhooks whose Pods cannot restart without each other. Those of one Service count as one.
+/// Findings about pairs of webhooks whose Pods cannot start without each other. Webhooks of one Service count as one.
 fn loops(auditor: &Auditor<'_>, pause: &dyn Fn(), found: &mut Vec<Finding>) {
     let subjects = &auditor.estate.subjects;
     let places = places(auditor.estate);
@@ -172,7 +172,7 @@ fn loops(auditor: &Auditor<'_>, pause: &dyn Fn(), found: &mut Vec<Finding>) {
             asked.entry(first).or_default().push(at);
         }
     }
-    // Whether the Pods of one place need another place: asked about pairs, of which few are looked at.
+    // Whether the Pods of one Service cannot start without another one. Evaluated only for the pairs that are checked.
     let needs = |of: usize, other: usize| {
         let mut hooks = asked.get(&other).into_iter().flatten();
         hooks.any(|at| auditor.reaches_pods_of(*at, of) == Reach::Yes)
@@ -200,7 +200,7 @@ fn loops(auditor: &Auditor<'_>, pause: &dyn Fn(), found: &mut Vec<Finding>) {
     }
 }
 
-/// Each Service with the first webhook that is called there.
+/// Each Service with the index of the first webhook that is called there.
 fn places(estate: &Estate) -> BTreeMap<NamespacedName, usize> {
     let mut found = BTreeMap::new();
     for (at, subject) in estate.subjects.iter().enumerate() {
@@ -211,7 +211,7 @@ fn places(estate: &Estate) -> BTreeMap<NamespacedName, usize> {
     found
 }
 
-/// What all of them cost together, where none alone costs that much.
+/// A finding if all webhooks with `failurePolicy: Ignore` together cost a function that no single one of them costs.
 fn together(auditor: &Auditor<'_>, pause: &dyn Fn(), found: &mut Vec<Finding>) {
     let subjects = &auditor.estate.subjects;
     let ignored: Vec<usize> = (0..subjects.len())
@@ -249,7 +249,7 @@ fn together(auditor: &Auditor<'_>, pause: &dyn Fn(), found: &mut Vec<Finding>) {
     found.push(Finding::of(CHAIN_OVER_DEADLINE, &subjects[*slowest], message));
 }
 
-/// What is lost, in order, as a sentence.
+/// A sentence about the functions that are lost, the soonest first.
 pub fn forecast_sentence(forecast: &Forecast) -> String {
     let how = match forecast.failure {
         BackendFailure::Hang => "hang",

@@ -1,4 +1,4 @@
-//! Findings about a webhook's CA certificates in the configuration.
+//! Findings about the CA certificates in a webhook's `caBundle`.
 
 use std::time::Duration;
 
@@ -8,17 +8,17 @@ use crate::audit::forecast::Auditor;
 use crate::cluster::hook::{FailurePolicy, HookTarget, Trusted};
 use crate::time::Time;
 
-/// When the end of a certificate is near.
+/// When the end of a certificate counts as near.
 pub(super) struct Expiry {
-    /// A warning within this time of the end, or within a fifth of the certificate's lifetime if that is less: what lives for a day is
-    /// renewed every day.
+    /// A warning begins this long before the end, or a fifth of the certificate's lifetime before it if that is less: a
+    /// certificate that lives for a day is renewed every day.
     pub(super) soon: Duration,
-    /// An imminent outage within this time of the end, or within a tenth of its lifetime if that is less.
+    /// A critical finding begins this long before the end, or a tenth of the certificate's lifetime before it if that is less.
     pub(super) very_soon: Duration,
 }
 
 impl Expiry {
-    /// How severe it is that a certificate ends; `None` where the end is far. Without its beginning its lifetime is unknown.
+    /// The severity of a certificate's coming end; `None` if the end is far. If `begins` is `None`, the lifetime is not considered.
     pub(super) fn urgency(&self, begins: Option<Time>, ends: Time, now: Time) -> Option<FindingSeverity> {
         let part =
             |most: Duration, part: u32| begins.map_or(most, |begins| most.min(ends.since(begins) / part));
@@ -35,7 +35,7 @@ const EXPIRY: Expiry = Expiry {
     soon: Duration::from_secs(60 * 24 * 3_600),
     very_soon: Duration::from_secs(7 * 24 * 3_600),
 };
-/// A controller that fills `caBundle` in does so within this time of the configuration's creation.
+/// How long after the creation of a configuration a controller may take to fill in its `caBundle`.
 const FILLED_WITHIN: Duration = Duration::from_secs(600);
 
 pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>) {
@@ -56,7 +56,8 @@ pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
     }
 }
 
-/// A `caBundle` without a certificate. Manifests and new configurations may have a placeholder or none: a controller fills it in.
+/// A finding about a `caBundle` without a certificate. It is milder for manifests and new configurations: they may have none, or
+/// a placeholder, until a controller fills it in.
 fn unfilled(auditor: &Auditor<'_>, subject: &AuditedHook) -> Option<Finding> {
     let (hook, estate) = (&subject.hook, auditor.estate);
     let is_junk = hook
@@ -96,10 +97,10 @@ fn unfilled(auditor: &Auditor<'_>, subject: &AuditedHook) -> Option<Finding> {
     Some(finding.at_most_if(is_ignored, FindingSeverity::Warning))
 }
 
-/// Whether the webhook can serve a certificate that is trusted and for the name that is called.
+/// A finding if no certificate in the `caBundle` can vouch for a served certificate with the server name that the API server uses.
 ///
-/// What may not sign others is trusted as the served certificate alone (Go's `crypto/x509`, `Certificate.CheckSignatureFrom`), and
-/// only `subjectAltName` counts as its name.
+/// A certificate that may not sign others is trusted only if the webhook serves it itself (Go's `crypto/x509`,
+/// `Certificate.CheckSignatureFrom`). Only names in `subjectAltName` count.
 fn name(subject: &AuditedHook, is_cluster: bool, is_trusted: bool) -> Option<Finding> {
     let called = subject.hook.server_name()?;
     let is_for = |trusted: &Trusted| trusted.names.iter().any(|name| names(name, &called));
@@ -121,7 +122,7 @@ fn name(subject: &AuditedHook, is_cluster: bool, is_trusted: bool) -> Option<Fin
         format!("is for {}", listed.join(", "))
     };
     if all.iter().any(|trusted| trusted.signs) {
-        // An authority may have its own name there, such as those of OPA's cert-controller.
+        // A CA may have its own name as subjectAltName, such as the CAs of OPA's cert-controller.
         if is_trusted {
             return None;
         }
@@ -139,7 +140,7 @@ fn name(subject: &AuditedHook, is_cluster: bool, is_trusted: bool) -> Option<Fin
     Some(finding.at_most_if(filled, FindingSeverity::Warning))
 }
 
-/// Whether a name of a certificate, with `*` for its first label or not, is the one that is called.
+/// Whether a name in a certificate matches the server name. Its first label may be `*`.
 fn names(name: &str, called: &str) -> bool {
     let rest = |name: &'_ str| name.split_once('.').map(|(_, rest)| rest.to_ascii_lowercase());
     name.eq_ignore_ascii_case(called)

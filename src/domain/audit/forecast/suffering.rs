@@ -1,4 +1,4 @@
-//! The outcome of one write while webhooks fail, and when a function is lost with it.
+//! The outcome of one write while webhooks fail, and when the loss of the write costs a function of the control plane.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,31 +11,33 @@ use crate::cluster::chain::{Chain, MetHook};
 use crate::text::dotted;
 use crate::thresholds::longest_write;
 
-/// Leaders exit 10 s after the start of the first renewal that fails, which starts up to 2 s after the fault
-/// (`client-go/tools/leaderelection`). Half a second on both sides for requests in flight.
+/// How long after the fault a leader exits, at the earliest and the latest: 10 s after the start of the first renewal that fails,
+/// which starts up to 2 s after the fault (`client-go/tools/leaderelection`). Requests in flight widen it by 0.5 s on each side.
 const LEADERS: [Duration; 2] = [Duration::from_millis(9_500), Duration::from_millis(12_500)];
-/// kube-scheduler gives its Lease back before it exits (`ReleaseOnCancel`), and waits for that as for a renewal. But a Lease runs out
-/// 15 s after it was renewed, which is 3 s after the exit of who does not wait.
+/// Most time that releasing its Lease delays the loss of kube-scheduler. It releases the Lease before it exits
+/// (`ReleaseOnCancel`), and waits for that as long as for a renewal. But the Lease expires 15 s after its last renewal, which is
+/// 3 s after the exit of a leader that does not release it.
 const RUNS_OUT: Duration = Duration::from_secs(3);
-/// A node's Lease lasts 40 s and was renewed up to 10.4 s before the fault (`kubelet`, `nodeLeaseDurationSeconds`).
+/// How long after the fault a node's Lease expires, at the earliest and the latest: it lasts 40 s and was renewed up to 10.4 s
+/// before the fault (`kubelet`, `nodeLeaseDurationSeconds`).
 const NODES: [Duration; 2] = [Duration::from_secs(29), Duration::from_secs(41)];
-/// What leaders do ends with them; it is noticed when it is next needed.
+/// How long after the fault a function of a leader that exits is missed, at the earliest and the latest: when it is next needed.
 const WITH_LEADERS: [Duration; 2] = [Duration::from_millis(9_500), Duration::from_secs(24)];
-/// The post-start hook `rbac/bootstrap-roles` begins no attempt after 30 s, and waits for one in flight
-/// (`pkg/registry/rbac/rest/storage_rbac.go`). The number of roles to write is unknown; with one to three that wait 10 s each,
-/// the last attempt ends within this.
+/// How long after its start an API server gives up, at the earliest and the latest. The post-start hook `rbac/bootstrap-roles`
+/// begins no attempt after 30 s, and waits for one in flight (`pkg/registry/rbac/rest/storage_rbac.go`). The number of roles to
+/// write is unknown; with one to three that wait 10 s each, the last attempt ends within 45 s.
 const STARTS: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(45)];
-/// A write in flight when the fault began fails sooner by this.
+/// How much sooner a write fails that was in flight when the fault began.
 const BEFORE: Duration = Duration::from_millis(500);
-/// A write that fails is made within this time of the fault.
+/// How long after the fault the next write of a kind is made, at the latest.
 const NEXT_WRITE: Duration = Duration::from_secs(10);
 
-/// Of the writes that rules name, these many are looked at.
+/// Most writes named by rules that one forecast checks.
 const MAX_NAMED: usize = 200;
 
 const MANAGER: &str = "kube-controller-manager";
 const SCHEDULER: &str = "kube-scheduler";
-/// Functions that depend on others: one creates a Pod and another binds it.
+/// Functions that are lost with any of these leaders. One leader creates a Pod, for example, and the other binds it.
 const FOLLOWERS: &[(Function, &[&str])] = &[
     (Function::PodScheduling, &[SCHEDULER]),
     (Function::OwnPods, &[SCHEDULER, MANAGER]),
@@ -44,7 +46,7 @@ const FOLLOWERS: &[(Function, &[&str])] = &[
     (Function::ServiceEndpoints, &[MANAGER]),
 ];
 
-/// How much later than at once a leader is lost after its last attempt at a renewal.
+/// How much later a leader is lost because it releases its Lease. `waits` is how long an attempt at a renewal takes.
 fn releases(write: &WriteSort, waits: Duration) -> Duration {
     if write.object_name == SCHEDULER {
         waits.min(RUNS_OUT)
@@ -110,14 +112,14 @@ pub(super) fn suffer(
     found.lose(write.what, after, certain, how);
 }
 
-/// The outcome of tenants' writes of the resources in the rules.
+/// The outcome of tenants' writes of the resources that the webhooks' rules name.
 pub(super) fn tenants_suffer(
     failing: &[&HookReader],
     tenants: &Tenants,
     failure: BackendFailure,
     found: &mut ForecastLosses,
 ) {
-    // Of many webhooks many name the same.
+    // A set, because many webhooks name the same resources.
     let all: BTreeSet<_> = failing.iter().flat_map(|reader| named(&reader.hook)).collect();
     for (object, operation) in all.into_iter().take(MAX_NAMED) {
         let met = failing
@@ -148,7 +150,7 @@ pub(super) fn tenants_suffer(
     }
 }
 
-/// What a write waits for webhooks that all fail in one way.
+/// The chain of webhooks that a write meets, all failing in the same way.
 fn chain<'a>(met: &[(&'a HookReader, Reach)], failure: BackendFailure, asked_again: bool) -> Chain<'a> {
     let met = met.iter().map(|(reader, _)| MetHook {
         hook: &reader.hook,
@@ -166,7 +168,7 @@ fn written(operation: &str, [group, resource, subresource]: [&str; 3]) -> String
 struct Exit {
     who: &'static str,
     is_certain: bool,
-    /// When what it does is missed.
+    /// How long after the fault its functions are missed, at the earliest and the latest.
     after: [Duration; 2],
 }
 
@@ -179,7 +181,7 @@ pub(super) struct ForecastLosses {
 }
 
 impl ForecastLosses {
-    /// Takes a loss in; of several of one function the surest counts, and of those the soonest.
+    /// Records a loss. Of several losses of one function a certain one is kept before an uncertain one, then the soonest.
     fn lose(&mut self, what: Function, after: [Duration; 2], is_certain: bool, why: String) {
         let casualty = Casualty {
             what,
@@ -194,7 +196,8 @@ impl ForecastLosses {
         }
     }
 
-    /// What leaders do is lost with them. A webhook with a URL has no Pods that are known.
+    /// Records the functions that are lost with the leaders that exit. `has_pods` is false for a webhook that is called by URL,
+    /// whose Pods are unknown.
     pub(super) fn follow(&mut self, has_pods: bool) {
         for (what, by) in FOLLOWERS {
             if *what == Function::OwnPods && !has_pods {

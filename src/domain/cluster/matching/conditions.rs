@@ -8,8 +8,8 @@
 //! - uses request fields that [`ConditionRequest`] lacks: `has` would wrongly find them absent;
 //! - could be expensive, in which case it is not evaluated.
 //!
-//! The breaker acts on the results of the default compiler. The breaker never acts on forecasts, so the compiler
-//! [for forecasts](ConditionCompiler::for_forecasts) evaluates longer expressions and more of CEL's functions.
+//! The daemon's diagnosis, on which the breaker acts, uses the default compiler. The breaker never acts on forecasts, so the
+//! compiler [for forecasts](ConditionCompiler::for_forecasts) evaluates longer expressions and more of CEL's functions.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
