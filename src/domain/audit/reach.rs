@@ -251,7 +251,7 @@ impl HookReader {
             dry_run: false,
         };
         match self.asked(&asked, write.objects().as_ref()) {
-            // Unknown labels may not match. But some tenant's object does: tenants choose their labels.
+            // Unknown labels may not match the objectSelector. Tenants choose their labels, so some tenant's objects do match.
             Reach::Yes
                 if labels.is_none()
                     && !self.hook.object_selector.is_empty()

@@ -1,13 +1,12 @@
 //! Which alerts fire: the Prometheus rules applied to an assessment, without a Prometheus.
 //!
-//! hookwatch can hand its alerts to Alertmanager itself, for when the cluster's own Prometheus is caught in the outage. A
-//! recipient of both must see that they are the same. So an alert here has the name, the severity, the labels and the
-//! runbook of the rule in `alerts/hookwatch.rules.yaml`, and the same `for` and `keep_firing_for`; a repository test
-//! checks that. It differs by the label `source`, and by its text: a rule can only compose one from labels, the verdict
-//! has its own.
+//! hookwatch can push its alerts to Alertmanagers itself, for outages that take the cluster's own Prometheus with them. A person
+//! who gets both must recognize them as the same alert. So an alert here has the name, severity, labels and runbook of the rule
+//! in `alerts/hookwatch.rules.yaml`, and the same `for` and `keep_firing_for`; a repository test checks that. It differs in the
+//! label `source` and in its text, which comes from the verdict: a rule can compose a text only from labels.
 //!
-//! [`conditions`] says what holds at one instant, [`Tracker`] for how long it has, and [`AlertDelivery`] what to send
-//! to one Alertmanager.
+//! [`conditions`] returns the alert conditions that hold at one instant, [`Tracker`] follows how long each has held, and
+//! [`AlertDelivery`] decides what to send to one Alertmanager.
 
 mod breaker;
 mod delivery;
@@ -41,7 +40,7 @@ pub use tracker::{Alert, Board, MAX_ALERTS, RETENTION, ResolvedAlert, Tracker};
 /// The value of the label `source`, which no alert from Prometheus has.
 pub const SOURCE: &str = "hookwatch";
 
-/// The labels that an alert gets here. None of them can be set by an operator.
+/// All labels that a pushed alert can have. Operators cannot configure additional labels with these names.
 pub const LABELS: [&str; 16] = [
     "alertname",
     "severity",
@@ -61,24 +60,24 @@ pub const LABELS: [&str; 16] = [
     "reason",
 ];
 
-/// Labels by name: what makes an alert the same alert.
+/// An alert's labels by name. They are its identity.
 pub type AlertLabels = Arc<BTreeMap<&'static str, String>>;
 
-/// Bytes of a label's value that are kept. Names of hooks have 253 at most, unless only metrics name them.
+/// Longest label value, in bytes; longer ones are cut. Hooks' names have at most 253, unless only metrics name the hook.
 const MAX_VALUE: usize = 1_024;
-/// Bytes of a longer command are left out of a description.
+/// Longest command in a description, in bytes; a longer one is left out.
 const MAX_COMMAND: usize = 400;
-/// An assessment is out of date after this, as the rules have it.
+/// The age from which an assessment is out of date; the same as in the Prometheus rules.
 const STALE_ASSESSMENT: Duration = Duration::from_secs(60);
-/// Without a good scrape for this long there are none.
+/// How old the last good scrape may be before scrapes count as missing.
 const NO_SCRAPE: Duration = Duration::from_secs(300);
-/// Before a certificate ends: one alert from the longer time on, another from the shorter one.
+/// How long before a certificate's end the alerts fire: a warning first, then a critical alert.
 const CERTIFICATE_SOON: Duration = Duration::from_secs(14 * 86_400);
 const CERTIFICATE_NOW: Duration = Duration::from_secs(2 * 86_400);
 
-/// How long a finding counts as new.
+/// How long a finding counts as new: [`rules::CRITICAL_FINDING`] fires only for new ones.
 const NEW: Duration = Duration::from_secs(86_400);
-/// Critical findings that have alerts of their own, as they come and go with the Pods and the certificates.
+/// Kinds of critical findings without this alert: they come and go with Pods and certificates, and other alerts cover them.
 pub const ALERTED_OTHERWISE: [&FindingKind; 5] = [
     NODES_GOING,
     SERVED_ENDS,
@@ -87,18 +86,18 @@ pub const ALERTED_OTHERWISE: [&FindingKind; 5] = [
     PORT_NOT_OFFERED,
 ];
 
-/// What a rule looks for, found.
+/// The condition of a rule, found to hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AlertCondition {
     /// The rule.
     pub rule: &'static AlertRule,
     /// All labels of the alert.
     pub labels: AlertLabels,
-    /// One sentence.
+    /// The annotation `summary`, at most [`MAX_MESSAGE`] bytes.
     pub summary: String,
-    /// The explanation, at most [`MAX_MESSAGE`] bytes.
+    /// The annotation `description`, at most [`MAX_MESSAGE`] bytes.
     pub description: String,
-    /// Since when it holds, if a record that outlasts this process has it; else it counts from the first evaluation.
+    /// Since when it holds, if that is recorded outside this process; if `None`, it counts from the first evaluation.
     pub since: Option<Time>,
 }
 
@@ -129,8 +128,8 @@ impl AlertCondition {
     }
 }
 
-/// What every rule finds in an assessment at `now`. `certificates` are the ends of the hooks' certificates, each
-/// `served` or `ca`.
+/// The conditions of all rules that hold for an assessment at `now`. `certificates` are the hooks' certificates: hook, `served` or
+/// `ca`, and the end of validity.
 pub fn conditions(
     assessment: &Assessment,
     certificates: &[(HookId, &'static str, Time)],
@@ -160,7 +159,7 @@ fn writes(assessment: &Assessment, conditions: &mut Vec<AlertCondition>) {
         .map(|verdict| format!("{}: {}", name(verdict), verdict.summary));
     let mut explanation = vec![plane.summary.clone()];
     explanation.extend(culprits.take(3));
-    // Of what is not explained the summary has the first sentence.
+    // The summary already has the first sentence of this evidence.
     let found = plane.not_a_hook.iter().flat_map(|it| &it.evidence);
     let found: Vec<String> = found
         .filter(|said| !plane.summary.contains(*said))
@@ -199,10 +198,10 @@ fn belongs(verdict: &Verdict) -> String {
     }
 }
 
-/// What to do, before all that may be cut away.
+/// What to do. It comes first in a description, because the end may be cut off.
 fn remedy(verdict: &Verdict) -> Vec<String> {
     let bypass = verdict.by_hand.as_ref().map(|by_hand| match &*by_hand.command {
-        // It is of use as a whole only.
+        // A command that is cut off is useless.
         long if long.len() > MAX_COMMAND => {
             "To bypass it: `hookwatch diagnose` prints the command.".to_owned()
         }
@@ -212,7 +211,7 @@ fn remedy(verdict: &Verdict) -> Vec<String> {
     advice.into_iter().chain(bypass).collect()
 }
 
-/// What to do, then what is so: first what `members` says of webhooks that fail together.
+/// The description: what to do, then `members` (sentences about webhooks that fail together), then the facts of the verdict.
 fn explanation(verdict: &Verdict, members: Vec<String>) -> String {
     let named = vec![belongs(verdict), verdict.summary.clone()];
     [remedy(verdict), members, named, verdict.evidence.clone()]
@@ -228,7 +227,7 @@ fn hook(verdict: &Verdict, self_doubt: bool, found: &mut Vec<AlertCondition>) {
         Health::Suspect if !self_doubt => match cause {
             Cause::Partial => &rules::HOOK_PARTIAL,
             Cause::TlsInvalid => &rules::CERTIFICATE_MISMATCH,
-            // The first works; the others pass by themselves.
+            // A webhook that denies works; rollout gaps and stale connections end by themselves.
             Cause::Denying | Cause::RolloutGap | Cause::StaleConnection => return,
             _ => &rules::HOOK_SUSPECT,
         },
@@ -314,7 +313,7 @@ fn certificate(id: &HookId, which: &'static str, end: Time, now: Time, found: &m
     found.push(condition.held_since(Some(end.before(ahead))));
 }
 
-/// What keeps hookwatch itself from judging.
+/// Alert conditions about hookwatch itself: what keeps it from judging.
 fn itself(assessment: &Assessment, now: Time, found: &mut Vec<AlertCondition>) {
     let age = now.since(assessment.at);
     without_inventory(&assessment.sources, age, found);
@@ -411,7 +410,7 @@ fn without_leader(replica: &ReplicaView, now: Time, found: &mut Vec<AlertConditi
 
 /// A hook's name at the beginning of a sentence.
 fn name(verdict: &Verdict) -> String {
-    // Quoted, for the name may hold anything: what cannot be printed comes out escaped.
+    // Debug format, because the name may hold anything: it escapes characters that cannot be printed.
     format!("The {} {:?}", noun(verdict.kind), verdict.webhook)
 }
 
@@ -424,7 +423,7 @@ const fn noun(kind: HookKind) -> &'static str {
     }
 }
 
-/// As it is fit for a page: of at most [`MAX_MESSAGE`] bytes, on one line, and without characters that turn the text around.
+/// A text made fit for an alert: at most [`MAX_MESSAGE`] bytes, on one line, without characters that change the text's direction.
 fn readable(text: &str) -> String {
     const CUT: &str = "…";
     let turns = |c: char| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');

@@ -1,8 +1,7 @@
-//! Announcements about a hook in the cluster itself: Kubernetes Events on its configuration, each once.
+//! Announcements about a hook in the cluster itself: Kubernetes Events on its configuration, one per change.
 //!
-//! Every replica tracks changes; only the leader announces them. A new leader announces what is wrong now, as the
-//! previous one may have died before it did; its Events have the same names, so a repetition increases the count
-//! instead of adding an Event.
+//! Every replica tracks changes, but only the leader announces them. A new leader announces what is wrong now, as the previous
+//! one may have died before it did. Its Events have the same names, so a repetition increases the Event's count.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,29 +14,29 @@ use crate::vocabulary::{Cause, Health};
 
 /// Least time between two announcements about one hook. Changes in between are announced in their latest state.
 pub const PER_HOOK: Duration = Duration::from_secs(30);
-/// Announcements that may come at once.
+/// Most announcements that may be made at once, about all hooks together.
 pub const BURST: u32 = 20;
-/// Beyond that, one comes in this time.
+/// Time after which one more announcement may be made once [`BURST`] is used up.
 pub const EVERY: Duration = Duration::from_secs(5);
 /// A recovery that was not announced within this time is dropped.
 const STALE: Duration = Duration::from_secs(60);
 /// The reason of an Event about a recovered hook; the other reasons are the names of causes.
 pub const RECOVERED: &str = "Recovered";
-/// Most of a configuration's name that goes into that of an Event.
+/// Most bytes of a configuration's name that go into the name of an Event.
 const MAX_NAME: usize = 200;
 
 /// One announcement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Announcement {
-    /// The name of the Event: the same for the same message about the same hook.
+    /// The name of the Event: the same for the same reason on the same hook.
     pub name: String,
     /// The hook.
     pub hook: HookId,
-    /// `metadata.uid` of its configuration; empty when it is not known.
+    /// `metadata.uid` of its configuration; empty if unknown.
     pub uid: String,
     /// The name of the cause, or [`RECOVERED`].
     pub reason: &'static str,
-    /// Whether it is a warning.
+    /// Whether the Event's type is `Warning`, and not `Normal`.
     pub warning: bool,
     /// The message, at most 1024 bytes, the limit of an Event.
     pub note: String,
@@ -45,13 +44,13 @@ pub struct Announcement {
 
 #[derive(Debug, Clone, Copy)]
 struct AnnouncedState {
-    /// What is wrong; `None` when it has recovered.
+    /// The cause of failure; `None` if the hook has recovered.
     wrong: Option<Cause>,
-    /// When that began, as long as it was not said.
+    /// When that began; `None` once it has been announced.
     owed: Option<Time>,
-    /// When something was last said.
+    /// When the last announcement about this hook was made.
     last: Option<Time>,
-    /// Since when something was wrong.
+    /// When the hook began to fail.
     since: Time,
 }
 
@@ -59,13 +58,13 @@ struct AnnouncedState {
 #[derive(Debug, Default)]
 pub struct Announcer {
     hooks: BTreeMap<HookId, AnnouncedState>,
-    /// When the budget that recent announcements used is full again.
+    /// When the budget of [`BURST`] announcements will be full again.
     paid_off: Time,
 }
 
 impl Announcer {
-    /// Takes the current verdicts, and returns the announcements that are due. `uid` finds the uid of a hook's
-    /// configuration.
+    /// Records the current verdicts, and returns the announcements that are due: none unless this replica `leads`. `uid` returns
+    /// the uid of a hook's configuration.
     pub fn look(
         &mut self,
         verdicts: &[Verdict],
@@ -98,7 +97,7 @@ impl Announcer {
         said
     }
 
-    /// Whether one more may be said now.
+    /// Takes one announcement from the budget; false if the budget is used up.
     fn spend(&mut self, now: Time) -> bool {
         let paid_off = self.paid_off.max(now);
         if paid_off.since(now) >= EVERY * BURST {
@@ -109,7 +108,7 @@ impl Announcer {
     }
 }
 
-/// What is known of a hook after this verdict; `None` when there is nothing to remember.
+/// The state of a hook after this verdict; `None` if there is nothing to remember.
 fn update(told: Option<AnnouncedState>, verdict: &Verdict, now: Time) -> Option<AnnouncedState> {
     let wrong = match (verdict.health, verdict.cause) {
         (Health::Failing, Some(cause)) => Some(cause),
@@ -129,7 +128,7 @@ fn update(told: Option<AnnouncedState>, verdict: &Verdict, now: Time) -> Option<
         (Some(told), _) => Some(AnnouncedState {
             wrong,
             owed: Some(now),
-            // The recovery announces how long it was wrong.
+            // Kept over changes of the cause: the recovery announces how long the hook failed.
             since: match told.wrong {
                 None => verdict.since.unwrap_or(now),
                 Some(_) => told.since,
@@ -162,7 +161,7 @@ fn announcement(
     of_action(hook, uid, reason, told.wrong.is_some(), note.trim_end())
 }
 
-/// An action on a hook, for an Event on its configuration. `note` is cut to the limit of an Event.
+/// The announcement of an action on a hook. `note` is cut to 1024 bytes, the limit of an Event.
 pub fn of_action(hook: &HookId, uid: &str, reason: &'static str, warning: bool, note: &str) -> Announcement {
     Announcement {
         name: name(hook, uid, reason),
@@ -174,7 +173,7 @@ pub fn of_action(hook: &HookId, uid: &str, reason: &'static str, warning: bool, 
     }
 }
 
-/// The configuration's name and a hash of all that makes it the same Event, as a DNS subdomain.
+/// The name of an Event, as a DNS subdomain: the configuration's name and a hash of everything that identifies the Event.
 fn name(hook: &HookId, uid: &str, reason: &str) -> String {
     let parts = [
         hook.kind.configuration_kind(),

@@ -1,4 +1,4 @@
-//! All that hookwatch knows at one instant, as the page, the metrics and the alerts show it.
+//! Everything that hookwatch concludes at one instant: the source of the page, the metrics and the alerts.
 
 use std::sync::Arc;
 
@@ -13,32 +13,32 @@ use crate::observe::views::Sources;
 use crate::time::Time;
 use crate::vocabulary::Health;
 
-/// The answer while there is no assessment.
+/// The body of HTTP answers (503) before the first assessment.
 pub const NOTHING_JUDGED: &str = "nothing has been judged yet\n";
 
 /// All verdicts and the state of the control plane at one instant.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Assessment {
-    /// The instant.
+    /// When the verdicts were made.
     pub at: Time,
-    /// The control plane.
+    /// The state of the control plane.
     pub control_plane: ControlPlane,
     /// A verdict for each hook, the worst first.
     pub hooks: Vec<Verdict>,
-    /// Where the knowledge comes from.
+    /// The age and the trouble of every source of evidence.
     pub sources: Sources,
-    /// What is done about a culprit.
+    /// The state of the breaker and of all bypasses.
     pub breaker: BreakerView,
-    /// This daemon among its replicas; `None` when it does not take part in an election.
+    /// The role of this replica; `None` if it takes no part in leader election.
     pub replica: Option<ReplicaView>,
-    /// What the last audit found. Never a reason for any health.
+    /// The findings of the last audit. They do not influence any verdict.
     pub audit: Arc<PublishedFindings>,
-    /// Objects in the cluster that could not be made sense of.
+    /// Objects in the cluster that hookwatch could not read or use.
     pub problems: Vec<Problem>,
 }
 
 impl Assessment {
-    /// The hooks named as culprits.
+    /// The verdicts that name a hook as a culprit.
     pub fn culprits(&self) -> impl Iterator<Item = &Verdict> {
         self.hooks
             .iter()

@@ -1,8 +1,8 @@
-//! Objects admitted without review: those that a hook would have been called for while it was bypassed or failed open.
+//! Objects admitted without review: those written while a hook that matches them was bypassed or failed open.
 //!
-//! An object records when it was created, and when each of its writers last changed it (`metadata.managedFields`).
-//! Matched against the hook's rules and selectors, that is a list of objects to review. Its limits: objects deleted
-//! since, or changed again by the same writer, are missing, and whether the hook would have objected is unknown.
+//! An object records when it was created, and when each of its writers last changed it (`metadata.managedFields`). Comparing
+//! that with the hook's rules and selectors yields a list of objects to review. Its limits: objects deleted since, or changed
+//! again by the same writer, are missing, and whether the hook would have objected is unknown.
 
 mod gaps;
 mod report;
@@ -21,18 +21,18 @@ use crate::time::{Time, WallReading};
 pub use gaps::Gaps;
 pub use report::{NotListed, ObjectTally, Unchecked, UncheckedObjects};
 
-/// Times of objects are whole seconds, and those of an API server's clock.
+/// Tolerance in comparisons with the times in objects, which are whole seconds by an API server's clock.
 const GRAIN: Duration = Duration::from_secs(1);
 
-/// Why a hook did not check what it was to check.
+/// Why a hook did not review writes that match it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GapReason {
-    /// It was shielded: it was not asked about what keeps the control plane alive.
+    /// It was shielded: it was not called for the writes that keep the control plane alive.
     Shielded,
-    /// Its calls failed and its `failurePolicy` was `Ignore`, by its owner's will or by ours.
+    /// Its calls failed and its `failurePolicy` was `Ignore`, set by its owner or by hookwatch.
     FailedOpen,
-    /// It was skipped: it was asked about nothing.
+    /// It was skipped: it was not called at all.
     Skipped,
 }
 
@@ -45,7 +45,7 @@ impl From<Rung> for GapReason {
     }
 }
 
-/// The time in which a hook did not check what it was to check.
+/// A period in which a hook did not review writes that match it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct ReviewGap {
     /// When reviews stopped.
@@ -57,7 +57,7 @@ pub struct ReviewGap {
 }
 
 impl ReviewGap {
-    /// The same by the wall clock, by which the API server dates objects.
+    /// The same gap in wall-clock time, in which the API server dates objects.
     pub fn dated(self, wall: WallReading) -> Self {
         Self {
             from: wall.date(self.from),
@@ -67,12 +67,12 @@ impl ReviewGap {
     }
 }
 
-/// A kind of objects as an API server serves it.
+/// A resource that an API server serves.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Served {
     /// The API group; empty for the core group.
     pub group: String,
-    /// Its versions, the preferred one first.
+    /// The served versions, the preferred one first.
     pub versions: Vec<String>,
     /// The resource, in the plural.
     pub resource: String,
@@ -81,13 +81,13 @@ pub struct Served {
 }
 
 impl Served {
-    /// As `kubectl` takes it.
+    /// The resource's name for `kubectl`, such as `deployments.apps`.
     pub fn name(&self) -> String {
         dotted(&self.resource, &self.group)
     }
 }
 
-/// An object's metadata.
+/// The parts of an object's metadata that show when it was written.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ObservedObject {
     /// `metadata.name`.
@@ -98,32 +98,32 @@ pub struct ObservedObject {
     pub labels: Labels,
     /// `metadata.creationTimestamp`.
     pub created: Option<Time>,
-    /// When each writer last changed something of it, and through which subresource (empty: the object itself).
+    /// When each writer last changed the object, and through which subresource (empty for the object itself).
     pub changed: Vec<(Time, String)>,
 }
 
-/// What happened to an object in the gap.
+/// How an object was written in the gap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Went {
-    /// It was made.
+    /// It was created.
     Created,
-    /// It was changed.
+    /// It existed before, and was changed.
     Updated,
 }
 
-/// A hook, and when it did not check what.
+/// What to search for: objects that a hook did not review in a gap.
 #[derive(Debug, Clone, Copy)]
 pub struct Question<'a> {
     /// The hook in its original form.
     pub hook: &'a Hook,
     /// When it did not review, and why.
     pub gap: ReviewGap,
-    /// The namespace of hookwatch, whose objects a shield spares.
+    /// hookwatch's own namespace, whose objects a shield spares.
     pub own: &'a str,
 }
 
 impl Question<'_> {
-    /// Whether objects of a kind can be among them at all.
+    /// Whether objects of this resource can be among those that the hook did not review.
     pub fn concerns(&self, served: &Served) -> bool {
         let hook = self.hook;
         let subresources = hook.rules.iter().flat_map(|rule| &rule.resources);
@@ -154,8 +154,8 @@ impl Question<'_> {
         })
     }
 
-    /// What happened to an object in the gap that the hook may have been called for. `namespace_labels`: those of its
-    /// namespace; an unknown value excludes nothing.
+    /// How the object was written in the gap, if the hook should have reviewed that write; else `None`. `namespace_labels` are the
+    /// labels of the object's namespace; `None` means unknown and excludes nothing.
     pub fn went(
         &self,
         served: &Served,
@@ -164,7 +164,7 @@ impl Question<'_> {
     ) -> Option<Went> {
         let within = |at: Time| at + GRAIN > self.gap.from && at <= self.gap.to + GRAIN;
         let is_update = |at: Time| seen.created.is_none_or(|created| at > created + GRAIN);
-        // Those who write a status leave the labels alone.
+        // Writes of a status or another subresource do not change labels.
         let relabels =
             |(at, below): &(Time, String)| below.is_empty() && is_update(*at) && *at + GRAIN > self.gap.from;
         let keeps_labels = !seen.changed.iter().any(relabels);
@@ -173,7 +173,7 @@ impl Question<'_> {
             subresource,
             namespace: seen.namespace.as_deref(),
             namespace_labels,
-            // An update is matched by its old labels or its new ones; it may have removed the label that matched.
+            // `objectSelector` matches an update by its old or its new labels: an update may have removed the label that matched.
             object_labels: Some(&seen.labels).filter(|_| keeps_labels),
             ..RequestShape::default()
         };
@@ -187,9 +187,9 @@ impl Question<'_> {
         updated.then_some(Went::Updated)
     }
 
-    /// Whether the hook would have been asked about such a request, and was not.
+    /// Whether the hook would have been called for this request without the gap, and was not.
     fn asks(&self, served: &Served, request: RequestShape<'_>) -> bool {
-        // A rule for one version is asked about the others as well, by default (`matchPolicy: Equivalent`).
+        // By default (`matchPolicy: Equivalent`) a rule for one version covers the others as well.
         served.versions.iter().any(|version| {
             let request = RequestShape {
                 group: &served.group,

@@ -108,7 +108,7 @@ fn nodes_and_errors(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>) 
     }
 }
 
-/// The steps of a node's joining that are refused while the webhook is down.
+/// The steps of joining the cluster that are refused to a node while the webhook is down.
 fn blocked_nodes(hook: &Hook, estate: &Estate) -> Vec<&'static str> {
     let steps = [
         ("the registration of a node", "CREATE", ["", "nodes", ""]),

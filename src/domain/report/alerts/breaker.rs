@@ -1,5 +1,5 @@
-//! Alerts about bypasses: those in force, those that another writer keeps reverting, those that a guard rail blocks,
-//! and those that nothing would end.
+//! Alerts about bypasses: those in force, those that another writer keeps reverting, those that a guard rail blocks, and those
+//! that no hookwatch would end.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,8 @@ use crate::diagnose::verdict::Verdict;
 use crate::report::assessment::Assessment;
 use crate::vocabulary::Health;
 
-/// Reasons that follow from how hookwatch is configured, or that have an alert of their own: the rule leaves them out.
+/// Reasons for not bypassing a failing webhook without the alert HookwatchHeldBack: they follow from how hookwatch is configured,
+/// or have an alert of their own. The Prometheus rule leaves out the same ones.
 pub const EXPECTED: [HeldBack; 7] = [
     HeldBack::OptedOut,
     HeldBack::Policy,
@@ -30,7 +31,7 @@ pub(super) fn conditions(assessment: &Assessment, found: &mut Vec<AlertCondition
             bypassed.entry(rung).or_default().push(standing);
         }
     }
-    // On probation a webhook is bypassed for longer than it is in that state.
+    // Without webhooks on probation: their `since` is the start of probation, and the bypass began earlier.
     let dated = hooks().filter(|it| it.rung.is_some());
     let since = |rung| {
         dated
@@ -72,14 +73,14 @@ pub(super) fn conditions(assessment: &Assessment, found: &mut Vec<AlertCondition
         let summary = "Webhooks are bypassed, and this hookwatch may not restore them.";
         let description = format!("{} Run hookwatch restore --all.", words(&all));
         let condition = AlertCondition::new(&rules::BYPASS_ORPHANED, &[], summary, &description);
-        // One whose fence is still being proven may restore them in a moment.
+        // A hookwatch with `autoBreak: on` may only be waiting for the proof of its fence, and restore them soon.
         let for_good = breaker.wanted != AutoBreak::On;
         let since = dated.map(|it| it.since).min();
         found.push(condition.held_since(since.filter(|_| for_good)));
     }
 }
 
-/// Alerts that depend on the state alone.
+/// Alert conditions that depend only on the state of the bypass.
 fn in_states(standings: &[HookStanding], found: &mut Vec<AlertCondition>) {
     for (state, rule, what) in [
         (
@@ -129,7 +130,7 @@ fn held_back<'a>(standings: impl Iterator<Item = &'a HookStanding>, found: &mut 
     }
 }
 
-/// Each bypass with since when and why it is there, and how to take it back.
+/// For each bypass, since when and why it is in force, and the command that restores the webhook.
 fn bypasses(standings: &[&HookStanding], verdicts: &[Verdict]) -> String {
     let said = standings.iter().flat_map(|standing| {
         let mut verdicts = verdicts.iter();

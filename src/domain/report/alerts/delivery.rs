@@ -11,24 +11,24 @@ use super::tracker::{Alert, Board, ResolvedAlert};
 use crate::act::leadership::ReplicaStanding;
 use crate::time::Time;
 
-/// Before the second attempt; every further one waits twice as long.
+/// Pause after the first failed attempt; it doubles with each further failure.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// Longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// What was refused is offered again, unchanged, this many intervals later at most: before what was taken earlier runs out,
-/// see [`DeliveryPace::ahead`]. A token that was renewed or a route that is back may let it in.
+/// Longest wait before a refused batch is sent again unchanged, in resend intervals. A renewed token or a restored route may make
+/// it acceptable. The limit is below [`DeliveryPace::ahead`], so that alerts accepted earlier do not expire first.
 const MOST_INTERVALS: u32 = 3;
 
-/// What a replica may say.
+/// What a replica may send to an Alertmanager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Voice {
     /// Nothing: another replica leads and sends.
     Nothing,
-    /// What fires, not what has ended.
+    /// Alerts that fire, but not the ends of alerts.
     ///
-    /// No leader is known, as when the API server is down: the leader cannot renew, and no replica can take over. Then
-    /// every replica sends; equal labels make it one alert to Alertmanager. Replicas may see an end at different times,
-    /// and the first to send it would end it for all, so none does: an alert that no replica repeats expires.
+    /// For when no leader is known: if the API server is down, the leader cannot renew, and no replica can take over. Then every
+    /// replica sends, and Alertmanager merges alerts with equal labels. Replicas may see an end at different times, and the first
+    /// to send it would end the alert for all. So none does, and an alert that no replica repeats expires.
     Firing,
     /// Everything.
     Everything,
@@ -46,10 +46,10 @@ impl Voice {
     }
 }
 
-/// How often and for how long.
+/// The timing of pushes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeliveryPace {
-    /// Between two pushes of what has not changed.
+    /// Time between two pushes while nothing changes.
     pub resend: Duration,
     /// Longest time for one push.
     pub timeout: Duration,
@@ -101,26 +101,26 @@ struct Keys {
     ended: BTreeSet<AlertLabels>,
 }
 
-/// What is known of one Alertmanager.
+/// The state of the delivery to one Alertmanager.
 #[derive(Debug)]
 pub struct AlertDelivery {
     pace: DeliveryPace,
-    /// What it took to fire.
+    /// The firing alerts in the last push that it accepted.
     told: BTreeSet<AlertLabels>,
-    /// Which ends it took, of those that are still on the [`Board`].
+    /// The ends that it accepted, as long as they are on the [`Board`].
     ended: BTreeSet<AlertLabels>,
-    /// When it last took something.
+    /// When it last accepted or refused a push.
     last: Option<Time>,
-    /// What it refused last, and how many times in a row.
+    /// The batch that it refused last, and how many times in a row.
     refused: Option<(Keys, u32)>,
-    /// Attempts in a row that failed.
+    /// The number of successive attempts that failed.
     failures: u32,
-    /// No attempt before this.
+    /// The earliest time for the next attempt.
     not_before: Time,
 }
 
 impl AlertDelivery {
-    /// Nothing was pushed yet.
+    /// A delivery to an Alertmanager that has not received anything yet.
     pub fn new(pace: DeliveryPace) -> Self {
         Self {
             pace,
@@ -133,7 +133,7 @@ impl AlertDelivery {
         }
     }
 
-    /// The push that is due now; `None` when none is.
+    /// The push that is due now; `None` if none is due.
     pub fn next(&mut self, board: &Board, voice: Voice, now: Time) -> Option<Batch> {
         if voice == Voice::Nothing {
             self.fall_silent();
@@ -172,10 +172,10 @@ impl AlertDelivery {
         self.refused = None;
     }
 
-    /// It took a push.
+    /// Records that Alertmanager accepted a push.
     pub fn accepted(&mut self, batch: &Batch, now: Time) {
         let keys = batch.keys();
-        // One that fires again may end again.
+        // An alert that fires again may end again.
         self.ended.retain(|labels| !keys.firing.contains(labels));
         self.ended.extend(keys.ended);
         self.told = keys.firing;
@@ -183,8 +183,8 @@ impl AlertDelivery {
         (self.refused, self.failures) = (None, 0);
     }
 
-    /// It refused a push, as it would refuse it once more: the same is offered again only after an interval that grows.
-    /// True when it had not refused just that before.
+    /// Records that Alertmanager refused a push, and would refuse it again: the same batch is sent again only after a growing
+    /// interval. Returns true unless the previous push that it refused was the same.
     pub fn refused(&mut self, batch: &Batch, now: Time) -> bool {
         let keys = batch.keys();
         let times = match self.refused.take() {
@@ -197,7 +197,8 @@ impl AlertDelivery {
         times == 1
     }
 
-    /// A push did not arrive, or could not be taken just now. `toss`, from 0 to 1, keeps replicas from trying in step.
+    /// Records that a push did not arrive, or that Alertmanager could not accept it at the moment. `toss` is a random number from 0
+    /// to 1 that keeps replicas from retrying at the same time.
     pub fn failed(&mut self, toss: f64, now: Time) {
         let pause = FIRST_PAUSE * (1 << self.failures.min(8));
         let longest = LONGEST_PAUSE.min(self.pace.resend.max(FIRST_PAUSE));
@@ -205,8 +206,8 @@ impl AlertDelivery {
         self.not_before = now + pause.min(longest).mul_f64(0.5 + toss.clamp(0.0, 1.0) / 2.0);
     }
 
-    /// How many alerts that it knows as firing are neither firing nor among the remembered ends any more: it never got
-    /// their end, and they expire there.
+    /// Forgets the alerts that Alertmanager has as firing but that are no longer on the board, and returns their number. It never
+    /// got their ends, so they expire there.
     pub fn forgotten(&mut self, board: &Board) -> usize {
         let before = self.told.len();
         self.told.retain(|labels| {

@@ -1,4 +1,4 @@
-//! Alerts about failing webhooks: those with the same destination are one incident, and one alert names them all.
+//! Alerts about failing webhooks: webhooks with the same destination are one incident, and one alert names them all.
 
 use std::collections::BTreeMap;
 
@@ -6,9 +6,9 @@ use super::{AlertCondition, explanation, name, rules};
 use crate::diagnose::verdict::Verdict;
 use crate::vocabulary::{Cause, Effect};
 
-/// Webhooks that one sentence names at most.
+/// Most webhooks that one sentence names.
 const LISTED: usize = 50;
-/// No further webhook is named in a sentence after this many bytes: the first webhook's evidence should fit in as well.
+/// Length of a list of webhooks, in bytes, after which no further one is named, so that the first webhook's evidence fits in too.
 const LIST_BYTES: usize = 400;
 
 pub(super) fn conditions(verdicts: &[Verdict], found: &mut Vec<AlertCondition>) {
@@ -43,7 +43,8 @@ pub(super) fn conditions(verdicts: &[Verdict], found: &mut Vec<AlertCondition>) 
     }
 }
 
-/// The alert's texts for an incident: for one webhook everything, for several their names, and the first in detail.
+/// The summary and the description of an incident. With several webhooks the text has the details of the first and the names of
+/// the others.
 fn told(incident: &str, members: &[&Verdict]) -> (String, String) {
     let Some((first, others)) = members.split_first() else {
         return (String::new(), String::new());

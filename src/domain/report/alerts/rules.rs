@@ -5,7 +5,7 @@ use strum::IntoStaticStr;
 
 use crate::text::named;
 
-/// Where the runbooks are.
+/// The URL of the directory with the runbooks.
 const RUNBOOKS: &str = "https://github.com/hookwatch/hookwatch/blob/main/docs/runbooks/";
 
 /// How urgent an alert is; the most urgent comes first.
@@ -14,9 +14,9 @@ const RUNBOOKS: &str = "https://github.com/hookwatch/hookwatch/blob/main/docs/ru
 pub enum AlertSeverity {
     /// Page the on-call engineer.
     Critical,
-    /// Today.
+    /// Look into it today.
     Warning,
-    /// When there is time.
+    /// Look into it when there is time.
     Info,
 }
 
@@ -29,11 +29,11 @@ pub struct AlertRule {
     pub alert: &'static str,
     /// How urgent it is.
     pub severity: AlertSeverity,
-    /// The label that it sets beside the severity: several rules of one name differ by it, or its alert always has it.
+    /// A label that all its alerts have, in addition to the severity. It distinguishes rules with the same name and severity.
     pub label: Option<(&'static str, &'static str)>,
     /// How long its condition must hold before it fires: the rule's `for`.
     pub hold: Duration,
-    /// For how long it fires on once its condition has ceased to hold: the rule's `keep_firing_for`.
+    /// How long it keeps firing after its condition has stopped holding: the rule's `keep_firing_for`.
     pub keep: Duration,
 }
 
@@ -48,7 +48,7 @@ impl AlertRule {
         }
     }
 
-    /// A cause must outlast its symptom, which it inhibits.
+    /// A rule that keeps firing for 30 s. Its alert inhibits the alerts about its symptoms, so it must outlast them.
     const fn cause(alert: &'static str, severity: AlertSeverity, hold_seconds: u64) -> Self {
         Self {
             keep: Duration::from_secs(30),
@@ -75,7 +75,7 @@ impl AlertRule {
         Self::new("HookwatchHookCertificate", severity, hold_seconds).with("problem", problem)
     }
 
-    /// Where its runbook is.
+    /// The URL of its runbook.
     pub fn runbook_url(&self) -> String {
         format!("{RUNBOOKS}{}.md", self.alert)
     }
@@ -85,8 +85,8 @@ macro_rules! rules {
     ($($name:ident = $rule:expr;)+) => {
         $(pub(super) static $name: AlertRule = $rule;)+
 
-        /// Every rule whose alert can be pushed. Only others can alert on hookwatch's absence, and rules over many minutes
-        /// (lost calls, ceased probes) need a tool that keeps a history.
+        /// Every rule whose alert hookwatch can push. It cannot alert on its own absence, and rules over many minutes (lost
+        /// calls, ceased probes) need a history, so Prometheus alone has those.
         pub static RULES: &[&AlertRule] = &[$(&$name),+];
     };
 }

@@ -1,4 +1,4 @@
-//! For how long each condition has held: which alerts fire, and which ended recently.
+//! Tracks how long each condition has held, which alerts fire, and which ended recently.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{AlertCondition, AlertLabels, AlertRule};
 use crate::time::Time;
 
-/// Alerts that fire at once, at most; and ended ones that are remembered.
+/// Most alerts that fire at once, and most ended alerts that are remembered.
 pub const MAX_ALERTS: usize = 256;
 /// How long the end of an alert is remembered, for an Alertmanager that was unreachable.
 pub const RETENTION: Duration = Duration::from_secs(15 * 60);
@@ -15,11 +15,11 @@ pub const RETENTION: Duration = Duration::from_secs(15 * 60);
 /// An alert that fires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Alert {
-    /// What makes it this alert.
+    /// Its labels, which identify it.
     pub labels: AlertLabels,
     /// The annotation `summary`.
     pub summary: String,
-    /// The explanation, at most 1024 bytes.
+    /// The annotation `description`, at most 1024 bytes.
     pub description: String,
     /// The annotation `runbook_url`.
     pub runbook_url: String,
@@ -27,28 +27,28 @@ pub struct Alert {
     pub since: Time,
 }
 
-/// An alert that fired and does not any more.
+/// An alert that no longer fires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResolvedAlert {
     /// The alert with its last texts.
     pub alert: Alert,
-    /// When its condition stopped holding.
+    /// When it stopped firing.
     pub at: Time,
 }
 
 /// All alerts at one instant.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Board {
-    /// Those that fire.
+    /// The alerts that fire, at most [`MAX_ALERTS`].
     pub firing: Vec<Alert>,
-    /// Those that ended within [`RETENTION`].
+    /// The alerts that ended within [`RETENTION`].
     pub ended: Vec<ResolvedAlert>,
-    /// How many more fire than [`MAX_ALERTS`], the least urgent ones.
+    /// How many firing alerts are left out beyond [`MAX_ALERTS`]: the least urgent ones.
     pub left_out: usize,
 }
 
-/// A condition whatever its cause: a hook that hangs and then refuses has been failing all the while, so the wait does
-/// not restart.
+/// The labels of a condition without cause and effect. A hook that first hangs and then refuses connections has been failing all
+/// the time, so the rule's `for` must not restart.
 type AlertSubject = BTreeMap<&'static str, String>;
 
 /// An alert that fires, with its rule.
@@ -60,7 +60,7 @@ struct Firing {
     held: Time,
 }
 
-/// Remembers since when conditions hold.
+/// Remembers since when conditions hold, and which alerts fire.
 #[derive(Debug, Default)]
 pub struct Tracker {
     since: BTreeMap<AlertSubject, Time>,
@@ -69,13 +69,13 @@ pub struct Tracker {
 }
 
 impl Tracker {
-    /// Takes in what holds at `now` and says which alerts that makes.
+    /// Records the conditions that hold at `now`, and returns the resulting alerts.
     pub fn look(&mut self, conditions: Vec<AlertCondition>, now: Time) -> Board {
         let mut since = BTreeMap::new();
         let mut on: BTreeMap<AlertLabels, Firing> = BTreeMap::new();
         for condition in conditions {
             let subject = subject(&condition.labels);
-            // A restart forgets what was seen, and would resolve an alert that still fires.
+            // A recorded start keeps an alert firing over a restart of hookwatch, which forgets `self.since`.
             let known = condition.since.map_or(now, |since| since.min(now));
             let began = self.since.get(&subject).copied().unwrap_or(known);
             since.insert(subject, began);
@@ -106,13 +106,13 @@ impl Tracker {
         self.since = since;
         let still: BTreeSet<AlertLabels> = on.keys().cloned().collect();
         let mut ranked: Vec<(AlertLabels, Firing)> = on.into_iter().collect();
-        // What fires already keeps its place, so that the bound makes nothing come and go.
+        // Alerts that already fire come first within a severity, so that alerts do not flap at the limit.
         ranked.sort_by_key(|(labels, firing)| (firing.rule.severity, !self.firing.contains_key(labels)));
         let left_out = ranked.len().saturating_sub(MAX_ALERTS);
         ranked.truncate(MAX_ALERTS);
         let before = std::mem::replace(&mut self.firing, ranked.into_iter().collect());
         for (labels, Firing { alert, .. }) in before {
-            // One that only fell out of the bound is not over.
+            // An alert that was only cut off by the limit has not ended.
             if !still.contains(&labels) {
                 self.ended.insert(labels, ResolvedAlert { alert, at: now });
             }

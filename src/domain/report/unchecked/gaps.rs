@@ -1,4 +1,4 @@
-//! Gaps in which a hook did not review, reported once it does again.
+//! Gaps in which a hook did not review, each reported once the hook reviews again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,29 +7,29 @@ use super::{GapReason, ReviewGap};
 use crate::cluster::hook::HookId;
 use crate::time::Time;
 
-/// What begins again within this time is the same gap.
+/// A gap that reopens within this time of its end is still the same gap.
 const SETTLES: Duration = Duration::from_secs(30);
-/// Most hooks that are remembered at once, but for those that are bypassed: they are few, and hookwatch answers for them.
+/// Most hooks failing open that are remembered at once. Bypassed hooks do not count: they are few, and hookwatch caused their gap.
 const MOST: usize = 200;
 
 #[derive(Debug, Clone, Copy)]
 struct OpenGap {
     from: Time,
     way: GapReason,
-    /// When it was over; `None` while it lasts.
+    /// When it ended; `None` while it lasts.
     to: Option<Time>,
 }
 
-/// Remembers which hooks do not check what they are to check.
+/// Remembers which hooks do not review, and since when.
 #[derive(Debug, Default)]
 pub struct Gaps {
     known: BTreeMap<HookId, OpenGap>,
-    /// How many hooks did not fit into the record the last time.
+    /// How many hooks beyond [`MOST`] the last call of [`Self::look`] left out.
     left_out: usize,
 }
 
 impl Gaps {
-    /// Takes the hooks that do not review now, with the reason and the start if known. Returns the gaps that are over.
+    /// Records the hooks that do not review now, each with the reason and the start. Returns the gaps that are over.
     pub fn look(
         &mut self,
         open: &BTreeMap<HookId, (GapReason, Time)>,
@@ -75,7 +75,7 @@ impl Gaps {
         over
     }
 
-    /// How many hooks do not review and do not fit into the memory: if that ends before there is room, it is not reported.
+    /// How many hooks that do not review are not remembered, because too many are. Their gaps are not reported if they end first.
     pub fn left_out(&self) -> usize {
         self.left_out
     }

@@ -1,4 +1,4 @@
-//! What was found, counted and put into words.
+//! The objects admitted without review, counted and put into words.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,34 +9,34 @@ use super::{GapReason, ObservedObject, Question, ReviewGap, Served, Went};
 use crate::cluster::hook::{HookId, HookKind, Labels};
 use crate::text::bounded;
 
-/// Most lines, each a kind in a namespace.
+/// Most lines of a report. Each is one resource in one namespace.
 const MOST_LINES: usize = 200;
-/// Most names in a line.
+/// Most object names in a line.
 const MOST_NAMES: usize = 5;
-/// Most kinds that are named in one sentence.
+/// Most resources that are named in one sentence.
 const MOST_NAMED: usize = 5;
 
-/// Objects of one kind in one namespace.
+/// The objects of one resource in one namespace that were admitted without review.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct UncheckedObjects {
-    /// The kind, as `kubectl` takes it.
+    /// The resource's name for `kubectl`, such as `deployments.apps`.
     pub resource: String,
-    /// The namespace; `None` where the kind is in none.
+    /// The namespace; `None` for cluster-scoped objects.
     pub namespace: Option<String>,
     /// How many were created in the gap.
     pub created: usize,
-    /// How many that were there before were changed.
+    /// How many were created earlier and changed in the gap.
     pub updated: usize,
-    /// The first of their names.
+    /// The names of the first 5.
     pub names: Vec<String>,
 }
 
-/// A kind that was not, or not wholly, listed.
+/// A resource that could not be listed completely.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NotListed {
-    /// The kind, as `kubectl` takes it.
+    /// The resource's name for `kubectl`, such as `deployments.apps`.
     pub resource: String,
-    /// Why.
+    /// Why it could not be listed completely.
     pub why: String,
 }
 
@@ -46,23 +46,23 @@ pub struct Unchecked {
     /// The hook.
     #[serde(flatten)]
     pub hook: HookId,
-    /// When, and why it was not asked, or not waited for.
+    /// When it did not review, and why.
     #[serde(flatten)]
     pub gap: ReviewGap,
-    /// What was found, by kind and namespace.
+    /// What was found, by resource and namespace; at most 200 entries.
     pub found: Vec<UncheckedObjects>,
-    /// Objects beside those, in further namespaces.
+    /// How many further objects were found, in resources and namespaces beyond the limit of `found`.
     pub further: usize,
-    /// Kinds that were not, or not wholly, listed.
+    /// Resources that could not be listed completely.
     pub not_listed: Vec<NotListed>,
-    /// The hook's owner has match conditions, which may have spared some of them.
+    /// The hook has match conditions of its owner, by which some of these objects may need no review.
     pub has_conditions: bool,
 }
 
-/// Counts objects by kind and namespace while they are listed.
+/// Counts objects by resource and namespace while they are listed.
 #[derive(Debug)]
 pub struct ObjectTally<'a> {
-    /// What it is asked about.
+    /// Which objects to count.
     pub question: Question<'a>,
     lines: BTreeMap<(String, Option<String>), UncheckedObjects>,
     further: usize,
@@ -70,7 +70,7 @@ pub struct ObjectTally<'a> {
 }
 
 impl<'a> ObjectTally<'a> {
-    /// Nothing yet.
+    /// A tally without any objects.
     pub fn new(question: Question<'a>) -> Self {
         Self {
             question,
@@ -80,7 +80,7 @@ impl<'a> ObjectTally<'a> {
         }
     }
 
-    /// Takes an object in.
+    /// Counts an object if the hook should have reviewed its write.
     pub fn take(&mut self, served: &Served, seen: &ObservedObject, namespace_labels: Option<&Labels>) {
         let Some(went) = self.question.went(served, seen, namespace_labels) else {
             return;
@@ -109,7 +109,7 @@ impl<'a> ObjectTally<'a> {
         }
     }
 
-    /// A kind could not be listed, or not to its end.
+    /// Records that a resource could not be listed completely.
     pub fn not_listed(&mut self, resource: &str, why: &str) {
         self.not_listed.push(NotListed {
             resource: resource.to_owned(),
@@ -117,7 +117,7 @@ impl<'a> ObjectTally<'a> {
         });
     }
 
-    /// The sum.
+    /// The result, once everything has been listed.
     pub fn end(self) -> Unchecked {
         let Question { hook, gap, .. } = self.question;
         Unchecked {
@@ -132,13 +132,13 @@ impl<'a> ObjectTally<'a> {
 }
 
 impl Unchecked {
-    /// How many objects.
+    /// The number of objects found.
     pub fn count(&self) -> usize {
         let found = self.found.iter().map(|found| found.created + found.updated);
         found.sum::<usize>() + self.further
     }
 
-    /// All of it in one sentence or three, at most 1024 bytes.
+    /// A summary in one to three sentences, at most 1024 bytes.
     pub fn sentence(&self) -> String {
         let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
         for found in &self.found {
@@ -193,7 +193,7 @@ impl Unchecked {
         bounded(&text)
     }
 
-    /// A line for each kind in each namespace, and the limits of the search.
+    /// The report as lines: one for each resource in each namespace, and the limits of the search.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = vec![format!("{}: {}", self.hook.object(), self.when())];
         for found in &self.found {
@@ -251,7 +251,7 @@ impl Unchecked {
     }
 }
 
-/// Of a hook that changes objects.
+/// A remark about mutating hooks: reviewing an object later does not apply their changes.
 const NOT_UNDONE: &str = "The webhook is mutating: that it is asked again does not give these objects what it would have \
                           added.";
 
