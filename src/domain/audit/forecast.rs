@@ -57,7 +57,7 @@ pub struct Casualty {
     pub after: [Duration; 2],
     /// False if the loss depends on an unknown match condition or label.
     pub is_certain: bool,
-    /// The write or the leader whose loss takes the function with it, as a clause.
+    /// How it is lost, as a clause: which write fails, or which leader has exited.
     pub why: String,
 }
 

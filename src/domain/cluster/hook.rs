@@ -289,7 +289,7 @@ pub struct Hook {
     /// What the annotation `hookwatch.dev/breaker` on the configuration says, by which its owner permits less than the rules do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub breaker: Option<String>,
-    /// Other fields of its object, which only an audit uses.
+    /// Its index in its object, and fields that only an audit uses.
     #[serde(default)]
     pub written: WrittenEntry,
     /// What a conversion webhook or an APIService serves; `None` for an admission webhook.

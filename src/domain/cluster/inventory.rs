@@ -79,7 +79,7 @@ pub struct WatchReport {
     pub health: InventoryHealth,
     /// When the watch was last known to be up to date. In a quiet cluster this lags by up to 65 s without any fault, because
     /// the API server sends a bookmark only once a minute (seen on 1.36.2). If the API server hangs with its connections
-    /// open, up to 80 s pass until a watch counts as broken.
+    /// open, up to 85 s pass until a watch counts as broken: 75 s of silence, and 10 s to reopen it.
     pub known_good: Option<Time>,
 }
 

@@ -75,9 +75,10 @@ const NO_SCRAPE: Duration = Duration::from_secs(300);
 const CERTIFICATE_SOON: Duration = Duration::from_secs(14 * 86_400);
 const CERTIFICATE_NOW: Duration = Duration::from_secs(2 * 86_400);
 
-/// How long a finding counts as new: [`rules::CRITICAL_FINDING`] fires only for new ones.
+/// How long a finding counts as new. The alert HookwatchCriticalFinding fires only for new ones.
 const NEW: Duration = Duration::from_secs(86_400);
-/// Kinds of critical findings without this alert: they come and go with Pods and certificates, and other alerts cover them.
+/// Kinds of critical findings that do not fire the alert HookwatchCriticalFinding: they come and go with Pods and certificates,
+/// and other alerts cover them.
 pub const ALERTED_OTHERWISE: [&FindingKind; 5] = [
     NODES_GOING,
     SERVED_ENDS,

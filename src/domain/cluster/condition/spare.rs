@@ -1,9 +1,9 @@
 //! What a shield spares: the control plane's own writes, by resource and writer.
 //!
 //! One table is the source of the condition that hookwatch writes ([`Spare::expression`]), of what hookwatch itself counts
-//! as spared ([`Spare::spares`]) and of `docs/shield.md`. Writes that no line names are not spared. No line spares a writer
-//! for all resources: the controllers of kube-system create the Pods of every tenant. Where a line names a writer, the
-//! administrator of a single namespace cannot act as that writer.
+//! as spared ([`Spare::spares`]) and of `docs/shield.md`. Writes that no line names are not spared. No line spares all writes
+//! by a writer: the controllers of kube-system create the Pods of every tenant. The administrator of a single namespace cannot
+//! act as any of the writers that lines name.
 
 use super::{SHIELDED_NAMESPACES, cel_and, cel_list, cel_or, cel_string};
 use crate::cluster::hook::Added;

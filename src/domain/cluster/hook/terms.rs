@@ -11,7 +11,7 @@ use super::{Aggregated, Backend, Extension, Hook};
 pub struct ConnectionTerms {
     /// A hash of all other fields. Bundles are large, and these terms are often used as a map key.
     digest: u64,
-    /// The host of the request, with the port unless it is that of a URL and 443. The TLS server name follows from it.
+    /// The host and port of requests ([`super::HookTarget::authority`]). The TLS server name follows from the host.
     pub authority: Arc<str>,
     /// The PEM bytes of `caBundle`; empty means the system's roots.
     pub ca_bundle: Arc<[u8]>,

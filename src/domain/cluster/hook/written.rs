@@ -1,4 +1,4 @@
-//! Fields of a hook's object that only an audit uses.
+//! Fields of a hook's object that mostly an audit uses.
 
 use serde::{Deserialize, Serialize};
 

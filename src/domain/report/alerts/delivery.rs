@@ -11,9 +11,9 @@ use super::tracker::{Alert, Board, ResolvedAlert};
 use crate::act::leadership::ReplicaStanding;
 use crate::time::Time;
 
-/// Pause after the first failed attempt; it doubles with each further failure.
+/// Pause after the first failed attempt, before jitter; it doubles with each further failure.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// Longest pause between two attempts.
+/// Longest pause after a failed attempt.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Longest wait before a refused batch is sent again unchanged, in resend intervals. A renewed token or a restored route may make
 /// it acceptable. The limit is below [`DeliveryPace::ahead`], so that alerts accepted earlier do not expire first.
