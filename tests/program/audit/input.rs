@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use super::{audit, estate};
+use hookwatch::io::cluster::estate::manifests;
+
+use super::{Manifests, audit, estate};
 
 const GOOD: &str = "apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
@@ -174,4 +176,28 @@ fn more_than_a_hundred_megabytes_are_refused_with_a_reason() {
         "{}",
         ran.out
     );
+}
+
+#[test]
+fn a_line_of_yaml_in_flow_style_is_read_after_other_files_too() {
+    let flow = |name: &str| format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}}}}}\n");
+    let mut read = Manifests::default();
+    for name in ["a", "b"] {
+        read.text("test.yaml", &flow(name));
+    }
+    assert_eq!(read.unreadable, []);
+    assert_eq!(read.objects.len(), 2);
+}
+
+#[test]
+fn folders_that_are_too_deep_are_said_not_to_be_read_and_files_that_are_no_manifests_are_not_mentioned() {
+    let folder = tempfile::tempdir().unwrap();
+    let deep = (0..40).fold(folder.path().to_owned(), |path, _| path.join("d"));
+    fs::create_dir_all(&deep).unwrap();
+    fs::write(deep.join("a.yaml"), "kind: Namespace\n").unwrap();
+    fs::write(folder.path().join("README.md"), "no manifest").unwrap();
+    let read = manifests::read(&[folder.path().to_owned()]);
+    assert_eq!(read.objects.len(), 0);
+    let why: Vec<&str> = read.unreadable.iter().map(|it| &*it.why).collect();
+    assert_eq!(why, ["folders more than 32 levels down are not read"]);
 }

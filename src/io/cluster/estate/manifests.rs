@@ -108,16 +108,23 @@ impl Manifests {
             // Symbolic links to folders are not followed: they may form a loop.
             let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
             let ending = path.extension().and_then(|ending| ending.to_str());
-            if is_folder && depth < MAX_DEPTH {
+            let is_manifest = matches!(ending, Some("yaml" | "yml" | "json"));
+            let why = if is_folder && depth < MAX_DEPTH {
                 self.walk(&path, depth + 1, files);
-            } else if matches!(ending, Some("yaml" | "yml" | "json")) && files.len() < MAX_FILES {
+                continue;
+            } else if is_folder {
+                format!("folders more than {MAX_DEPTH} levels down are not read")
+            } else if !is_manifest {
+                continue;
+            } else if files.len() < MAX_FILES {
                 files.push(path);
-            } else if files.len() == MAX_FILES {
-                return self.refuse(
-                    &path.display().to_string(),
-                    1,
-                    format!("only {MAX_FILES} files of a folder are read"),
-                );
+                continue;
+            } else {
+                format!("only {MAX_FILES} files of a folder are read")
+            };
+            self.refuse(&path.display().to_string(), 1, why);
+            if !is_folder {
+                return;
             }
         }
     }
@@ -167,12 +174,12 @@ impl Manifests {
 
     /// Reads a stream of JSON values.
     fn json(&mut self, name: &str, text: &str) {
-        let lines = Arc::new(names(text, 1));
+        let (lines, before) = (Arc::new(names(text, 1)), self.objects.len());
         for value in serde_json::Deserializer::from_str(text).into_iter::<Value>() {
             match value {
                 Ok(value) => self.object(name, 1, value, &lines),
                 // A single line may be YAML in flow style, which looks like JSON.
-                Err(_) if self.objects.is_empty() && text.lines().nth(1).is_none() => {
+                Err(_) if self.objects.len() == before && text.lines().nth(1).is_none() => {
                     return self.document(name, 1, text);
                 }
                 Err(error) => return self.refuse(name, error.line(), format!("it is not JSON: {error}")),
