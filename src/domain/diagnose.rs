@@ -31,7 +31,7 @@ use scene::Scene;
 
 pub use cost::meets_starts;
 
-/// Hooks named by metrics alone that are reported at most, of admission and beside it each.
+/// Most hooks reported that only metrics name: this many admission webhooks, and this many conversion webhooks and APIServices.
 const MAX_UNLISTED: usize = 200;
 
 /// Judges every hook from its evidence: each separately, and then what all of them together cost a request.
@@ -46,7 +46,7 @@ pub fn diagnose<'a>(all: impl Iterator<Item = Evidence<'a>>) -> Vec<(Evidence<'a
     judged.collect()
 }
 
-/// The rule that applies, with how the hook is by it.
+/// The first rule that applies, the health that it gives the hook, and what it found.
 fn find(evidence: Evidence<'_>) -> (&'static DiagnosisRule, (Evidence<'_>, Health, Hit)) {
     let (rule, hit) = rules::first(rules::TABLE, &evidence);
     // It may be broken, but a hook that matches nothing must not page.
@@ -58,8 +58,7 @@ fn find(evidence: Evidence<'_>) -> (&'static DiagnosisRule, (Evidence<'_>, Healt
     (rule, (evidence, health, hit))
 }
 
-/// Puts a verdict together. A cause once found stays while the evidence merely thins out, and the instant it began is
-/// carried on.
+/// Puts a verdict together. `since` stays what it was for as long as the cause stays the same.
 fn verdict(
     evidence: &Evidence<'_>,
     rule: &'static DiagnosisRule,
@@ -115,12 +114,11 @@ fn effect(evidence: &Evidence<'_>, cause: Option<Cause>, health: Health, costs: 
         return match cause {
             Cause::Slow => Effect::Delaying,
             _ if theirs.fails.is_some() || failing => Effect::Blocking,
-            // What we alone see nothing may have met.
+            // Only our probes fail: perhaps no request has met that.
             _ => Effect::None,
         };
     }
-    // A hook that is shown no write does nothing to any, and what no call has met yet, by any other witness than probes, does
-    // nothing.
+    // A hook that gets no writes has no effect on them. Nor has a failure that only probes show: no call has met it yet.
     let passes = matches!(cause, Cause::Partial | Cause::StaleConnection | Cause::RolloutGap);
     let met = failing || evidence.counters.failed >= 1.0 || !passes && evidence.is_met_by_calls();
     let called = !evidence.is_uncalled() && evidence.hook.is_none_or(|hook| !hook.rules.is_empty());
@@ -137,7 +135,8 @@ fn effect(evidence: &Evidence<'_>, cause: Option<Cause>, health: Health, costs: 
 /// The incident of webhooks whose network path was lost together, across Services.
 pub const LOST_PATH: &str = "lost path";
 
-/// By what it is one incident with others. A path is lost in one moment and stays so for each until a backend answers.
+/// The key of the hook's incident, the same for all hooks in it. One that lost its path with the others stays in that incident
+/// until one of its backends answers.
 fn incident(evidence: &Evidence<'_>) -> String {
     let was = evidence.before.is_some_and(|before| before.on_lost_path) && evidence.worst().is_some();
     if evidence.is_admission() && (evidence.scene.path_lost || was) {
@@ -147,7 +146,8 @@ fn incident(evidence: &Evidence<'_>) -> String {
     place.unwrap_or_else(|| evidence.webhook.to_owned())
 }
 
-/// Hooks that are in the metrics and not in the inventory. Calls that end after a hook's removal began before it.
+/// Hooks that the metrics name and the inventory does not have. Not those that were just removed: calls that began before the
+/// removal are counted after it.
 pub fn unlisted<'a>(scene: &Scene<'a>) -> Vec<(HookKind, &'a str)> {
     let Some(recent) = &scene.plane.windows.recent else {
         return Vec::new();
@@ -171,7 +171,7 @@ pub fn unlisted<'a>(scene: &Scene<'a>) -> Vec<(HookKind, &'a str)> {
     called.chain(others.take(MAX_UNLISTED)).collect()
 }
 
-/// The order in which verdicts are shown.
+/// The order in which verdicts are shown: by health, then effect, then confidence (highest first), then name.
 pub fn most_urgent_first(a: &Verdict, b: &Verdict) -> Ordering {
     use Effect::{Blocking, Delaying, FailingOpen};
     use Health::{Failing, Suspect, Unknown};

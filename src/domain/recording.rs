@@ -1,12 +1,11 @@
 //! A recording: every observation with its instant, one line of JSON each.
 //!
-//! The core is a function of its observations, so a recording replays to the very verdicts that the daemon gave.
-//! What is recorded is what the core is handed: names, numbers and the texts of failures. Objects, keys and
-//! caBundles are never among it.
+//! The core is a function of its observations, so a recording replays to exactly the verdicts that the daemon gave.
+//! It contains what the core receives: names, numbers and the texts of failures, but no objects, keys or caBundles.
 //!
-//! A daemon writes its recording in parts, so that the oldest can go when the newest need the room. Each begins with
-//! a [`Header`] and with what was last [known](RecordingLine::Known) of what is observed only when it changes; a part can
-//! therefore be read alone, with less memory of the past.
+//! A daemon writes its recording in parts, so that the oldest can be deleted to make room. Each part begins with a [`Header`],
+//! then has the last [known](RecordingLine::Known) observation of each kind that comes only when it changes. So a part can
+//! be played alone, with less memory of the past.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,15 +13,15 @@ use super::observe::canary::FurtherCanary;
 use super::time::Time;
 use super::watchdog::{Event, Watchdog, WatchdogEffect};
 
-/// The version of the format. A reader takes this one only.
+/// The version of the format. [`Player`] accepts only this one.
 pub const VERSION: u32 = 1;
 
-/// What a part begins with.
+/// The first line of a part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
     /// The format's version, [`VERSION`].
     pub version: u32,
-    /// The release of hookwatch that wrote it.
+    /// The release of hookwatch that wrote the part.
     pub hookwatch: String,
     /// When the daemon began to record: the same in all parts of one recording.
     pub began: Time,
@@ -30,30 +29,30 @@ pub struct Header {
     pub part: u32,
     /// The namespace of the daemon.
     pub namespace: String,
-    /// The canaries that were configured.
+    /// The canaries that were configured in addition to the built-in ones.
     #[serde(default)]
     pub canaries: Vec<FurtherCanary>,
 }
 
-/// One line. `E` is [`Event`] for a reader and may be a reference for a writer.
+/// One line of a recording. `E` is [`Event`] for a reader and may be a reference for a writer.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RecordingLine<E = Event> {
     /// The first line of a part.
     Recording(Header),
-    /// What was known when the part began; nothing new to who has read the parts before.
+    /// An observation from before the part began. A player of the previous part has it already.
     Known(Time, E),
-    /// What was observed.
+    /// An observation, and when it was made.
     Observed(Time, E),
-    /// So many observations were not written, because they came faster than the disk took them.
+    /// This many observations are missing here, because they came faster than the disk could write them.
     Lost(Time, u64),
 }
 
-/// Feeds the lines of a recording to a core of its own.
+/// Plays the lines of a recording to a [`Watchdog`] of its own.
 #[derive(Debug, Default)]
 pub struct Player {
     playing: Option<Playing>,
-    /// Observations that are missing from what was played.
+    /// How many observations the played lines say are missing ([`RecordingLine::Lost`]).
     pub lost: u64,
 }
 
@@ -61,7 +60,7 @@ pub struct Player {
 struct Playing {
     began: Time,
     part: u32,
-    /// Whether the parts before this one were not played.
+    /// Whether the previous part was not played, so that the [`RecordingLine::Known`] lines are news.
     alone: bool,
     core: Watchdog,
 }
@@ -69,26 +68,26 @@ struct Playing {
 /// Why a line cannot be played.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unplayable {
-    /// There was no header yet.
+    /// It comes before any header.
     #[error("it does not begin as a recording of hookwatch does")]
     NoHeader,
-    /// The header is of another version.
+    /// The header has another version than [`VERSION`].
     #[error(
         "it is in version {found} of the format, written by hookwatch {by}; this release reads version {VERSION}"
     )]
     OtherVersion {
-        /// The version.
+        /// The header's version.
         found: u32,
-        /// The release that wrote it.
+        /// The release of hookwatch that wrote it.
         by: String,
     },
 }
 
 impl Player {
-    /// Plays one line and returns what the core wants, with the instant.
+    /// Plays one line. Returns the core's effects with the line's instant; `None` for a line that the core does not get.
     ///
     /// # Errors
-    /// When the line does not belong where it is.
+    /// When the line comes before any header, or is a header of another version.
     pub fn play(&mut self, line: RecordingLine) -> Result<Option<(Time, Vec<WatchdogEffect>)>, Unplayable> {
         match line {
             RecordingLine::Recording(header) => {
@@ -97,7 +96,7 @@ impl Player {
             }
             RecordingLine::Known(at, event) => {
                 let playing = self.playing()?;
-                // A player of the parts before has it already, and must not get it twice.
+                // A core that played the previous part has it already, and must not get it twice.
                 Ok(playing.alone.then(|| (at, playing.core.handle(event, at))))
             }
             RecordingLine::Observed(at, event) => Ok(Some((at, self.playing()?.core.handle(event, at)))),
@@ -117,7 +116,7 @@ impl Player {
         self.playing.as_mut().ok_or(Unplayable::NoHeader)
     }
 
-    /// A part that continues the one before keeps the same core; any other starts a new one.
+    /// A part that directly follows the previous one of the same recording keeps the core; any other starts a new one.
     fn begin(&mut self, header: Header) -> Result<(), Unplayable> {
         if header.version != VERSION {
             return Err(Unplayable::OtherVersion {

@@ -1,15 +1,15 @@
-//! Memories that are bounded in number: what came first makes room for what comes now.
+//! Queues and maps with a largest number of entries: the oldest entry makes room for a new one.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// Adds to the end of a row; beyond `most` the first in it goes and is given back.
+/// Adds to the end of a row. If it then has more than `most` entries, removes the first one and returns it.
 pub fn push<T>(row: &mut VecDeque<T>, most: usize, new: T) -> Option<T> {
     row.push_back(new);
     if row.len() > most { row.pop_front() } else { None }
 }
 
-/// Adds to a row that is in the order of `key`, for what comes in out of order; beyond `most` the first in it goes. Takes no
-/// more memory than `most` need.
+/// Adds an entry that may come out of order to a row that is sorted by `key`, after those of the same key. A full row of `most`
+/// loses its first entry for it; an entry that would be the first of a full row is dropped. Reserves room for `most`, not more.
 pub fn insert<T, K: Ord>(row: &mut VecDeque<T>, most: usize, new: T, key: impl Fn(&T) -> K) {
     let mut at = row.partition_point(|known| key(known) <= key(&new));
     if row.len() >= most {
@@ -23,7 +23,8 @@ pub fn insert<T, K: Ord>(row: &mut VecDeque<T>, most: usize, new: T, key: impl F
     row.insert(at, new);
 }
 
-/// The entry of a map that holds `most` at most: for a new one the entry with the smallest `age` makes room.
+/// The entry of this key, in a map of at most `most` entries. If the key is new and the map is full, the entry with the smallest
+/// `age` is removed first, which is the oldest one: `age` is an instant or a number that grows.
 pub fn entry<K: Ord + Clone, V: Default, A: Ord>(
     map: &mut BTreeMap<K, V>,
     most: usize,

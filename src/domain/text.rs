@@ -1,10 +1,10 @@
-//! Texts for people: durations, lists, and what others wrote, cut.
+//! Formatting for people: durations, lists, and foreign text cut to a length. Also names that Kubernetes defines.
 
 use std::borrow::Borrow;
 use std::time::Duration;
 
-/// Gives an enum whose variants are named by `strum` its name as a method, with a list of `all` its variants, and with a way to
-/// `parse` a name.
+/// Adds `as_str` to an enum whose variants `strum` names; with `all` also the list `ALL` of its variants, and with `parse` both
+/// that list and `parse`.
 #[macro_export]
 macro_rules! named {
     ($of:ident, $what:literal) => {
@@ -19,7 +19,7 @@ macro_rules! named {
         named!($of, $what);
 
         impl $of {
-            /// All of them, in their order.
+            /// All variants, in the order of their declaration.
             pub const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
         }
     };
@@ -27,10 +27,10 @@ macro_rules! named {
         named!($of, $what, all);
 
         impl $of {
-            /// Reads a name.
+            /// The variant of this name.
             ///
             /// # Errors
-            /// With the names there are, when it is none of them.
+            /// When no variant has this name; the text lists the valid ones.
             pub fn parse(text: &str) -> Result<Self, String> {
                 $crate::text::one_of(text, Self::ALL)
             }
@@ -43,13 +43,13 @@ pub use named;
 pub const NOT_ACCEPTED: &str = "hookwatch's credentials are not accepted: renew them, and restart hookwatch if they are \
                                 a client certificate";
 
-/// Longest text of an API server that is kept, in bytes.
+/// Most bytes that are kept of an API server's message.
 pub const MAX_MESSAGE: usize = 1_024;
 
 /// The one of `all` that has this name.
 ///
 /// # Errors
-/// With the names there are, when it is none of them.
+/// When none has this name; the text lists the valid ones.
 pub fn one_of<T: Copy + Into<&'static str>>(text: &str, all: &[T]) -> Result<T, String> {
     let name = |one: T| -> &'static str { one.into() };
     let found = all.iter().copied().find(|one| name(*one) == text);
@@ -59,13 +59,13 @@ pub fn one_of<T: Copy + Into<&'static str>>(text: &str, all: &[T]) -> Result<T, 
     })
 }
 
-/// Cuts a foreign text to [`MAX_MESSAGE`] bytes at a character boundary, with a space for each control character:
-/// without it the words around a line feed would be one.
+/// Cuts a foreign text to [`MAX_MESSAGE`] bytes at a character boundary. Each control character becomes a space, so that a line
+/// feed still separates words.
 pub fn bounded(text: &str) -> String {
     bounded_to(MAX_MESSAGE, text)
 }
 
-/// The same with another number of bytes.
+/// Like [`bounded`], cut to `most` bytes.
 pub fn bounded_to(most: usize, text: &str) -> String {
     let mut kept = String::new();
     for character in text.chars() {
@@ -83,12 +83,12 @@ pub fn human(duration: Duration) -> String {
     human_seconds(duration.as_secs_f64())
 }
 
-/// Seconds as a person writes them.
+/// Seconds as a person writes them: `under 1 ms`, whole milliseconds below 1 s, tenths of a second below 120 s, else whole minutes.
 pub fn human_seconds(seconds: f64) -> String {
     if seconds < 0.000_95 {
         "under 1 ms".to_owned()
     } else if seconds < 0.9995 {
-        // As `{:.0}` rounds, and cheaper: a tick over a thousand webhooks says thousands of these.
+        // Rounds as `{:.0}` does, but is cheaper: a tick over a thousand webhooks formats thousands of these.
         format!("{} ms", (seconds * 1_000.0).round_ties_even() as u64)
     } else if seconds < 120.0 {
         format!("{seconds:.1} s")
@@ -97,14 +97,15 @@ pub fn human_seconds(seconds: f64) -> String {
     }
 }
 
-/// The first names of a list; the rest is a number.
+/// The first `told` names, separated by commas, and how many more there are.
 pub fn listed<S: Borrow<str>>(names: &[S], told: usize) -> String {
     let (told, more) = names.split_at(told.min(names.len()));
     let more = (!more.is_empty()).then(|| format!(" and {} more", more.len()));
     told.join(", ") + &more.unwrap_or_default()
 }
 
-/// FNV-1a of all these parts: every release comes to the same, which the standard library's hasher does not promise.
+/// FNV-1a over all parts, each followed by a zero byte. The same in every release, which the standard library's hasher does
+/// not promise.
 pub fn stable_hash(parts: &[&str]) -> u64 {
     let bytes = parts.iter().flat_map(|part| part.bytes().chain([0]));
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -121,12 +122,12 @@ pub fn dotted(resource: &str, group: &str) -> String {
     }
 }
 
-/// The user name of hookwatch's account, in the namespace that it is installed in.
+/// The user name of hookwatch's ServiceAccount, when hookwatch is installed in this namespace.
 pub fn own_account(namespace: &str) -> String {
     format!("system:serviceaccount:{namespace}:hookwatch")
 }
 
-/// The groups that the API server knows that account in.
+/// The groups in which the API server puts the ServiceAccount of [`own_account`].
 pub fn own_groups(namespace: &str) -> [String; 3] {
     [
         "system:serviceaccounts".to_owned(),
@@ -135,7 +136,7 @@ pub fn own_groups(namespace: &str) -> [String; 3] {
     ]
 }
 
-/// Whether it is a label of RFC 1123, as the name of every namespace is.
+/// Whether it is a DNS label (RFC 1123), the format of namespace names.
 pub fn is_dns_label(name: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     (1..=63).contains(&name.len())
@@ -144,7 +145,7 @@ pub fn is_dns_label(name: &str) -> bool {
         && !name.ends_with('-')
 }
 
-/// A text with a capital letter at its beginning.
+/// The text with its first letter in upper case, if that is an ASCII letter.
 pub fn capital(text: &str) -> String {
     let mut characters = text.chars();
     let first = characters.next().map(|first| first.to_ascii_uppercase());

@@ -1,4 +1,4 @@
-//! The daemon's time line.
+//! Instants on the daemon's own clock, and how they relate to the wall clock.
 //!
 //! Nothing in `domain` reads a clock: a [`Time`] comes in with every observation. That is what makes an
 //! incident a plain test and lets a recording replay to the same verdict.
@@ -11,11 +11,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// An instant, in whole milliseconds from the Unix epoch on a clock that never steps back. No finer, so that what is
-/// written down reads back as the same instant.
+/// An instant, in whole milliseconds from the Unix epoch, on a clock that never steps back. Not finer than milliseconds, so that
+/// an instant that was serialized reads back as the same one.
 ///
-/// The daemon's clock begins with the wall clock and adds monotonic time from there, so differences are always right and
-/// the instant can still be shown to a person. A [`WallReading`] says what the wall clock has been set to since. A
+/// The daemon's clock starts at the wall clock's time and from then on adds monotonic time, so that differences are always right
+/// and an instant can still be shown to a person. A [`WallReading`] corrects for changes of the wall clock since then. A
 /// recording brings its own instants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(Duration);
@@ -26,7 +26,7 @@ impl Time {
         Self(Duration::from_millis(millis))
     }
 
-    /// The instant `since_epoch` after the Unix epoch, to the millisecond below.
+    /// The instant `since_epoch` after the Unix epoch, rounded down to a millisecond.
     pub const fn from_unix(since_epoch: Duration) -> Self {
         Self::from_unix_millis(since_epoch.as_millis() as u64)
     }
@@ -36,13 +36,13 @@ impl Time {
         Self::from_unix(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
     }
 
-    /// The instant that a timestamp says; `None` for one before the Unix epoch.
+    /// The instant of a timestamp, rounded down to a millisecond; `None` for one before the Unix epoch.
     pub fn of(timestamp: jiff::Timestamp) -> Option<Self> {
         let millis = u64::try_from(timestamp.as_millisecond()).ok()?;
         Some(Self::from_unix_millis(millis))
     }
 
-    /// The instant that a text says as Kubernetes writes instants (RFC 3339).
+    /// The instant that an RFC 3339 text names, the format of Kubernetes; `None` for any other text, or before the Unix epoch.
     pub fn parse(text: &str) -> Option<Self> {
         Self::of(text.parse().ok()?)
     }
@@ -57,12 +57,12 @@ impl Time {
         self.0.as_secs_f64()
     }
 
-    /// How long after `earlier` this is; zero when it is not after it.
+    /// How long after `earlier` this is; zero when this is not later.
     pub fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// When this was, as a person reads it at `now`: the time of day in UTC to the second, and from a day ago on the date before it.
+    /// This instant for a person who reads it at `now`: the UTC time of day, to the second, after its date if it is a day old or more.
     pub fn as_read_at(self, now: Self) -> String {
         let whole = self.to_string();
         let Some((date, clock)) = whole.split_once('T') else {
@@ -76,27 +76,27 @@ impl Time {
         }
     }
 
-    /// The instant `ago` before this one; the epoch when that would be before it.
+    /// The instant `ago` before this one, but not before the Unix epoch.
     pub fn before(self, ago: Duration) -> Self {
         Self(self.0.saturating_sub(ago))
     }
 }
 
-/// What the daemon's clock and the wall clock showed at the same moment: what others compare with their own clocks is
-/// dated by it.
+/// What the daemon's clock and the wall clock showed at the same moment. It converts between the two: dates that others compare
+/// with their own clocks must be by the wall clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WallReading {
-    /// By the daemon's clock.
+    /// The moment by the daemon's clock.
     pub ours: Time,
-    /// By the wall clock.
+    /// The same moment by the wall clock.
     pub wall: Time,
 }
 
 impl WallReading {
-    /// Two clocks that differ by less than this go together, so that the date of what does not change stays the same.
+    /// A drift of the wall clock below this is ignored, so that the date of a past instant does not change with every reading.
     const TOLERANCE: Duration = Duration::from_secs(1);
 
-    /// When an instant of the daemon's clock is, or was, by the wall clock as it is set now.
+    /// The wall clock's date of an instant of the daemon's clock, as the wall clock is set now.
     pub fn date(self, instant: Time) -> Time {
         if instant <= self.ours {
             self.wall.before(self.ours.since(instant))
@@ -105,7 +105,7 @@ impl WallReading {
         }
     }
 
-    /// The instant of the daemon's clock that a date of the wall clock, as it is set now, is or was.
+    /// The daemon's instant of a date of the wall clock, as the wall clock is set now; the inverse of [`date`](Self::date).
     pub fn instant(self, date: Time) -> Time {
         let swapped = Self {
             ours: self.wall,
@@ -114,7 +114,7 @@ impl WallReading {
         swapped.date(date)
     }
 
-    /// The newer reading where the wall clock has been set in between or has drifted by a second, else this one.
+    /// The `newer` reading if the wall clock has been set in between or has drifted by a second or more, else this one.
     pub fn renewed(self, newer: Self) -> Self {
         let expected = self.date(newer.ours);
         let off = newer.wall.since(expected).max(expected.since(newer.wall));
@@ -135,7 +135,7 @@ impl fmt::Display for Time {
         let millis = i64::try_from(self.unix_millis()).unwrap_or(i64::MAX);
         match jiff::Timestamp::from_millisecond(millis) {
             Ok(timestamp) => write!(f, "{timestamp:.3}"),
-            // Beyond the year 9999: nothing sensible to print but the number.
+            // After the year 9999, which a timestamp cannot hold: print the number.
             Err(_) => write!(f, "{}ms", self.unix_millis()),
         }
     }

@@ -1,17 +1,17 @@
-//! The words of the diagnosis: how a hook is, what is wrong with it, what that does, and how writes are.
+//! The vocabulary of the diagnosis: a hook's health, its cause, its effect on writes, and the state of all writes.
 
 use serde::Serialize;
 use strum::{Display, IntoStaticStr, VariantArray};
 
 use crate::text::named;
 
-/// How a hook is.
+/// The health of a hook.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, IntoStaticStr, VariantArray,
 )]
 #[strum(serialize_all = "snake_case")]
 pub enum Health {
-    /// There is evidence for it, and none against it.
+    /// Evidence shows that it works, and none shows that it fails.
     Healthy,
     /// Something about it deserves a look; it is not named as a culprit.
     Suspect,
@@ -23,22 +23,22 @@ pub enum Health {
 
 named!(Health, "The value of the `health` label in metrics.", all);
 
-/// How one backend is, by direct probes.
+/// The state of one backend, according to direct probes.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, IntoStaticStr, VariantArray,
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum BackendHealth {
-    /// It answers.
+    /// Its last answer was good, and not the second late one in a row.
     Alive,
-    /// It answers late.
+    /// At least its last two answers were good, but late.
     Slow,
     /// Only the last probe failed or is late.
     Wavering,
     /// It does not serve.
     Dead,
-    /// No probe says anything.
+    /// No usable probe result: none was made, or the last one is old.
     Untried,
 }
 
@@ -59,34 +59,34 @@ pub enum Cause {
     NoEndpoints,
     /// Its Service does not exist or does not offer the port.
     NoService,
-    /// It answers with an HTTP error, or with something that is no AdmissionReview.
+    /// It answers with an HTTP error, an invalid review or a patch that cannot be applied; or its match conditions err.
     Erroring,
-    /// Its certificate does not match its caBundle.
+    /// The TLS handshake fails: its certificate is expired, for another name or not signed by its caBundle, or it speaks no TLS.
     TlsInvalid,
     /// Some of its backends are bad and others are good.
     Partial,
-    /// Calls fail in bursts around changes of its endpoints: one is Ready before it serves, or listed while it stops.
+    /// Calls fail in bursts around changes of its endpoints: one is Ready before it serves, or still listed while it stops.
     RolloutGap,
     /// The API server calls it on pooled connections to a backend that is gone; new connections are fine.
     StaleConnection,
-    /// It is unreachable: no route, no name, or no answer to a dial.
+    /// No connection: no route, a name that does not resolve, or no answer to a dial.
     Unreachable,
-    /// Calls fail and are let pass, by which mechanism is not known.
+    /// Calls fail for an unknown reason, and `failurePolicy: Ignore` lets the writes pass.
     FailingOpen,
-    /// It works and says no to most of what it is shown.
+    /// It works, and denies most requests.
     Denying,
 }
 
 named!(Cause, "The name as it stands in reports, labels and JSON.", parse);
 
 impl Cause {
-    /// Whether a call of such a hook fails as soon as it is made: that others take long is no sign of it.
+    /// Whether calls fail at once with this cause, so that slow calls are no evidence for it.
     pub const fn fails_at_once(self) -> bool {
         use Cause::{Erroring, NoEndpoints, NoService, Refused, TlsInvalid};
         matches!(self, Refused | NoEndpoints | NoService | Erroring | TlsInvalid)
     }
 
-    /// What a person would do next, in one sentence.
+    /// What an operator should do next, in one or two sentences.
     pub const fn advice(self) -> &'static str {
         match self {
             Self::Slow => {
@@ -121,14 +121,14 @@ impl Cause {
     }
 }
 
-/// What that does to the control plane.
+/// What a hook's trouble does to writes; for conversion webhooks and APIServices, to all requests that need them.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, IntoStaticStr, VariantArray,
 )]
 pub enum Effect {
     /// Nothing so far.
     None,
-    /// Writes that match the hook are refused (failurePolicy Fail).
+    /// Writes that match the hook are refused (failurePolicy Fail), or wait for it longer than their clients wait.
     Blocking,
     /// Writes that match the hook are slow.
     Delaying,
@@ -142,39 +142,39 @@ named!(Effect, "The name as it stands in reports, labels and JSON.", all);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Writes {
-    /// It was not looked at yet, or cannot be.
+    /// No evidence: neither a recent canary nor recent counters of an API server.
     Unknown,
     /// They go through at their usual speed.
     Flowing,
     /// They go through, slower than usual.
     Delayed,
-    /// They are refused or do not come back.
+    /// They are refused, or get no answer.
     Blocked,
 }
 
 named!(Writes, "The value of the `state` label in metrics.", all);
 
-/// A trouble with writes that no hook explains.
+/// Why writes are slow or refused, when no hook is the reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, IntoStaticStr, VariantArray)]
 pub enum NotAHook {
-    /// etcd takes its time.
+    /// etcd answers slowly.
     EtcdSlow,
-    /// The API server is swamped.
+    /// The API server gets more requests than it can handle.
     Overloaded,
-    /// Requests wait for a seat in flow control.
+    /// Requests queue for a seat in API Priority and Fairness.
     QueuedByFlowControl,
     /// The API server does not answer.
     ApiServerDown,
     /// One of several API servers does not answer, and requests that reach it do not come back.
     ReplicaDown,
-    /// Writes are slow or refused and nothing that is known explains it.
+    /// No known cause explains it.
     Unexplained,
 }
 
 named!(NotAHook, "The name in reports, labels and JSON.", all);
 
 impl NotAHook {
-    /// What it is, as the rest of a sentence.
+    /// The cause as a clause, without a capital letter and a full stop.
     pub const fn sentence(self) -> &'static str {
         match self {
             Self::EtcdSlow => "etcd takes its time",

@@ -61,8 +61,7 @@ impl Evidence<'_> {
 
     pub(super) fn theirs_alone(&self) -> Option<Hit> {
         let theirs = self.theirs.as_ref()?;
-        // A backend that takes connections from here and fails for the API server answers it badly, if nothing else
-        // is known.
+        // Without a known cause: its backends take connections from here, so the API server most likely gets bad answers.
         Some(Hit::new(theirs.fails?.unwrap_or(Cause::Erroring), theirs.since))
     }
 
@@ -70,7 +69,8 @@ impl Evidence<'_> {
         self.kind == HookKind::Conversion && self.counters.mean >= Some(t::slow_always())
     }
 
-    /// A conversion since then got through, or the aggregator has looked since and is content.
+    /// The API server's side contradicts the dead probes: a conversion has succeeded since, or the aggregator, which has had
+    /// time to look again, still finds the APIService available.
     pub(super) fn theirs_contradicts(&self, worst: &Dead) -> bool {
         let works_since = self.theirs.as_ref().and_then(|theirs| theirs.works_since);
         works_since.is_some_and(|at| match self.kind {
@@ -103,7 +103,7 @@ impl Evidence<'_> {
         }
     }
 
-    /// For a hook without an answering backend: the most telling one, and since when all are dead.
+    /// For a hook whose backends are all dead: one with the most frequent cause, and since when all have been dead.
     pub(super) fn worst(&self) -> Option<(&Dead, Time)> {
         match &self.probes {
             ProbeEvidence::All { worst, dead } => {
@@ -121,11 +121,11 @@ impl Evidence<'_> {
 
     pub(super) fn is_dead_as_before(&self) -> bool {
         let goes_on = self.worst().zip(self.was_failing_with());
-        // On a way that is lost attempts end in either manner.
+        // On a lost path some attempts hang and others find no route.
         let goes_on = goes_on.is_some_and(|((worst, _), before)| {
             worst.cause == before || worst.is_path() && matches!(before, Cause::Hanging | Cause::Unreachable)
         });
-        // A shielded hook is called, but perhaps by nothing just now, and what canaries write is spared.
+        // A shielded hook may get no calls just now, and the shield spares canaries: probes alone must do.
         goes_on && (self.uncalled || self.is_shielded() && !self.scene.self_doubt)
     }
 
@@ -138,14 +138,14 @@ impl Evidence<'_> {
         Some(Hit::new(Cause::StaleConnection, Some(stale.since)))
     }
 
-    /// While backends come back one by one the old cause is still the better name for it.
+    /// `Partial`; but while the backends of an outage come back one by one, the cause of the outage.
     pub(super) fn partial_cause(&self) -> Cause {
         let whole = self.before.is_some_and(|before| before.whole);
         let before = self.was_failing_with().filter(|_| whole);
         before.unwrap_or(Cause::Partial)
     }
 
-    /// What fails may be over in a moment: endpoints have just come or gone, and others answer.
+    /// The failures may be over in a moment: they are new, endpoints have just come or gone, and backends answer probes.
     pub(super) fn is_burst(&self) -> bool {
         let Some(hook) = self.hook.filter(|_| self.is_admission()) else {
             return false;
@@ -166,7 +166,8 @@ impl Evidence<'_> {
         Hit::new(self.api_cause(), began).when(self.api_says_so)
     }
 
-    /// Its match conditions err, and requests are refused for it; while a shield lets others through, as many may be spared.
+    /// Its match conditions err, and requests are refused for that. Of a shielded hook that was named for it the errors alone
+    /// count: each request that the shield spares is subtracted from the refusals.
     pub(super) fn conditions_err(&self) -> Option<Hit> {
         let was_so = self.is_shielded() && self.was_failing_with() == Some(Cause::Erroring);
         let err = |counters: &&Counters| {
@@ -176,14 +177,14 @@ impl Evidence<'_> {
         Some(Hit::new(Cause::Erroring, counters.from()))
     }
 
-    /// More than probes shows that its calls fail, or it was named and not found to be well since.
+    /// Other evidence than probes shows that its calls fail, or it was named and has not been found healthy since.
     pub(super) fn is_met_by_calls(&self) -> bool {
         let named = self.before.is_some_and(|before| before.named);
         self.api_says_so || self.current().next().is_some() || self.structural.is_some() || named
     }
 
-    /// How many calls were not answered out of how many, where a hook that hangs does so for a part of them: it answers every
-    /// probe and most calls, and no canary.
+    /// For a hook that hangs for a part of its calls: how many failed, and out of how many. Such a hook answers every probe and
+    /// most calls, and no canary is late or was refused because of it.
     pub(super) fn unanswered_part(&self) -> Option<(f64, f64)> {
         let Counters { calls, failed, .. } = self.counters;
         let canaries = self.canary_late.is_some() || self.is_named();
@@ -191,7 +192,8 @@ impl Evidence<'_> {
         part.then_some((failed, calls))
     }
 
-    /// What failed may have been given up by clients that waited for another hook. An error of the hook's own is its own.
+    /// The failed calls may be those whose clients gave up while another hook hung. Not where a canary named this hook, or most
+    /// failed calls were answered with an error.
     pub(super) fn may_be_given_up(&self) -> bool {
         self.another_hangs && self.is_good() && !self.counters.err_themselves() && !self.is_named()
     }
@@ -219,9 +221,10 @@ impl Evidence<'_> {
         Hit::new(Cause::Slow, Some(slowness.from)).when(named)
     }
 
-    /// If the API server got an answer since, it will get one again; and a canary that was sent since and got through
-    /// shows that it fails for us alone: it would have waited for a hook that hangs, and been refused for one that fails at once
-    /// unless a condition or the policy let it pass. A connection of before outlasts a certificate.
+    /// The API server has had an answer since, so the hook fails for our probes alone. A canary that was sent since and got
+    /// through shows the same: a hook that hangs would have delayed it, and one that fails at once would have refused it, unless
+    /// the policy is `Ignore` or a condition of the owner may have spared it. It shows nothing about a bad certificate: the API
+    /// server may still use a connection from before.
     pub(super) fn is_answered_since(&self, worst: &Dead, since: Time) -> bool {
         let passed = self.canary_passed.is_some_and(|sent| sent >= since);
         let would_be_refused = |hook: &Hook| {
@@ -243,8 +246,8 @@ impl Evidence<'_> {
         }
     }
 
-    /// Most of the extra time of writes, or of those writes that meet it, is this hook's. Over all writes a hook that
-    /// sees few of them hides; over its own calls it cannot.
+    /// Enough of the extra time is this hook's: a quarter of that of all writes, or half of that of the writes that meet it.
+    /// The second finds a hook that is called for few writes, and hides among all of them.
     pub(super) fn is_the_excess(&self) -> bool {
         self.excess_share >= Some(t::culprit_share()) || self.is_most_of_the_calls_excess()
     }
@@ -253,42 +256,41 @@ impl Evidence<'_> {
         self.call_share >= Some(t::culprit_call_share())
     }
 
-    /// It is still slow, and its newest calls are slow as well.
+    /// It was judged slow before, its newest calls are not fast, and either calls since then are slow too or it was named for it.
     pub(super) fn goes_on_slowly(&self, slowness: &Slowness) -> bool {
         let known = self.before.and_then(|before| before.cause) == Some(Cause::Slow);
         known && !slowness.is_over && (slowness.goes_on || self.was_failing())
     }
 
-    /// No slow canary since then is explained by anything else, and the API server has counted no good answer.
+    /// Nothing but a hook explains a slow canary, and the API server has counted no good answer since then.
     pub(super) fn nothing_explains_since(&self, since: Time) -> bool {
         !self.scene.self_doubt && !self.scene.is_explained() && !self.was_answered_since(since)
     }
 
-    /// Writes wait since it died for us, which they would if it hung: a canary that meets it is late, or hardly any
-    /// write is answered.
+    /// Writes have been waiting since its probes began to hang: a canary that meets it is late, or hardly any write is answered.
     pub(super) fn writes_wait_for(&self, worst: &Dead, since: Time) -> bool {
         let Scene { now, stalled, .. } = *self.scene;
         let way_is_open = self.is_answered_or_times_out(since);
-        // Another hook held canaries up long before.
+        // Another hook was named long before this one died: late canaries may wait for that one.
         let before = |at: Time| worst.since.since(at) >= t::long_before();
         let explained = self.scene.is_explained() || self.other_named.is_some_and(before);
-        // A refused connection or a bad certificate is answered at once; a late canary is evidence for a hang. One that
-        // was late before is evidence for something else.
+        // A late canary is evidence for a hang only: a refused connection or a bad certificate fails at once. One that was
+        // late before this hook died waits for something else.
         let unseen = now.since(worst.since) + t::between_probes();
         let late = self
             .canary_late
             .filter(|late| *late < unseen && (way_is_open || !explained));
-        // When nothing of anything answers us, writes may hang for another reason than the one that we are blind for; not if
-        // all fell silent at once and a canary waits since.
+        // If no backend of any hook answers us, our own network may be at fault, and writes may hang for another reason. Not
+        // if there are no other backends, or if all fell silent at once and a canary has been waiting since.
         let waits = (late.is_some() || stalled && !explained) && (way_is_open || self.is_alone());
         let waits = waits || late.is_some() && self.scene.path_lost;
-        // A hook that was never reached from here hangs always; it is the one only if there is no other, and if the
-        // canary waits for an answer rather than for a connection to an API server that hangs itself.
+        // A hook that was never reached from here always seems to hang. It counts only if no other hook hangs, and if the
+        // canary waits for this hook, not for a connection to an API server that itself hangs.
         let connected = late.is_some_and(|late| late >= t::connected() || self.came_with_a_change(late));
         waits && worst.cause == Cause::Hanging && (worst.was_alive || connected && !self.others_hang)
     }
 
-    /// Between the newest canary that got through and the one that is late the hook appeared, or was changed.
+    /// The hook was created or changed between the newest canary that got through and the one that is late.
     fn came_with_a_change(&self, late: Duration) -> bool {
         let Some((hook, passed)) = self.hook.zip(self.canary_passed_ever) else {
             return false;
@@ -311,9 +313,9 @@ impl Evidence<'_> {
         self.hook.is_none() || own.len() == self.scene.seen.addresses.len()
     }
 
-    /// It has been dead for us for a while, and the path to it is known to work. A timeout without an earlier success
-    /// may be a firewall between hookwatch and the Pods; with one, if nothing else has answered us since, our own path
-    /// to the Pods may be lost.
+    /// Our probes have found it dead for a while, and the path to it is known to work. If they never reached it, a firewall
+    /// between hookwatch and the Pods may be the reason; if they did, but nothing else has answered since, our own path to the
+    /// Pods may be lost.
     pub(super) fn is_dead_for_long(&self) -> bool {
         let (ProbeEvidence::All { dead, .. }, Some((worst, since))) = (&self.probes, self.worst()) else {
             return false;
@@ -326,7 +328,7 @@ impl Evidence<'_> {
 }
 
 impl Dead {
-    /// What was seen may be due to the way from here to the backend.
+    /// The reason may be the network path from hookwatch to the backend.
     pub fn is_path(&self) -> bool {
         matches!(self.cause, Cause::Hanging | Cause::Unreachable)
     }

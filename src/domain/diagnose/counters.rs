@@ -14,9 +14,9 @@ use super::probes::ProbeEvidence;
 pub struct Counters {
     /// Calls that ended.
     pub calls: f64,
-    /// Those of them that the hook answered: neither did they fail, nor did their client give up first.
+    /// The calls that the hook answered: those that neither failed nor were given up by their client.
     answered: f64,
-    /// Those of them that failed, under either failurePolicy.
+    /// The calls that failed, under either failurePolicy.
     pub failed: f64,
     /// Seconds per failed call.
     pub failed_mean: Option<f64>,
@@ -32,22 +32,24 @@ pub struct Counters {
     pub fail_open: f64,
     /// Match conditions that could not be evaluated.
     pub condition_errors: f64,
-    /// Requests that were refused for that, without a call: at least so many.
+    /// The least number of requests that can have been refused for such an error, without a call.
     pub unasked: f64,
-    /// Under `Ignore`, on a release of the API server that counts neither ignored failures nor outcomes.
+    /// The policy is `Ignore`, and the API server's release counts neither ignored failures nor response codes.
     mute: bool,
     /// Beginning and end of the span.
     pub span: Option<(Time, Time)>,
 }
 
 impl Counters {
-    /// The newest interval is the best evidence of the present, if it has enough calls; bursts of failures at every
-    /// timeout show only over a longer span.
+    /// The span that is the best evidence of the present.
     ///
-    /// When calls succeed again and every backend answers, the failures of a moment ago are over.
+    /// The newest interval, if it has enough calls. Not where only the last ten seconds show failures, as those may come in
+    /// bursts, one per timeout; unless no call failed in it and every backend answers: then the failures are over.
     ///
-    /// With hardly any recent calls, a minute in which most of them failed counts, from a failed call until one
-    /// succeeds.
+    /// With hardly any recent calls and none of them answered, the last minute, if most of its calls failed, or if it shows
+    /// failures and the hook was named a moment ago.
+    ///
+    /// Otherwise the last ten seconds.
     pub fn choose(
         [newest, recent, minute]: &[Self; 3],
         probes: &ProbeEvidence<'_>,
@@ -59,7 +61,7 @@ impl Counters {
         }
         let little = recent.calls < t::few_calls() && recent.calls - recent.failed < 1.0;
         if little && (recent.failed >= 1.0 || was_failing) && minute.failing() {
-            // What failed last, and was not answered since, is not well for being called less.
+            // A hook whose last calls failed is not healthy again because it is called less.
             if was_failing || minute.failed >= t::most_calls() * minute.calls {
                 return minute.clone();
             }
@@ -67,7 +69,7 @@ impl Counters {
         recent.clone()
     }
 
-    /// The counts of one webhook name in a window.
+    /// The counts of one webhook name in a window. `usual`: what a call usually takes, in seconds.
     pub fn over(
         window: Option<&Window>,
         key: &(HookKind, String),
@@ -81,7 +83,7 @@ impl Counters {
         let timeout = hook.map_or(t::longest_timeout(), |hook| hook.timeout.as_secs_f64());
         let mute = !series.codes.values().any(|count| *count >= 1.0)
             && hook.is_some_and(|hook| hook.failure_policy == FailurePolicy::Ignore);
-        // Only the duration is evidence then; a call that takes the whole timeout was not answered.
+        // If `mute`, only durations are evidence: calls that take the whole timeout were not answered.
         let all_timed_out = series.calls.mean() >= Some(t::timed_out_part() * timeout);
         // The API server refuses dry runs, such as our canaries, for a hook that takes none, and calls that its own error.
         let internal = if hook.is_some_and(|hook| !hook.dry_run_safe) {
@@ -95,8 +97,8 @@ impl Counters {
             series.rejections.calling + internal + series.fail_open
         };
         let denied = series.rejections.denied;
-        // Under Fail the refused calls have their own series; under Ignore what failed hides among the rest
-        // and shows by what it adds to them.
+        // Under Fail, calls that led to a refusal have a series of their own. Under Ignore, failed calls are in the same
+        // series as the others: what it has beyond the others' usual time is theirs.
         let refused = series.rejections.calling + internal;
         let (sum, others, count) = if refused >= 1.0 {
             // A denial is an answer like any other.
@@ -104,8 +106,8 @@ impl Counters {
         } else {
             (series.calls.sum, (series.calls.count - failed).max(0.0), failed)
         };
-        // None takes longer than its timeout: what is beyond that, calls took that their clients gave up, which are counted
-        // among the rest alone; or others did, which are not as usual then.
+        // No call takes longer than its timeout. If the mean does, the time includes that of calls whose clients gave up, so
+        // count those too; if that is not enough, answered calls took longer than usual, and the mean is not known.
         let took = (sum - others * usual).max(0.0);
         let mut means = [count, count + series.given_up()]
             .map(|count| took / count)
@@ -114,7 +116,7 @@ impl Counters {
         let failed_mean = means.find(|mean| *mean <= longest).filter(|_| failed >= 1.0);
         let limit = t::timeout_alone() * timeout;
         let timed_out = failed_mean.is_some_and(|mean| (t::timeout_like()..=limit).contains(&mean));
-        // Each of its conditions may err on one request, and one that is false beside them lets it through.
+        // Every condition may err on the same request, and if another one is false the request passes and is an exclusion.
         let unasked = hook.filter(|hook| hook.failure_policy == FailurePolicy::Fail);
         let unasked = unasked.map_or(0.0, |hook| {
             let conditions = hook.match_conditions.len().max(1) as f64;
@@ -158,8 +160,8 @@ impl Counters {
         }
     }
 
-    /// What was converted in the newest interval in which anything was; a failure is looked for over the whole minute, for
-    /// the API server itself tries again only every half minute.
+    /// The conversions of a CustomResourceDefinition in the shortest window that has any, of a minute at most: the API server
+    /// itself repeats a failed one only every half minute.
     pub fn of_conversions(crd: &str, windows: &Windows) -> Self {
         let counted = windows
             .spans()
@@ -199,7 +201,7 @@ impl Counters {
         self.failed < 1.0 && self.answered >= self.calls
     }
 
-    /// Calls fail sooner than any timeout is over.
+    /// Failed calls take less than the shortest timeout that a webhook can have.
     pub fn failed_at_once(&self) -> bool {
         self.failed_mean.is_some_and(|mean| mean < t::timeout_like())
     }
@@ -230,7 +232,7 @@ impl Counters {
         self.span.map(|(from, _)| from)
     }
 
-    /// What the counters alone let guess of a hook with this timeout.
+    /// The most likely cause of the failed calls, from the counters alone. `timeout` and `usual` are in seconds.
     pub fn cause(&self, timeout: Option<f64>, usual: Option<f64>, fails_open: bool) -> Cause {
         // A client's own timeout may be shorter than the hook's: leaders give up after 5 s.
         let timeout_like = timeout.map_or(t::timeout_like(), |timeout| {
@@ -252,29 +254,29 @@ impl Counters {
     }
 }
 
-/// Calls are slow by the API server's account.
+/// Slow calls, as the API server counted them.
 #[derive(Debug)]
 pub struct Slowness {
     /// Seconds per call over a span with enough calls.
     pub mean: f64,
-    /// The same over ten seconds, where it was slow all the time.
+    /// Seconds per call over the last ten seconds; `None` unless the hook was judged slow before they began.
     pub steady: Option<f64>,
-    /// When that span began.
+    /// When the span of `mean` began.
     pub from: Time,
-    /// Not even the last ten seconds hold an answer.
+    /// No call was answered in the last ten seconds.
     pub is_old: bool,
     /// The newest calls are not slow any more.
     pub is_over: bool,
-    /// Calls of a span that began after the hook was first said to be slow are slow as well, by more than one late
-    /// call can make up.
+    /// Calls of a span that began after the hook was first judged slow are slow too, by more than a single late call
+    /// explains.
     pub goes_on: bool,
 }
 
 impl Slowness {
     /// The shortest span with enough calls counts; with few calls, the minute.
     ///
-    /// A mean does not show how many calls were slow: of two calls one that waited for a lost packet makes both slow.
-    /// So a hook is named for it only when it is slow over again, `since` it was first suspected.
+    /// A mean does not show how many calls were slow: if one of two waited for a lost packet, both seem slow. So a hook is
+    /// named only when calls that began after it was first suspected, `since`, are slow too.
     pub fn of(spans: &[Counters; 3], usual: Option<f64>, since: Option<Time>) -> Option<Self> {
         let enough = spans.iter().find(|counters| counters.calls >= t::enough_calls());
         let told = enough.unwrap_or(&spans[2]);

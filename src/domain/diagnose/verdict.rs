@@ -15,61 +15,62 @@ use crate::vocabulary::{BackendHealth, Cause, Effect, Health, NotAHook, Writes};
 /// The judgement of one hook at one instant.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Verdict {
-    /// Validating or mutating.
+    /// A validating, mutating or conversion webhook, or an APIService.
     pub kind: HookKind,
     /// Its configuration; `None` when only metrics or a refusal named it and the inventory has no such hook.
     pub configuration: Option<Arc<str>>,
     /// The webhook's name.
     pub webhook: Arc<str>,
-    /// Where its calls go, as namespace/service:port or host:port: webhooks that fail and have this in common are one
-    /// incident. Where that is not known, the webhook's own name; [`LOST_PATH`] as
-    /// long as it is dead together with all others.
+    /// The key of its incident: failing webhooks with the same key are one incident. It is where calls go, as
+    /// namespace/service:port or host:port; the webhook's own name where that is not known; [`LOST_PATH`] while the path to all
+    /// webhooks is lost at once.
     pub incident: String,
-    /// How it is.
+    /// Whether it works, as far as the evidence shows.
     pub health: Health,
     /// What is wrong; `None` exactly when it is healthy or unknown.
     pub cause: Option<Cause>,
     /// What the failure does to writes.
     pub effect: Effect,
-    /// It is shielded, and without that it would keep requests past their deadline: its restore depends on that.
+    /// It is shielded, and without the shield it would hold requests past their deadline. The breaker's decision to restore it
+    /// depends on this.
     #[serde(skip)]
     pub needs_shield: bool,
-    /// Its calls fail and its failures are ignored: writes pass without its review, whatever `effect` says of the wait.
+    /// Its calls fail and its failures are ignored: writes pass without its review, also where `effect` says that they wait.
     pub fails_open: bool,
     /// How likely it is that the right webhook is named, whatever the cause, as the campaign measures it, 0 to 1.
     pub webhook_confidence: f64,
     /// How likely it is that webhook and cause are right, 0 to 1.
     pub confidence: f64,
-    /// The rule that made it.
+    /// The name of the rule that made it, from `diagnose::rules::TABLE`.
     pub rule: &'static str,
     /// Which part of the extra time per write is this hook's, 0 to 1; `None` when there is no extra time.
     pub excess_share: Option<f64>,
-    /// Since when the cause holds.
+    /// Since when it has had this cause; `None` without a cause.
     pub since: Option<Time>,
     /// The verdict in one sentence.
     pub summary: String,
     /// The observations behind it, the strongest first, as sentences.
     pub evidence: Vec<String>,
-    /// What a person would do next; `None` when there is nothing to do.
+    /// What an operator should do next; `None` when there is nothing to do.
     pub advice: Option<&'static str>,
     /// Every address behind it.
     pub backends: Vec<BackendView>,
-    /// Which canaries its rules and selectors match; whether one reaches it is up to `bypass` as well.
+    /// Which canaries its rules and selectors match; a bypass may still keep them from it.
     pub canaries: Vec<CanaryTarget>,
-    /// How a match condition of hookwatch's limits what is shown to it.
+    /// The match condition by which hookwatch limits which requests are sent to it; `None` while it is not bypassed.
     pub bypass: Option<BypassCondition>,
-    /// How a person gets writes past it, while it holds them up and is not bypassed.
+    /// How to bypass it manually; `None` unless it fails, holds writes up and is not bypassed.
     pub by_hand: Option<BypassByHand>,
 }
 
-/// What a person may type to bypass a hook.
+/// A command that bypasses a hook, for a person to run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BypassByHand {
     /// The command. Of webhooks that fail together and take the same bypass, the command of the most urgent one names all.
     pub command: String,
     /// What it does, in a few sentences.
     pub meaning: String,
-    /// The webhook, as CONFIG/WEBHOOK, whose command names this one as well; `command` names this one alone then.
+    /// The webhook, as CONFIG/WEBHOOK, whose command names this one too; `command` is then for this one alone.
     pub shared_with: Option<String>,
 }
 
@@ -85,14 +86,14 @@ pub struct BackendView {
     pub detail: String,
 }
 
-/// Of a verdict's incident and webhook: where calls go, as namespace/service:port or host:port, where that is known and no
-/// path that several Services lost together.
+/// Where calls go, as namespace/service:port or host:port, from the incident and the webhook of a verdict. `None` where it is not
+/// known, and for the incident [`LOST_PATH`].
 pub fn called_at<'a>(incident: &'a str, webhook: &str) -> Option<&'a str> {
     (!incident.is_empty() && incident != webhook && incident != LOST_PATH).then_some(incident)
 }
 
 impl Verdict {
-    /// Whom it is about: kind, configuration where known, webhook.
+    /// The hook that it is about: kind, configuration where known, webhook.
     pub fn subject(&self) -> Subject {
         (self.kind, self.configuration.clone(), Arc::clone(&self.webhook))
     }
@@ -106,12 +107,12 @@ impl Verdict {
         })
     }
 
-    /// Where its calls go, where that is known and its own.
+    /// Where its calls go, as namespace/service:port or host:port; see [`called_at`] for when this is `None`.
     pub fn called_at(&self) -> Option<&str> {
         called_at(&self.incident, &self.webhook)
     }
 
-    /// The command that restores the hook, where it is bypassed.
+    /// The command that restores the hook; `None` where it is not bypassed, or its names cannot be pasted into a shell.
     pub fn restore_command(&self) -> Option<String> {
         self.bypass?;
         self.as_argument()
@@ -128,14 +129,14 @@ impl Verdict {
         (is_word(configuration) && is_word(webhook)).then(|| format!("{configuration}/{webhook}"))
     }
 
-    /// It fails, and can be behind trouble with writes in general; hooks that do not take part in admission concern one
-    /// resource or API version.
+    /// It is failing and takes part in admission, so that it can be the reason for trouble with writes in general. Conversion
+    /// webhooks and APIServices concern one resource or API version only.
     pub fn fails_admission(&self) -> bool {
         self.health == Health::Failing && self.kind.is_admission()
     }
 
-    /// It fails, writes reach it, and they wait for it or are refused. Of one that metrics alone name, it is not known what its
-    /// failures do.
+    /// It is failing, users' writes reach it, and they wait for it or are refused. Also true of a hook that only metrics name, as
+    /// its failurePolicy is not known.
     pub fn can_hold_writes_up(&self) -> bool {
         let holds_up =
             matches!(self.effect, Effect::Blocking | Effect::Delaying) || self.configuration.is_none();
@@ -147,7 +148,7 @@ impl Verdict {
         self.kind.is_admission() && !self.bypass.is_some_and(BypassCondition::covers_all_users)
     }
 
-    /// All of its backends are dead by our probes, whatever its ClusterIP shows.
+    /// All of its backends are dead by our probes. The ClusterIP counts only where there is no other backend.
     pub fn no_backend_answers(&self) -> bool {
         let is_endpoint = |it: &BackendView| it.backend.path != BackendPath::ClusterIp;
         let some = self.backends.iter().any(is_endpoint);
@@ -160,12 +161,12 @@ impl Verdict {
     }
 }
 
-/// The explanation of a trouble that is no hook's.
+/// A cause of slow or refused writes other than a hook.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct NonHookCause {
-    /// What it is.
+    /// Which cause.
     pub cause: NotAHook,
-    /// How sure this is, 0 to 1.
+    /// How likely it is right, 0 to 1.
     pub confidence: f64,
     /// The observations behind it, as sentences.
     pub evidence: Vec<String>,
@@ -180,15 +181,15 @@ pub struct ControlPlane {
     pub since: Time,
     /// One sentence, with the culprit where there is one.
     pub summary: String,
-    /// What gives up next while writes are blocked, or a webhook keeps them past their deadline, and when, as sentences.
+    /// Which clients give up next, and when, as sentences, while writes are blocked or a webhook holds them past their deadline.
     pub clocks: Vec<String>,
-    /// Recent mean time per write, in seconds.
+    /// Recent mean time per write, in seconds, without dry runs; `None` while no writes are counted.
     pub write_seconds: Option<f64>,
     /// The same for CREATE alone.
     pub create_seconds: Option<f64>,
     /// And for UPDATE, which PATCH and server-side apply count as.
     pub update_seconds: Option<f64>,
-    /// Mean time per write in usual times.
+    /// The usual time per write, in seconds: the median of the means of calm intervals. `None` without any.
     pub usual_write_seconds: Option<f64>,
     /// What slows or blocks writes when it is no hook.
     pub not_a_hook: Option<NonHookCause>,
