@@ -62,7 +62,7 @@ impl Time {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// This instant for a person who reads it at `now`: the UTC time of day, to the second, after its date if it is a day old or more.
+    /// This instant for a person who reads it at `now`: its UTC time of day, to the second, with the date if it is a day old.
     pub fn as_read_at(self, now: Self) -> String {
         let whole = self.to_string();
         let Some((date, clock)) = whole.split_once('T') else {

@@ -1,7 +1,7 @@
 //! The core: observations go in, an assessment and requests for closer observation come out.
 //!
-//! [`Watchdog`] owns all memory and does no I/O. It receives every observation as an [`Event`] and, whenever one is
-//! due, a [`Event::Tick`]; it returns [`WatchdogEffect`]s. So any incident is a list of events, and a recording replays
+//! [`Watchdog`] owns all memory and does no I/O. It receives every observation as an [`Event`] and, whenever a tick is
+//! due, an [`Event::Tick`]; it returns [`WatchdogEffect`]s. So any incident is a list of events, and a recording replays
 //! to the same verdicts.
 
 mod alone;
@@ -48,7 +48,7 @@ pub use messages::{Attention, Event, LoggedChange, WatchdogEffect};
 use pace::TickPace;
 use tampering::Tampering;
 
-/// The core's memory. See the module's head.
+/// The core with its memory. See the module's documentation.
 #[derive(Debug, Default)]
 pub struct Watchdog {
     seen: Observations,
@@ -56,12 +56,12 @@ pub struct Watchdog {
     verdicts: BTreeMap<Subject, Before>,
     plane: Option<(Writes, Time)>,
     witnessed: LastWitnessed,
-    /// The judgement by hookwatch's own witnesses alone; `None` while there are no others.
+    /// The memory of the judgement without a Prometheus; `None` while the diagnosis uses none.
     alone: Option<Alone>,
     attention: Attention,
     auto_break: AutoBreak,
     fence: Option<Proof>,
-    /// When the fence was proven last.
+    /// When the fence was last proven; `None` after a check that disproved it.
     proven: Option<Time>,
     standings: Vec<HookStanding>,
     frozen: Option<Freeze>,
@@ -73,27 +73,27 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// A watchdog that has seen nothing. `own_namespace` is where hookwatch's own canary lives.
+    /// A watchdog without any observation. `own_namespace`: the namespace of hookwatch and of its own canary.
     pub fn new(own_namespace: &str) -> Self {
         let mut watchdog = Self::default();
         own_namespace.clone_into(&mut watchdog.seen.coverage.own_namespace);
         watchdog
     }
 
-    /// The same with what its operator wants done about a culprit.
+    /// Sets what the operator permits hookwatch to do about a culprit.
     #[must_use]
     pub fn wanting(self, auto_break: AutoBreak) -> Self {
         Self { auto_break, ..self }
     }
 
-    /// The same with what canaries are written beside those that always are.
+    /// Sets the canaries that are configured in addition to the built-in ones.
     #[must_use]
     pub fn with_canaries(mut self, further: Vec<FurtherCanary>) -> Self {
         self.seen.coverage.further = further;
         self
     }
 
-    /// Takes one observation in and says what is wanted. Only a tick assesses.
+    /// Takes one observation in and returns the effects. Only an [`Event::Tick`] makes verdicts and publishes them.
     pub fn handle(&mut self, event: Event, now: Time) -> Vec<WatchdogEffect> {
         self.pace.observed(&event, now);
         let seen = &mut self.seen;
@@ -108,7 +108,7 @@ impl Watchdog {
             Event::NodeLeases(reading) => seen.servers.node_leases.take(reading),
             Event::Probed(report) => {
                 seen.pooled.finished(&report);
-                // A probe that comes back after its backend left the inventory says nothing of any.
+                // A probe that comes back after its backend left the inventory only matters as a pooled connection.
                 if let Some(memory) = seen.memory(&report.hook, &report.backend) {
                     memory.finished((*report).clone());
                     seen.rollouts.probed(&report);
@@ -194,8 +194,8 @@ impl Watchdog {
         tell(news, || LoggedChange::Scrape { target, failure })
     }
 
-    /// A fence that could not be tried stays proven for a while: an API server that restarts just then, and forbids everything
-    /// until it has read its roles, must not keep hookwatch from acting. Any other result of a check counts at once.
+    /// A proven fence stays proven for [`Proof::VALID_FOR`] when a check could not be made: an API server that restarts forbids
+    /// everything until it has read its roles, and that must not keep hookwatch from acting. Any other result counts at once.
     fn take_proof(&mut self, proof: Proof, now: Time) {
         let lasts = self.proven.is_some_and(|at| now.since(at) < Proof::VALID_FOR);
         if matches!(proof, Proof::Unknown(_) | Proof::NotAllowedToAct(_)) && lasts {
@@ -227,7 +227,7 @@ impl Watchdog {
         })
     }
 
-    /// Applies a change of what the breaker may do, and publishes it.
+    /// Applies a change to what the breaker may do, and logs what is different then.
     fn tell_of_breaker(&mut self, take: impl FnOnce(&mut Self)) -> Vec<WatchdogEffect> {
         let before = self.breaker();
         take(self);
@@ -243,7 +243,7 @@ impl Watchdog {
         })
     }
 
-    /// Also time alone changes what a replica is: a leader that does not renew is none.
+    /// Updates the view of this replica, also at every tick: a leader that does not renew in time is none any more.
     fn look_at_replica(&mut self, now: Time) -> Vec<WatchdogEffect> {
         let Some(report) = &self.replica else {
             return Vec::new();
@@ -274,7 +274,7 @@ impl Watchdog {
         let stored = self.seen.stored_windows(&own, now);
         let sick = self.seen.servers.sick(&self.seen.history, now);
         let alone = stored.as_ref().map(|_| self.judge_alone(&own, &sick, now));
-        // What was judged by a Prometheus as well is forgotten with its word.
+        // When the Prometheus is no longer used, the memory of the rounds without it replaces that of the rounds with it.
         let left = self.alone.take_if(|_| stored.is_none());
         let mut witnessed = left.as_ref().map_or(self.witnessed, |left| left.witnessed);
         let before = left.as_ref().map_or(&self.verdicts, |left| &left.verdicts);
@@ -329,7 +329,7 @@ impl Watchdog {
         effects
     }
 
-    /// Has the histories learn what is usual: the stored one by all that is known, hookwatch's own by its own witnesses.
+    /// Updates both baselines: that of the Prometheus by all evidence, that of hookwatch's scrapes by hookwatch's own evidence.
     fn teach(&mut self, lesson: &Lesson, own: &Lesson, now: Time) {
         if let Some((history, newest)) = self.seen.stored.pupil(now) {
             lesson.teach(history, newest);
@@ -394,7 +394,7 @@ impl Watchdog {
         effects
     }
 
-    /// Objects that could not be made sense of, and refusals in the name of a hook that the inventory does not have.
+    /// Objects that could not be read, and refused canaries that name a webhook which the inventory does not have.
     fn problems(&self, all: &[(Evidence<'_>, Verdict)], now: Time) -> Vec<Problem> {
         let Some(inventory) = &self.seen.inventory else {
             return Vec::new();
@@ -426,7 +426,7 @@ impl Watchdog {
     }
 }
 
-/// What a Prometheus is called where API servers are called by their addresses.
+/// The name of a Prometheus in place of an API server's address.
 fn prometheus(source: &str) -> String {
     format!("Prometheus {source}")
 }
@@ -443,7 +443,7 @@ fn judge_all<'a>(scene: &'a Scene<'a>) -> Vec<(Evidence<'a>, Verdict)> {
     all
 }
 
-/// The breaker's facts of a round. Its counters are taken in before: they may show tampering.
+/// The breaker's facts of a round. Its verdicts first go into `tampering`, on which the facts depend.
 fn for_breaker(
     scene: &Scene<'_>,
     all: &[(Evidence<'_>, Verdict)],
@@ -455,7 +455,7 @@ fn for_breaker(
     Arc::new(facts::judged(scene, all, elsewhere, tampering, fence))
 }
 
-/// One change, if there is one.
+/// One line for the log, if there is `news`.
 fn tell(news: bool, change: impl FnOnce() -> LoggedChange) -> Vec<WatchdogEffect> {
     news.then(|| WatchdogEffect::Tell(change())).into_iter().collect()
 }

@@ -23,13 +23,13 @@ use crate::thresholds as t;
 use crate::time::Time;
 use crate::vocabulary::{Cause, Effect, Health};
 
-/// Those of the Leases that leaders and nodes renew.
+/// The labels of the Leases that leaders and nodes renew: none.
 static UNLABELLED: Labels = Labels::new();
 
 /// Most hooks named in one sentence.
 const TOLD: usize = 4;
 
-/// Most kinds of tenants' objects that are distinguished, besides those in [`CLASSES`].
+/// Most classes of tenants' writes that are added to [`CLASSES`] because a hook's rules name the resource.
 const TENANTS: usize = 64;
 
 /// Requests of one kind.
@@ -43,9 +43,9 @@ struct Class<'a> {
     then: &'static str,
     /// Operation, group, version, resource, subresource.
     what: [&'a str; 5],
-    /// Where its objects are; `None` for those without a namespace.
+    /// The namespace of the objects; `Some("")` for an unknown one, `None` for cluster-scoped objects.
     namespace: Option<&'static str>,
-    /// What else requests of the kind write, and where. What the dearest pays counts.
+    /// Further requests of the class, each with its namespace. The one that waits longest counts for the class.
     also: &'static [([&'static str; 5], Option<&'static str>)],
     /// The canaries that are delayed by whatever delays these requests, regardless of a hook's own matchConditions.
     canaries: &'static [CanaryTarget],
@@ -84,7 +84,7 @@ const fn class(
     }
 }
 
-/// Those that the control plane lives on, the one that is given up soonest first, and those of tenants.
+/// The requests that the control plane depends on, the shortest deadline first, then those of tenants.
 #[rustfmt::skip] // a table
 static CLASSES: [Class<'static>; 9] = [
     class("A renewal of a leader's Lease", ["UPDATE", "coordination.k8s.io", "v1", "leases", ""],
@@ -105,7 +105,7 @@ static CLASSES: [Class<'static>; 9] = [
         Some(""), LONGEST, &[]),
 ];
 
-/// What an API server makes while it starts: it updates its ClusterRoles where they are there already.
+/// What else an API server writes while it starts. ClusterRoles are created if they do not exist, else updated as in [`CLASSES`].
 #[rustfmt::skip] // a table
 static STARTS: [([&str; 5], Option<&str>); 5] = [
     (["CREATE", "rbac.authorization.k8s.io", "v1", "clusterroles", ""], None),
@@ -115,29 +115,29 @@ static STARTS: [([&str; 5], Option<&str>); 5] = [
     (["CREATE", "discovery.k8s.io", "v1", "endpointslices", ""], Some("default")),
 ];
 
-/// Whether a hook could be asked about what an API server makes while it starts.
+/// Whether an API server could call the hook for what it writes while it starts.
 pub fn meets_starts(hook: &Hook) -> bool {
     let starts = CLASSES.iter().filter(|class| !class.also.is_empty());
     let mut requests = starts.flat_map(|class| class.requests(|_| None));
     requests.any(|request| hook.could_match(&request))
 }
 
-/// What one class of requests pays.
+/// How long requests of one class wait for webhooks.
 #[derive(Debug)]
 struct Bill<'a> {
     class: Class<'a>,
-    /// Those it meets, with what each costs.
+    /// The webhooks that they meet, with the wait for each.
     chain: Chain<'a>,
 }
 
-/// What all requests pay.
+/// How long the requests of all classes wait for webhooks.
 #[derive(Debug)]
 pub struct Costs<'a> {
-    /// Those that are waited for.
+    /// The failing hooks that requests wait for.
     hooks: BTreeSet<&'a HookId>,
     /// Bills of classes whose deadline is exceeded.
     passed: Vec<Bill<'a>>,
-    /// Those of classes that pay less than that.
+    /// Bills of classes that stay within their deadline.
     within: Vec<Bill<'a>>,
     /// Bills of classes whose deadline would be exceeded if no hook were shielded; empty where none is.
     without_shields: Vec<Bill<'a>>,
@@ -161,18 +161,18 @@ impl HookCost<'_, '_> {
     }
 }
 
-/// What bills are made of.
+/// What bills are computed from.
 struct Till<'e, 'a> {
     waited: Vec<HookCost<'e, 'a>>,
     mutating: Vec<&'a Hook>,
-    /// Whether the object may be changed after a hook that wants to be asked again.
+    /// Whether a hook that is waited for has `reinvocationPolicy: IfNeeded`.
     reinvoked: bool,
     /// The namespace of hookwatch itself.
     own: &'a str,
 }
 
 impl<'a> Costs<'a> {
-    /// Adds up what hooks cost that are judged so.
+    /// Adds up the waits for all hooks, given the health and the hit of each.
     pub fn of(all: &[(Evidence<'a>, Health, Hit)]) -> Self {
         let waited = all.iter().filter_map(|(evidence, health, hit)| {
             // Backends that are dead to hookwatch alone may cost no request anything.
@@ -233,7 +233,7 @@ impl<'a> Costs<'a> {
         }
     }
 
-    /// Whether a hook that is shielded would keep requests past their deadline again if none were.
+    /// Whether a shielded hook would hold requests past their deadline if no hook were shielded.
     pub fn needs_shield(&self, hook: &HookId) -> bool {
         self.without_shields.iter().any(|bill| bill.is_passed_by(hook))
     }
@@ -246,14 +246,14 @@ impl<'a> Costs<'a> {
         }
         self.hooks.get(hook)?;
         let within = self.within.iter().filter(|bill| bill.names(hook));
-        // Of those that pay as much of it the first.
+        // Of equal ones the first.
         let dearest = within.rev().max_by(|a, b| a.part().total_cmp(&b.part()));
         dearest.map(Bill::sentence_within)
     }
 }
 
 impl<'a> Till<'_, 'a> {
-    /// What the dearest request of a class pays.
+    /// The bill of the request of a class that waits longest.
     fn bill(
         &self,
         class: &Class<'a>,
@@ -262,14 +262,14 @@ impl<'a> Till<'_, 'a> {
     ) -> Option<Bill<'a>> {
         let bills = class.requests(labels);
         let bills = bills.filter_map(|request| self.bill_of(class, &request, shields));
-        // Of those that pay as much the first.
+        // Of equal ones the first.
         bills.rev().max_by_key(Bill::total)
     }
 
-    /// What a request of a class pays for the hooks that it meets, where it pays anything and canaries do not show that it is in
-    /// time: with the shields that are in place, or as if there were none.
+    /// How long a request of a class waits for the hooks that it meets; `None` if not at all, or if canaries show that it is in
+    /// time. `shields`: with the shields that are in place, else as if there were none.
     fn bill_of(&self, class: &Class<'a>, request: &RequestShape<'a>, shields: bool) -> Option<Bill<'a>> {
-        // What one of several changes, those before it are asked about again.
+        // A second mutating hook may change the object, and the API server then calls the first one again.
         let mut mutate = self.mutating.iter().filter(|hook| hook.could_match(request));
         let asked_again = self.reinvoked && mutate.nth(1).is_some();
         let met = self.waited.iter().filter(|one| {
@@ -282,7 +282,7 @@ impl<'a> Till<'_, 'a> {
                     added,
                 }
                 .spares(request, None);
-            // Of what shields keep away less is seen, so that a suspicion counts.
+            // There is less evidence about requests that a shield spares, so without it a suspicion counts too.
             let counts = one.health == Health::Failing || !shields;
             // Canaries that a shield spares are no evidence about requests without it.
             let let_through =
@@ -290,7 +290,7 @@ impl<'a> Till<'_, 'a> {
             counts && !spared && hook.could_match(request) && let_through()
         });
         let met: Vec<_> = met.collect();
-        // One that hangs for a part of its calls may do so for other requests than these.
+        // Canaries decide about slow hooks, and about those that hang for a part of their calls: perhaps not for these requests.
         let tell = |one: &&HookCost<'_, '_>| {
             let for_some = match one.hit.cause {
                 Some(Cause::Slow) => true,
@@ -304,7 +304,8 @@ impl<'a> Till<'_, 'a> {
         let met = met.into_iter().map(|one| MetHook {
             hook: one.hook,
             cost: one.cost,
-            // Without its shield each hook would count alone. Some tenants' requests may match only the hooks after it.
+            // A hook that fails ends the chain. Not without shields: there each hook is looked at alone. Nor where the
+            // selectors cannot be evaluated: some requests may match only the hooks after it.
             fails: shields && one.surely_fails() && one.hook.knows_selected(request),
         });
         let chain = Chain::of(met, asked_again);
@@ -316,11 +317,11 @@ impl<'a> Till<'_, 'a> {
     }
 }
 
-/// How long a request that meets the hook waits for it; `None` where that is not worth a word.
+/// How long a request that meets the hook waits for it; `None` below [`t::slow_always`].
 fn cost(evidence: &Evidence<'_>, cause: Option<Cause>) -> Option<Duration> {
     let hook = evidence.hook.filter(|hook| hook.id.kind.is_admission())?;
     let called = !evidence.is_uncalled();
-    // What an API server counted may be too large for any time.
+    // A counted mean may be too large for a `Duration`.
     let counted = |mean: Option<f64>| Duration::try_from_secs_f64(mean?).ok();
     let cost = match cause? {
         Cause::Hanging => Some(hook.timeout),
@@ -329,9 +330,9 @@ fn cost(evidence: &Evidence<'_>, cause: Option<Cause>) -> Option<Duration> {
             refused.max(counted(evidence.counters.failed_mean))
         }
         Cause::Slow => match (&evidence.slowness, &evidence.probes) {
-            // With more calls, a single one that waited for a lost packet counts less.
+            // Ten seconds have more calls, so that a single one that waited for a lost packet counts less.
             (Some(Slowness { steady, .. }), _) if steady.is_some() => counted(*steady),
-            // Calls of before it was slow count into the mean as well: probes may know better what each of them costs now.
+            // The mean includes calls from before it was slow: probes may show better what a call costs now.
             (Some(slowness), ProbeEvidence::Slow { least, .. }) => {
                 counted(Some(slowness.mean)).max(Some(*least))
             }
@@ -366,7 +367,7 @@ impl Class<'static> {
 }
 
 impl<'a> Class<'a> {
-    /// Tenants' writes of what these hooks name in their rules: one that is asked about Ingresses alone costs those.
+    /// A class of tenants' writes for each resource that the rules of these hooks name: one for Ingresses delays only those.
     fn of_tenants(hooks: impl Iterator<Item = &'a Hook>) -> impl Iterator<Item = Self> {
         let named: BTreeSet<_> = hooks.flat_map(|hook| &hook.rules).flat_map(named).collect();
         named.into_iter().take(TENANTS).map(|(clustered, what)| Class {
@@ -393,9 +394,9 @@ impl<'a> Class<'a> {
         !self.canaries.is_empty() && self.canaries.iter().all(waits)
     }
 
-    /// Whether canaries that match each of these hooks, all slow or hanging since then, show that such requests are in time. The
-    /// cost of slow hooks is computed from means, which one lost packet or one busy second raises, that of hanging ones from
-    /// calls that may be of another kind; a canary waits for all of them.
+    /// Whether canaries that match each of these hooks show that such requests are in time. `since`: when the last of the hooks
+    /// became slow or began to hang. The cost of a slow hook comes from a mean, which one lost packet or one busy second raises,
+    /// and that of a hanging one from calls that may be of another kind; a canary waits for all of them.
     fn is_in_time<'e>(
         &self,
         met: impl Iterator<Item = &'e Evidence<'e>> + Clone,
@@ -431,12 +432,12 @@ impl<'a> Class<'a> {
     }
 }
 
-/// What a rule names that no class covers, except wildcards: whether it has no namespace; operation, group, version,
-/// resource, subresource.
+/// The resources that a rule names without wildcards and that no class covers. For each: whether it is cluster-scoped; and
+/// operation, group, version, resource, subresource.
 fn named(rule: &HookRule) -> impl Iterator<Item = (bool, [&str; 5])> {
     let asks = |operation: &str| rule.names_operation(operation);
     let operation = ["CREATE", "UPDATE"].into_iter().find(|operation| asks(operation));
-    // It names `DELETE` or `CONNECT` alone, or nothing.
+    // Otherwise it names only `DELETE` or `CONNECT`, or nothing.
     let operation = operation.unwrap_or_else(|| rule.operations.first().map_or("CREATE", String::as_str));
     let plain = |name: &&String| !name.contains('*');
     let is_new = move |what: &[&str; 4]| {
@@ -466,12 +467,12 @@ impl Bill<'_> {
         self.chain.is_passed_by(hook, (self.class.deadline)())
     }
 
-    /// Which part of its time a request pays; from 1 on the deadline is passed.
+    /// The wait as a part of the deadline; from 1 on the deadline is exceeded.
     fn part(&self) -> f64 {
         self.total().as_secs_f64() / (self.class.deadline)().as_secs_f64()
     }
 
-    /// Who is named with what is paid: mutating hooks, and the slowest of the others, which are asked at once.
+    /// The hooks to name: the mutating ones, and of the validating ones, which are called in parallel, the slowest.
     fn named(&self) -> impl Iterator<Item = &(&Hook, Duration)> {
         let slowest = self.chain.validating.iter().max_by_key(|(_, cost)| *cost);
         self.chain.mutating.iter().chain(slowest).take(TOLD)
@@ -481,7 +482,7 @@ impl Bill<'_> {
         self.named().any(|(named, _)| named.id == *hook)
     }
 
-    /// Who is paid how much, as a list.
+    /// The hooks to name, each with the wait for it, as a list.
     fn told(&self) -> String {
         let paid = self.named();
         let paid = paid.map(|(hook, cost)| format!("{} {}", hook.id.webhook, human(*cost)));

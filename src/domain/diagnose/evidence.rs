@@ -37,13 +37,13 @@ pub struct Accusation<'a> {
 pub struct Evidence<'a> {
     /// What all hooks share.
     pub scene: &'a Scene<'a>,
-    /// Admission, conversion or aggregated.
+    /// A validating, mutating or conversion webhook, or an APIService.
     pub kind: HookKind,
     /// The webhook's name.
     pub webhook: &'a str,
     /// Its entry; `None` when the inventory has no such hook.
     pub hook: Option<&'a Hook>,
-    /// The verdict a moment ago.
+    /// The verdict of the last tick.
     pub before: Option<Before>,
     /// When its entry was last changed.
     pub reconfigured: Option<Time>,
@@ -53,13 +53,14 @@ pub struct Evidence<'a> {
     pub probes: ProbeEvidence<'a>,
     /// What the API server counted: in the newest interval, in the last ten seconds, in the last minute.
     pub spans: [Counters; 3],
-    /// Whether it counted a call that failed open in the last ten seconds, whenever that began.
+    /// Whether the API server counted a call that failed open in the last ten seconds, even one that began before the hook was
+    /// last found healthy.
     pub failed_open: bool,
     /// The span that is the best evidence of the present.
     pub counters: Counters,
-    /// What it counted of calls that are slow.
+    /// Slow calls that the API server counted.
     pub slowness: Option<Slowness>,
-    /// Seconds per call in calm times.
+    /// Seconds per call in calm times; `None` before that is known.
     pub usual: Option<f64>,
     /// Its part of the extra time per write, 0 to 1.
     pub excess_share: Option<f64>,
@@ -77,13 +78,13 @@ pub struct Evidence<'a> {
     pub canary_slow: Option<Duration>,
     /// A canary has been late for this long, which is longer than all other slow hooks that it meets take.
     pub canary_waits: Option<Duration>,
-    /// When the newest canary was sent that meets this hook and was written at once.
+    /// When the newest canary was sent that meets this hook and was written at once, since the hook was last changed.
     pub canary_passed: Option<Time>,
-    /// The same whether or not the hook has been changed since.
+    /// The same, but including canaries from before the hook was last changed.
     pub canary_passed_ever: Option<Time>,
-    /// Other hooks that such a canary meets hang as well by our probes.
+    /// A backend of another hook that a late canary meets hangs too, by our probes.
     pub others_hang: bool,
-    /// Another hook has been named as hanging.
+    /// Another hook was named as hanging at the last tick.
     pub another_hangs: bool,
     /// Removed backends whose pooled connections no longer answer.
     pub silent: Vec<DeadConnection>,
@@ -93,15 +94,16 @@ pub struct Evidence<'a> {
     pub structural: Option<Cause>,
     /// Since when the inventory has shown it without service or endpoints.
     pub without_backends_since: Option<Time>,
-    /// Since when another hook has been named as failing.
+    /// Since when another hook has been failing, as of the last tick.
     pub other_named: Option<Time>,
-    /// A hook with the same backends was named a moment ago, by witnesses of its own.
+    /// A hook that is called at the same place, or lost the same path, was named at the last tick, with all its backends dead.
     pub named_beside: bool,
-    /// How a match condition of hookwatch's limits what is shown to it.
+    /// The match condition by which hookwatch limits which requests are sent to it; `None` while it is not bypassed.
     pub bypass: Option<BypassCondition>,
-    /// What the API server says of a hook that takes no part in admission.
+    /// The API server's evidence on a conversion webhook or an APIService; `None` for admission.
     pub theirs: Option<Theirs>,
-    /// Nothing but probes and hookwatch's own canaries can say anything of it, as it is bypassed.
+    /// No user's write is sent to it, as it is bypassed, so that only probes and canaries are evidence. False while its Service
+    /// or endpoints are missing, and after a canary was refused on its probation.
     pub uncalled: bool,
     /// The API server's side says that calls fail.
     pub api_says_so: bool,
@@ -185,7 +187,7 @@ impl<'a> Evidence<'a> {
             let waits = late.filter(|late| !self.others_hang && *late >= others + t::stood_still());
             self.canary_waits = self.canary_waits.max(waits);
             self.canary_slow = self.canary_slow.max(memory.slow(now));
-            // One that was sent before the hook was changed may have met another one.
+            // One that was sent before the hook was changed met it as it was.
             let passed = memory.passed_at(now);
             self.canary_passed_ever = self.canary_passed_ever.max(passed);
             self.canary_passed = self.canary_passed.max(passed.filter(|sent| self.is_news(*sent)));
@@ -204,7 +206,7 @@ impl<'a> Evidence<'a> {
         let fails_its_probation = self.bypass == Some(BypassCondition::Probation) && accused;
         self.uncalled = self.structural.is_none() && self.is_uncalled() && !fails_its_probation;
         if self.uncalled {
-            // What was counted before says nothing of how it is now.
+            // What was seen before the bypass says nothing about its present state.
             (self.accusations, self.canary_slow, self.canary_waits) = (Vec::new(), None, None);
             return;
         }
@@ -220,8 +222,8 @@ impl<'a> Evidence<'a> {
         self.api_says_so = self.canaries_say_so() || self.counters.failing();
     }
 
-    /// What may have begun before a hook that had been named was found to be well does not name it again: a call that
-    /// hung is counted, and a canary refused, only once its time is over. A backend that is dead is news.
+    /// Leaves out failures that may have begun before a named hook was found healthy, so that they do not name it again: a call
+    /// that hung is counted, and a canary refused, only after the timeout. Nothing is left out while a backend is dead.
     fn leave_out_what_is_over(&mut self) {
         let cleared = self
             .before
@@ -245,12 +247,12 @@ impl<'a> Evidence<'a> {
             .retain(|accusation| accusation.named.started >= cleared);
     }
 
-    /// Whether the hook has not been changed since.
+    /// Whether the hook has not been changed after this instant.
     fn is_news(&self, at: Time) -> bool {
         self.reconfigured.is_none_or(|since| at >= since)
     }
 
-    /// The refusals that may mean this hook. The message has no configuration in it, but mostly the URL called.
+    /// The refusals that may mean this hook. The API server's message does not name the configuration, but most have the URL.
     fn accusations(&self) -> Vec<Accusation<'a>> {
         let homonyms = self.scene.listed(self.webhook);
         let homonyms = homonyms.filter(|other| self.hook.is_none_or(|hook| hook.id != other.id));
@@ -266,12 +268,12 @@ impl<'a> Evidence<'a> {
         accusations.collect()
     }
 
-    /// One refused canary is as good as many refused users: the API server itself says whose call failed. If canaries
-    /// got through meanwhile, only repetition distinguishes an outage from a burst.
+    /// One refused canary is as good as many refused users: the API server itself says whose call failed. Two are needed where
+    /// one may be a passing failure: where some backends answer, or where all do and the hook's timeout is short.
     fn canaries_say_so(&self) -> bool {
-        // Where it may be another hook of the same name, our probes must show which.
+        // Where the refusal may mean another hook of the same name, our probes must show that this one is dead.
         let all_dead = matches!(self.probes, ProbeEvidence::All { .. });
-        // And where the hook's time is short, so is the pause that it takes to exceed it once.
+        // A healthy hook may exceed a short timeout once.
         let once_is_nothing = self.is_partial()
             || self.is_good() && self.current().all(|accusation| accusation.named.is_short());
         let mut current = self.current();
@@ -279,8 +281,8 @@ impl<'a> Evidence<'a> {
             && (self.accusations.len() >= 2 || !once_is_nothing)
     }
 
-    /// Its calls were answered, and none failed, in a span that began after `since`. Of what is counted under a name that
-    /// several webhooks share, that is not known.
+    /// Its calls were answered, and none failed, in a span that began after `since`. Always false for a name that several
+    /// webhooks share: the counters do not tell them apart.
     pub fn was_answered_since(&self, since: Time) -> bool {
         !self.ambiguous && self.counters.answered_since(since)
     }
@@ -303,12 +305,12 @@ impl<'a> Evidence<'a> {
         named.max_by_key(|named| named.started)
     }
 
-    /// A refusal can mean no other hook.
+    /// At least one refusal can mean no other hook.
     pub fn is_named(&self) -> bool {
         self.accusations.iter().any(|accusation| accusation.unambiguous)
     }
 
-    /// No user's write is shown to the hook.
+    /// No user's write is sent to the hook: it is skipped or on probation.
     pub fn is_uncalled(&self) -> bool {
         self.bypass.is_some_and(BypassCondition::covers_all_users)
     }
@@ -318,17 +320,18 @@ impl<'a> Evidence<'a> {
         self.bypass == Some(BypassCondition::Shield)
     }
 
-    /// It was named a moment ago.
+    /// It was named as failing at the last tick.
     pub fn was_failing(&self) -> bool {
         self.before.is_some_and(|before| before.health == Health::Failing)
     }
 
-    /// What was wrong a moment ago, if it was named for that.
+    /// Its cause at the last tick, if it was named as failing then.
     pub fn was_failing_with(&self) -> Option<Cause> {
         self.before.filter(|_| self.was_failing())?.cause
     }
 
-    /// What fails is let pass. The API server refuses a write whose patch it cannot apply whatever the policy.
+    /// Writes pass when its calls fail. Not if most failed calls are patches that cannot be applied: the API server refuses such
+    /// a write under either policy.
     pub fn fails_open(&self) -> bool {
         if self.counters.patches_badly() {
             return false;
@@ -346,7 +349,7 @@ impl<'a> Evidence<'a> {
     }
 
     /// Whether what a shield spares gets through: canaries of the control plane's own kinds were written in time since
-    /// the hook was last changed. `None` while that was not seen either way.
+    /// the hook was last changed. `None` while there is no evidence, and where there is no shield.
     pub fn spared_pass(&self) -> Option<bool> {
         if !self.is_shielded() {
             return None;
@@ -368,17 +371,17 @@ impl<'a> Evidence<'a> {
         }
     }
 
-    /// The cause as the API server's side has it.
+    /// The cause according to the API server: that of the newest refusal, else the one that the counters suggest.
     pub fn api_cause(&self) -> Cause {
         match self.latest().map(|named| named.failure.reason) {
-            // Nothing listens at a removed address; the API server will find the others in time.
+            // The API server may have dialled an address that was just removed, and will soon dial the others.
             Some(CallFailureReason::DialTimeout) if self.left_at().is_some() => Cause::Hanging,
             Some(reason) => reason.into(),
             None => self.counted_cause(),
         }
     }
 
-    /// The cause of the oldest refusal that still counts, or what the counters let guess.
+    /// The cause of the oldest refusal that still counts, else the one that the counters suggest.
     pub fn first_cause(&self) -> Cause {
         let oldest = self.current().next();
         oldest.map_or_else(
@@ -392,7 +395,7 @@ impl<'a> Evidence<'a> {
         self.counters.cause(timeout, self.usual, self.fails_open())
     }
 
-    /// When an endpoint last left those that are dialled.
+    /// When an endpoint was last removed, began to stop or became not Ready, within [`t::pooled_connections_last`].
     pub fn left_at(&self) -> Option<Time> {
         let lately = self.scene.now.before(t::pooled_connections_last());
         let mut changes = self.scene.seen.changes.of(&self.hook?.id, lately);

@@ -11,7 +11,7 @@ pub struct Excess<'a> {
     window: Option<&'a Window>,
     minute: Option<&'a Window>,
     baseline: &'a Baseline,
-    /// Extra seconds of all writes together; `None` when it is not worth a word.
+    /// Extra seconds of all writes together; `None` when they take no noteworthy extra time.
     all: Option<f64>,
     /// Extra seconds per write that the API server itself takes, without hooks.
     own: f64,
@@ -28,21 +28,21 @@ impl Excess<'_> {
         Some((own / all).clamp(0.0, 1.0))
     }
 
-    /// The part that it makes up of the extra time of a write that meets it, 0 to 1; `None` when its calls take no
-    /// noteworthy extra time.
+    /// One hook's part of the extra time of a write that meets it, 0 to 1; `None` when its calls take no noteworthy extra
+    /// time.
     ///
     /// Most writes of a cluster are leases and node status, which few hooks see: among all writes a hook that holds
     /// up every new Pod can hide.
     pub fn call_share(&self, key: &(HookKind, String)) -> Option<f64> {
-        // With too few calls for that, the minute counts. A hook that gets hardly any CREATE or UPDATE delays the few that it
-        // gets.
+        // A window with too few calls is replaced by the minute. Where a hook gets hardly any CREATE or UPDATE, all of its
+        // calls count.
         let mut spans = [self.window, self.minute].into_iter().flatten();
         let mean = spans.find_map(|window| {
             let series = window.gained.hooks.get(key)?;
             let mut enough = [series.writes, series.calls].into_iter();
             enough.find(|calls| calls.count >= t::few_calls())?.mean()
         })?;
-        // What was learnt in the midst of an incident may be no measure.
+        // A usual time that was learnt during an incident may be too high.
         let usual = self.baseline.hook(key).unwrap_or(0.0).min(t::slow_at_least());
         let extra = mean - usual;
         (extra >= t::excess_at_least()).then(|| extra / (extra + self.own))
@@ -52,8 +52,8 @@ impl Excess<'_> {
 impl<'a> PlaneEvidence<'a> {
     /// The extra time of writes.
     ///
-    /// What writes take without any hook is the usual time, or, before anything usual is known, what the sli
-    /// twin of the request metric says: that leaves webhooks out.
+    /// The time beyond the usual time per write. Before that is known, beyond the mean of
+    /// `apiserver_request_sli_duration_seconds`, which leaves out the time that webhooks take.
     pub fn excess(&self) -> Excess<'a> {
         let window = self.window();
         let all = window.and_then(|Window { gained, .. }| {

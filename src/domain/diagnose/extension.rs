@@ -1,7 +1,7 @@
 //! The API server's evidence on a conversion webhook or the server behind an APIService.
 //!
-//! That is the conversions that it counted, or the condition that its aggregator sets on the APIService. It is no
-//! evidence about admission or about writes in general.
+//! For a conversion webhook, that is the conversions that the API server counted; for an APIService, the `Available` condition
+//! that the aggregator sets. Neither is evidence about admission or about writes in general.
 
 use super::counters::Counters;
 use crate::cluster::hook::{Aggregated, Available, Extension, Hook};
@@ -15,18 +15,18 @@ use crate::vocabulary::Cause;
 /// Most versions that are listed; of the rest only the number.
 const NAMES_TOLD: usize = 4;
 
-/// What the API server's side says.
+/// The API server's evidence on one conversion webhook or APIService.
 #[derive(Debug, Default)]
 pub struct Theirs {
-    /// It fails, with the cause if that is known.
+    /// `Some` if it fails, and in that the cause if it is known.
     pub fails: Option<Option<Cause>>,
-    /// It has worked: since this instant, no failure after it.
+    /// Since when it has worked without a failure; `None` where that is not known.
     pub works_since: Option<Time>,
-    /// Since when it fails.
+    /// When the condition last changed, or when the counted span began.
     pub since: Option<Time>,
     /// How many API servers' gauges say that it is not available.
     pub unavailable: f64,
-    /// How often it became so within a minute.
+    /// How often it became unavailable within the last minute, added up over all API servers.
     pub became_unavailable: f64,
 }
 
@@ -97,7 +97,7 @@ impl Available {
     }
 }
 
-/// What the API server's own aggregator says.
+/// What the API server's own aggregator says, as sentences.
 pub fn aggregator(hook: Option<&Hook>, theirs: &Theirs, now: Time) -> Vec<String> {
     let mut said = Vec::new();
     if let Some(available) = available(hook) {
@@ -127,7 +127,7 @@ pub fn aggregator(hook: Option<&Hook>, theirs: &Theirs, now: Time) -> Vec<String
     said
 }
 
-/// What an extension in trouble concerns.
+/// Which requests a failing conversion webhook or APIService affects, in one sentence.
 pub fn concerned(hook: &Hook) -> Option<String> {
     Some(match hook.extension.as_ref()? {
         Extension::Conversion(conversion) => {

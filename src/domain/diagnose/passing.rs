@@ -24,15 +24,17 @@ pub struct Stale {
     pub own: bool,
     /// A canary or users' calls ran into the timeout.
     pub timed_out: bool,
-    /// Users' calls did.
+    /// Users' calls ran into the timeout.
     pub calls_timed_out: bool,
-    /// Calls were answered for 1.8 timeouts since: the API server has no such connection, or no longer.
+    /// The endpoint left at least 1.8 timeouts ago, and since then calls were answered and none failed: the API server has no
+    /// such connection, or no longer.
     pub drained: bool,
 }
 
 impl Stale {
-    /// `None` unless every probe is good, an endpoint left within [`t::pooled_connections_last`], and either the connection
-    /// that hookwatch kept to it is silent, or hookwatch kept none and other calls get through.
+    /// `None` unless every probe is good and an endpoint left within [`t::pooled_connections_last`]. Also, hookwatch's own
+    /// connection to it must be silent; or other calls get through, the trouble is not older than that, and hookwatch did not see
+    /// all of its own connections to removed endpoints closed properly.
     pub fn of(evidence: &Evidence<'_>) -> Option<Self> {
         let hook = evidence
             .hook
@@ -60,7 +62,7 @@ impl Stale {
         let counted = !evidence.ambiguous && (timeouts(counters) || timeouts(&evidence.spans[1]));
         let now = evidence.scene.now;
         let over = evidence.was_answered_since(since) && now.since(since) >= hook.timeout + limit;
-        // Without a witness of our own only a trouble that began after the endpoint left can come from that.
+        // Without a silent connection of our own, only trouble that began after the endpoint left can come from that.
         let is_older = evidence.before.is_some_and(|before| {
             use Cause::{Denying, Partial, RolloutGap, StaleConnection};
             let passes = [StaleConnection, RolloutGap, Partial, Denying].map(Some);
@@ -71,7 +73,7 @@ impl Stale {
         let answered =
             counters.calls - counters.failed >= 1.0 && counters.from().is_some_and(|from| from >= scraped);
         let others_get_through = answered || evidence.accusations.iter().any(|other| !other.named.current);
-        // What hookwatch kept tells what the API server has kept.
+        // If the backends closed hookwatch's connections properly, they closed the API server's too.
         let closed = evidence.scene.seen.pooled.are_closed(&hook.id, now);
         (own.is_some() || !is_older && !closed && others_get_through).then_some(Self {
             since,
@@ -84,11 +86,11 @@ impl Stale {
 }
 
 /// When calls began to be lost around changes of the endpoints, and whether that happened often enough to name the webhook
-/// (three calls, or two bursts). `None` where another cause explains it better; `found` is the one that the rules below
-/// would give.
+/// (three calls, or two bursts). `None` where another cause explains it better; `found` is the cause that the rules after those
+/// for rollouts would give.
 ///
-/// Only a transient fault can be one: a backend that does not serve long after its own change is bad, and all backends
-/// together are an outage, whatever changed before.
+/// Only a transient fault counts: a backend that still does not serve long after its own change is bad, and if all backends are
+/// dead it is an outage, whatever changed before.
 pub fn rollout_gap(evidence: &Evidence<'_>, found: impl FnOnce() -> Option<Cause>) -> Option<(Time, bool)> {
     use Cause::{Denying, Erroring, FailingOpen, Partial, Refused, Unreachable};
     let (gap, now, hook) = (&evidence.gap, evidence.scene.now, evidence.hook?);

@@ -20,15 +20,15 @@ use crate::vocabulary::{Effect, NotAHook, Writes};
 /// What recent scrapes say about the control plane, with the baseline.
 #[derive(Debug, Clone)]
 pub struct PlaneEvidence<'a> {
-    /// The instant.
+    /// When it is judged.
     pub now: Time,
-    /// Recent intervals.
+    /// What API servers counted recently.
     pub windows: &'a Windows,
-    /// What is usual.
+    /// What they usually count.
     pub baseline: &'a Baseline,
     /// All canaries.
     pub canaries: &'a Canaries,
-    /// Why scrapes are not answered, when none is although they are tried.
+    /// Why scrapes are not answered; `None` while one is answered, or none is tried.
     pub unanswered: Option<&'a str>,
     /// A sentence on an API server that stopped answering while others go on.
     pub sick: Option<String>,
@@ -49,7 +49,7 @@ pub struct LastWitnessed {
 }
 
 impl LastWitnessed {
-    /// Keeps since when writes are slow; without evidence they may still be.
+    /// Updates since when writes are slow. Without evidence that stays as it was.
     fn saw(&mut self, writes: Writes, now: Time) {
         self.slow_since = match writes {
             Writes::Delayed => self.slow_since.or(Some(now)),
@@ -101,11 +101,11 @@ impl<'a> PlaneEvidence<'a> {
         let (hung, late) = (self.canaries.hung(self.now), self.canaries.several_slow(self.now));
         let (mut blocked, mut slow, mut answered) = (down || self.refused().is_some(), late, false);
         for (_, memory) in self.canaries.iter() {
-            // Beside an API server that does not answer others do: some writes hang, the rest go through.
+            // Of several API servers one does not answer: writes that reach it hang, the rest go through.
             let written = |outcome: &CanaryOutcome| *outcome == CanaryOutcome::Written;
             let others_get_through =
                 self.sick.is_some() && memory.any_within(self.now, t::through_lately(), written);
-            // Of writes that always take seconds some take twice as long as the one before: those are slow, and none is blocked.
+            // Where writes always take seconds, one may take twice as long as the one before: it is slow, not blocked.
             let waiting = memory.hung_for(self.now).filter(|_| hung);
             let hangs = waiting.is_some_and(|waiting| !memory.may_take(waiting, self.now));
             slow |= waiting.is_some();
@@ -126,7 +126,7 @@ impl<'a> PlaneEvidence<'a> {
                 t::most_calls()
             };
             blocked |= results.failed >= t::few_calls() && results.failed >= share * results.total();
-            // Of one interval a few slow writes may make up the mean, and where next to nothing is written one write does.
+            // A few slow writes may dominate the mean of one interval, and where hardly anything is written a single one does.
             let mut spans = [Some(window), self.windows.recent.as_ref()].into_iter().flatten();
             let (usual, limits) = (&self.baseline.write, t::delayed_at_least()..t::slow_always());
             let is_slow = |window: &Window| {
@@ -142,7 +142,7 @@ impl<'a> PlaneEvidence<'a> {
             };
             let unheard = self.canaries.iter();
             let unheard = unheard.filter_map(|(_, memory)| memory.unheard_at(self.now));
-            // Beside one that is known not to answer, a canary without an answer says nothing of the others.
+            // If one API server is known not to answer, a canary without an answer says nothing about the others.
             let newer = self.sick.is_some() || unheard.max().is_none_or(|at| window.to > at);
             let since_then = self.unanswered.is_none() && newer;
             let lately = self.now.since(window.to) < t::answers_lately();
@@ -230,7 +230,7 @@ impl<'a> PlaneEvidence<'a> {
         }
     }
 
-    /// Whether slow writes were well before, and are not slow for long.
+    /// Whether writes became slow only a moment ago, and were neither slow nor blocked before.
     fn is_new(&self, witnessed: &LastWitnessed) -> bool {
         let in_trouble = witnessed.delayed.or(witnessed.blocked).is_some();
         !in_trouble && self.is_lately(witnessed.slow_since, t::unexplained_after())
@@ -246,20 +246,20 @@ impl<'a> PlaneEvidence<'a> {
         scraped || self.canaries.iter().any(|(_, memory)| memory.was_heard())
     }
 
-    /// What became of others' writes of Leases lately.
+    /// The results of recent writes of Leases, dry runs left out.
     fn renewals(&self) -> Option<&Results> {
         let [group, _, resource, _] = LEASES.map(str::to_owned);
         self.window()?.gained.others.results.get(&(group, resource))
     }
 
-    /// Whether writes of Leases fail, dry runs left out, and none of them is answered otherwise.
+    /// Whether at least three recent writes of Leases failed and none succeeded, dry runs left out.
     pub fn renewals_fail(&self) -> bool {
         let fail = |results: &Results| results.failed >= t::few_calls() && results.ok < 1.0;
         self.renewals().is_some_and(fail)
     }
 
-    /// A canary of the control plane's kinds that is refused, as a policy or a match condition refuses it, while no Lease is
-    /// written. Where one is, by others or by the canary of the nodes, the canary is refused for its own object.
+    /// A canary of the control plane's kinds that keeps being refused, for example by a policy or a match condition, while no
+    /// Lease is written. If other clients or the canary for nodes' Leases write one, the refusal is about the canary's own object.
     fn refused(&self) -> Option<(CanaryTarget, &CanaryReport)> {
         use CanaryTarget::{KubeSystem, NodeLease};
         let mut targets = [NodeLease, KubeSystem].into_iter();
@@ -274,7 +274,7 @@ impl<'a> PlaneEvidence<'a> {
         (!by_canary && !by_others()).then_some(refused)
     }
 
-    /// Mean seconds per write, dry runs left out.
+    /// Mean seconds per write, dry runs left out; `None` while no writes are counted.
     pub fn write_seconds(&self) -> Option<f64> {
         self.window()?.gained.all_writes().duration.mean()
     }
@@ -286,7 +286,8 @@ impl<'a> PlaneEvidence<'a> {
         writes.duration.mean()
     }
 
-    /// What the API server itself needs per write, without hooks and without waiting for a seat.
+    /// Seconds that the API server itself needs per write, without hooks and without waiting for a seat in flow control; `None`
+    /// with too few writes.
     pub fn own_seconds(&self) -> Option<f64> {
         let window = self.window()?;
         window.own_seconds().or_else(|| {
@@ -296,7 +297,8 @@ impl<'a> PlaneEvidence<'a> {
         })
     }
 
-    /// The same, where that is slow: whichever resource it lacks, the answers of webhooks reach it late as well.
+    /// [`own_seconds`](Self::own_seconds) if that is slow: the API server then lacks some resource, and webhooks' answers reach it
+    /// late too.
     pub fn slow_own_seconds(&self) -> Option<f64> {
         let slow = match self.baseline.sli.median() {
             Some(usual) => (t::own_factor() * usual).max(usual + t::excess_at_least()),

@@ -14,28 +14,28 @@ use crate::vocabulary::Cause;
 /// What the probes of all backends add up to.
 #[derive(Debug)]
 pub enum ProbeEvidence<'a> {
-    /// They say nothing.
+    /// No usable result.
     NoData,
-    /// All that say anything say that it answers.
+    /// Every backend with a result answers in time, or was late only once.
     Good {
         /// Backends that answered.
         answered: usize,
         /// Out of this many.
         of: usize,
-        /// Where each answered late at its last probe: how long the quickest took, and when the first was probed. Once is no
-        /// evidence on its own.
+        /// If every backend answered its last probe late: how long the quickest took, and when the earliest of these probes
+        /// began. A single late answer is no evidence on its own.
         late: Option<(Duration, Time)>,
     },
     /// It answers, and at least one backend answers late.
     Slow {
         /// How long the slowest took.
         took: Duration,
-        /// How long the quickest took; nothing where one answers in time.
+        /// How long the quickest took; zero where one answers in time.
         least: Duration,
         /// Since when.
         since: Time,
     },
-    /// Some backends are dead and others answered since.
+    /// Some backends are dead, and others have answered since the first of them died.
     Some {
         /// The dead ones.
         dead: Vec<(&'a Backend, &'a Dead)>,
@@ -44,7 +44,7 @@ pub enum ProbeEvidence<'a> {
     },
     /// All backends are dead.
     All {
-        /// The one with the most frequent cause.
+        /// Of those with the most frequent cause, the one that has been dead for longest.
         worst: &'a Dead,
         /// All of them.
         dead: Vec<(&'a Backend, &'a Dead)>,
@@ -52,7 +52,7 @@ pub enum ProbeEvidence<'a> {
 }
 
 impl<'a> ProbeEvidence<'a> {
-    /// How long it takes to answer where it answers late, if only once, and since when.
+    /// How long its late answers take, and since when they are late; also where each backend was late only once.
     pub fn late(&self) -> Option<(Duration, Time)> {
         match self {
             Self::Slow { took, since, .. } => Some((*took, *since)),
@@ -78,7 +78,7 @@ impl<'a> ProbeEvidence<'a> {
         for (_, found) in &dead {
             *alike.entry(found.cause).or_default() += 1;
         }
-        // Of equally frequent causes the first one, so that the result is stable.
+        // Of equally frequent causes the one that began first, so that the result is stable.
         let rank = |found: &Dead| (alike.get(&found.cause), Reverse(found.since));
         let worst = dead
             .iter()
@@ -110,8 +110,8 @@ impl<'a> ProbeEvidence<'a> {
     }
 }
 
-/// The backends that were tried and that count. The ClusterIP does only when it has ever answered and nothing else is
-/// there: it may be unreachable from where hookwatch runs.
+/// The backends with a probe result that counts. That of the ClusterIP counts only if there is no other backend, and a dead
+/// ClusterIP only if it has ever answered: it may be unreachable from where hookwatch runs.
 pub fn counted(backends: &[(Backend, BackendState)]) -> Vec<&(Backend, BackendState)> {
     let direct = backends.iter().any(|(backend, _)| backend.path != ClusterIp);
     let counts = |(backend, state): &&(Backend, BackendState)| match state {

@@ -16,31 +16,31 @@ use crate::thresholds as t;
 use crate::time::Time;
 use crate::vocabulary::{Cause, Health, NotAHook};
 
-/// What the verdict a moment ago is remembered by.
+/// What is remembered of a hook's verdict at the last tick.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Before {
-    /// How the hook was.
+    /// The health that it had.
     pub health: Health,
     /// What was wrong.
     pub cause: Option<Cause>,
-    /// Since when.
+    /// Since when it has had this cause.
     pub since: Option<Time>,
-    /// At some time since then none of its backends answered.
+    /// While it has had this cause, there was a tick at which none of its backends answered.
     pub whole: bool,
-    /// It was named as failing, and not found to be well since.
+    /// It was named as failing, and has not been found healthy since.
     pub named: bool,
     /// It lost its path together with all others, and no backend has answered since.
     pub on_lost_path: bool,
-    /// When it was last found to be well after it had been named: where the interval that showed it began.
+    /// When it was last found healthy after it had been named: the beginning of the API server's interval that showed it.
     pub cleared: Option<Time>,
-    /// When it was last named as hanging while writes reached it that could wait for it.
+    /// The last tick at which it was named as hanging and could hold users' writes up.
     pub hung_until: Option<Time>,
 }
 
 /// What the evidence on all hooks shares.
 #[derive(Debug)]
 pub struct Scene<'a> {
-    /// The instant.
+    /// The instant of the tick.
     pub now: Time,
     /// Everything that was observed.
     pub seen: &'a Observations,
@@ -48,7 +48,7 @@ pub struct Scene<'a> {
     pub plane: &'a PlaneEvidence<'a>,
     /// What slows or blocks writes and is no hook, if that is known without a verdict.
     pub elsewhere: Option<NonHookCause>,
-    /// Why it is nothing but a hook, and until when that is known.
+    /// The other causes that are ruled out, as a sentence, and the end of the span for which that is known.
     pub ruled_out: Option<(Time, String)>,
     /// Every probe of everything fails and nothing shows that this is not our own fault.
     pub self_doubt: bool,
@@ -66,20 +66,20 @@ pub struct Scene<'a> {
     pub(super) hanging: BTreeSet<&'a HookId>,
     /// What the slow hooks that a late canary meets take together, by our probes.
     slow: BTreeMap<CanaryTarget, Duration>,
-    /// When a probe that any backend of any hook answered last began.
+    /// When the newest answered probe of any backend began.
     pub(super) reached_at: Option<Time>,
     named: AccusedHooks<'a>,
-    /// Since when each is failing that was a moment ago, the first of them first.
+    /// The hooks that were failing at the last tick, with since when; the earliest first.
     failing: Vec<(Time, &'a Subject)>,
-    /// Hooks that were named as hanging a moment ago.
+    /// Hooks that were named as hanging at the last tick.
     named_hanging: BTreeSet<&'a Subject>,
 }
 
-/// Admission hooks that no backend answered for a moment ago, and that were named for it.
+/// Admission hooks that were named at the last tick, for a cause with which none of their backends answered.
 #[derive(Debug, Default)]
 struct AccusedHooks<'a> {
     hooks: BTreeSet<&'a HookId>,
-    /// How many of them are called at a place.
+    /// How many of them each place has, by [`HookTarget::place`].
     at: BTreeMap<String, usize>,
 }
 
@@ -93,7 +93,8 @@ impl<'a> Scene<'a> {
     ) -> Self {
         let states = seen.states(now);
         let elsewhere = plane.elsewhere(before.values().filter_map(|it| it.hung_until).max());
-        // When a way opens again, what hung on it comes back together, and not in one instant.
+        // When a lost path works again, the probes that hung on it come back within a moment, but not all at once. An answer
+        // that is newer than that does not count yet.
         let a_moment_ago = now.before(t::together());
         let late = seen
             .canaries
@@ -154,8 +155,8 @@ impl<'a> Scene<'a> {
         self.path_lost && canaries.any(|(_, memory)| self.hung_for(memory).is_some())
     }
 
-    /// Whether another hook that is called where this one is, or that lost the same path, was named a moment ago. What is
-    /// called there as well is known by the configurations alone: who may write EndpointSlices has no say in it.
+    /// Whether another hook that is called at the same place, or that lost the same path, was named at the last tick. The place
+    /// comes from the configurations alone, so that a tenant who may write EndpointSlices cannot change it.
     pub(super) fn is_named_beside(&self, hook: &Hook) -> bool {
         let itself = usize::from(self.named.hooks.contains(&hook.id));
         if self.named.hooks.len() == itself {
@@ -165,19 +166,19 @@ impl<'a> Scene<'a> {
         self.path_hangs() || hook.target.place().is_some_and(|place| at(&place) > itself)
     }
 
-    /// Since when another hook is failing that was a moment ago.
+    /// Since when another hook has been failing, as of the last tick; the earliest.
     pub(super) fn another_fails_since(&self, subject: &Subject) -> Option<Time> {
         let mut others = self.failing.iter().filter(|(_, other)| *other != subject);
         others.next().map(|(since, _)| *since)
     }
 
-    /// Whether another hook was named as hanging a moment ago: requests wait for it until their clients give up, and
+    /// Whether another hook was named as hanging at the last tick: requests wait for it until their clients give up, and
     /// the API server counts the call in flight at that moment as failed, whichever hook's it was.
     pub(super) fn another_hangs(&self, subject: &Subject) -> bool {
         self.named_hanging.iter().any(|other| *other != subject)
     }
 
-    /// Writes are slow for a reason that is no hook's: a canary that is late may be so for the same one.
+    /// Writes are slow for a known reason other than a hook, which may also be why a canary is late.
     pub fn is_explained(&self) -> bool {
         let known = self.elsewhere.as_ref();
         known.is_some_and(|found| found.cause != NotAHook::Unexplained)
@@ -251,7 +252,7 @@ fn hanging<'a>(
 }
 
 /// The number of distinct destinations of these addresses. A Service whose endpoints the cluster's controller does not
-/// manage, with the addresses of another one, does not count: it falls silent with that one.
+/// manage does not count by an address that another destination has too: the two fall silent together.
 fn places(silent: &[(&HookTarget, &BackendAddress)]) -> usize {
     let mut listed: BTreeMap<&BackendAddress, BTreeSet<Option<String>>> = BTreeMap::new();
     for (target, address) in silent {

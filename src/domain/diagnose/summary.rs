@@ -1,4 +1,4 @@
-//! A verdict in one sentence, and what a person would do next; and the whole control plane in one.
+//! The one-sentence summaries: of a verdict, with the advice for an operator, and of the control plane's writes.
 
 use crate::cluster::condition::BypassCondition;
 use crate::cluster::hook::HookKind;
@@ -81,7 +81,7 @@ fn affected(verdict: &Verdict, cause: Cause, passing: bool) -> &'static str {
     }
 }
 
-/// What a bypass makes of that; `None` where there is none.
+/// The bypass and what it does to requests, as the rest of the summary; `None` where there is none.
 fn bypassed(verdict: &Verdict, spared: Option<bool>) -> Option<String> {
     let rung = match verdict.bypass? {
         BypassCondition::Skip => return Some("; it is bypassed (skip): no write reaches it".to_owned()),
@@ -105,7 +105,7 @@ fn bypassed(verdict: &Verdict, spared: Option<bool>) -> Option<String> {
     Some(format!("{rung}: {own}{others}"))
 }
 
-/// What a person would do next, in one sentence.
+/// What an operator should do next, in one or two sentences; `None` without a cause.
 pub fn advice(verdict: &Verdict) -> Option<&'static str> {
     let cause = verdict.cause?;
     Some(match (verdict.kind, verdict.bypass) {
@@ -148,8 +148,8 @@ const fn advice_on_extension(kind: HookKind, cause: Cause) -> &'static str {
     }
 }
 
-/// The top of every report: one sentence on writes, and, when they are not well, what else is seen. `blind`: whether
-/// a failing webhook could be missed, so that it must not say that there is none.
+/// The top of every report: a summary of writes, and, unless all is in order, the symptoms. `blind`: a failing webhook could be
+/// missed, so that the summary must not say that there is none.
 pub fn of_control_plane(
     writes: Writes,
     verdicts: &[Verdict],
@@ -165,12 +165,12 @@ pub fn of_control_plane(
 }
 
 fn of_writes(writes: Writes, verdicts: &[Verdict], elsewhere: Option<&NonHookCause>, blind: bool) -> String {
-    // While writes do not flow, a webhook that none of them reaches is no reason.
+    // While writes do not flow, a webhook that no user's write reaches cannot be the reason.
     let is_culprit = |verdict: &Verdict| {
         verdict.can_hold_writes_up() || writes == Writes::Flowing && verdict.fails_admission()
     };
     let culprits = || verdicts.iter().filter(|verdict| is_culprit(verdict));
-    // Canaries are among what a shield spares, and say nothing of the rest.
+    // A shield spares canaries, so that they say nothing about the writes that it does not spare.
     let shielded = culprits().any(|verdict| verdict.bypass == Some(BypassCondition::Shield));
     let state = match writes {
         Writes::Flowing if shielded => "Some writes flow",

@@ -16,14 +16,14 @@ use crate::thresholds as t;
 use crate::time::Time;
 use crate::vocabulary::{BackendHealth, Cause, Effect, Health};
 
-/// What follows for writes, as the policy `Ignore` suggests otherwise.
+/// What bad patches do to writes. Under `Ignore` a reader would expect such writes to pass.
 const BAD_PATCH: &str = "Its patch cannot be applied to the object, and the API server refuses such writes under either \
                          failurePolicy.";
 
 /// Most items listed; of the rest only the number.
 const TOLD: usize = 3;
 
-/// The observations, the one that weighs most first; with the sentences that are the rule's own.
+/// The observations as sentences, the strongest first. `own`: those that the verdict's rule adds.
 pub fn evidence(evidence: &Evidence<'_>, own: Vec<String>, verdict: &Verdict) -> Vec<String> {
     let mut said = match (&evidence.theirs, uncalled(evidence)) {
         (Some(theirs), _) => of_extension(evidence, theirs, verdict.effect),
@@ -67,7 +67,7 @@ fn of_admission(evidence: &Evidence<'_>, own: Vec<String>, verdict: &Verdict) ->
     if counters.failed >= 1.0 || counters.denied >= 1.0 || cause == Some(Cause::Slow) || !is_older {
         said.extend(counters.sentences("calls", evidence.usual));
     }
-    // A webhook that is not listed may take no dry runs: refusing those is counted alike.
+    // For a webhook that is not listed the counter may mean refused dry runs instead, which it may not support.
     let patches_badly = evidence.hook.is_some() && counters.patches_badly();
     said.extend(patches_badly.then(|| BAD_PATCH.to_owned()));
     let troubled = cause.is_some_and(|cause| cause != Cause::Denying);
@@ -96,7 +96,7 @@ fn of_admission(evidence: &Evidence<'_>, own: Vec<String>, verdict: &Verdict) ->
     said
 }
 
-/// What a canary was refused with. What was refused before writes got through again is no evidence any more.
+/// The newest refusal of a canary because of this hook. If canaries got through again since, only while the hook has a cause.
 fn refusal(evidence: &Evidence<'_>, cause: Option<Cause>) -> Option<String> {
     let latest = evidence.latest();
     let latest = latest.filter(|latest| latest.current || cause.is_some())?;
@@ -123,8 +123,8 @@ fn of_extension(evidence: &Evidence<'_>, theirs: &Theirs, effect: Effect) -> Vec
     said
 }
 
-/// What is worth a word while no write reaches the hook; `None` where writes do, and where a dry run of hookwatch's was
-/// refused in its name on probation.
+/// What is said while a bypass keeps users' writes from the hook; `None` otherwise, and after a dry run of hookwatch's was refused
+/// because of it on probation.
 fn uncalled(evidence: &Evidence<'_>) -> Option<Vec<String>> {
     let is_told = evidence.uncalled || evidence.is_uncalled() && evidence.structural.is_some();
     let bypass = evidence.bypass.filter(|_| is_told)?;
@@ -141,7 +141,7 @@ fn uncalled(evidence: &Evidence<'_>) -> Option<Vec<String>> {
     Some(said)
 }
 
-/// A canary that meets the hook waits.
+/// How long a canary that meets the hook has been waiting, unless a refused canary says more.
 pub fn late(evidence: &Evidence<'_>) -> Vec<String> {
     let late = evidence.canary_late.filter(|_| evidence.latest().is_none());
     let late = late.map(human);
@@ -263,7 +263,7 @@ pub fn rollout(evidence: &Evidence<'_>) -> Vec<String> {
     said
 }
 
-/// What changed around the hook before its trouble began: where most people would have begun to look.
+/// What changed around the hook shortly before its trouble began, the newest changes only.
 fn just_before(evidence: &Evidence<'_>, since: Time) -> Option<String> {
     let changes = &evidence.scene.seen.changes;
     let told: Vec<String> = changes

@@ -1,8 +1,8 @@
-//! The judgement by hookwatch's own witnesses alone, while there is a Prometheus as well.
+//! The judgement by hookwatch's own evidence alone, while the diagnosis uses a Prometheus too.
 //!
-//! Everything is then judged twice. The breaker gets only the round without the Prometheus, which has a memory of its own:
-//! a Prometheus is never a witness for it, and cannot remove one. What is published comes from the round with it; where
-//! the two differ, the verdict depends on the Prometheus, and is less certain.
+//! Everything is then judged in two rounds. The breaker gets only the one without the Prometheus, which has a memory of its
+//! own, so that a Prometheus can neither add a witness nor remove one. The round with the Prometheus is published; where the
+//! two differ, the verdict depends on the Prometheus, and its confidence is lowered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(super) struct Alone {
     pub(super) witnessed: LastWitnessed,
 }
 
-/// The result of such a round.
+/// The result of one round without a Prometheus.
 pub(super) struct Own {
     pub(super) judged: Arc<Judged>,
     pub(super) verdicts: Vec<Verdict>,
@@ -37,16 +37,16 @@ pub(super) struct Own {
     pub(super) lesson: Lesson,
 }
 
-/// What is learnt of what is usual.
+/// What a tick teaches the baseline.
 pub(super) enum Lesson {
-    /// Nothing, and intervals not yet in the baseline are dropped.
+    /// Nothing, and intervals that are still in quarantine are dropped.
     Doubt,
-    /// What was counted, but nothing of these hooks: what is out of the usual for long is left alone.
+    /// What was counted, without these hooks, which have been in trouble for long.
     Without(BTreeSet<(HookKind, String)>),
 }
 
 impl Lesson {
-    /// Calm times alone teach. `in_trouble`: writes are, or something that is no hook.
+    /// Only calm times teach. `in_trouble`: writes are slow or blocked, or another cause than a hook was found.
     pub(super) fn of(verdicts: &[Verdict], in_trouble: bool, now: Time) -> Self {
         if in_trouble || verdicts.iter().any(|verdict| is_news(verdict, now)) {
             return Self::Doubt;
@@ -94,13 +94,14 @@ impl Watchdog {
     }
 }
 
-/// Makes verdicts less sure that are not the same without a Prometheus, and says where their counters come from.
+/// Lowers the confidence of verdicts that are not the same without the Prometheus, and adds a sentence on where their counters
+/// come from.
 pub(super) fn temper(all: &mut [(Evidence<'_>, Verdict)], own: &[Verdict], stored: &StoredWindows) {
     let own: BTreeMap<Subject, &Verdict> = own.iter().map(|verdict| (verdict.subject(), verdict)).collect();
     for (evidence, verdict) in all {
         let alone = own.get(&verdict.subject());
         let same = alone.is_some_and(|alone| alone.rule == verdict.rule && alone.cause == verdict.cause);
-        // What is found without it is no less sure for being found with it as well.
+        // If both rounds agree, confidence is not lowered below that of the round without the Prometheus.
         let agrees = alone.filter(|alone| (alone.health, alone.cause) == (verdict.health, verdict.cause));
         let lowered = |confidence: f64, floor: fn(&Verdict) -> f64| {
             let least = agrees.map_or(0.0, |alone| floor(alone).min(confidence));
@@ -120,7 +121,7 @@ pub(super) fn temper(all: &mut [(Evidence<'_>, Verdict)], own: &[Verdict], store
     }
 }
 
-/// The same for what is to blame and is no hook.
+/// The same for a cause other than a hook.
 pub(super) fn temper_elsewhere(
     found: Option<&mut NonHookCause>,
     own: Option<&NonHookCause>,
@@ -136,7 +137,7 @@ pub(super) fn temper_elsewhere(
     found.evidence.push(lowered);
 }
 
-/// The control plane by what was counted within some windows: hookwatch's own scrapes, or those that are stored.
+/// The evidence on the control plane from these windows: those of a Prometheus if `is_stored`, else of hookwatch's own scrapes.
 pub(super) fn plane<'a>(
     seen: &'a Observations,
     windows: &'a Windows,
@@ -161,14 +162,14 @@ pub(super) fn plane<'a>(
     }
 }
 
-/// What is to blame and is no hook. That the reason is not known counts only while no hook is named that can be it.
+/// The cause other than a hook. [`NotAHook::Unexplained`] counts only while no named hook can be the reason.
 pub(super) fn elsewhere(scene: &Scene<'_>, all: &[(Evidence<'_>, Verdict)]) -> Option<NonHookCause> {
     let is_explained = all.iter().any(|(_, verdict)| verdict.can_hold_writes_up());
     let found = scene.elsewhere.clone();
     found.filter(|found| !is_explained || found.cause != NotAHook::Unexplained)
 }
 
-/// What the next round is to know of this one, which knew of the round `before`.
+/// What the next round remembers of this one's verdicts; `before` is what this one remembered.
 pub(super) fn remembered(
     before: &BTreeMap<Subject, Before>,
     verdicts: &[Verdict],

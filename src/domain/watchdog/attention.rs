@@ -12,8 +12,8 @@ use crate::time::Time;
 use crate::vocabulary::{Cause, Effect, Health};
 
 impl Attention {
-    /// Looks closer wherever something is odd, and everywhere until there is a baseline. `in_trouble`: writes are, or something
-    /// that is no hook.
+    /// Looks closer wherever something is odd, and everywhere until there is a baseline. `in_trouble`: writes are slow or
+    /// blocked, or another cause than a hook was found.
     pub(super) fn of(
         seen: &Observations,
         verdicts: &[Verdict],
@@ -31,8 +31,8 @@ impl Attention {
         let mut hooks: BTreeSet<HookId> = odd.map(|(hook, _)| (*hook).clone()).collect();
         for verdict in verdicts.iter().filter(|verdict| is_trouble(verdict)) {
             let Some(id) = verdict.hook() else { continue };
-            // What is suspect for long is looked at as often as everything else: a closer look costs the API server
-            // more than it brings. An API that is unavailable for weeks is common and no emergency.
+            // A hook that has been suspect for long is probed as often as the others: a closer look costs more than it brings.
+            // An aggregated API that has been unavailable for weeks is common and no emergency.
             let since = verdict.since.filter(|_| !verdict.fails_admission());
             if since.is_some_and(|since| now.since(since) >= t::attended()) {
                 hooks.remove(&id);
@@ -40,8 +40,8 @@ impl Attention {
                 hooks.insert(id);
             }
         }
-        // A slow canary accuses one of the hooks that match it. While it waits, all hooks that match canaries are
-        // observed closely, and all others once: a fault at many places shows at one canary after the other.
+        // One of the hooks that a slow canary meets may be the reason. While a canary waits, all hooks that meet canaries are
+        // probed more often, and all others once: a fault at many places shows at one canary after the other.
         let mut canary_is_odd = false;
         let mut waiting_since: Option<Time> = None;
         for (target, memory) in seen.canaries.iter() {
@@ -57,8 +57,8 @@ impl Attention {
             hooks.extend(seen.coverage.hooks().cloned());
         }
         let everywhere = !hooks.is_empty() || canary_is_odd || in_trouble || seen.history.is_young();
-        // Whatever a rollout breaks passes within seconds. Probes alone: scrapes cost the API server. What has the same
-        // name in another configuration shares its counters.
+        // What a rollout breaks passes within seconds. Only probes get faster: scrapes cost the API server. Hooks of the same
+        // name in other configurations are included, as they share the counters.
         let since = now.before(t::moved());
         let moved = |id: &&&HookId| seen.changes.moved_since(id.kind, &id.webhook, since);
         hooks.extend(states.keys().filter(moved).map(|id| (*id).clone()));
@@ -71,13 +71,13 @@ impl Attention {
     }
 }
 
-/// Something is wrong with the hook that a calm time would not have.
+/// Something is wrong with the hook. That it denies most requests does not count.
 pub(super) fn is_trouble(verdict: &Verdict) -> bool {
     !matches!(verdict.cause, None | Some(Cause::Denying))
 }
 
-/// Trouble that is new, or slows writes down: other measurements may be its effects. What has failed for longer, while writes
-/// are in no trouble, may never be fixed. Trouble of conversion webhooks and APIServices is measured separately.
+/// Trouble of an admission hook that is new, or slows writes down: it may affect other measurements, so that nothing is learnt
+/// from them. A hook that has failed for long without slowing writes may never be fixed, and must not prevent learning.
 pub(super) fn is_news(verdict: &Verdict, now: Time) -> bool {
     let young = verdict.since.is_none_or(|since| now.since(since) < t::lasting());
     let delays = verdict.health == Health::Failing && verdict.effect == Effect::Delaying;

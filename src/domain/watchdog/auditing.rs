@@ -16,7 +16,7 @@ const COMPARE_EVERY: Duration = Duration::from_secs(10);
 const REPEAT_AFTER: Duration = Duration::from_secs(3_600);
 /// An audit without a result is requested again after this.
 const LOST_AFTER: Duration = Duration::from_secs(600);
-/// Shortest pause after an audit: this, or [`PAUSE_FACTOR`] times the duration of that audit if longer.
+/// Shortest pause after an audit: this, or [`PAUSE_FACTOR`] times the duration of that audit if that is longer.
 const MIN_PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_FACTOR: u32 = 4;
 /// Findings that appear within this time of the first audit count as older than hookwatch: they get no time and no log
@@ -60,7 +60,7 @@ impl Auditing {
         }
         self.last_compared = now;
         let evidence = evidence(seen, now);
-        // One that is still in flight here is lost.
+        // An audit still in flight at this point is older than `LOST_AFTER`: it counts as lost.
         let is_due = self.in_flight || age.is_none_or(|age| age >= REPEAT_AFTER);
         if !is_due && last.is_some_and(|last| last.evidence == evidence) {
             return None;

@@ -1,4 +1,4 @@
-//! The commands suggested for a manual bypass: none that the edit would refuse.
+//! The commands suggested for a manual bypass. None is suggested that `hookwatch break` would refuse.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,11 +19,12 @@ const NO_ROOM: &str = "A shield needs room for a match condition, and the webhoo
      for it for 1 s at most, and passes without review when the call fails. It stays so until `hookwatch restore`.";
 const FORBIDDEN: &str = "The owner's annotation hookwatch.dev/breaker does not permit this: ask the owner first. The first command takes it \
      away, so put it back afterwards; the second bypasses the webhook.";
-/// The namespace that a command line means which names none.
+/// The namespace that the command line assumes without `--namespace`.
 const DEFAULT_NAMESPACE: &str = "hookwatch";
 
-/// Webhooks that one command names at most, and the length of their names in it, in bytes.
+/// Most webhooks that one command names.
 const MAX_WEBHOOKS: usize = 50;
+/// Most bytes of one command that their names may take, each with a space.
 const MAX_NAMES: usize = 8_000;
 
 /// What hooks must share to be bypassed by one command.
@@ -37,8 +38,8 @@ struct Bypass {
     forbidden: bool,
 }
 
-/// Adds to each hook the command to bypass it manually. Hooks of one incident with the same bypass share a command: the first
-/// of them, which must be the most urgent one, has it.
+/// Adds to each hook the command to bypass it manually. Hooks of one incident with the same bypass share a command, which goes to
+/// the first of them; `all` is sorted by urgency, so that this is the most urgent one.
 pub(super) fn advise(all: &mut [(Evidence<'_>, Verdict)]) {
     let mut groups: BTreeMap<Bypass, Vec<(usize, String)>> = BTreeMap::new();
     for (at, (evidence, verdict)) in all.iter().enumerate() {
@@ -67,7 +68,7 @@ pub(super) fn advise(all: &mut [(Evidence<'_>, Verdict)]) {
     }
 }
 
-/// How many of the hooks one command names: at least the first.
+/// How many of these hooks one command can name: at least one.
 fn fitting(members: &[(usize, String)]) -> usize {
     let mut length = 0;
     let fits = members.iter().take(MAX_WEBHOOKS).take_while(|(_, name)| {
@@ -77,8 +78,8 @@ fn fitting(members: &[(usize, String)]) -> usize {
     fits.count().max(1)
 }
 
-/// How a person gets writes past a hook that holds them up, and its name as commands take it. `None` where no bypass would, and
-/// for names that a shell would read as more than a word; the API server admits none.
+/// How to bypass a hook that holds writes up, and its name as commands take it. `None` where no bypass would help, and for a name
+/// that cannot be pasted into a shell as it is; the API server accepts no such name.
 fn bypass(evidence: &Evidence<'_>, verdict: &Verdict) -> Option<(Bypass, String)> {
     let harms = matches!(verdict.effect, Effect::Blocking | Effect::Delaying);
     if !harms || !verdict.fails_admission() || verdict.bypass.is_some() {
@@ -95,7 +96,8 @@ fn bypass(evidence: &Evidence<'_>, verdict: &Verdict) -> Option<(Bypass, String)
         _ if evidence.has_spared() => ("", Rung::Shield, SHIELD),
         _ => (" --rung skip", Rung::Skip, SKIP),
     };
-    // What refuses the write whatever the policy is not to be ignored.
+    // `--rung ignore` does not help if failures are ignored already, or if patches cannot be applied: those refuse a write
+    // under either policy.
     if (is_old || is_full) && (is_ignored(hook) || evidence.counters.patches_badly()) {
         return None;
     }
@@ -145,7 +147,7 @@ impl Bypass {
     }
 }
 
-/// Whether there is nothing left to ignore.
+/// Whether its failures are ignored already, and its timeout is no longer than `--rung ignore` would make it.
 fn is_ignored(hook: &Hook) -> bool {
     hook.failure_policy == FailurePolicy::Ignore && hook.timeout.as_secs() <= IGNORE_SECONDS
 }

@@ -1,4 +1,4 @@
-//! Which deadlines are reported, and since when they run.
+//! Which deadlines of clients are reported, and since when they run.
 
 use crate::cluster::condition::SHIELDED_NAMESPACES;
 use crate::cluster::hook::Labels;
@@ -10,8 +10,8 @@ use crate::observe::observations::Observations;
 use crate::time::Time;
 use crate::vocabulary::{Effect, Writes};
 
-/// What gives up next, while writes are blocked since an instant. A slow hook may also keep writes past their deadline that are
-/// not said to be blocked: then at most since it is slow.
+/// Which clients give up next, as sentences, given the state of `writes` and since when it holds. A slow hook may hold some
+/// writes past their deadline while writes as a whole are not blocked: the deadlines then run since its trouble began.
 pub(super) fn clocks(
     seen: &Observations,
     plane: &PlaneEvidence<'_>,
@@ -33,8 +33,8 @@ pub(super) fn clocks(
     told.unwrap_or_default()
 }
 
-/// Whether what holds the canary of leaders up may hold up their renewals: one of the webhooks that block writes could be asked
-/// about those, or none is known to block any.
+/// Whether what delays the canary for leaders may delay leaders' renewals too: one of the webhooks that block writes could be
+/// called for renewals, or no webhook is known to block writes.
 fn leaders_may_wait<'v>(seen: &Observations, blocking: impl Iterator<Item = &'v Verdict>) -> bool {
     let [system, _] = SHIELDED_NAMESPACES;
     let inventory = seen.inventory.as_ref();
@@ -46,7 +46,7 @@ fn leaders_may_wait<'v>(seen: &Observations, blocking: impl Iterator<Item = &'v 
         ..RequestShape::new("UPDATE", LEASES)
     };
     let mut blocking = blocking.peekable();
-    // Of one that is not listed no rule is known.
+    // The rules of a webhook that is not listed are not known: it could be called for anything.
     blocking.peek().is_none()
         || blocking.any(|verdict| {
             let id = verdict.hook();

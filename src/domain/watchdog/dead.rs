@@ -1,5 +1,5 @@
-//! Whether a hook whose failures are ignored answers no call, so that every request is already admitted without review;
-//! and whether it is back.
+//! Whether a hook whose failures are ignored answers no call at all, so that every request is already admitted without
+//! review; and whether it is back.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use crate::observe::snapshot::WriteSeries;
 use crate::thresholds as t;
 use crate::vocabulary::Cause;
 
-/// Multiples of the required silence over which every call must have failed: writes that wait for several hooks come in
-/// bursts.
+/// Multiples of [`dead_after`] that are tried as the span in which every call failed. Calls of writes that wait for several
+/// hooks end in bursts, so that a short span may hold none.
 const SPANS: [u32; 3] = [1, 2, 3];
 
 impl FactFinder<'_> {
-    /// No backend answers, and no API server got an answer. For a skipped hook no API server has evidence.
+    /// No backend answers, and no API server got an answer. While users' writes do not reach the hook, probes alone decide.
     pub(super) fn is_dead(&self, evidence: &Evidence<'_>, hook: &Hook) -> bool {
         evidence.fails_open()
             && !self.scene.self_doubt
@@ -30,7 +30,7 @@ impl FactFinder<'_> {
                     .any(|times| self.every_call_failed(evidence, hook, *times)))
     }
 
-    /// For as long as it takes every backend was silent or refused, on fresh connections and on kept ones.
+    /// For [`dead_after`] every backend has been silent or refused connections, and pooled connections have been silent too.
     fn is_silent(&self, evidence: &Evidence<'_>, hook: &Hook) -> bool {
         let since = self.scene.now.before(dead_after(evidence, hook));
         let mut direct = evidence
@@ -52,7 +52,7 @@ impl FactFinder<'_> {
             && direct.all(is_silent)
     }
 
-    /// We would see it answer: a backend of another hook does, if there is any.
+    /// hookwatch's own network works: a backend at another place answers probes, or there is no other place.
     fn others_answer(&self, hook: &Hook) -> bool {
         let place = hook.target.place();
         let others = self
@@ -65,8 +65,8 @@ impl FactFinder<'_> {
         others.peek().is_none() || others.any(answers)
     }
 
-    /// Over a multiple of the required time every API server counted failed calls, and no answered one. Calls of the replicas'
-    /// own canaries prove nothing: others must have called it, or waited.
+    /// Over `times` [`dead_after`], every API server counted failed calls and no answered one. The calls of hookwatch's own
+    /// canaries are no proof: other clients' calls must have failed too, or other clients' writes have waited.
     fn every_call_failed(&self, evidence: &Evidence<'_>, hook: &Hook, times: u32) -> bool {
         let (seen, now) = (self.scene.seen, self.scene.now);
         let key = hook.id.counted_as();
@@ -86,8 +86,8 @@ impl FactFinder<'_> {
                 .all(|series| series.fail_open >= 1.0 && series.answered() < 1.0)
     }
 
-    /// Writes that are no dry runs, and so no canaries of any replica, waited for webhooks as long as this one is waited
-    /// for: how long they took is more than the API server's own time for them.
+    /// Other clients' writes (no dry runs, and so no canaries of any replica) waited for webhooks for at least this one's timeout
+    /// in all: that is their duration less the API server's own time for them, over the last minute.
     fn a_call_waited(&self, hook: &Hook) -> bool {
         let minute = self.scene.plane.windows.minute.as_ref();
         minute.is_some_and(|window| {
@@ -96,8 +96,8 @@ impl FactFinder<'_> {
         })
     }
 
-    /// Whether a shield may be lifted: every backend answers, and no call fails open any more. That canaries are written
-    /// says nothing of a hook that fails open.
+    /// Whether the shield of a hook that fails open may be lifted: every backend answers, and no call fails open any more.
+    /// Canaries are no evidence here, as they are written either way.
     pub(super) fn may_be_back(&self, evidence: &Evidence<'_>) -> bool {
         if !evidence.fails_open() || !evidence.is_shielded() {
             return true;
@@ -105,8 +105,8 @@ impl FactFinder<'_> {
         counted(evidence.backends).into_iter().all(answers) && !evidence.failed_open
     }
 
-    /// Most calls are denied, which is a proper answer: calls were counted since the hook was last changed, none failed, and
-    /// no denial was an error of the hook's own.
+    /// The hook works and denies most requests: since it was last changed calls were counted and none failed, and it answered
+    /// none with a code of 5xx.
     pub(super) fn merely_denies(&self, evidence: &Evidence<'_>, hook: &Hook, cause: Option<Cause>) -> bool {
         let errs = |window: &Window| {
             let codes = counted_calls(hook, window).map(|series| series.codes.range(500..600));
@@ -120,8 +120,8 @@ impl FactFinder<'_> {
     }
 }
 
-/// For how long no request may have been answered: a refusal says at once that nothing listens, silence only once a hook that is
-/// merely slow would have answered.
+/// How long a hook must not have answered before it counts as dead. Its timeout is enough if every backend refuses connections;
+/// silence must last at least [`t::dead_silent`], by when a hook that is merely slow would have answered.
 fn dead_after(evidence: &Evidence<'_>, hook: &Hook) -> Duration {
     let mut direct = evidence
         .backends
@@ -136,7 +136,7 @@ fn dead_after(evidence: &Evidence<'_>, hook: &Hook) -> Duration {
     }
 }
 
-/// Whether a backend answered last.
+/// Whether the last probe of a backend was answered.
 fn answers((_, state): &(Backend, BackendState)) -> bool {
     matches!(state, BackendState::Alive { .. } | BackendState::Slow { .. })
 }

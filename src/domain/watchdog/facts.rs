@@ -1,7 +1,7 @@
 //! The breaker's facts: the verdicts, their witnesses, and how far each witness can be trusted.
 //!
-//! A verdict names a culprit when the evidence suffices for that. To act takes more: independent witnesses. They are
-//! counted here, from the same evidence.
+//! A verdict may name a culprit on little evidence. To act, the breaker needs independent witnesses. They are determined here,
+//! from the same evidence.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,17 +30,17 @@ use crate::vocabulary::{Cause, Effect, Health};
 /// What the facts on every hook are made from.
 pub(super) struct FactFinder<'a> {
     pub(super) scene: &'a Scene<'a>,
-    /// Something that is no hook's is known to hold requests up.
+    /// Another cause than a hook is known to hold requests up.
     elsewhere: bool,
     tampering: &'a Tampering,
-    /// By [`suspect_places`].
+    /// What [`suspect_places`] returned.
     suspects: BTreeMap<CanaryTarget, BTreeSet<SuspectPlace>>,
 }
 
-/// Where a failing or suspect hook is called, and since when it is silent ([`silent_since`]).
+/// Where a failing or suspect hook is called, and since when it has been silent ([`silent_since`]).
 type SuspectPlace = (Option<String>, Option<Time>);
 
-/// For each canary, where the failing or suspect hooks are called that it meets and that may be why it is late.
+/// For each canary, the places of the failing or suspect hooks that it meets and that may be why it is late.
 fn suspect_places(all: &[(Evidence<'_>, Verdict)]) -> BTreeMap<CanaryTarget, BTreeSet<SuspectPlace>> {
     use Cause::{Hanging, Slow, StaleConnection, Unreachable};
     let mut places: BTreeMap<CanaryTarget, BTreeSet<SuspectPlace>> = BTreeMap::new();
@@ -58,7 +58,8 @@ fn suspect_places(all: &[(Evidence<'_>, Verdict)]) -> BTreeMap<CanaryTarget, BTr
     places
 }
 
-/// Since when every backend of a hook that answered before has been silent, while others answer hookwatch.
+/// Since when all backends of a hook have been silent, if all of them answered before and another hook's backend has answered
+/// hookwatch since.
 fn silent_since(evidence: &Evidence<'_>) -> Option<Time> {
     let fell = counted(evidence.backends)
         .into_iter()
@@ -76,8 +77,9 @@ fn silent_since(evidence: &Evidence<'_>) -> Option<Time> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Beside {
     Nothing,
-    /// Hooks that fell silent at the same time, as with a node that is lost: which of them writes wait for is not known.
+    /// Hooks that fell silent at the same time, for example with their node: which of them writes wait for is not known.
     SilentToo,
+    /// At least one other hook that is failing or suspect.
     Another,
 }
 
@@ -89,8 +91,8 @@ fn incident_key(hook: &Hook, verdict: &Verdict) -> Option<String> {
     hook.target.place()
 }
 
-/// What the breaker is to know. What the owners of configurations say, and whether the API servers know
-/// `matchConditions`, is not known here.
+/// The facts for the breaker. The owners' annotations, and whether all API servers support `matchConditions`, are not known here:
+/// `app/engine/breaker` fills them in.
 pub(super) fn judged(
     scene: &Scene<'_>,
     all: &[(Evidence<'_>, Verdict)],
@@ -105,7 +107,7 @@ pub(super) fn judged(
         suspects: suspect_places(all),
     };
     let age = scene.seen.inventory_age(scene.now);
-    // A hook that only metrics or a refusal name is not there to be bypassed, and only admission can be.
+    // Only admission hooks that the inventory has can be bypassed.
     let listed = all.iter().filter_map(|(evidence, verdict)| {
         let hook = evidence.hook.filter(|hook| hook.id.kind.is_admission())?;
         let mut facts = finder.facts(evidence, hook, verdict);
@@ -176,7 +178,7 @@ impl FactFinder<'_> {
     }
 
     fn witnesses(&self, evidence: &Evidence<'_>, hook: &Hook, verdict: &Verdict) -> BTreeSet<Witness> {
-        // What a rollout costs is over by the time it is known: nothing says what is, and a bypass comes too late.
+        // A rollout's failures are over by the time they are known: a bypass would come too late.
         let is_over = verdict.cause == Some(Cause::RolloutGap);
         if is_over
             || self.is_mostly_answered(evidence, hook, verdict.cause)
@@ -184,11 +186,11 @@ impl FactFinder<'_> {
         {
             return BTreeSet::new();
         }
-        // Where next to nothing is written, ten seconds hold nothing.
+        // Where hardly anything is written, ten seconds may have no call: the minute counts too.
         let mut spans = self.scene.plane.windows.lately();
         let speak = [
             probes_speak(evidence, verdict.cause),
-            // Of a dead one every API server counted nothing but calls that failed.
+            // For a dead hook, every API server counted only failed calls.
             spans.any(|window| self.counters_speak(hook, verdict.cause, window))
                 || !evidence.is_uncalled() && self.is_dead(evidence, hook),
             self.canary_speaks(evidence, hook),
@@ -198,7 +200,7 @@ impl FactFinder<'_> {
         speaking.map(|(witness, _)| witness).collect()
     }
 
-    /// Most calls are answered, and no bypass helps against what the others are lost to.
+    /// Most calls are answered, and a bypass would not help the others, or would come too late for them.
     fn is_mostly_answered(&self, evidence: &Evidence<'_>, hook: &Hook, cause: Option<Cause>) -> bool {
         match cause {
             Some(Cause::Erroring | Cause::Partial) => self.lost_some_to_a_rollout(hook),
@@ -222,8 +224,8 @@ impl FactFinder<'_> {
         if states.any(|(_, state)| matches!(state, BackendState::Dead(_))) {
             return false;
         }
-        // A call that hangs is counted when it ends. A span that is longer than the hook's timeout holds answers from before
-        // the hang.
+        // A call that hangs is counted when it ends, so a span that is longer than the hook's timeout includes answers from before
+        // the hang: then the newest interval counts.
         let outlasts = |recent: &&Window| hook.timeout.as_secs_f64() > recent.seconds();
         let recent = windows.recent.as_ref().filter(outlasts);
         let Some(window) = recent.or(windows.newest.as_ref()) else {
@@ -240,7 +242,7 @@ impl FactFinder<'_> {
         changes.moved_since(hook.id.kind, &hook.id.webhook, since.before(t::moved()))
     }
 
-    /// The API server counted calls that failed or were late, more of them than the canaries of all replicas made.
+    /// The API servers counted failed or slow calls that the canaries of all replicas do not explain.
     fn counters_speak(&self, hook: &Hook, cause: Option<Cause>, window: &Window) -> bool {
         if self.failed_of_others(hook, window) >= 1.0 {
             return true;
@@ -256,15 +258,15 @@ impl FactFinder<'_> {
         })
     }
 
-    /// How many calls failed that no canary of any replica made.
+    /// How many failed calls the canaries of all replicas do not explain. Below zero where they explain more than was counted.
     fn failed_of_others(&self, hook: &Hook, window: &Window) -> f64 {
         let canaries = &self.scene.seen.canaries;
         let own_failed = match hook.failure_policy {
             FailurePolicy::Fail => canaries.refused_within(&hook.id.webhook, window.from, window.to),
-            // No refusal shows which of them failed.
+            // Canaries are not refused then, so that each of them may have failed.
             FailurePolicy::Ignore => self.own_calls(hook, window).len(),
         };
-        // Dry runs, such as canaries, are refused for a hook that takes none, and counted as the API server's own error.
+        // The API server refuses dry runs, such as canaries, for a hook that takes none, and counts that as its own error.
         let refused = |series: &HookSeries| {
             if hook.dry_run_safe {
                 0.0
@@ -277,7 +279,7 @@ impl FactFinder<'_> {
         failed - own_failed as f64 * t::replicas()
     }
 
-    /// How long the calls took that canaries made within a window.
+    /// The durations in seconds of this replica's canaries that match the hook and ended within a window.
     fn own_calls(&self, hook: &Hook, window: &Window) -> Vec<f64> {
         let Scene { seen, .. } = *self.scene;
         let own = seen.coverage.of(&hook.id).iter();
@@ -285,10 +287,10 @@ impl FactFinder<'_> {
         own.map(|took| took.as_secs_f64()).collect()
     }
 
-    /// Whether a shield gives anything back to others than hookwatch. Where rules, selectors and conditions do not show that
-    /// others call the hook, more calls must have failed than hookwatch made: an installer of webhooks could otherwise use
-    /// up the budget with webhooks that only hookwatch calls. An `ambiguous` name shows nothing: a canary that meets two
-    /// webhooks of one name is counted twice.
+    /// Whether a shield would let requests of other clients than hookwatch through. Where rules, selectors and conditions do not
+    /// show that such requests reach the hook, more calls must have failed than hookwatch made: otherwise an attacker who may
+    /// install webhooks could use up the budget with webhooks that only hookwatch's requests reach. For an `ambiguous` name the
+    /// counters show nothing: a canary that meets two webhooks of one name is counted twice.
     fn gives_back(&self, hook: &Hook, ambiguous: bool) -> bool {
         match self.scene.seen.traffic.spared(&hook.id) {
             Spared::Renewals | Spared::ControlPlane => true,
@@ -303,8 +305,8 @@ impl FactFinder<'_> {
         }
     }
 
-    /// Who suffers by the hook beside hookwatch. What a tenant writes is known by what was counted alone, and not under an
-    /// `ambiguous` name.
+    /// Which other clients than hookwatch the hook affects. Only counted calls show tenants' writes, and for an `ambiguous` name
+    /// they do not.
     fn stake(&self, hook: &Hook, cause: Option<Cause>, ambiguous: bool) -> Stake {
         let spans = || self.scene.plane.windows.spans().filter(|_| !ambiguous);
         let called = |window: &Window| {
@@ -321,14 +323,14 @@ impl FactFinder<'_> {
         }
     }
 
-    /// A canary was refused in the hook's name; or one that matches it is late, and no other matching hook or known
-    /// cause explains that.
+    /// A canary was refused because of the hook; or one that matches it is late, and no other matching hook or known cause
+    /// explains that.
     fn canary_speaks(&self, evidence: &Evidence<'_>, hook: &Hook) -> bool {
         let now = self.scene.now;
         let canaries = &self.scene.seen.canaries;
-        // What was called elsewhere is another hook of that name, even if that is gone again.
+        // A call to another URL was to another hook of that name, even if that one is gone.
         let called_here = |url: &Option<String>| url.as_deref().is_none_or(|url| hook.is_called_at(url));
-        // Canaries that were sent before the shield met the hook; those that are sent now are spared.
+        // Canaries from before the shield still count: it spares the ones that are sent now.
         let shielded = evidence.reconfigured.filter(|_| evidence.is_shielded());
         let counts =
             |named: &CanaryAccusation<'_>| named.current || shielded.is_some_and(|at| named.started < at);
@@ -340,8 +342,7 @@ impl FactFinder<'_> {
         if self.elsewhere || met.is_empty() {
             return false;
         }
-        // Where the path to all of them is lost, a canary that waits for any is evidence against each that matches some
-        // canary.
+        // Where the path to all hooks is lost, a late canary is evidence against every hook that matches a canary.
         if self.scene.path_hangs() {
             return true;
         }
@@ -354,14 +355,14 @@ impl FactFinder<'_> {
             memory.is_some_and(|memory| (reaching.contains(*target) && is_late(memory)) || waits(memory))
         };
         let late: Vec<CanaryTarget> = met.iter().filter(speaks).copied().collect();
-        // What waits longer than for all the others waits for this one.
+        // A canary that waits longer than all other slow hooks take waits for this one.
         let is_reason =
             || evidence.canary_waits.is_some() || self.beside(evidence, hook, &late) != Beside::Another;
         !late.is_empty() && is_reason()
     }
 
-    /// Which other hooks may explain a late request like one of those canaries. One that shares its backends with this
-    /// one, or lost the same path, is no other explanation: a canary that waits for either is evidence against both.
+    /// Which other hooks may explain that these canaries are late. One that is called at the same place as this one, or lost the
+    /// same path, does not count: a canary that waits for either is evidence against both.
     fn beside(&self, evidence: &Evidence<'_>, hook: &Hook, canaries: &[CanaryTarget]) -> Beside {
         let mut suspected = canaries
             .iter()
@@ -381,8 +382,8 @@ impl FactFinder<'_> {
         others.max().unwrap_or(Beside::Nothing)
     }
 
-    /// What canaries that were sent since the hook was last changed say of it. `elsewhere`: something that is no hook's,
-    /// or another hook, is known to hold canaries up.
+    /// What the canaries show that were sent since the hook was last changed. `elsewhere`: another cause, or another hook, is
+    /// known to hold canaries up.
     fn canary_evidence(&self, evidence: &Evidence<'_>, hook: &Hook, elsewhere: bool) -> CanaryEvidence {
         if evidence.covered_by.is_empty() {
             return CanaryEvidence::NoCanary;
@@ -391,12 +392,12 @@ impl FactFinder<'_> {
         let since = evidence.reconfigured.map(|at| at + t::propagated());
         let is_news = |started: Time| since.is_none_or(|since| started >= since);
         let mut word = CanaryEvidence::Awaited;
-        // What happens to canaries that do not reach it is not its doing.
+        // Canaries that a bypass keeps from the hook show nothing about it.
         let reaching = seen.coverage.reaching(hook).into_iter();
         for memory in reaching.filter_map(|target| seen.canaries.get(target)) {
             if memory.late_since(now).is_some_and(is_news) {
                 if elsewhere {
-                    // It says so by name when it fails by this hook.
+                    // It may be late for that reason. If it fails because of this hook, the refusal will name it.
                     continue;
                 }
                 return CanaryEvidence::Failed;
@@ -428,8 +429,8 @@ fn are_mostly_answered(hook: &Hook, window: &Window) -> bool {
     counted_calls(hook, window).is_some_and(|series| series.answered() > series.failed())
 }
 
-/// Users' calls do not reach the hook, because it is bypassed: older counts say nothing about its present state, and
-/// there will be no newer ones. That every backend answers is all the evidence there is.
+/// A bypass keeps users' calls from the hook, so that counters say nothing about its present state. It then counts as healthy
+/// if every backend answers, and its Service and endpoints are not missing.
 fn is_well_though_uncalled(evidence: &Evidence<'_>, cause: Option<Cause>) -> bool {
     let states = counted(evidence.backends);
     let alive = |(_, state): &&(Backend, BackendState)| matches!(state, BackendState::Alive { .. });
@@ -439,19 +440,18 @@ fn is_well_though_uncalled(evidence: &Evidence<'_>, cause: Option<Cause>) -> boo
         && states.iter().all(alive)
 }
 
-/// Every backend that a probe reaches by another path than the API server is dead, or there is none; for a partly bad
-/// hook, that part is. Slow backends are evidence for a slow hook only: some always are slow, and occasionally one takes
-/// longer than any timeout.
+/// Probes are a witness: every backend is dead, or there is none; for a partly bad hook, at least one is dead. Slow backends
+/// are evidence for a slow hook only: some always are slow, and occasionally one takes longer than any timeout.
 fn probes_speak(evidence: &Evidence<'_>, cause: Option<Cause>) -> bool {
     if matches!(cause, Some(Cause::NoEndpoints | Cause::NoService)) {
         return evidence.without_backends_since.is_some();
     }
     let states = counted(evidence.backends);
     let bad = |(_, state): &&(Backend, BackendState)| match state {
-        // One that never answered may be as slow always.
+        // A backend that never answered may always be that slow.
         BackendState::Dead(dead) => dead.certain && (dead.is_unusual || dead.was_alive),
         BackendState::Slow { .. } => cause == Some(Cause::Slow),
-        // Once is no evidence on its own, and a canary waits for it as well.
+        // A single late answer is evidence only while a canary waits too.
         state => state.answered_late() && cause == Some(Cause::Slow) && evidence.canary_waits.is_some(),
     };
     match cause {
@@ -460,8 +460,8 @@ fn probes_speak(evidence: &Evidence<'_>, cause: Option<Cause>) -> bool {
     }
 }
 
-/// A part seems dead, but none of it for certain: it has been silent for less than its slow answers take, or nothing at all
-/// has answered us since. Late calls and canaries only show that the hook is slow.
+/// Some backends seem dead, but none for certain: each has been silent for less than is unusual for it, or no other backend has
+/// answered us since. Late calls and canaries then only show that the hook is slow.
 fn is_hardly_partial(evidence: &Evidence<'_>, verdict: &Verdict) -> bool {
     let is_dead = |dead: &Dead| dead.is_unusual && (!dead.is_path() || evidence.way_is_open(dead.since));
     let mut parts = counted(evidence.backends).into_iter();
@@ -469,7 +469,8 @@ fn is_hardly_partial(evidence: &Evidence<'_>, verdict: &Verdict) -> bool {
         && !parts.any(|(_, state)| matches!(state, BackendState::Dead(dead) if is_dead(dead)))
 }
 
-/// The hook's effect on writes, or its effect without the bypass: its restore depends on that.
+/// The hook's effect on writes; while it is bypassed, the effect that it would have without the bypass, on which the decision to
+/// restore it depends.
 fn would_be(hook: &Hook, evidence: &Evidence<'_>, verdict: &Verdict) -> Effect {
     match (verdict.cause, hook.failure_policy) {
         (None | Some(Cause::Denying), _) => verdict.effect,

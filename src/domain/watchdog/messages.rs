@@ -23,14 +23,14 @@ use crate::report::assessment::Assessment;
 use crate::time::Time;
 use crate::vocabulary::{Cause, Health};
 
-/// Everything that can be observed.
+/// What the core receives: observations, reports of hookwatch's other parts, and ticks.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub enum Event {
-    /// The hooks and what is behind them, as a whole.
+    /// All hooks with their backends; replaces the previous inventory.
     Inventory(Arc<Inventory>),
-    /// How each watch of the inventory is doing; replaces what was known of all.
+    /// The state of every watch of the inventory; replaces the previous list.
     Watches(Vec<WatchReport>),
-    /// An API server's metrics.
+    /// The metrics of one API server, from a successful scrape.
     Scraped(Box<Scrape>),
     /// A scrape that failed.
     ScrapeFailed(ScrapeFailure),
@@ -46,32 +46,32 @@ pub enum Event {
     Probed(Box<ProbeReport>),
     /// A probe that is late.
     ProbeOverdue(Box<ProbeOverdue>),
-    /// How probes keep up with their intervals; replaces what was known.
+    /// Whether probes keep up with their intervals; replaces the previous report.
     ProbePace(ProbePace),
     /// A canary that came back.
     CanaryWritten(CanaryReport),
     /// A canary that is late.
     CanaryOverdue(CanaryOverdue),
-    /// What is known of the fence now.
+    /// The result of a check whether the fence holds.
     Fence(Proof),
     /// Every hook that the breaker deals with; replaces the previous list.
     Standings(Vec<HookStanding>),
-    /// A person's order to bypass nothing new; `None` once it is taken back.
+    /// An operator's order to freeze: no new bypass. `None` once it is lifted.
     Frozen(Option<Freeze>),
     /// Whether the list of API servers could be read; the error is the reason why not.
     ApiServers(Result<(), String>),
-    /// This hookwatch's place in the election among its replicas.
+    /// This replica's state in the leader election.
     Replica(ReplicaReport),
     /// The result of an [`AuditRequest`]. Not recorded, as it follows from the events before it.
     #[serde(skip)]
     Audited(Box<AuditResult>),
     /// hookwatch was stalled until now: apparent silence in that time is no evidence.
     Resumed,
-    /// Time has passed.
+    /// Judge everything now; due at [`Watchdog::due`](super::Watchdog::due).
     Tick,
 }
 
-/// Everything that the core asks of its surroundings.
+/// What the core asks the engine to do.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WatchdogEffect {
     /// The assessment to show, and its part for the breaker.
@@ -80,7 +80,7 @@ pub enum WatchdogEffect {
     Tell(LoggedChange),
     /// An Event to write into the cluster. Only the leader asks for it.
     Announce(Box<Announcement>),
-    /// Where to look more closely; replaces the one before it.
+    /// Where to look more closely; replaces the previous one.
     Attend(Attention),
     /// An audit to run, without delaying anything else.
     Audit(Box<AuditRequest>),
@@ -93,7 +93,7 @@ pub struct Attention {
     pub everywhere: bool,
     /// Probe these hooks more often.
     pub hooks: BTreeSet<HookId>,
-    /// A canary has been waiting since then: probe every other backend once.
+    /// A canary has been waiting since this instant: probe every other backend once.
     pub waiting_since: Option<Time>,
 }
 
@@ -116,20 +116,20 @@ pub enum LoggedChange {
         /// How it is now.
         health: InventoryHealth,
     },
-    /// Something critical was found that was not there before.
+    /// An audit has a new critical finding.
     Finding(Box<Finding>),
-    /// What may be done about a culprit changed.
+    /// The breaker's state, or what it is permitted to do, changed.
     Breaker(BreakerView),
     /// The list of API servers can be read again, or cannot be read any longer; the error is the reason.
     ApiServers(Result<(), String>),
     /// Probes are late because their budget is used up, with a sentence on each part of it that is; empty once they are on time
     /// again.
     ProbePace(Vec<String>),
-    /// This hookwatch's place among its replicas changed.
+    /// This replica's state in the leader election changed.
     Replica {
-        /// The role before; `None` at first.
+        /// The role before; `None` for the first report.
         from: Option<ReplicaRole>,
-        /// The place now.
+        /// The state now.
         view: Box<ReplicaView>,
     },
     /// Scrapes of a target began to fail or to succeed again.
@@ -142,7 +142,7 @@ pub enum LoggedChange {
 }
 
 impl LoggedChange {
-    /// Whether a hook's health changed: neither its first verdict nor another cause alone counts.
+    /// Whether a hook's health changed. Neither its first verdict counts, nor a change of only its cause.
     pub fn is_of_health(&self) -> bool {
         match self {
             Self::Hook { from, verdict } => from.is_some_and(|(health, _)| health != verdict.health),

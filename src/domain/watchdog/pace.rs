@@ -6,12 +6,12 @@ use super::messages::{Attention, Event};
 use crate::observe::canary::CanaryOutcome;
 use crate::time::Time;
 
-/// Between two judgements while anything is odd, or was a moment ago.
+/// Time between two ticks while anything is odd, or was a moment ago.
 const CLOSELY: Duration = Duration::from_millis(200);
-/// Between two judgements in calm times. Time alone changes little then: what is silent is first said to be late, and
-/// that is a sign.
+/// Time between two ticks in calm times. Longer than [`CLOSELY`], as nothing happens unseen: before silence becomes evidence, an
+/// event says that something is overdue, and that is a [`Weight::Sign`].
 const CALMLY: Duration = Duration::from_secs(2);
-/// How long a sign keeps the judgements close: longer than any silence is waited through before it means something.
+/// How long ticks stay close after a [`Weight::Sign`]: longer than any silence must last before it is evidence.
 const AFTER_A_SIGN: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default)]
@@ -21,13 +21,13 @@ pub(super) struct TickPace {
     close_until: Time,
 }
 
-/// What an observation means for the pace.
+/// What an event means for the time of the next tick.
 enum Weight {
-    /// It says that all is as it was.
+    /// It changes nothing that must be judged soon.
     Routine,
     /// It must be judged at once.
     News,
-    /// Its effect shows within seconds.
+    /// It must be judged at once, and more closely for [`AFTER_A_SIGN`]: its meaning shows only within seconds.
     Sign,
 }
 
@@ -64,7 +64,7 @@ impl TickPace {
         self.due = self.due.min(now.max(self.judged + CLOSELY));
     }
 
-    /// Everything was judged, and this is where to look more closely now.
+    /// Schedules the next tick after one that had this result.
     pub(super) fn judged(&mut self, attention: &Attention, now: Time) {
         if *attention != Attention::default() {
             self.close_until = now + AFTER_A_SIGN;

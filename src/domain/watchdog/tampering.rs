@@ -1,8 +1,8 @@
 //! Evidence that a tenant could have produced, and that therefore justifies no more than a shield.
 //!
 //! A tenant that makes a security hook fail on purpose must not get past it. Some ways to do so leave a trace: an
-//! overloaded hook answers some of its calls, a webhook's name is in a second configuration, addresses of its Service
-//! are not written by the controller.
+//! overloaded hook still answers some of its calls, a second configuration uses a webhook's name, or something other than the
+//! EndpointSlice controller writes the addresses of its Service.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -22,8 +22,9 @@ use crate::vocabulary::Health;
 /// The traces that tampering may have left.
 #[derive(Debug, Default)]
 pub(super) struct Tampering {
-    /// Names of webhooks that several configurations use, and until when one counts that several did.
+    /// Names of webhooks that several configurations use.
     shared: BTreeSet<Arc<str>>,
+    /// Names that several configurations used until recently, with the instant until which they still count.
     shared_until: BTreeMap<Arc<str>, Time>,
     /// Hooks that answered some of their calls while they failed, and when that was last seen.
     some_answered: BTreeMap<HookId, Time>,
@@ -44,7 +45,7 @@ impl Tampering {
         self.shared_until.retain(|_, until| now < *until);
     }
 
-    /// Takes in what was counted of hooks that are judged so.
+    /// Notes which of these failing hooks answered some of their calls.
     pub(super) fn take_verdicts(&mut self, all: &[(Evidence<'_>, Verdict)], now: Time) {
         for (evidence, verdict) in all {
             if let Some(hook) = evidence.hook
@@ -62,7 +63,7 @@ impl Tampering {
         self.shared.contains(webhook) || self.shared_until.get(webhook).is_some_and(|until| now < *until)
     }
 
-    /// Why the evidence against a hook may be a tenant's work.
+    /// Why a tenant may have caused the evidence against a hook; `None` where there is no trace of that.
     pub(super) fn doubt(&self, hook: &Hook, changes: &Changes, now: Time) -> Option<Doubt> {
         if hook.target.is_listed_by_hand() {
             return Some(Doubt::EndpointsUnmanaged);
@@ -73,8 +74,8 @@ impl Tampering {
     }
 }
 
-/// One endpoint was removed more than once recently, or may have been, with more changes than are kept. A removal after it
-/// became not Ready is the same departure.
+/// One endpoint left more than once recently, or may have, as there were more changes than are kept. That it is removed after
+/// it became not Ready does not count as a second time; it must have been Ready in between.
 fn is_unsettled(hook: &Hook, changes: &Changes, now: Time) -> bool {
     use HookChangeKind::{EndpointGone, EndpointReady, EndpointUnready};
     let mut left: BTreeMap<SocketAddr, bool> = BTreeMap::new();
@@ -92,7 +93,7 @@ fn is_unsettled(hook: &Hook, changes: &Changes, now: Time) -> bool {
     leaves_again || changes.is_cut(&hook.id, since)
 }
 
-/// It is named, and in a span that began after the trouble did the API server counted calls that were answered.
+/// The hook is failing, and in a span that began after its trouble the API servers counted at least two answered calls.
 fn answers_some(evidence: &Evidence<'_>, verdict: &Verdict) -> bool {
     let Some(since) = verdict.since.filter(|_| verdict.health == Health::Failing) else {
         return false;

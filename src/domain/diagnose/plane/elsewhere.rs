@@ -1,4 +1,4 @@
-//! The troubles with writes that are no hook's.
+//! Causes of slow or refused writes other than hooks.
 
 use super::PlaneEvidence;
 use crate::diagnose::verdict::NonHookCause;
@@ -12,11 +12,12 @@ use crate::time::Time;
 use crate::vocabulary::NotAHook;
 
 impl PlaneEvidence<'_> {
-    /// What slows or blocks writes when it is no hook. That the reason is not known counts only while no hook is named:
-    /// the time of calls and of requests may have been read a moment apart. `hung_until`: when a hook was last known to hang.
-    /// Requests that wait for it hold seats and are counted only when they end, so that a queue of then is its doing; and what a
-    /// request waited for it that is cut off counts as the API server's own part (`endpoints/metrics/metrics.go`), so that of that
-    /// time etcd's own alone is believed.
+    /// What slows or blocks writes and is no hook. The caller drops [`NotAHook::Unexplained`] while a hook is named: the times of
+    /// calls and of requests may have been read a moment apart.
+    ///
+    /// `hung_until`: when a hook was last known to hang. Requests that wait for it hold seats in flow control and are counted only
+    /// when they end, so that a queue at that time is the hook's doing. The API server counts the wait of a request that is cut
+    /// off as its own time (`endpoints/metrics/metrics.go`), so that at that time only etcd's own latency is evidence.
     pub fn elsewhere(&self, hung_until: Option<Time>) -> Option<NonHookCause> {
         if let Some(scrape) = self.unanswered
             && let Some(canary) = self.canaries_unreachable()
@@ -28,7 +29,7 @@ impl PlaneEvidence<'_> {
             if self.cut_off {
                 evidence.push("No webhook's backend answers either: hookwatch may be cut off.".to_owned());
             }
-            // One that was never reached may have another address, or another authority.
+            // If it was never reached, hookwatch may have the wrong address or CA.
             let is_sure = self.was_reached() && !self.cut_off;
             let confidence = if is_sure { 0.9 } else { 0.5 };
             return Some(found(NotAHook::ApiServerDown, confidence, evidence));
@@ -71,7 +72,7 @@ impl PlaneEvidence<'_> {
         if hung { unknown() } else { unknown().or_else(own) }
     }
 
-    /// Most writes end in 5xx, webhooks failed few of them, and dry runs pass: what is asked about all but the store takes them.
+    /// Most writes end in 5xx, webhooks failed few of them, and dry runs pass: everything before the store accepts them.
     fn not_stored(&self, window: &Window) -> Option<NonHookCause> {
         let results = &window.gained.write_results;
         let (failed, total) = (results.failed, results.total());
@@ -95,9 +96,9 @@ impl PlaneEvidence<'_> {
         is_store.then(|| found(NotAHook::Unexplained, 0.5, vec![said]))
     }
 
-    /// What a swamped API server is asked for. It is slow at everything, etcd calls included; what gives it away is that
-    /// it is being asked for more than usual, while behind a slow etcd everything is asked for less. Where each read
-    /// merely takes longer, more of them are there at once as well.
+    /// The load of an overloaded API server, in one sentence; `None` if it is not overloaded. An overloaded API server is slow at
+    /// everything, etcd calls included, and gets more requests than usual, while behind a slow etcd clients send fewer. The number
+    /// of reads in flight alone does not show it: that also rises where each read merely takes longer.
     fn crowd(&self, window: &Window) -> Option<String> {
         let (gained, baseline) = (&window.gained, self.baseline);
         let (rate, usual_rate) = (window.read_rate, baseline.read_rate.median());
@@ -168,7 +169,7 @@ impl PlaneEvidence<'_> {
         (unexplained && excess >= t::excess_at_least() * writes.duration.count).then_some(found)
     }
 
-    /// Writes are in trouble by a canary's account, and nothing above explains it.
+    /// A canary shows trouble with writes that no other cause explains.
     fn unexplained(&self) -> Option<NonHookCause> {
         let refused = self.refused().and_then(|(target, report)| {
             let how = match &report.outcome {
